@@ -11,7 +11,7 @@ import turnwright
 from turnwright import Engine, TurnwrightError, events
 from turnwright_states.facts import KINDS
 
-from .page_blocks import Block, blocks_of, text_of
+from .page_blocks import Block, Terminal, blocks_of, commands_of, text_of
 
 #: Guides whose Python blocks are programs, each followed by what it prints.
 GUIDES = (
@@ -80,3 +80,13 @@ def test_every_event_of_the_table_is_one_of_the_code() -> None:
     known = {name: one.__name__ for name, one in KINDS.items()} | pieces | others
     assert told == {name: known[name] for name in told}
     assert all(hasattr(events, known[name]) for name in others)
+
+
+def test_an_agent_file_is_listed_as_the_guide_shows(tmp_path: Path) -> None:
+    """Run the commands of `write-agents-in-markdown.md`; each prints more than the guide shows."""
+    file, commands, *_ = blocks_of("how-to/write-agents-in-markdown.md")
+    (tmp_path / "AGENTS.md").write_text(file.text)
+    terminal = Terminal(tmp_path)
+    for command, shown in commands_of(commands):
+        printed = terminal.run(command).splitlines()
+        assert all(line.startswith(said) for line, said in zip(printed, shown.splitlines(), strict=False))

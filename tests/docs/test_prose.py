@@ -1,4 +1,4 @@
-"""docs/why.md, comparison.md, security.md and operations.md tell the truth, as far as it can be looked up."""
+"""docs/why.md, comparison.md, security.md and the guides to operating tell the truth, as far as it can be looked up."""
 
 import re
 import shutil
@@ -26,7 +26,8 @@ from turnwright_states.state import State
 
 ROOT: Final = Path(__file__).parents[2]
 DOCS: Final = ROOT / "docs"
-PAGES: Final = ("why.md", "comparison.md", "security.md", "operations.md")
+GUIDES: Final = ("deploy", "back-up-and-upgrade", "monitor", "runbook")
+PAGES: Final = ("why.md", "comparison.md", "security.md", *(f"how-to/{name}.md" for name in GUIDES))
 TEXTS: Final = {page: (DOCS / page).read_text(encoding="utf-8") for page in PAGES}
 README: Final = (ROOT / "README.md").read_text(encoding="utf-8")
 RESULTS: Final = (ROOT / "bench" / "RESULTS.md").read_text(encoding="utf-8")
@@ -152,14 +153,14 @@ def test_the_figures_about_speed_are_those_that_were_measured() -> None:
 
 
 def test_the_growth_of_the_disk_is_what_was_measured() -> None:
-    page = " ".join(section(TEXTS["operations.md"], "How much").split())
+    page = " ".join(section(TEXTS["how-to/deploy.md"], "Size it").split())
     heads, *measured = table(section(RESULTS, "A step"))
     full = next(row for row in measured if row[0] == "Turnwright, SQLite FULL")
     early, late = full[heads.index("stored")].split(" / ")
     assert f"{early} bytes a step" in page
     assert f"{late} late in a turn" in page
     early, late = full[heads.index("written")].split(" / ")
-    assert f"{early} bytes a step, and {late} late" in page
+    assert f"a step writes {early} bytes, and {late} late" in page
     heads, *measured = table(section(RESULTS, "Turns in flight"))
     flight = next(row for row in measured if row[0] == "Turnwright, SQLite FULL")
     assert f"{flight[heads.index('KiB a turn, 1,000')]} KiB for each turn" in page
@@ -167,22 +168,23 @@ def test_the_growth_of_the_disk_is_what_was_measured() -> None:
 
 
 def test_the_reasons_to_watch_are_reasons() -> None:
-    rows = {row[0]: row[1:] for row in table(section(TEXTS["operations.md"], "What to watch"))}
-    assert {*codes_in(rows["limits that fire"][0])} == REASONS_OF[Outcome.CAP_HIT]
+    rows = {row[0]: row[1:] for row in table(TEXTS["how-to/monitor.md"])}
+    assert {*codes_in(rows["limits that are reached"][0])} == REASONS_OF[Outcome.CAP_HIT]
     assert {*codes_in(rows["outcomes by reason"][1])} <= {*map(str, EndReason), *map(str, Outcome)}
     assert codes_in(rows["doom loops"][0]) == [EndReason.DOOM_LOOP]
 
 
 def test_the_exit_codes_and_the_retries_are_those_of_the_code() -> None:
-    text = TEXTS["operations.md"]
+    text = TEXTS["how-to/deploy.md"]
     assert f"aborts the turn: exit code {codes.ABORTED}." in text
     assert f"has not ended: {codes.TERMINATED}." in text
+    text = TEXTS["how-to/runbook.md"]
     assert f"`max_retries` is {Limits().max_retries}" in text
     assert f"attempt {Limits().max_retries + 1}\n" in text
 
 
 def test_the_errors_of_the_runbook_are_worded_as_they_are() -> None:
-    text = TEXTS["operations.md"]
+    text = TEXTS["how-to/runbook.md"]
     busy = SessionBusyError("s2", "88c6cfa421e0826a")
     assert f"turnwright: {busy_words(busy, '', driven=False, elsewhere=False)}\n" in text
     with pytest.raises(ConfigError) as missing:

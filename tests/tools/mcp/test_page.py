@@ -1,19 +1,21 @@
-"""The page about MCP: what it shows is what happens."""
+"""`docs/how-to/add-mcp-tools.md`: its files do what the page shows."""
 
 import re
 import subprocess
 import sys
 from pathlib import Path
 
-PAGE = Path(__file__).parents[3] / "docs" / "mcp.md"
+PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "add-mcp-tools.md"
 
 
 def test_the_example_of_the_page_prints_what_the_page_says(tmp_path: Path) -> None:
     blocks = re.findall(
-        r"`(\w+\.\w+)`[^`]*(?:`[^`\n]+`[^`]*)?```\w+\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL
+        r"`(\w+\.\w+)`,[^`]*```json\n(.*?)```|^`(\w+\.py)`[,;].*?```python\n(.*?)```",
+        PAGE.read_text(encoding="utf-8"),
+        re.DOTALL | re.MULTILINE,
     )
-    files = dict(blocks)
-    assert list(files) == ["stock.py", "mcp.json", "turn.py"]
+    files = {one or other: text or code for one, text, other, code in blocks}
+    assert list(files) == ["mcp.json", "stock.py", "turn.py"]
     for name, text in files.items():
         (tmp_path / name).write_text(text.replace('"python"', f'"{sys.executable}"'), encoding="utf-8")
     done = subprocess.run([sys.executable, "turn.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
