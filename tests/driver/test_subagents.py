@@ -962,7 +962,7 @@ class Unborn(StoreWrapper):
     def enter(self) -> None:
         """Raise when the store is dead."""
         if self.dead:
-            raise StoreError("the store is dead, as it was told to be")
+            raise StoreError("the store is dead, as planned")
 
     async def create(self, new: NewTurn, facts: Sequence[f.Fact], status: Status, *, driven: bool = True) -> Claim:
         """See `Store.create`."""

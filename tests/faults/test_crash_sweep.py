@@ -87,7 +87,7 @@ async def undisturbed(world: World, store: Store) -> TurnResult:
 
 async def crashed(world: World, store: StoreWrapper) -> str:
     """Run the turn until its process dies. Returns its id."""
-    with pytest.raises(StoreError, match="as it was told to"):
+    with pytest.raises(StoreError, match="as planned"):
         await undisturbed(world, store)
     (row,) = await store.inner.turns(limit=1)
     return row.id
@@ -99,7 +99,7 @@ class DiesAtBirth(FaultyStore):
     async def create(self, new: NewTurn, facts: Sequence[f.Fact], status: Status, *, driven: bool = True) -> Claim:
         await self.inner.create(new, facts, status, driven=driven)
         self.dead = True
-        raise StoreError("making the turn fails, as it was told to")
+        raise StoreError("making the turn fails, as planned")
 
 
 def shown(turn: TurnResult) -> list[object]:

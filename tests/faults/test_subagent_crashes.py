@@ -60,7 +60,7 @@ class MortalStore(FaultyStore):
         self.dead = True
         if self.after:
             await self.inner.create(new, facts, status, driven=driven)
-        raise StoreError(f"making {new.id} fails, as it was told to")
+        raise StoreError(f"making {new.id} fails, as planned")
 
 
 class World:
@@ -111,7 +111,7 @@ async def finish(world: World, store: Store, turn_id: str) -> TurnResult:
 
 async def crashed(world: World, store: FaultyStore) -> str:
     """Run the tree until its process dies. Returns the id of its root."""
-    with pytest.raises(StoreError, match="as it was told to"):
+    with pytest.raises(StoreError, match="as planned"):
         await finish(world, store, (await world.engine(store).run(LEAD, "hi")).id)
     (root,) = [row.id for row in await store.inner.turns() if ":" not in row.id]
     return root
@@ -165,7 +165,7 @@ async def test_the_tree_ends_and_nothing_that_was_done_is_done_again(at: int, af
 async def test_on_a_disk_it_is_the_same(tmp_path: Path, at: int) -> None:
     world, path = World(), tmp_path / "turns.db"
     store = MortalStore(SqliteStore(path, durability="normal"), at=at)
-    with pytest.raises(StoreError, match="as it was told to"):
+    with pytest.raises(StoreError, match="as planned"):
         await finish(world, store, (await world.engine(store).run(LEAD, "hi")).id)
     await store.aclose()
     again = SqliteStore(path, durability="normal")

@@ -306,7 +306,7 @@ async def test_a_turn_whose_store_failed_is_taken_up_again_soon(world: World, ca
         async with working(engine):
             turn = await engine.submit(AGENT, "hi")
             assert await ended(engine, turn) is Outcome.FINISHED
-    assert warnings(caplog)[0] == f"turn {turn} is left alone for 0.01 s: append 3 fails, as it was told to"
+    assert warnings(caplog)[0] == f"turn {turn} is left alone for 0.01 s: append 3 fails, as planned"
     settled = [fact for _, fact in await store.facts(turn) if isinstance(fact, f.CallSettled)]
     assert [fact.status for fact in settled] == [CallStatus.OK]
 

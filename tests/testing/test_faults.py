@@ -58,7 +58,7 @@ class TestStoreWrapper(StoreSuite):
 
 async def test_a_dead_store_does_nothing_any_more_and_can_be_closed() -> None:
     store = FaultyStore(MemoryStore(), at=1)
-    with pytest.raises(StoreError, match="append 1 fails, as it was told to"):
+    with pytest.raises(StoreError, match="append 1 fails, as planned"):
         await Engine(model=ScriptedModel("Hello."), store=store).run(AGENT, "hi")
     for call in (store.turns(), store.get("t"), store.inbox("t"), store.migrate(), store.delete("t"), store.post()):
         with pytest.raises(StoreError, match="the store is dead"):

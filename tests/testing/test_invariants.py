@@ -94,7 +94,7 @@ def unfinished(right: Driven) -> Driven:
 
 
 def gave_up(right: Driven) -> Driven:
-    return replace(unfinished(right), gave_up="it stands in STREAM, however often it is taken up")
+    return replace(unfinished(right), gave_up="it is still in STREAM after the last resumption")
 
 
 def ended_twice(right: Driven) -> Driven:

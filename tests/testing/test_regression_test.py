@@ -604,7 +604,7 @@ def test_a_journal_of_nothing_is_refused() -> None:
 
 def test_a_fixed_summary_that_tells_times_is_not_compared(printed: dict[str, str]) -> None:
     text = printed["cap_hit: deadline without a conclusion"]
-    assert "The turn's text is a fixed summary that tells times" in " ".join(text.split())
+    assert "The turn's text is a fixed summary that contains times" in " ".join(text.split())
     assert "assert turn.text" not in text
 
 

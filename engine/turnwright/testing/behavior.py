@@ -1,4 +1,4 @@
-"""What tools may do to a turn, and tools that do as they are told in place of the real ones."""
+"""Scripted behaviors of tools, and stand-ins that follow them in place of the real tools."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -38,7 +38,7 @@ class Raises:
 
 @dataclass(frozen=True, slots=True)
 class Hangs:
-    """The tool does not come back for so many seconds, unless it is cancelled; then it returns."""
+    """The tool does not return for so many seconds, unless it is canceled."""
 
     seconds: float = HOUR
 
@@ -68,7 +68,7 @@ Behavior = Returns | Floods | Raises | Hangs | Runs | Asks
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """One time that a tool's work was begun. `attempt` is what the engine told the tool."""
+    """One start of a tool's work. `attempt` is the attempt's number in the tool's context."""
 
     turn: str
     call: str
@@ -77,7 +77,7 @@ class Execution:
 
 
 class Stage:
-    """Gives each call its behaviour, and keeps what was executed.
+    """Gives each call its behavior, and records executions.
 
     The calls take the `behaviours` in the order in which they first come up, and keep theirs through pauses and
     crashes; `after_that` is everybody else's. One stage serves all engines of a scenario: it is the world outside.
@@ -90,7 +90,7 @@ class Stage:
         self._casting: dict[str, Behavior] = {}
 
     def behaviour(self, context: ToolContext) -> Behavior:
-        """What this call does."""
+        """Return the behavior of this call."""
         place = len(self._casting)
         following = self._behaviours[place] if place < len(self._behaviours) else self._after_that
         return self._casting.setdefault(context.idempotency_key, following)
@@ -101,7 +101,7 @@ class Stage:
 
 
 class StandIn(Tool):
-    """Stands in for the tool `real`, and does what the stage says."""
+    """A stand-in for the tool `real` that follows the stage."""
 
     def __init__(self, real: Tool, stage: Stage) -> None:
         super().__init__(

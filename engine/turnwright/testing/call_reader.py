@@ -79,5 +79,5 @@ class CallReader:
 
 
 def sub_agents() -> ConfigError:
-    """What is raised for a turn with sub-agents."""
+    """A turn has sub-agents."""
     return ConfigError("the turn lent a part of its budget to sub-agents, and a test cannot play these yet")

@@ -1,4 +1,4 @@
-"""What a provider does with one request, in terms of no provider: what the suite of models asks a bench to play."""
+"""A provider's part in one request, independent of providers: the suite of models asks a bench to play it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -92,11 +92,11 @@ class SentRequest:
 
 
 class ModelBench(Protocol):
-    """A provider that does as it is told, and the model under test in front of it."""
+    """A scripted provider, and the model under test in front of it."""
 
     @property
     def requests(self) -> list[SentRequest]:
-        """What the provider was sent, oldest first; an attempt to reach it counts too."""
+        """The requests that the provider received, oldest first; a failed connection counts too."""
         ...
 
     @property

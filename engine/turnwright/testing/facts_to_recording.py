@@ -36,7 +36,7 @@ from .recording import At, Broke, Recording, Unfinished
 _REPLAY_SECONDS: Final = 60.0
 #: The states in which a model is called.
 _CALLING: Final = frozenset({State.STREAM, State.CONCLUDE, State.TEXT_ONLY})
-#: What a text of a script stands for; see `ScriptedModel`.
+#: The texts that a script abbreviates; see `ScriptedModel`.
 _ONE_EACH: Final = Usage(input_tokens=1, output_tokens=1)
 #: The fields of an agent that say who it is, not what it may use.
 _WHO: Final = ("name", "description", "instructions", "conclude_prompt")
@@ -218,7 +218,7 @@ class _Reader:
         self._recovering.discard(call)
 
     def _parallel(self, states: Mapping[str, CallState]) -> int:
-        """How many calls may run at once, so that those that had begun do begin, and the others do not.
+        """Return how many calls may run at once, so that the same calls start as in the journal.
 
         Those that never came back keep their places. One more is free as long as one that did come back is to run.
         """
@@ -320,7 +320,7 @@ class _Reader:
 
 
 def _agent(told: Mapping[str, JsonValue]) -> Agent:
-    """Who worked in the turn, without limits and tools. A journal that another driver wrote may not say."""
+    """Return the agent of the turn, without limits and tools. Another driver's journal may not have it."""
     try:
         return Agent.model_validate({name: told[name] for name in _WHO if name in told})
     except ValidationError:

@@ -49,7 +49,7 @@ _LOG: Final = logging.getLogger("turnwright")
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What is fuzzed: each of the `agents` with the `tools` that it may use.
+    """The target of a fuzz run: each of the `agents` with the `tools` that it may use.
 
     The tools are stand-ins unless `run_tools`; `build` builds the engine (see `play`).
     """
@@ -65,7 +65,7 @@ class Target:
 
 @dataclass(slots=True)
 class FuzzReport:
-    """What came of a run: of the examples that were played, not of those that made a failing one smaller.
+    """The result of a run, over the played examples without those that made a failing one smaller.
 
     `stopped` says why it did not get through its examples. `ends` counts the turns by `outcome/reason`.
     """
@@ -83,7 +83,7 @@ class FuzzReport:
 
     @property
     def checks(self) -> list[Check]:
-        """One check an invariant, over all examples. None holds that was not seen to, in all that were wanted."""
+        """Return one check for each invariant, over all examples. One that was never examined does not hold."""
         turns = sum(self.ends.values())
         return [_summed(claim, counted, turns, self.stopped) for claim, counted in self.verdicts.items()]
 
@@ -127,7 +127,7 @@ def fuzz(
     began = time.monotonic()
     with _quiet():
         for agent in target.agents:
-            target.play(agent, Scenario())  # what cannot run at all is told before anything is drawn
+            target.play(agent, Scenario())  # an agent that cannot run at all fails before any example
         run = _Run(target, FuzzReport(seed, examples), None if seconds is None else began + seconds, progress)
         run.go()
     run.report.seconds = time.monotonic() - began

@@ -1,4 +1,4 @@
-"""What a fuzz run found, written down as a test that fails in the same way."""
+"""A failure that a fuzz run found, written as a test that fails in the same way."""
 
 from dataclasses import dataclass
 
@@ -23,9 +23,9 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class FailureOrigin:
-    """Where a test gets what was fuzzed from: Python expressions of the agent, of its tools and of who builds.
+    """The Python expressions with which a test builds the agent, its tools and the engine.
 
-    `imported` are the classes and the functions that stand in the expressions. Without `build` it is `Engine`.
+    `imported` are the classes and the functions in the expressions. Without `build` it is `Engine`.
     """
 
     imported: tuple[object, ...]
@@ -66,7 +66,7 @@ def as_test(found: Found, origin: FailureOrigin, *, command: str, run_tools: boo
 
 
 def _head(found: Found, command: str) -> list[str]:
-    """What is violated, as comments: in a docstring, what a tool said could end it."""
+    """Return the violations as comments, because a tool's text could end a docstring."""
     violated = [f"# violated: {check.claim}: {check.detail!a}" for check in found.checks]
     moody = [] if found.comes_back else ["# It held when the same was played again."]
     return [f"# Found by: {command}", *violated, *moody]

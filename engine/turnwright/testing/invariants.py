@@ -1,4 +1,4 @@
-"""What must hold of any turn that was driven, whatever its model, its tools, its people and its disk did.
+"""The invariants of every turn, for any model, tools, people and store.
 
 Each invariant is a function of a `Driven` that returns one `Check`. Where it is not known what it looks at, it is
 inconclusive. They recompute from the journal and from what was sent, and ask the engine nothing.
@@ -31,7 +31,7 @@ _AT_REST: Final = (f.StepFinished, f.Stopping, f.Concluded, f.TurnEnded)
 
 
 class InvariantViolatedError(AssertionError):
-    """What must hold does not. `checks` are the violated ones; the message has one a line, with its witness."""
+    """An invariant is violated. `checks` are the violated ones; the message has one a line, with its witness."""
 
     def __init__(self, checks: tuple[Check, ...]) -> None:
         super().__init__("\n".join(f"violated: {check.claim}: {check.detail}" for check in checks))
@@ -51,7 +51,7 @@ def assert_invariants(turns: Iterable[Driven]) -> None:
 
 
 def raises_nothing(driven: Driven) -> Check:
-    """How a turn ends is a value, never an exception. Source: DESIGN 8."""
+    """The end of a turn is a value, never an exception. Source: docs/rules.md#outcomes."""
     return _check("the engine raises nothing", [driven.raised] if driven.raised else [])
 
 
@@ -67,7 +67,7 @@ def ends(driven: Driven) -> Check:
 
 
 def ends_once(driven: Driven) -> Check:
-    """One ending, the last fact, with an outcome, its reason, and the state of that outcome. Source: DESIGN 2."""
+    """One ending, the last fact, with an outcome, its reason and its state. Source: docs/rules.md#outcomes."""
     return _check("at most one ending: the last fact, whose reason fits its outcome", _endings(driven))
 
 
@@ -80,7 +80,7 @@ def fails_for_a_cause(driven: Driven) -> Check:
 
 
 def within_steps(driven: Driven) -> Check:
-    """Steps are counted one by one, up to the allowance, which is at most 200. Source: DESIGN 4.1, 4.2."""
+    """Steps are counted one by one, up to the allowance, which is at most 200. Source: docs/rules.md#steps, #zero."""
     limits = _limits(driven)
     numbers = [fact.number for fact in _of(driven, f.StepStarted)]
     faults = [] if numbers == list(range(1, len(numbers) + 1)) else [f"steps are numbered {numbers}"]
@@ -90,7 +90,7 @@ def within_steps(driven: Driven) -> Check:
 
 
 def within_calls(driven: Driven) -> Check:
-    """Calls that start, of the turn and of each step, within their budgets, exactly. Source: DESIGN 4.5."""
+    """The started calls of the turn and of each step stay within their budgets. Source: docs/rules.md#budgets."""
     limits, whole, of_step = _limits(driven), set[str](), set[str]()
     faults: list[str] = []
     for seq, fact in driven.facts:
@@ -107,7 +107,7 @@ def within_calls(driven: Driven) -> Check:
 
 
 def within_model_calls(driven: Driven) -> Check:
-    """Model calls, retries and the conclusion among them, within the formula. Source: DESIGN 4.1."""
+    """Model calls, with retries and the conclusion, stay within the formula. Source: docs/rules.md#model-calls."""
     claim = "model calls <= (allowance + 1) x (1 + max_retries)"
     if driven.requests is None:
         return _unknown(claim, "the requests are not known")
@@ -116,13 +116,13 @@ def within_model_calls(driven: Driven) -> Check:
 
 
 def within_pauses(driven: Driven) -> Check:
-    """Pauses, each for any number of interrupts. Source: DESIGN 2."""
+    """Pauses, each for any number of interrupts. Source: docs/rules.md#approvals."""
     most, made = _limits(driven).max_pauses, sum(1 for _ in _of(driven, f.Paused))
     return _check("pauses <= max_pauses", [f"{made} pauses, of {most}"] if made > most else [])
 
 
 def within_budgets(driven: Driven) -> Check:
-    """No step starts once tokens, money or time are spent: they are overshot by one reply. Source: DESIGN 4.5."""
+    """No step starts without tokens, money or time; one reply may exceed them. Source: docs/rules.md#budgets."""
     turn, faults = Turn(), list[str]()
     for seq, fact in driven.facts:
         if isinstance(fact, f.StepStarted):
@@ -137,7 +137,7 @@ def within_budgets(driven: Driven) -> Check:
 
 
 def pairs_its_calls(driven: Driven) -> Check:
-    """Wherever no call is open, each call that was made has its one result right after it. Source: DESIGN 4.8."""
+    """Each call has one result right after it, once no call is open. Source: docs/rules.md#pairing."""
     transcript, faults = Transcript(), list[str]()
     for seq, fact in driven.facts:
         if not _applied(transcript.turn, fact):
@@ -149,7 +149,7 @@ def pairs_its_calls(driven: Driven) -> Check:
     made = Counter(part.id for part in parts if isinstance(part, ToolCallPart))
     results = Counter(part.call for part in parts if isinstance(part, ToolResultPart))
     faults += [
-        f"call {call} stands in the transcript {count} times" for call, count in (made | results).items() if count > 1
+        f"call {call} occurs in the transcript {count} times" for call, count in (made | results).items() if count > 1
     ]
     return _check("every call has exactly one result, wherever the turn rests", faults)
 
@@ -167,7 +167,7 @@ def settles_once(driven: Driven) -> Check:
 
 
 def sends_sound_requests(driven: Driven) -> Check:
-    """What providers refuse is never sent. Source: DESIGN 4.7, 4.8."""
+    """No request is sent that providers reject. Source: docs/rules.md#pairing, #concluding."""
     claim = "every request is paired, ends with no assistant message, and offers the same tools"
     if driven.requests is None:
         return _unknown(claim, "the requests are not known")
@@ -184,14 +184,14 @@ def sends_sound_requests(driven: Driven) -> Check:
 
 
 def shows_short_results(driven: Driven) -> Check:
-    """A model is given at most 64 KiB of one result, and is told that it was cut. Source: DESIGN 9."""
+    """A model receives at most 64 KiB of one result, and a note about the cut. Source: docs/rules.md#tool-results."""
     sizes = {fact.call: len(fact.result.encode(errors="replace")) for fact in _of(driven, f.CallSettled)}
     faults = [f"the result of {call} has {size} bytes" for call, size in sizes.items() if size > RESULT_LIMIT + _NOTICE]
     return _check("no result is longer than 64 KiB and its notice", faults)
 
 
 def folds(driven: Driven) -> Check:
-    """Every prefix of the journal folds to the state whose hash its last fact has. Source: DESIGN 3."""
+    """Every prefix of the journal folds to the state whose hash its last fact has. Source: docs/rules.md#journal."""
     turn, faults = Turn(), list[str]()
     for number, (seq, fact) in enumerate(driven.facts, start=1):
         if seq != number:
@@ -206,12 +206,12 @@ def folds(driven: Driven) -> Check:
 
 
 def follows(driven: Driven) -> Check:
-    """Every fact follows from the ones before, by the chart that ships. Source: DESIGN 3."""
+    """Every fact follows from those before, by the chart that ships. Source: docs/rules.md#journal."""
     return replay(driven.facts).check
 
 
 def journals_before_it_runs(driven: Driven) -> Check:
-    """A tool's work begins only when its start is in the journal. Source: DESIGN 4.5, 4.13."""
+    """A tool's work begins only when its start is in the journal. Source: docs/rules.md#recovery."""
     claim = "no tool runs before its start is in the journal"
     if driven.executions is None:
         return _unknown(claim, "what ran is not known")
@@ -225,7 +225,7 @@ def journals_before_it_runs(driven: Driven) -> Check:
 
 
 def runs_once(driven: Driven) -> Check:
-    """No attempt runs twice; a further one needs an idempotent tool, or a person who said so. Source: DESIGN 4.13."""
+    """No attempt runs twice; another one needs an idempotent tool or a person. Source: docs/rules.md#recovery."""
     claim = "no call runs again, unless its tool is idempotent or a person said so"
     if driven.executions is None or driven.tools is None:
         return _unknown(claim, "what ran is not known")

@@ -64,7 +64,7 @@ class LocalServer(ABC):
     @staticmethod
     @abstractmethod
     def reason_missing() -> str | None:
-        """Why no server can be had here, for those who skip what needs one; None when one can."""
+        """Return why no server is available, for tests that are skipped then; None if one is."""
 
     @abstractmethod
     def _command(self, port: int) -> Sequence[str]: ...

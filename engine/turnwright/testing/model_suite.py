@@ -1,4 +1,4 @@
-"""What every model must do, as pytest tests that run over any model.
+"""The contract of every model, as pytest tests.
 
     class TestMyModel(ModelSuite):
         @pytest.fixture
@@ -6,7 +6,7 @@
             ...
 
 The bench plays the provider: it translates an `Exchange` into what the provider would send. The tests are marked
-`anyio` and run on its pytest plugin. Source: DESIGN 4.7 to 4.10, and `turnwright.model.Model`.
+`anyio` and run on its pytest plugin. Source: docs/rules.md#replies, #retries, and `turnwright.model.Model`.
 """
 
 from collections.abc import Callable
@@ -53,7 +53,6 @@ class ModelSuite:
     patience = 5.0
 
     async def test_it_has_a_name(self, bench: ModelBench) -> None:
-        """Which the journal keeps."""
         assert bench.model(Says(("hi",))).name
 
     async def test_deltas_come_first_and_then_one_whole_reply(self, bench: ModelBench) -> None:
@@ -116,7 +115,7 @@ class ModelSuite:
         assert called.finish is Finish.STOP
 
     async def test_usage_is_the_providers_or_unknown(self, bench: ModelBench) -> None:
-        """Never a guess, and never a zero for what was not told."""
+        """Never a guess, and never a zero for an unknown count."""
         usage = (await self.reply(bench, Says(("a",), usage=USED))).usage
         assert usage is not None
         assert (usage.input_tokens, usage.output_tokens) == (USED.input_tokens, USED.output_tokens)
@@ -172,7 +171,7 @@ class ModelSuite:
         await self.failure(bench, Nonsense())
 
     async def test_cancelling_closes_the_connection(self, bench: ModelBench) -> None:
-        """Whoever aborts a turn pays for no more tokens."""
+        """An aborted call must not cost more tokens."""
         model = bench.model(Says(("first",), then="hangs"))
         await self.listen(model, [], lambda: bool(bench.requests), "the model has sent no request")
         await self.until(lambda: bench.closed, "the connection is still open")
@@ -269,7 +268,7 @@ class ModelSuite:
 
         async def take() -> None:
             async for item in model.stream(HELLO):
-                items.append(item)  # noqa: PERF401 (whoever waits looks at it meanwhile)
+                items.append(item)  # noqa: PERF401 (a waiting test reads it meanwhile)
 
         async with anyio.create_task_group() as group:
             group.start_soon(take)

@@ -35,12 +35,12 @@ _REAL_FOREVER: Final = 60.0
 #: A token costs one, so that budgets of money are spent as those of tokens are.
 _PRICE: Final = Price(input=1_000_000, output=1_000_000)
 _NEVER_WAIT: Final = Backoff(initial=0.0, max_retry_after=0.0)
-#: Times that a turn may be taken up beside its pauses: far more than one crash asks for.
+#: The most resumptions of a turn beside its pauses: far more than one crash needs.
 _SPARE: Final = 8
 
 
 class EngineParts(TypedDict):
-    """What a builder is given, for one that takes `**parts: Unpack[EngineParts]` and hands them on to `Engine`."""
+    """The arguments of a builder: `**parts: Unpack[EngineParts]`, which it passes on to `Engine`."""
 
     model: Model
     tools: Sequence[Tool]
@@ -74,7 +74,7 @@ class Build(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Driven:
-    """What is known of one turn that was driven: the invariants look at this.
+    """The record of one turn that was driven, for the invariants.
 
     `facts` are (seq, fact) pairs as the store has them, oldest first. `requests` are the model calls that were made,
     `executions` what was begun of tools' work, `tools` what the agent may use; None where nobody watched. `raised` is
@@ -100,11 +100,11 @@ def play(
 ) -> list[Driven]:
     """Drive the turns of a scenario until they have ended, and say what was seen of each, oldest first.
 
-    The tools are replaced by stand-ins. With `run_tools` those that the scenario gives no behaviour to do their real
+    The tools are replaced by stand-ins. With `run_tools` those without a behavior in the scenario do their real
     work; time is real then, and else it is skipped (see `clock`), unless `real_time` is set, which hooks need that
     wait for more than timers. Not to be called from a running event loop.
 
-    Raises `ConfigError` for an agent that cannot run with these tools. Whatever else the engine raises is told in
+    Raises `ConfigError` for an agent that cannot run with these tools. Other errors of the engine are in
     `Driven.raised`.
     """
     stage = Stage(scenario.behaviours, Runs() if run_tools else Returns())
@@ -184,7 +184,7 @@ class _World:
             else:  # after a failure too: an answer may wait in the inbox, and nobody is asked again
                 whole = await self._do(partial(self._engine.resume, turn.id))
         state = (await self._newest()).state
-        return "" if state.outcome else f"it stands in {state}, however often it is taken up"
+        return "" if state.outcome else f"it is still in {state} after the last resumption"
 
     async def _begin(self, prompt: str) -> bool:
         before = len(self._model.requests)
@@ -216,7 +216,7 @@ class _World:
                 return await self._begin("Something else.")
 
     async def _do(self, work: Callable[[], Awaitable[object]]) -> bool:
-        """Let the engine work. If the store fails, as it was told to, the next process takes over: then False."""
+        """Run the engine. If the store fails as planned, the next process takes over: then False."""
         try:
             await work()
         except StoreError:
@@ -256,7 +256,7 @@ class _WatchedStore(FaultyStore):
         super().__init__(inner)
         self.abort: Callable[[str], Awaitable[None]] | None = None
         self._abort_at = abort_at
-        #: It fails now, as it was told to; cleared by whoever has seen to it.
+        #: Whether it fails now, as planned; cleared by the code that handles it.
         self.failing = False
 
     async def append(

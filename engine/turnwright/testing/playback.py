@@ -158,7 +158,7 @@ class _Player:
 
 
 class _Journal(FaultyStore):
-    """The turn's store. It stops whoever drives the turn when the next thing happens, by an append that fails."""
+    """The turn's store. It stops the driver before the next recorded event, by an append that fails."""
 
     def __init__(self, then: deque[Answers | At], seconds: float) -> None:
         super().__init__(MemoryStore())
@@ -317,7 +317,7 @@ class _Tool(Tool):
         return None
 
     def _next_ask(self, context: ToolContext) -> tuple[Ask | None, int]:
-        """What the call is to ask next, and in which attempt; 0 is before it runs."""
+        """Return the call's next question, and its attempt; 0 is before it runs."""
         asks = self._recording.asks.get(context.call_id, ())
         answered = sum(answer.decision is not Decision.RERUN for answer in context.answers)
         if answered >= len(asks):

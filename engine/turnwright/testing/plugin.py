@@ -1,4 +1,4 @@
-"""A pytest plugin that tells which rows of the chart a run of tests took, and which it never took.
+"""A pytest plugin that reports which rows of the chart a test run took, and which it never took.
 
 Enable it in the top conftest.py with `pytest_plugins = ["turnwright.testing.plugin"]`, or with
 `-p turnwright.testing.plugin`. It is no plugin that pytest loads by itself: every run would pay for importing
@@ -9,7 +9,7 @@ Turnwright, and tools that measure coverage would miss the lines that the import
     --turnwright-rows-require      fail the run (exit status 1) when a row was never taken
 
 Counted is what the run took, not what was taken before it. With pytest-xdist the workers hand in their counts, and
-the sum is told. What tests take in child processes of their own is not seen.
+the sum is reported. Rows taken in child processes of tests are not seen.
 """
 
 import shlex

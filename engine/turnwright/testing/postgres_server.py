@@ -39,7 +39,7 @@ class PostgresServer(LocalServer):
     """A PostgreSQL server with a cluster of its own (see `LocalServer`).
 
     `fsync`: False is faster, and survives the death of the server but not a loss of power. `settings` are the server's
-    own (`{"log_statement": "all"}`). Nobody gets in without the password, which is random and stands in `address`.
+    own (`{"log_statement": "all"}`). Logins need the password, which is random and part of `address`.
     """
 
     _name = "PostgreSQL"
@@ -160,7 +160,7 @@ class PostgresServer(LocalServer):
 
 
 def _account() -> str | None:
-    """Whom the server must run as; None when it can run as who we are."""
+    """Return the user that must run the server; None for the current one."""
     if os.geteuid() != 0:
         return None
     there = {entry.pw_name for entry in pwd.getpwall()}

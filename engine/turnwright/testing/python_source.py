@@ -52,7 +52,7 @@ _DEEPEST: Final = 14
 _LONGEST_KEY: Final = 40
 _SHORT_ESCAPES: Final = {"\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
 _LONG_NUMBER: Final = 10**60
-#: What a scripted text stands for; see `ScriptedModel`.
+#: The texts that a script abbreviates; see `ScriptedModel`.
 _ONE_EACH: Final = Usage(input_tokens=1, output_tokens=1)
 
 
@@ -73,7 +73,7 @@ class Imports:
     """Collects what a script has to import."""
 
     def __init__(self) -> None:
-        #: What each name stands for, and the module that it comes from.
+        #: The value of each name, and the module that it comes from.
         self._names: dict[str, tuple[object, str]] = {}
         self._modules: set[str] = set()
 
@@ -127,7 +127,7 @@ def code(value: object, imports: Imports | None = None, *, indent: int = 0, befo
 
 @dataclass(frozen=True, slots=True)
 class _Item:
-    """One item of a group. `label` stands before the value: the name of an argument, or a key."""
+    """One item of a group. `label` precedes the value: the name of an argument, or a key."""
 
     label: str
     node: "_Node"
@@ -362,5 +362,5 @@ def _is_standard(module: str) -> bool:
 
 
 def _order(name: str) -> tuple[int, str]:
-    """Where a name stands in an import: constants, classes, the others."""
+    """Return the sort key of a name in an import: constants, classes, the others."""
     return (0 if name.isupper() and len(name) > 1 else 1 if name[:1].isupper() else 2), name

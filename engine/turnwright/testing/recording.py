@@ -16,7 +16,7 @@ from turnwright_states import CallStatus, Limits
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """What came of one call: its result, as the model was given it.
+    """The end of one call: its result, as the model received it.
 
     Two are equal when text, status, data and files are.
 

@@ -25,7 +25,7 @@ _NEVER: Final = (
 )
 _PRIVATE: Final = "It holds what the journal held, secrets among them: read it before you share it."
 _HOW: Final = "Run it with `pytest FILE`. It needs turnwright and pytest, no model, no tool and no network."
-#: How the fixed summary of a turn whose time was up begins. It tells times, which no two runs share.
+#: The beginning of the fixed summary after a timeout. It contains times, which differ in every run.
 _TIMED: Final = "Stopped at the time limit ("
 
 Get = Callable[[TurnResult], object]
@@ -54,7 +54,7 @@ def as_test(
 
 
 def _facts_of(turn: TurnResult) -> Iterator[tuple[str, Get]]:
-    """What is to be asserted of a turn, as it is written in the test, and as it is looked up here."""
+    """An assertion about a turn, as it is written in the test, and as it is evaluated here."""
     names = ["outcome", "reason", "also_reached"] if turn.outcome is not None else ["state"]
     names += ["steps", "tool_calls", "text"]
     for name in names:
@@ -65,7 +65,7 @@ def _facts_of(turn: TurnResult) -> Iterator[tuple[str, Get]]:
 
 
 def _compared(was: TurnResult, recording: Recording) -> tuple[list[tuple[str, object]], list[str]]:
-    """What the test asserts, and in sentences what did not come out the same here."""
+    """Return the assertions of the test, and sentences about those that do not hold here."""
     try:
         played = playback(recording)
     except TurnwrightError as error:
@@ -74,7 +74,7 @@ def _compared(was: TurnResult, recording: Recording) -> tuple[list[tuple[str, ob
     lost: list[str] = []
     for written, get in _facts_of(was):
         if written == "turn.text" and was.reason is EndReason.DEADLINE and was.text.startswith(_TIMED):
-            lost.append("The turn's text is a fixed summary that tells times: it is not compared.")
+            lost.append("The turn's text is a fixed summary that contains times: it is not compared.")
         elif get(played) == get(was):
             kept.append((written, get(was)))
         else:
@@ -113,7 +113,7 @@ def _test(was: TurnResult, kept: Sequence[tuple[str, object]], recording: Record
 
 
 def _plain(text: str) -> str:
-    """The text as it may stand in a docstring: ASCII, without what could end it."""
+    """Return the text in a form that fits into a docstring: ASCII, without its end."""
     return ascii(text)[1:-1].replace("\\", "/").replace('"', "'")
 
 

@@ -75,5 +75,5 @@ class Scenario:
         return code(self)
 
     def _repr_pretty_(self, printer: _Printer, _cycle: bool) -> None:
-        """Tell Hypothesis and IPython, which would write out every field."""
+        """Shorten the text for Hypothesis and IPython, which would show every field."""
         printer.text(code(self))

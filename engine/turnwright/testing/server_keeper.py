@@ -44,7 +44,7 @@ def main() -> None:
 def _end(server: "subprocess.Popen[bytes]", number: int) -> None:
     children: list[int] = []
     if number == signal.SIGKILL:
-        # Stopped first: so it starts no more children, and tells nobody.
+        # Stopped first, so that it starts no more children.
         server.send_signal(signal.SIGSTOP)
         children = list(_children(server.pid))
         for child in children:
@@ -67,7 +67,7 @@ def _children(parent: int) -> Iterator[int]:
     """The children of a process. Where there is no /proc none is found: they notice by themselves, a little later."""
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):
-            # The name stands in brackets and may hold anything; the parent is the second field after it.
+            # The name is in brackets and may contain anything; the parent is the second field after it.
             if int(stat.read_text(errors="replace").rpartition(")")[2].split()[1]) == parent:
                 yield int(stat.parent.name)
 

@@ -2,7 +2,7 @@
 
 They compose: `scenarios(tools)` is made of the others, and each takes what you want fixed. What a script says is drawn
 for a given list of tools, the arguments from each tool's own schema. The simplest value comes first, so that a
-failing example shrinks to a short one. Needs Hypothesis (`pip install 'turnwright[testing]'`). Source: DESIGN 7.
+failing example shrinks to a short one. Needs Hypothesis (`pip install 'turnwright[testing]'`).
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -111,7 +111,7 @@ def bad_calls(tools: Sequence[Tool]) -> st.SearchStrategy[ResponseToolCall]:
 
 
 def usages() -> st.SearchStrategy[Usage | None]:
-    """What a reply used: little, much, or not told."""
+    """The usage of a reply: little, much, or unknown."""
     told = st.builds(Usage, input_tokens=st.integers(0, 100), output_tokens=st.integers(0, 50))
     return st.just(Usage(input_tokens=1, output_tokens=1)) | told | st.none()
 
@@ -123,7 +123,7 @@ def obedient_replies(tools: Sequence[Tool]) -> st.SearchStrategy[ModelResponse]:
 
 
 def disobedient_replies(tools: Sequence[Tool]) -> st.SearchStrategy[ModelResponse]:
-    """What models do all the same.
+    """The misbehavior of models.
 
     Empty replies, only reasoning, very long text, cut-off and filtered replies, unknown tools, arguments that do not
     fit or are not JSON, two calls of one provider id, more calls than a step may run.
@@ -173,10 +173,10 @@ def broken_streams(tools: Sequence[Tool], *, real_time: bool = False) -> st.Sear
 def scripts(
     tools: Sequence[Tool], *, max_size: int = 8, real_time: bool = False
 ) -> st.SearchStrategy[tuple[Line, ...]]:
-    """What a model says in a turn, one line a call: `play` repeats the last line for ever.
+    """The script of a model for a turn, one line a call: `play` repeats the last line for ever.
 
     Lines come alone and in runs: the same reply again and again, and cycles of two to four. A script whose last line
-    asks for tools is of a model that never stops by itself, not even when it is told to conclude. `max_size` bounds
+    asks for tools is of a model that never stops by itself, not even when asked to conclude. `max_size` limits
     the lines and the runs together.
     """
     obedient, disobedient = obedient_replies(tools), disobedient_replies(tools)
@@ -195,7 +195,7 @@ def scripts(
 
 
 def behaviours(*, run_tools: bool = False) -> st.SearchStrategy[Behavior]:
-    """What a call does: it returns, raises, hangs until it is cancelled, floods the model, or asks a person.
+    """The behavior of a call: it returns, raises, hangs until it is canceled, floods the model, or asks a person.
 
     With `run_tools` time is real, so nothing hangs for long, and the real tool runs most of the time.
     """
@@ -210,7 +210,7 @@ def behaviours(*, run_tools: bool = False) -> st.SearchStrategy[Behavior]:
 
 
 def people() -> st.SearchStrategy[Person]:
-    """What happens at a pause: any answer that is allowed, to all or only to some, or nobody ever answers."""
+    """The reaction to a pause: any allowed answers, to all or only to some, or no answer."""
     some = st.sampled_from([None, None, 1, 0])
     answers = st.builds(Answers, st.integers(0, 2), st.sampled_from(["yes", "", "go on ☃"]), some)
     return _mixed((3, answers), (1, st.sampled_from([Leaves("abort"), Leaves("message")])))
@@ -272,7 +272,7 @@ _Played = Callable[
 def _kinds(
     tools: Sequence[Tool], played: _Played, *, real_time: bool
 ) -> Iterator[tuple[int, st.SearchStrategy[Scenario]]]:
-    """What comes about by chance too seldom, with how often it is wanted: loops, limits, no time, no steps."""
+    """Rare situations, and how often they are wanted: loops, limits, no time, no steps."""
     ending, some_ending = (_endings(tools, least=least, real_time=real_time) for least in (0, 1))
     asking = st.lists(_asking(st.lists(tool_calls(tools), min_size=1, max_size=2)), min_size=1, max_size=2)
     times = st.sampled_from([1, 2, 3, 3, 6])
@@ -296,7 +296,7 @@ def _only(*names: str) -> st.SearchStrategy[Limits]:
 
 
 def _endings(tools: Sequence[Tool], *, least: int = 0, real_time: bool) -> st.SearchStrategy[tuple[Line, ...]]:
-    """What is said when a limit has been reached: it fails as often as it speaks, and the last line is for ever."""
+    """The replies after a limit: they fail as often as they succeed, and the last line is repeated for ever."""
     broken = broken_streams(tools, real_time=real_time)
     line: st.SearchStrategy[Line] = _mixed((1, disobedient_replies(tools)), (1, model_errors()), (1, broken))
     return st.lists(line, min_size=least, max_size=2).map(tuple)
@@ -322,7 +322,7 @@ def _asking(calls: st.SearchStrategy[list[ResponseToolCall]]) -> st.SearchStrate
 
 
 def _mixed(*weighted: tuple[int, st.SearchStrategy[T]]) -> st.SearchStrategy[T]:
-    """One of these, each as often as its number says. Hypothesis itself takes out what stands in `one_of` twice."""
+    """Draw one of these, each as often as its number says, because Hypothesis drops duplicates from `one_of`."""
     places = [strategy for number, strategy in weighted for _ in range(number)]
     return st.integers(0, len(places) - 1).flatmap(lambda place: places[place])
 

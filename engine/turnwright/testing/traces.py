@@ -1,4 +1,4 @@
-"""A turn of ours as a trace: its journal, told in the events that other runtimes tell theirs in."""
+"""A turn of ours as a trace: its journal, in the events that other runtimes write."""
 
 from collections.abc import Iterator, Sequence
 
@@ -12,7 +12,7 @@ def trace_of(turn: str, facts: Sequence[f.Fact]) -> list[traces.TraceEvent]:
     """The trace of the turn `turn` from its facts, oldest first: a whole journal, or the beginning of one.
 
     A call that could not even start (an unknown tool, arguments that do not fit) has the status `refused` in the
-    trace. What no fact tells is left out: the calls of a sub-agent, and those that a concluding reply asked for.
+    trace. Events without facts are missing: the calls of a sub-agent, and those that a concluding reply asked for.
     """
     return list(_Tracer(turn, facts).events())
 
@@ -101,7 +101,7 @@ class _Tracer:
         return CallStatus.REFUSED if could_not_start else fact.status
 
     def _last_words(self) -> str:
-        """What the user is told in the end: the turn's text, and the line that says why it was stopped."""
+        """Return the text for the user: the turn's text, and the line with the reason of the stop."""
         transcript = Transcript.of(enumerate(self._facts, start=1))
         sentinels = [part.text for part in transcript.messages[-1].parts if isinstance(part, SentinelPart)]
         return "\n".join(filter(None, [transcript.text, *sentinels]))

@@ -30,7 +30,7 @@ _APART: Final[frozenset[Invariant]] = frozenset({raises_nothing, ends, follows, 
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """What came of one trial. `faults` are what should not have been, by claim; all else is how much was looked at."""
+    """The result of one trial. `faults` are violations, by claim; all other fields count what was examined."""
 
     number: int
     faults: dict[str, list[str]]
@@ -154,7 +154,7 @@ def _run_without_claim(trial: _Trial) -> Iterator[str]:
         elif line.words[3:] == ("start",):
             _, call, attempt, _ = line.words
             if (line.process, call, int(attempt)) not in allowed:
-                yield f"{call}, attempt {attempt}, ran in a process that had not journalled its start"
+                yield f"{call}, attempt {attempt}, ran in a process that had not recorded its start"
             if epochs.get(line.process) != max(epochs.values()):
                 yield f"{call} ran in a process that had lost the turn"
 
@@ -167,7 +167,7 @@ def _neither(trial: _Trial) -> Iterator[str]:
     if trial.seen.wrong:
         yield trial.seen.wrong
     elif trial.state is None or (trial.turn_ended is None and trial.state is not State.PAUSED):
-        yield f"it stands in {trial.state}"
+        yield f"it is in {trial.state}"
 
 
 def _unpaired(trial: _Trial) -> Iterator[str]:
@@ -197,7 +197,7 @@ def _answers(trial: _Trial) -> Iterator[str]:
 
 
 def _words(trial: _Trial) -> Iterator[str]:
-    """What was accepted into the inbox took effect, or was given back."""
+    """Every accepted item of the inbox took effect, or was returned."""
     if trial.seen.aborted and (trial.turn_ended is None or trial.turn_ended.outcome is not Outcome.ABORTED):
         yield f"it was aborted, and ended as {trial.ending}"
     taken = [fact.text for fact in trial.of(f.MessageAdded)]

@@ -52,7 +52,7 @@ def one_trial(seed: int, number: int) -> Audit:
 
 
 class _Given:
-    """What a process of the pool was given: the address of a store; none: an SQLite file for each trial."""
+    """The store's address of a process of the pool; none: an SQLite file for each trial."""
 
     address = ""
 

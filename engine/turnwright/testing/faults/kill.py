@@ -18,7 +18,7 @@ Write = Literal["create", "claim", "append", "release"]
 
 @dataclass(frozen=True, slots=True)
 class KillAt:
-    """Where to die: at a transaction of the process, before it is begun, or `after` it returned.
+    """The place to die: at a transaction of the process, before it begins, or `after` it returned.
 
     `what` is the kind of the transaction (`create`, `claim`, `append`, `release`), and it is the `number`-th one of
     its kind in this process, from 1. With `fact` only those count that write a fact of this kind (`call_settled`);

@@ -93,7 +93,7 @@ class Plan:
         )
 
     def answer(self, interrupt: str, kind: InterruptKind, *, other: bool = False) -> tuple[Decision, str]:
-        """What a person says to this interrupt; with `other`, what another person would say, who may disagree."""
+        """Return a person's answer to this interrupt; with `other`, that of another person, who may disagree."""
         draw = Random(f"{self.seed}/{self.number}/{interrupt}/{other}")  # noqa: S311 (likewise)
         return draw.choice(DECISIONS[kind]), f"words-{draw.randint(1, 99)}"
 

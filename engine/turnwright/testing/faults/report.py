@@ -1,4 +1,4 @@
-"""What a campaign found, as a value, as JSON and as the tables of `docs/reliability.md`."""
+"""The result of a campaign: as a value, as JSON and as the tables of `docs/reliability.md`."""
 
 import json
 import re
@@ -81,7 +81,7 @@ class FaultReport:
 
     @property
     def faults(self) -> int:
-        """How often something happened that must not."""
+        """The number of violations."""
         return sum(sum(one.faults.values()) for one in self.stores.values())
 
     def tables(self) -> str:

@@ -13,9 +13,8 @@ class FaultyStore(StoreWrapper):
     """Passes everything on to `inner` until its `at`-th append, which raises `StoreError`.
 
     `at` counts from 1; 0 never fails. With `after` the facts are written before it raises, as when the process dies
-    between the commit and the next line. From then on the store is dead and everything raises, releasing a turn as
-    well, so that whoever drove looks crashed. With `heals` only that one append fails, as when a disk is full for a
-    moment.
+    between the commit and the next line. From then on the store is dead and everything raises, releases included, so
+    that the driver looks crashed. With `heals` only that one append fails, as when a disk is full for a moment.
 
     `appends` counts the appends that were tried; `create` is none of them. After a death, `aclose` and open the same
     place again: what the next process would do. (A closed `MemoryStore` keeps its turns and forgets who drove them, so
@@ -33,7 +32,7 @@ class FaultyStore(StoreWrapper):
     def enter(self) -> None:
         """Raise `StoreError` when the store is dead. It can still be closed: the operating system would do that."""
         if self.dead:
-            raise StoreError("the store is dead, as it was told to be")
+            raise StoreError("the store is dead, as planned")
 
     @property
     def inline(self) -> bool:
@@ -51,4 +50,4 @@ class FaultyStore(StoreWrapper):
         self.dead = not self.heals
         if self.after:
             await self.inner.append(claim, facts, status, consumed)
-        raise StoreError(f"append {self.at} fails, as it was told to")
+        raise StoreError(f"append {self.at} fails, as planned")

@@ -31,7 +31,7 @@ _MOST = 60
 
 @dataclass(slots=True)
 class Seen:
-    """What was seen of one trial, for the audit."""
+    """The observations of one trial, for the audit."""
 
     plan: Plan
     turn: str = ""
@@ -122,7 +122,7 @@ class _Trial:
         return Role(self._plan, self._address, self._witness.path, self.seen.turn, answers, sweep, kill)
 
     def _pending(self) -> list[tuple[str, InterruptKind]]:
-        """What the turn waited for when a process last said so."""
+        """The interrupts that a process last reported."""
         asked: list[tuple[str, InterruptKind]] = []
         said: list[tuple[str, InterruptKind]] = []
         for line in self._witness.lines():

@@ -1,4 +1,4 @@
-"""What really happened: a file that processes append to, one line a thing, and that outlives all of them."""
+"""An independent record of a trial: a file that processes append to, one line an event, and that outlives them."""
 
 import os
 from collections.abc import Iterator
@@ -74,7 +74,7 @@ class Witness:
         return self.path.with_name(f"{self.path.name}-gate-{number}")
 
     def lines(self) -> list[WitnessLine]:
-        """What was written so far, oldest first; nothing where there is no file yet."""
+        """Return the lines so far, oldest first; empty if there is no file yet."""
         if not self.path.exists():
             return []
         split = (line.split() for line in self.path.read_text(encoding="utf-8").splitlines())

@@ -39,7 +39,7 @@ _USAGE: Final = Usage(input_tokens=9, output_tokens=3)
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """What a process is to do, and where it is to die.
+    """The work of a process, and the place where it is to die.
 
     Without a turn it runs a new one. `answers` are those of a person, by interrupt. `sweep` takes the turn up with
     `Engine.recover` instead of `Engine.resume`.

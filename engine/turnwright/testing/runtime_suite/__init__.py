@@ -1,11 +1,11 @@
-"""What every runtime must do, as pytest tests that run over any runtime: with workers in processes of their own.
+"""The contract of every runtime, as pytest tests, with workers in processes of their own.
 
     class TestMyRuntime(RuntimeSuite):
         @pytest.fixture
         def bench(self, tmp_path: Path) -> RuntimeBench:
             ...
 
-The tests are marked `anyio` and run on its pytest plugin. Source: DESIGN 6, and `turnwright.runtime.Runtime`.
+The tests are marked `anyio` and run on its pytest plugin. Source: docs/rules.md#drivers, `turnwright.runtime.Runtime`.
 """
 
 from .bench import RuntimeBench

@@ -1,4 +1,4 @@
-"""What the suite needs: a place for turns, and what decides who drives them."""
+"""The bench that the suite needs: a place for turns, and the runtime that drives them."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ from turnwright.runtime import Runtime
 
 @dataclass(frozen=True, slots=True)
 class RuntimeBench:
-    """Where the runtime under test runs, for one test.
+    """The environment of the runtime under test, for one test.
 
     `address` is the store's: an empty one that several processes may open, `sqlite:///...` or `postgresql://...`.
     `make_runtime` makes the runtime of one process, of the test's own and of each worker; it can be pickled, as a
@@ -19,7 +19,7 @@ class RuntimeBench:
     `restart_store` and `restart_service` end the server behind the store, and the runtime's own, and start them
     again: the data stays. Where there is none they are None, and what needs it is skipped. `takes_over_zombies`: a
     process that is stopped, and lives, loses its turns to others; otherwise it keeps them until it goes on or dies.
-    `patience` is how many seconds a turn that was left behind may wait, at most, until it is taken up.
+    `patience` is the longest time, in seconds, until an abandoned turn is resumed.
 
     `make_patient` makes a runtime whose workers give the turns that run a minute or more when they are to stop.
     Without it, a busy machine may need longer to end even a short tool than `make_runtime` allows.

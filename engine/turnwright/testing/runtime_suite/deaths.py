@@ -1,4 +1,4 @@
-"""What a runtime must do when workers die, stall, or are told to stop."""
+"""The contract of a runtime when workers die, stall, or are asked to stop."""
 
 import os
 
@@ -14,7 +14,7 @@ from .worker import helper, thinks
 
 class DeathFacts(SceneFacts):
     async def test_when_a_worker_is_killed_in_the_middle_of_tools_another_one_ends_the_turn(self, scene: Scene) -> None:
-        """What had finished is not run again; what ran is run again or not, as its tool says."""
+        """A finished call does not run again; for a started one, its tool decides."""
         scene.workers(2)
         turn = await scene.submit([("put", 1), ("hold", 2), ("keep", 3)], [("send", 4)])
         process = await scene.begun(turn, "call00001", "call00002", "call00003")
@@ -32,7 +32,7 @@ class DeathFacts(SceneFacts):
         assert sorted(ran) == ["call00001", "call00002", "call00003", "call00003", "call00004"]
 
     async def test_a_person_is_asked_whether_a_call_runs_again_that_its_worker_died_in(self, scene: Scene) -> None:
-        """Where its tool says so: the turn pauses, and goes on with the answer."""
+        """With a tool that asks, the turn pauses, and continues with the answer."""
         worker = scene.worker()
         turn = await scene.submit([("stay", 1)])
         await scene.begun(turn, "call00001")

@@ -1,4 +1,4 @@
-"""What a runtime must do when the workers of another release take the place of the old ones."""
+"""The contract of a runtime when workers of another release replace the old ones."""
 
 from turnwright.message import ToolResultPart
 from turnwright.result import TurnResult

@@ -1,4 +1,4 @@
-"""What a runtime must do with turns when nothing goes wrong: each is driven to its end, once."""
+"""The contract of a runtime without failures: each turn is driven to its end, once."""
 
 import os
 from pathlib import Path
@@ -22,7 +22,7 @@ _MANY: Final = 20
 
 class DrivingFacts(SceneFacts):
     async def test_a_submitted_turn_is_driven_and_ends(self, scene: Scene) -> None:
-        """By a worker, whoever submitted it; each of its calls runs once."""
+        """By a worker, for any submitter; each of its calls runs once."""
         worker = scene.worker()
         turn = await scene.submit([("put", 1), ("send", 2)], [("put", 3)])
         ended = await scene.ended(turn)
@@ -107,7 +107,7 @@ def _alone(folder: Path) -> Engine:
 
 
 def _told(turn: TurnResult) -> object:
-    """What is the same of two turns that did the same."""
+    """Return the parts in which two turns with the same work are equal."""
     said = [(message.role, message.text, [(call.name, call.id) for call in message.calls]) for message in turn.messages]
     asked = [(one.id, one.kind, one.question) for one in turn.interrupts]
     return turn.state, turn.reason, turn.text, turn.steps, turn.tool_calls, turn.usage, turn.path, said, asked

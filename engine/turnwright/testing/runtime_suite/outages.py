@@ -1,4 +1,4 @@
-"""What a runtime must outlive: its service that restarts, the store's server, and everything at once."""
+"""The contract of a runtime in outages: its service restarts, the store's server, and everything at once."""
 
 from turnwright_states import CallStatus, Outcome
 
@@ -23,7 +23,7 @@ class OutageFacts(SceneFacts):
         assert sorted(one.call for one in scene.runs(turn)) == ["call00001", "call00002", "call00003"]
 
     async def test_a_turn_outlives_a_restart_of_the_database_while_a_tool_runs(self, scene: Scene) -> None:
-        """Whether its worker noticed or not, and whoever goes on with it."""
+        """Whether or not its worker noticed, and with any next worker."""
         scene.worker()
         turn = await scene.submit([("put", 1)], [("keep", 2)], [("send", 3)])
         await scene.begun(turn, "call00002")

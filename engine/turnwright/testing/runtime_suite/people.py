@@ -1,4 +1,4 @@
-"""What a runtime must do with what people say to a turn: answers, messages, and that it should stop."""
+"""The contract of a runtime for people's input: answers, messages and aborts."""
 
 import os
 from collections.abc import Awaitable, Callable
@@ -30,7 +30,7 @@ class PeopleFacts(SceneFacts):
         assert [one.call for one in scene.runs(turn)] == ["call00002"]
 
     async def test_when_two_give_the_same_answer_at_once_the_turn_goes_on_once(self, scene: Scene) -> None:
-        """Neither is told of the other."""
+        """Neither learns of the other."""
         turn, asked, first = await _asking(scene)
         assert await _at_once(scene, partial(_answer, turn, asked), "This.", "This.") == []
         second = scene.worker()
@@ -39,7 +39,7 @@ class PeopleFacts(SceneFacts):
         assert scene.drivers(turn) == [os.getpid(), first, second.pid]
 
     async def test_when_two_give_different_answers_at_once_the_first_one_stands(self, scene: Scene) -> None:
-        """The other is told so, and the turn goes on once."""
+        """The other one gets an error, and the turn continues once."""
         turn, asked, first = await _asking(scene)
         refused = await _at_once(scene, partial(_answer, turn, asked), "This.", "That.")
         assert len(refused) == 1
@@ -58,7 +58,7 @@ class PeopleFacts(SceneFacts):
         assert set(await _answers(scene, turn)) == {"This.", "That."} - set(refused)
 
     async def test_a_message_reaches_the_running_turn_before_its_next_model_call(self, scene: Scene) -> None:
-        """Whoever says it, and wherever the turn is driven."""
+        """From any process, and wherever the turn is driven."""
         scene.worker()
         turn = await scene.submit([("hold", 1)])
         await scene.begun(turn, "call00001")

@@ -36,7 +36,7 @@ _NO_PLAN: Final = Plan(seed=0, number=0, steps=())
 
 
 class Scene:
-    """What a test sees and does. `client` is an engine with the runtime under test, of a process that drives nothing.
+    """The tools of a test. `client` is an engine with the runtime under test, of a process that drives nothing.
 
     (With a runtime that drives where a turn is run, it drives what it runs.)
     """
@@ -88,7 +88,7 @@ class Scene:
         await engine.aclose()
 
     async def told_to_stop(self, process: DriverProcess) -> None:
-        """Tell a worker to stop, and return when it knows."""
+        """Ask a worker to stop, and return when it has received that."""
         os.kill(process.pid, signal.SIGTERM)
         await self.until(
             lambda: (process.pid, ("stops",)) in [(one.process, one.words) for one in self.witness.lines()]
@@ -147,7 +147,7 @@ class Scene:
         )
 
     async def statuses(self, turn: str) -> dict[str, CallStatus]:
-        """How the calls of a turn ended, as far as they did."""
+        """Return the statuses of the turn's finished calls."""
         facts = await self.client.store.facts(turn)
         return {fact.call: fact.status for _, fact in facts if isinstance(fact, f.CallSettled)}
 
@@ -168,7 +168,7 @@ class Scene:
         return log.read_text(encoding="utf-8") if log.exists() else ""
 
     def account(self) -> str:
-        """What was seen, for who wonders why a test failed."""
+        """Return the observations, to explain a failed test."""
         lines = "\n".join(f"{line.process} {' '.join(line.words)}" for line in self.witness.lines())
         return f"This process is {os.getpid()}. What was seen:\n{lines}\nWhat the workers logged:\n{self.logged()}"
 
@@ -223,10 +223,10 @@ class SceneFacts:
 
     @pytest.fixture
     async def scene(self, bench: RuntimeBench, tmp_path: Path) -> AsyncIterator[Scene]:
-        """What one test sees and does. Pytest shows what was seen where the test fails."""
+        """Make the scene of one test. Pytest shows its observations when the test fails."""
         async with Scene(bench, tmp_path) as scene:
             yield scene
-            print(scene.account())  # noqa: T201 (how pytest is told)
+            print(scene.account())  # noqa: T201 (pytest shows it)
 
 
 async def _restart(restart: Callable[[], Awaitable[None]] | None, why_not: str) -> None:

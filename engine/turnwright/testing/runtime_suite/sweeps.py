@@ -1,4 +1,4 @@
-"""What a runtime must find again: what was written down, and of which nobody told it."""
+"""The contract of a runtime for turns that it was not notified of: it finds them again."""
 
 import anyio
 import pytest
@@ -56,7 +56,7 @@ class OutOfReach:
         raise RuntimeUnavailableError(f"turn {turn_id}, segment {segment}: there is nobody to submit it to")
 
     async def cancel(self, turn_id: str) -> None:
-        raise RuntimeUnavailableError(f"turn {turn_id}: there is nobody to tell")
+        raise RuntimeUnavailableError(f"turn {turn_id}: no worker to notify")
 
     async def failure(self, turn_id: str, segment: int) -> str | None:
         raise RuntimeUnavailableError(f"turn {turn_id}, segment {segment}: there is nobody to ask")

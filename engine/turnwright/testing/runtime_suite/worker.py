@@ -1,4 +1,4 @@
-"""A worker in a process of its own: an engine with tools that a test can watch, and a model that does as it is told."""
+"""A worker in a process of its own: an engine with tools that a test can watch, and a scripted model."""
 
 import json
 import logging
@@ -38,9 +38,9 @@ Call = tuple[str, int | Mapping[str, JsonValue]]
 
 @dataclass(frozen=True, slots=True)
 class Shift:
-    """What a worker is to do: for which store and which runtime, with which release of the tools.
+    """The settings of a worker: its store, its runtime, and the release of its tools.
 
-    What it does is noted in the witness; what it logs stands in the file beside, `{witness}-log`.
+    The witness records its work; its log is the file `{witness}-log`.
     """
 
     address: str
@@ -54,7 +54,7 @@ class Shift:
 
 
 async def work(shift: Shift) -> None:
-    """Be a worker until SIGTERM comes, which is heard as an operator's wish to stop."""
+    """Run as a worker until SIGTERM, which stops it like an operator."""
     logging.basicConfig(
         filename=shift.log, level=logging.WARNING, format="%(process)d %(levelname)s %(message)s", force=True
     )
@@ -93,7 +93,7 @@ def engine_of(shift: Shift, runtime: Runtime) -> Engine:
 
 
 def prompt(*steps: Sequence[Call]) -> str:
-    """What tells the model which tools to call, step by step, before it says that it is done."""
+    """The script of the model: the tools of each step, before it says that it is done."""
     return json.dumps(steps)
 
 

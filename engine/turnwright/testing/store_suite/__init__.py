@@ -1,11 +1,11 @@
-"""What every store must do, as pytest tests that run over any store.
+"""The contract of every store, as pytest tests.
 
     class TestMyStore(StoreSuite):
         @pytest.fixture
         async def bench(self) -> AsyncIterator[Bench]:
             ...
 
-The tests are marked `anyio` and run on its pytest plugin. Source: DESIGN 5, and `turnwright.store.Store`.
+The tests are marked `anyio` and run on its pytest plugin. Source: docs/rules.md#leases, and `turnwright.store.Store`.
 """
 
 from .bench import Bench, Written

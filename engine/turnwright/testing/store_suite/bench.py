@@ -1,4 +1,4 @@
-"""What the suite needs: a place for stores, and turns that a test writes by hand."""
+"""The bench that the suite needs: a place for stores, and turns that a test writes by hand."""
 
 from collections.abc import Sequence
 from typing import Final, Protocol

@@ -1,4 +1,4 @@
-"""What a store must do to tell who wrote a turn's facts: each driver that wrote any has its span of them."""
+"""The contract of a store for claim spans: each driver that wrote facts of a turn has its span of them."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -80,7 +80,7 @@ class ClaimSpanFacts:
         assert (await store.claim_spans("t1"))[:1] == before
 
     async def test_a_turn_that_is_taken_over_from_a_dead_driver_has_both(self, bench: Bench) -> None:
-        """What the dead one would still write is not there, and nobody is said to have written it."""
+        """A dead driver's late facts are not written, and it has no span for them."""
         store, written = await bench.open(), Written()
         loser, name = await written.create(store), store.owner
         at = len(written.facts) + 1

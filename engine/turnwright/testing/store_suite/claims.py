@@ -1,4 +1,4 @@
-"""What a store must do with claims: one driver a turn, and whoever was overtaken writes nothing."""
+"""The contract of a store for claims: one driver a turn, and a driver that lost its claim writes nothing."""
 
 from contextlib import suppress
 from typing import Final
@@ -48,7 +48,7 @@ class ClaimFacts:
         assert await store.is_driven("t1")
 
     async def test_a_crash_may_be_left_for_the_next_one_to_account_for(self, bench: Bench) -> None:
-        """Who claimed a crashed turn and could not drive it lets go, and the next claim is told of the crash still."""
+        """A process that claimed a crashed turn and released it unused: the next claim still reports the crash."""
         store, other, written = await bench.open(), await bench.open(), Written()
         await store.release(await written.create(store), crashed=True)
         assert not await store.is_driven("t1")
@@ -59,13 +59,13 @@ class ClaimFacts:
         assert not (await store.claim("t1")).crashed
 
     async def test_a_crash_that_nobody_has_accounted_for_has_no_owner_by_name(self, bench: Bench) -> None:
-        """`owner` is `NOBODY` then, and None only where somebody let go."""
+        """`owner` is `NOBODY` then, and None only after a release."""
         store, written = await bench.open(), Written()
         await store.release(await written.create(store), crashed=True)
         assert (await store.get("t1")).owner == NOBODY
 
     async def test_a_turn_whose_driver_died_can_be_claimed(self, bench: Bench) -> None:
-        """The claim says that nobody let go."""
+        """The claim reports that the turn was not released."""
         store, written = await bench.open(), Written()
         await written.create(store)
         await bench.bury(store)
@@ -118,7 +118,7 @@ class ClaimFacts:
         await store.append(second, written.answer(), written.status)
 
     async def test_the_owner_of_a_turn_is_who_drives_it_by_name(self, bench: Bench) -> None:
-        """Its row says what its driver's store calls itself, from the claim on, and nobody once it was let go of."""
+        """Its row has its driver's store's name from the claim on, and none after the release."""
         store, other, written = await bench.open(), await bench.open(), Written()
         claim = await written.create(store)
         assert (await other.get("t1")).owner == store.owner
@@ -128,7 +128,7 @@ class ClaimFacts:
         assert (await store.get("t1")).owner == other.owner
 
     async def test_a_turn_is_taken_over_from_an_owner_that_was_given_up(self, bench: Bench) -> None:
-        """Though that one lives: it is fenced, its release changes nothing, and the claim says that nobody let go."""
+        """Even a living driver is fenced: its release changes nothing, and the claim says that it was not released."""
         store, other, written = await bench.open(), await bench.open(), Written()
         loser = await written.create(store)
         before = len(written.facts)
@@ -145,7 +145,7 @@ class ClaimFacts:
         assert (await store.get("t1")).owner is None
 
     async def test_a_turn_is_not_taken_over_from_an_owner_that_was_not_named(self, bench: Bench) -> None:
-        """It is busy, whoever else was given up; the epoch stays."""
+        """It is busy, even if others are abandoned; the epoch stays."""
         store, other, written = await bench.open(), await bench.open(), Written()
         claim = await written.create(store)
         for handle in (store, other):
@@ -154,7 +154,7 @@ class ClaimFacts:
         await store.append(claim, written.answer(), written.status)
 
     async def test_a_later_claim_of_an_owner_that_was_given_up_stands(self, bench: Bench) -> None:
-        """Where the claims are known under which it was given up, these are meant, and no other."""
+        """With known claims, only these are abandoned, and no others."""
         store, other, written = await bench.open(), await bench.open(), Written()
         await store.release(await written.create(store))
         claim = await store.claim("t1")
@@ -178,14 +178,14 @@ class ClaimFacts:
         assert await store.facts("t1") == list(enumerate(written.facts, start=1))
 
     async def test_an_owner_that_was_given_up_need_not_have_the_turn(self, bench: Bench) -> None:
-        """A turn that was let go of is claimed as ever, and does not look crashed."""
+        """A released turn can be claimed as usual, and does not look crashed."""
         store, other, written = await bench.open(), await bench.open(), Written()
         await store.release(await written.create(store))
         claim = await other.claim("t1", abandoned=AbandonedDrivers(frozenset({store.owner})))
         assert (claim.epoch, claim.crashed) == (2, False)
 
     async def test_of_two_that_claim_at_once_one_gets_the_turn(self, bench: Bench) -> None:
-        """The other is told that it is busy, and the epoch goes up by one."""
+        """The other one gets an error that it is busy, and the epoch rises by one."""
         store, written = await bench.open(), Written()
         handles = [store, await bench.open(), await bench.open()]
         await store.release(await written.create(store))
@@ -205,7 +205,7 @@ class ClaimFacts:
         assert len(refused) == len(handles) - 1
 
     async def test_of_two_that_claim_at_once_through_one_handle_one_gets_the_turn(self, bench: Bench) -> None:
-        """As two calls of one process do. The other is told that it is busy, and nobody of a crash."""
+        """Like two calls of one process. The other one gets an error that it is busy, and no claim reports a crash."""
         store, written = await bench.open(), Written()
         await store.release(await written.create(store))
         for epoch in range(2, 2 + _TIMES):
@@ -219,7 +219,7 @@ class ClaimFacts:
             await store.release(claim)
 
     async def test_who_claims_while_its_own_process_lets_go_is_told_of_no_crash(self, bench: Bench) -> None:
-        """It gets the turn, or is told that it is busy."""
+        """It gets the turn, or an error that it is busy."""
         store, written = await bench.open(), Written()
         claim = await written.create(store)
         for _ in range(_TIMES):

@@ -1,4 +1,4 @@
-"""What a store must do with writes of many turns at once, and what it promises of an append that is inline."""
+"""The contract of a store for writes of many turns at once, and for an append that is inline."""
 
 from functools import partial
 from typing import Final
@@ -17,7 +17,7 @@ _MANY: Final = 40
 
 
 class _Driven:
-    """A turn that the test has made and drives, with a message in its inbox. `fenced`: it was told that it lost it."""
+    """A turn that the test has made and drives, with a message in its inbox. `fenced`: it lost its claim."""
 
     def __init__(self, written: Written, claim: Claim) -> None:
         self.written, self.claim = written, claim
@@ -148,7 +148,7 @@ class CrowdFacts:
             assert await other.is_driven(f"t{number}")
 
     async def test_a_cancelled_append_is_written_whole_or_not_at_all(self, bench: Bench) -> None:
-        """Where one can be cancelled: its claim says whether it was, and others are not harmed."""
+        """A canceled one: its claim shows whether it was written, and others are not harmed."""
         store, other = await bench.open(), await bench.open()
         turns = await _driven(store)
 

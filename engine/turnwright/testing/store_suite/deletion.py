@@ -1,4 +1,4 @@
-"""What a store must do to forget turns, and to be brought to a newer schema."""
+"""The contract of a store for deletion, and for migration to a newer schema."""
 
 from typing import Final
 
@@ -65,7 +65,7 @@ class DeletionFacts:
         assert await other.delete("t_1") == len(_FAMILY)
 
     async def test_a_turn_whose_driver_died_can_be_deleted(self, bench: Bench) -> None:
-        """What its driver still does, should it live after all, is fenced off."""
+        """A driver that still lives is fenced."""
         store, written = await bench.open(), Written()
         claim = await written.create(store)
         await bench.bury(store)

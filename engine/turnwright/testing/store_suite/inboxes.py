@@ -1,4 +1,4 @@
-"""What a store must do with inboxes: anybody posts, all of a post or nothing, and only the driver consumes."""
+"""The contract of a store for inboxes: anybody posts, all of a post or nothing, and only the driver consumes."""
 
 import anyio
 import pytest
@@ -27,7 +27,7 @@ class InboxFacts:
         assert claim.seq == len(written.facts)
 
     async def test_an_inbox_that_was_empty_is_looked_at_again(self, bench: Bench) -> None:
-        """Each look shows what waits by then, whoever posted it and whatever else was written since the last one."""
+        """Each read returns the items that wait by then, from any sender and after any other write."""
         store, other, written = await bench.open(), await bench.open(), Written()
         claim = await written.create(store)
         for handle in (store, other):
@@ -43,7 +43,7 @@ class InboxFacts:
         assert await store.inbox("t1") == [_answer("q-2")]
 
     async def test_an_append_returns_what_waits_then(self, bench: Bench) -> None:
-        """Oldest first, whoever posted it, and without what it consumes; of its own turn alone."""
+        """Oldest first, from any sender, without those that it consumes; of its own turn alone."""
         store, other, written = await bench.open(), await bench.open(), Written()
         claim = await written.create(store)
         await Written("t2").create(store)
@@ -66,7 +66,7 @@ class InboxFacts:
         assert (await other.claim("t1")).waiting == [_answer("q-2"), _answer("q-1")]
 
     async def test_the_same_item_is_there_once(self, bench: Bench) -> None:
-        """However often it is posted: nothing stands in its way."""
+        """It can be posted repeatedly: it conflicts with nothing."""
         store, other = await bench.open(), await bench.open()
         await Written().create(store)
         for handle in (store, other):
@@ -84,7 +84,7 @@ class InboxFacts:
         assert [item.id for item in await other.inbox("t1")] == ["abort"]
 
     async def test_the_requests_to_stop_are_found_over_all_turns(self, bench: Bench) -> None:
-        """Those that wait, and nothing else that does."""
+        """The waiting ones of that kind, and no others."""
         store, other, first, second = await bench.open(), await bench.open(), Written(), Written("t2")
         claim = await first.create(store)
         await second.create(store)
@@ -123,7 +123,7 @@ class InboxFacts:
         assert await other.inbox("t1") == [first]
 
     async def test_a_post_is_written_whole_or_not_at_all(self, bench: Bench) -> None:
-        """One item that another stands in the way of keeps all of its post out."""
+        """One conflicting item keeps its whole post out."""
         store = await bench.open()
         await Written().create(store)
         one, two = _answer("q-1"), _answer("q-2")
@@ -182,7 +182,7 @@ class InboxFacts:
         assert await store.inbox("t1") == [_answer("q-2"), _answer("q-1", "no")]
 
     async def test_an_inbox_is_in_the_order_in_which_it_was_posted(self, bench: Bench) -> None:
-        """However the ids sort, whoever posted, in one post or in several."""
+        """For any order of ids and any sender, in one post or in several."""
         store, other = await bench.open(), await bench.open()
         await Written().create(store)
         items = [_answer(name) for name in ("z", "b", "a", "c", "Z", "10", "9", "é")]

@@ -1,4 +1,4 @@
-"""What a store must do with facts: keep each, in order, all of an append or nothing."""
+"""The contract of a store for facts: each is kept, in order, all of an append or nothing."""
 
 from dataclasses import replace
 
@@ -14,7 +14,7 @@ from .bench import NOW, Bench, Written
 
 
 class _CannotWriteError(Exception):
-    """What a fact says that nobody can write."""
+    """A fact with content that cannot be written."""
 
 
 class _Unwritable(Notice, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""What a store must do with turns: tell them apart, number them, list them, keep a session to one live turn."""
+"""The contract of a store for turns: distinct, numbered, listed, and one live turn a session."""
 
 import pytest
 
@@ -19,7 +19,7 @@ class TurnFacts:
             await store.post(InboxItem("nobody", "abort", InboxKind.ABORT))
 
     async def test_a_store_that_knows_at_once_whether_a_turn_is_there_says_so(self, bench: Bench) -> None:
-        """It tells the truth, or nothing."""
+        """It reports the truth, or nothing."""
         store, written = await bench.open(), Written()
         await written.create(store)
         assert store.has("t1") in (True, None)
@@ -90,7 +90,7 @@ class TurnFacts:
         assert await listed("s1", live=False, limit=5) == ["mid", "old"]
 
     async def test_turns_are_listed_page_by_page(self, bench: Bench) -> None:
-        """Those before the last one of a page are the next page: no turn is left out, none comes twice."""
+        """The turns before the last one of a page are the next page: none is missing, none comes twice."""
         store, other = await bench.open(), await bench.open()
         for n in range(7):
             written = Written(f"t{n}", session=f"s{n % 2}", age=n * 60)
@@ -123,7 +123,7 @@ class TurnFacts:
         assert await paged(6) == [["new", "t5", "t4", "t3", "t2", "t1"], ["t0"]]
 
     async def test_turns_are_numbered_as_they_are_made(self, bench: Bench) -> None:
-        """Also where the clock goes back, and whoever makes them; a number that was given is not given again."""
+        """Even if the clock goes back, and from any process; a number is never used again."""
         store, other = await bench.open(), await bench.open()
         numbers: list[int] = []
         for age, handle in enumerate((store, other, store, other)):

@@ -1,4 +1,4 @@
-"""What a store must do for those who wait for a change: never keep them waiting longer than they said."""
+"""The contract of a store for watches: a wait for a change never lasts longer than its timeout."""
 
 from functools import partial
 from typing import Final
@@ -24,7 +24,7 @@ class WatchFacts:
                     await changed(seconds)
 
     async def test_who_watches_a_turn_sees_what_was_written_since(self, bench: Bench) -> None:
-        """Whoever wrote it, right after the block began or while it waited: reading again shows all of it."""
+        """From any writer, right after the block began or during the wait: the next read shows all of it."""
         store, other, written = await bench.open(), await bench.open(), Written()
         claim = await written.create(other)
         async with store.watching("t1") as changed:
@@ -52,7 +52,7 @@ class WatchFacts:
         assert (await store.get("t1")).id == "t1"
 
     async def test_who_gives_up_waiting_may_wait_again(self, bench: Bench) -> None:
-        """A wait that is cancelled leaves the watch as it was."""
+        """A canceled wait leaves the watch unchanged."""
         store = await bench.open()
         async with store.watching("t1") as changed:
             with anyio.fail_after(_PATIENCE):
