@@ -3,6 +3,7 @@
 Each block becomes a file, at the lines that it has in its page, and one strict run of mypy and one of pyright check all
 of them. A block that is a file (`title="app.py"`) keeps its name, so that later blocks can import it. A block that is a
 piece of a program has a comment above it that declares what the rest of the program would: `<!-- given: x: int -->`.
+A block that is `<!-- part of FILE -->` is left out, because `make check` checks that file.
 """
 
 import json
@@ -25,6 +26,7 @@ def examples() -> Iterator[tuple[Path, Block, str]]:
     """Every Python block with its page, and the name of the file for it: the last one of a title has the title."""
     for page in PAGES:
         found = [block for block in blocks(page.read_text(encoding="utf-8")) if block.language == "python"]
+        found = [block for block in found if not any(comment.startswith("part of ") for comment in block.comments)]
         last = {block.title: block for block in found}
         for number, block in enumerate(found):
             plain = re.sub(r"\W", "_", f"{page.relative_to(ROOT).with_suffix('')}_{number}")

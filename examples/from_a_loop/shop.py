@@ -1,7 +1,7 @@
-"""What all steps share: a client that plays a model, three tools, and the problems that a loop has to stand.
+"""The shared part of all steps: a client that plays a model, three tools, the problems.
 
-Nothing here is Turnwright. `python step_0_loop.py` meets every problem that leaves the process alive; `dies` and `asks`
-as an argument meet one of them, and `yes` answers, in a new process, what was asked in the one before.
+Nothing here is Turnwright. `python step_0_loop.py` plays every problem except `dies`.
+An argument plays one problem. `yes` approves what an earlier process asked.
 """
 
 import asyncio
@@ -10,6 +10,7 @@ import json
 import os
 import signal
 import sys
+import textwrap
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Final, Protocol, runtime_checkable
@@ -25,44 +26,52 @@ PROBLEMS: Final = {
     "asks": "Refund order 17.",
     "dies": "Charge order 17.",
 }
-#: Model calls after which somebody looks at the bill.
-PLUG: Final = 50
+#: The most model calls that the client answers.
+MOST_CALLS: Final = 50
 LEDGER: Final = Path("charges.txt")
 
 
-class PluggedOutError(Exception):
-    """Somebody has looked at the bill."""
+class TooManyCallsError(Exception):
+    """The loop made more than `MOST_CALLS` model calls."""
 
 
 class BadRequestError(Exception):
-    """What a provider answers to messages that are not paired."""
+    """A provider's error for a tool call without a result."""
 
 
 class Client:
-    """Stands in for your provider's client. What it says is a function of the messages, as with any model."""
+    """A replacement for your provider's client. It replies to the messages alone."""
 
     def __init__(self, problem: str) -> None:
         self.problem = problem
         self.calls = 0
 
     def chat(self, messages: list[Message], *, tools: bool = True) -> Message:
-        """One model call. Raises `BadRequestError`, as providers do, for a call that has no result."""
+        """Make one model call. Raise `BadRequestError` if a tool call has no result."""
         self.calls += 1
-        if self.calls > PLUG:
-            raise PluggedOutError(f"no end after {PLUG} model calls")
+        if self.calls > MOST_CALLS:
+            raise TooManyCallsError(f"no end after {MOST_CALLS} model calls")
         results = [message for message in messages if message["role"] == "tool"]
         answered = {message["tool_call_id"] for message in results}
-        for call in (call for message in messages for call in message.get("tool_calls") or ()):
+        for call in (
+            call for message in messages for call in message.get("tool_calls") or ()
+        ):
             if call["id"] not in answered:
-                raise BadRequestError(f"400: no tool message for tool_call_id {call['id']}")
+                raise BadRequestError(
+                    f"400: no tool message for tool_call_id {call['id']}"
+                )
         if not tools:
             return _says(f"I have {len(results)} results, and am not done.")
-        said = max(index for index, message in enumerate(messages) if message["role"] == "user")
+        said = max(
+            index for index, message in enumerate(messages) if message["role"] == "user"
+        )
         if messages[said]["content"] == "Go on.":
             return _says(f"{results[-1]['content']}.")
-        return self._reply([message for message in messages[said:] if message["role"] == "tool"])
+        return self._reply(
+            [message for message in messages[said:] if message["role"] == "tool"]
+        )
 
-    def _reply(self, results: list[Message]) -> Message:  # noqa: PLR0911 (one a problem)
+    def _reply(self, results: list[Message]) -> Message:  # noqa: PLR0911
         done = len(results)
         match self.problem:
             case "runs away":
@@ -87,7 +96,11 @@ def _says(text: str | None) -> Message:
 
 def _calls(done: int, *calls: tuple[str, dict[str, int]]) -> Message:
     made = [
-        {"id": f"id{number}", "type": "function", "function": {"name": name, "arguments": json.dumps(arguments)}}
+        {
+            "id": f"id{number}",
+            "type": "function",
+            "function": {"name": name, "arguments": json.dumps(arguments)},
+        }
         for number, (name, arguments) in enumerate(calls, start=done)
     ]
     return {"role": "assistant", "content": None, "tool_calls": made}
@@ -106,7 +119,7 @@ def refund(order: int) -> str:
 
 
 def charge(order: int, key: str = "") -> str:
-    """Charge an order, once for each key. The first process that does it dies before it can tell."""
+    """Charge an order, once for each key. Then kill the first process that does so."""
     charged = LEDGER.read_text(encoding="utf-8").splitlines() if LEDGER.exists() else []
     line = f"order {order} {key}".strip()
     if not key or line not in charged:
@@ -118,29 +131,33 @@ def charge(order: int, key: str = "") -> str:
 
 
 class App(Protocol):
-    """What each step is. Its methods may be async."""
+    """The interface of each step. Its methods may be async."""
 
     def respond(self, messages: list[Message]) -> str | Awaitable[str | None] | None:
         """Answer the last message, which is the user's."""
         ...
 
     def answer(self) -> str | Awaitable[str | None] | None:
-        """A person says yes to what was asked last."""
+        """Approve the last question."""
         ...
 
 
 @runtime_checkable
 class Closing(Protocol):
-    """An app that has something to close."""
+    """An app that must be closed."""
 
     async def aclose(self) -> None:
-        """Nothing more will be asked."""
+        """Close the app."""
         ...
 
 
 def play(make: Callable[[Client], App]) -> None:
-    """Meet the problems with an app, and print what comes of them."""
-    asyncio.run(_play(make, sys.argv[1:] or [problem for problem in PROBLEMS if problem != "dies"]))
+    """Play the problems with an app, and print the results."""
+    asyncio.run(
+        _play(
+            make, sys.argv[1:] or [problem for problem in PROBLEMS if problem != "dies"]
+        )
+    )
 
 
 async def _play(make: Callable[[Client], App], problems: list[str]) -> None:
@@ -164,13 +181,21 @@ async def _meet(app: App, problem: str, *, alone: bool) -> None:
     if problem == "asks" and not alone:
         await _show("answered", app.answer)
     if problem == "dies":
-        print(f"{'':13} the ledger has {len(LEDGER.read_text(encoding='utf-8').splitlines())} charge(s)")
+        charges = LEDGER.read_text(encoding="utf-8").splitlines()
+        print(f"{'':13} the ledger has {len(charges)} charge(s)")
 
 
-async def _show(what: str, act: Callable[..., str | Awaitable[str | None] | None], *given: list[Message]) -> None:
+async def _show(
+    what: str,
+    act: Callable[..., str | Awaitable[str | None] | None],
+    *given: list[Message],
+) -> None:
     try:
         said = act(*given)
         text = await said if inspect.isawaitable(said) else said
-    except Exception as error:  # noqa: BLE001 (whatever it is, it is what the user gets)
+    except Exception as error:  # noqa: BLE001 (the user sees it)
         text = f"{type(error).__name__}: {error}"
-    print(f"{what + ':':13} {text}")
+    indent = f"{what + ':':13} "
+    print(
+        textwrap.fill(str(text), 86, initial_indent=indent, subsequent_indent=" " * 14)
+    )

@@ -1,22 +1,26 @@
-"""Step 0: the loop that everybody writes first."""
+"""Step 0: the usual first loop."""
 
 import json
 from collections.abc import Callable
 
 from shop import Client, Message, charge, play, refund, search
 
-TOOLS: dict[str, Callable[..., str]] = {"search": search, "refund": refund, "charge": charge}
+TOOLS: dict[str, Callable[..., str]] = {
+    "search": search,
+    "refund": refund,
+    "charge": charge,
+}
 ASK_FIRST = {"refund"}
 
 
 class App:
-    """Answers messages."""
+    """An app that answers messages."""
 
     def __init__(self, client: Client) -> None:
         self.client = client
 
     def respond(self, messages: list[Message]) -> str | None:
-        """Call the model, and the tools that it asks for, until it asks for none."""
+        """Call the model and its tools until it requests no more tools."""
         while True:
             reply = self.client.chat(messages)
             messages.append(reply)
@@ -24,17 +28,19 @@ class App:
                 text: str | None = reply["content"]
                 return text
             for call in reply["tool_calls"]:
-                result = self.call(call["function"]["name"], json.loads(call["function"]["arguments"]))
-                messages.append({"role": "tool", "tool_call_id": call["id"], "content": result})
+                function = call["function"]
+                result = self.call(function["name"], json.loads(function["arguments"]))
+                done = {"role": "tool", "tool_call_id": call["id"], "content": result}
+                messages.append(done)
 
     def call(self, name: str, arguments: dict[str, int]) -> str:
-        """Run a tool, or ask first."""
-        if name in ASK_FIRST and input(f"{name} {arguments}? ") != "yes":
-            return "a person said no"
+        """Run a tool. Ask first if it needs approval."""
+        if name in ASK_FIRST and input(f"{name} {arguments}?\n") != "yes":
+            return "rejected by a person"
         return TOOLS[name](**arguments)
 
     def answer(self) -> str | None:
-        """There is nothing to answer: whoever is asked must sit at the terminal."""
+        """Return at once: this app asks only at the terminal."""
         return "nothing waits"
 
 

@@ -1,4 +1,4 @@
-"""Step 2: the machine says what to do next, and the loop does it."""
+"""Step 2: the machine returns the next action, and the loop performs it."""
 
 import json
 from collections.abc import Callable
@@ -30,13 +30,17 @@ from turnwright_states import (
     facts,
 )
 
-TOOLS: dict[str, Callable[..., str]] = {"search": search, "refund": refund, "charge": charge}
+TOOLS: dict[str, Callable[..., str]] = {
+    "search": search,
+    "refund": refund,
+    "charge": charge,
+}
 ASK_FIRST = {"refund"}
 LIMITS = Limits(steps=5, max_retries=1)
 
 
 class App:
-    """Answers messages. The turn that is under way, or waits for a person, is in memory."""
+    """An app that answers messages. The current turn is in memory."""
 
     def __init__(self, client: Client) -> None:
         self.client = client
@@ -45,34 +49,38 @@ class App:
         self.ids: dict[str, str] = {}
 
     def respond(self, messages: list[Message]) -> str | None:
-        """Begin a turn, and drive it until it has ended or waits for a person."""
-        self.machine, _ = TurnMachine.start(StartedInput(prompt=messages[-1]["content"], limits=LIMITS))
+        """Start a turn, and run it until it ends or pauses."""
+        started = StartedInput(prompt=messages[-1]["content"], limits=LIMITS)
+        self.machine, _ = TurnMachine.start(started)
         self.messages = messages
         return self.drive(self.machine)
 
     def answer(self) -> str | None:
-        """A person says yes to what the turn in memory asks."""
+        """Approve the questions of the turn in memory."""
         if self.machine is None:
             return "nothing waits"
         for interrupt in tuple(self.machine.turn.interrupts):
-            self.feed(self.machine, AnsweredInput(interrupt=interrupt, decision=Decision.APPROVE))
+            approved = AnsweredInput(interrupt=interrupt, decision=Decision.APPROVE)
+            self.feed(self.machine, approved)
         return self.drive(self.machine)
 
     def drive(self, machine: TurnMachine) -> str:
-        """Do what the machine asks for, one thing after the other."""
+        """Perform one action of the machine after the other."""
         text = ""
         while True:
             match machine.action:
                 case Halt() as halt:
-                    return f"{text or REASONS[halt.reason].means} ({halt.outcome}: {halt.reason})"
+                    text = text or REASONS[halt.reason].means
+                    return f"{text} ({halt.outcome}: {halt.reason})"
                 case AwaitPerson(interrupts=interrupts):
-                    return f"may I {', '.join(interrupt.tool for interrupt in interrupts)}?"
+                    return f"may I {', '.join(asked.tool for asked in interrupts)}?"
                 case CallModel(tools=tools):
                     reply = self.client.chat(self.messages, tools=tools)
                     text, calls = reply["content"] or "", reply.get("tool_calls") or []
                     if text or calls:
                         self.messages.append(reply)
-                    self.feed(machine, ModelRepliedInput(text=text, calls=tuple(map(as_call, calls))))
+                    made = tuple(as_call(call) for call in calls)
+                    self.feed(machine, ModelRepliedInput(text=text, calls=made))
                 case Conclude():
                     reply = self.client.chat(self.messages, tools=False)
                     text = reply["content"]
@@ -83,9 +91,10 @@ class App:
                         self.call(machine, call)
 
     def call(self, machine: TurnMachine, call: Call) -> None:
-        """Run a tool, or say that the call waits for a person."""
+        """Run a tool, or report that the call waits for a person."""
         if call.name in ASK_FIRST and not call.answers:
-            self.feed(machine, CallWaitingInput(call=call.id, interrupt_kind=InterruptKind.APPROVAL))
+            kind = InterruptKind.APPROVAL
+            self.feed(machine, CallWaitingInput(call=call.id, interrupt_kind=kind))
             return
         self.feed(machine, CallStartedInput(call=call.id))
         try:
@@ -95,25 +104,27 @@ class App:
         self.feed(machine, CallSettledInput(call=call.id, status=status, result=result))
 
     def feed(self, machine: TurnMachine, event: Input) -> None:
-        """Say what happened. Every call that has its result now gets its message, in this one place."""
+        """Report an event. Append a message for each call that has a result now."""
         for fact in machine.feed(event):
             if isinstance(fact, facts.ModelReplied):
                 self.ids.update({made.id: made.provider_id for made in fact.calls})
                 for made in fact.calls:
                     if made.refused:
-                        self.tell(made.id, made.refused)
+                        self.append_result(made.id, made.refused)
             elif isinstance(fact, facts.CallSettled):
-                self.tell(fact.call, fact.result)
+                self.append_result(fact.call, fact.result)
 
-    def tell(self, call: str, result: str) -> None:
-        """The model is to read the result of a call."""
-        self.messages.append({"role": "tool", "tool_call_id": self.ids[call], "content": result})
+    def append_result(self, call: str, result: str) -> None:
+        """Append the result of a call to the messages."""
+        done = {"role": "tool", "tool_call_id": self.ids[call], "content": result}
+        self.messages.append(done)
 
 
 def as_call(call: Message) -> ToolCall:
-    """A call as the machine wants it."""
+    """Convert a call for the machine."""
     function = call["function"]
-    return ToolCall(name=function["name"], arguments=json.loads(function["arguments"]), provider_id=call["id"])
+    arguments = json.loads(function["arguments"])
+    return ToolCall(name=function["name"], arguments=arguments, provider_id=call["id"])
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Step 3: the engine calls the model and runs the tools. The client and the list of messages are still yours."""
+"""Step 3: the engine does the I/O. You keep your client and your messages."""
 
 import asyncio
 import json
@@ -16,7 +16,7 @@ TOOLS: list[Tool] = [tool(search), tool(needs_approval=True)(refund), tool(charg
 
 
 class YourModel:
-    """Your client as a model: a name, and `stream`, which ends with one whole reply."""
+    """Your client as a model: a name, and `stream`, which yields one complete reply."""
 
     name = "yours"
 
@@ -24,18 +24,16 @@ class YourModel:
         self.client = client
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[ModelResponse]:
-        """Call the client in a thread, for it blocks."""
+        """Call the client in a thread, because it blocks."""
         messages = [as_chat(message) for message in request.messages]
-        reply = await asyncio.to_thread(self.client.chat, messages, tools=request.tool_choice != "none")
-        calls = [(call["id"], call["function"]) for call in reply.get("tool_calls") or ()]
-        yield ModelResponse(
-            text=reply["content"] or "",
-            calls=tuple(ResponseToolCall(made["name"], json.loads(made["arguments"]), id=own) for own, made in calls),
-        )
+        tools = request.tool_choice != "none"
+        reply = await asyncio.to_thread(self.client.chat, messages, tools=tools)
+        calls = tuple(as_call(call) for call in reply.get("tool_calls") or ())
+        yield ModelResponse(text=reply["content"] or "", calls=calls)
 
 
 class App:
-    """Answers messages. The turn that waits for a person is in memory."""
+    """An app that answers messages. The paused turn is in memory."""
 
     def __init__(self, client: Client) -> None:
         self.engine = Engine(model=YourModel(client), tools=TOOLS)
@@ -43,39 +41,50 @@ class App:
         self.waiting: TurnResult | None = None
 
     async def respond(self, messages: list[Message]) -> str | None:
-        """Run a turn until it has ended or waits for a person."""
+        """Run a turn until it ends or pauses."""
         self.messages = messages
-        return self.show(await self.engine.run(AGENT, messages[-1]["content"], message_history=messages[:-1]))
+        prompt = messages[-1]["content"]
+        turn = await self.engine.run(AGENT, prompt, message_history=messages[:-1])
+        return self.show(turn)
 
     async def answer(self) -> str | None:
-        """A person says yes to what the turn in memory asks."""
+        """Approve the questions of the paused turn."""
         if self.waiting is None:
             return "nothing waits"
         answers = {asked.id: True for asked in self.waiting.interrupts}
         return self.show(await self.engine.resume(self.waiting.id, answers))
 
     def show(self, turn: TurnResult) -> str:
-        """Add what was said in a turn to the messages, once it has ended."""
+        """Append the messages of an ended turn."""
         self.waiting = turn if turn.paused else None
         if not turn.paused:
-            self.messages += [as_chat(message) for message in turn.messages[1:] if message.says_something]
-        return told(turn)
+            said = [message for message in turn.messages[1:] if message.says_something]
+            self.messages += [as_chat(message) for message in said]
+        return shown(turn)
 
     async def aclose(self) -> None:
         """Close the engine."""
         await self.engine.aclose()
 
 
-def told(turn: TurnResult) -> str:
-    """What the user is shown of a turn."""
+def shown(turn: TurnResult) -> str:
+    """Return the text for the user."""
     if turn.paused:
         return f"may I {', '.join(asked.tool for asked in turn.interrupts)}?"
     why = turn.sentinel.text if turn.sentinel is not None else ""
     return f"{turn.text or why} ({turn.outcome}: {turn.reason})"
 
 
+def as_call(call: Message) -> ResponseToolCall:
+    """Convert a call for the engine."""
+    function = call["function"]
+    return ResponseToolCall(
+        function["name"], json.loads(function["arguments"]), id=call["id"]
+    )
+
+
 def as_chat(message: Said) -> Message:
-    """A message as your client wants it."""
+    """Convert a message for your client."""
     for part in message.parts:
         if isinstance(part, ToolResultPart):
             return {"role": "tool", "tool_call_id": part.call, "content": part.text}
@@ -85,7 +94,10 @@ def as_chat(message: Said) -> Message:
             {
                 "id": call.id,
                 "type": "function",
-                "function": {"name": call.name, "arguments": json.dumps(call.arguments)},
+                "function": {
+                    "name": call.name,
+                    "arguments": json.dumps(call.arguments),
+                },
             }
             for call in message.calls
         ]

@@ -1,10 +1,10 @@
-"""Step 4: every fact is in a journal before anything follows from it. The list of messages is gone."""
+"""Step 4: the engine stores every fact. Your list of messages is gone."""
 
 import shop
 from shop import Client, Message, play, refund, search
-from step_3_engine import AGENT, YourModel, told
+from step_3_engine import AGENT, YourModel, shown
 
-from turnwright import Engine, State, Tool, ToolContext, tool
+from turnwright import Engine, Tool, ToolContext, tool
 
 
 @tool(idempotent=True)
@@ -17,28 +17,33 @@ TOOLS: list[Tool] = [tool(search), tool(needs_approval=True)(refund), charge]
 
 
 class App:
-    """Answers messages. Everything else is in the journal."""
+    """An app that answers messages. Everything else is in the store."""
 
     def __init__(self, client: Client) -> None:
         self.session = client.problem
-        self.engine = Engine(model=YourModel(client), tools=TOOLS, store="sqlite:///turns.db")
+        self.engine = Engine(
+            model=YourModel(client), tools=TOOLS, store="sqlite:///turns.db"
+        )
 
     async def respond(self, messages: list[Message]) -> str | None:
-        """Take up what a process left that died; else run a turn."""
-        left = await self.engine.recover()
-        turn = left[0] if left else await self.engine.run(AGENT, messages[-1]["content"], session=self.session)
-        return told(turn)
+        """Resume the turn of a crashed process, or run a new one."""
+        recovered = await self.engine.recover()
+        if recovered:
+            return shown(recovered[0])
+        prompt = messages[-1]["content"]
+        return shown(await self.engine.run(AGENT, prompt, session=self.session))
 
     async def answer(self) -> str | None:
-        """A person says yes to what the turn asks, in whatever process it was asked."""
+        """Approve the questions of a paused turn, whichever process asked."""
         for row in await self.engine.turns(live=True):
-            if row.status.state is State.PAUSED:
-                pending = (await self.engine.get(row.id)).interrupts
-                return told(await self.engine.resume(row.id, {asked.id: True for asked in pending}))
+            turn = await self.engine.get(row.id)
+            if turn.paused:
+                answers = {asked.id: True for asked in turn.interrupts}
+                return shown(await self.engine.resume(turn.id, answers))
         return "nothing waits"
 
     async def aclose(self) -> None:
-        """Close the engine, and with it the store."""
+        """Close the engine and its store."""
         await self.engine.aclose()
 
 

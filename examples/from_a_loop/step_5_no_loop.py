@@ -1,11 +1,11 @@
-"""Step 5: the loop is gone, and so is the client. What is left is yours: an agent, and tools."""
+"""Step 5: the loop and the client are gone. An agent and its tools remain."""
 
 import httpx
 import shop
 from provider import transport_to
 from shop import Client, Message, play
 
-from turnwright import Agent, Engine, State, ToolContext, TurnResult, tool
+from turnwright import Agent, Engine, ToolContext, TurnResult, tool
 from turnwright.model import OpenAIChat
 
 AGENT = Agent(name="Clerk", steps=5, max_retries=1)
@@ -30,39 +30,44 @@ def charge(order: int, context: ToolContext) -> str:
 
 
 def make_engine(transport: httpx.AsyncBaseTransport) -> Engine:
-    """The engine. Leave the transport and the key away, and it asks OpenAI."""
+    """Create the engine. Without transport and key, it calls OpenAI."""
     model = OpenAIChat("gpt-5-mini", transport=transport, api_key="none")
-    return Engine(model=model, tools=[search, refund, charge], store="sqlite:///turns.db")
+    return Engine(
+        model=model, tools=[search, refund, charge], store="sqlite:///turns.db"
+    )
 
 
 class App:
-    """Answers messages: what is left of it is what the problems of this example want to see."""
+    """The interface that this example's problems need."""
 
     def __init__(self, client: Client) -> None:
         self.session = client.problem
         self.engine = make_engine(transport_to(client))
 
     async def respond(self, messages: list[Message]) -> str | None:
-        """Take up what a process left that died; else run a turn."""
-        left = await self.engine.recover()
-        turn = left[0] if left else await self.engine.run(AGENT, messages[-1]["content"], session=self.session)
-        return told(turn)
+        """Resume the turn of a crashed process, or run a new one."""
+        recovered = await self.engine.recover()
+        if recovered:
+            return shown(recovered[0])
+        prompt = messages[-1]["content"]
+        return shown(await self.engine.run(AGENT, prompt, session=self.session))
 
     async def answer(self) -> str | None:
-        """A person says yes to what the turn asks, in whatever process it was asked."""
+        """Approve the questions of a paused turn, whichever process asked."""
         for row in await self.engine.turns(live=True):
-            if row.status.state is State.PAUSED:
-                pending = (await self.engine.get(row.id)).interrupts
-                return told(await self.engine.resume(row.id, {asked.id: True for asked in pending}))
+            turn = await self.engine.get(row.id)
+            if turn.paused:
+                answers = {asked.id: True for asked in turn.interrupts}
+                return shown(await self.engine.resume(turn.id, answers))
         return "nothing waits"
 
     async def aclose(self) -> None:
-        """Close the engine, and with it the store."""
+        """Close the engine and its store."""
         await self.engine.aclose()
 
 
-def told(turn: TurnResult) -> str:
-    """What the user is shown of a turn."""
+def shown(turn: TurnResult) -> str:
+    """Return the text for the user."""
     if turn.paused:
         return f"may I {', '.join(asked.tool for asked in turn.interrupts)}?"
     why = turn.sentinel.text if turn.sentinel is not None else ""

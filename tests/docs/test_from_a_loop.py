@@ -1,7 +1,8 @@
-"""`docs/from-a-loop.md` tells the truth: it shows the files of `examples/from_a_loop`, and they do what it says."""
+"""Check docs/from-a-loop.md: it shows the files of `examples/from_a_loop`, and they print what it shows."""
 
 import re
 import shutil
+import textwrap
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -9,62 +10,86 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from .page_blocks import Terminal, blocks_of, commands_of, missing_links, text_of
+from .repository_pages import Block, blocks
 
 PAGE = "from-a-loop.md"
 EXAMPLE = Path(__file__).parents[2] / "examples" / "from_a_loop"
 STEPS = sorted(path.name for path in EXAMPLE.glob("step_*.py"))
+#: The commands that play every problem of a step.
+COMMANDS = (
+    "python {0} < /dev/null",
+    "python {0} dies || python {0} dies",
+    "python {0} asks < /dev/null; python {0} yes",
+)
 
-#: What an app prints that stands the problem, by the row of the page's table.
-STANDS = {
-    "the model runs away": r"runs away: .*\(cap_hit: step_cap\)",
+#: The output of an app that solves the problem, by the row of the page's table.
+SOLVED = {
+    "the model never stops": r"runs away: .*\(cap_hit: step_cap\)",
     "it repeats the same call": r"repeats: .*\(doom_loop: doom_loop\)",
-    "it says nothing": r"says nothing: .*\(failed: empty_reply\)",
-    "a tool fails, and leaves a call without a result": r"go on: .*\(finished: answered\)",
-    "a person is to approve, and nobody is at the terminal": r"asks: +may I refund\?\nanswered: .*refunded",
-    "the approval comes after a restart": r"yes\nasks: +may I refund\?\nanswered: .*refunded",
-    "the process dies in the middle of a tool": r"the ledger has 1 charge",
+    "it returns an empty reply": r"says nothing: .*\(failed: empty_reply\)",
+    "a tool fails, and its call has no result": r"go on: .*\(finished: answered\)",
+    "an approval is needed, without a terminal": r"asks: +may I refund\?\nanswered: .*refunded",
+    "the approval arrives after a restart": r"yes\nasks: +may I refund\?\nanswered: .*refunded",
+    "the process dies during a tool": r"the ledger has 1 charge",
 }
 
 
 @cache
-def printed_by(step: str) -> str:
-    """What the commands that the page shows for a step print, each in a place of its own."""
-    (shown,) = (block for block in blocks_of(PAGE) if block.language == "console" and step in block.text)
-    lines = []
-    for command, _ in commands_of(shown):
-        with TemporaryDirectory() as folder:
-            shutil.copytree(EXAMPLE, place := Path(folder) / "steps", ignore=shutil.ignore_patterns("__pycache__"))
-            lines.append(f"$ {command}\n{Terminal(place).run(command)}")
-    return "".join(lines)
+def printed_by(command: str) -> str:
+    """Return what a command prints in a fresh copy of the folder."""
+    with TemporaryDirectory() as folder:
+        shutil.copytree(EXAMPLE, place := Path(folder) / "steps", ignore=shutil.ignore_patterns("__pycache__"))
+        return Terminal(place).run(command)
 
 
-@pytest.mark.parametrize("step", STEPS)
-def test_the_page_shows_the_file_of_each_step(step: str) -> None:
-    (shown,) = (block for block in blocks_of(PAGE) if block.title == step)
-    assert shown.text == (EXAMPLE / step).read_text(encoding="utf-8")
+def printed_by_all_of(step: str) -> str:
+    """Return what all problems of a step print, each line in one piece."""
+    printed = "".join(f"$ {command}\n{printed_by(command)}" for command in (one.format(step) for one in COMMANDS))
+    return re.sub(r"\n {14}(?!the ledger)", " ", printed)
 
 
-@pytest.mark.parametrize("step", STEPS)
-def test_a_step_prints_what_the_page_shows(step: str) -> None:
-    (shown,) = (block for block in blocks_of(PAGE) if block.language == "console" and step in block.text)
-    assert printed_by(step) == shown.text
+def shown_parts() -> list[tuple[str, Block]]:
+    """Return each Python block that is a part of a file, with the name of the file."""
+    found = []
+    for block in blocks(text_of(PAGE)):
+        if block.language == "python" and not block.title:
+            (name,) = (one.removeprefix("part of examples/from_a_loop/") for one in block.comments if "part of" in one)
+            found.append((name, block))
+    return found
+
+
+def test_the_page_shows_the_files_of_the_steps() -> None:
+    (first,) = (block for block in blocks_of(PAGE) if block.title)
+    assert first.text == (EXAMPLE / first.title).read_text(encoding="utf-8")
+    for name, block in shown_parts():
+        file = (EXAMPLE / name).read_text(encoding="utf-8")
+        assert block.text in file or textwrap.indent(block.text, "    ", str.strip) in file, name
+    assert {first.title, *(name for name, _ in shown_parts())} == set(STEPS)
+
+
+@pytest.mark.parametrize(
+    ("command", "shown"),
+    [one for block in blocks_of(PAGE) if block.language == "console" for one in commands_of(block)],
+)
+def test_a_command_prints_what_the_page_shows(command: str, shown: str) -> None:
+    assert printed_by(command) == shown
 
 
 @pytest.mark.parametrize("number", range(len(STEPS)))
-def test_the_table_says_which_problems_a_step_stands(number: int) -> None:
-    stands = {problem for problem, said in STANDS.items() if re.search(said, printed_by(STEPS[number]))}
+def test_the_table_says_which_problems_a_step_solves(number: int) -> None:
+    solved = {problem for problem, said in SOLVED.items() if re.search(said, printed_by_all_of(STEPS[number]))}
     rows = [line.strip("| ").split(" | ") for line in text_of(PAGE).splitlines() if line.startswith("| ")]
-    told = {row[0]: row[number + 1] for row in rows if row[0] in STANDS}
-    assert told == {problem: "yes" if problem in stands else "no" for problem in STANDS}
+    listed = {row[0]: row[number + 1] for row in rows if row[0] in SOLVED}
+    assert listed == {problem: "yes" if problem in solved else "no" for problem in SOLVED}
 
 
 def test_the_loop_charges_twice_and_loses_the_conversation() -> None:
-    """What the page begins with is really so: a crash duplicates work, and a failed tool spoils the messages."""
-    said = printed_by("step_0_loop.py")
-    assert "the ledger has 2 charge(s)" in said
-    assert "BadRequestError: 400: no tool message for tool_call_id id1" in said
-    assert "says nothing: None" in said
-    assert said.count("PluggedOutError") == 2
+    """The first loop really has the failures: a crash duplicates work, and a failed tool breaks the messages."""
+    printed = printed_by_all_of("step_0_loop.py")
+    assert "the ledger has 2 charge(s)" in printed
+    assert "BadRequestError: 400: no tool message for tool_call_id id1" in printed
+    assert "says nothing: None" in printed
+    assert printed.count("TooManyCallsError") == 2
 
 
 def test_every_file_that_the_page_links_to_is_there() -> None:
