@@ -161,6 +161,7 @@ def test_ctrl_c_lets_a_tool_that_is_nearly_done_finish(cli: "Cli", endpoint: "En
     assert [event["result"] for event in done.of("call_settled")] == ["saved"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("tool", "outcome"),
     [

@@ -2,6 +2,8 @@
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from turnwright.cli.verify import Estimate
 
 from .tty import Tty
@@ -46,6 +48,7 @@ def test_verify_shows_a_share_and_a_remaining_time_before_any_walk_is_through(cl
     assert "Traceback" not in terminal.shown
 
 
+@pytest.mark.slow
 def test_nothing_is_drawn_where_no_terminal_is(cli: "Cli") -> None:
     done = cli.run("verify", "--can-reach", "cap_hit/budget", "--json")
     assert done.code == 0

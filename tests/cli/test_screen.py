@@ -106,7 +106,14 @@ def test_turns_never_shorten_an_id_or_a_state_and_drop_columns_instead(cli: "Cli
         assert ("MODEL" in head) == (columns == 120)
 
 
-@pytest.mark.parametrize("command", [("explain",), ("verify", "--can-reach", "cap_hit/budget"), ("show", "{turn}")])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("explain",),
+        pytest.param(("verify", "--can-reach", "cap_hit/budget"), marks=pytest.mark.slow),
+        ("show", "{turn}"),
+    ],
+)
 def test_text_is_broken_between_words(cli: "Cli", tty: Open, command: tuple[str, ...]) -> None:
     turn = pause(cli.folder, " ".join(f"word{number}" for number in range(60)))
     arguments = [one.format(turn=turn) for one in command]

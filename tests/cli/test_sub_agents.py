@@ -250,6 +250,7 @@ def test_a_sub_agent_whose_process_was_killed_goes_on_when_its_caller_is_resumed
     assert "finished: answered." in done.out
 
 
+@pytest.mark.slow
 def test_a_signal_is_for_the_turn_and_reaches_its_sub_agents(cli: "Cli", endpoint: "Endpoint") -> None:
     endpoint.calls(asks("Reader")).calls(("slow", {})).calls(asks("Reader")).calls(("slow", {}))
     told = cli.start(*RUN, "--json")

@@ -199,6 +199,7 @@ def test_the_headers_of_the_environment_are_sent_and_shown_nowhere(
     assert secret not in done.out + done.err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("answers", [400, 503])
 def test_a_collector_that_refuses_is_told_of_once_and_changes_nothing(
     cli: "Cli", endpoint: "Endpoint", answers: int
@@ -212,6 +213,7 @@ def test_a_collector_that_refuses_is_told_of_once_and_changes_nothing(
     assert done.err == f"turnwright: telemetry: {said} ({sink.url})\n"
 
 
+@pytest.mark.slow
 def test_a_collector_that_never_answers_holds_nothing_up(cli: "Cli", endpoint: "Endpoint", sink: Sink) -> None:
     """The last line of the turn is there while the collector is still waited for."""
     endpoint.says("Done.")
@@ -223,6 +225,7 @@ def test_a_collector_that_never_answers_holds_nothing_up(cli: "Cli", endpoint: "
     assert (done.code, done.err.count("telemetry:"), done.err.count("\n")) == (0, 1, 1)
 
 
+@pytest.mark.slow
 def test_a_collector_that_is_not_there_is_told_of_in_a_line(cli: "Cli", endpoint: "Endpoint") -> None:
     endpoint.says("Done.")
     with Sink() as gone:

@@ -107,6 +107,7 @@ def test_a_conclusion_is_begun_again(cli: "Cli", endpoint: "Endpoint") -> None:
     assert (done.code, done.last["reason"], done.last["text"]) == (4, "step_cap", "I have looked.")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("tool", "ran", "told"),
     [

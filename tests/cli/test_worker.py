@@ -170,6 +170,7 @@ def test_a_second_signal_leaves_at_once(
     assert done.err == f"turnwright: left at once; other workers take up one of its turns: {turn}\n"
 
 
+@pytest.mark.slow
 def test_a_tool_that_blocks_the_process_does_not_hold_it_up(cli: "Cli", endpoint: "Endpoint", sqlite: str) -> None:
     endpoint.calls(("block", {})).says("Done.")
     (turn,) = submit(sqlite, "Work")
@@ -238,6 +239,7 @@ def test_people_read_a_line_for_each_thing_that_happens(cli: "Cli", endpoint: "E
     assert lines[3:] == ["draining: 0 turns may go on for 30 s; a second signal leaves at once", "stopped"]
 
 
+@pytest.mark.slow
 def test_workers_of_a_database_tell_whoever_follows(cli: "Cli", endpoint: "Endpoint", postgres: str) -> None:
     refused = cli.run(*WORKER, "--store", postgres)
     assert (refused.code, "turnwright migrate" in refused.err) == (2, True)
@@ -261,6 +263,7 @@ def test_workers_of_a_database_tell_whoever_follows(cli: "Cli", endpoint: "Endpo
     assert types(done) == ["started", *["claimed", "settled"] * 2, "draining", "stopped"]
 
 
+@pytest.mark.slow
 def test_a_worker_killed_in_the_middle_of_a_tool_is_followed_by_another(
     cli: "Cli", endpoint: "Endpoint", postgres: str
 ) -> None:

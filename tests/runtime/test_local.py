@@ -24,6 +24,7 @@ class TestInAFile(RuntimeSuite):
         return RuntimeBench(address, MAKE, patience=0.5, make_patient=PATIENT)
 
 
+@pytest.mark.slow
 @pytest.mark.anyio
 class TestInADatabase(DeathFacts, OutageFacts):
     """What depends on how a store knows that a driver is dead, and on its server."""

@@ -70,6 +70,7 @@ def fired(chart: Chart, state: State, trigger: Trigger, counters: Counters) -> t
         return str(refused), model.state
 
 
+@pytest.mark.slow
 def test_in_every_configuration_of_a_walk_both_take_the_same_row_or_refuse() -> None:
     """Every trigger is tried there, not only the one that came."""
     watched, taken = Watched(ROWS), set()

@@ -42,6 +42,7 @@ AGENT: Final = ToolCall(name="agent", arguments={}, delegates=True)
 SMALL: Final = Case(Limits(steps=1, tool_calls=1, max_pauses=1, max_retries=0, doom_threshold=None), widest=1)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_the_whole_campaign_passes_takes_every_row_and_reaches_every_end() -> None:
     """Two processes share it, in pieces small enough that both are busy to the end."""

@@ -259,6 +259,7 @@ def test_what_ships_keeps_every_invariant_and_takes_most_rows() -> None:
     assert report.rows.covered >= 25
 
 
+@pytest.mark.slow
 def test_one_seed_plays_the_same_and_another_does_not() -> None:
     one, same, other = (fuzz(Target((AGENT,), TOOLS), examples=25, seed=seed) for seed in (5, 5, 6))
     assert (one.ends, one.rows) == (same.ends, same.rows)

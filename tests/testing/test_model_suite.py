@@ -360,6 +360,7 @@ def failed() -> dict[str, set[str]]:
     return found
 
 
+@pytest.mark.slow
 def test_an_honest_model_passes(failed: dict[str, set[str]]) -> None:
     assert failed["TestHonest"] == set()
 

@@ -113,6 +113,7 @@ def test_what_was_taken_before_the_run_is_not_counted(pytester: pytest.Pytester)
     assert _counts(file) == {10: 1, 14: 1}
 
 
+@pytest.mark.slow
 def test_workers_hand_in_their_counts_and_they_are_added_up(pytester: pytest.Pytester) -> None:
     pytester.makeconftest('pytest_plugins = ["turnwright.testing.plugin"]')
     pytester.makepyfile(ANSWERS.format(times=4))

@@ -448,6 +448,7 @@ CHANGES = [
 ]
 
 
+@pytest.mark.slow
 def test_every_printed_test_passes_and_every_changed_one_fails(printed: dict[str, str], tmp_path: Path) -> None:
     """In one run of pytest, in a folder without any configuration, warnings being errors."""
     for number, (name, text) in enumerate(printed.items()):

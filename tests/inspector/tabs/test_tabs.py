@@ -192,6 +192,7 @@ def test_each_test_that_is_shown_is_green_as_it_stands(tmp_path: Path) -> None:
         test()
 
 
+@pytest.mark.slow
 def test_the_commands_that_run_nothing_work(tmp_path: Path) -> None:
     file = tmp_path / "turns.db"
     name = anyio.run(a_capped_turn, file)
@@ -296,6 +297,7 @@ ROWS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tab", ROWS)
 async def test_of_a_long_turn_a_page_has_a_part_and_links_lead_to_all_others(tab: str, file: Path) -> None:
     name = await long_turn(file)
@@ -334,6 +336,7 @@ async def test_of_a_long_turn_a_page_has_a_part_and_links_lead_to_all_others(tab
         assert not set(re.findall(ROWS[tab], after)) <= set(re.findall(ROWS[tab], first.text))
 
 
+@pytest.mark.slow
 async def test_the_chart_shows_its_main_way_first_and_a_link_leads_to_the_full_chart(file: Path) -> None:
     name = await long_turn(file, calls=1, steps=2)
     async with (
@@ -352,6 +355,7 @@ async def test_the_chart_shows_its_main_way_first_and_a_link_leads_to_the_full_c
         assert html.unescape(back[1]) == f"/turns/{name}?step=1&tab=chart"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tab", ["journal", "transcript", "timeline"])
 async def test_of_a_long_turn_the_chosen_step_is_on_the_page_and_links_keep_it(tab: str, file: Path) -> None:
     name = await long_turn(file, calls=90, steps=4)

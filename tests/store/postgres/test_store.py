@@ -289,6 +289,7 @@ async def test_of_two_turns_of_a_session_that_are_made_at_once_one_is(bench: Pos
     assert [(refused.session, refused.turn) for refused in busy] == [("s1", winner.turn)] * 2
 
 
+@pytest.mark.slow
 async def test_a_server_that_was_stopped_and_started_is_gone_on_with(fragile: PostgresServer) -> None:
     """An append in between says that nothing was written; the next one finds its turn, and the process its lock."""
     address, written = fragile.new_schema(), Written()
@@ -307,6 +308,7 @@ async def test_a_server_that_was_stopped_and_started_is_gone_on_with(fragile: Po
     await other.aclose()
 
 
+@pytest.mark.slow
 async def test_a_server_that_starts_again_is_waited_for(fragile: PostgresServer) -> None:
     """For as long as the patience lasts: whoever drives notices nothing."""
     address, written = fragile.new_schema(), Written()
@@ -328,6 +330,7 @@ async def _blocked(bench: PostgresBench) -> None:
         await anyio.sleep(0.005)
 
 
+@pytest.mark.slow
 async def test_an_append_whose_answer_was_lost_is_not_said_to_have_failed(fragile: PostgresServer) -> None:
     """Nobody knows whether the server wrote it; the error says so, and where to look."""
     bench, written = PostgresBench(fragile.new_schema()), Written()
