@@ -78,7 +78,7 @@ test-all: $(VENV)/.test $(MCP_SERVERS)/.installed ## Run all tests (twelve minut
 	$(BIN)/python -m pytest -n auto --dist worksteal --hypothesis-profile=$(or $(HYPOTHESIS_PROFILE),all) --turnwright-rows-require
 
 coverage: $(VENV)/.test ## Run the tests of the pure machine; fails below 100 % of its branches
-	$(BIN)/python -m pytest -n auto --cov --cov-report= tests/states tests/testing/test_traces.py -k 'not whole_campaign'
+	$(BIN)/python -m pytest -n auto --cov --cov-report= --hypothesis-profile=all tests/states tests/testing/test_traces.py -k 'not whole_campaign'
 	$(BIN)/coverage report --include='states/*' --skip-covered --show-missing --fail-under=100
 
 demo: $(VENV)/.installed ## A cap, a doom loop, a pause, a kill and its recovery; no model needed
