@@ -161,8 +161,8 @@ def test_rules_headings_and_code_belong_to_the_instructions(body: str) -> None:
     assert parse_agents(text) == [Agent(name="A", instructions=body), Agent(name="Z", instructions="The end.")]
 
 
-LOOKS_LIKE_AN_AGENT = "what follows looks like an agent but is not read as one: leave a blank line above the `---`"
-NOT_CLOSED = f"the front matter that begins here is not closed: {FORM}"
+LOOKS_LIKE_AN_AGENT = "this looks like an agent but is not read as one: leave a blank line above the `---`"
+NOT_CLOSED = f"the front matter that starts here is not closed: {FORM}"
 
 
 @pytest.mark.parametrize(
@@ -176,7 +176,7 @@ NOT_CLOSED = f"the front matter that begins here is not closed: {FORM}"
         ("---\nname: A\n\nText.\n\n---\nname: B\n---\n", 1, NOT_CLOSED),
         ("---\nname: A\n---\nText.\n\n---\nname: B\n", 6, NOT_CLOSED),
         ("name: A\nsteps: 5\n---\nText.\n", 1, f"there is no `---` above this agent's keys: {FORM}"),
-        ("---\nname: A\n---\n```\n\n---\nname: B\n---\n", 4, "this code fence is never closed"),
+        ("---\nname: A\n---\n```\n\n---\nname: B\n---\n", 4, "this code fence has no end"),
     ],
 )
 def test_what_only_looks_like_an_agent_is_never_swallowed(text: str, line: int, message: str) -> None:
@@ -206,15 +206,15 @@ TAKEN = "AGENTS.md:2 has this name already: every agent needs one of its own"
         ("", f"AGENTS.md: is empty: {FORM}"),
         (" \n\n", f"AGENTS.md: is empty: {FORM}"),
         ("\ufeff", f"AGENTS.md: is empty: {FORM}"),
-        ("# How to work here\n\nRun the tests.\n", f"AGENTS.md: holds no agent: {FORM}"),
+        ("# How to work here\n\nRun the tests.\n", f"AGENTS.md: has no agent: {FORM}"),
         ("---\n---\nText.", f"AGENTS.md:1: {HOLDS} nothing"),
         ("---\n- name: A\n---\n", f"AGENTS.md:1: {HOLDS} a list"),
         ("---\nA\n---\n", f"AGENTS.md:1: {HOLDS} a single value"),
         ("---\nname: A\n---\n\n---\nname: A\n---\n", f"AGENTS.md:6: agent 'A': name: {TAKEN}"),
-        ("x" * (MAX_BYTES + 1), "AGENTS.md: is larger than 1024 KiB: this is no agent file, or split it"),
+        ("x" * (MAX_BYTES + 1), "AGENTS.md: is larger than 1024 KiB: name an agent file, or split it"),
         (
             "---\nname: A\n---\n" * (MAX_AGENTS + 1),
-            "AGENTS.md: holds 257 agents, and at most 256 fit in one file: split it",
+            "AGENTS.md: has 257 agents, more than 256: split the file",
         ),
     ],
 )
@@ -223,12 +223,12 @@ def test_a_file_that_holds_no_usable_agents_says_what_is_expected(text: str, mes
 
 
 WHOLE = "must be a whole number of at least 0, not"
-QUOTES = "(a text that has `: ` in it or begins with a sign needs quotes)"
+QUOTES = "(a text that contains `: ` or starts with a special character needs quotes)"
 BUDGET = "tool_calls, tokens, cost, seconds"
-TAGS = "YAML's tags (!) are not allowed: put a text that begins with one in quotes"
+TAGS = "YAML's tags (!) are not allowed: put a text that starts with one in quotes"
 HALF = "must be text that UTF-8 can write, but its character 0 is half a pair"
 RULE = "if this `---` is a rule in the text, leave a blank line below it"
-ANCHORS = "YAML's anchors (&) and aliases (*) are not allowed: put a text that begins with one in quotes"
+ANCHORS = "YAML's anchors (&) and aliases (*) are not allowed: put a text that starts with one in quotes"
 
 
 @pytest.mark.parametrize(
@@ -252,8 +252,8 @@ ANCHORS = "YAML's anchors (&) and aliases (*) are not allowed: put a text that b
         (f"steps: {'9' * 30}", f"steps: must be a number of at most 18 digits, not {'9' * 30}"),
         (f"steps: {'9' * 5000}", f"steps: must be a plain decimal number, not {'9' * 60}..."),
         ("steps: [5]", f"steps: {WHOLE} [5]"),
-        ("steps:", "steps: has no value: write one, or `null` for none, or leave it out"),
-        ("tools:", "tools: has no value: write one, or `null` for none, or leave it out"),
+        ("steps:", "steps: has no value: write one, write `null`, or leave the key out"),
+        ("tools:", "tools: has no value: write one, write `null`, or leave the key out"),
         ("budget: -1", f"budget: {WHOLE} -1"),
         ("budget: many", f"budget: must be a number of tool calls, or a mapping of {BUDGET}; not 'many'"),
         ("budget: {tokens: 0}", "budget.tokens: must be a whole number of at least 1, not 0"),
@@ -285,7 +285,7 @@ ANCHORS = "YAML's anchors (&) and aliases (*) are not allowed: put a text that b
         ('description: "\\ud800"', f"description: {HALF}"),
         ("--- b", "the front matter must be one YAML document, without markers of its own"),
         (f"steps: {'[' * 50}", "is nested more than 8 deep"),
-        (f"steps: [{'1, ' * 2000}]", "holds more than 1000 values"),
+        (f"steps: [{'1, ' * 2000}]", "has more than 1000 values"),
     ],
 )
 def test_a_mistake_is_reported_with_file_line_agent_and_field(front: str, message: str) -> None:
@@ -319,7 +319,7 @@ def test_a_mistake_is_reported_where_it_stands(front: str, line: int, message: s
         ("name: ''", "AGENTS.md:2: name: must not be blank, as '' is"),
         ('name: "a\\nb"', "AGENTS.md:2: agent 'a\\nb': name: must be one line without control characters, not 'a\\nb'"),
         ("name: [A]", "AGENTS.md:2: name: must be text, not ['A']"),
-        ("name:", "AGENTS.md:2: name: has no value: write one, or `null` for none, or leave it out"),
+        ("name:", "AGENTS.md:2: name: has no value: write one, write `null`, or leave the key out"),
         ("steps: 5", f"AGENTS.md:1: name: is missing: every agent needs one; {RULE}"),
     ],
 )
@@ -513,14 +513,14 @@ def test_a_file_that_is_not_utf_8_names_the_byte(tmp_path: Path) -> None:
 
 def test_a_file_that_is_not_there_is_a_directory_or_too_large_says_so(tmp_path: Path) -> None:
     missing = tmp_path / "agents.md"
-    assert failure(missing) == f"{missing}: there is no such file: name an agent file, or write this one"
+    assert failure(missing) == f"{missing}: there is no such file: name an agent file, or create this one"
     assert failure(tmp_path) == f"{tmp_path}: is a directory: name a file in it, such as AGENTS.md"
     assert failure(EXAMPLE / "x").startswith(f"{EXAMPLE}/x: cannot be read: ")
     # What Python says of it differs between versions.
     assert failure(Path("a\0b")).startswith("a\0b: cannot be read: ")
     large = tmp_path / "large.md"
     large.write_bytes(b"\xff" * (MAX_BYTES + 1))
-    assert failure(large) == f"{large}: is larger than 1024 KiB: this is no agent file, or split it"
+    assert failure(large) == f"{large}: is larger than 1024 KiB: name an agent file, or split it"
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
@@ -544,14 +544,14 @@ def test_mistakes_of_all_files_are_reported_and_names_are_unique_across_them(tmp
     assert failure(one, two, three).splitlines() == [
         f"{one}:3: agent 'A': steps: {WHOLE} -1",
         f"{two}:8: agent 'A': name: {one}:2 has this name already: every agent needs one of its own",
-        f"{three}: there is no such file: name an agent file, or write this one",
+        f"{three}: there is no such file: name an agent file, or create this one",
     ]
     assert "has this name already" in failure(EXAMPLE, EXAMPLE)
 
 
 # Finding one.
 
-DIFFER = "the agents 'Abc', 'abc' differ only in case: 'ABC' is none of them, write one as it stands"
+DIFFER = "the agents 'Abc', 'abc' differ only in case, and 'ABC' is none of them: write one exactly"
 
 
 def test_an_agent_is_found_by_its_name_or_by_the_only_one_like_it() -> None:

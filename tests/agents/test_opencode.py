@@ -90,7 +90,7 @@ def test_an_agent_that_is_disabled_is_none_whatever_else_is_wrong() -> None:
 def test_a_prompt_in_the_front_matter_is_used_if_there_is_no_text(caplog: pytest.LogCaptureFixture) -> None:
     assert read("prompt: Look closely.", "").instructions == "Look closely."
     assert not caplog.records
-    assert notes("prompt: Look closely.", caplog) == ["prompt: is not used: the text below the front matter is"]
+    assert notes("prompt: Look closely.", caplog) == ["prompt: is ignored: the text below the front matter is used"]
 
 
 # Tools.
@@ -135,16 +135,14 @@ def test_permission_deny_alone_leaves_no_tool() -> None:
 
 def test_what_is_denied_for_some_uses_is_denied_altogether(caplog: pytest.LogCaptureFixture) -> None:
     front = "permission: {bash: {'*': allow, 'git push *': deny}}"
-    assert notes(front, caplog) == [
-        "permission.bash: is denied altogether: it is denied for some uses, and they are not told apart"
-    ]
+    assert notes(front, caplog) == ["permission.bash: is denied for all uses: rules for single uses are not supported"]
     assert may(read(front), "bash", "look") == ["look"]
 
 
 @pytest.mark.parametrize("front", ["permission: {bash: ask}", "permission: {bash: {'*': ask, ls: allow}}"])
 def test_a_permission_that_asks_is_noted(front: str, caplog: pytest.LogCaptureFixture) -> None:
     assert notes(front, caplog) == [
-        "permission.bash: is not asked about here: a tool itself says when a person is asked (`needs_approval`)"
+        "permission.bash: `ask` is ignored: a tool itself decides whether it needs approval (`needs_approval`)"
     ]
 
 
@@ -202,11 +200,11 @@ def test_a_sub_agent_calls_others_only_if_that_is_allowed_and_never_itself(tmp_p
 @pytest.mark.parametrize(
     ("front", "note"),
     [
-        ("temperature: 0.1", "temperature: is not honoured: the model's own setting holds"),
-        ("top_p: 1", "top_p: is not honoured: the model's own setting holds"),
-        ("variant: max", "variant: is not honoured: the model's own setting holds"),
-        ("options: {a: 1}", "options: are not passed on: the model's own settings hold"),
-        ("reasoningEffort: high", "reasoningEffort: is not passed on: opencode gives it to the provider"),
+        ("temperature: 0.1", "temperature: is ignored: the model's own setting applies"),
+        ("top_p: 1", "top_p: is ignored: the model's own setting applies"),
+        ("variant: max", "variant: is ignored: the model's own setting applies"),
+        ("options: {a: 1}", "options: are ignored: the model's own settings apply"),
+        ("reasoningEffort: high", "reasoningEffort: is ignored: opencode passes it to the provider"),
     ],
 )
 def test_what_cannot_be_honoured_is_noted_with_file_and_key(
@@ -222,7 +220,7 @@ def test_what_cannot_be_honoured_is_noted_with_file_and_key(
 def test_a_value_that_is_not_passed_on_is_not_told(front: str, caplog: pytest.LogCaptureFixture) -> None:
     """It may be somebody's secret, and it need not make sense."""
     key = front.partition(":")[0]
-    assert notes(front, caplog) == [f"{key}: is not passed on: opencode gives it to the provider"]
+    assert notes(front, caplog) == [f"{key}: is ignored: opencode passes it to the provider"]
     assert not [record for record in caplog.records if "123" in record.getMessage()]
 
 
@@ -254,7 +252,7 @@ def test_how_an_agent_is_shown_is_passed_over(caplog: pytest.LogCaptureFixture) 
         ("stpes: 5", "stpes: is unknown: did you mean `steps`?"),
         ("max_steps: 5", "max_steps: is unknown: did you mean `maxSteps`?"),
         ("temprature: 1", "temprature: is unknown: did you mean `temperature`?"),
-        ("budget: 5", "budget: is no key of opencode's, which would not keep to it: use AGENTS.md"),
+        ("budget: 5", "budget: is no key of opencode, which would ignore it: use AGENTS.md"),
         ("name: ''", "name: must not be blank, as '' is"),
         ("steps: 1\nsteps: 2", "steps: is given twice: line 3 has it too"),
         ("steps: [", "is not YAML: expected the node content, but found '<stream end>'"),
@@ -284,7 +282,7 @@ def test_a_prompt_that_names_a_file_is_not_read() -> None:
 
 def test_a_front_matter_that_is_not_closed_is_a_mistake() -> None:
     (said,) = mistakes("---\ndescription: A.\n")
-    assert said == ":1: the front matter that begins here is not closed: write a line `---` below its keys"
+    assert said == ":1: the front matter that starts here is not closed: write a line `---` below its keys"
 
 
 def test_what_the_limits_do_not_allow_is_left_to_them() -> None:

@@ -115,7 +115,7 @@ def test_mistakes_go_to_stderr_with_exit_code_2(tmp_path: Path) -> None:
 def test_a_missing_file_is_a_usage_error_without_a_traceback(tmp_path: Path) -> None:
     result = run(str(tmp_path / "none.md"))
     assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr == f"{tmp_path / 'none.md'}: there is no such file: name an agent file, or write this one\n"
+    assert result.stderr == f"{tmp_path / 'none.md'}: there is no such file: name an agent file, or create this one\n"
 
 
 def test_without_a_name_the_files_are_those_of_the_configuration(tmp_path: Path) -> None:

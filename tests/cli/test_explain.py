@@ -39,7 +39,7 @@ def test_the_certificate_of_an_agent_as_json(cli: "Cli") -> None:
             {"field": "ceiling", "value": 200, "set_by": "default"},
         ],
         "exactness": "exact",
-        "exactness_means": "never one more",
+        "exactness_means": "never exceeded",
         "reason": "step_cap",
     }
 

@@ -7,7 +7,7 @@ from importlib.metadata import entry_points
 from typing import Protocol, TypeVar
 
 
-class Named(Protocol):
+class NamedRecord(Protocol):
     """A record with a name."""
 
     @property
@@ -16,7 +16,7 @@ class Named(Protocol):
         ...
 
 
-Record = TypeVar("Record", bound=Named)
+Record = TypeVar("Record", bound=NamedRecord)
 
 
 def added_names(group: str) -> list[str]:

@@ -1,6 +1,6 @@
-"""What stops a turn: each bound with its value, its formula, and whether it can be overshot.
+"""The bounds of a turn: their values, their formulas, and whether they can be overshot.
 
-The certificate (`turnwright explain`) and the closing line of a run are made from here.
+The certificate (`turnwright explain`) and the closing line of a run use them.
 """
 
 from collections.abc import Collection, Iterable
@@ -23,20 +23,20 @@ class Exactness(StrEnum):
     PROVIDER = "provider"
 
 
-#: What each degree of exactness means, in words.
+#: Each degree of exactness in words.
 EXACTNESS: Final[dict[Exactness, str]] = {
-    Exactness.EXACT: "never one more",
-    Exactness.OVERSHOT_BY_ONE_REPLY: "may be overshot by the attempts of one reply and the concluding call",
-    Exactness.OVERSHOT_BY_CANCELLING: "what runs is cancelled then; may be overshot by what it takes to cancel it",
-    Exactness.PROVIDER: "asked of the provider, and kept as well as the provider keeps it",
+    Exactness.EXACT: "never exceeded",
+    Exactness.OVERSHOT_BY_ONE_REPLY: "may be exceeded by the attempts of one reply and the concluding call",
+    Exactness.OVERSHOT_BY_CANCELLING: "running work is canceled; may be exceeded by the time that takes",
+    Exactness.PROVIDER: "enforced by the provider",
 }
 
 
 class Bound(msgspec.Struct, frozen=True):
     """One bound of a turn.
 
-    `value` is None when it is off. `settings` names the fields of `Limits` that its formula reads, the one to change
-    first; `reason` is the reason of a turn that the bound ends, if it ends one.
+    `value` is None if the bound is off. `settings` names the fields of `Limits` in its formula; the first is the one to
+    change. `reason` is the reason of a turn that the bound ends, if it ends one.
     """
 
     name: str
@@ -48,10 +48,10 @@ class Bound(msgspec.Struct, frozen=True):
 
 
 def class_of(tools: Iterable[Tool]) -> ToolClass:
-    """The class of an agent with these tools, as each declares itself (`@tool(read_only=...)`).
+    """Return the class of an agent with these tools, by their `read_only`.
 
-    One tool that writes makes the agent a writing one; one that does not say makes it a default one. An agent without
-    tools can only read.
+    One tool that writes makes the class `writing`. Otherwise one undeclared tool makes it `default`. An agent without
+    tools is `read_only`.
     """
     declared = {tool.read_only for tool in tools}
     if False in declared:
@@ -60,9 +60,9 @@ def class_of(tools: Iterable[Tool]) -> ToolClass:
 
 
 def bounds_of(limits: Limits, tools: ToolClass | None = None) -> tuple[Bound, ...]:
-    """Every bound that these limits put on a turn. Source: DESIGN 4.1, 4.5, 4.6.
+    """Return every bound of a turn with these limits (docs/rules.md#bounds).
 
-    `tools` is the class of the agent's tools, or None where they are not known.
+    `tools` is the class of the agent's tools, or None if they are unknown.
     """
     by_class = tools is not None and isinstance(limits.tool_calls, ToolCallLimits)
     limits = limits.for_tools(tools or "default")
@@ -127,7 +127,7 @@ def bounds_of(limits: Limits, tools: ToolClass | None = None) -> tuple[Bound, ..
 
 _MOST_COUNTED: Final = 1e300
 
-#: The limits that stop a turn, by what `Turn.use` calls them: their names, and the reasons that they give.
+#: The limits that stop a turn, by their names in `Turn.use`: in words, and with the reason of the ending.
 LIMITS: Final = {
     "steps": ("the step cap", EndReason.STEP_CAP),
     "tool_calls": ("the tool-call limit", EndReason.BUDGET),
@@ -138,10 +138,10 @@ LIMITS: Final = {
 
 
 def nearest(turn: Turn, passed: Collection[EndReason | None] = ()) -> tuple[str, float]:
-    """Return the limit that would have stopped the turn next, in words, and the share of it that is used.
+    """Return the limit that would have stopped the turn next, in words, and the used share of it.
 
-    `passed` are the limits that stopped it, which are left out, and so are those of 0: nothing of them can be used.
-    Empty and 0 when no other limit is set.
+    `passed` are the limits that stopped it; these and limits of 0 are left out. Returns an empty text and 0 if no other
+    limit is set.
     """
     left = [
         (_float(used) / most, name, used, most)
@@ -155,11 +155,11 @@ def nearest(turn: Turn, passed: Collection[EndReason | None] = ()) -> tuple[str,
 
 
 def figures(name: str, used: float, most: float) -> str:
-    """How much of a limit is used, as `Turn.use` names and counts it: `48 of 50`, `12.5 of 60 s`."""
+    """Return the used part of a limit, named and counted as in `Turn.use`: `48 of 50`, `12.5 of 60 s`."""
     used = _float(used)
     return f"{used:.1f} of {most:g} s" if name == "seconds" else f"{used:g} of {most:g}"
 
 
 def _float(used: float) -> float:
-    """The figure as a number that can be divided and shown. A changed journal may have one that no `float` holds."""
+    """Convert the figure to a `float`. In a changed journal it may be too large for one."""
     return float(max(min(used, _MOST_COUNTED), -_MOST_COUNTED))

@@ -1,6 +1,6 @@
-"""The certificate of an agent's turns: what bounds them, by which formula, and who set each value.
+"""The certificate of an agent's turns: each bound, its formula, and who set its value.
 
-Its JSON Schema is frozen in `docs/certificate.schema.json`; a change to it needs another number in `SCHEMA`.
+The JSON Schema is in `docs/certificate.schema.json`. A change of the format needs another number in `SCHEMA`.
 """
 
 import hashlib
@@ -23,21 +23,21 @@ from .bounds import EXACTNESS, Bound, Exactness, bounds_of, class_of
 Format = Literal["turnwright/certificate/1"]
 SCHEMA: Final[Format] = "turnwright/certificate/1"
 
-#: Tells the sub-agents that a turn of an agent may call, by the names that models call them.
+#: Returns the sub-agents that a turn of an agent may call, by their tool names.
 SubagentTools = Callable[[Agent], Mapping[str, Agent]]
-#: Tells the tools of an agent.
+#: Returns the tools of an agent.
 ToolsOf = Callable[[Agent], Iterable[Tool]]
 
 LEASES: Final = (
-    "each of k calls of sub-agents in one reply is lent floor(rest / k) of the tool calls and tokens, and rest / k of"
-    " the cost, that the reply and its own calls leave to the caller; a sub-agent is bound by that and by bounds of its"
-    " own, whichever is lower; what it does not use returns; a lease of 0 is refused; its steps are its own, its time"
-    " is its caller's"
+    "after a reply and its own calls, each of the k sub-agent calls in the reply gets floor(rest / k) of the remaining"
+    " tool calls and tokens, and rest / k of the remaining cost; the lower of this lease and the sub-agent's own bounds"
+    " applies; unused parts return to the caller; a lease of 0 is refused; steps are the sub-agent's own, time is the"
+    " caller's"
 )
 
 
 class SetBy(StrEnum):
-    """Who decided a value."""
+    """The origin of a value."""
 
     AGENT = "agent"
     CONFIGURATION = "configuration"
@@ -55,103 +55,103 @@ class _Part(BaseModel):
 
 
 class ChartStamp(_Part):
-    """Which chart the turns run under."""
+    """The version of the chart that decides the turns."""
 
     version: int
-    """Changes whenever a row does."""
+    """Changes with every change of a row."""
     rows: int
-    """How many rows there are."""
+    """The number of rows."""
     digest: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
-    """SHA-256 of the rows in their order, a line each: name and reason, in UTF-8."""
+    """SHA-256 of the rows in order, one line each: name and reason, in UTF-8."""
 
 
 class AgentSetting(_Part):
-    """One field of `Limits`, as it was written, and who wrote it."""
+    """One field of `Limits`, with its value and who set it."""
 
     field: str
-    """Its name."""
+    """The name of the field."""
     value: int | float | str | None
-    """What was written; null is unset, or no limit."""
+    """The value as set; null means unset, or no limit."""
     set_by: Literal[SetBy.AGENT, SetBy.CONFIGURATION, SetBy.DEFAULT]
-    """The agent (its file, or code), the configuration (the engine's limits, the command line), or nobody."""
+    """The agent (its file, or code), the configuration (the engine's limits, the command line), or the default."""
 
 
 class CertifiedBound(_Part):
     """One bound of a turn."""
 
     bound: str
-    """What is bounded."""
+    """The name of the bound."""
     value: int | float | None
-    """The most that there can be; null when the bound is off."""
+    """The maximum; null if the bound is off."""
     formula: str
-    """How the value comes about, with the names of the settings."""
+    """The formula of the value, with the names of the settings."""
     set_by: SetBy
-    """Who decided: whoever wrote `field`, or the ceiling, where `steps` is unset or above it."""
+    """Who set `field`, or the ceiling if `steps` is unset or above it."""
     field: str
-    """The setting to change first; the formula reads it."""
+    """The setting to change first. The formula uses it."""
     settings: tuple[AgentSetting, ...]
-    """Every setting that the formula reads, `field` first, each with whoever wrote it."""
+    """Every setting in the formula, `field` first, each with its origin."""
     exactness: Exactness
     """Whether the bound can be overshot, and by what."""
     exactness_means: str
     """The same in words."""
     reason: EndReason | None
-    """The reason of a turn that this bound ends; null when it ends none by itself."""
+    """The reason of a turn that this bound ends; null if it ends none by itself."""
 
 
 class CertifiedSubAgent(_Part):
     """A sub-agent that turns of the agent, or of its sub-agents, may call."""
 
     tool: str
-    """What models call it."""
+    """The name of its tool."""
     agent: str
-    """Its name."""
+    """The name of the agent."""
     depth: int
-    """How deep it is called at least: 1 by the agent itself. Each stands here once, also one that calls itself."""
+    """The smallest depth of a call: 1 if the agent itself calls it. Each sub-agent is listed once."""
     calls: tuple[str, ...]
-    """The sub-agents that it may call in turn, by `tool`; none at the greatest depth."""
+    """The sub-agents that it may call, by `tool`; none at the greatest depth."""
     bounds: tuple[CertifiedBound, ...]
     """Every bound of its own turns, before a lease lowers any."""
 
 
 class SubAgents(_Part):
-    """The sub-agents that a turn may call, and what they share with it."""
+    """The sub-agents that a turn may call, and the limits that they share with it."""
 
     leases: str
-    """What each of them is lent."""
+    """The rule for their shares, in words."""
     max_depth: int
-    """How deep they may be nested; deeper calls are refused."""
+    """The maximum depth; deeper calls are refused."""
     agents: tuple[CertifiedSubAgent, ...]
-    """Those that can be reached, the shallowest first."""
+    """The reachable sub-agents, by increasing depth."""
 
 
 class Certificate(_Part):
-    """What bounds every turn of an agent: each bound with its value, its formula, who set it, and how exact it is."""
+    """Every bound of an agent's turns: its value, its formula, who set it, and how exact it is."""
 
     model_config = ConfigDict(title="Turnwright certificate", json_schema_extra=_headed)
 
-    # `schema` is a method's name in pydantic.
+    # pydantic has a method named `schema`.
     schema_: Annotated[Format, Field(alias="schema")]
-    """Names this format and its version."""
+    """The name and version of this format."""
     agent: str
     """The agent's name."""
     chart: ChartStamp
-    """Which chart the turns run under."""
+    """The version of the chart that decides the turns."""
     bounds: tuple[CertifiedBound, ...]
-    """Every bound, also those that are off."""
+    """Every bound, also bounds that are off."""
     sub_agents: SubAgents | None = None
-    """Those that it may call, which together with it stay within its budgets; absent where there are none."""
+    """The sub-agents that it may call, which share its budgets; absent if there are none."""
 
     def to_json(self) -> dict[str, JsonValue]:
-        """The certificate as JSON values, under the names of its schema. `from_json` takes it back unchanged."""
-        # A reader that knows the format from before there were sub-agents can read that of an agent without.
+        """Return the certificate as JSON values, with the names of its schema. `from_json` reads it back."""
+        # Without sub-agents the key is left out, so that readers without support for it can read the certificate.
         without = {"sub_agents"} if self.sub_agents is None else set[str]()
         data: dict[str, JsonValue] = self.model_dump(mode="json", by_alias=True, exclude=without)
         return data
 
     @classmethod
     def from_json(cls, data: Mapping[str, JsonValue]) -> Self:
-        """The certificate that `to_json` wrote. Raises `ValidationError` for data that the schema does not allow."""
+        """Read a certificate from `to_json`. Raises `ValidationError` for data that the schema does not allow."""
         return cls.model_validate_json(json.dumps(dict(data)), strict=True)
 
 
@@ -163,18 +163,17 @@ def certificate(
     subagent_tools: SubagentTools | None = None,
     tools_of: ToolsOf | None = None,
 ) -> Certificate:
-    """What bounds the turns of this agent, and who set it.
+    """Return the certificate of this agent's turns.
 
-    `engine_limits` are those of the engine, `Limits()` when it has none. `steps` is what a command line puts in place
-    of the agent's. `subagent_tools` tells the sub-agents of an agent; without it there are none.
-    `tools_of` tells the tools of an agent, which choose among `tool_calls` by class; without it they are not known,
-    and the number of the class `default` is told. A value belongs to whoever wrote it last, also one who wrote what it
-    would have been anyway; a value that nobody wrote is the default's.
-    Raises pydantic's `ValidationError` for `steps` out of range.
+    `engine_limits` are the engine's limits, by default `Limits()`. `steps` is the command line's value, which replaces
+    the agent's. `subagent_tools` returns the sub-agents of an agent; without it there are none. `tools_of` returns the
+    tools of an agent, whose class selects the tool-call limit; without it the class is `default`. A value has the
+    origin that set it last, even to the same value. A value that was never set has the origin `default`. Raises
+    pydantic's `ValidationError` for `steps` out of range.
     """
     base = Limits() if engine_limits is None else engine_limits
     flags = {} if steps is None else {"steps": Limits(steps=steps).steps}
-    # By mapping: the type checkers know no argument of the name `schema`.
+    # As a mapping, because type checkers do not accept the alias `schema` as an argument.
     return Certificate.model_validate(
         {
             "schema": SCHEMA,
@@ -206,7 +205,7 @@ def _bounds(
 def _sub_agents(
     agent: Agent, base: Limits, subagent_tools: SubagentTools, tools_of: ToolsOf | None
 ) -> SubAgents | None:
-    """Every sub-agent that can be reached, each at the smallest depth at which it can."""
+    """Return every reachable sub-agent with its smallest depth, or None."""
     found: dict[str, CertifiedSubAgent] = {}
     level = dict(subagent_tools(agent))
     for depth in range(1, MAX_DEPTH + 1):

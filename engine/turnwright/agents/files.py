@@ -1,4 +1,4 @@
-"""Agents from where they are written: Markdown files of ours, and folders of opencode's."""
+"""Loading agents from our own Markdown files and from opencode's folders."""
 
 import os
 from pathlib import Path
@@ -12,19 +12,19 @@ from .opencode import load_opencode_agents
 
 
 def read_agents(*paths: str | os.PathLike[str], limits: Limits | None = None) -> list[Agent]:
-    """The agents of these files, and of these folders (`.opencode`), in order: files first.
+    """Load the agents of these files, then those of these folders (`.opencode`), in order.
 
-    `limits` are the engine's, which an agent's own must fit. Raises `ConfigError` with every mistake, and for two
-    agents of one name.
+    `limits` are the engine's; an agent's own limits must fit them. Raises `ConfigError` with every mistake, and for two
+    agents with one name.
     """
-    over = limits or Limits()
+    base = limits or Limits()
     folders = [path for path in paths if Path(path).is_dir()]
     files = [path for path in paths if path not in folders]
-    found = load_agents(*files, limits=over) if files or not folders else []
+    found = load_agents(*files, limits=base) if files or not folders else []
     names = {agent.name for agent in found}
-    in_folders = load_opencode_agents(*folders, limits=over) if folders else []
+    in_folders = load_opencode_agents(*folders, limits=base) if folders else []
     if folders and not in_folders:
-        raise ConfigError(f"{folders[-1]} has no agent: they are agent/NAME.md in it; or name a file, like AGENTS.md")
+        raise ConfigError(f"{folders[-1]} has no agent/NAME.md: write one, or name a file, like AGENTS.md")
     for agent in in_folders:
         if agent.name in names:
             raise ConfigError(f"agent {agent.name!r} is in {', '.join(map(str, folders))} and in a file: rename one")

@@ -1,7 +1,7 @@
-"""The YAML between two lines `---` at the top of an agent's Markdown, read so that every mistake has its line.
+"""The YAML between two lines `---` at the top of an agent's Markdown. Every mistake is reported with its line.
 
-PyYAML builds what it reads too eagerly for files of strangers, and loses the lines. So the stream of its events is
-checked first, and the values are made here, from its nodes.
+PyYAML is not safe enough for untrusted files, and loses the lines. So its events are checked first, and the values are
+built here from its nodes.
 """
 
 from collections.abc import Iterator
@@ -16,29 +16,29 @@ import yaml
 from turnwright._base.regular_files import FileTooLargeError, read_regular
 
 MAX_BYTES: Final = 1024 * 1024
-#: What one front matter may hold. PyYAML is slow and the longest honest one is a few dozen lines.
+#: The limits of one front matter. PyYAML is slow, and real front matters have at most a few dozen lines.
 MAX_FRONT_MATTER: Final = 64 * 1024
 MAX_VALUES: Final = 1000
 MAX_NESTING: Final = 8
-#: Brackets that may be open at once, those in texts included. PyYAML's time grows with the square of this number.
+#: The maximum number of open brackets, in texts too. PyYAML's time grows with the square of this number.
 MAX_BRACKETS: Final = 64
-TOO_LARGE: Final = f"is larger than {MAX_BYTES // 1024} KiB: this is no agent file, or split it"
+TOO_LARGE: Final = f"is larger than {MAX_BYTES // 1024} KiB: name an agent file, or split it"
 
 _SHOWN: Final = 60
-_QUOTES: Final = "a text that has `: ` in it or begins with a sign needs quotes"
+_QUOTES: Final = "a text that contains `: ` or starts with a special character needs quotes"
 # PyYAML follows YAML 1.1, where 010 is eight and 1:30 is ninety.
 _WHOLE: Final = regex(r"[-+]?(?:0|[1-9][0-9_]{0,999})")
 _FRACTION: Final = regex(r"[-+]?(?:[0-9_.]+(?:[eE][-+]?[0-9]+)?|\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))")
 _BRACKET: Final = regex(r"[\[\]{}]")
 _TAG: Final = "tag:yaml.org,2002:"
-#: A key of the outermost mapping with a text that YAML may take for a mapping. A value that opens one is left alone.
+#: A key of the outermost mapping with a text that contains a colon, which YAML would read as a mapping.
 _LOOSE: Final[Pattern[str]] = regex(r"""(?m)^([A-Za-z_][\w-]*[ \t]*:[ \t]+)(?![|>"'\[{#])(\S.*:.*)$""")
 
 Loc = tuple[str | int, ...]
 
 
 class UnreadableFileError(Exception):
-    """A file that is no text that an agent could stand in. `line` is None where there is none."""
+    """A file that cannot be read as text. `line` is None if the error has no line."""
 
     def __init__(self, why: str, line: int | None = None) -> None:
         self.why = why
@@ -47,7 +47,7 @@ class UnreadableFileError(Exception):
 
 
 def read_text(path: Path) -> str:
-    """The text of an agent file. Raises `UnreadableFileError`, also for one that is not UTF-8 or above 1 MiB."""
+    """Return the text of an agent file. Raises `UnreadableFileError`, also if it is not UTF-8 or exceeds 1 MiB."""
     try:
         return read_regular(path, MAX_BYTES).decode()
     except FileTooLargeError:
@@ -56,7 +56,7 @@ def read_text(path: Path) -> str:
         line = error.object.count(b"\n", 0, error.start) + 1
         raise UnreadableFileError(f"is not UTF-8 text (byte {error.start}): save it as UTF-8", line) from None
     except FileNotFoundError:
-        raise UnreadableFileError("there is no such file: name an agent file, or write this one") from None
+        raise UnreadableFileError("there is no such file: name an agent file, or create this one") from None
     except IsADirectoryError:
         raise UnreadableFileError("is a directory: name a file in it, such as AGENTS.md") from None
     except PermissionError:
@@ -67,15 +67,15 @@ def read_text(path: Path) -> str:
 
 
 def in_lines(text: str) -> list[str]:
-    """The lines of a text, whatever system wrote it."""
+    """Return the lines of a text, with the line endings of any system."""
     return text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n").split("\n")
 
 
 @dataclass
 class FrontMatter:
-    """One front matter: `text` is what stands between its two lines `---`, `line` the file's line of the first.
+    """One front matter: `text` is between its two lines `---`, and `line` is the file's line of the first of these.
 
-    `mistakes` are what was found to be wrong, each with its place in the front matter and its line.
+    `mistakes` are the mistakes found, each with its place in the front matter and its line.
     """
 
     line: int
@@ -84,9 +84,9 @@ class FrontMatter:
     mistakes: list[tuple[Loc, int, str]] = field(default_factory=list)
 
     def read(self, *, loose: bool = False) -> dict[str, object] | None:
-        """Its values by their keys, or None after a mistake that leaves nothing to look at.
+        """Return the values by their keys, or None after a mistake that prevents reading.
 
-        `loose` takes `key: a text: with a colon` for a text, as opencode does, if the front matter is no YAML.
+        With `loose`, in invalid YAML `key: a text: with a colon` is read as a text, as opencode does.
         """
         if loose and not self._is_yaml():
             self.text = _LOOSE.sub(
@@ -99,32 +99,32 @@ class FrontMatter:
             self.wrong((), f"is not YAML: {short(str(error.problem))} ({_QUOTES})", mark.index if mark else None)
         except yaml.reader.ReaderError as error:
             self.wrong((), f"is not YAML: character U+{error.character:04X} is not allowed", error.position)
-        except (yaml.YAMLError, ValueError, OverflowError) as error:  # such as an escape beyond the last character
+        except (yaml.YAMLError, ValueError, OverflowError) as error:  # such as an escape above U+10FFFF
             self.wrong((), f"is not YAML: {short(str(error))}")
         return None
 
     def wrong(self, loc: Loc, message: str, index: int | None = None) -> None:
-        """Note a mistake. `index` is its place in `text`; without it, its line is that of the nearest key."""
+        """Note a mistake. `index` is its position in `text`; by default, the line is that of the nearest key."""
         self.mistakes.append((loc, self.line_of(loc) if index is None else self._line(index), message))
 
     def line_of(self, loc: Loc) -> int:
-        """The file's line of a place in the front matter, or of the nearest place around it that is known."""
+        """Return the file's line of a place in the front matter, or of the nearest known place around it."""
         known = (self.lines[loc[:end]] for end in range(len(loc), 0, -1) if loc[:end] in self.lines)
         return next(known, self.line)
 
     def _is_yaml(self) -> bool:
-        """Whether the front matter can be parsed, as far as anybody looks: what is not plain is told of later."""
-        if self._oversize() is not None:
+        """Whether the front matter can be parsed up to its first forbidden event, which `read` reports."""
+        if self._size_problem() is not None:
             return True
         try:
-            for _ in self._judged():
+            for _ in self._checked_events():
                 pass
         except (yaml.YAMLError, ValueError, OverflowError):
             return False
         return True
 
-    def _oversize(self) -> tuple[int | None, str] | None:
-        """Where the text is too much for PyYAML, and why: checked before PyYAML sees any of it."""
+    def _size_problem(self) -> tuple[int | None, str] | None:
+        """Return the position and the reason if the text is too large for PyYAML, which has not seen it yet."""
         if len(self.text) > MAX_FRONT_MATTER:
             return None, f"is a front matter of more than {MAX_FRONT_MATTER // 1024} KiB: move text below it"
         depth = 0
@@ -135,43 +135,43 @@ class FrontMatter:
         return None
 
     def _values(self) -> dict[str, object] | None:
-        oversize = self._oversize()
-        if oversize is not None:
-            self.wrong((), oversize[1], oversize[0])
+        problem = self._size_problem()
+        if problem is not None:
+            self.wrong((), problem[1], problem[0])
             return None
-        if not self._is_tame():
+        if not self._is_plain():
             return None
         root = yaml.compose(self.text, Loader=yaml.SafeLoader)
         if not isinstance(root, yaml.MappingNode):
             what = "nothing" if root is None else "a list" if isinstance(root, yaml.SequenceNode) else "a single value"
-            self.wrong((), f"the front matter must hold keys such as `name: Refactorer`, but it holds {what}")
+            self.wrong((), f"the front matter must have keys such as `name: Refactorer`, but it has {what}")
             return None
         return self._mapping(root, ())
 
-    def _is_tame(self) -> bool:
-        """Whether the YAML is plain: checked on the stream of events, before anything is built from it."""
-        for event, why in self._judged():
+    def _is_plain(self) -> bool:
+        """Whether the YAML has no forbidden event. Checked before anything is built from it."""
+        for event, why in self._checked_events():
             if why is not None:
                 self.wrong((), why, event.start_mark.index if event.start_mark else None)
                 return False
         return True
 
-    def _judged(self) -> Iterator[tuple[yaml.Event, str | None]]:
-        """The events of the YAML, each with what is wrong with it. The first that is wrong is the last."""
+    def _checked_events(self) -> Iterator[tuple[yaml.Event, str | None]]:
+        """Yield the events of the YAML, each with its problem or None. The first problem is the last event."""
         depth = 0
         for count, event in enumerate(yaml.parse(self.text, Loader=yaml.SafeLoader)):
             depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
             why = None
             if isinstance(event, yaml.NodeEvent) and event.anchor is not None:
-                why = "YAML's anchors (&) and aliases (*) are not allowed: put a text that begins with one in quotes"
+                why = "YAML's anchors (&) and aliases (*) are not allowed: put a text that starts with one in quotes"
             elif isinstance(event, yaml.ScalarEvent | yaml.CollectionStartEvent) and event.tag is not None:
-                why = "YAML's tags (!) are not allowed: put a text that begins with one in quotes"
+                why = "YAML's tags (!) are not allowed: put a text that starts with one in quotes"
             elif isinstance(event, yaml.DocumentStartEvent) and (event.explicit or count > 1):
                 why = "the front matter must be one YAML document, without markers of its own"
             elif depth > MAX_NESTING:
                 why = f"is nested more than {MAX_NESTING} deep"
             elif count > MAX_VALUES:
-                why = f"holds more than {MAX_VALUES} values"
+                why = f"has more than {MAX_VALUES} values"
             yield event, why
             if why is not None:
                 return
@@ -200,7 +200,7 @@ class FrontMatter:
     def _scalar(self, text: str, kind: str, loc: Loc) -> object:
         match kind:
             case "null" if not text:
-                self.wrong(loc, "has no value: write one, or `null` for none, or leave it out")
+                self.wrong(loc, "has no value: write one, write `null`, or leave the key out")
             case "null":
                 return None
             case "bool":
@@ -211,22 +211,22 @@ class FrontMatter:
                 return float(text.replace("_", "").lower().replace(".inf", "inf").replace(".nan", "nan"))
             case "int" | "float":
                 self.wrong(loc, f"must be a plain decimal number, not {short(text)}")
-            case _:  # text, and what YAML takes for dates and merge keys
+            case _:  # text, also where YAML reads dates and merge keys
                 return text
         return None
 
     def _line(self, index: int) -> int:
-        """The file's line of a place in the front matter. PyYAML's own count has more line ends than Markdown."""
+        """Return the file's line of a position. PyYAML's own count knows more line endings than Markdown."""
         return self.line + 1 + self.text.count("\n", 0, index)
 
 
 def path_of(loc: Loc) -> str | None:
-    """`budget.tokens`, `tools[0]`: a place in the front matter in one short line. None is all of it."""
+    """Return a place in the front matter as one short line, such as `budget.tokens`. None means all of it."""
     parts = (f"[{part}]" if isinstance(part, int) else f".{short(part)}" for part in loc)
     return "".join(parts).removeprefix(".") or None
 
 
 def short(text: str) -> str:
-    """A text in one line, cut where it is long."""
+    """Return a text in one line, cut if it is long."""
     cut = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
     return cut if cut.isprintable() else repr(cut)

@@ -6,20 +6,19 @@
     ---
     You refactor code in small steps.
 
-The keys are the fields of `Agent`; the text below the front matter is the agent's instructions. A file's agents
-follow one another, and text above the first is for human readers. Markdown uses `---` for rules and headings too.
-These rules tell them apart:
+The keys are the fields of `Agent`; the text below the front matter is the agent's instructions. Text above the first
+agent is for human readers. Markdown uses `---` for rules and headings too. These rules decide:
 
 1. The first line of the file that is not blank opens an agent if it is `---`.
 2. Below that, a line `---` opens an agent if the line above it is blank, or closes a front matter, and the line
-   below it begins with a key (`word:`). A rule in the instructions therefore wants a blank line below it.
-3. The next line `---` closes the front matter. What follows, up to the next agent, is the instructions.
+   below it starts with a key (`word:`). So a rule in the instructions needs a blank line below it.
+3. The next line `---` closes the front matter. The text up to the next agent is the instructions.
 4. Lines inside a fenced code block (``` or ~~~) open nothing.
-5. What only looks like an agent is an error, never a part of somebody's instructions: `---` with a `name:` in the
-   paragraph below it that rule 2 does not accept, a front matter without its first or last `---`, and a code fence
-   that is never closed, for it would hide the agents below it.
+5. Text that looks like an agent but breaks these rules is an error, and never becomes instructions: `---` with a
+   `name:` in the paragraph below it that rule 2 does not accept, a front matter without its first or last `---`, and a
+   code fence without an end, which would hide the agents below it.
 
-Every mistake of a file is reported at once, each with its line. opencode's `maxSteps` is read as `steps`, with a
+All mistakes of a file are reported at once, each with its line. opencode's `maxSteps` is read as `steps`, with a
 warning.
 """
 
@@ -40,7 +39,7 @@ from turnwright_states import Limits
 from .front_matter import MAX_BYTES, TOO_LARGE, FrontMatter, Loc, UnreadableFileError, in_lines, path_of, read_text
 
 MAX_AGENTS: Final = 256
-#: What opencode called `steps` once.
+#: The old name of `steps` in opencode.
 OLD_STEPS: Final = "maxSteps"
 OLD_STEPS_NOTE: Final = "is the old name: write `steps`"
 
@@ -50,19 +49,19 @@ _SHOWN: Final = 60
 _FORM: Final = "write a line `---`, then `name: ...` and other keys, then a line `---`, then the instructions"
 _RULE: Final = "if this `---` is a rule in the text, leave a blank line below it"
 _OPENER: Final = (
-    "leave a blank line above the `---` and begin the keys right below it, "
+    "leave a blank line above the `---` and start the keys right below it, "
     "or put all of it in a code fence if it belongs to the instructions"
 )
 _KEY: Final = re.compile(r"""["']?[A-Za-z_][\w-]*["']?[ \t]*:(?:[ \t]|$)""")
 _NAME: Final = re.compile(r"""\s{0,3}["']?name["']?[ \t]*:(?:[ \t]|$)""")
 _NAMED: Final = re.compile(r"""(?m)^name[ \t]*:[ \t]*(\S.{0,99})""")
-# Wider than CommonMark, which reads a fence that is indented by four as code: that is how fences in lists look.
+# Wider than CommonMark, which does not accept a fence that is indented by four, as in lists.
 _CODE: Final = re.compile(r"\s*(?:(?:[-*+]|\d{1,9}[.)])\s+)?(?P<fence>`{3,}(?=[^`]*$)|~{3,})")
 
 
 @dataclass(frozen=True)
 class Problem:
-    """One mistake in an agent file. `line` counts from 1; `agent` and `field` are None where there is none."""
+    """One mistake in an agent file. `line` counts from 1; `agent` and `field` are None if they do not apply."""
 
     file: str
     line: int | None
@@ -71,14 +70,14 @@ class Problem:
     message: str
 
     def __str__(self) -> str:
-        """In one line, as compilers write it: `AGENTS.md:12: agent 'Refactorer': steps: must be ...`."""
+        """Format it as a compiler does: `AGENTS.md:12: agent 'Refactorer': steps: must be ...`."""
         where = self.file if self.line is None else f"{self.file}:{self.line}"
         agent = None if self.agent is None else f"agent {self.agent[:_SHOWN]!r}"
         return ": ".join(part for part in (where, agent, self.field, self.message) if part is not None)
 
 
 class AgentFileError(ConfigError):
-    """Agent files that cannot be used. `problems` are all their mistakes in order; the message has one a line."""
+    """Mistakes in agent files. `problems` has all of them in order; the message has one per line."""
 
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems = tuple(problems)
@@ -86,25 +85,25 @@ class AgentFileError(ConfigError):
 
 
 def parse_agents(text: str, source: str = "AGENTS.md", *, limits: Limits = _DEFAULTS) -> list[Agent]:
-    """The agents that `text` defines, in its order. `source` is what the errors call the file.
+    """Return the agents that `text` defines, in order, without reading a file. `source` names it in errors.
 
-    `limits` are those that the agents will be laid over: what they do not allow is a mistake too. Raises
-    `AgentFileError` with every mistake in the text, or if there is no agent in it. Reads no file.
+    `limits` are the engine's; agents must fit them. Raises `AgentFileError` with every mistake in the text, or if it
+    has no agent.
     """
-    return _agents([_File(source, limits).read(text)])
+    return _agents([_MarkdownFile(source, limits).read(text)])
 
 
 def load_agents(*paths: str | os.PathLike[str], limits: Limits = _DEFAULTS) -> list[Agent]:
-    """The agents of these files, in order. No two agents may have one name, in one file or in two.
+    """Load the agents of these files, in order. Each name must be unique over all files.
 
-    `limits` are those that the agents will be laid over, an engine's. Raises `AgentFileError` with every mistake in
-    all files; one that cannot be read, is larger than 1 MiB or is not UTF-8 is such a mistake.
+    `limits` are the engine's; agents must fit them. Raises `AgentFileError` with every mistake in all files, including
+    files that cannot be read, are larger than 1 MiB or are not UTF-8.
     """
     return _agents([_load(Path(path), limits) for path in paths])
 
 
 def find_agent(agents: Sequence[Agent], name: str) -> Agent:
-    """The agent with this name; if none has it, the only one whose name differs in nothing but case.
+    """Return the agent with this name, or else the only one whose name differs only in case.
 
     Raises `ConfigError`, which lists the names, if there is no such agent or more than one.
     """
@@ -116,21 +115,21 @@ def find_agent(agents: Sequence[Agent], name: str) -> Agent:
         return alike[0]
     known = ", ".join(repr(agent.name) for agent in alike or agents)
     if alike:
-        raise ConfigError(f"the agents {known} differ only in case: {name!r} is none of them, write one as it stands")
+        raise ConfigError(f"the agents {known} differ only in case, and {name!r} is none of them: write one exactly")
     raise ConfigError(f"there is no agent {name!r}: " + (f"the agents are {known}" if known else "no agent is loaded"))
 
 
-def _agents(files: Sequence["_File"]) -> list[Agent]:
-    stands: dict[str, str] = {}
+def _agents(files: Sequence["_MarkdownFile"]) -> list[Agent]:
+    places: dict[str, str] = {}
     for file in files:
         for block in file.blocks:
             if block.name is None:
                 continue
             line = block.matter.line_of(("name",))
-            if block.name in stands:
-                message = f"{stands[block.name]} has this name already: every agent needs one of its own"
+            if block.name in places:
+                message = f"{places[block.name]} has this name already: every agent needs one of its own"
                 file.problems.append(Problem(file.source, line, block.name, "name", message))
-            stands.setdefault(block.name, f"{file.source}:{line}")
+            places.setdefault(block.name, f"{file.source}:{line}")
     problems = [problem for file in files for problem in sorted(file.problems, key=lambda one: one.line or 0)]
     if problems:
         raise AgentFileError(problems)
@@ -140,8 +139,8 @@ def _agents(files: Sequence["_File"]) -> list[Agent]:
     return [block.agent for file in files for block in file.blocks if block.agent is not None]
 
 
-def _load(path: Path, limits: Limits) -> "_File":
-    file = _File(str(path), limits)
+def _load(path: Path, limits: Limits) -> "_MarkdownFile":
+    file = _MarkdownFile(str(path), limits)
     try:
         return file.read(read_text(path))
     except UnreadableFileError as error:
@@ -149,25 +148,25 @@ def _load(path: Path, limits: Limits) -> "_File":
 
 
 @dataclass
-class _File:
+class _MarkdownFile:
     """The agents and the mistakes of one file."""
 
     source: str
     limits: Limits
-    blocks: list["_Block"] = field(default_factory=list)
+    blocks: list["_AgentBlock"] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
     notes: list[Problem] = field(default_factory=list)
 
     def read(self, text: str) -> Self:
-        """Take in the file's text; no mistake in it is raised here."""
+        """Parse the file's text, and note its mistakes."""
         if len(text) > MAX_BYTES:
             return self.say(TOO_LARGE)
         lines = in_lines(text)
         self._split(lines)
         if not self.blocks and not self.problems:
-            self.say(f"{'holds no agent' if any(map(str.strip, lines)) else 'is empty'}: {_FORM}")
+            self.say(f"{'has no agent' if any(map(str.strip, lines)) else 'is empty'}: {_FORM}")
         if len(self.blocks) > MAX_AGENTS:
-            return self.say(f"holds {len(self.blocks)} agents, and at most {MAX_AGENTS} fit in one file: split it")
+            return self.say(f"has {len(self.blocks)} agents, more than {MAX_AGENTS}: split the file")
         for block in self.blocks:
             block.read(self.limits)
             for loc, line, message in block.matter.mistakes:
@@ -177,7 +176,7 @@ class _File:
         return self
 
     def say(self, message: str, line: int | None = None) -> Self:
-        """Add a mistake that is no agent's."""
+        """Add a mistake that belongs to no agent."""
         self.problems.append(Problem(self.source, line, None, None, message))
         return self
 
@@ -185,7 +184,7 @@ class _File:
         at = top = next((index for index, line in enumerate(lines) if line.strip()), len(lines))
         if not _is_rule(lines, top) and _names_an_agent(lines, top):
             self.say(f"there is no `---` above this agent's keys: {_FORM}", top + 1)
-        body = top  # where the text begins that `at` is in
+        body = top  # the first line of the text that contains line `at`
         code: tuple[str, int] | None = None
         while at < len(lines):
             fence = _CODE.match(lines[at])
@@ -198,19 +197,19 @@ class _File:
                 body = at = self._open(lines, at)
                 continue
             elif _is_rule(lines, at) and _names_an_agent(lines, at + 1):
-                self.say(f"what follows looks like an agent but is not read as one: {_OPENER}", at + 1)
+                self.say(f"this looks like an agent but is not read as one: {_OPENER}", at + 1)
             at += 1
         self._end_body(lines[body:])
         if code is not None:
-            self.say("this code fence is never closed, and would hide every agent below it: close it", code[1] + 1)
+            self.say("this code fence has no end and would hide every agent below it: close it", code[1] + 1)
 
     def _open(self, lines: list[str], at: int) -> int:
         """Read the front matter that line `at` opens. Returns the index of the line below it."""
         end = next((index for index in range(at + 1, len(lines)) if _is_rule(lines, index)), len(lines))
         if end == len(lines) or (not lines[end - 1].strip() and _names_an_agent(lines, end + 1)):
-            self.say(f"the front matter that begins here is not closed: {_FORM}; {_RULE}", at + 1)
+            self.say(f"the front matter that starts here is not closed: {_FORM}; {_RULE}", at + 1)
             return end
-        self.blocks.append(_Block(FrontMatter(at + 1, "\n".join(lines[at + 1 : end]))))
+        self.blocks.append(_AgentBlock(FrontMatter(at + 1, "\n".join(lines[at + 1 : end]))))
         return end + 1
 
     def _end_body(self, lines: list[str]) -> None:
@@ -219,8 +218,8 @@ class _File:
 
 
 @dataclass
-class _Block:
-    """One agent's text: its front matter, its body, and what was found in them."""
+class _AgentBlock:
+    """One agent's text: its front matter, its body, and the results of parsing them."""
 
     matter: FrontMatter
     body: str = ""
@@ -230,7 +229,7 @@ class _Block:
 
     def read(self, limits: Limits) -> None:
         """Set `agent`, or add to the front matter's mistakes."""
-        guess = _NAMED.search(self.matter.text)  # tells whose front matter it is, should YAML not understand it
+        guess = _NAMED.search(self.matter.text)  # names the agent in errors, if YAML cannot read it
         self.name = guess and guess[1].strip(" \t\"'")
         values = self.matter.read()
         if values is None:
@@ -246,7 +245,7 @@ class _Block:
 
 
 def old_steps(matter: FrontMatter, values: dict[str, object]) -> bool:
-    """Read opencode's old name of `steps`. Returns whether it was there; both with two values are a mistake."""
+    """Replace opencode's old name of `steps`. Return whether it was used. Both names with two values are a mistake."""
     if OLD_STEPS not in values:
         return False
     old = values.pop(OLD_STEPS)
@@ -259,7 +258,7 @@ def old_steps(matter: FrontMatter, values: dict[str, object]) -> bool:
 
 
 def make_agent(matter: FrontMatter, values: Mapping[str, object], limits: Limits) -> Agent | None:
-    """The agent with these values, or None: then `matter` has its mistakes."""
+    """Return the agent with these values, or None after adding its mistakes to `matter`."""
     seen = {loc for loc, _, _ in matter.mistakes}
     try:
         agent = Agent.model_validate(values)
@@ -286,7 +285,7 @@ def _is_rule(lines: Sequence[str], at: int) -> bool:
 
 
 def _opens(lines: Sequence[str], at: int, body: int) -> bool:
-    """Whether line `at` opens an agent (rule 2), where `body` is the line below the last front matter."""
+    """Whether line `at` opens an agent (rule 2). `body` is the line below the last front matter."""
     begins = at == body or not lines[at - 1].strip()
     return _is_rule(lines, at) and begins and at + 1 < len(lines) and _KEY.match(lines[at + 1]) is not None
 

@@ -33,7 +33,7 @@ _PERCENT: Final = re.compile(r"%[0-9A-F]{2}")
 _changing: Final = threading.Lock()
 
 
-class _Form(NamedTuple):
+class _SecretForm(NamedTuple):
     """A secret as some text writes it. At least `least` of its characters in a row are hidden.
 
     Each such part holds one of `blocks` whole, each with its place in the form. To look for these few is quick.
@@ -44,7 +44,7 @@ class _Form(NamedTuple):
     blocks: tuple[tuple[int, str], ...]
 
     @classmethod
-    def of(cls, text: str, *, whole: bool) -> "_Form":
+    def of(cls, text: str, *, whole: bool) -> "_SecretForm":
         least = len(text) if whole else max(_SHORTEST, -(-2 * len(text) // 3))
         size = least if whole else (least + 1) // 2
         starts = range(0, len(text) - size + 1, size)
@@ -80,7 +80,7 @@ class Secrets:
         self._mark = mark
         wholes = {text: _KEY.fullmatch(word) is None for word in found for text in _written(word)}
         wholes |= {text: False for word in found for text in _in_base64(word)}
-        self._forms = [_Form.of(text, whole=whole) for text, whole in wholes.items()]
+        self._forms = [_SecretForm.of(text, whole=whole) for text, whole in wholes.items()]
 
     def __repr__(self) -> str:
         return f"<{self._size} secrets>"
@@ -111,7 +111,7 @@ class Secrets:
         if not self._forms:
             yield
             return
-        hider = _Hider(self)
+        hider = _HidingFilter(self)
         named = [logging.getLogger(name) for name in loggers]
         with _changing:
             for logger in named:
@@ -125,7 +125,7 @@ class Secrets:
                     logger.filters = [one for one in logger.filters if one is not hider]
 
 
-class _Hider(logging.Filter):
+class _HidingFilter(logging.Filter):
     """Lets every record pass, without the secrets."""
 
     def __init__(self, secrets: Secrets) -> None:
