@@ -207,11 +207,15 @@ def names_in(rows: list[Row]) -> list[str]:
     return [name for name in NAMES if name in text.replace("(", " ").replace(")", " ").replace("!", " ").split()]
 
 
-@pytest.mark.parametrize("trigger", list(Trigger))
 @pytest.mark.parametrize("state", list(State))
-def test_the_lean_event_does_what_the_stock_one_does(state: State, trigger: Trigger) -> None:
+def test_the_lean_event_does_what_the_stock_one_does(state: State) -> None:
     """The same row and the same destination, over every small value of every name that the pair's guards use."""
     stock = Chart(ROWS, event=transitions.Event)
+    for trigger in Trigger:
+        _compare(stock, state, trigger)
+
+
+def _compare(stock: Chart, state: State, trigger: Trigger) -> None:
     rows = [row for row in ROWS if (row.source, row.trigger) == (state, trigger)]
     names = names_in(rows)
     taken = set()
@@ -339,18 +343,18 @@ def named(event: Input) -> str:
     return type(event).__name__ + "".join(f" {value}" for value in event.model_dump(exclude_defaults=True).values())
 
 
-@pytest.mark.parametrize(
-    ("event", "accepted"), ACCEPTED, ids=lambda value: named(value) if isinstance(value, Input) else ""
-)
 @pytest.mark.parametrize("where", BROUGHT)
-def test_every_event_is_accepted_where_the_design_says_and_refused_elsewhere(
-    begin: "Begin", where: str, event: Input, accepted: set[str]
-) -> None:
-    """What is refused changes nothing: not the turn, not its rank, not where the chart stands, not what is to do."""
-    turn = BROUGHT[where](begin)
-    if where in accepted:
-        assert turn.feed(event)
-        return
+def test_every_event_is_accepted_where_the_design_says_and_refused_elsewhere(begin: "Begin", where: str) -> None:
+    """A refused event changes neither the turn nor its rank, its state, or its next action."""
+    for event, accepted in ACCEPTED:
+        turn = BROUGHT[where](begin)
+        if where in accepted:
+            assert turn.feed(event), event
+        else:
+            _is_refused(turn, event)
+
+
+def _is_refused(turn: "Script", event: Input) -> None:
 
     def seen() -> tuple[object, ...]:
         machine = turn.machine

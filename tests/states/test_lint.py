@@ -411,17 +411,20 @@ class Model:
         self.state = state
 
 
-@pytest.mark.parametrize("trigger", list(Trigger))
 @pytest.mark.parametrize("state", list(State))
-def test_the_chart_refuses_exactly_what_is_declared(state: State, trigger: Trigger) -> None:
-    """In a final state, everything. What is refused changes nothing."""
-    model, counters = Model(state), Counters(Limits())
-    if state in FINAL or trigger in ILLEGAL[state].triggers:
-        with pytest.raises(IllegalInputError):
-            CHART.fire(model, trigger, counters)
-        assert model.state is state
-    else:
-        assert CHART.fire(model, trigger, counters).dest is model.state
+def test_the_chart_refuses_exactly_what_is_declared(state: State) -> None:
+    """In a final state, everything. A refused trigger changes nothing."""
+    counters, refused = Counters(Limits()), set[Trigger]()
+    for trigger in Trigger:
+        model = Model(state)
+        try:
+            row = CHART.fire(model, trigger, counters)
+        except IllegalInputError:
+            refused.add(trigger)
+            assert model.state is state, trigger
+        else:
+            assert row.dest is model.state, trigger
+    assert refused == set(Trigger if state in FINAL else ILLEGAL[state].triggers)
 
 
 def test_every_declaration_says_why() -> None:

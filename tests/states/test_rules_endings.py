@@ -53,10 +53,14 @@ SETS = [held for size in range(1, 7) for held in combinations(AT_TWO_STEPS, size
 # Rule 3. Precedence.
 
 
-@pytest.mark.parametrize("held", SETS, ids="+".join)
 @pytest.mark.parametrize("response", ["stop", "ask"])
-def test_precedence_is_the_order_of_the_rows(begin: "Begin", held: tuple[EndReason, ...], response: str) -> None:
+def test_precedence_is_the_order_of_the_rows(begin: "Begin", response: str) -> None:
     """The first limit in the chart's order gives the reason; the others that held too are `also_reached`, in order."""
+    for held in SETS:
+        _ends_by_the_first(begin, held, response)
+
+
+def _ends_by_the_first(begin: "Begin", held: tuple[EndReason, ...], response: str) -> None:
     limits: dict[str, object] = {"steps": 9, "doom_threshold": None, "doom_response": response}
     for reason in held:
         limits |= AT_TWO_STEPS[reason]
