@@ -196,7 +196,7 @@ def test_a_rule_without_a_blank_line_below_is_taken_for_an_agent_and_says_what_t
 
 # Mistakes in a file.
 
-HOLDS = "the front matter must have keys such as `name: Refactorer`, but it holds"
+HOLDS = "the front matter must have keys such as `name: Refactorer`, but it has"
 TAKEN = "AGENTS.md:2 has this name already: every agent needs one of its own"
 
 
