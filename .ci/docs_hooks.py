@@ -1,4 +1,4 @@
-"""What MkDocs is told besides mkdocs.yml.
+"""MkDocs hooks: the parts of the site that mkdocs.yml cannot describe.
 
 **Files of the repository.** Pages link to files outside docs/ as one does on a code host (`../examples/own_loop.py`).
 Whatever is linked to becomes a page below `repository/`, and the links lead there: Markdown as a page, anything else
@@ -125,7 +125,7 @@ def _uris(nav: Any) -> Iterator[str]:  # noqa: ANN401 (what YAML holds)
 
 
 def _uri(path: Path) -> str:
-    """Where a file of the repository is in the site's sources."""
+    """Return the place of a repository's file in the site's sources."""
     if path.is_relative_to(DOCS):
         return str(path.relative_to(DOCS))
     own = path.suffix in MEDIA or path.suffix == ".md"

@@ -1,10 +1,10 @@
-"""Mutation testing of the pure machine: changes one thing at a time, and sees whether a test notices.
+"""Mutation testing of the pure machine: change one thing at a time, and check that a test fails.
 
     python .ci/mutants.py [NAME ...]     (names of mutants, as in 'turnwright_states.doom*'; all without any)
 
-mutmut does the work, on a copy under build/mutants in the layout that it knows. What it leaves alive is held against
-`.ci/mutants.toml`, which says of each survivor why no test can tell it from the original. Exit code 0 when both agree,
-1 when a mutant survives that is not listed, or when something is listed that no longer survives.
+mutmut does the work, on a copy under build/mutants in the layout that it needs. Its survivors are compared with
+`.ci/mutants.toml`, which says why each of them is equivalent to the original. Exit code 0 when both agree, 1 when a
+survivor is not listed, or when a listed mutant no longer survives.
 
 A whole run takes about half an hour on two cores; a second run goes on where the first one stopped, and tests anew what
 changed since, and what lived without being listed.
@@ -136,7 +136,7 @@ def survivors() -> dict[str, Survivor]:
 
 
 def survivor(name: str) -> Survivor:
-    """What a mutant changes."""
+    """Return the change of a mutant."""
     diff = mutmut("show", name).splitlines()
     removed = [line[1:].strip() for line in diff if line.startswith("-") and not line.startswith("---")]
     added = [line[1:].strip() for line in diff if line.startswith("+") and not line.startswith("+++")]
@@ -145,7 +145,7 @@ def survivor(name: str) -> Survivor:
 
 
 def mutmut(*arguments: str) -> str:
-    """What a command of mutmut prints."""
+    """Return the output of a command of mutmut."""
     command = [sys.executable, "-m", "mutmut", *arguments]
     done = subprocess.run(command, cwd=PLACE, env=ENVIRONMENT, capture_output=True, text=True, check=True)  # noqa: S603 (our own arguments)
     return done.stdout
@@ -158,7 +158,7 @@ def listed() -> list[dict[str, str]]:
 
 
 def report(states: dict[str, str], equivalent: set[Survivor]) -> None:
-    """Print the score: killed of those that could be told from the original."""
+    """Print the score: the killed part of the mutants that are not equivalent."""
     counts = {state: list(states.values()).count(state) for state in sorted(set(states.values()))}
     print(f"{len(states)} mutants: " + ", ".join(f"{count} {state}" for state, count in counts.items()))
     dead = len(states) - sum(counts.get(state, 0) for state in LIVES)

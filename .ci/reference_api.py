@@ -25,11 +25,11 @@ PAGES: Final = {
     ),
     "events": Page(
         "turnwright.events",
-        "What a turn tells those who follow it, as `Engine.stream` and `Engine.events` give it.",
+        "The events of a turn, from `Engine.stream` and `Engine.events`.",
         ("turnwright.events",),
     ),
     "message": Page("turnwright.message", "Messages of a transcript, and their parts.", ("turnwright.message",)),
-    "model": Page("turnwright.model", "Models: the protocol, and those that come along.", ("turnwright.model",)),
+    "model": Page("turnwright.model", "Models: the protocol, and the included ones.", ("turnwright.model",)),
     "tools": Page("turnwright.tools", "Tools, what they are given, and what they may raise.", ("turnwright.tools",)),
     "mcp": Page(
         "turnwright.tools.mcp", "Tools of MCP servers: configuration, policy, names.", ("turnwright.tools.mcp",)
@@ -131,7 +131,7 @@ def source(room: str) -> Path:
 
 
 def public_names(room: str) -> list[str]:
-    """What a room exports: its `__all__`, or else the functions and classes that it defines without an underscore.
+    """Return the exports of a room: its `__all__`, or else its functions and classes without an underscore.
 
     Read without importing the room, which may need what is not installed. Modules among the names are left out: they
     have pages of their own.
@@ -146,7 +146,7 @@ def public_names(room: str) -> list[str]:
 
 
 def hidden_place(room: str, name: str) -> str | None:
-    """Where a name is defined, if a module on the way has its name: `turnwright.tools.tool` is both."""
+    """Return the module that defines a name, even if a module has that name too, like `turnwright.tools.tool`."""
     hidden = False
     while (found := _imported(room, name)) is not None:
         hidden = hidden or source(f"{room}.{name}").is_file()

@@ -95,12 +95,12 @@ def _cell(text: str) -> str:
 
 
 def _piped(text: str) -> str:
-    """The text as it may stand in a cell of a table, also in code."""
+    """Return the text in a form that fits into a cell of a table, also in code."""
     return text.replace("|", "\\|")
 
 
 def _help(parameter: Any) -> str:  # noqa: ANN401 (as above)
-    """The help of a parameter, its choices with it, without a default that stands in its own column."""
+    """Return the help of a parameter, with its choices, without the default, which has its own column."""
     text = re.sub(r"\s*\[default: [^\]]*\]", "", parameter.help or "")
     choices = _choices(parameter.type_descriptor.annotation)
     return f"{text} One of {', '.join(f'`{one}`' for one in choices)}." if choices else text

@@ -1,4 +1,4 @@
-"""What must hold of a release before it goes out: it builds, it can be installed, and what is installed works.
+"""Check a release before publication: it builds, it can be installed, and the installed package works.
 
     python .ci/release_check.py [--tag v1.2.3] [--constraints FILE] [--keep FOLDER]
 
@@ -105,7 +105,7 @@ def build(folder: Path) -> tuple[Path, Path]:
 
 
 def metadata(wheel: Path) -> Message:
-    """What the wheel says of itself."""
+    """Return the metadata of the wheel."""
     with zipfile.ZipFile(wheel) as archive:
         (name,) = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
         return email.message_from_bytes(archive.read(name))
@@ -164,7 +164,7 @@ def try_out(file: Path, version: str, folder: Path, constraints: Path | None) ->
 
 
 def run(what: str, command: list[str], folder: Path) -> str:
-    """What a command prints. Raises `UnfitError` with what it said if it fails."""
+    """Return the output of a command. Raises `UnfitError` with the output if it fails."""
     try:
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=600, check=False)  # noqa: S603 (our own)
     except subprocess.TimeoutExpired as error:

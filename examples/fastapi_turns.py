@@ -7,9 +7,9 @@ Needs FastAPI and uvicorn: `pip install 'turnwright[examples]'`. Then, in anothe
          -d '{"answers": {"approval-1": "yes"}}'
     curl -N localhost:8000/turns/TURN/events -H 'last-event-id: 3'
 
-A turn belongs to the server, not to the request that began it: whoever disconnects stops nothing, and attaches again
-with the id of the last event that it saw, as a browser's `EventSource` does by itself. What a server that died left
-unfinished is taken up when it starts again. Put your model, your tools and your agent where the three of this file are.
+A turn belongs to the server, not to the request that started it. A client that disconnects does not stop it, and
+reconnects with the id of its last event, as a browser's `EventSource` does. When the server restarts after a crash, it
+resumes unfinished turns. Replace the model, the tools and the agent of this file by yours.
 """
 
 import logging
@@ -66,10 +66,10 @@ async def delete_file(path: str) -> str:
 
 
 def say(request: ModelRequest) -> ModelResponse:
-    """Stands in for your model: it deletes what it is told to, and then it is done."""
+    """A scripted model in place of yours: it deletes the requested files, and then ends."""
     last = request.messages[-1]
     if last.role == "tool":
-        return ModelResponse(text="Done. I have seen to it, and nothing else was touched.")
+        return ModelResponse(text="Done. I have deleted it, and nothing else was touched.")
     return asks_for(("delete_file", {"path": last.text.split()[-1]}), text="Let me see.")
 
 
@@ -99,28 +99,28 @@ class Turns:
                         under_way = True
         except Exception:
             if not under_way:
-                raise  # the request is told
-            _LOG.exception("a turn was let go of; it is taken up when this server starts again")
+                raise  # the request fails
+            _LOG.exception("a turn was released; it is resumed when this server starts again")
         if not under_way:
             task_status.started("")
 
 
 class NewTurn(BaseModel):
-    """What a turn is begun with."""
+    """The body of a request that starts a turn."""
 
     prompt: str
     session: str | None = None
 
 
 class Answers(BaseModel):
-    """What a person says to the open interrupts of a turn."""
+    """The body of a request that answers the open interrupts of a turn."""
 
     answers: dict[str, str]
 
 
 @dataclass
 class Followed:
-    """Whose events a request is answered with: those of a turn, after its `seq`-th fact."""
+    """The events of a response: those of a turn, after its `seq`-th fact."""
 
     turn: str
     seq: int
@@ -207,7 +207,7 @@ def make_app(store: str) -> FastAPI:
             app.state.turns = Turns(engine, group)
             group.start_soon(engine.recover)
             yield
-            # Turns that run are let go of, and taken up when the server starts again.
+            # Running turns are released, and resumed when the server starts again.
             group.cancel_scope.cancel()
 
     app = FastAPI(lifespan=lifespan)

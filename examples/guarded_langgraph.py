@@ -25,7 +25,7 @@ class State(TypedDict):
 
 
 def ask_model(messages: list[Message], *, tools: bool) -> Message:
-    """Stands in for your model: it wants one more page for as long as it has a tool to read it with."""
+    """A scripted model in place of yours: it wants one more page while it has a tool to read it with."""
     page = 1 + sum(message["role"] == "tool" for message in messages)
     if not tools:
         return {"role": "assistant", "content": f"I read {page - 1} pages, and there are more."}

@@ -1,7 +1,7 @@
 """A hand-written agent loop, before and after it asks a guard: `python examples/guarded_loop.py` (no network, no key).
 
-The loop stays yours: your client, your messages, your tools. The guard is told what happens, and says whether the
-model may be called again, and if not, why.
+The loop stays yours: your client, your messages, your tools. It reports each event to the guard, which decides whether
+the model may be called again, and if not, why.
 """
 
 import itertools
@@ -17,7 +17,7 @@ PLUG = 500
 
 @dataclass
 class Reply:
-    """What your client gives you."""
+    """A reply of your client."""
 
     text: str = ""
     #: (id, tool, arguments) of each call.
@@ -29,7 +29,7 @@ class PluggedOutError(Exception):
 
 
 class Client:
-    """Stands in for your provider's client: it says what a script tells it to, and sums up when it has no tools."""
+    """A scripted client in place of your provider's: it sums up when it has no tools."""
 
     def __init__(self, script: Iterator[Reply]) -> None:
         self.script = script
@@ -60,7 +60,7 @@ def before(client: Client) -> str:
 
 
 def after(client: Client, guard: LoopGuard) -> str:
-    """The same loop, which asks before each model call and tells what happened."""
+    """The same loop, which asks the guard before each model call and reports each event."""
     messages, text, began = ["user: What does the manual say?"], "", monotonic()
     while True:
         may = guard.may_call_model()

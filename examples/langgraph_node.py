@@ -49,14 +49,14 @@ async def delete_file(path: str) -> str:
 
 
 def say(request: ModelRequest) -> ModelResponse:
-    """Stands in for your model: it deletes one file after another, for as long as it may."""
+    """A scripted model in place of yours: it deletes one file after another, as long as it may."""
     if request.tool_choice == "none":
         return ModelResponse(text=f"I deleted {len(ran)} files, and there are more.")
     return asks_for(("delete_file", {"path": f"old{len(ran) + 1}.log"}))
 
 
 def what_came_of(turn: TurnResult) -> Update:
-    """What the graph is told of a turn."""
+    """The part of the graph's state that a turn updates."""
     return {
         "turn": turn.id,
         "outcome": str(turn.outcome or "paused"),

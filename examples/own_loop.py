@@ -113,7 +113,7 @@ class Loop:
 
 
 def ask_model(*, tools: bool) -> Input:
-    """Stands in for your provider's client: this model always wants to delete the same file."""
+    """A scripted client in place of your provider's: this model always wants to delete the same file."""
     arguments: Mapping[str, JsonValue] = {"path": "old.log"}
     return (
         ModelRepliedInput(calls=(ToolCall(name="delete", arguments=arguments),))

@@ -67,14 +67,14 @@ class PostgresQueue:
             raise RuntimeUnavailableError(f"the queue: {error}") from error
 
     async def cancel(self, turn_id: str) -> None:
-        """Do nothing: an abort waits in the turn's inbox, and whoever drives it looks there."""
+        """Do nothing: an abort waits in the turn's inbox, where its driver reads it."""
 
-    async def failure(self, turn_id: str, segment: int) -> str | None:  # noqa: ARG002 (others can tell)
+    async def failure(self, turn_id: str, segment: int) -> str | None:  # noqa: ARG002 (the protocol has it)
         """Nothing is given up: the sweep submits it again."""
         return None
 
     async def run_worker(self, stopping: anyio.Event | None = None) -> None:
-        """Drive what is in the queue until cancelled, or until `stopping` is set and what runs has ended."""
+        """Drive the turns in the queue until canceled, or until `stopping` is set and the running ones have ended."""
         await self._open()
         worker = asyncio.create_task(
             self._app.run_worker_async(
@@ -141,7 +141,7 @@ async def erase(path: str) -> str:
 
 
 def reply(request: ModelRequest) -> ModelResponse:
-    """What a model would say, without one."""
+    """Reply like a model, without one."""
     return (
         ModelResponse(text="It is gone.")
         if request.messages[-1].role == "tool"

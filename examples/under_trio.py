@@ -1,8 +1,8 @@
 """The pure machine under trio: `python examples/under_trio.py` (no network, no key).
 
 Needs trio: `pip install 'turnwright[examples]'`. Tools run side by side in a nursery, and the turn's deadline is
-trio's: when it passes, the nursery is cancelled and the machine is told, which closes the calls and has the model
-conclude. (The whole engine runs under trio too: `trio.run(...)` around `Engine` is all that is needed.)
+trio's: when it passes, the nursery is canceled. Then the machine closes the calls, and the model concludes. (The whole
+engine runs under trio too, with `trio.run(...)`.)
 """
 
 import trio

@@ -59,20 +59,20 @@ STATUS: dict[type[TurnwrightError], int] = {
 
 
 class NewTurn(BaseModel):
-    """What a turn is begun with."""
+    """The body of a request that starts a turn."""
 
     prompt: str
     session: str | None = None
 
 
 class Answers(BaseModel):
-    """What a person says to the open interrupts of a turn."""
+    """The body of a request that answers the open interrupts of a turn."""
 
     answers: dict[str, str]
 
 
 class Message(BaseModel):
-    """What a person says to a turn that runs."""
+    """The body of a request with a message to a running turn."""
 
     text: str
 
@@ -84,7 +84,7 @@ class Begun(BaseModel):
 
 
 class Standing(BaseModel):
-    """How a turn stands. A paused one waits for what is `interrupts`; one that has ended has `outcome` and `reason`."""
+    """The state of a turn. A paused one has open `interrupts`; an ended one has `outcome` and `reason`."""
 
     id: str
     state: str
@@ -120,7 +120,7 @@ async def begin(engine: Ours, new: NewTurn) -> Begun:
 
 @router.get("/turns/{turn}")
 async def stands(engine: Ours, turn: str) -> Standing:
-    """How a turn stands."""
+    """Return the state of a turn."""
     now = await engine.get(turn)
     return Standing(
         id=now.id,
@@ -182,10 +182,10 @@ def make_app(store: str, temporal: str | None, model: str) -> FastAPI:
         # Workers have the models, and their keys. Here the name is written down, and nothing is ever asked.
         model=ScriptedModel(name=model),
         tools=load_tools(str(Path(__file__).with_name("tools.py"))),
-        # Those who follow are told of what the workers write, and of what is asked here.
+        # Clients are notified of the workers' facts, and of requests to this process.
         store=PostgresStore(store, notify=True),
         runtime=runtime,
-        # So they need look by themselves only in case that a worker tells nobody.
+        # So they poll only in case a worker does not notify.
         poll_interval=5.0,
     )
 
@@ -213,6 +213,6 @@ if __name__ == "__main__":
         host=setting("FLEET_HOST", "127.0.0.1"),
         port=int(setting("FLEET_PORT", "8000")),
         log_level="warning",
-        # Those who follow a turn attach again, to whoever serves then.
+        # Clients of a turn reconnect to another process.
         timeout_graceful_shutdown=2,
     )

@@ -1,4 +1,4 @@
-"""What the fleet's turns may do. The workers run these tools; the API only checks that an agent's are among them."""
+"""The tools of the fleet's turns. The workers run them; the API only checks that an agent's tools exist."""
 
 import os
 
@@ -12,14 +12,14 @@ _PACE = float(os.environ.get("FLEET_PACE", "1"))
 
 @tool
 async def price(article: str) -> str:
-    """What an article costs."""
+    """Return the price of an article."""
     return f"{article}: {3 + len(article) % 7}.00"
 
 
 @tool(idempotent=True)
 async def take_stock(shelves: int) -> str:
     """Count what is on the first so many shelves. It takes a while."""
-    # It changes nothing, so whoever takes the turn over from a worker that died may run it again: idempotent.
+    # It changes nothing, so the next worker may run it again after a crash: idempotent.
     await anyio.sleep(shelves * _PACE)
     return f"{shelves * 12} articles on {shelves} shelves"
 

@@ -82,7 +82,7 @@ def test_a_turn_is_streamed_paused_answered_and_ended(server: Server) -> None:
     rest = server.events("POST", f"/turns/{turn}/answers", after=heard[-1][0], answers={"approval-1": "yes"})
     assert kinds(rest)[:3] == ["answered", "call_started", "call_settled"]
     assert rest[-1][1] == "turn_ended"
-    assert rest[-1][2]["text"] == "Done. I have seen to it, and nothing else was touched."
+    assert rest[-1][2]["text"] == "Done. I have deleted it, and nothing else was touched."
     assert [seq for seq, kind, _ in rest if kind != "text_delta"] == list(range(6, rest[-1][0] + 1))
 
 
