@@ -289,7 +289,7 @@ async def test_another_process_aborts_through_the_inbox(tmp_path: Path) -> None:
 
 
 async def test_an_abort_that_nobody_took_in_survives_a_crash() -> None:
-    """And then it comes first: a started call is not run again, and no retry is spent (DESIGN 5)."""
+    """And then it comes first: a started call is not run again, and no retry is spent (docs/rules.md#leases)."""
     ran: list[str] = []
 
     @tool(idempotent=True)
@@ -369,7 +369,7 @@ async def test_a_native_cancellation_is_not_swallowed_either() -> None:
 
 
 async def test_a_tool_that_was_cancelled_is_settled_as_it_says_when_the_turn_goes_on() -> None:
-    """Its outcome is not known, whoever stopped it: the model is told so (DESIGN 4.13)."""
+    """Its outcome is not known, whoever stopped it: the model is told so (docs/rules.md#recovery)."""
     started = anyio.Event()
 
     @tool

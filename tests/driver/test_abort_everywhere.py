@@ -152,7 +152,7 @@ async def test_a_tool_that_raises_when_it_is_stopped_is_aborted_all_the_same() -
 
 @pytest.mark.parametrize("siblings", [0, 1])
 async def test_a_tool_that_comes_to_an_end_when_it_is_stopped_keeps_its_result(siblings: int) -> None:
-    """It was told to stop, did, and says how far it came: it has finished (DESIGN 4.11: append what finished)."""
+    """It was told to stop, did, and says how far it came: it has finished."""
     started = anyio.Event()
 
     @tool
@@ -237,7 +237,7 @@ async def test_a_call_whose_own_task_was_cancelled_does_not_hang_the_process() -
 
 
 async def test_a_call_whose_own_task_was_cancelled_is_an_error_of_the_tool() -> None:
-    """Alone in its batch: how a turn ends is never an exception (DESIGN 8), and nobody has cancelled the driver."""
+    """Alone in its batch: how a turn ends is never an exception, and nobody has cancelled the driver."""
     engine, _, _ = staged(asks_for(("gives_itself_up", {})), "Done.", tools=[gives_itself_up])
     turn = await engine.run(AGENT, "hi")
     assert (turn.outcome, results(turn)[0][0]) == (Outcome.FINISHED, CallStatus.ERROR)

@@ -1,4 +1,4 @@
-"""Who cancels what: a tool's own cancellation is its result, and one from outside is never swallowed (DESIGN 4.11)."""
+"""Who cancels what: a tool's own cancellation is its result, and one from outside is never swallowed."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

@@ -162,7 +162,7 @@ async def test_what_was_answered_and_not_taken_up_is_told_apart_from_what_is_ope
 
 
 async def test_who_answers_second_is_told(desk: Desk) -> None:
-    """Another process has answered, and nobody has driven the turn since: the first answer stands (DESIGN 4.12)."""
+    """Another process has answered, and nobody has driven the turn since: the first answer stands."""
     engine = Engine(model=ScriptedModel(asking("x.py"), "Done."), tools=desk.tools)
     paused = await engine.run(AGENT, "hi")
     payload = json.dumps({"interrupt": "approval-1", "decision": "reject", "text": ""})
@@ -185,7 +185,7 @@ async def test_who_answers_second_answers_nothing_at_all(desk: Desk) -> None:
 
 
 async def test_the_same_answer_may_be_given_again(desk: Desk) -> None:
-    """It was posted, and then the turn could not be driven: who tries again is not told off (DESIGN 4.12)."""
+    """It was posted, and then the turn could not be driven: who tries again is not told off."""
     store = MemoryStore()
     paused = await Engine(model=ScriptedModel(asking("x.py")), tools=desk.tools, store=store).run(AGENT, "hi")
     with pytest.raises(ConfigError, match="need the tools erase"):

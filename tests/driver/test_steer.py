@@ -161,7 +161,7 @@ async def test_during_a_stream_that_asks_for_tools_it_follows_their_results() ->
 
 
 async def test_while_tools_run_it_follows_all_of_their_results_in_order() -> None:
-    """Also those of calls that end after it was said (DESIGN 4.15)."""
+    """Also those of calls that end after it was said (docs/rules.md#messages)."""
     stages: list[Stage] = []
     tools = [note, working(stages, "first", "second")]
     stage = Stage(asks_for(("note", {"n": 1}), ("work", {}), ("note", {"n": 2})), "Done.", tools=tools)

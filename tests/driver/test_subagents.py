@@ -915,7 +915,7 @@ async def test_a_lent_cost_needs_the_price_of_the_sub_agents_model(caplog: pytes
 async def test_one_whose_tools_are_not_here_after_a_crash_is_left_alone_with_its_caller(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Another process may have them: nothing that was done is thrown away (DESIGN 6)."""
+    """Another process may have them: nothing that was done is thrown away (docs/rules.md#drivers)."""
     memory = MemoryStore()
     company = Company(lead=[send("Reader"), "I see."], reader=[asks_for(("note", {"text": "a"})), "Done."])
     company.hire(READER)

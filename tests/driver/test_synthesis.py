@@ -103,7 +103,7 @@ async def test_a_batch_that_waits_is_offered_when_it_is_whole() -> None:
 
 
 async def test_an_error_that_may_pass_is_tried_again() -> None:
-    """A synthesis that calls a model of its own meets its errors: a retry is another attempt (DESIGN 1)."""
+    """A synthesis that calls a model of its own meets its errors: a retry is another attempt."""
     pipeline = Pipeline(ModelError("busy", cause=Cause.OVERLOADED), "Report.")
     engine = Engine(model=ScriptedModel(asks_for(("note", {}))), tools=[note], synthesize=pipeline, backoff=AT_ONCE)
     turn = await engine.run(AGENT, "hi")

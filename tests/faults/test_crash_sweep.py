@@ -234,7 +234,7 @@ async def test_with_other_tools_only_what_was_running_is_unknown(
 
 @pytest.mark.parametrize("at", [1, 5, 12, 15])
 async def test_a_crash_during_a_model_call_costs_a_retry(at: int) -> None:
-    """The reply was not written, so the model is asked again, and that is written first (DESIGN 4.10)."""
+    """The reply was not written, so the model is asked again, and that is written first (docs/rules.md#retries)."""
     memory, world = MemoryStore(), World(idempotent=False)
     store = FaultyStore(memory, at=at)
     turn_id = await crashed(world, store)

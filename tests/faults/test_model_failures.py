@@ -144,7 +144,7 @@ async def test_a_stream_without_a_reply_is_an_interrupted_one() -> None:
 
 
 async def test_what_the_provider_asked_to_wait_is_handed_to_the_backoff() -> None:
-    """With the number of the attempt that failed; one loop retries, and it is the chart's (DESIGN 4.10)."""
+    """With the number of the attempt that failed; one loop retries, and it is the chart's (docs/rules.md#retries)."""
     backoff = Noting()
     await Engine(model=ScriptedModel(busy(7.5), busy(), "Hello."), backoff=backoff).run(AGENT, "hi")
     assert backoff.asked == [(1, 7.5), (2, None)]
@@ -185,7 +185,7 @@ async def test_listeners_are_told_to_drop_the_pieces_of_a_failed_attempt() -> No
 
 
 async def test_the_thoughts_of_an_empty_reply_are_dropped_too() -> None:
-    """It was heard, and it was a failed attempt (DESIGN 4.9, 4.10)."""
+    """It was heard, and it was a failed attempt (docs/rules.md#replies, #retries)."""
     heard: list[str] = []
     model = ScriptedModel(ModelResponse(reasoning="hm", usage=Usage()), ModelResponse(text="Hello.", usage=Usage()))
     turn = await Engine(model=model, on_event=[lambda event: heard.append(event.type)]).run(AGENT, "hi")

@@ -191,7 +191,7 @@ async def test_while_siblings_run_the_answer_is_left_to_their_driver(desk: Desk)
 
 
 async def test_who_only_answers_needs_neither_tools_nor_model(desk: Desk) -> None:
-    """The driver lives, takes the answer and ends the turn; who answered hears that it ended (DESIGN 4.12)."""
+    """The driver lives, takes the answer and ends the turn; who answered hears that it ended."""
     first = desk.engine(asking("x", dawdling=True), "Done.")
     bare = Engine(store=desk.store())
     turns: list[TurnResult] = []
@@ -503,7 +503,7 @@ async def test_words_that_cannot_be_written_are_refused(tmp_path: Path) -> None:
 
 
 async def test_an_approved_call_whose_arguments_do_not_fit_any_more_does_not_run() -> None:
-    """Its place in the budget stays free, its sibling runs, and the model is told (DESIGN 4.12)."""
+    """Its place in the budget stays free, its sibling runs, and the model is told (docs/rules.md#approvals)."""
 
     class Erase(Tool):
         gone = False

@@ -121,7 +121,7 @@ async def test_each_interrupt_has_its_own(desk: Desk) -> None:
 
 
 async def test_an_answer_that_was_given_in_time_stands_even_if_nobody_drove_until_it_was_late(desk: Desk) -> None:
-    """Answers are durable before anything runs on them (DESIGN 4.12)."""
+    """Answers are durable before anything runs on them (docs/rules.md#approvals)."""
     poor = Engine(model=ScriptedModel(), store=desk.store, now=desk.clock)
     paused = await desk.engine(erasing("x")).run(AGENT, "hi")
     with pytest.raises(Exception, match="need the tools erase"):
@@ -184,7 +184,7 @@ async def test_it_is_asked_for_by_the_clock_of_the_engine_that_asks(desk: Desk) 
 
 
 async def test_a_doom_loop_that_expires_is_stopped() -> None:
-    """It has no expiry of its own making; one that has is stopped, not denied (DESIGN 2)."""
+    """It has no expiry of its own making; one that has is stopped, not denied (docs/rules.md#chart)."""
     memory = MemoryStore()
     clock = JumpingClock()
 

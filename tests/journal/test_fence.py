@@ -404,7 +404,7 @@ async def test_an_abort_that_nobody_took_in_may_be_asked_for_again(place: Place)
 
 
 async def test_a_sweep_ends_what_was_aborted_without_its_tools(place: Place) -> None:
-    """As an abort of a turn that rests does (decision 14): an unconsumed abort survives a crash (DESIGN 5)."""
+    """As an abort of a turn that rests does (decision 14): an unconsumed abort survives a crash."""
     other, turn_id = await dead_and_aborted(place)
     await other.recover()
     assert (await other.get(turn_id)).outcome is Outcome.ABORTED

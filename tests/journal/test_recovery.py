@@ -345,7 +345,7 @@ async def dawdle() -> str:
 
 @pytest.mark.no_waiting(False)
 async def test_a_process_that_is_only_stopped_keeps_its_turn_and_one_that_was_killed_does_not(tmp_path: Path) -> None:
-    """The lock is the operating system's: it goes with the process, and with nothing less (DESIGN 5)."""
+    """The lock is the operating system's: it goes with the process, and with nothing less (docs/rules.md#leases)."""
     address = f"sqlite:///{tmp_path / 'turns.db'}"
     model = ScriptedModel("I see.")
     with child(address) as process:

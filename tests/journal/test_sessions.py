@@ -212,7 +212,7 @@ async def test_a_session_has_one_live_turn() -> None:
 
 
 async def test_a_new_message_supersedes_a_paused_turn() -> None:
-    """What was pending is not run, and the model hears of it in order (DESIGN 4.12)."""
+    """What was pending is not run, and the model hears of it in order (docs/rules.md#approvals)."""
     model = ScriptedModel(asks_for(("erase", {"path": "x"}), ("note", {})), "Never mind.")
     engine = Engine(model=model, tools=[note, erase])
     paused = await engine.run(AGENT, "erase x", session="s1")
@@ -317,7 +317,7 @@ async def capped(engine: Engine, prompt: str) -> TurnResult:
 
 
 async def test_a_turn_may_go_on_from_one_that_was_stopped() -> None:
-    """With the transcript, limits of its own, and nothing run again (DESIGN 4.16)."""
+    """With the transcript, limits of its own, and nothing run again (docs/rules.md#continuing)."""
     ran: list[int] = []
 
     @tool
@@ -407,7 +407,7 @@ async def test_prepare_is_asked_before_every_request_the_concluding_one_too() ->
 
 
 async def test_prepare_that_breaks_a_pair_ends_the_turn_of_a_strict_engine(caplog: pytest.LogCaptureFixture) -> None:
-    """Nothing unpaired is ever sent (DESIGN 4.8)."""
+    """Nothing unpaired is ever sent (docs/rules.md#pairing)."""
 
     async def drop_results(messages: tuple[Message, ...]) -> Sequence[Message]:
         return [message for message in messages if message.role != "tool"]

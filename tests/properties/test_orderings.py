@@ -1,7 +1,7 @@
 """Pauses, answers, new messages, aborts, crashes and recoveries, in any order, over sessions of several turns.
 
 Two machines: one over the real engine, each of whose rules is a process of its own over one store; and one over the
-pure machine, which also takes messages in while its tools run. Source: DESIGN 4.8, 4.11 to 4.15, EXAMPLES 14.
+pure machine, which also takes messages in while its tools run. Source: docs/rules.md#pairing, #aborts, #messages.
 """
 
 from collections import Counter

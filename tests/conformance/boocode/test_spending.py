@@ -112,7 +112,7 @@ async def test_a_text_only_call_is_clamped_too(play: "Play") -> None:
 
 
 async def test_a_conclusion_may_overshoot_tokens_and_cost_and_the_turn_says_so(play: "Play") -> None:
-    """By the attempts of one reply and the concluding call, and by no more (DESIGN 4.1)."""
+    """By the attempts of one reply and the concluding call, and by no more (docs/rules.md#steps)."""
     used = Usage(input_tokens=100, output_tokens=10)
     turn = await play(play.endless(usage=used), agent=Agent(name="T", budget=Limits(tokens=100)))
     assert (turn.ended, turn.result.usage.tokens) == (("cap_hit", "tokens"), 220)

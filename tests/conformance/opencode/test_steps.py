@@ -45,7 +45,7 @@ async def test_steps_that_are_not_written_are_200(play: "Play") -> None:
 async def test_an_answer_before_the_last_call_is_an_answer_and_the_last_is_a_limit(
     play: "Play", cap: int, beside: int
 ) -> None:
-    """At N-1 the model answers of its own accord; at N it must, and that is CAP_HIT whatever it says (DESIGN 4.4)."""
+    """At N-1 the model answers of its own accord; at N it must, and that is CAP_HIT whatever it says."""
     ran = await play(play.endless(answers_at=cap + beside), Agent(name="build", steps=cap), tool_calls=None)
     assert ran.ended == (("finished", "answered") if beside else ("cap_hit", "step_cap"))
     assert len(ran.sent) == cap + beside

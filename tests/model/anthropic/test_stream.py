@@ -1,4 +1,4 @@
-"""The decoder of the Messages API: streams as providers send them, and each habit that STREAMS counts as wrong."""
+"""The decoder of the Messages API: streams of providers, and their deviations from the documentation."""
 
 import json
 from collections.abc import Callable, Iterable, Mapping

@@ -1,4 +1,4 @@
-"""The decoder against each habit that STREAMS counts as wrong."""
+"""The decoder of chat completions: deviations of providers from the documentation."""
 
 import json
 
