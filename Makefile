@@ -95,7 +95,7 @@ faults: $(VENV)/.test ## Kill drivers a thousand times, and see that nothing is 
 
 scale: $(VENV)/.test ## Drive a thousand turns on Temporal while workers are killed; writes docs/scale (seven minutes)
 	$(BIN)/python -m bench.scale --json docs/scale.json --page docs/scale.md
-	$(BIN)/python -m bench.two_workers --page docs/scale.md
+	$(BIN)/python -m bench.two_workers
 
 bench: $(VENV)/.bench ## Measure Turnwright, the bare loop and the peers that are installed; writes bench/RESULTS.md (an hour)
 	$(BIN)/python -m bench
