@@ -202,12 +202,12 @@ WRONG: list[tuple[dict[str, object], str]] = [
     ({"max_calls_per_step": 33}, "must be at most 32, not 33"),
     ({"conclude_seconds": 0}, "must be a number above 0, not 0"),
     ({"tools": "read_file"}, "must be a list of names, not 'read_file'"),
-    ({"tools": ["read_file", "read_file"]}, "must name each tool once, but 'read_file' stands here twice"),
+    ({"tools": ["read_file", "read_file"]}, "must name each tool once, but 'read_file' is listed twice"),
     ({"tools": [""]}, "must not be blank, as '' is"),
     ({"model": " "}, "must not be blank, as ' ' is"),
-    ({"conclude_prompt": "\n"}, "must not be blank: leave it out to keep the usual prompt"),
+    ({"conclude_prompt": "\n"}, "must not be blank: leave it out for the standard prompt"),
     ({"description": None}, "must be text, not None"),
-    ({"instructions": "\ud800"}, "must be text that UTF-8 can write, but its character 0 is half a pair"),
+    ({"instructions": "\ud800"}, "must be text that UTF-8 can write, but its character 0 is half a surrogate pair"),
     ({"stpes": 5}, "is unknown: did you mean `steps`?"),
     ({"max_turns": 3}, "is unknown: did you mean `steps`?"),
     ({"system_prompt": "Be brief."}, "is unknown: did you mean `instructions`?"),
@@ -232,7 +232,7 @@ WRONG: list[tuple[dict[str, object], str]] = [
 
 def test_a_function_among_the_names_of_tools_is_answered_with_where_it_goes() -> None:
     text = problem({"name": "Refactorer", "tools": [print]})
-    assert "as in `Engine(tools=[my_function])`. An agent may use all tools of the engine, unless it names some" in text
+    assert "as in `Engine(tools=[my_function])`. An agent without `tools` may use all of the engine's" in text
     assert "tool(print)" not in text, "which the engine would refuse"
 
 

@@ -476,14 +476,14 @@ async def test_what_is_no_model_is_refused_with_the_ways_to_get_one(model: Model
 
 
 async def test_a_prompt_that_is_no_text_is_refused() -> None:
-    with pytest.raises(ConfigError, match="the prompt is a text, and not NoneType"):
+    with pytest.raises(ConfigError, match="the prompt must be text, not NoneType"):
         await Engine(model=ScriptedModel("Hello.")).run(AGENT, None)  # type: ignore[arg-type]
 
 
 async def test_answers_that_name_no_interrupt_are_refused() -> None:
     engine = Engine(model=ScriptedModel(asks_for(("erase", {}))), tools=[erase])
     paused = await engine.run(AGENT, "hi")
-    with pytest.raises(ConfigError, match="answers are a mapping of each interrupt's id to its answer, and not 'yes'"):
+    with pytest.raises(ConfigError, match="answers must map each interrupt's id to its answer, not 'yes'"):
         await engine.resume(paused.id, "yes")  # type: ignore[arg-type]
 
 

@@ -104,8 +104,8 @@ def test_a_file_is_read_from_a_path_and_named_after_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "why"),
     [
-        ("plan", "its name does not say what is in it: give it an ending such as .png or .pdf"),
-        ("plans.tar.gz", "its name does not say what is in it: give it an ending such as .png or .pdf"),
+        ("plan", "unknown type: give its name an ending such as .png or .pdf"),
+        ("plans.tar.gz", "unknown type: give its name an ending such as .png or .pdf"),
         ("missing.pdf", "it cannot be read: No such file or directory"),
         ("empty.pdf", "it is empty"),
         ("large.pdf", "it is larger than 33,554,432 bytes"),
@@ -126,9 +126,9 @@ def test_a_file_that_cannot_be_read_is_refused_by_name(tmp_path: Path, name: str
     [
         ({"media_type": "image/png"}, "either its content"),
         ({"media_type": "image/png", "data": "aGk=", "url": "https://example.com"}, "either its content"),
-        ({"media_type": "image/png", "data": "a b"}, "data is the content as base64"),
-        ({"media_type": "png", "data": "aGk="}, "media_type is a MIME type such as image/png, not 'png'"),
-        ({"media_type": "image/png", "url": "file:///etc/passwd"}, "begins with https:// or http://"),
+        ({"media_type": "image/png", "data": "a b"}, "data must be base64"),
+        ({"media_type": "png", "data": "aGk="}, "media_type must be a MIME type such as image/png, not 'png'"),
+        ({"media_type": "image/png", "url": "file:///etc/passwd"}, "must begin with https:// or http://"),
         ({"media_type": "image/png", "data": "A" * (MAX_FILE * 4 // 3 + 8)}, "larger than 33,554,432 bytes"),
     ],
 )
@@ -141,7 +141,7 @@ def test_a_file_that_no_provider_would_take_is_refused(fields: Mapping[str, str]
 def test_a_files_fields_are_texts(field: str) -> None:
     """Also in code, where no other part is looked at: what a tool makes a file of is often not its own."""
     fields: dict[str, object] = {"media_type": "image/png", "data": "aGk=", field: 3}
-    with pytest.raises(ValueError, match=f"{field} is text, not int"):
+    with pytest.raises(ValueError, match=f"{field} must be text, not int"):
         FilePart(**fields)  # type: ignore[arg-type]
 
 
@@ -225,7 +225,7 @@ def test_what_is_read_shares_nothing_with_what_it_was_read_from() -> None:
         ({"role": "user", "parts": [{"type": "text", "text": 3}]}, "parts.0.text.text: Input should be a valid string"),
         (
             {"role": "user", "parts": [{"type": "text", "text": "Hi"}, {"type": "file", "media_type": "png"}]},
-            "parts.1.file: media_type is a MIME type such as image/png, not 'png'",
+            "parts.1.file: media_type must be a MIME type such as image/png, not 'png'",
         ),
         (
             {"role": "tool", "parts": [{"type": "tool_result", "call": "", "name": "", "text": "", "status": "fine"}]},
@@ -282,54 +282,57 @@ def test_a_call_without_an_id_has_the_empty_one(missing: Chat) -> None:
 @pytest.mark.parametrize(
     ("chat", "why"),
     [
-        ({"content": "Hi"}, "role is one of system, developer, user, assistant, tool, not 'None'"),
-        ({"role": "ai", "content": "Hi"}, "role is one of system, developer, user, assistant, tool, not 'ai'"),
-        ({"role": "function", "name": "look", "content": "a"}, "write tool_calls and the role tool"),
+        ({"content": "Hi"}, "role must be one of system, developer, user, assistant, tool, not 'None'"),
+        ({"role": "ai", "content": "Hi"}, "role must be one of system, developer, user, assistant, tool, not 'ai'"),
+        ({"role": "function", "name": "look", "content": "a"}, "use tool_calls and the role tool"),
         (
             {"role": "assistant", "content": None, "function_call": {"name": "look", "arguments": "{}"}},
-            "write tool_calls and the role tool",
+            "use tool_calls and the role tool",
         ),
-        ({"role": "user", "content": 3}, "content is text, or a list of parts, not int"),
-        ({"role": "user", "content": ["Hi"]}, "a part of a content is a mapping, not str"),
+        ({"role": "user", "content": 3}, "content must be text, or a list of parts, not int"),
+        ({"role": "user", "content": ["Hi"]}, "a part of a content must be a mapping, not str"),
         (
             {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:"}}]},
-            "a file that cannot be read: url is an address that begins with https:// or http://",
+            "an invalid file: url must begin with https:// or http://",
         ),
         (
             {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:image/png;base64,a b"}}]},
-            "a file that cannot be read: data is the content as base64",
+            "an invalid file: data must be base64",
         ),
         (
             {"role": "user", "content": [{"type": "file", "file": {"file_data": 3}}]},
-            "a file that cannot be read: media_type: Field required",
+            "an invalid file: media_type: Field required",
         ),
         (
             {"role": "user", "content": [{"type": "file", "file": {"file_id": "file-1"}}]},
-            "content holds a part of type 'file'",
+            "content has a part of type 'file'",
         ),
         (
             {"role": "user", "content": [{"type": "input_audio", "input_audio": {"data": "", "format": "wav"}}]},
-            "content holds a part of type 'input_audio'",
+            "content has a part of type 'input_audio'",
         ),
         (
             {"role": "system", "content": [{"type": "image_url", "image_url": {"url": "https://example.com/a.png"}}]},
-            "pictures and files belong to the role user, not to system",
+            "pictures and files must be in a message of role user, not system",
         ),
         (
             {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t1", "content": "a"}]},
-            "content holds a part of type 'tool_result', but only text, pictures and files are read",
+            "content has a part of type 'tool_result': only text, pictures and files are supported",
         ),
         ({"role": "user", "content": [{"type": "text", "text": None}]}, "a part of type 'text'"),
         ({"role": "user", "content": [{"type": ["text"]}]}, "a part of type ['text']"),
-        ({"role": "assistant", "tool_calls": {}}, "tool_calls is a list, not dict"),
-        ({"role": "assistant", "tool_calls": ["c1"]}, "a tool call is {'id': ..., "),
+        ({"role": "assistant", "tool_calls": {}}, "tool_calls must be a list, not dict"),
+        ({"role": "assistant", "tool_calls": ["c1"]}, "a tool call must be {'id': ..., "),
         (
             {"role": "assistant", "tool_calls": [{"id": "c1", "type": "custom", "custom": {"name": "x", "input": ""}}]},
-            "one of type 'custom' is not",
+            "not of type 'custom'",
         ),
-        ({"role": "assistant", "tool_calls": [{"id": 7, "function": {"name": "x"}}]}, "the id of a tool call is text"),
-        ({"role": "user", "tool_calls": [{"id": "c", "function": {"name": "x"}}]}, "not to user"),
-        ({"role": "tool", "tool_call_id": 7, "content": "noted"}, "tool_call_id is text, not int"),
+        (
+            {"role": "assistant", "tool_calls": [{"id": 7, "function": {"name": "x"}}]},
+            "the id of a tool call must be text",
+        ),
+        ({"role": "user", "tool_calls": [{"id": "c", "function": {"name": "x"}}]}, "not user"),
+        ({"role": "tool", "tool_call_id": 7, "content": "noted"}, "tool_call_id must be text, not int"),
     ],
 )
 def test_what_cannot_be_read_is_refused_by_name(chat: Chat, why: str) -> None:

@@ -1,6 +1,6 @@
 """Turnwright drives one turn of an LLM agent as an explicit finite-state machine."""
 
-from ._base import startup  # noqa: F401 (the first of all: see there)
+from ._base import startup  # noqa: F401 (must be imported first: see there)
 
 # isort: split
 from typing import TYPE_CHECKING
@@ -9,8 +9,7 @@ from turnwright_states import EndReason, Limits, Outcome, State, ToolCallLimits,
 
 from ._base.lazy_imports import lazy_imports
 from .agent import Agent
-from .driver.subagents import AgentTool, agent_tool
-from .driver.team import agent_tools
+from .driver.subagents import AgentTool, agent_tool, agent_tools
 from .engine import Engine
 from .errors import (
     CannotRunError,
@@ -35,7 +34,7 @@ from .result import TurnResult
 from .store import QUEUED, TurnRow
 from .tools import Ask, Tool, ToolContext, ToolError, ToolResult, tool
 
-# A turn is run without them: agents made in code need no YAML, and few ask what bounds one.
+# Running a turn needs none of these: agents made in code need no YAML, and few ask for a certificate.
 if TYPE_CHECKING:
     from .agents.certificate import Certificate
     from .agents.markdown import AgentFileError, find_agent, load_agents, parse_agents

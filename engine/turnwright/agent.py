@@ -1,8 +1,7 @@
 """An agent: its name, instructions, model, tools and limits.
 
-An agent's limits are laid over the engine's. A limit that the agent sets replaces the engine's, and `None` is a
-value like any other: it switches the limit off. A limit that the agent does not set stays the engine's. So "not
-set" and "set to None" differ, and equality, JSON and the journal keep the difference.
+An agent's limits override the engine's. `None` is a value too: it switches a limit off. A limit that the agent does not
+set stays the engine's. So "not set" and "set to None" differ, in equality, in JSON and in the journal.
 """
 
 import re
@@ -39,20 +38,19 @@ from .errors import ConfigError
 BUDGET_FIELDS: Final = ("tool_calls", "tokens", "cost", "seconds")
 Mode = Literal["primary", "subagent", "all"]
 
-#: Control characters, line and paragraph separators, halves of surrogate pairs: a name with one of them would
-#: break the lines that it is printed in.
+#: Control characters, line and paragraph separators, and halves of surrogate pairs: they would break a line of text.
 _UNPRINTABLE: Final = frozenset({"Cc", "Cs", "Zl", "Zp"})
-#: No limit needs more digits, and numbers of thousands of digits cannot even be shown.
+#: No limit needs more digits, and numbers of thousands of digits cannot be printed.
 _MAX_NUMBER: Final = 10**18
 _MAX_MESSAGE: Final = 200
 _MAX_BITS: Final = 2000
 
 
 class _Repr(reprlib.Repr):
-    """Values as Python writes them, shortened. Every version of Python gets the same words for the longest numbers."""
+    """Formats values as Python does, shortened. The text for huge numbers is the same in every version of Python."""
 
     def repr_int(self, x: int, level: int) -> str:
-        # Python writes no whole number of more digits than a limit that can be set, to 640 at the lowest.
+        # Python refuses to print an int above a configurable number of digits, 640 at the lowest.
         if x.bit_length() > _MAX_BITS:
             return f"a value too long to show ({type(x).__name__})"
         return super().repr_int(x, level)
@@ -75,7 +73,9 @@ def _unicode(text: str) -> str:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise ValueError(f"must be text that UTF-8 can write, but its character {error.start} is half a pair") from None
+        raise ValueError(
+            f"must be text that UTF-8 can write, but its character {error.start} is half a surrogate pair"
+        ) from None
     return text
 
 
@@ -84,7 +84,7 @@ Text = Annotated[str, AfterValidator(_unicode)]
 
 
 class MisfitLimitError(ConfigError):
-    """An agent's limits and an engine's that do not go together: `field` names the limit, `why` says what is wrong."""
+    """An agent's limit conflicts with the engine's: `field` names the limit, `why` the conflict."""
 
     def __init__(self, agent: str, field: str, why: str) -> None:
         self.field = field
@@ -93,45 +93,45 @@ class MisfitLimitError(ConfigError):
 
 
 class Agent(BaseModel):
-    """Who works in a turn: a name, instructions, and limits of its own.
+    """An agent: a name, instructions, and limits of its own.
 
-    Every limit but `ceiling`, which is the engine's, can be set here under the name that `Limits` gives it; the
-    four of a budget stand in `budget`. `Limits` says what each means and checks it.
+    Every limit except `ceiling`, which is the engine's, can be set here under its name in `Limits`. The four limits of
+    a budget are in `budget`. `Limits` documents and checks each.
 
-    Raises pydantic's `ValidationError` (a `ValueError`) for a value that cannot be used; the message names the
-    agent, the field and the value. Source: DESIGN 1, 4.2, 4.5, 4.7.
+    Raises pydantic's `ValidationError` (a `ValueError`), whose message names the agent, the field and the value. See
+    docs/rules.md#bounds.
     """
 
-    # Built by the first agent that is made: importing this is to cost little.
+    # Built by the first agent that is made, so that the import stays cheap.
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True, json_schema_extra=described)
 
     name: Name
-    """What people call it; one line, not blank."""
+    """Its name: one line, not blank."""
     description: Text = ""
-    """What it is for, in a sentence: people read it, and the models that may call a sub-agent choose by it."""
+    """Its purpose in one sentence, for people and for models that may call it as a sub-agent."""
     mode: Mode = "primary"
     """Whether people run it (`primary`), other agents call it (`subagent`), or both (`all`)."""
     instructions: Text = ""
     """The system prompt: in a Markdown file, the text below the front matter."""
     steps: int | None = None
-    """Steps that a turn may take; at least 0, and cut to the engine's ceiling. None means the ceiling."""
+    """The most steps of a turn, at least 0. The engine's ceiling applies too, and alone if this is None."""
     budget: int | Limits | None = None
-    """What the whole turn may use: `Limits` that set some of `tool_calls`, `tokens`, `cost` and `seconds`, and nothing
+    """Limits on the whole turn: `Limits` that set some of `tool_calls`, `tokens`, `cost` and `seconds`, and nothing
     else. A number, or None, is short for `Limits(tool_calls=...)`."""
     tools: tuple[Name, ...] | None = None
-    """Names of the tools that it may use; sub-agents are named as models see them. None means all that are offered, but
-    no sub-agents to a sub-agent; `()` means none.
+    """The names of the tools that it may use; of a sub-agent, the name of its tool. None means all tools, without
+    sub-agents if this is one; `()` means none.
 
-    With a `*` (any text), a `?` (any character) or a leading `!` (not this one) among them they are rules: what the
-    last one that fits says holds. A list that begins with a `!` begins with all tools, another one with none. A rule
-    may fit no tool, and a `*` gives no sub-agents to a sub-agent."""
+    Names with a `*` (any text), a `?` (any character) or a leading `!` (not this one) make the list a list of rules, of
+    which the last match applies. A list that begins with a `!` starts with all tools, any other with none. A rule may
+    match no tool, and a `*` gives no sub-agents to a sub-agent."""
     model: Name | None = None
-    """The model's id; None means the engine's. Another one than the engine's needs `Engine(models=...)`."""
+    """The model's id; None means the engine's. Any other model needs `Engine(models=...)`."""
     conclude_prompt: Text | None = None
-    """What the model is told in the concluding call instead of `prompts/conclude.txt`; None means that file."""
+    """The text of the concluding call; None means `prompts/conclude.txt`."""
 
-    # None below means "not set" as long as the field is not in `model_fields_set`. A limit that `Limits` cannot
-    # switch off does not take an explicit None.
+    # None below means "not set" unless the field is in `model_fields_set`. A limit that cannot be switched off rejects
+    # an explicit None.
     concluding: Concluding | None = None
     max_calls_per_step: int | None = None
     doom_threshold: int | None = None
@@ -143,7 +143,7 @@ class Agent(BaseModel):
     conclude_tokens: int | None = None
 
     def __eq__(self, other: object) -> bool:
-        """Equal fields, and the same limits set: one that is None is not one that is absent."""
+        """Compare the fields, and which limits are set: None is not the same as absent."""
         return isinstance(other, Agent) and super().__eq__(other) and self.overrides == other.overrides
 
     # Python drops the hash of a class that defines equality.
@@ -163,7 +163,7 @@ class Agent(BaseModel):
         try:
             return handler(data)
         except ValidationError as error:
-            # Merged into the error that the caller sees; raised here because only here the agent's name is known.
+            # Raised here, where the agent's name is known. Pydantic merges it into the caller's error.
             raise ValidationError.from_exception_data(
                 cls.__name__, [cls._tidy(details, data) for details in error.errors(include_url=False)]
             ) from None
@@ -180,7 +180,7 @@ class Agent(BaseModel):
         )
 
     def __repr_args__(self) -> Iterator[tuple[str | None, object]]:
-        """Only what is set: the two dozen limits that are not would drown it."""
+        """Show only the fields that are set: there are two dozen others."""
         for name, value in super().__repr_args__():
             if name in self.model_fields_set:
                 yield name, _set_in(value) if isinstance(value, Limits) else value
@@ -219,19 +219,19 @@ class Agent(BaseModel):
     def _each_tool_once(cls, value: tuple[str, ...] | None) -> tuple[str, ...] | None:
         twice = sorted({name for name in value or () if (value or ()).count(name) > 1})
         if twice:
-            raise ValueError(f"must name each tool once, but {', '.join(map(repr, twice))} stands here twice")
+            raise ValueError(f"must name each tool once, but {', '.join(map(repr, twice))} is listed twice")
         return value
 
     @field_validator("conclude_prompt")
     @classmethod
     def _prompt_says_something(cls, value: str | None) -> str | None:
         if value is not None and not value.strip():
-            raise ValueError("must not be blank: leave it out to keep the usual prompt")
+            raise ValueError("must not be blank: leave it out for the standard prompt")
         return value
 
     @property
     def overrides(self) -> dict[str, object]:
-        """The limits that this agent sets, by the names of `Limits`; what is absent stays the engine's."""
+        """The limits that this agent sets, by their names in `Limits`. Absent ones stay the engine's."""
         own: dict[str, object] = {
             name: getattr(self, name) for name in Limits.model_fields if name in self.model_fields_set
         }
@@ -255,12 +255,12 @@ class Agent(BaseModel):
 
     @property
     def tool_name(self) -> str:
-        """What models call it where it is a sub-agent: its name in letters, digits, `_` and `-`."""
+        """The name of its tool: its name in letters, digits, `_` and `-`."""
         return re.sub(r"[^a-zA-Z0-9_-]+", "_", self.name).strip("_")
 
     @property
     def tools_needed(self) -> tuple[str, ...]:
-        """The tools that must be offered wherever it runs: those in `tools`, unless they are rules."""
+        """The tools that must exist: those in `tools`, unless they are rules."""
         names = self.tools or ()
         return () if any(map(_is_rule, names)) else names
 
@@ -275,13 +275,13 @@ class Agent(BaseModel):
         return allowed
 
     def to_json(self) -> dict[str, JsonValue]:
-        """What the journal keeps: the fields that are set, as JSON values. `from_json` takes it back unchanged."""
+        """Return the fields that are set, as JSON values, for the journal. `from_json` reads them."""
         data: dict[str, JsonValue] = self.model_dump(mode="json")
         return data
 
     @classmethod
     def from_json(cls, data: Mapping[str, JsonValue]) -> Self:
-        """The agent that `to_json` wrote. Raises `ValidationError` if `data` is no agent."""
+        """Return the agent that `to_json` wrote. Raises `ValidationError` for other data."""
         return cls.model_validate(data)
 
 
@@ -290,12 +290,12 @@ def _set_in(limits: Limits) -> dict[str, object]:
 
 
 def _budget_of(given: Mapping[str, object]) -> Limits:
-    """The limits of a budget. Raises `ValidationError`, with every mistake in it."""
+    """Return the limits of a budget. Raises `ValidationError`, with every mistake in it."""
     mistakes: list[InitErrorDetails] = []
     for name, value in given.items():
         try:
             if name not in BUDGET_FIELDS:
-                raise ValueError(_unknown(name, BUDGET_FIELDS))  # noqa: TRY301 (told with the others)
+                raise ValueError(_unknown(name, BUDGET_FIELDS))  # noqa: TRY301 (reported with the others)
             _check_limit(name, value)
         except ValueError as error:
             problem = PydanticCustomError("agent", "{problem}", {"problem": str(error)})
@@ -310,7 +310,7 @@ def _is_rule(name: str) -> bool:
 
 
 def _cut(message: str) -> str:
-    """A message that repeats what it was given may be as long as that."""
+    """Shorten a message: it may quote a long value."""
     return message if len(message) <= _MAX_MESSAGE else f"{message[:_MAX_MESSAGE]}..."
 
 
@@ -323,14 +323,14 @@ def _check_limit(name: str, value: object) -> None:
     except ValidationError as error:
         if value is None:
             raise ValueError("cannot be switched off: leave it out to keep the engine's value") from None
-        # What `Limits` says of the whole object begins with the field's name, and the caller puts it there too.
+        # A message about the whole object begins with the field's name, which the caller adds.
         details = error.errors()[0]
-        within = "".join(f"{part}: " for part in details["loc"][1:])
-        raise ValueError(within + _problem(details, ()).removeprefix(f"{name} ")) from None
+        path = "".join(f"{part}: " for part in details["loc"][1:])
+        raise ValueError(path + _problem(details, ()).removeprefix(f"{name} ")) from None
 
 
 def _problem(details: ErrorDetails, known: Collection[str]) -> str:
-    """What is wrong with a value, in words that go with the name of its field. `known` are the fields there are."""
+    """Return what is wrong with a value, to follow the name of its field. `known` are the existing fields."""
     context = details.get("ctx", {})
     match details["type"]:
         case "agent":
@@ -354,7 +354,7 @@ def _problem(details: ErrorDetails, known: Collection[str]) -> str:
 
 
 def _unknown(name: str, known: Collection[str]) -> str:
-    from turnwright_states.meant import meant, unknown  # noqa: PLC0415 (only for who made a mistake)
+    from turnwright_states.meant import meant, unknown  # noqa: PLC0415 (only after a mistake)
 
     if name == "ceiling":
         return "is the engine's, not an agent's: set `steps`"
@@ -365,7 +365,7 @@ def _unknown(name: str, known: Collection[str]) -> str:
 
 
 def _where_functions_go(given: object) -> str:
-    """What to do with a function or a tool that was given where a name belongs; nothing about anything else."""
+    """Return where a function or a tool belongs that was given as a name; empty for anything else."""
     name = getattr(given, "name", None)
     if not callable(given) and not isinstance(name, str):
         return ""
@@ -373,4 +373,4 @@ def _where_functions_go(given: object) -> str:
         how = f"give tools to the engine, as in `Engine(tools=[{name}])`"
     else:
         how = "write `@tool` above a function of yours, and give it to the engine, as in `Engine(tools=[my_function])`"
-    return f": {how}. An agent may use all tools of the engine, unless it names some here"
+    return f": {how}. An agent without `tools` may use all of the engine's"

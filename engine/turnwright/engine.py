@@ -17,8 +17,8 @@ from .agent import Agent
 from .driver.subagents import subagent_tools
 from .errors import ConfigError, EngineClosedError, TurnBusyError, TurnNotFoundError, known_options
 from .events import TurnEvent
-from .journal.admission import NewTurnClaim, TurnOptions, admit, ended, limits_for, write_turn
-from .journal.answer_posting import Answers, check_answers, current_result, need_live, need_root, post_answers
+from .journal.admission import NewTurnClaim, TurnOptions, admit, limits_for, load_ended_turn, write_turn
+from .journal.answers import Answers, current_result, need_accepted, need_live, need_root, post_answers
 from .journal.dependencies import Dependencies, Prepare, Price, Synthesis, tools_by_name
 from .journal.event_bus import EventBus, Observer
 from .journal.follow import follow, wait_until_idle
@@ -46,29 +46,30 @@ if TYPE_CHECKING:
 
 
 class Engine:
-    """Drives turns: in this process, on any number of tasks of one event loop, or wherever a runtime's workers are.
+    """Runs turns: in this process, on any number of tasks of one event loop, or on the workers of a runtime.
 
-    `model` serves agents that name none; `models` returns the model that an agent names. Without `models` an agent may
-    name no model but that of the engine. `tools` is what agents may use.
-    `store` is a store or its address (`memory:`, `sqlite:///turns.db`). `limits` are the defaults that an agent's own
-    are laid over; its `ceiling` binds every agent. `prices` gives the cost of a model's tokens by its name.
+    `model` serves agents that name none; `models` returns the model that an agent names. Without `models`, agents may
+    name only the engine's model. `tools` are the tools that agents may use. `store` is a store or its address
+    (`memory:`, `sqlite:///turns.db`). `limits` are the defaults, which an agent's limits override; `ceiling` applies to
+    every agent. `prices` has the cost of each model's tokens, by model name.
 
-    `history_processor(messages)` may change what is sent to a model, never what is stored. `synthesize(batch)` is
-    offered each finished batch, and ends the turn when it returns a text. Each of `on_event` is called with every
-    event. `unpaired` says what becomes of messages that are not paired, an embedder's own or `history_processor`'s:
-    they are repaired when they are sent, or refused (`reject`). With `show_budget_to_model` the model hears what is
-    left: in our words, or in those given. `max_parallel_tools` calls of a turn run at once; after an abort tools have
-    `cancel_grace` seconds to end, and an inbox that other processes may write is looked at every `poll_interval`
-    seconds. `now` is the wall clock, in seconds since the epoch of Unix; `clock` never goes back. `telemetry` is told
-    of the work as it is done: `turnwright.otel` has one.
+    `history_processor(messages)` may change what a model receives, never what is stored. `synthesize(batch)` is called
+    with each finished batch, and ends the turn if it returns a text. Each function of `on_event` is called with every
+    event. `unpaired` says what happens to unpaired messages, imported or made by `history_processor`: they are repaired
+    when they are sent, or rejected (`reject`). With `show_budget_to_model` the model is sent what is left of the
+    limits, in a standard text or in yours.
 
-    `runtime` has turns driven. With the one that is left out, `Local`, who runs a turn drives it. With another one
-    turns are submitted, and their journal is followed: whoever stops waiting stops nothing, and of a reply nothing is
-    heard before it is whole. `models` and `tools` then need not be those of the workers, but what a turn may ask for is
-    checked against them.
+    `max_parallel_tools` calls of a turn run at once. After an abort, tools have `cancel_grace` seconds to end. An inbox
+    that other processes may write to is read every `poll_interval` seconds. `now` is the wall clock, in seconds since
+    the Unix epoch; `clock` never goes back. `telemetry` receives the work as it happens: `turnwright.otel` has one.
 
-    Raises `ConfigError` for a store that cannot be opened, two tools of one name, and what `Dependencies` refuses. Once
-    it is closed, every method that needs the store raises `EngineClosedError`. Source: DESIGN 8.
+    `runtime` decides which process drives a turn. The default, `Local`, drives it in the task that runs it. With
+    another runtime, turns are submitted and their journal is followed: canceling the caller does not stop the turn, and
+    replies arrive complete, not streamed. `models` and `tools` may then differ from the workers', but turns are checked
+    against them.
+
+    Raises `ConfigError` for a store that cannot be opened, two tools of one name, and what `Dependencies` rejects.
+    After `aclose`, every method that needs the store raises `EngineClosedError`. See docs/rules.md#errors.
     """
 
     @known_options("Engine", Limits.model_fields)
@@ -115,15 +116,15 @@ class Engine:
             clock=clock,
         )
         self._closed = False
-        stretches = None
+        observe_segment = None
         if telemetry is not None:
-            from .telemetry import ObservedStretch  # noqa: PLC0415 (most programs have no telemetry)
+            from .telemetry import ObservedSegment  # noqa: PLC0415 (most programs have no telemetry)
 
-            stretches = partial(ObservedStretch.of, telemetry)
-        self._hub = EventBus(on_event, stretches)
+            observe_segment = partial(ObservedSegment.of, telemetry)
+        self._hub = EventBus(on_event, observe_segment)
         self._runtime = Local() if runtime is None else runtime
         if not self._runtime.embedded and isinstance(store, str) and not self.store.shared:
-            raise ConfigError(f"store {store} is this process's alone: name one that the runtime's workers share")
+            raise ConfigError(f"store {store} belongs to this process alone: give one that the runtime's workers share")
         self._work = InProcessTurns(self.store, self.setup, self._hub)
         self._runtime.bind(self._work)
         self._turns = (
@@ -131,10 +132,10 @@ class Engine:
         )
 
     async def run(self, agent: Agent, prompt: str, **options: Unpack[TurnOptions]) -> TurnResult:
-        """Run one turn until it has ended or is paused.
+        """Run one turn until it ends or pauses.
 
         The options are those of `TurnOptions`. Raises `SessionBusyError`, `ConfigError` for an agent that cannot run
-        here, and what `Driver.drive` raises; how the turn ends is a value.
+        here, and what `Driver.drive` raises. How the turn ends is a value.
         """
         turn_id = new_id()
         begun = await self._begin(turn_id, agent, prompt, **options)
@@ -144,10 +145,10 @@ class Engine:
     async def stream(
         self, agent: Agent, prompt: str, **options: Unpack[TurnOptions]
     ) -> AsyncIterator[AsyncIterator[TurnEvent]]:
-        """Run one turn, and follow it: `async with engine.stream(...) as events: async for event in events: ...`.
+        """Run one turn and follow it: `async with engine.stream(...) as events: async for event in events: ...`.
 
-        The events end with `TurnEndedEvent` or `TurnPausedEvent`. Leaving the block early stops driving; the turn stays
-        as it is and can be resumed. (Where a runtime drives it, nothing stops.) Takes and raises what `run` does.
+        The events end with `TurnEndedEvent` or `TurnPausedEvent`. Leaving the block early stops the driving; the turn
+        can be resumed. (A runtime's turn goes on.) Takes and raises what `run` does.
         """
         turn_id = new_id()
         if not self._runtime.embedded:
@@ -161,10 +162,10 @@ class Engine:
                 yield followed
 
     async def submit(self, agent: Agent, prompt: str, **options: Unpack[TurnOptions]) -> str:
-        """Begin a turn that a worker is to drive, and return its id at once; `events` follows it.
+        """Start a turn for a worker to drive, and return its id at once. `events` follows it.
 
-        Its state is `QUEUED` until a worker has begun to drive it.
-        A worker is whoever runs `work` on the same store with the same runtime. Takes and raises what `run` does.
+        Its state is `QUEUED` until a worker drives it. A worker is a process that runs `run_worker` on the same store
+        with the same runtime. Takes and raises what `run` does.
         """
         turn_id = new_id()
         await self._begin(turn_id, agent, prompt, driven=False, **options)
@@ -172,24 +173,24 @@ class Engine:
         return turn_id
 
     async def run_worker(self, stopping: anyio.Event | None = None) -> None:
-        """Be a worker of the runtime: drive what is submitted, and what was left, until cancelled.
+        """Work for the runtime: drive submitted and abandoned turns, until canceled.
 
-        When `stopping` is set nothing new is begun, and this returns once the turns that run have ended or rest, or
-        were let go of because they took too long for the runtime's `drain`. Raises `RuntimeUnavailableError`.
+        Once `stopping` is set, no turn is started. The call returns when the running turns have ended or paused, or
+        were released after the runtime's `drain` seconds. Raises `RuntimeUnavailableError`.
         """
         self._need_open()
         await self._runtime.run_worker(stopping)
 
     async def resume(self, turn_id: str, answers: Answers | None = None) -> TurnResult:
-        """Answer a paused turn, or take up one whose driver is gone, and drive it on.
+        """Answer a paused turn, or resume one whose driver is gone, and drive it until it ends or pauses.
 
-        `answers` gives, for each interrupt's id, a text, a bool, or an `Answer` (`reject("why")`). Not all need be
-        answered; the turn goes on when the last one is. They are written down before anything runs on them, all or
-        none; where another process drives the turn they are left to it, and its end or pause is waited for.
+        `answers` has a text, a bool, or an `Answer` (`reject("why")`) for each interrupt's id. The turn goes on once
+        the last interrupt is answered. All answers are written before anything runs on them, or none is. If another
+        process drives the turn, this call waits until it ends or pauses there.
 
-        Raises `InvalidAnswerError` when one of them does not fit, or when somebody else was faster: it lists what is
-        open. Raises `TurnAlreadyEndedError`, `TurnNotFoundError`, and without answers `TurnBusyError` while another
-        driver has the turn.
+        Raises `InvalidAnswerError`, listing the open interrupts, if an answer is invalid or another one was faster.
+        Raises `TurnAlreadyEndedError`, `TurnNotFoundError`, and without answers `TurnBusyError` while another driver
+        has the turn.
         """
         need_root(turn_id)
         return await self._resume(await self._read(turn_id), answers)
@@ -199,20 +200,20 @@ class Engine:
         need_root(turn_id)
         if not answers:
             need_live(turn_id, turn.state.outcome, turn.reason)
-            return await self._turns.take_up(turn_id, known)
+            return await self._turns.resume(turn_id, known)
         replies = await post_answers(self._opened, known, answers, now=self.setup.now())
         while True:
             with suppress(TurnBusyError):
-                result = await self._turns.take_up(turn_id, known)
+                result = await self._turns.resume(turn_id, known)
                 break
             await anyio.sleep(self.setup.poll_interval)
-        await check_answers(self._opened, known, result, replies)
+        await need_accepted(self._opened, known, result, replies)
         return result
 
     async def answer(self, turn_id: str, answers: Answers) -> None:
-        """Answer a paused turn, and leave it to a worker to drive it on. Takes and raises what `resume` does.
+        """Answer a paused turn, and leave the driving to a worker. Takes and raises what `resume` does.
 
-        That somebody else was faster is said here only where the answer waits to be taken in; the first one stands.
+        It raises for a faster answer only while that waits in the inbox. The first answer counts.
         """
         need_root(turn_id)
         known = await self._read(turn_id)
@@ -223,98 +224,91 @@ class Engine:
     async def stream_resume(
         self, turn_id: str, answers: Answers | None = None
     ) -> AsyncIterator[AsyncIterator[TurnEvent]]:
-        """Do what `resume` does, and follow it, as `stream` follows a new turn.
+        """Do what `resume` does and follow the turn, as `stream` follows a new one.
 
-        The events begin with the first that the journal does not have yet, and end with `TurnEndedEvent` or
-        `TurnPausedEvent`, the latter also where not all was answered. Raises in the block what `resume` raises.
+        The events begin after the journal's last fact, and end with `TurnEndedEvent` or `TurnPausedEvent`, even if only
+        some interrupts were answered. Raises in the block what `resume` raises.
         """
         known = await self._read(turn_id)
         async with self._followed(turn_id, known.seq, partial(self._resume, known, answers)) as events:
             yield events
 
     async def steer(self, turn_id: str, text: str) -> None:
-        """Say something to a turn that runs. It is taken in before its next model call that may use tools.
+        """Send a message to a running turn. The turn receives it before its next model call that may use tools.
 
-        A turn that ends before that returns it as `undelivered`; one that rests keeps it until it goes on. The message
-        makes the doom-loop detector forget, and refills no limit. Any process may steer. Raises `TurnNotFoundError`,
-        `TurnAlreadyEndedError`, and `ConfigError` for a message that says nothing. Source: DESIGN 4.15.
+        A turn that ends before that returns it as `undelivered`; a paused turn keeps it. The message resets the
+        doom-loop detector, and refills no limit. Any process may steer. Raises `TurnNotFoundError`,
+        `TurnAlreadyEndedError`, and `ConfigError` for a blank message. See docs/rules.md#messages.
         """
         item = steer_item(turn_id, text)
         await self._need_live(turn_id)
         await self._opened.post(item)
         if item in await self._opened.inbox(turn_id):
-            await self._need_live(turn_id)  # it may have ended since it was asked
+            await self._need_live(turn_id)  # it may have ended meanwhile
 
     async def fork(self, turn_id: str, *, at: int) -> str:
-        """Copy the first `at` facts of a turn into a new turn, which `resume` drives on from there. Returns its id.
+        """Copy the first `at` facts of a turn into a new turn, and return its id. `resume` drives it on from there.
 
-        Unlike a replay, a fork executes, and what the original did after that place may be done again. The original is
-        not touched. Until it is resumed, the fork is an unfinished turn that nobody drives: `recover` takes it up, and
-        so do workers.
-        Raises what `fork_turn` raises: `ConfigError` for an `at` that is not the end of an event, naming the nearest.
+        Unlike a replay, a fork executes: actions of the original may be repeated. The original is not changed.
+        `recover` and workers resume an unfinished fork too. Raises what `fork_turn` raises: `ConfigError` for an `at`
+        that is not the end of an input, naming the nearest ones.
         """
-        from .journal.fork import fork_turn  # noqa: PLC0415 (it reads journals back to their events, which no turn does)
+        from .journal.fork import fork_turn  # noqa: PLC0415 (imports the replay, which no turn needs)
 
         return await fork_turn(self._opened, turn_id, at, new_id=f"fork-{new_id()}")
 
     async def fork_places(self, turn_id: str) -> "tuple[FactGroup, ...]":
-        """The events after which `fork` can copy a turn, oldest first: the `last` of each is an `at`.
+        """Return the inputs after which `fork` can copy a turn, oldest first: the `last` of each is an `at`.
 
-        All but the one that ended it. Raises `TurnNotFoundError`, and `ConfigError` for a journal that does not hold.
+        The one that ended the turn is left out. Raises `TurnNotFoundError`, and `ConfigError` for an invalid journal.
         """
-        from .journal.fork import fork_places  # noqa: PLC0415 (likewise)
+        from .journal.fork import fork_places  # noqa: PLC0415 (as above)
 
         return fork_places(turn_id, await self._opened.facts(turn_id))
 
     async def abort(self, turn_id: str) -> None:
-        """Stop a turn, in whatever state it is. Nothing happens to one that has ended.
+        """End a paused turn, or signal the driver of a running one. A turn that has ended stays as it is.
 
-        A turn that rests is ended here; one that is driven is told to stop, by whoever drives it. Raises
-        `TurnNotFoundError`.
+        Raises `TurnNotFoundError`.
         """
         if (await self._opened.get(turn_id)).status.outcome is None:
             await self._turns.stop(turn_id)
 
     async def recover(self) -> list[TurnResult]:
-        """Take up every turn that nobody drives and that does not wait for a person, and drive each to its end.
+        """Resume every turn whose driver is gone and that does not wait for a person, and drive each to its end.
 
-        Turns that wait are touched too if somebody has answered, or their time to answer is over. A turn that cannot
-        run here (its tools or its model are missing) is left alone, with a warning. As many run side by side as a
-        batch may have calls (`max_parallel_tools`).
+        Paused turns are included if they were answered or an interrupt has expired. A turn that cannot run here is left
+        alone with a warning: its tools or its model are missing. `max_parallel_tools` turns run at once.
         """
         return await recover_turns(
-            self._opened, self._turns.take_up, now=self.setup.now, at_once=self.setup.max_parallel_tools
+            self._opened, self._turns.resume, now=self.setup.now, at_once=self.setup.max_parallel_tools
         )
 
     async def delete(self, turn_id: str) -> int:
-        """Forget a turn and its sub-turns. Returns how many there were.
+        """Delete a turn and its sub-agents' turns. Returns how many were deleted.
 
-        What it said is then missing from its session, and from a turn that continues it. Raises `TurnNotFoundError`,
-        `TurnBusyError` while it is driven, and `ConfigError` for a sub-agent's turn whose caller has not ended.
+        Its messages are then missing from its session, and from a turn that continues it. Raises `TurnNotFoundError`,
+        `TurnBusyError` while it is driven, and `ConfigError` for a sub-agent's turn whose root turn has not ended.
         """
         return await delete_turn(self._opened, turn_id)
 
     async def prune(self, *, older_than: float) -> int:
-        """Delete the turns that ended more than `older_than` seconds ago, with their sub-turns. Returns how many.
-
-        A turn that has not ended stays, however old it is: `abort` ends it.
-        """
+        """Delete turns that ended more than `older_than` seconds ago, and their sub-agents'. Returns how many."""
         return await prune_turns(self._opened, older_than)
 
     def events(self, turn_id: str, after: int = 0, *, wait: bool = False) -> AsyncIterator[TurnEvent]:
-        """Every event of a turn whose `seq` is above `after`: the journal's first, then live until it halts or pauses.
+        """Yield the events of a turn with a `seq` above `after`: from the journal, then live until it ends or pauses.
 
-        Re-attaches to a turn that is driven here, and reads the journal of one that another process drives. One that
-        nobody drives yet is waited for with `wait`, or with a runtime that will; after a few seconds a warning in the
-        log says that no worker has taken it up. Raises `TurnNotFoundError` when it is called; where only a server can
-        tell (PostgreSQL), when the first event is asked for, before anything is waited for.
+        Any process may drive the turn. With `wait`, or with a runtime, a turn without a driver is awaited, with a
+        warning after some seconds. Raises `TurnNotFoundError` at the call, or with PostgreSQL when the first event is
+        requested.
         """
         if self._opened.has(turn_id) is False:
             raise TurnNotFoundError(turn_id)
         return self._follow(turn_id, after, waits=wait)
 
     async def get(self, turn_id: str) -> TurnResult:
-        """How a turn stands now. Raises `TurnNotFoundError`."""
+        """Return a turn's current result. Raises `TurnNotFoundError`."""
         return await current_result(self._opened, turn_id)
 
     async def turns(
@@ -325,17 +319,17 @@ class Engine:
         limit: int | None = None,
         before: int | None = None,
     ) -> list[TurnRow]:
-        """The turns of the store, the one made last first, those of sub-agents among them. Nothing of them is replayed.
+        """Return the turns of the store, the newest first, including those of sub-agents.
 
-        Of one `session`, or of all; only `live` ones (not ended: they run, wait or were left), only ended ones (False),
-        or both. At most `limit`, and only those whose `number` is below `before`: with that of the last one, the next
-        page. `get` tells all about one.
+        `session` selects one session, `live` unfinished turns (True) or ended ones (False). At most `limit` are
+        returned, with a `number` below `before`: pass the last one's for the next page. `get` returns the details of
+        one.
         """
         return await self._opened.turns(session=session, live=live, limit=limit, before=before)
 
     def explain(self, agent: Agent) -> "Certificate":
-        """What bounds a turn of this agent here, and who set it. Raises `ConfigError` for what is no agent."""
-        from .agents.certificate import certificate  # noqa: PLC0415 (its models take long to make, and no turn needs them)
+        """Return the bounds of a turn of this agent, and who set each. Raises `ConfigError` for an invalid agent."""
+        from .agents.certificate import certificate  # noqa: PLC0415 (slow to import, and no turn needs it)
 
         setup = self.setup
         limits_for(agent, setup)
@@ -347,9 +341,9 @@ class Engine:
         )
 
     async def aclose(self) -> None:
-        """Close the store, and the connections of each model that has an `aclose`. Nothing can be done afterwards.
+        """Close the store, and the connections of each model that has an `aclose`.
 
-        End what runs before: a turn that is being driven loses its store.
+        End running turns before: a turn that is being driven loses its store.
         """
         self._closed = True
         for model in {id(one): one for one in (self.setup.model, *self._made.values())}.values():
@@ -392,7 +386,7 @@ class Engine:
         started = admit(self.setup, agent, prompt, options)
         earlier: EarlierJournals = {}
         if continues is not None:
-            before, earlier[continues] = await ended(self._opened, continues)
+            before, earlier[continues] = await load_ended_turn(self._opened, continues)
             session = session or before.session
             started = started.model_copy(update={"session": session})
         if session is not None:
@@ -412,7 +406,7 @@ class Engine:
     async def _followed(
         self, turn_id: str, after: int, drive: Callable[[], Awaitable[object]]
     ) -> AsyncIterator[AsyncIterator[TurnEvent]]:
-        """The events of a turn behind the fact `after`, while `drive` drives it or has it driven."""
+        """Follow a turn after the fact `after`, while `drive` drives it or waits for its driver."""
         under_way = True
 
         async def driven() -> None:
@@ -422,7 +416,7 @@ class Engine:
             finally:
                 under_way = False
                 if not self._turns.is_driven(turn_id):
-                    self._hub.close(turn_id)  # nothing may have happened that would have ended the waiting
+                    self._hub.close(turn_id)  # a turn without a new event would be followed for ever
 
         async with background_task(driven):
             yield wait_until_idle(self._follow(turn_id, after, lambda: under_way), turn_id, after, self.get)
@@ -440,12 +434,12 @@ class Engine:
             is_expected=expected,
             is_due=None if here else partial(self._work.is_due, turn_id),
             here=here,
-            poll=self.setup.poll_interval,
+            poll_interval=self.setup.poll_interval,
             clock=self.setup.clock,
         )
 
     def _model(self, models: Callable[[str], Model], name: str) -> Model:
-        """The model of that name, made once: it may have connections, which are closed with the engine."""
+        """Return the model of that name, made once: its connections are closed with the engine."""
         if name not in self._made:
             self._made[name] = models(name)
         return self._made[name]

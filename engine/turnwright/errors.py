@@ -1,25 +1,25 @@
-"""The errors that a caller can meet, by whose fault they are.
+"""The errors of this package, by their cause.
 
     TurnwrightError
-    ├── ConfigError              yours: an agent file, a flag, a limit, a tool, a store's address
-    │   ├── UnknownOptionError   a keyword that there is not (also a `TypeError`)
-    │   └── CannotRunError       a turn's tools or its model are not there, and so it is left alone
-    ├── SessionBusyError         yours: the session's live turn must end, pause or be aborted first
-    ├── TurnNotFoundError        yours: no such turn in this store
-    ├── TurnAlreadyEndedError    yours: the turn is over, nothing more can be done to it
-    ├── InvalidAnswerError       yours: no such interrupt, or an answer that it does not take
+    ├── ConfigError              the caller: an agent file, a flag, a limit, a tool, a store's address
+    │   ├── UnknownOptionError   an unknown keyword argument (also a `TypeError`)
+    │   └── CannotRunError       a turn's tools or its model are missing; the turn stays as it is
+    ├── SessionBusyError         the caller: the session's live turn must end, pause or be aborted first
+    ├── TurnNotFoundError        the caller: the store has no such turn
+    ├── TurnAlreadyEndedError    the caller: the turn has ended
+    ├── InvalidAnswerError       the caller: no such open interrupt, or an answer that it does not accept
     ├── TurnBusyError            another driver holds the turn
-    ├── LeaseLostError           another driver took the turn over while this one ran
-    ├── RuntimeUnavailableError  a runtime's service could not be reached; what it was to be told is in the journal
-    ├── StoreError               the store could not read or write; nothing was journalled
+    ├── LeaseLostError           another driver claimed the turn while this one ran
+    ├── RuntimeUnavailableError  a runtime's service cannot be reached; the journal has what it was to receive
+    ├── StoreError               the store could not read or write; nothing was journaled
     │   ├── UnreadableTurnError  one turn's row or journal is damaged; the other turns are not affected
     │   └── StoreReplacedError   the store's file was deleted or replaced while it was open
-    ├── EngineClosedError        yours: the engine was closed
+    ├── EngineClosedError        the caller: the engine was closed
     ├── UnpairedError            a message list with a call without its result (`turnwright.transcript.pairing`)
-    ├── ToolError                a tool's (`turnwright.tools`): becomes the result of the call
-    └── ModelError               the provider's (`turnwright.model`): becomes a fact, never leaves the driver
+    ├── ToolError                a tool (`turnwright.tools`): becomes the result of the call
+    └── ModelError               the provider (`turnwright.model`): becomes a fact, never leaves the driver
 
-How a turn ends is never an exception: it is the outcome and the reason of its result.
+How a turn ends is never an exception. It is the outcome and the reason of its result (docs/rules.md#outcomes).
 """
 
 import inspect
@@ -32,19 +32,19 @@ R = TypeVar("R")
 
 
 class TurnwrightError(Exception):
-    """Everything that this package raises on purpose."""
+    """The base of all errors that this package raises."""
 
 
 class ConfigError(TurnwrightError):
-    """Something that the caller wrote cannot be used. The message says what, where, and what to write instead."""
+    """An input of the caller is invalid. The message says what, where, and what to write instead."""
 
 
 class UnknownOptionError(ConfigError, TypeError):
-    """A keyword that a class or a function does not take: to Python this is a `TypeError`."""
+    """An unknown keyword argument of a class or a function. To Python this is a `TypeError`."""
 
 
 class CannotRunError(ConfigError):
-    """A turn that is there cannot be driven here: its tools or its model are missing. It is left as it is."""
+    """A turn cannot be driven here because its tools or its model are missing. It stays as it is."""
 
 
 class SessionBusyError(TurnwrightError):
@@ -52,15 +52,15 @@ class SessionBusyError(TurnwrightError):
 
     def __init__(self, session: str, turn: str) -> None:
         super().__init__(
-            f"session {session!r} is busy with turn {turn}: wait for it, or abort it; if its process died, `recover()`"
-            " takes it up, where its model and its tools are"
+            f"session {session!r} is busy with turn {turn}: wait for it, or abort it; if its process died,"
+            " `recover()` resumes it, in a process that has its model and its tools"
         )
         self.session = session
         self.turn = turn
 
 
 class TurnNotFoundError(TurnwrightError):
-    """There is no such turn."""
+    """The store has no such turn."""
 
     def __init__(self, turn: str) -> None:
         super().__init__(f"there is no turn {turn!r} in this store: `Engine.turns()` lists them")
@@ -68,7 +68,7 @@ class TurnNotFoundError(TurnwrightError):
 
 
 class TurnAlreadyEndedError(TurnwrightError):
-    """The turn is over."""
+    """The turn has ended."""
 
     def __init__(self, turn: str, outcome: str, reason: str) -> None:
         super().__init__(f"turn {turn} has ended ({outcome}: {reason}): start a new one")
@@ -78,7 +78,7 @@ class TurnAlreadyEndedError(TurnwrightError):
 
 
 class InvalidAnswerError(TurnwrightError):
-    """An answer to an interrupt that is not open, or that does not take it. The message lists what is open."""
+    """An answer to an interrupt that is not open or does not accept it. The message lists the open interrupts."""
 
     def __init__(self, interrupt: str, why: str, interrupts: Sequence[str]) -> None:
         is_open = f"open: {', '.join(interrupts)}" if interrupts else "none is open"
@@ -97,22 +97,22 @@ class TurnBusyError(TurnwrightError):
 
 
 class LeaseLostError(TurnwrightError):
-    """Another driver has claimed the turn since: this one must stop, and has written nothing."""
+    """Another driver has claimed the turn. This one must stop, and has written nothing since."""
 
     def __init__(self, turn: str, epoch: int) -> None:
-        super().__init__(f"turn {turn} was taken over by another driver (this one held epoch {epoch})")
+        super().__init__(f"turn {turn} was claimed by another driver (this one had epoch {epoch})")
         self.turn = turn
         self.epoch = epoch
 
 
 class StoreError(TurnwrightError):
-    """The store could not be read or written. Nothing was journalled; the turn can be recovered."""
+    """The store could not be read or written. Nothing was journaled; the turn can be recovered."""
 
 
 class UnreadableTurnError(StoreError):
-    """The row, the journal or the inbox of one turn is damaged. Every other turn of the store can still be used.
+    """The row, the journal or the inbox of one turn is damaged. The other turns are not affected.
 
-    `where` names the store, if it is known, and `why` says what is damaged.
+    `where` names the store, if it is known. `why` says what is damaged.
     """
 
     def __init__(self, turn: str, why: str, *, where: str = "") -> None:
@@ -125,7 +125,7 @@ class UnreadableTurnError(StoreError):
 
 
 class StoreReplacedError(StoreError):
-    """A file of the store was deleted or replaced while it was open. Nothing that is written to it is kept."""
+    """A file of the store was deleted or replaced while it was open. Writes to it are lost."""
 
 
 class EngineClosedError(TurnwrightError):
@@ -136,18 +136,18 @@ class EngineClosedError(TurnwrightError):
 
 
 class RuntimeUnavailableError(TurnwrightError):
-    """The service of a runtime could not be reached. `turn` was written all the same: a sweep submits it, if it is one.
+    """The service of a runtime could not be reached. `turn`, if given, is written, and a sweep will submit it.
 
-    Do not begin it again: `events` follows it, and `abort` stops it.
+    Do not start it again: `events` follows it, and `abort` stops it.
     """
 
     def __init__(self, why: str, turn: str | None = None) -> None:
-        super().__init__(why if turn is None else f"turn {turn} is written, and will be driven when it is found: {why}")
+        super().__init__(why if turn is None else f"turn {turn} is written, and a sweep will submit it: {why}")
         self.turn = turn
 
 
 def known_options(what: str, limits: Collection[str] = ()) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Make a function say of an unknown keyword what was probably meant: it raises `UnknownOptionError`, about `what`.
+    """Make a function raise `UnknownOptionError`, about `what`, for an unknown keyword, with a suggestion.
 
     `limits` are the names that belong into its option `limits`.
     """
@@ -159,7 +159,7 @@ def known_options(what: str, limits: Collection[str] = ()) -> Callable[[Callable
         @wraps(function)
         def checked(*args: P.args, **kwargs: P.kwargs) -> R:
             for name in kwargs.keys() - set(known):
-                from turnwright_states.meant import meant, unknown  # noqa: PLC0415 (only for who made a mistake)
+                from turnwright_states.meant import meant, unknown  # noqa: PLC0415 (only after a mistake)
 
                 probably = meant(name, (*known, *limits))
                 in_limits = probably is not None and probably not in known

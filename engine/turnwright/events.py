@@ -1,17 +1,17 @@
-"""The public events of a turn: each fact as it is written, and pieces of a reply.
+"""The public events of a turn: one for each journaled fact, and the pieces of a reply.
 
-An event of a fact carries the fact's `seq`; a piece carries the last `seq` and an `index` that counts within the
-attempt. `to_json` is one line of `turnwright run --json`.
+A fact's event has the fact's `seq`. A piece has the last `seq`, and an `index` that counts within the attempt.
+`to_json` is one line of `turnwright run --json`.
 
-The result of a step's tools is the field `tools` of the event that ends them, with the calls, how many of them took a
-place in the tool budget, and the id of the assistant's next message:
+The event that ends a step's tools has their result in its field `tools`: the calls, how many of them count for the
+tool-call limit, and the id of the next assistant message:
 
-    step_finished   continue        the limits are looked at again
+    step_finished   continue        the limits are checked again
     paused          paused          a person is asked; the same message goes on afterwards
     synthesized     synthesis_done  the turn ends with the text of the synthesis
 
-Ids of messages are `{turn}/assistant-{n}`: step n makes the n-th (`step_started` has it as `message`), and what ends
-the turn comes after. `phase.message_ids` gives the ids of a transcript's messages.
+Message ids are `{turn}/assistant-{n}`: step n makes the n-th (`step_started` has it as `message`), and the conclusion
+is one more. `tool_phase.message_ids` returns the ids of a transcript's messages.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -30,7 +30,7 @@ from .transcript.tool_phase import ToolPhase, assistant_id
 from .transcript.transcript import Transcript
 from .transcript.wording import notice_text
 
-#: What those who follow a turn see; the rest makes it.
+#: Only what followers of a turn use.
 __all__ = [
     "DeltaEvent",
     "FactEvent",
@@ -45,20 +45,20 @@ __all__ = [
     "TurnPausedEvent",
 ]
 
-#: Fields that a line has also when they are at their defaults: an `ok` says something.
+#: Fields that a line has even at their defaults, because an `ok` says something.
 _ALWAYS: Final = frozenset({"status", "finish", "text", "result"})
-#: Fields of facts with files in them, or messages that may have some.
+#: Fields with files, or with messages that may have files.
 _WITH_FILES: Final = frozenset({"files", "message_history"})
 #: Fields that are public in every line.
 _EVERYWHERE: Final = allow("type", "turn", "seq", "elapsed", "state")
 
 
 class TurnEvent(msgspec.Struct, frozen=True):
-    """Something about the turn `turn`, at its fact `seq`."""
+    """An event of the turn `turn`, at its fact `seq`."""
 
-    #: What happened; of a `FactEvent` its fact says it.
+    #: The type of the event. A `FactEvent` has its fact's.
     kind: ClassVar[str]
-    #: The fields of its line that may be sent to a browser, and those that may not (`turnwright_states.fact`).
+    #: Which fields of its line may be sent to a browser, and which may not (`turnwright_states.fact`).
     public_fields: ClassVar[PublicFields] = {}
     private_fields: ClassVar[frozenset[str]] = frozenset()
     turn: str
@@ -66,22 +66,22 @@ class TurnEvent(msgspec.Struct, frozen=True):
 
     @property
     def type(self) -> str:
-        """What happened, as the first field of its JSON line says it."""
+        """The type of the event, the first field of its JSON line."""
         return self.kind
 
     def to_json(self) -> JsonLine:
-        """The event as a JSON object with `type`, `turn` and `seq` first.
+        """Return the event as a JSON object with `type`, `turn` and `seq` first.
 
-        All of it, for your own programs: `public` is for a browser.
+        It is complete, for your own programs. `public` is for a browser.
         """
         return {"type": self.type, **{name: getattr(self, name) for name in self.__struct_fields__}}
 
     def public(self) -> JsonLine:
-        """Return the part of `to_json` that may be sent to a browser: the conversation, and how the turn goes on.
+        """Return the part of `to_json` that may be sent to a browser: the conversation, and the turn's progress.
 
-        Left out are the agent's instructions, limits, imported history, the caller's context and session, the model's
-        reasoning, prices, and errors, which may name hosts and files (docs/security.md#what-a-browser-is-sent). Each
-        fact and each event lists its public fields; a field that is not listed is private.
+        Left out are the agent's instructions, limits, imported history, metadata and session, the model's reasoning,
+        prices, and errors, which may name hosts and files (docs/security.md#what-a-browser-is-sent). Only listed fields
+        are public.
         """
         return _public(self.to_json(), {**_EVERYWHERE, **self._public_fields()})
 
@@ -90,11 +90,10 @@ class TurnEvent(msgspec.Struct, frozen=True):
 
 
 class FactEvent(TurnEvent, frozen=True):
-    """A fact was journalled. `type` is the fact's kind.
+    """A fact was journaled. `type` is the fact's kind.
 
-    `message` is the id of the message that a `step_started` begins. `tool` is the name of the tool of a fact about a
-    call, as the model wrote it. `tools` is what the tools of a step came to, where this fact says so.
-    `text` is a notice in words for people.
+    `message` is the id of the message that a `step_started` begins. `tool` is the tool name of a fact about a call, as
+    the model wrote it. `tools` is the result of a step's tools, if this fact ended them. `text` is a notice for people.
     """
 
     fact: f.Fact
@@ -109,9 +108,9 @@ class FactEvent(TurnEvent, frozen=True):
         return self.fact.kind
 
     def to_json(self) -> JsonLine:
-        """The fact's fields without the hash. Defaults are left out, but for what a reader looks for.
+        """Return the fact's fields without the hash. Most defaults are left out.
 
-        Of a file stands its `size` in bytes in place of its content, which is in the journal.
+        A file has its `size` in bytes in place of its content, which is in the journal.
         """
         fields = self.fact.to_json()
         fields.pop("hash", None)
@@ -132,7 +131,7 @@ class FactEvent(TurnEvent, frozen=True):
         return line
 
     def _public_fields(self) -> PublicFields:
-        # A field of the event takes the place of the fact's field of that name, which may be private.
+        # A field of the event replaces the fact's field of that name, which may be private.
         own = allow(*(name for name in ("message", "tool", "tools", "text") if getattr(self, name)))
         return {**self.fact.public_fields, **own}
 
@@ -152,7 +151,7 @@ class TextDeltaEvent(DeltaEvent, frozen=True):
 
 
 class ReasoningDeltaEvent(DeltaEvent, frozen=True):
-    """A piece of what the model thinks aloud."""
+    """A piece of the model's reasoning."""
 
     public_fields = allow("index")
     private_fields = frozenset({"text"})
@@ -160,15 +159,15 @@ class ReasoningDeltaEvent(DeltaEvent, frozen=True):
 
 
 class ResponseRestartedEvent(TurnEvent, frozen=True):
-    """The reply so far is void: the model is called again. Drop its pieces."""
+    """The model is called again: discard the pieces of the reply so far."""
 
     kind = "response_restarted"
 
 
 class ToolProgressEvent(TurnEvent, frozen=True):
-    """A call that runs says how far it is: `progress` of `total`, where it knows that, in a unit of its own.
+    """A running call reports `progress` of `total`, if known, in a unit of its own.
 
-    It is not journalled, and none comes once the call has its result, or waits for a person.
+    It is not journaled, and none follows the call's result or its pause.
     """
 
     kind = "tool_progress"
@@ -181,7 +180,7 @@ class ToolProgressEvent(TurnEvent, frozen=True):
 
 
 class TurnPausedEvent(TurnEvent, frozen=True):
-    """The turn rests until each of `interrupts` is answered. `tools` is there unless a doom loop is asked about."""
+    """The turn is paused until all of `interrupts` are answered. `tools` is set unless a doom loop is asked about."""
 
     kind = "paused"
     public_fields = allow("tools", interrupts=Interrupt.public_fields)
@@ -189,7 +188,7 @@ class TurnPausedEvent(TurnEvent, frozen=True):
     tools: ToolPhase | None = None
 
     def to_json(self) -> JsonLine:
-        """The last line of a turn that paused."""
+        """Return the last line of a paused turn."""
         pending: list[JsonValue] = [one.to_json() for one in self.interrupts]
         line: JsonLine = {"type": self.type, "turn": self.turn, "seq": self.seq, "interrupts": pending}
         if self.tools is not None:
@@ -198,7 +197,7 @@ class TurnPausedEvent(TurnEvent, frozen=True):
 
 
 class TurnEndedEvent(TurnEvent, frozen=True):
-    """The turn is over: how, why, and what it came to. `sentinel` tells why it was stopped, if it was."""
+    """The turn has ended. `sentinel` says why it was stopped, if it was."""
 
     kind = "turn_ended"
     public_fields = allow(
@@ -217,11 +216,11 @@ class TurnEndedEvent(TurnEvent, frozen=True):
     error: str = ""
     undelivered: tuple[str, ...] = ()
     sentinel: SentinelPart | None = None
-    #: What there was of a reply that was cut off; it is a message of its own.
+    #: The received part of a reply that was cut off. It is a message of its own.
     partial: str = ""
 
     def to_json(self) -> JsonLine:
-        """The last line of a turn that ended."""
+        """Return the last line of an ended turn."""
         line: JsonLine = {
             "type": self.type,
             "turn": self.turn,
@@ -247,7 +246,7 @@ class TurnEndedEvent(TurnEvent, frozen=True):
         return line
 
     def _public_fields(self) -> PublicFields:
-        # The text of a sentinel quotes the error of a turn that failed.
+        # The sentinel of a failed turn quotes its error.
         return {**self.public_fields, **({"sentinel": allow("kind", "reason")} if self.error else {})}
 
 
@@ -264,7 +263,7 @@ def _public_part(value: JsonValue, rule: PublicPart) -> JsonValue:
 
 
 def without_content(value: JsonValue) -> JsonValue:
-    """Files, or messages with files in them, as JSON: with the `size` of a file in bytes for its content (`data`)."""
+    """Return files, or messages with files, as JSON with the `size` in bytes in place of the content (`data`)."""
     if isinstance(value, list):
         return [without_content(one) for one in value]
     if not isinstance(value, dict):
@@ -277,12 +276,12 @@ def without_content(value: JsonValue) -> JsonValue:
 
 
 def content_size(data: str) -> int:
-    """How many bytes a content has that is written as base64."""
+    """Return the size in bytes of a base64 text."""
     return len(data) * 3 // 4 - data[-2:].count("=")
 
 
 def event_of(turn_id: str, seq: int, fact: f.Fact, transcript: Transcript) -> TurnEvent:
-    """The event of the fact at `seq`, which is the last one that `transcript` has taken in."""
+    """Return the event of the fact at `seq`, the last one in `transcript`."""
     turn = transcript.turn
     match fact:
         case f.TurnEnded():
@@ -317,7 +316,7 @@ def event_of(turn_id: str, seq: int, fact: f.Fact, transcript: Transcript) -> Tu
 
 
 def first_events(turn_id: str, facts: Iterable[f.Fact], turn: Turn) -> Iterator[TurnEvent]:
-    """The events of the facts that a turn begins with. `turn` is folded as far as they go."""
+    """Yield the events of a new turn's first facts. `turn` has folded them."""
     transcript = Transcript(turn)
     for seq, fact in enumerate(facts, start=1):
         transcript.add(seq, fact)

@@ -1,8 +1,7 @@
 """Log records of turns, and a formatter that writes them as JSON lines.
 
-The package logs through the standard library, under `turnwright`, and configures nothing. Each record that is about a
-turn has the attributes of `FIELDS` that are known where it is made, so that any formatter can use them. Where an
-attribute is missing, it was not known or is not meant.
+The package logs through the standard library, under `turnwright`, and configures nothing. A record about a turn has
+those attributes of `FIELDS` that are known, for any formatter to use.
 """
 
 import json
@@ -13,18 +12,18 @@ from typing import Final
 
 from .privacy.secrets import Secrets
 
-#: What the command line reads, as `--log-format` and `--log-level`.
+#: Environment variables for `--log-format` and `--log-level` of the command line.
 FORMAT_VARIABLE: Final = "TURNWRIGHT_LOG_FORMAT"
 LEVEL_VARIABLE: Final = "TURNWRIGHT_LOG_LEVEL"
 
-#: The attributes by name, and what each one is. The first four say where a turn is.
+#: The attributes by name, with descriptions. The first four say where a turn is.
 FIELDS: Final[Mapping[str, str]] = {
-    "turn": "the turn's id; a sub-agent's begins with its caller's",
+    "turn": "the turn's id; a sub-agent's begins with its parent's",
     "step": "how many steps have started",
-    "state": "the state of the chart that the turn is in now",
-    "reason": "why it stops: the reason of its outcome",
-    "outcome": "how it ended",
-    "agent": "the name of its agent",
+    "state": "the current state of the turn in the chart",
+    "reason": "why the turn ends: the reason of its outcome",
+    "outcome": "how the turn ended",
+    "agent": "the name of the turn's agent",
     "call": "the id of a tool call, unique in the turn",
     "tool": "the name of a tool",
     "cause": "why an attempt at a model call failed",
@@ -37,9 +36,8 @@ _PLAIN: Final = logging.Formatter()
 class JsonFormatter(logging.Formatter):
     """Writes each record as a JSON object in one line of ASCII.
 
-    It has `time` (ISO 8601, UTC, with microseconds), `level`, `logger` and `message`; those of `fields` that the record
-    has; and, of an error that was logged, `exception`: its traceback as text. `secrets` are shown as `***` in all of
-    them.
+    It has `time` (ISO 8601, UTC, with microseconds), `level`, `logger` and `message`, the `fields` that the record has,
+    and `exception` with the traceback of a logged error. `secrets` are replaced by `***` in all of them.
     """
 
     def __init__(self, *, secrets: Secrets = _NOTHING, fields: Sequence[str] = tuple(FIELDS)) -> None:
@@ -48,7 +46,7 @@ class JsonFormatter(logging.Formatter):
         self._fields = tuple(fields)
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line, without its end. Raises what a message raises whose arguments do not fit it."""
+        """Return the line without its end. Raises what a message with misfit arguments raises."""
         entry: dict[str, object] = {
             "time": utc(record.created),
             "level": record.levelname,
@@ -56,26 +54,26 @@ class JsonFormatter(logging.Formatter):
             "message": record.getMessage(),
         }
         entry |= {name: value for name in self._fields if (value := getattr(record, name, None)) is not None}
-        told = _traceback(record)
-        if told:
-            entry["exception"] = told
-        # Escapes of JSON would hide a secret from whoever looks for it, so they come last.
+        trace = _traceback(record)
+        if trace:
+            entry["exception"] = trace
+        # Secrets are replaced first, because JSON escapes would hide them.
         line = json.dumps({name: self._plain(value) for name, value in entry.items()})
-        return line.replace("\x7f", "\\u007f")  # the one control character that JSON leaves as it is
+        return line.replace("\x7f", "\\u007f")  # the only control character that JSON does not escape
 
     def _plain(self, value: object) -> object:
-        """A number as it is, anything else as text: an embedder's records may have anything under our names."""
-        # Half a surrogate pair is valid in Python's JSON alone: `?` stands for it.
+        """Return a number as it is and anything else as text: a record of the embedder may have other types."""
+        # JSON parsers other than Python's reject half a surrogate pair, so it becomes `?`.
         return value if isinstance(value, int) else self._secrets.hide(str(value)).encode(errors="replace").decode()
 
 
 def utc(seconds: float) -> str:
-    """A moment, in seconds since the epoch, as ISO 8601 in UTC."""
+    """Return a time in seconds since the Unix epoch as ISO 8601 in UTC."""
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
 def _traceback(record: logging.LogRecord) -> str:
-    """The traceback of a record as text, and the stack where it asked for that."""
-    # A filter that hides secrets leaves the text alone (`hiding.py`).
-    told = record.exc_text or ("" if not record.exc_info else _PLAIN.formatException(record.exc_info))
-    return "\n".join(filter(None, (told, record.stack_info)))
+    """Return the traceback of a record as text, and the stack if the record has it."""
+    # The filter that hides secrets leaves only the text (`privacy/secrets.py`).
+    trace = record.exc_text or ("" if not record.exc_info else _PLAIN.formatException(record.exc_info))
+    return "\n".join(filter(None, (trace, record.stack_info)))

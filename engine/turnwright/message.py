@@ -1,7 +1,6 @@
 """Messages and their parts, as a transcript holds them and a model receives them.
 
-The parts keep more than any provider takes (steps, sentinels): each model adapter sends what its provider knows
-and leaves the rest.
+A message has more parts than a provider takes (steps, sentinels). Each model adapter sends what its provider supports.
 """
 
 import base64
@@ -24,7 +23,7 @@ from .errors import ConfigError
 
 Role = Literal["system", "user", "assistant", "tool"]
 
-#: The largest file that a message may hold, in bytes. It stands in the journal, and goes out with every request.
+#: The largest file in a message, in bytes. It is kept in the journal and sent with every request.
 MAX_FILE: Final = 32 * 1024 * 1024
 
 _MEDIA_TYPE: Final = re.compile(r"[a-z]+/[\w.+*-]+")
@@ -32,14 +31,14 @@ _DATA_URL: Final = re.compile(r"data:([^;,]*)(?:;[^,]*)?;base64,", re.IGNORECASE
 
 
 class ToolSpec(msgspec.Struct, frozen=True, weakref=True):
-    """A tool as the model sees it: `parameters` is a JSON Schema of type object."""
+    """A tool as the model receives it: `parameters` is a JSON Schema of type object."""
 
     name: str
     description: str
     parameters: Mapping[str, JsonValue]
 
 
-# The garbage collector need not look at parts: a part is made after all that it holds, so no cycle goes through one.
+# The garbage collector may skip parts: a part is made after its contents, so it is in no reference cycle.
 class Part(Value, frozen=True, kw_only=True, gc=False):
     """A part of a message. `seq` is its place in the turn, which rises from part to part."""
 
@@ -48,13 +47,13 @@ class Part(Value, frozen=True, kw_only=True, gc=False):
     seq: int = 0
 
     def to_json(self) -> dict[str, JsonValue]:
-        """The part as JSON, with its `type`; `of_json` takes it back."""
+        """Return the part as JSON, with its `type`. `of_json` reads it."""
         return {"seq": self.seq, "type": self.type, **super().to_json()}
 
 
 @final
 class TextPart(Part, frozen=True, kw_only=True):
-    """Text that a person, the model or the engine wrote."""
+    """Text of a person, the model or the engine."""
 
     type: ClassVar[Literal["text"]] = "text"
 
@@ -62,13 +61,13 @@ class TextPart(Part, frozen=True, kw_only=True):
 
 
 class FilePart(Part, frozen=True, kw_only=True):
-    """A picture or a document: its content as base64 (`data`), or the address where the provider finds it (`url`).
+    """A picture or a document: its content as base64 (`data`), or its address (`url`).
 
-    `media_type` is a MIME type, such as `image/png` or `application/pdf`; `image/*` where only that is known. `name`
-    is a file name, for people and for providers that want one. Which types a model reads is its provider's affair.
+    `media_type` is a MIME type such as `image/png` or `application/pdf`, or `image/*` for an unknown picture. `name` is
+    a file name. The provider decides which types its models read.
 
-    Raises `ValueError` unless there is either content or an address, for content that is not base64 or larger than
-    `MAX_FILE`, an address that is neither http(s) nor a `data:` URL, and a media type that is none.
+    Raises `ValueError` unless it has either a content or an address; for a content that is not base64 or larger than
+    `MAX_FILE`, an address that is neither http(s) nor a `data:` URL, and an invalid media type.
     """
 
     type: ClassVar[Literal["file"]] = "file"
@@ -85,24 +84,24 @@ class FilePart(Part, frozen=True, kw_only=True):
         for name, value in _inlined(self.url).items():
             msgspec.structs.force_setattr(self, name, value)
         if not _MEDIA_TYPE.fullmatch(self.media_type):
-            raise ValueError(f"media_type is a MIME type such as image/png, not {self.media_type[:40]!r}")
+            raise ValueError(f"media_type must be a MIME type such as image/png, not {self.media_type[:40]!r}")
         if bool(self.data) == bool(self.url):
-            raise ValueError("a file has either its content (data, as base64) or an address (url)")
+            raise ValueError("a file must have either its content (data, as base64) or an address (url)")
         if self.url and not self.url.lower().startswith(("https://", "http://")):
-            raise ValueError("url is an address that begins with https:// or http://")
+            raise ValueError("url must begin with https:// or http://")
         if len(self.data) > MAX_FILE * 4 // 3 + 4:
             raise ValueError(f"the file is larger than {MAX_FILE:,} bytes")
         try:
             base64.b64decode(self.data, validate=True)
         except (binascii.Error, ValueError):
-            raise ValueError("data is the content as base64") from None
+            raise ValueError("data must be base64") from None
 
-    def __repr__(self) -> str:  # without the content: a picture is a megabyte of letters
+    def __repr__(self) -> str:  # without the content, which may have megabytes
         return f"FilePart(media_type={self.media_type!r}, url={self.url!r}, name={self.name!r}, seq={self.seq})"
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
-        """As of any part. A `data:` URL says itself of which media type it is."""
+        """Read a file like any part. A `data:` URL contains its media type."""
 
         def read(fields: object) -> object:
             return {**fields, **_inlined(fields.get("url"))} if isinstance(fields, Mapping) else fields
@@ -112,39 +111,37 @@ class FilePart(Part, frozen=True, kw_only=True):
 
     @property
     def is_image(self) -> bool:
-        """Whether it is a picture."""
+        """Whether the file is a picture."""
         return self.media_type.startswith("image/")
 
     @property
     def address(self) -> str:
-        """Its `url`, or its content as a `data:` URL."""
+        """The `url`, or the content as a `data:` URL."""
         return self.url or f"data:{self.media_type};base64,{self.data}"
 
     def kept(self) -> dict[str, JsonValue]:
-        """The file as a journal keeps it; `of_json` takes it back."""
+        """Return the file as the journal keeps it. `of_json` reads it."""
         return {name: said for name in ("media_type", "data", "url", "name") if (said := getattr(self, name))}
 
     @classmethod
     def of(cls, content: bytes, media_type: str, name: str = "") -> Self:
-        """A file with this content. Raises `TypeError` for content that is no bytes."""
+        """Make a file with this content. Raises `TypeError` unless it is bytes."""
         if not isinstance(content, bytes | bytearray):
-            raise TypeError(f"the content of a file is bytes, and not {type(content).__name__}: encode a text first")
+            raise TypeError(f"the content of a file must be bytes, not {type(content).__name__}: encode a text first")
         return cls(media_type=media_type, data=base64.b64encode(content).decode(), name=name)
 
     @classmethod
     def read(cls, path: str | Path) -> Self:
-        """The file at `path`; its name says what it is.
+        """Read the file at `path`. Its name gives the media type.
 
-        Raises `ConfigError` if it cannot be read, is empty or too large, or has a name that does not tell what it is.
+        Raises `ConfigError` if it cannot be read, is empty or too large, or has an unknown ending.
         """
         from ._base.regular_files import FileTooLargeError, read_regular  # noqa: PLC0415 (few turns have files)
 
         path = Path(path)
         media_type, packed = mimetypes.guess_type(path.name)
         if media_type is None or packed is not None:
-            raise ConfigError(
-                f"file {path}: its name does not say what is in it: give it an ending such as .png or .pdf"
-            )
+            raise ConfigError(f"file {path}: unknown type: give its name an ending such as .png or .pdf")
         try:
             content = read_regular(path, MAX_FILE)
         except FileTooLargeError:
@@ -157,7 +154,7 @@ class FilePart(Part, frozen=True, kw_only=True):
 
 
 class ReasoningPart(Part, frozen=True, kw_only=True):
-    """What the model thought aloud. `details` goes back to the provider unchanged (signatures)."""
+    """Reasoning of the model. `details` are returned to the provider unchanged (signatures)."""
 
     type: ClassVar[Literal["reasoning"]] = "reasoning"
 
@@ -167,21 +164,21 @@ class ReasoningPart(Part, frozen=True, kw_only=True):
 
 @final
 class ToolCallPart(Part, frozen=True, kw_only=True):
-    """A call that the model asked for. `id` is ours, unique in the turn, and is what is sent."""
+    """A tool call of the model. `id` is ours, unique in the turn, and is sent to the provider."""
 
     type: ClassVar[Literal["tool_call"]] = "tool_call"
 
     id: str
     name: str
-    #: Empty where the model's text was not a JSON object; the result then says so.
+    #: Empty if the model's text was not a JSON object. The result then says so.
     arguments: Mapping[str, JsonValue] = msgspec.field(default_factory=dict)
 
 
 @final
 class ToolResultPart(Part, frozen=True, kw_only=True):
-    """The one result of a call: what the model reads, and the same as data for programs (`structured`).
+    """The result of a call: `text` for the model, and `structured`, the same as data for programs.
 
-    `files` are shown to the model with the text, where its provider takes them.
+    `files` are sent to the model with the text, if its provider takes them.
     """
 
     type: ClassVar[Literal["tool_result"]] = "tool_result"
@@ -195,22 +192,22 @@ class ToolResultPart(Part, frozen=True, kw_only=True):
 
 
 class StepStartPart(Part, frozen=True, kw_only=True):
-    """A step began: its number, and when.
+    """The start of a step.
 
-    `started_at` is the time in UTC (RFC 3339, to the millisecond), None where the journal does not have it; `elapsed`
-    is in seconds of driving since the turn began.
+    `started_at` is the time in UTC (RFC 3339, to the millisecond), or None if the journal lacks it. `elapsed` is in
+    seconds of driving since the turn began.
     """
 
     type: ClassVar[Literal["step_start"]] = "step_start"
 
     step_number: int
-    #: A history that an earlier release wrote has seconds of driving here.
+    #: A history of an earlier release has seconds of driving here.
     started_at: Annotated[str | None, BeforeValidator(lambda at: None if isinstance(at, int | float) else at)] = None
     elapsed: float = 0.0
 
 
 class StepFinishPart(Part, frozen=True, kw_only=True):
-    """A step ended: what it used, and how long it took in seconds of driving."""
+    """The end of a step: its usage, and its seconds of driving."""
 
     type: ClassVar[Literal["step_finish"]] = "step_finish"
 
@@ -221,7 +218,7 @@ class StepFinishPart(Part, frozen=True, kw_only=True):
 
 
 class SentinelPart(Part, frozen=True, kw_only=True):
-    """Tells the user why the turn was stopped, or why no tool could run, and that they can continue."""
+    """The text for the user about why the turn was stopped or no tool could run, and that they can continue."""
 
     type: ClassVar[Literal["sentinel"]] = "sentinel"
 
@@ -230,7 +227,7 @@ class SentinelPart(Part, frozen=True, kw_only=True):
     text: str
 
 
-#: What only the engine and people read.
+#: Parts that no model receives.
 _BOOKKEEPING: Final = frozenset({StepStartPart, StepFinishPart, SentinelPart})
 
 AnyPart = Annotated[
@@ -240,7 +237,7 @@ AnyPart = Annotated[
 
 
 class Message(Value, frozen=True, kw_only=True, weakref=True):
-    """One message of a conversation. A message of role `tool` holds exactly one `ToolResultPart`."""
+    """A message of a conversation. A message of role `tool` has exactly one `ToolResultPart`."""
 
     role: Role
     parts: tuple[AnyPart, ...] = ()
@@ -252,42 +249,42 @@ class Message(Value, frozen=True, kw_only=True, weakref=True):
 
     @property
     def files(self) -> tuple[FilePart, ...]:
-        """The pictures and documents, in their order."""
+        """The pictures and documents."""
         return tuple([part for part in self.parts if isinstance(part, FilePart)])
 
     @property
     def says_something(self) -> bool:
-        """Whether there is anything in it but the engine's bookkeeping (steps and sentinels)."""
-        for part in self.parts:  # noqa: SIM110 (each message of a turn is asked, and a generator costs more than it does)
+        """Whether it has any part besides steps and sentinels."""
+        for part in self.parts:  # noqa: SIM110 (called for each message; a generator costs more than the loop)
             if type(part) not in _BOOKKEEPING:
                 return True
         return False
 
     @property
     def calls(self) -> tuple[ToolCallPart, ...]:
-        """The tool calls, in the order in which the model asked for them."""
+        """The tool calls, in the model's order."""
         return tuple([part for part in self.parts if type(part) is ToolCallPart])
 
     @classmethod
     def system(cls, text: str) -> "Message":
-        """An instruction."""
+        """Make a system message."""
         return cls(role="system", parts=(TextPart(text=text),))
 
     @classmethod
     def user(cls, text: str, files: Sequence[FilePart] = ()) -> "Message":
-        """What a person says, with what she shows, or what the engine says in a person's place."""
+        """Make a user message: of a person, or of the engine in the user's role."""
         return cls(role="user", parts=(TextPart(text=text), *files))
 
     @classmethod
     def assistant(cls, text: str = "", calls: Sequence[ToolCallPart] = ()) -> "Message":
-        """What a model said."""
+        """Make an assistant message."""
         return cls(role="assistant", parts=(*((TextPart(text=text),) if text else ()), *calls))
 
     @classmethod
     def result(
         cls, call: str, name: str, text: str, status: CallStatus = CallStatus.OK, files: Sequence[FilePart] = ()
     ) -> "Message":
-        """The result of one call."""
+        """Make the message of a call's result."""
         part = ToolResultPart(call=call, name=name, text=text, status=status, files=tuple(files))
         return cls(role="tool", parts=(part,))
 
@@ -295,28 +292,26 @@ class Message(Value, frozen=True, kw_only=True, weakref=True):
     def from_chat(cls, message: Mapping[str, JsonValue]) -> "Message":
         """Read a message of the chat completions format, such as `{"role": "user", "content": "..."}`.
 
-        Content is text, null, or a list of parts: text, and in a user's message `image_url` and `file` with its
-        content; a refusal is text. `developer` is read as `system`. A call or a result without an id has the empty one.
-        Arguments that are not a JSON object are read as none (DESIGN 4.8). What is not known to this package (`name` of
-        a person, `annotations`) is left out.
+        Content is text, null, or a list of parts: text, refusals, and in a user's message `image_url` and `file` with
+        its content. `developer` is read as `system`. A missing id is empty. Arguments that are not a JSON object become
+        `{}` (docs/rules.md#pairing). Unknown fields are left out.
 
-        Raises `ValueError` for a message that is not of that format, for content of other kinds (sound), and for
-        `function_call`, which came before `tool_calls`.
+        Raises `ValueError` for another format, for other content (sound), and for the old `function_call`.
         """
         if not isinstance(message, Mapping):
             raise _unreadable("a message", message, "a Message or a mapping (such as its model_dump())")
         role = str(message.get("role"))
         if role == "function" or message.get("function_call") is not None:
-            raise ValueError("function_call and the role function are not read: write tool_calls and the role tool")
+            raise ValueError("function_call and the role function are not supported: use tool_calls and the role tool")
         if role not in _CHAT_ROLES:
-            raise ValueError(f"role is one of {', '.join(_CHAT_ROLES)}, not {role!r}")
+            raise ValueError(f"role must be one of {', '.join(_CHAT_ROLES)}, not {role!r}")
         content = [*_parts_of(message.get("content")), *_parts_of(message.get("refusal"))]
         if role != "user" and any(isinstance(part, FilePart) for part in content):
-            raise ValueError(f"pictures and files belong to the role user, not to {role}")
+            raise ValueError(f"pictures and files must be in a message of role user, not {role}")
         text = "".join(part.text for part in content if isinstance(part, TextPart))
         calls = _calls_of(message.get("tool_calls"))
         if calls and role != "assistant":
-            raise ValueError(f"tool_calls belong to the role assistant, not to {role}")
+            raise ValueError(f"tool_calls must be in a message of role assistant, not {role}")
         if role == "tool":
             answered = _string_of("tool_call_id", message.get("tool_call_id"))
             return cls.result(answered, _string_of("the name of a tool", message.get("name")), text)
@@ -324,7 +319,7 @@ class Message(Value, frozen=True, kw_only=True, weakref=True):
         return cls(role=_CHAT_ROLES[role], parts=parts)
 
 
-#: The roles of the chat completions format, and what they are here.
+#: The roles of the chat completions format, and ours.
 _CHAT_ROLES: Final[Mapping[str, Role]] = {
     "system": "system",
     "developer": "system",
@@ -355,18 +350,18 @@ def _part_of(part: JsonValue) -> TextPart | FilePart:
         return _file_of({"media_type": "image/*", "url": said.get("url")})
     if kind == "file" and isinstance(said, dict) and "file_data" in said:
         return _file_of({"url": said["file_data"], "name": said.get("filename") or ""})
-    raise ValueError(f"content holds a part of type {kind!r}, but only text, pictures and files are read")
+    raise ValueError(f"content has a part of type {kind!r}: only text, pictures and files are supported")
 
 
 def _file_of(fields: Mapping[str, JsonValue]) -> FilePart:
     try:
         return FilePart.of_json(fields)
     except ValueError as error:
-        raise ValueError(f"content holds a file that cannot be read: {error}") from None
+        raise ValueError(f"content has an invalid file: {error}") from None
 
 
 def _inlined(url: object) -> dict[str, str]:
-    """The fields of a file whose content stands in a `data:` URL: there is one way to say the same."""
+    """Return the fields of a file whose content is in a `data:` URL, so that there is one form only."""
     if not isinstance(url, str) or (found := _DATA_URL.match(url)) is None:
         return {}
     return {"media_type": found[1].lower() or "text/plain", "url": "", "data": url[found.end() :]}
@@ -386,7 +381,7 @@ def _call_of(call: JsonValue) -> ToolCallPart:
     name = function.get("name") if isinstance(function, dict) else None
     if not isinstance(function, dict) or not isinstance(name, str):
         kind = call.get("type")
-        raise ValueError(f"a tool call is {wanted}; one of type {kind!r} is not")  # noqa: TRY004 (see from_chat)
+        raise ValueError(f"a tool call must be {wanted}, not of type {kind!r}")  # noqa: TRY004 (see from_chat)
     identifier = _string_of("the id of a tool call", call.get("id"))
     return ToolCallPart(id=identifier, name=name, arguments=_arguments_of(function.get("arguments")))
 
@@ -411,5 +406,5 @@ def _string_of(what: str, value: JsonValue) -> str:
 
 
 def _unreadable(what: str, value: object, wanted: str) -> ValueError:
-    """Name the type of what is wrong, and not the thing itself: it may be a picture."""
-    return ValueError(f"{what} is {wanted}, not {type(value).__name__}")
+    """Return an error that names the type of the value and not the value, which may be a picture."""
+    return ValueError(f"{what} must be {wanted}, not {type(value).__name__}")

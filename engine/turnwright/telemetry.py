@@ -1,15 +1,14 @@
-"""Observes the work of an engine: stretches of driving, model calls and tool calls.
+"""Observes the work of an engine: segments, in them attempts at a model's reply, and tool calls.
 
-There are three kinds of work: a stretch of driving a turn, in it attempts at a model's reply, and calls of tools. Each
-is a block that the telemetry is told of when it is entered and when it is left; what came of it stands in the work by
-then. The blocks of one task nest: what a tool does itself happens within its call's block, a sub-agent's turn too.
+Each is a block: the telemetry is called when it begins and when it ends, and by then the work has its result. The
+blocks of one task nest. A tool's own work, even a sub-agent's turn, happens within the block of its call.
 """
 
 import logging
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 import anyio
 from msgspec import Struct, structs
@@ -50,19 +49,20 @@ if TYPE_CHECKING:
     from .tools.batch_context import Execution
     from .tools.tool import Tool
 
+T = TypeVar("T")
+
 _LOG = logging.getLogger(__name__)
 
-#: The error of a call whose tool said no more than that it went wrong.
+#: The error of a call whose tool gave no kind of error.
 OTHER_ERROR: Final = "_OTHER"
 
 
 class TurnWork(Struct, eq=False, kw_only=True):
-    """One stretch of driving a turn, from a claim to letting go.
+    """One segment of a turn, from its claim to its release.
 
-    `turn` is a copy of the turn as it stood when something was journaled last; `state` is where its journal has it, for
-    what could not be written did not happen. `model` is None where a turn is only ended. `begun` are the facts that a
-    new turn begins with, of which nobody was told. Once the block is left, `let_go` is empty for a turn that ended or
-    paused, and else says why it was let go of before: `fenced`, `cancelled` or `error`.
+    `turn` is a copy of the turn at its last journaled fact, and `state` is its state in the journal. `model` is None if
+    the turn is only ended. `begun` are the first facts of a new turn. When the block ends, `released` is empty for a
+    turn that ended or paused, or says why it was released earlier: `lease_lost`, `canceled` or `error`.
     """
 
     id: str
@@ -71,7 +71,7 @@ class TurnWork(Struct, eq=False, kw_only=True):
     turn: Turn
     begun: tuple[f.Fact, ...] = ()
     model: Model | None = None
-    let_go: str = ""
+    released: str = ""
     state: State = State.CHECK
 
     def __post_init__(self) -> None:
@@ -84,20 +84,20 @@ class TurnWork(Struct, eq=False, kw_only=True):
 
     @property
     def description(self) -> str:
-        """What the agent says of itself, if anything."""
+        """The description of the agent, if it has one."""
         return _text(self.started.agent, "description")
 
     @property
     def outcome(self) -> Outcome | None:
-        """How the turn ended; None while it has not."""
+        """The outcome, or None while the turn has not ended."""
         return self.state.outcome
 
 
 class AttemptWork(Struct, eq=False, kw_only=True):
-    """One attempt at a reply. The wait before it is no part of it.
+    """One attempt at a reply, without the wait before it.
 
-    `step` counts from 1, `attempt` too, anew for each reply; `state` says what the reply is for. Once the block is
-    left, either `reply` is there, or `error` names what went wrong, or neither: the attempt was interrupted.
+    `step` and `attempt` count from 1, `attempt` within each reply. `state` is the turn's state. When the block ends,
+    `reply` is set, or `error` names the kind of error, or neither if the attempt was interrupted.
     """
 
     request: ModelRequest
@@ -110,10 +110,10 @@ class AttemptWork(Struct, eq=False, kw_only=True):
 
 
 class CallWork(Struct, eq=False, kw_only=True):
-    """One execution of a call that has started. `child` is the turn that it drives, if it drives one.
+    """One execution of a started call. `child` is the id of the sub-agent's turn that it drives, if it drives one.
 
-    Once the block is left, `status` says what came of the call: how it was settled, or `waiting`; it is empty for one
-    that was interrupted. `result` is the text for the model. `error` names the kind of an error.
+    When the block ends, `status` is the call's status, `waiting`, or empty if it was interrupted. `result` is the text
+    for the model. `error` names the kind of an error.
     """
 
     id: str
@@ -127,12 +127,12 @@ class CallWork(Struct, eq=False, kw_only=True):
     error: str = ""
 
     def failed(self, error: BaseException) -> None:
-        """Name the kind of what the tool raised."""
+        """Set the kind of error from an exception of the tool."""
         self.error = error_type(error)
 
 
 class Move(Struct, frozen=True):
-    """A transition of the chart: from where to where, the kind of the fact that made it, and its reason."""
+    """A transition of the chart: its states, the kind of its fact, and its reason."""
 
     source: State
     target: State
@@ -145,58 +145,58 @@ Block = AbstractContextManager[object]
 
 
 class TurnTelemetry(Protocol):
-    """Hears of one stretch of driving: a block, in which the others are."""
+    """Observes one segment, as a context manager around the other blocks."""
 
     def __enter__(self) -> object:
-        """Driving begins."""
+        """Start the segment."""
         ...
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
     ) -> bool | None:
-        """The turn is let go of."""
+        """End the segment: the turn was released."""
         ...
 
     def moved(self, move: Move) -> None:
-        """Hear of a transition that is journalled."""
+        """Receive a journaled transition."""
         ...
 
     def attempt(self, work: AttemptWork) -> Block:
-        """Give the block of one attempt."""
+        """Return the block of one attempt."""
         ...
 
     def call(self, work: CallWork) -> Block:
-        """Give the block of one call."""
+        """Return the block of one call."""
         ...
 
 
 class Telemetry(Protocol):
-    """Hears of the work of an engine. What it raises is logged, and changes nothing."""
+    """Observes the work of an engine. Its errors are logged, and change nothing."""
 
     def turn(self, work: TurnWork) -> TurnTelemetry:
-        """Give the block of one stretch of driving."""
+        """Return the observer of one segment."""
         ...
 
 
-class ObservedStretch:
-    """One stretch of driving, as the engine tells of it. Nothing that the telemetry raises comes through."""
+class ObservedSegment:
+    """Reports one segment to the telemetry. No error of the telemetry leaves it."""
 
     def __init__(self, telemetry: Telemetry, work: TurnWork) -> None:
         self.work = work
-        #: The turn itself, which the telemetry is shown copies of: it changes nothing.
+        #: The turn itself. The telemetry receives copies, so that it changes nothing.
         self.turn = work.turn
         work.turn = work.turn.copy()
         self._state = State.CHECK if self.work.begun else self.turn.state
-        self._hears: TurnTelemetry | None = None
+        self._observer: TurnTelemetry | None = None
         try:
-            self._hears = telemetry.turn(self.work)
+            self._observer = telemetry.turn(self.work)
         except Exception:  # noqa: BLE001 (an embedder's; the turn goes on)
             _failed(self.work)
-        self._guarded = Guarded(self._hears, self.work)
+        self._guarded = Guarded(self._observer, self.work)
 
     @classmethod
-    def of(cls, telemetry: Telemetry, journal: "TurnJournal") -> "ObservedStretch":
-        """The stretch that begins with this journal."""
+    def of(cls, telemetry: Telemetry, journal: "TurnJournal") -> "ObservedSegment":
+        """Return the observer of the segment that begins with this journal."""
         new = journal.claim.epoch == 1 and journal.started.forked_from is None
         work = TurnWork(
             id=journal.turn_id,
@@ -209,31 +209,31 @@ class ObservedStretch:
 
     def __enter__(self) -> None:
         self._guarded.__enter__()
-        self.journalled(self.work.begun)
+        self.journaled(self.work.begun)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.work.let_go = _let_go(error)
+        self.work.released = _released(error)
         self._guarded.__exit__(kind, error, trace)
 
-    def journalled(self, facts: Sequence[f.Fact]) -> None:
-        """Tell of the transitions that these facts made."""
+    def journaled(self, facts: Sequence[f.Fact]) -> None:
+        """Report the transitions that these facts made."""
         self.work.turn = self.turn.copy()
         for move in self._moves(facts):
-            self._tell(move)
+            self._report(move)
 
     def attempt(self, work: AttemptWork) -> "Guarded":
-        """The block of one attempt."""
-        return self._block(lambda hears: hears.attempt(work))
+        """Return the block of one attempt."""
+        return self._block(lambda observer: observer.attempt(work))
 
     def observed(self, model: Model, price: "Price | None", timed_out: Callable[[], bool]) -> Model:
-        """See `Stretch.observed`."""
+        """See `SegmentObserver.observed`."""
         self.work.model = model
         return ObservedModel(model, self, price, timed_out)
 
     async def execute(self, call: Call, tool: "Tool", execution: "Execution") -> CallSettledInput | CallWaitingInput:
-        """See `Stretch.execute`: the block of one call, in which its tool works and its sub-agent's turn is driven."""
+        """Execute a call within its block, which includes the sub-agent's turn that it drives."""
         work = CallWork(
             id=call.id,
             tool=call.name,
@@ -242,7 +242,7 @@ class ObservedStretch:
             attempt=max(call.attempt, 1),
             child="" if call.made.lease is None else child_id(self.work.id, call.id),
         )
-        with self._block(lambda hears: hears.call(work)):
+        with self._block(lambda observer: observer.call(work)):
             came = await execution(work.failed)
             if isinstance(came, CallWaitingInput):
                 work.status = "waiting"
@@ -252,22 +252,18 @@ class ObservedStretch:
                     work.error = work.error or OTHER_ERROR
             return came
 
-    def _block(self, make: Callable[[TurnTelemetry], Block]) -> "Guarded":
-        block: Block | None = None
-        if self._hears is not None:
-            try:
-                block = make(self._hears)
-            except Exception:  # noqa: BLE001 (an embedder's; the turn goes on)
-                _failed(self.work)
-        return Guarded(block, self.work)
+    def _report(self, move: Move) -> None:
+        self._call(lambda observer: observer.moved(move))
 
-    def _tell(self, move: Move) -> None:
-        if self._hears is None:
-            return
+    def _block(self, make: Callable[[TurnTelemetry], Block]) -> "Guarded":
+        return Guarded(self._call(make), self.work)
+
+    def _call(self, function: Callable[[TurnTelemetry], T]) -> T | None:
         try:
-            self._hears.moved(move)
+            return None if self._observer is None else function(self._observer)
         except Exception:  # noqa: BLE001 (an embedder's; the turn goes on)
             _failed(self.work)
+            return None
 
     def _moves(self, facts: Sequence[f.Fact]) -> Iterator[Move]:
         for fact in facts:
@@ -281,23 +277,23 @@ class ObservedStretch:
 
 
 class ObservedModel:
-    """A model whose attempts are told to the telemetry of a stretch. Its replies cannot be changed afterwards."""
+    """A model whose attempts are reported to the telemetry. Its replies are frozen."""
 
     def __init__(
-        self, model: Model, stretch: ObservedStretch, price: "Price | None", timed_out: Callable[[], bool]
+        self, model: Model, segment: ObservedSegment, price: "Price | None", timed_out: Callable[[], bool]
     ) -> None:
         self.name = model.name
         self._model = model
-        self._stretch = stretch
+        self._segment = segment
         self._price = price
         self._timed_out = timed_out
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[TextDelta | ReasoningDelta | ModelResponse]:
-        """See `Model.stream`. Its stream is closed in the block, which is left before the reply is given."""
-        turn = self._stretch.turn
+        """See `Model.stream`. Its stream is closed within the block, which ends before the reply is yielded."""
+        turn = self._segment.turn
         attempt = turn.limits.max_retries - turn.counters.retries_left + 1
         work = AttemptWork(request=request, state=turn.state, step=turn.counters.steps, attempt=attempt)
-        with self._stretch.attempt(work):
+        with self._segment.attempt(work):
             try:
                 stream, reply = self._model.stream(request), None
                 try:
@@ -306,7 +302,7 @@ class ObservedModel:
                             reply = item
                             break
                         yield item
-                    work.reply = reply = self._whole(reply)
+                    work.reply = reply = self._complete(reply)
                 finally:
                     close = getattr(stream, "aclose", None)
                     if close is not None:
@@ -323,7 +319,7 @@ class ObservedModel:
             work.usage = self._priced(reply.usage)
         yield reply
 
-    def _whole(self, reply: ModelResponse | None) -> ModelResponse:
+    def _complete(self, reply: ModelResponse | None) -> ModelResponse:
         if reply is None:
             raise no_reply(self.name)
         if len(reply.calls) > MAX_CALLS_PER_REPLY:
@@ -336,10 +332,7 @@ class ObservedModel:
 
 
 class Guarded:
-    """A block that raises nothing of its own, and lets through whatever is raised in it.
-
-    `work` is the driving that the block is part of, where that is known.
-    """
+    """A block that raises no error of its own, and passes on every error of its body. `work` is its segment."""
 
     __slots__ = ("_block", "_work")
 
@@ -369,9 +362,9 @@ class Guarded:
 
 
 def error_type(error: BaseException) -> str:
-    """The class of an error, as telemetry names it: of what was raised first, where an error of ours wraps it.
+    """Return the kind of an error: the class of the original error, if one of ours wraps it.
 
-    An exception of Python goes by its name alone. A `ModelError` goes by its cause.
+    Built-in exceptions have only a name. A `ModelError` has its cause.
     """
     if isinstance(error, ModelError):
         return str(error.cause)
@@ -387,16 +380,18 @@ def error_type(error: BaseException) -> str:
 
 def _failed(work: TurnWork | None) -> None:
     known = {} if work is None else {"turn": work.id, "step": work.turn.counters.steps, "state": str(work.state)}
-    _LOG.warning("the telemetry raised, and misses a part of a turn; the turn goes on", exc_info=True, extra=known)
+    _LOG.warning(
+        "the telemetry raised an error, and misses a part of a turn; the turn goes on", exc_info=True, extra=known
+    )
 
 
-def _let_go(error: BaseException | None) -> str:
+def _released(error: BaseException | None) -> str:
     if error is None:
         return ""
     if isinstance(error, LeaseLostError):
-        return "fenced"
-    # What is no `Exception` ends the task: a cancellation, Ctrl-C, or that nobody awaits the coroutine any more.
-    return "error" if isinstance(error, Exception) else "cancelled"
+        return "lease_lost"
+    # Other exceptions end the task: a cancellation, Ctrl-C, or a coroutine that nobody awaits.
+    return "error" if isinstance(error, Exception) else "canceled"
 
 
 def _reason(fact: f.Fact) -> EndReason | Cause | None:
@@ -412,5 +407,5 @@ def _reason(fact: f.Fact) -> EndReason | Cause | None:
 
 
 def _text(agent: Mapping[str, JsonValue], name: str) -> str:
-    said = agent.get(name)
-    return said if isinstance(said, str) else ""
+    text = agent.get(name)
+    return text if isinstance(text, str) else ""

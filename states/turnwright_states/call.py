@@ -1,4 +1,4 @@
-"""The calls of the open batch."""
+"""One call of the open batch, as the turn knows it."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -10,7 +10,7 @@ from .facts import Answered, CallMade
 
 
 class CallState(StrEnum):
-    """The progress of a call of the open batch."""
+    """Where a call of the open batch stands."""
 
     READY = "ready"
     STARTED = "started"
@@ -19,20 +19,20 @@ class CallState(StrEnum):
 
 
 class Call(Struct, eq=False):
-    """One call of the open batch. Two calls with equal fields are still different calls."""
+    """One call of the open batch. Each is itself: two that look alike are not the same."""
 
-    #: The call as it was journaled with its reply.
+    #: The call as it was journalled with its reply.
     made: CallMade
     #: Its id, unique in the turn.
     id: str
     #: The tool's name.
     name: str
-    #: The arguments; empty if they were not a JSON object.
+    #: The arguments; empty where they were not a JSON object.
     arguments: Mapping[str, JsonValue]
     state: CallState = CallState.READY
-    #: How often it was started.
+    #: Times that it was started.
     attempt: int = 0
-    #: Whether it counts in the budget.
+    #: Whether it has taken its place in the budget.
     counted: bool = False
-    #: The answers to its interrupts, oldest first.
+    #: What people said to its interrupts, oldest first.
     answers: tuple[Answered, ...] = ()

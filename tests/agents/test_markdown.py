@@ -226,7 +226,7 @@ WHOLE = "must be a whole number of at least 0, not"
 QUOTES = "(a text that contains `: ` or starts with a special character needs quotes)"
 BUDGET = "tool_calls, tokens, cost, seconds"
 TAGS = "YAML's tags (!) are not allowed: put a text that starts with one in quotes"
-HALF = "must be text that UTF-8 can write, but its character 0 is half a pair"
+HALF = "must be text that UTF-8 can write, but its character 0 is half a surrogate pair"
 RULE = "if this `---` is a rule in the text, leave a blank line below it"
 ANCHORS = "YAML's anchors (&) and aliases (*) are not allowed: put a text that starts with one in quotes"
 
@@ -263,7 +263,7 @@ ANCHORS = "YAML's anchors (&) and aliases (*) are not allowed: put a text that s
         ("tools: 5", "tools: must be a list of names, not 5"),
         ("tools: [5]", "tools[0]: must be the name of a tool, not 5: put it in quotes"),
         ("tools: read_file,", "tools[1]: must not be blank, as '' is"),
-        ("tools: [read_file, read_file]", "tools: must name each tool once, but 'read_file' stands here twice"),
+        ("tools: [read_file, read_file]", "tools: must name each tool once, but 'read_file' is listed twice"),
         ("model: no", "model: must be text, not False: put it in quotes"),
         ("description: null", "description: must be text, not None"),
         ("mode: sub", "mode: must be 'primary', 'subagent' or 'all', not 'sub'"),

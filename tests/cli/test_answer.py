@@ -88,9 +88,9 @@ def test_an_answer_that_does_not_fit_is_refused(cli: "Cli", paused: str, flags: 
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        (("--reject", "approval-1=no"), "'approval-1': somebody has answered it, and the first answer stands"),
+        (("--reject", "approval-1=no"), "'approval-1': it was answered before, and the first answer counts"),
         (("--reject", "approval-1"), "(open: approval-2)"),
-        (("--answer", "q=other"), "'question-1': somebody has answered it, and the first answer stands"),
+        (("--answer", "q=other"), "'question-1': it was answered before, and the first answer counts"),
         (("--answer", "q=other"), "(open: approval-2)"),
         (("--approve", "x"), "no such interrupt is open (open: approval-2)"),
         (("--answer", "approval-2=why"), "(open: approval-2)"),

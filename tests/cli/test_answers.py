@@ -89,11 +89,9 @@ def test_an_answer_is_given_to_the_process_that_drives_and_its_end_is_waited_for
     turn = turn_of(cli)
     answering = cli.start("resume", turn, "--approve", "approval-1", "--json")
     await_answer(cli)
-    check_refused(cli.run("resume", turn, "--reject", "approval-1"), "somebody has answered it", "(none is open)")
+    check_refused(cli.run("resume", turn, "--reject", "approval-1"), "it was answered before", "(none is open)")
     check_refused(cli.run("resume", turn, "--approve", "doom-1"), "no such interrupt is open", "(none is open)")
-    check_refused(
-        cli.run("resume", turn, "--reject", "app"), "'approval-1': somebody has answered it", "(none is open)"
-    )
+    check_refused(cli.run("resume", turn, "--reject", "app"), "'approval-1': it was answered before", "(none is open)")
     busy = cli.run("resume", turn)
     check_refused(busy, "is being driven by")
     assert "to be answered meanwhile" not in busy.err
@@ -145,7 +143,7 @@ def test_of_two_that_answer_differently_at_once_one_is_refused(cli: "Cli", endpo
     yes, no = cli.each(*(["resume", paused.turn, *answer, "--json"] for answer in answers))
     assert sorted((yes.code, no.code)) == [0, 2]
     taken, refused = (yes, no) if yes.code == 0 else (no, yes)
-    assert re.search(r"answered it|no such interrupt is open|has ended", refused.err)
+    assert re.search(r"it was answered before|no such interrupt is open|has ended", refused.err)
     (answered,) = taken.of("answered")
     assert answered["decision"] == ("approve" if taken is yes else "reject")
     assert (cli.folder / "deleted").exists() is (taken is yes)

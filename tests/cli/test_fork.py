@@ -100,10 +100,10 @@ def test_turns_and_show_make_plain_what_is_a_fork(cli: "Cli", turn: "Done") -> N
 
 def test_a_place_inside_an_event_and_one_after_the_end_are_mistakes(cli: "Cli", turn: "Done") -> None:
     for at, words in {
-        "4": "fact 4 and the next one come from one event: fork it at fact 3 or 5",
+        "4": "fact 4 and the next one come from one input: fork it at fact 3 or 5",
         "99": "has no fact 99: it has 13: fork it at fact 10",
         "0": "has no fact 0: it has 13: fork it at fact 2",
-        "13": "has ended with fact 13, and nothing is left to do after it: fork it at fact 10",
+        "13": "ended with fact 13: fork it at fact 10",
     }.items():
         done = cli.run("fork", turn.turn, "--at", at)
         assert (done.code, done.out) == (2, "")

@@ -179,7 +179,7 @@ def test_a_turn_that_sigterm_stops_is_sent(cli: "Cli", endpoint: "Endpoint", sin
     running.until("text_delta")
     assert running.terminate().done().code == 143
     told = {one.key: one.value.string_value for span in sink.spans for one in span.attributes}
-    assert (told["turnwright.let_go"], told["turnwright.state"]) == ("cancelled", "STREAM")
+    assert (told["turnwright.released"], told["turnwright.state"]) == ("canceled", "STREAM")
 
 
 def test_one_signal_alone_may_be_asked_for(cli: "Cli", endpoint: "Endpoint", sink: Sink) -> None:

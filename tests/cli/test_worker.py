@@ -308,7 +308,7 @@ def test_a_worker_killed_in_the_middle_of_a_tool_is_followed_by_another(
             ("--temporal-address", "h:1", "--rate", "0"), 2, "--rate: is a number of turns a second", id="no rate"
         ),
         pytest.param(("--drain", "-1"), 2, "--drain: is a number of seconds, at least 0, and not -1", id="drain"),
-        pytest.param(("--concurrency", "0"), 2, "concurrency is how many turns", id="concurrency"),
+        pytest.param(("--concurrency", "0"), 2, "concurrency must be at least 1", id="concurrency"),
         pytest.param(
             ("--tools", "none.py", "--store", "sqlite:///made.db"), 2, "there is no tools file none.py", id="tools"
         ),

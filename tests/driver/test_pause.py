@@ -154,7 +154,7 @@ async def test_what_was_answered_and_not_taken_up_is_told_apart_from_what_is_ope
         turn = await engine.get(turn.id)
         assert [one.id for one in turn.interrupts] == ["approval-1", "approval-2"]
         assert turn.answered == {"approval-1"}
-        with pytest.raises(InvalidAnswerError, match=r"the first answer stands.* \(open: approval-2\)") as error:
+        with pytest.raises(InvalidAnswerError, match=r"the first answer counts.* \(open: approval-2\)") as error:
             await engine.answer(turn.id, {"approval-1": "no"})
         assert error.value.interrupts == ("approval-2",)
         ended = await engine.resume(turn.id, {"approval-2": "no"})
@@ -162,7 +162,7 @@ async def test_what_was_answered_and_not_taken_up_is_told_apart_from_what_is_ope
 
 
 async def test_who_answers_second_is_told(desk: Desk) -> None:
-    """Another process has answered, and nobody has driven the turn since: the first answer stands."""
+    """Another process has answered, and nobody has driven the turn since: the first answer counts."""
     engine = Engine(model=ScriptedModel(asking("x.py"), "Done."), tools=desk.tools)
     paused = await engine.run(AGENT, "hi")
     payload = json.dumps({"interrupt": "approval-1", "decision": "reject", "text": ""})

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pydantic import JsonValue, ValidationError
 
 from turnwright import Agent, Engine, Outcome, tool
-from turnwright.driver.reply_events import TOO_DEEP, call_heard, reply_heard
+from turnwright.driver.reply_events import TOO_DEEP, replied_input, settled_input
 from turnwright.model import ScriptedModel
 from turnwright.model.protocol import ModelResponse, ResponseToolCall
 from turnwright.testing.json_values import json_values
@@ -31,9 +31,9 @@ def test_a_call_is_the_same_either_way(call: ResponseToolCall) -> None:
         expected = closely(call)
     except ValidationError:
         with pytest.raises(ValidationError):
-            call_heard(call)
+            settled_input(call)
     else:
-        heard = call_heard(call)
+        heard = settled_input(call)
         assert (heard, type(heard.name)) == (expected, str)
 
 
@@ -44,14 +44,14 @@ def test_a_call_is_the_same_either_way(call: ResponseToolCall) -> None:
 def test_a_reply_is_the_same_either_way(reply: ModelResponse, usage: Usage | None) -> None:
     calls = (ToolCall(name="look", arguments={}),)
     plain = ModelRepliedInput(text=reply.text, reasoning=reply.reasoning, calls=calls, finish=reply.finish, usage=usage)
-    heard = reply_heard(reply, calls, usage, 1.5)
+    heard = replied_input(reply, calls, usage, 1.5)
     assert heard == plain.model_copy(update={"elapsed": 1.5})
 
 
 def test_what_no_journal_can_hold_is_refused() -> None:
     for arguments in ({"a": object()}, {1: "a"}, {"a": {"b": object()}}):
         with pytest.raises(ValidationError):
-            call_heard(ResponseToolCall("look", cast("dict[str, JsonValue]", arguments)))
+            settled_input(ResponseToolCall("look", cast("dict[str, JsonValue]", arguments)))
 
 
 @pytest.mark.anyio
@@ -79,16 +79,16 @@ async def test_a_call_whose_arguments_are_nested_too_deep_to_be_kept_is_refused(
 @pytest.mark.parametrize("value", [math.inf, -math.inf])
 def test_a_number_that_json_does_not_know_is_looked_at_closely(value: float) -> None:
     call = ResponseToolCall("look", {"a": value})
-    assert call_heard(call) == closely(call)
+    assert settled_input(call) == closely(call)
 
 
 def test_a_reply_of_the_wrong_types_is_refused() -> None:
     with pytest.raises(ValidationError):
-        reply_heard(ModelResponse(text=cast("str", 3)), (), None, 0.0)
+        replied_input(ModelResponse(text=cast("str", 3)), (), None, 0.0)
 
 
 def test_what_a_model_does_to_its_arguments_later_nobody_hears() -> None:
     arguments: dict[str, JsonValue] = {"place": 1}
-    heard = call_heard(ResponseToolCall("look", arguments))
+    heard = settled_input(ResponseToolCall("look", arguments))
     arguments["place"] = 2
     assert heard.arguments == {"place": 1}

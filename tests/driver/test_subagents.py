@@ -459,7 +459,7 @@ async def test_without_a_pause_its_own_calls_are_denied_with_the_reason() -> Non
     turn = await engine.run(LEAD, "hi")
     assert (turn.outcome, company.done) == (Outcome.FINISHED, [])
     told = results(await engine.get(f"{turn.id}:call00001"))
-    no = "rejected by the person: the turn that called this sub-agent may not pause for a person any more"
+    no = "rejected by the person: the turn that called this sub-agent has no pause left"
     assert told == [(CallStatus.REJECTED, no)] * 2
 
 
@@ -861,8 +861,7 @@ async def test_what_those_used_that_were_stopped_over_a_head_is_counted() -> Non
 
 #: The result of a call is public: why it cannot run is for the log.
 CANNOT_RUN = (
-    "the sub-agent cannot run here: it is gone, or its model, a tool or a price that it needs is; to call it again"
-    " does not help"
+    "the sub-agent cannot run here: the agent, its model, a tool or a price is missing; calling it again does not help"
 )
 
 
@@ -1111,13 +1110,13 @@ async def test_one_that_was_deleted_is_not_begun_again() -> None:
     company.hire(READER)
     engine = company.engine(limits=Limits(tool_calls=10))
     paused = await engine.run(LEAD, "hi")
-    with pytest.raises(ConfigError, match=f"is a sub-agent's of turn {paused.id}, which has not ended"):
+    with pytest.raises(ConfigError, match=f"belongs to turn {paused.id}, which has not ended"):
         await engine.delete(f"{paused.id}:call00001")
     await engine.store.delete(f"{paused.id}:call00001")
     turn = await engine.resume(paused.id, {"call00001/approval-1": True})
     ((status, told),) = results(turn)
     assert (turn.reason, turn.text, status) == (EndReason.BUDGET, "I see.", CallStatus.UNKNOWN)
-    assert told.startswith("outcome unknown: the sub-agent's turn is not there: it was deleted")
+    assert told.startswith("outcome unknown: the sub-agent's turn was not found: it was deleted")
     assert company.done == ["a"]
     assert turn.tool_calls == 10, "nobody knows what it used, so all that it was lent is spent"
 
@@ -1165,9 +1164,9 @@ def test_its_name_is_made_of_the_agents() -> None:
     ("agent", "options", "message"),
     [
         (Agent(name="Mum"), {}, "needs a description"),
-        (Agent(name="読", description="Reads."), {}, "no name for models can be made of that"),
-        (READER, {"timeout": 5.0}, "timeout: a turn takes no such option of a tool"),
-        (READER, {"on_crash": "ask"}, "on_crash: a turn takes no such option"),
+        (Agent(name="読", description="Reads."), {}, "its name has no letter or digit"),
+        (READER, {"timeout": 5.0}, "timeout is no option of a sub-agent"),
+        (READER, {"on_crash": "ask"}, "on_crash is no option of a sub-agent"),
     ],
 )
 def test_what_no_sub_agent_can_be_made_of(agent: Agent, options: dict[str, object], message: str) -> None:
@@ -1182,7 +1181,7 @@ async def test_a_call_says_what_to_do_and_nothing_else(arguments: dict[str, Json
     engine = company.engine()
     turn = await engine.run(LEAD, "hi")
     ((status, told),) = results(turn)
-    assert (status, told) == (CallStatus.ERROR, "Reader takes one argument, prompt: a text that says what to do")
+    assert (status, told) == (CallStatus.ERROR, "Reader takes one argument, prompt: the task as text")
     assert len(await engine.store.turns()) == 1
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from turnwright import Answer, InvalidAnswerError, approve, reject
 from turnwright.events import Interrupt
-from turnwright.journal.answers import read_answer
+from turnwright.journal.answers import parse_answer
 from turnwright_states import DECISIONS, Decision, InterruptKind
 
 K, D = InterruptKind, Decision
@@ -30,12 +30,12 @@ def pending(kind: InterruptKind) -> tuple[Interrupt, ...]:
     ],
 )
 def test_leave_is_given_or_not(kind: InterruptKind, answer: str | bool, decision: Decision) -> None:
-    assert read_answer(pending(kind), "it-1", answer) == Answer(decision)
+    assert parse_answer(pending(kind), "it-1", answer) == Answer(decision)
 
 
 @pytest.mark.parametrize("text", ["yes", "no", "deny", "", "blue, please"])
 def test_a_question_takes_any_text_as_it_is(text: str) -> None:
-    assert read_answer(pending(K.QUESTION), "it-1", text) == Answer(D.REPLY, text)
+    assert parse_answer(pending(K.QUESTION), "it-1", text) == Answer(D.REPLY, text)
 
 
 @pytest.mark.parametrize(
@@ -50,13 +50,13 @@ def test_a_question_takes_any_text_as_it_is(text: str) -> None:
     ],
 )
 def test_the_others_take_their_own_words(kind: InterruptKind, answer: str, decision: Decision) -> None:
-    assert read_answer(pending(kind), "it-1", answer) == Answer(decision)
+    assert parse_answer(pending(kind), "it-1", answer) == Answer(decision)
 
 
 def test_a_reply_says_its_decision_itself() -> None:
-    assert read_answer(pending(K.APPROVAL), "it-1", reject("not on a Friday")) == Answer(D.REJECT, "not on a Friday")
-    assert read_answer(pending(K.GRANT), "it-1", approve()) == Answer(D.APPROVE)
-    assert read_answer(pending(K.QUESTION), "it-1", reject("none of your business")).decision is D.REJECT
+    assert parse_answer(pending(K.APPROVAL), "it-1", reject("not on a Friday")) == Answer(D.REJECT, "not on a Friday")
+    assert parse_answer(pending(K.GRANT), "it-1", approve()) == Answer(D.APPROVE)
+    assert parse_answer(pending(K.QUESTION), "it-1", reject("none of your business")).decision is D.REJECT
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_a_reply_says_its_decision_itself() -> None:
 def test_what_an_interrupt_does_not_take_is_refused(kind: InterruptKind, answer: str | bool | Answer) -> None:
     """With what it takes, what it was given, and what is open."""
     with pytest.raises(InvalidAnswerError) as refused:
-        read_answer(pending(kind), "it-1", answer)
+        parse_answer(pending(kind), "it-1", answer)
     assert refused.value.interrupt == "it-1"
     assert refused.value.interrupts == ("it-1", "other-1")
     assert str(refused.value).endswith("(open: it-1, other-1)")
@@ -88,9 +88,9 @@ def test_an_unknown_interrupt_is_refused_with_those_that_are_open() -> None:
     with pytest.raises(
         InvalidAnswerError, match=r"interrupt 'it-2': no such interrupt is open \(open: it-1, other-1\)"
     ):
-        read_answer(pending(K.APPROVAL), "it-2", True)
+        parse_answer(pending(K.APPROVAL), "it-2", True)
     with pytest.raises(InvalidAnswerError, match="none is open"):
-        read_answer((), "it-1", True)
+        parse_answer((), "it-1", True)
 
 
 @pytest.mark.parametrize("kind", list(InterruptKind))
@@ -98,12 +98,12 @@ def test_every_decision_can_be_said_as_a_word(kind: InterruptKind) -> None:
     """As a text, but for the reply to a question, which is the text itself."""
     for decision in DECISIONS[kind]:
         if kind is not K.QUESTION:
-            assert read_answer(pending(kind), "it-1", str(decision)).decision is decision
+            assert parse_answer(pending(kind), "it-1", str(decision)).decision is decision
 
 
 def test_the_time_to_answer_ends_with_the_second_that_was_set() -> None:
     asked = (Interrupt(id="it-1", kind=K.APPROVAL, expires_at=100.0),)
-    assert read_answer(asked, "it-1", True, now=99.9) == approve()
+    assert parse_answer(asked, "it-1", True, now=99.9) == approve()
     for now in (100.0, 100.1):
-        with pytest.raises(InvalidAnswerError, match=r"'it-1': the time to answer it is over: .* \(open: it-1\)"):
-            read_answer(asked, "it-1", True, now=now)
+        with pytest.raises(InvalidAnswerError, match=r"'it-1': it has expired: .* \(open: it-1\)"):
+            parse_answer(asked, "it-1", True, now=now)

@@ -495,7 +495,7 @@ async def test_words_that_cannot_be_written_are_refused(tmp_path: Path) -> None:
     engine = Engine(model=model, tools=builtin_tools(tmp_path), store=store)
     paused = await engine.run(AGENT, "hi")
     try:
-        with pytest.raises(Exception, match="half a pair"):
+        with pytest.raises(Exception, match="half a surrogate pair"):
             await engine.resume(paused.id, {"question-1": "half a pair: \ud800"})
         assert (await engine.get(paused.id)).paused
     finally:

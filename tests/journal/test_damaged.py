@@ -247,7 +247,7 @@ async def test_a_session_goes_on_without_what_an_unreadable_turn_said(
     async with engine_on(file) as engine:
         turn = await engine.run(AGENT, "go on", session=SESSION)
         assert turn.text == "More."
-        assert f"turn {turn.id}: what was said in turn {made.ended}, earlier in its session, is left out" in caplog.text
+        assert f"turn {turn.id}: turn {made.ended}, earlier in its session, is left out of its history" in caplog.text
         with pytest.raises(UnreadableTurnError, match=f"turn {made.ended}: fact 3 of the journal: its payload"):
             await engine.run(AGENT, "go on", continue_from=made.ended)
         assert await engine.turns(session=SESSION, live=True) == []
@@ -281,7 +281,7 @@ def test_a_turn_whose_journal_cannot_go_on_is_not_aborted_and_can_be_deleted(
     file = tmp_path / "turns.db"
     payload = f"replace(payload, '\"PAUSED\"', '\"{state}\"')"
     damaged(made, file, f"UPDATE facts SET payload = {payload} WHERE kind = 'paused'")  # noqa: S608
-    said = f"turn {made.paused}: its journal breaks off inside of an event, or was changed: abort is not accepted in"
+    said = f"turn {made.paused}: its journal ends within an input, or was changed: abort is not accepted in"
     with pytest.raises(UnreadableTurnError, match=said):
         raised(file, "abort", made.paused)
     assert run(file, "delete", made.paused) == f"turn {made.paused}: deleted\n"

@@ -139,7 +139,7 @@ def heard_of(played: Played, *stretches: Stretch, after: int = 0) -> tuple[list[
 
     async def listen() -> list[TurnEvent]:
         await store.begin()
-        followed = follow(store, hub, played.row.id, after=after, is_driven_here=lambda: store.here, poll=0)
+        followed = follow(store, hub, played.row.id, after=after, is_driven_here=lambda: store.here, poll_interval=0)
         return [event async for event in followed]
 
     return anyio.run(listen), store
@@ -306,7 +306,7 @@ async def test_whoever_waits_for_a_turn_without_a_worker_is_told_so_once(caplog:
     assert "no worker" not in told_early
     (told,) = [record.getMessage() for record in caplog.records if "no worker" in record.getMessage()]
     assert told == (
-        f"turn {turn} is waited for, and no worker has taken it up for 5 s: start one (`engine.run_worker()`, or"
+        f"turn {turn} has had no worker for 5 s: start one (`engine.run_worker()`, or"
         " `turnwright worker`) on the same store, with the agent's tools and model"
     )
 

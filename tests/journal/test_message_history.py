@@ -58,10 +58,10 @@ async def test_turns_that_go_on_from_each_other_in_a_circle_are_named(
     engine = Engine(model=model, store=store)
     facts = [fact for _, fact in await store.facts((await engine.run(AGENT, "begin")).id)]
     await write_going_on(store, facts, going_on)
-    told = f"in a circle: {', which continues '.join(named)}: somebody changed a journal"
+    told = f"in a cycle: {', which continues '.join(named)}: a journal was edited"
     with pytest.raises(StoreError, match=told):
         await engine.run(AGENT, "go on", continue_from="a")
     assert len(model.requests) == 1
     first = first_fact("a", await store.facts("a"))
-    with pytest.raises(StoreError, match="in a circle"):
+    with pytest.raises(StoreError, match="in a cycle"):
         await messages_before(store, "a", first)

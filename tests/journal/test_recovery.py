@@ -428,7 +428,7 @@ async def test_who_is_told_that_a_turn_is_busy_ends_nobodys_stream() -> None:
 )
 def test_numbers_with_which_nothing_would_go_on_are_refused(wrong: dict[str, float]) -> None:
     (name,) = wrong
-    with pytest.raises(ConfigError, match=f"^{name} is "):
+    with pytest.raises(ConfigError, match=f"^{name} must be "):
         Engine(**wrong)  # type: ignore[arg-type] # what a caller without a type checker may give
 
 

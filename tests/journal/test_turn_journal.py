@@ -47,7 +47,7 @@ async def test_after_a_failed_append_nothing_is_dropped() -> None:
     journal = await journal_on(store)
     with pytest.raises(StoreError, match="append 1"):
         await journal.feed(REPLY)
-    with pytest.raises(StoreError, match="an append failed before"):
+    with pytest.raises(StoreError, match="an earlier append failed"):
         await journal.drop("answer:0")
     assert store.appends == 1
     assert await store.inbox(TURN) == list(ITEMS)

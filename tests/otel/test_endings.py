@@ -14,7 +14,7 @@ from turnwright import Agent, Engine, LeaseLostError, Limits, StoreError, agent_
 from turnwright.model.protocol import ModelError, ModelRequest, ModelResponse, TextDelta
 from turnwright.model.scripted import ScriptedModel, asks_for
 from turnwright.store import Claim, InboxItem, InboxKind, MemoryStore, Status
-from turnwright.telemetry import ObservedStretch, TurnWork
+from turnwright.telemetry import ObservedSegment, TurnWork
 from turnwright.testing.faults import FaultyStore, StoreWrapper
 from turnwright_states import Cause, StartedInput, TurnMachine
 from turnwright_states.facts import Fact, TurnStarted
@@ -186,7 +186,7 @@ async def test_a_turn_that_is_cancelled_ends_its_spans(told: Told) -> None:
         await driving
     assert attributes(told.one("chat"))["turnwright.interrupted"] is True
     span = told.one("invoke_agent")
-    assert attributes(span)["turnwright.let_go"] == "cancelled"
+    assert attributes(span)["turnwright.released"] == "canceled"
     assert (attributes(span)["turnwright.state"], span.status.status_code) == ("STREAM", StatusCode.UNSET)
 
 
@@ -207,11 +207,11 @@ def test_a_block_that_is_left_where_it_was_not_entered_ends_its_span(
     machine, facts = TurnMachine.start(StartedInput(prompt="Tidy up", limits=Limits(), agent={"name": "Tidier"}))
     started = facts[0]
     assert isinstance(started, TurnStarted)
-    stretch = ObservedStretch(told.telemetry, TurnWork(id="t1", epoch=1, started=started, turn=machine.turn))
+    stretch = ObservedSegment(told.telemetry, TurnWork(id="t1", epoch=1, started=started, turn=machine.turn))
     copy_context().run(stretch.__enter__)
     closed = GeneratorExit()
     stretch.__exit__(GeneratorExit, closed, None)
-    assert attributes(told.one("invoke_agent"))["turnwright.let_go"] == "cancelled"
+    assert attributes(told.one("invoke_agent"))["turnwright.released"] == "canceled"
     assert caplog.records == []
 
 
@@ -235,7 +235,7 @@ async def test_a_turn_that_another_driver_took_is_fenced_and_no_error(told: Told
     with pytest.raises(LeaseLostError):
         await engine.run(AGENT, "Take a note")
     span = told.one("invoke_agent")
-    assert (attributes(span)["turnwright.let_go"], span.status.status_code) == ("fenced", StatusCode.UNSET)
+    assert (attributes(span)["turnwright.released"], span.status.status_code) == ("lease_lost", StatusCode.UNSET)
 
 
 class EndsNot(StoreWrapper):
@@ -279,7 +279,7 @@ async def test_a_store_that_fails_is_an_error_and_recovery_goes_on_in_a_trace_of
         await Engine(model=model, tools=[note], store=store, telemetry=told.telemetry).run(AGENT, "Take a note")
     await store.aclose()
     left = told.one("invoke_agent")
-    assert attributes(left)["turnwright.let_go"] == "error"
+    assert attributes(left)["turnwright.released"] == "error"
     assert (attributes(left)["error.type"], left.status.status_code) == ("StoreError", StatusCode.ERROR)
 
     (turn,) = await Engine(model=model, tools=[note], store=memory, telemetry=told.telemetry).recover()
@@ -306,7 +306,7 @@ async def test_a_store_that_fails_beside_the_work_is_an_error(told: Told) -> Non
     with pytest.raises(StoreError):
         await engine.run(AGENT, "Tidy up")
     left = told.one("invoke_agent")
-    assert attributes(left)["turnwright.let_go"] == "error"
+    assert attributes(left)["turnwright.released"] == "error"
     assert (attributes(left)["error.type"], left.status.status_code) == ("StoreError", StatusCode.ERROR)
     assert attributes(told.one("chat"))["turnwright.interrupted"] is True
 

@@ -24,7 +24,7 @@ from turnwright import (
     TurnBusyError,
     tool,
 )
-from turnwright.journal.inbox import CALLS, steers
+from turnwright.journal.inbox import RESUMING_KINDS, steers
 from turnwright.message import TextPart
 from turnwright.model.protocol import ModelError, ModelRequest, ModelResponse, TextDelta
 from turnwright.model.scripted import asks_for
@@ -284,7 +284,7 @@ class World:
         store = self.open()
         for row in await store.turns(live=True):
             assert row.status.state is State.PAUSED
-            assert [item for item in await store.inbox(row.id) if item.kind in CALLS] == []
+            assert [item for item in await store.inbox(row.id) if item.kind in RESUMING_KINDS] == []
 
     async def _check(self) -> None:
         store = self.open()

@@ -294,7 +294,7 @@ async def test_a_store_that_cannot_be_reached_is_waited_for(world: World, caplog
             await until(lambda: waiting in world.running)
             world.may_go_on.set()
             assert {await ended(engine, turn) for turn in (running, waiting)} == {Outcome.FINISHED}
-    assert warnings(caplog) == ["no turns are taken up until the store is back: the server is away"]
+    assert warnings(caplog) == ["no turn is resumed until the store can be reached again: the server is away"]
 
 
 async def test_a_turn_whose_store_failed_is_taken_up_again_soon(world: World, caplog: pytest.LogCaptureFixture) -> None:
@@ -331,9 +331,9 @@ async def test_a_turn_whose_store_goes_on_failing_is_left_alone_for_longer_and_l
     ("numbers", "said"),
     [
         ({"concurrency": 0}, "at least 1, not 0"),
-        ({"every": 0.0}, "every .above 0"),
-        ({"drain": -1.0}, "drain .0 or more"),
-        ({"every": float("nan")}, "every .above 0"),
+        ({"every": 0.0}, "every must be above 0"),
+        ({"drain": -1.0}, "drain at least 0 seconds, not 1 and -1"),
+        ({"every": float("nan")}, "every must be above 0"),
     ],
 )
 def test_numbers_that_make_no_sense_are_refused(numbers: dict[str, float], said: str) -> None:
@@ -347,5 +347,5 @@ async def test_a_runtime_belongs_to_one_engine() -> None:
     with pytest.raises(ConfigError, match="belongs to no engine"):
         await runtime.run_worker()
     Engine(runtime=runtime)
-    with pytest.raises(ConfigError, match="another engine's"):
+    with pytest.raises(ConfigError, match="belongs to another engine"):
         Engine(runtime=runtime)

@@ -198,9 +198,9 @@ async def test_a_service_that_cannot_be_asked_for_a_moment_ends_no_waiting(caplo
         turn_id = await client.submit(CLERK, "hi")
         group.start_soon(client.resume, turn_id)
         with anyio.fail_after(60):
-            while "is waited for, and no worker has it" not in caplog.text:  # noqa: ASYNC110 (a log has no event)
+            while "is waiting, and no worker has it" not in caplog.text:  # noqa: ASYNC110 (a log has no event)
                 await anyio.sleep(0.01)
-        assert "cannot be asked about it: the desk is closed to" in caplog.text
+        assert "cannot be reached: the desk is closed to" in caplog.text
         async with working(client):
             assert (await client.resume(turn_id)).outcome is Outcome.FINISHED
 
@@ -250,7 +250,7 @@ async def test_a_service_that_cannot_be_reached_loses_no_turn_and_stops_no_abort
         with caplog.at_level(logging.WARNING):
             await client.abort(turn_id)
         assert (await client.get(turn_id)).outcome is Outcome.ABORTED
-    assert "its job was not told: the desk is closed" in caplog.text
+    assert "its job could not be canceled: the desk is closed" in caplog.text
 
 
 async def test_a_session_has_one_turn_and_a_message_to_a_paused_one_ends_it() -> None:
@@ -291,5 +291,5 @@ async def test_the_local_runtime_leaves_turns_to_workers_where_it_is_told_to() -
 
 
 def test_a_store_of_this_process_alone_is_refused_where_workers_are_elsewhere() -> None:
-    with pytest.raises(ConfigError, match="store memory: is this process's alone"):
+    with pytest.raises(ConfigError, match="store memory: belongs to this process alone"):
         Engine(model=ScriptedModel("hi"), runtime=Desk())

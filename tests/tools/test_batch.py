@@ -50,7 +50,7 @@ class Batch:
         calls = tuple(ToolCall(name=made.name, arguments={}) for made in tools) * times
         self.machine.feed(ModelRepliedInput(calls=calls))
         self.facts: list[f.Fact] = []
-        self.around = BatchContext(
+        self.context = BatchContext(
             turn="t1", tools={made.name: made for made in tools}, grants=("/g",), elapsed=lambda: 1.5, now=lambda: NOW
         )
 
@@ -66,7 +66,7 @@ class Batch:
 
     async def run(self, *, parallel: int = 8, report: CallReport | None = None) -> None:
         with anyio.fail_after(60):
-            await run_batch(self.calls, self.around, report or self.report, parallel)
+            await run_batch(self.calls, self.context, report or self.report, parallel)
 
     async def crash(self) -> None:
         """Start every call, and lose the process."""
@@ -74,7 +74,7 @@ class Batch:
             self.machine.feed(CallStartedInput(call=call.id))
 
     async def settle(self) -> None:
-        await settle_after_crash(self.calls, self.around, self.report)
+        await settle_after_crash(self.calls, self.context, self.report)
 
     def settled(self) -> list[tuple[CallStatus, str]]:
         return [(fact.status, fact.result) for fact in self.facts if isinstance(fact, f.CallSettled)]
@@ -588,7 +588,7 @@ async def test_a_call_that_waits_for_a_place_hears_that_its_turn_is_to_be_stoppe
         async with anyio.create_task_group() as group:
             group.start_soon(batch.settle if crashed else batch.run)
             await anyio.wait_all_tasks_blocked()
-            batch.around.abort.set()
+            batch.context.abort.set()
     assert batch.kinds() == []
     taken.release()
     other = Batch(rare)

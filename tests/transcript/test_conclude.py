@@ -14,7 +14,7 @@ from turnwright.model.retry import Backoff
 from turnwright.model.scripted import Said, ScriptedModel, asks_for
 from turnwright.store import MemoryStore
 from turnwright.testing import FaultyStore
-from turnwright.transcript.conclude import prompt
+from turnwright.transcript.wording import prompt
 from turnwright_states import CallStatus, Cause, EndReason, Finish, Limits, Outcome, State, Usage
 from turnwright_states import facts as f
 
@@ -100,9 +100,17 @@ async def test_the_sentinel_names_no_setting_and_the_advice_does() -> None:
     [
         (Agent(name="a", steps=2), Limits(steps=5), "Raise the agent's `steps` (now 2)."),
         (AGENT, Limits(steps=2), "Raise `steps` in the agent or in the engine's limits (now 2)."),
-        (Agent(name="a", steps=9), Limits(ceiling=2), "Raise `ceiling` in the engine's limits (now 2): it binds,"),
-        (Agent(name="a", steps=2), Limits(ceiling=2), "Raise `ceiling` in the engine's limits (now 2): it binds,"),
-        (AGENT, Limits(tool_calls=None), "The ceiling of 200 steps binds, and cannot be raised"),
+        (
+            Agent(name="a", steps=9),
+            Limits(ceiling=2),
+            "Raise `ceiling` in the engine's limits (now 2): it applies",
+        ),
+        (
+            Agent(name="a", steps=2),
+            Limits(ceiling=2),
+            "Raise `ceiling` in the engine's limits (now 2): it applies",
+        ),
+        (AGENT, Limits(tool_calls=None), "200 steps is the highest ceiling"),
         (Agent(name="a", budget=2), Limits(), "Raise `tool_calls` in the agent's budget (now 2)."),
         (AGENT, Limits(tool_calls=2), "Raise `tool_calls` in the agent's budget or in the engine's limits (now 2)."),
         (Agent(name="a", budget=Limits(tokens=1)), Limits(), "Raise `tokens` in the agent's budget (now 1)."),
@@ -127,7 +135,7 @@ async def test_the_advice_of_a_sub_agent_names_its_lease_and_the_engines_limit(b
     child = await engine.get(f"{turn.id}:call00001")
     assert child.reason is EndReason.BUDGET
     assert child.advice == (
-        "Raise `tool_calls` in the engine's limits or of the turn that called this sub-agent: one binds (now 1)."
+        "Raise `tool_calls` in the engine's limits or in the turn that called this sub-agent (now 1)."
     )
 
 
@@ -335,9 +343,9 @@ async def test_a_cap_of_1_within_sends_the_last_step_instruction(limits: Limits,
 @pytest.mark.parametrize(
     ("limits", "why"),
     [
-        (Limits(tool_calls=0), "The tool budget is 0, so no tool could run."),
+        (Limits(tool_calls=0), "The tool-call limit is 0, so no tool could run."),
         (Limits(steps=0), "The step limit is 0, so no tool could run."),
-        (Limits(steps=0, tool_calls=0), "The step limit is 0 and the tool budget is 0, so no tool could run."),
+        (Limits(steps=0, tool_calls=0), "The step limit is 0 and the tool-call limit is 0, so no tool could run."),
         (Limits(steps=1, concluding="within"), "The step limit is 1, and the last step answers in text, so no tool"),
     ],
     ids=["budget", "steps", "both", "within"],
@@ -358,7 +366,7 @@ async def test_calls_in_a_text_only_turn_are_told_of_and_logged_as_a_warning(
     assert not any("Use the answer" in said for said in (turn.text, sentinel(turn), turn.advice))
     (record,) = caplog.records
     assert record.levelno == logging.WARNING
-    assert "the model asked for 2 calls without being allowed any" in record.getMessage()
+    assert "the model asked for 2 calls, and may use no tool" in record.getMessage()
 
 
 @pytest.mark.parametrize("limits", [Limits(ceiling=0), Limits.preset("opencode", ceiling=1)], ids=["none", "within"])
@@ -371,7 +379,7 @@ async def test_the_advice_for_a_turn_without_tools_names_the_ceiling_where_it_bi
 async def test_a_budget_of_no_calls_is_named_also_beside_an_answer() -> None:
     turn = await Engine(model=ScriptedModel("Hello."), tools=[note]).run(Agent(name="a", budget=0), "hi")
     assert (turn.outcome, turn.text) == (Outcome.FINISHED, "Hello.")
-    assert sentinel(turn) == "The tool budget is 0, so no tool could run."
+    assert sentinel(turn) == "The tool-call limit is 0, so no tool could run."
     assert turn.advice == "Raise `tool_calls` to allow tools."
 
 
@@ -518,8 +526,8 @@ async def test_the_same_round_three_times_is_a_doom_loop() -> None:
     turn = await Engine(model=model, tools=[note]).run(AGENT, "hi")
     assert (turn.outcome, turn.reason, turn.steps) == (Outcome.DOOM_LOOP, EndReason.DOOM_LOOP, 3)
     assert turn.text == "I was going in circles."
-    assert "came again and again: note" in sentinel(turn)
-    assert "again and again: note" in model.requests[-1].messages[-1].text
+    assert "repeated the same tool calls: note" in sentinel(turn)
+    assert "repeated the same tool calls: note" in model.requests[-1].messages[-1].text
 
 
 async def test_a_doom_loop_that_cannot_conclude_is_a_doom_loop_still() -> None:
@@ -527,7 +535,7 @@ async def test_a_doom_loop_that_cannot_conclude_is_a_doom_loop_still() -> None:
     model = ScriptedModel(*asking, ModelError("no", cause=Cause.BAD_REQUEST))
     turn = await Engine(model=model, tools=[note]).run(AGENT, "hi")
     assert (turn.outcome, turn.reason) == (Outcome.DOOM_LOOP, EndReason.DOOM_LOOP)
-    assert "again and again" in turn.text
+    assert "repeated the same tool calls" in turn.text
 
 
 async def test_polling_tools_and_loop_keys_are_the_tools_own_business() -> None:

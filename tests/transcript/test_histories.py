@@ -117,7 +117,7 @@ async def test_what_is_repaired_of_a_history_is_warned_of_once(caplog: pytest.Lo
     """However many requests it is sent with."""
     model = ScriptedModel(asks_for(("note", {})), asks_for(("note", {"n": 1})), "Done.")
     turn = await Engine(model=model, tools=[note]).run(AGENT, "And now?", message_history=BROUGHT)
-    assert caplog.messages == [f"turn {turn.id}: what was said before it is repaired: {note}" for note in NOTES]
+    assert caplog.messages == [f"turn {turn.id}: its history is repaired: {note}" for note in NOTES]
     assert {record.levelno for record in caplog.records} == {logging.WARNING}
 
 
@@ -237,7 +237,7 @@ async def test_a_strict_engine_leaves_alone_what_another_let_pass() -> None:
     with pytest.raises(ConfigError) as error:
         await strict.resume(paused.id, {"approval-1": False})
     assert str(error.value) == (
-        f"turn {paused.id}: what was said before it: message 1: call 'c1' has no result before message 2:"
+        f"turn {paused.id}: its history: message 1: call 'c1' has no result before message 2:"
         ' a provider would refuse it; drive the turn with unpaired="repair"'
     )
     mild = Engine(model=ScriptedModel("Done."), tools=[erase], store=store)
@@ -245,5 +245,5 @@ async def test_a_strict_engine_leaves_alone_what_another_let_pass() -> None:
 
 
 def test_messages_are_not_given_to_the_engine() -> None:
-    with pytest.raises(ConfigError, match=r"give messages of your own to `run\(message_history="):
+    with pytest.raises(ConfigError, match=r"your own messages go into `run\(message_history="):
         Engine(model=ScriptedModel(), unpaired=[Message.user("hi")])  # type: ignore[arg-type]

@@ -198,7 +198,7 @@ def together(*messages: Message, role: Role = "tool") -> Message:
         pytest.param(
             (USER, Message(role="tool", parts=(TextPart(text="noted"),))),
             (USER,),
-            ["message 1: it is a tool's and holds no result: it is left out"],
+            ["message 1: a tool message without a result is left out"],
             id="a tool's message without a result",
         ),
         pytest.param(

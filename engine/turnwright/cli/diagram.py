@@ -23,7 +23,7 @@ from turnwright.draw import (
     write,
 )
 from turnwright.errors import ConfigError
-from turnwright.result import StatePath
+from turnwright.transcript.transcript import Transcript
 from turnwright_states.replay import replay
 
 from . import codes
@@ -129,8 +129,8 @@ def _turn(turn: str, store: str) -> Overlay:
         echo(f"turnwright diagram: turn {turn} cannot be drawn: {replayed.check.detail}", err=True)
         raise typer.Exit(codes.FAILED)
     rows = [row for group in replayed.groups for row in group.rows]
-    path = StatePath(fact for _, fact in facts)
-    return turn_overlay(turn, replayed.machine.turn, rows, path=path_words(tuple(path.states)))
+    path = tuple(Transcript.of(facts).path)
+    return turn_overlay(turn, replayed.machine.turn, rows, path=path_words(path))
 
 
 def _write(directory: Path) -> None:

@@ -11,8 +11,7 @@ import typer
 from turnwright.agent import Agent
 from turnwright.agents.bounds import EXACTNESS
 from turnwright.agents.certificate import Certificate, CertifiedBound, CertifiedSubAgent, SubAgents, certificate
-from turnwright.driver.subagents import subagent_tools
-from turnwright.driver.team import agent_tools
+from turnwright.driver.subagents import agent_tools, subagent_tools
 from turnwright.tools import Tool
 from turnwright_states import REASONS
 

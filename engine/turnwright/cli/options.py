@@ -11,8 +11,7 @@ from pydantic import ValidationError
 from turnwright.agent import Agent
 from turnwright.agents.files import read_agents
 from turnwright.agents.markdown import find_agent
-from turnwright.driver.subagents import AgentTool
-from turnwright.driver.team import agent_tools, primary_agents
+from turnwright.driver.subagents import AgentTool, agent_tools, primary_agents
 from turnwright.errors import ConfigError
 from turnwright.model.providers import PROVIDERS
 from turnwright.store.address import SCHEMES

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from turnwright._base.background_task import background_task
 from turnwright._base.ids import root_of
 from turnwright.agent import Agent
-from turnwright.driver.team import agent_tools
+from turnwright.driver.subagents import agent_tools
 from turnwright.engine import Engine
 from turnwright.errors import ConfigError, StoreError, TurnAlreadyEndedError, TurnBusyError
 from turnwright.events import TurnEvent

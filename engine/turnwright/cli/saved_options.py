@@ -9,8 +9,7 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
 from turnwright.agent import Agent
-from turnwright.driver.subagents import AgentTool
-from turnwright.driver.team import agent_tools
+from turnwright.driver.subagents import AgentTool, agent_tools
 from turnwright.errors import ConfigError
 from turnwright.model.providers import BASE_URL_VARIABLE
 from turnwright_states import Limits

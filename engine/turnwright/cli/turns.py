@@ -12,7 +12,7 @@ from pydantic import JsonValue
 
 from turnwright._base.ids import root_of
 from turnwright.errors import TurnNotFoundError, UnreadableTurnError
-from turnwright.journal.answer_posting import current_result
+from turnwright.journal.answers import current_result
 from turnwright.journal.driving_status import DriverStatus, driving_status
 from turnwright.store import InboxKind, Store, TurnRow
 

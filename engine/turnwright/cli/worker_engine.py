@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from turnwright.agents.files import read_agents
-from turnwright.driver.team import agent_tools
+from turnwright.driver.subagents import agent_tools
 from turnwright.engine import Engine
 from turnwright.errors import ConfigError
 from turnwright.journal.event_bus import Observer

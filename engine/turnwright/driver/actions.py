@@ -1,6 +1,6 @@
-"""Does what the machine asks for: one function an action, each returning the event to feed.
+"""Performs the machine's actions: one function for each, which returns the input to feed.
 
-None of them retries, and none decides: an attempt that failed is fed as one, and the chart says what follows.
+No function retries or decides. A failed attempt is fed as such, and the chart decides what follows.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -46,21 +46,21 @@ from turnwright_states.inputs import is_blank
 from turnwright_states.limits import MAX_CALLS_PER_REPLY
 from turnwright_states.payload import frozen
 
-from .reply_events import call_heard, reply_heard
+from .reply_events import replied_input, settled_input
 from .segment import Segment
 
 T = TypeVar("T")
 
-#: How much of a name that a model made up it is told, in characters: it can be as long as a reply.
+#: Characters of an unknown tool's name that are sent back to the model. The name can be as long as a reply.
 _SHOWN_NAME: Final = 100
 
 
 class HookError(Exception):
-    """A hook raised what is no `Exception`: its cause."""
+    """A hook raised an exception that is no `Exception`: its cause."""
 
 
 async def perform(segment: Segment, action: Action) -> Input | None:
-    """Do one action. Returns what to feed; None when everything was fed on the way."""
+    """Perform one action. Returns the input to feed, or None if everything was fed already."""
     during = segment.interruption.during
     match action:
         case CallModel():
@@ -76,14 +76,14 @@ async def perform(segment: Segment, action: Action) -> Input | None:
 
 
 async def account_for_crash(segment: Segment, *, crashed: bool) -> Input | None:
-    """Account for what a driver before left half done (DESIGN 4.13). Returns what to feed.
+    """Account for what an earlier driver left half done (docs/rules.md#recovery). Returns the input to feed.
 
-    `crashed`: it died. A call that was started is settled as its tool says, however its driver ended.
+    `crashed` says that the driver died. A started call is settled by its tool's crash policy, however the driver ended.
     """
     interruption = segment.interruption
     await interruption.look()
     if interruption.aborting:
-        return None  # what is to be stopped need not be repaired
+        return None  # an aborted turn needs no repair
     action = segment.machine.action
     if isinstance(action, RunTools):
         started = tuple(call for call in action.calls if call.state is CallState.STARTED)
@@ -110,9 +110,9 @@ async def _call_model(segment: Segment, action: CallModel) -> Input:
             )
         return _failed(segment, error, usage)
     checked: list[Values | None] = []
-    calls = tuple([_looked_up(segment, call, checked) for call in reply.calls])
+    calls = tuple([_checked_call(segment, call, checked) for call in reply.calls])
     segment.checked = checked
-    return reply_heard(reply, calls, _priced(segment, reply.usage), segment.elapsed())
+    return replied_input(reply, calls, _priced(segment, reply.usage), segment.elapsed())
 
 
 async def _conclude(segment: Segment, action: Conclude) -> Input:
@@ -122,12 +122,12 @@ async def _conclude(segment: Segment, action: Conclude) -> Input:
             reply = await _reply(segment, action)
         except ModelError as error:
             usage = _priced(segment, error.partial.usage if error.partial else None)
-            if error.cause is Cause.EMPTY_REPLY:  # the second try needs no back-off: nothing is overloaded
+            if error.cause is Cause.EMPTY_REPLY:  # the second try needs no back-off: the provider is not overloaded
                 return ConcludedInput(usage=usage, elapsed=segment.elapsed())
             return _failed(segment, error, usage)
         return ConcludedInput(
             text=reply.text,
-            calls=tuple(_looked_up(segment, call, []) for call in reply.calls),
+            calls=tuple(_checked_call(segment, call, []) for call in reply.calls),
             usage=_priced(segment, reply.usage),
             elapsed=segment.elapsed(),
         )
@@ -137,25 +137,25 @@ async def _conclude(segment: Segment, action: Conclude) -> Input:
 
 
 async def _reply(segment: Segment, action: CallModel | Conclude) -> ModelResponse:
-    """One attempt: wait if the one before asked for it, hear what people say, build the request, stream the reply."""
+    """Make one attempt: wait if the last one failed, take in messages, send the request, receive the reply."""
     segment.restart()
     if segment.wait:
         await _back_off(segment)
         if isinstance(action, CallModel) and action.tools:
-            await segment.hear_messages()
+            await segment.take_in_messages()
     reply = await _stream(segment, await _request(segment, action))
-    # Of a reply that says nothing (a failed attempt, a conclusion to be asked for again), the next attempt drops what
-    # was heard.
+    # A blank reply fails the attempt or repeats the conclusion. Its pieces are kept, so that the next attempt withdraws
+    # them.
     if not is_blank(reply.text) or (reply.calls and isinstance(action, CallModel)):
-        segment.heard()
+        segment.reply_complete()
     return reply
 
 
 async def _of_hook(hook: Callable[[], Awaitable[T]]) -> T:
-    """Call a hook of the embedder, and return what comes of it.
+    """Call a hook of the embedder, and return its result.
 
-    Raises what the hook raises; `HookError` for an error of its own that is no `Exception`, which would else end the
-    process or stop all that waits.
+    Raises what the hook raises, and `HookError` for an error that is no `Exception`: such an error would end the
+    process.
     """
     try:
         return await hook()
@@ -168,7 +168,7 @@ async def _of_hook(hook: Callable[[], Awaitable[T]]) -> T:
 
 
 def _is_cancelled_by_task() -> bool:
-    """Whether somebody cancelled the task itself, which no scope knows of."""
+    """Whether the task itself was canceled, which no scope notices."""
     import asyncio  # noqa: PLC0415 (not every loop is asyncio's)
 
     try:
@@ -199,7 +199,7 @@ async def _stream(segment: Segment, request: ModelRequest) -> ModelResponse:
                 if len(item.calls) > MAX_CALLS_PER_REPLY:
                     raise too_long(segment.model.name, item)
                 return item
-            segment.hear(item)
+            segment.receive(item)
     finally:
         close = getattr(stream, "aclose", None)
         if close is not None:
@@ -226,14 +226,13 @@ def _priced(segment: Segment, usage: Usage | None) -> Usage | None:
     return usage if usage is None or price is None else price.of(usage)
 
 
-def _looked_up(segment: Segment, call: ResponseToolCall, checked: list[Values | None]) -> ToolCall:
-    """A call of a reply with what its tool says of it: whether it can run, and what the doom detector compares.
+def _checked_call(segment: Segment, call: ResponseToolCall, checked: list[Values | None]) -> ToolCall:
+    """Return a call of a reply as the machine takes it: whether it can run, and its key for loop detection.
 
-    What its tool made of the arguments is added to `checked`.
+    The parsed arguments are added to `checked`.
     """
     tool = segment.tools.get(call.name)
-    # A tool's own code may look at them before they are written down, and is not to change them; that of a function
-    # is given what was read of them.
+    # A tool's own code must not change the arguments. A function tool receives a parsed copy.
     reads = type(tool) is FunctionTool
     arguments: Mapping[str, JsonValue] | None = call.arguments if reads else frozen(call.arguments)
     problem, loop_key, values = "", None, None
@@ -247,13 +246,14 @@ def _looked_up(segment: Segment, call: ResponseToolCall, checked: list[Values | 
         except ToolError as error:
             problem = str(error)
         except BaseException as error:
-            # An `Exception` of a `parse` of somebody's own is a bug, which ends the turn. Nothing else may leave.
+            # An `Exception` from a custom `parse` is a bug, which ends the turn. Other exceptions must not leave this
+            # function.
             if isinstance(error, Exception) or holds(error, KeyboardInterrupt):
                 raise
             problem = describe(error)
         loop_key = tool.loop_key(arguments)
     checked.append(values)
-    return call_heard(
+    return settled_input(
         call,
         problem=problem,
         loop_key=loop_key,

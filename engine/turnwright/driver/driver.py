@@ -1,4 +1,4 @@
-"""The only loop: take a turn up, do what its machine asks, feed back what came of it, until it ends or rests."""
+"""The loop that drives a turn: ask the machine for an action, perform it, feed the result back."""
 
 import logging
 import sys
@@ -26,7 +26,7 @@ from turnwright.errors import (
 from turnwright.journal.abort_poller import AbortPoller
 from turnwright.journal.admission import NewTurnClaim
 from turnwright.journal.dependencies import Dependencies
-from turnwright.journal.inbox import CALLS
+from turnwright.journal.inbox import RESUMING_KINDS
 from turnwright.journal.message_history import messages_before
 from turnwright.journal.termination import end_children, end_claimed
 from turnwright.journal.turn_journal import JournalFold, Listeners, TurnJournal
@@ -54,22 +54,22 @@ from turnwright_states.facts import Fact, ModelReplied
 
 from .actions import HookError, account_for_crash, perform
 from .segment import Segment
-from .subagents import Children
+from .subagents import SubagentCalls
 
-#: What closes the calls that are open.
+#: Inputs that close the open calls.
 _STOPS: Final = frozenset[type[Input]]((AbortInput, ExpireInput, FailInput))
 
 _LOG = logging.getLogger(__name__)
 
 
 class Driver:
-    """Drives turns of one store with one setup. `listeners` hear of the turns that they follow."""
+    """Drives turns of one store with one set of dependencies. `listeners` receive events of followed turns."""
 
     def __init__(self, store: Store, setup: Dependencies, listeners: Listeners | None = None) -> None:
         self._store = store
         self._setup = setup
         self._listeners = listeners
-        #: The turns that are being driven here, by id.
+        #: The turns that this process drives, by id.
         self.segments: dict[str, Segment] = {}
         self._watch = AbortPoller(store, setup.poll_interval, self.abort)
 
@@ -82,19 +82,20 @@ class Driver:
         claimed: Callable[[int], None] | None = None,
         known: JournalFold | None = None,
     ) -> TurnResult | None:
-        """Drive a turn until it has ended or is paused. Returns at once when it already has, or is.
+        """Drive a turn until it ends or pauses. Returns at once if it already has.
 
-        `begun` is a turn that was just written; without it the turn is claimed here, from drivers in `abandoned` even
-        if they live, and of its journal only what is not `known` is read. `claimed` gets the epoch of each claim.
-        Returns how the turn stood at its release; None where only the journal has it. Raises `TurnNotFoundError`,
-        `TurnBusyError`, `LeaseLostError` and `StoreError`, and `CannotRunError` when the turn's tools or model are not
-        there. How the turn ends is never an exception. When the task is cancelled the turn is let go of, and can be
-        taken up again.
+        `begun` is a turn that was just written. Without it the turn is claimed here, also from living drivers in
+        `abandoned`, and only the part of its journal that is not `known` is read. `claimed` is called with the epoch of
+        each claim.
+
+        Returns the turn's result at its release, or None where only the journal has it. How the turn ends is never an
+        exception. If the task is canceled, the turn is released and can be resumed. Raises `TurnNotFoundError`,
+        `TurnBusyError`, `LeaseLostError`, `StoreError`, and `CannotRunError` if the turn's tools or model are missing.
         """
         result = await self._drive(turn_id, begun, abandoned, claimed, known)
-        # Who posts to a turn that nobody drives takes it up; what was posted while this driver let go is its to see.
+        # A process that posts to a turn without a driver resumes it. What was posted during this release is left to us.
         with suppress(TurnBusyError):
-            while (result is None or result.outcome is None) and await self._is_called(turn_id):
+            while (result is None or result.outcome is None) and await self._has_request(turn_id):
                 result = await self._drive(turn_id, None, NONE_ABANDONED, claimed)
         return result
 
@@ -116,78 +117,78 @@ class Driver:
             # An abort needs neither tools nor model.
             return await end_claimed(self._store, claim, self._listeners, known)
         with going_on(turn_id) if begun is None else nullcontext():
-            async with self._taken_up(claim, begun, known) as segment:
+            async with self._claimed_segment(claim, begun, known) as segment:
                 while not await _go_on(segment):
                     pass
         return segment.result()
 
     def abort(self, request: InboxItem) -> None:
-        """Stop what is done for a turn, if it is driven here. `request` waits in its inbox."""
+        """Interrupt the work on a turn, if it is driven here. `request` waits in its inbox."""
         if request.turn in self.segments:
             self.segments[request.turn].interruption.abort(request)
 
     async def _delegate(self, segment: Segment, call: Call) -> CallSettledInput | CallWaitingInput:
         drive = partial(self.drive, abandoned=segment.journal.claim.abandoned.for_children)
-        return await Children(segment, drive, self.abort).work(call)
+        return await SubagentCalls(segment, drive, self.abort).run(call)
 
-    async def _is_called(self, turn_id: str) -> bool:
+    async def _has_request(self, turn_id: str) -> bool:
         """Whether an abort or an answer waits for a turn that has not ended."""
-        called = any(item.kind in CALLS for item in await self._store.inbox(turn_id))
+        called = any(item.kind in RESUMING_KINDS for item in await self._store.inbox(turn_id))
         return called and (await self._store.get(turn_id)).status.outcome is None
 
     @asynccontextmanager
-    async def _taken_up(
+    async def _claimed_segment(
         self, held: Claim, begun: NewTurnClaim | None, known: JournalFold | None
     ) -> AsyncIterator[Segment]:
-        """Fold, watch for an abort while the turn is driven, and let go whatever happens."""
+        """Fold the journal, watch for an abort while the turn is driven, and release the turn in any case."""
         turn_id = held.turn
         segment: Segment | None = None
-        # A crash is accounted for before the turn is let go of, or else it is left for the next driver to account for.
+        # A crash that is not accounted for before the release is left to the next driver.
         crashed = held.crashed
         try:
             try:
                 segment = await open_segment(self._store, self._setup, held, self._listeners, begun, known)
             except ConfigError as error:
-                raise CannotRunError(str(error)) from error.__cause__  # whose words it quotes, if anybody's
+                raise CannotRunError(str(error)) from error.__cause__  # the error that it quotes
             segment.delegate = partial(self._delegate, segment)
             self.segments[turn_id] = segment
-            # A store that fails beside the work raises where the watch ends, and the stretch is to hear of that.
-            with segment.journal.stretch or nullcontext():
-                # A store of this process alone needs no watch: who posts here tells the driver.
+            # A store that fails beside the work raises where the watch ends. The observer must receive that error.
+            with segment.journal.observer or nullcontext():
+                # A store of one process needs no watch: posting to it interrupts the driver.
                 async with background_task(self._watch.keep) if self._store.shared else nullcontext():
                     await _feed(segment, await account_for_crash(segment, crashed=crashed))
                     crashed = False
                     yield segment
         except StoreError:
-            # What was done and could not be written down is lost, as if this process had died: the next driver, which
-            # will do it again, accounts for that.
+            # Work that could not be written is lost, as if this process had died. The next driver repeats it and
+            # accounts for the crash.
             crashed = crashed or (segment is not None and self.segments.get(turn_id) is segment)
             raise
         finally:
-            if segment is not None and self.segments.get(turn_id) is segment:  # else it was taken over, in this process
+            if segment is not None and self.segments.get(turn_id) is segment:  # else this process claimed it again
                 del self.segments[turn_id]
             with anyio.CancelScope(shield=True):
                 try:
-                    await self._let_go(held, crashed=crashed)
+                    await self._release(held, crashed=crashed)
                 except anyio.get_cancelled_exc_class():
-                    # Cancelled once more, past the shield: a turn that is never let go of is this process's for ever.
-                    await self._let_go(held, crashed=crashed)
+                    # Canceled again, past the shield. A turn that is never released stays this process's for ever.
+                    await self._release(held, crashed=crashed)
                     raise
 
-    async def _let_go(self, claim: Claim, *, crashed: bool) -> None:
+    async def _release(self, claim: Claim, *, crashed: bool) -> None:
         failed = sys.exception() is not None
         try:
             await self._store.release(claim, crashed=crashed)
         except StoreError as error:
-            # What drove the turn has already failed or finished; the next claim sees that nobody let go. Nothing has
-            # finished where its journal is gone.
+            # The driving has already failed or finished, and the next claim detects the missing release. Nothing has
+            # finished if the journal is gone.
             if isinstance(error, StoreReplacedError) and not failed:
                 raise
-            _LOG.warning("turn %s could not be let go of", claim.turn, exc_info=True, extra={"turn": claim.turn})
+            _LOG.warning("turn %s could not be released", claim.turn, exc_info=True, extra={"turn": claim.turn})
 
 
 async def _go_on(segment: Segment) -> bool:
-    """Do what the machine asks, one action after the other. True when the turn rests; False for an interruption."""
+    """Perform one action after the other. Returns True when the turn rests, False after an interruption."""
     machine, interruption = segment.machine, segment.interruption
     event: Input | None = None
     before: type[Action] = Halt
@@ -199,8 +200,9 @@ async def _go_on(segment: Segment) -> bool:
             kind = type(action)
             if kind is Halt or (event is None and kind is AwaitPerson):
                 return True
-            # Tools let others run; between two actions of a kind none ran, and a model need not have waited at all.
-            if kind is before or segment.journal.heard:
+            # Yield to other tasks. Tools yield by themselves, but two actions of one kind ran no tool, and a model need
+            # not have waited.
+            if kind is before or segment.journal.is_followed:
                 await anyio.lowlevel.checkpoint()
             before = kind
             try:
@@ -213,13 +215,13 @@ async def _go_on(segment: Segment) -> bool:
                 _LOG.exception("turn %s failed in %s", name, machine.state, extra=about)
                 raised = error.__cause__ if isinstance(error, HookError) and error.__cause__ else error
                 event = FailInput(error=describe(raised), partial=segment.partial, elapsed=segment.elapsed())
-    # Here nothing is cancelled any more.
+    # From here on nothing is canceled.
     await _feed(segment, event or interruption.event())
     return False
 
 
 async def _feed(segment: Segment, event: Input | None) -> None:
-    """Feed what came of an action. What stops the turn ends its sub-agents first, and says what they used."""
+    """Feed an action's result. An input that stops the turn ends its sub-agents first, and includes what they used."""
     if event is None:
         return
     if type(event) in _STOPS:
@@ -227,7 +229,7 @@ async def _feed(segment: Segment, event: Input | None) -> None:
     await segment.feed(event)
 
 
-async def open_segment(  # noqa: PLR0917 (what a driver has, then what it knows)
+async def open_segment(  # noqa: PLR0917 (what a driver has, then what it has read)
     store: Store,
     setup: Dependencies,
     claim: Claim,
@@ -235,16 +237,16 @@ async def open_segment(  # noqa: PLR0917 (what a driver has, then what it knows)
     begun: NewTurnClaim | None = None,
     known: JournalFold | None = None,
 ) -> Segment:
-    """The claimed turn, ready to be driven. One that was just `begun` need not be read, nor what is `known` of it.
+    """Return a claimed turn, ready to be driven. A turn that was just `begun`, or is `known`, is not read again.
 
-    Raises `ConfigError` when a tool that the turn still needs, or its model, is not there, or what was said before is
-    not paired and the setup is strict about it, and `StoreError` when its journal cannot be read.
+    Raises `ConfigError` if the model or a tool of an open call is missing, or if unpaired history is to be rejected.
+    Raises `StoreError` if the journal cannot be read.
     """
     if begun is None:
         journal = await TurnJournal.open(store, claim, listeners, setup.now, known)
         now = journal.machine.turn
         about = {"turn": claim.turn, "step": now.counters.steps, "state": str(now.state)}
-        _LOG.info("turn %s: taken up in %s, step %d", claim.turn, now.state, now.counters.steps, extra=about)
+        _LOG.info("turn %s: resumed in %s, step %d", claim.turn, now.state, now.counters.steps, extra=about)
         agent = _agent(journal)
     else:
         fold = JournalFold(claim.turn, list(enumerate(begun.facts, start=1)), begun.machine)
@@ -259,7 +261,7 @@ async def open_segment(  # noqa: PLR0917 (what a driver has, then what it knows)
     history: list[Message] = []
     started = journal.started
     if started.session is not None or started.continue_from is not None or started.message_history:
-        journal.waiting = None  # to read what was said before takes its time
+        journal.waiting = None  # reading takes time: something may be posted meanwhile
         earlier = {} if begun is None else begun.earlier
         said = await messages_before(store, claim.turn, started, model.name, earlier)
         history = renamed(_paired(claim.turn, said, setup))
@@ -275,19 +277,19 @@ def _agent(journal: TurnJournal) -> Agent:
 
 
 def _paired(turn_id: str, history: list[Message], setup: Dependencies) -> list[Message]:
-    """What was said before, as it may be sent: repaired here, so that hooks see it and it is warned of once."""
+    """Return the history as it may be sent: repaired here, so that hooks receive it and one warning is logged."""
     if setup.unpaired == "reject":
         try:
             check_pairing(history)
         except UnpairedError as error:
             raise ConfigError(
-                f"turn {turn_id}: what was said before it: {error}: a provider would refuse it;"
+                f"turn {turn_id}: its history: {error}: a provider would refuse it;"
                 ' drive the turn with unpaired="repair"'
             ) from None
         return history
     paired, notes = repaired(history)
     for note in notes:
-        _LOG.warning("turn %s: what was said before it is repaired: %s", turn_id, note, extra={"turn": turn_id})
+        _LOG.warning("turn %s: its history is repaired: %s", turn_id, note, extra={"turn": turn_id})
     return paired
 
 

@@ -1,7 +1,7 @@
-"""What the machine hears of a model's reply.
+"""Makes the machine's input of a model's reply.
 
-Anybody may have written the model, so what it says is looked at, by pydantic: 19 us for a reply with two calls. Most
-replies are made of strings and numbers alone, which is seen at a glance, and costs 5. A test holds the two ways equal.
+A model may be foreign code, so pydantic checks the reply: 19 us for a reply with two calls. Most replies hold only
+strings and numbers, which a quick test finds in 5 us. A test holds both ways equal.
 """
 
 import math
@@ -16,13 +16,13 @@ from turnwright_states import Finish, ModelRepliedInput, ToolCall, Usage
 from turnwright_states.construct import construct_unchecked
 from turnwright_states.payload import FrozenDict
 
-#: Why a call is refused, with whatever its tool said of it.
+#: The problem of a call whose arguments are nested too deep.
 TOO_DEEP: Final = f"the arguments nest more than {MOST_NESTED} lists and objects: send flatter ones"
 
 _SIMPLE: Final = frozenset({str, int, bool, type(None)})
 
 
-def call_heard(
+def settled_input(
     call: ResponseToolCall,
     *,
     problem: str = "",
@@ -30,13 +30,13 @@ def call_heard(
     ignore_in_loop_detection: bool = False,
     delegates: bool = False,
 ) -> ToolCall:
-    """A call of a reply, with what its tool says of it; without arguments that are nested too deep to be kept.
+    """Return a call of a reply as the machine takes it. Arguments that are nested too deep are dropped.
 
-    Raises pydantic's `ValidationError` for what is no call.
+    Raises pydantic's `ValidationError` for a malformed call.
     """
     fine = type(call.name) is str and call.name.isascii() and type(call.raw) is str and type(call.id) is str
     arguments = call.arguments
-    # Frozen once, for all who are told of the call; the plain way copies them too: a model may use its own again.
+    # Frozen once for everybody who receives the call. The slow way copies too: a model may use its own arguments again.
     flat = fine and arguments is not None and type(arguments) in (dict, FrozenDict) and _is_simple(arguments)
     simple = FrozenDict(arguments or {}) if flat else None
     if simple is None:
@@ -65,10 +65,13 @@ def call_heard(
     )
 
 
-def reply_heard(
+def replied_input(
     reply: ModelResponse, calls: tuple[ToolCall, ...], usage: Usage | None, elapsed: float
 ) -> ModelRepliedInput:
-    """A whole reply with its calls and its priced usage. Raises pydantic's `ValidationError` for what is no reply."""
+    """Return a complete reply with its calls and its priced usage, as the machine takes it.
+
+    Raises pydantic's `ValidationError` for a malformed reply.
+    """
     fine = type(reply.text) is str and type(reply.reasoning) is str and type(reply.finish) is Finish
     simple = fine and not reply.reasoning_details and (usage is None or type(usage) is Usage)
     if simple:

@@ -1,7 +1,7 @@
-"""One stretch of driving: a claimed turn with its clock, its inbox, and what may interrupt it.
+"""A segment being driven: a claimed turn with its clock, its inbox, and its interruptions.
 
-An abort and the deadline of the turn cancel the one scope that is around all that the driver does, so that no action
-needs a scope of its own: two for each step would cost a tenth of it.
+An abort and the turn's deadline cancel one scope around everything that the driver does. A scope for each action would
+cost a tenth of a step.
 """
 
 import math
@@ -15,7 +15,7 @@ from turnwright.agent import Agent
 from turnwright.events import ReasoningDeltaEvent, ResponseRestartedEvent, TextDeltaEvent, ToolProgressEvent
 from turnwright.journal.answers import unanswered
 from turnwright.journal.dependencies import Dependencies
-from turnwright.journal.inbox import answered, steers
+from turnwright.journal.inbox import steers, to_answered_input
 from turnwright.journal.turn_journal import TurnJournal
 from turnwright.message import Message
 from turnwright.model.protocol import Model, ReasoningDelta, TextDelta
@@ -39,9 +39,10 @@ from turnwright_states.facts import InterruptRecord
 
 
 class Interruption:
-    """The ways in which the driver of one turn is interrupted.
+    """Interrupts the driver of one turn: an abort, or the turn's deadline.
 
-    `elapsed` gives the seconds of driving so far, `partial` what was heard of a reply that is not journalled yet.
+    `elapsed` returns the seconds of driving so far. `partial` returns the received text of a reply that is not
+    journaled yet.
     """
 
     def __init__(
@@ -51,35 +52,35 @@ class Interruption:
         self._setup = setup
         self._elapsed = elapsed
         self._partial = partial
-        #: Set when an abort was taken in: for those who are not cancelled by it at once.
+        #: Set by an abort, for those whom it does not cancel at once.
         self.signal = AbortSignal()
         self._abort: InboxItem | None = None
         self._scope: anyio.CancelScope | None = None
-        #: Where the machine stood when the action began that is being done, or was done last.
+        #: The machine's state when the current or last action began.
         self._began: State | None = None
         self._busy = False
 
     @property
     def aborting(self) -> bool:
-        """Whether an abort was taken in that is not fed yet."""
+        """Whether an abort was received and is not fed yet."""
         return self._abort is not None
 
     @property
     def consumed(self) -> tuple[str, ...]:
-        """The inbox item of the abort that was taken in."""
+        """The id of the received abort's inbox item."""
         return () if self._abort is None else (self._abort.id,)
 
     @contextmanager
     def scope(self) -> "Iterator[anyio.CancelScope]":
-        """Let a block be interrupted while it does something. One that was has to begin anew, in a new scope."""
+        """Make a block interruptible. After an interruption the work needs a new scope."""
         with anyio.CancelScope() as self._scope:
             yield self._scope
 
     async def during(self, work: Callable[[], Awaitable[Input | None]], *, deadline: bool = True) -> Input | None:
-        """Do I/O, inside of `scope`, until it is done, somebody aborts, or (with `deadline`) the turn's time is up.
+        """Await `work` inside of `scope`, until it is done, an abort comes, or (with `deadline`) the turn's time is up.
 
-        Returns what `work` returned, or what to feed instead if it was interrupted before it began. If it is
-        interrupted later, the scope ends with it.
+        Returns the result of `work`, or the input to feed if it was interrupted before it began. A later interruption
+        ends the scope.
         """
         if self._abort is not None:
             return self._abortion()
@@ -98,19 +99,16 @@ class Interruption:
                 scope.deadline = math.inf
 
     def event(self) -> Input | None:
-        """What to feed for an action that was interrupted."""
+        """Return the input for an action that was interrupted."""
         if self._abort is not None:
             return self._abortion()
         machine = self._journal.machine
         if machine.state is not self._began:
-            return None  # its last append was under way when the time was up: there is nothing left to stop
+            return None  # the time was up during the last append: nothing is left to stop
         return self._expiry(machine.turn.limits.seconds or 0.0)
 
     def abort(self, request: InboxItem) -> None:
-        """Stop what the driver does: `request`, which waits in the turn's inbox, asks for it.
-
-        Nothing happens if an abort was taken in before.
-        """
+        """Interrupt the driver, as `request` in the turn's inbox asks. A second abort changes nothing."""
         if self._abort is not None:
             return
         self._abort = request
@@ -125,7 +123,7 @@ class Interruption:
             self._scope.cancel()
 
     async def look(self) -> Sequence[InboxItem]:
-        """What waits in the inbox. An abort that is among it is taken in."""
+        """Return the items in the inbox. An abort among them interrupts the driver."""
         items = await self._journal.inbox()
         for item in items:
             if item.kind is InboxKind.ABORT:
@@ -136,12 +134,12 @@ class Interruption:
         return AbortInput(elapsed=self._elapsed(), partial=self._partial())
 
     def _expiry(self, limit: float) -> ExpireInput:
-        # The clocks of the loop and of the turn may differ by a hair; the time is up all the same.
+        # The clocks of the event loop and of the turn may differ slightly. The time is up in any case.
         return ExpireInput(elapsed=max(self._elapsed(), limit), partial=self._partial())
 
 
 class ReplyDraft:
-    """The reply that is streaming in: what was heard of it so far."""
+    """A reply that is streaming in: the text received so far."""
 
     __slots__ = ("pieces", "text")
 
@@ -151,7 +149,7 @@ class ReplyDraft:
 
 
 class Segment:
-    """A turn that is being driven: its journal, and what driving needs beside it."""
+    """A turn being driven by this process: its journal, and what driving needs besides."""
 
     def __init__(
         self,
@@ -165,17 +163,11 @@ class Segment:
         self.setup = setup
         self.journal = journal
         self.machine = journal.machine
-        #: Bounds the attempt that is under way, if its action does.
+        #: Bounds the current attempt, if its action has a time limit.
         self.action_scope: anyio.CancelScope | None = None
-        stretch = journal.stretch
+        observer = journal.observer
         self.model = (
-            model
-            if stretch is None
-            else stretch.observed(
-                model,
-                setup.prices.get(model.name),
-                lambda: self.action_scope is not None and self.action_scope.cancel_called,
-            )
+            model if observer is None else observer.observed(model, setup.prices.get(model.name), self._timed_out)
         )
         self.tools: dict[str, Tool] = setup.tools_for(agent)
         self.conversation = Conversation(
@@ -187,17 +179,17 @@ class Segment:
             show_budget_to_model=setup.show_budget_to_model,
             turn_id=journal.turn_id,
         )
-        #: Drives its sub-agents: set by whoever drives turns.
+        #: Drives the turn's sub-agents. The driver sets it.
         self.delegate: Delegate = refuse_subagent
         #: Seconds to wait before the next attempt.
         self.wait = 0.0
-        #: What the tools of the last reply's calls made of their arguments, in its order, until the calls run.
+        #: The parsed arguments of the last reply's calls, in its order, until the calls run.
         self.checked: list[Values | None] = []
         self._draft = ReplyDraft()
         self._base = self.machine.turn.elapsed
         self._began = setup.clock()
         self.interruption = Interruption(journal, setup, elapsed=self.elapsed, partial=lambda: self.partial)
-        self._around = BatchContext(
+        self._batch = BatchContext(
             turn=journal.turn_id,
             tools=setup.tools,
             grants=(),
@@ -205,9 +197,9 @@ class Segment:
             now=setup.now,
             stopping=lambda: self.interruption.aborting,
             abort=self.interruption.signal,
-            progress=self._hear_of_call,
-            execute=None if stretch is None else stretch.execute,
-            grace=setup.cancel_grace,
+            progress=self._publish_progress,
+            execute=None if observer is None else observer.execute,
+            cancel_grace=setup.cancel_grace,
         )
 
     def elapsed(self) -> float:
@@ -215,19 +207,22 @@ class Segment:
         return self._base + self.setup.clock() - self._began
 
     def batch_context(self) -> BatchContext:
-        """What the batch that is about to run needs to know."""
-        around, turn = self._around, self.machine.turn
-        around.grants, around.delegate = turn.grants, self.delegate
-        # The batch has the calls of the last reply, in its order; one that was taken up from a journal was not checked.
+        """Return the context of the batch that is about to run."""
+        batch, turn = self._batch, self.machine.turn
+        batch.grants, batch.delegate = turn.grants, self.delegate
+        # The batch has the calls of the last reply, in its order. A batch from a resumed journal was not checked.
         checked = zip(turn.batch, self.checked, strict=False)
-        around.checked = {call: values for call, values in checked if values is not None}
+        batch.checked = {call: values for call, values in checked if values is not None}
         self.checked = []
-        return around
+        return batch
+
+    def _timed_out(self) -> bool:
+        return self.action_scope is not None and self.action_scope.cancel_called
 
     def result(self) -> TurnResult | None:
-        """How the turn stands, with the messages that its inbox still had when it ended.
+        """Return the turn's result, with the messages that its inbox still had when it ended.
 
-        None where its transcript is not the journal's: a turn that another model began is without its signatures.
+        Returns None if another model began the turn: then the transcript lacks the signatures that the journal has.
         """
         if self.model.name != self.journal.started.model:
             return None
@@ -236,40 +231,37 @@ class Segment:
         return replace(result, undelivered=(*result.undelivered, *late)) if late else result
 
     async def feed(self, event: Input) -> None:
-        """Feed the journal. An abort takes its inbox item along."""
+        """Feed the journal. An abort consumes its inbox item."""
         await self.journal.feed(event, consumed=self.interruption.consumed if type(event) is AbortInput else ())
-
-    # The reply that streams in.
 
     @property
     def partial(self) -> str:
-        """What was heard of a reply that is not journalled yet."""
+        """The received text of a reply that is not journaled yet."""
         return "".join(self._draft.text)
 
-    def hear(self, delta: TextDelta | ReasoningDelta) -> None:
-        """Take a piece of the reply in, and pass it on to the listeners."""
+    def receive(self, delta: TextDelta | ReasoningDelta) -> None:
+        """Receive a piece of the reply, and publish it."""
         draft, journal = self._draft, self.journal
         if isinstance(delta, TextDelta):
             draft.text.append(delta.text)
-        if journal.heard:
+        if journal.is_followed:
             piece = TextDeltaEvent if isinstance(delta, TextDelta) else ReasoningDeltaEvent
             journal.publish(piece(turn=journal.turn_id, seq=journal.claim.seq, index=draft.pieces, text=delta.text))
         draft.pieces += 1
 
-    def heard(self) -> None:
-        """The reply is whole: what was heard of it is no longer only a draft."""
+    def reply_complete(self) -> None:
+        """Keep the received text no longer: the reply is complete."""
         self._draft = ReplyDraft()
 
     def restart(self) -> None:
-        """Begin a reply. Listeners that heard pieces of one that failed are told to drop them."""
+        """Begin a reply. Followers who received pieces of a failed attempt are sent `ResponseRestartedEvent`."""
         if self._draft.pieces:
             self.journal.publish(ResponseRestartedEvent(turn=self.journal.turn_id, seq=self.journal.claim.seq))
             self._draft = ReplyDraft()
 
-    def _hear_of_call(self, call: Call, progress: float, total: float | None, message: str) -> None:
-        """Pass on to the listeners how far a call is."""
+    def _publish_progress(self, call: Call, progress: float, total: float | None, message: str) -> None:
         journal = self.journal
-        if journal.heard:
+        if journal.is_followed:
             journal.publish(
                 ToolProgressEvent(
                     turn=journal.turn_id,
@@ -282,16 +274,14 @@ class Segment:
                 )
             )
 
-    # What waits in its inbox.
-
     async def take_in(self) -> Input | None:
-        """What waits in the inbox for a turn at rest, or between two actions.
+        """Feed what waits in the inbox of a paused turn, or between two actions.
 
-        Answers are fed here, and so are messages before a step's model call; an abort, found here or by the watch, is
-        returned to be fed.
+        Answers are fed here, and messages before a step's model call. An abort, found here or by the watch, is
+        returned.
         """
         items = self.journal.waiting
-        if items is None or items:  # the last append told that nothing waits, as a rule
+        if items is None or items:  # an append usually returns that nothing waits
             items = await self.interruption.look()
         if self.interruption.aborting:
             return self.interruption.event()
@@ -300,7 +290,7 @@ class Segment:
                 if item.kind is InboxKind.ANSWER and isinstance(self.machine.action, AwaitPerson):
                     await self._answer(item)
             if self._expired() is not None:
-                # An answer that was accepted in time stands, also one that came after the claim.
+                # An answer that was accepted in time counts, even if it came after the claim.
                 self.journal.waiting = None
                 for item in await self.interruption.look():
                     if item.kind is InboxKind.ANSWER and isinstance(self.machine.action, AwaitPerson):
@@ -308,23 +298,23 @@ class Segment:
             await self._expire_interrupts()
             items = await self.interruption.look()
         if items and self.machine.state is State.STREAM and not self.wait:
-            await self._hear(items)
+            await self._take_in(items)
         return None
 
-    async def hear_messages(self) -> None:
-        """Take in what people said while the next attempt was waited for."""
-        await self._hear(await self.journal.store.inbox(self.journal.turn_id))
+    async def take_in_messages(self) -> None:
+        """Feed the messages that came during the wait before this attempt."""
+        await self._take_in(await self.journal.store.inbox(self.journal.turn_id))
 
-    async def _hear(self, items: Sequence[InboxItem]) -> None:
+    async def _take_in(self, items: Sequence[InboxItem]) -> None:
         await self.journal.take_in(items, self.elapsed())
 
     async def _answer(self, item: InboxItem) -> None:
-        event = answered(item, self.elapsed())
+        event = to_answered_input(item, self.elapsed())
         try:
             if event is not None:
                 return await self.journal.feed(event, consumed=(item.id,))
         except AnswerMismatchError:
-            # It fitted when it was posted; since then somebody else answered, or the interrupt expired.
+            # It was valid when it was posted. Since then another answer came, or the interrupt expired.
             pass
         await self.journal.drop(item.id)
         return None

@@ -1,7 +1,7 @@
-"""Sub-agents: calls that drive a turn of their own (DESIGN 4.14)."""
+"""Sub-agents: tool calls that drive a turn of their own (docs/rules.md#sub-agents)."""
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final, TypedDict, Unpack
 
@@ -60,19 +60,18 @@ _PARAMETERS: Final[dict[str, JsonValue]] = {
 }
 _STATUS: Final = {Outcome.FAILED: CallStatus.ERROR, Outcome.ABORTED: CallStatus.ABORTED}
 _GONE: Final = (
-    "outcome unknown: the sub-agent's turn is not there: it was deleted, or this turn is a fork of the one that had it;"
+    "outcome unknown: the sub-agent's turn was not found: it was deleted, or this turn is a fork of its parent;"
     " verify before retrying"
 )
-#: The results of calls are public, and what is missing has a name and an address: the log has these.
+#: A call's result is public. The name or address of what is missing is only in the log.
 _CANNOT_RUN: Final = (
-    "the sub-agent cannot run here: it is gone, or its model, a tool or a price that it needs is; to call it again"
-    " does not help"
+    "the sub-agent cannot run here: the agent, its model, a tool or a price is missing; calling it again does not help"
 )
-_NO_PAUSE: Final = "the turn that called this sub-agent may not pause for a person any more"
+_NO_PAUSE: Final = "the turn that called this sub-agent has no pause left"
 
 
 class AgentToolOptions(TypedDict, total=False):
-    """What `agent_tool` takes of the options of `@tool`: see `Tool`."""
+    """Options of `@tool` that `agent_tool` accepts. See `Tool`."""
 
     needs_approval: Approval
     loop_key: LoopKey | None
@@ -82,7 +81,7 @@ class AgentToolOptions(TypedDict, total=False):
 
 
 class AgentTool(Tool):
-    """A sub-agent that a model may call: what `agent_tool` makes."""
+    """A sub-agent that a model may call, made by `agent_tool`."""
 
     delegates = True
 
@@ -90,45 +89,74 @@ class AgentTool(Tool):
         ignored = sorted(options.keys() - AgentToolOptions.__annotations__.keys())
         if ignored:
             raise ConfigError(
-                f"sub-agent {name}: {ignored[0]}: a turn takes no such option of a tool: how long it may take is its"
-                " agent's budget of seconds, and what a crash leaves of it, its own journal says"
+                f"sub-agent {name}: {ignored[0]} is no option of a sub-agent: its agent's `seconds` is a time limit,"
+                " and its own journal handles crashes"
             )
         super().__init__(name=name, description=description, parameters=_PARAMETERS, **options)
         self.agent = agent
 
     def parse(self, arguments: Mapping[str, JsonValue]) -> dict[str, object]:
-        """See `Tool.parse`: one argument, `prompt`, which says something."""
+        """Check the one argument, a `prompt` with text. See `Tool.parse`."""
         prompt = arguments.get("prompt")
         if set(arguments) != {"prompt"} or not isinstance(prompt, str) or not prompt.strip():
-            raise ToolInputError(f"{self.name} takes one argument, prompt: a text that says what to do")
+            raise ToolInputError(f"{self.name} takes one argument, prompt: the task as text")
         return {"prompt": prompt}
 
     async def execute(self, values: Mapping[str, object], context: ToolContext) -> object:
-        """A turn drives its sub-agents itself; nobody else can run one as a tool."""
+        """Refuse: only the driver of a turn runs sub-agents."""
         raise ConfigError(f"{self.name} is a sub-agent ({context.call_id}, {sorted(values)}): only a turn can run it")
 
 
 def agent_tool(
     agent: Agent, *, name: str | None = None, description: str | None = None, **options: Unpack[AgentToolOptions]
 ) -> AgentTool:
-    """Make a tool of an agent: each call runs a turn of it, within a share of what is left to the calling turn.
+    """Make a tool of an agent: each call runs a turn of it, within a share of the calling turn's remaining limits.
 
-    Its id is `{turn}:{call}`. `name` is what models call it (the agent's name, in letters, digits, `_` and `-`, if it
-    is left out), `description` what they read of it (the agent's). The `options` are as in `@tool`. Raises
-    `ConfigError` for another option, for a name that providers refuse, and for an agent that says nothing of what it
-    is for. Source: DESIGN 4.14.
+    The turn's id is `{turn}:{call}`. `name` is what models call it; the default is the agent's name in letters, digits,
+    `_` and `-`. `description` is for the models; the default is the agent's. The `options` are those of `@tool`.
+
+    Raises `ConfigError` for an unknown option, a name that providers refuse, and a missing description. See
+    docs/rules.md#sub-agents.
     """
-    told = description or agent.description
-    if not told.strip():
-        raise ConfigError(f"agent {agent.name!r}: a sub-agent needs a description: models choose it by that")
+    described = description or agent.description
+    if not described.strip():
+        raise ConfigError(f"agent {agent.name!r}: a sub-agent needs a description, by which models choose it")
     called = name or agent.tool_name
     if not called:
-        raise ConfigError(f"agent {agent.name!r}: no name for models can be made of that: give agent_tool(name=...)")
-    return AgentTool(agent, name=called, description=told, **options)
+        raise ConfigError(f"agent {agent.name!r}: its name has no letter or digit: give agent_tool(name=...)")
+    return AgentTool(agent, name=called, description=described, **options)
+
+
+def agent_tools(agents: Iterable[Agent]) -> list[AgentTool]:
+    """Return a tool for each agent that others may call (`mode: subagent` or `all`), in their order.
+
+    Add them to the engine's tools: `Engine(tools=[*tools, *agent_tools(agents)])`. An agent without a `tools` list may
+    then call all of them. A sub-agent may call only those that its `tools` name, because recursion is seldom intended.
+    An agent of mode `all` is a sub-agent while it is called.
+
+    Raises `ConfigError` if two tools would have one name. See docs/rules.md#sub-agents.
+    """
+    made: dict[str, AgentTool] = {}
+    for agent in agents:
+        if agent.mode == "primary":
+            continue
+        one = agent_tool(agent.model_copy(update={"mode": "subagent"}))
+        if one.name in made:
+            raise ConfigError(
+                f"agent {agent.name!r}: its tool would be called {one.name}, like the tool of agent"
+                f" {made[one.name].agent.name!r}: rename one of them"
+            )
+        made[one.name] = one
+    return list(made.values())
+
+
+def primary_agents(agents: Sequence[Agent]) -> list[Agent]:
+    """Return the agents that people run: all but the sub-agents. A sub-agent can still be run by its name."""
+    return [agent for agent in agents if agent.mode != "subagent"]
 
 
 def subagent_tools(tools: Mapping[str, Tool], agent: Agent) -> dict[str, Agent]:
-    """The sub-agents among `tools` that a turn of this agent may call, by the names that models call them."""
+    """Return the sub-agents among `tools` that a turn of this agent may call, by tool name."""
     return {
         name: tool.agent
         for name, tool in tools.items()
@@ -136,10 +164,10 @@ def subagent_tools(tools: Mapping[str, Tool], agent: Agent) -> dict[str, Agent]:
     }
 
 
-class Children:
-    """The sub-agents of one turn that is being driven.
+class SubagentCalls:
+    """Runs the sub-agents of one turn that is being driven.
 
-    `drive` drives a turn; `abort` stops what is done for one that is driven here.
+    `drive` drives a turn. `abort` interrupts a turn that this process drives.
     """
 
     def __init__(self, segment: Segment, drive: Drive, abort: Callable[[InboxItem], None]) -> None:
@@ -148,12 +176,12 @@ class Children:
         self._drive = drive
         self._abort = abort
 
-    async def work(self, call: Call) -> CallSettledInput | CallWaitingInput:
-        """Drive the sub-agent of a started call until it has ended, or waits for a person.
+    async def run(self, call: Call) -> CallSettledInput | CallWaitingInput:
+        """Drive the sub-agent's turn of a started call until it ends or waits for a person.
 
-        It is begun if it is not there yet, and taken up where it was left if it is, with the answers that people gave
-        meanwhile. Where this turn may not pause any more, what it asks is turned down. One that cannot run here, or
-        that somebody has deleted, is the call's result and not this turn's end. Why it cannot run is logged.
+        The turn is started, or resumed with the answers that people gave. If this turn has no pause left, the
+        sub-agent's questions are rejected. A sub-agent that cannot run here, or was deleted, becomes the call's result.
+        The log has the reason.
         """
         child = child_id(self._segment.journal.turn_id, call.id)
         try:
@@ -161,7 +189,7 @@ class Children:
         except TurnNotFoundError:
             return self._settled(call, CallStatus.UNKNOWN, _GONE, unaccounted(call))
         except CannotRunError:
-            raise  # it began where it could run, and may go on there: so it is left alone, and this turn too
+            raise  # its turn has started elsewhere and may go on there: both turns stay as they are
         except ConfigError as error:
             known = {"turn": self._segment.journal.turn_id, "call": call.id, "tool": call.name}
             _LOG.warning("turn %s: sub-agent %s cannot run here: %s", known["turn"], call.name, error, extra=known)
@@ -195,28 +223,27 @@ class Children:
             try:
                 await self._drive(child, begun)
             except TurnBusyError:
-                # Somebody is ending it, or a server has yet to notice that its last driver is gone.
+                # Another process is ending it, or the store has yet to notice that its last driver died.
                 await anyio.sleep(self._segment.setup.poll_interval)
             else:
                 return
 
     async def _begin(self, child: str, call: Call) -> NewTurnClaim | None:
-        """Write the sub-agent's turn, or, if it is there, hand it the answers that people gave.
+        """Write the sub-agent's turn, or pass the answers on if it exists.
 
-        Raises `ConfigError` for an agent that cannot run here, and `TurnNotFoundError` for a turn that was there
-        before.
+        Raises `ConfigError` for an agent that cannot run here, and `TurnNotFoundError` if an existing turn was deleted.
         """
         try:
             await self._store.get(child)
         except TurnNotFoundError:
-            if call.attempt > 1:  # a call starts again only after its sub-agent has asked for a person
+            if call.attempt > 1:  # a call starts again only after its sub-agent asked a person
                 raise
-            # Between here and the driver, which lets go of what it was given, nothing may be cancelled.
+            # Until the driver has the claim, which it releases, nothing may be canceled.
             with anyio.CancelScope(shield=True):
                 listeners, now = self._segment.journal.listeners, self._segment.setup.now()
                 agent, started = self._started(call)
                 return await write_turn(self._store, child, agent, started, created_at=now, listeners=listeners)
-        await self._hand_down(child, call)
+        await self._post_answers(child, call)
         return None
 
     def _started(self, call: Call) -> tuple[Agent, StartedInput]:
@@ -236,9 +263,9 @@ class Children:
         lineage = {"parent_turn": segment.journal.turn_id, "parent_call": call.id, "depth": turn.depth + 1}
         return tool.agent, started.model_copy(update={"limits": limits, **lineage})
 
-    async def _hand_down(self, child: str, call: Call) -> None:
-        """Pass on what people answered to the sub-agent's own interrupts."""
-        # An answer to the call's own interrupt, leave to begin, is none to its sub-agent's of the same name.
+    async def _post_answers(self, child: str, call: Call) -> None:
+        """Post people's answers to the sub-agent's own interrupts."""
+        # An answer to the call's own approval is not one to its sub-agent's interrupt of the same name.
         prefix = f"{call.id}/"
         given = {
             one.interrupt.removeprefix(prefix): Answer(one.decision, one.text)
@@ -250,7 +277,7 @@ class Children:
                 await self._store.post(answer_item(child, asked.id, given[asked.id]))
 
     async def _pass_on_an_abort(self, child: str) -> None:
-        """An abort reaches the sub-agent too, whose tools have as long to finish then as this turn's own."""
+        """Abort the sub-agent too. Its tools then have the same time to finish as those of this turn."""
         await self._segment.interruption.signal.wait()
         request = abort_item(child)
         await self._store.post(request)
@@ -262,10 +289,10 @@ class Children:
         )
 
     def _forwarded(self, call: Call, asked: Interrupt, agent: str) -> CallWaitingInput:
-        """What the sub-agent asks, as this turn asks it.
+        """Return the sub-agent's question as one of this turn.
 
-        Its arguments go along, so that whoever answers sees all of them at every level. What leave is asked for is in
-        the words alone: it is the sub-agent that is given it, and not this turn too.
+        The arguments are included, so that a person at any level sees all of them. A read access is only named in the
+        text: it is granted to the sub-agent, not to this turn.
         """
         return CallWaitingInput(
             call=call.id,
@@ -280,16 +307,16 @@ class Children:
 
 
 def _question(asked: Interrupt, agent: str) -> str:
-    """Return who asks, along the path of agents, and what: `Lead > Reader: may erase run?`."""
-    if "/" in asked.id:  # forwarded before: its question says all of this already
+    """Return the path of agents and the question: `Lead > Reader: may erase run?`."""
+    if "/" in asked.id:  # forwarded before: its question has the path
         return f"{agent} > {asked.question}"
     return f"{agent}: {question(asked)}"
 
 
 def _report(result: TurnResult) -> str:
-    """What the calling model is told: what the sub-agent said, how it ended, and its turn.
+    """Return the result for the calling model: the sub-agent's text, its ending, and its turn.
 
-    Not the text of an error, which may name hosts and accounts: a call's result is public. The sub-agent's turn has it.
+    A call's result is public, so it leaves out error texts, which may name hosts and accounts.
     """
     said = f"{cap(result.text)}\n\n" if result.text else ""
     why = ""
@@ -299,7 +326,7 @@ def _report(result: TurnResult) -> str:
 
 
 def leased_limits(limits: Limits, lease: f.Lease, seconds: float | None) -> Limits:
-    """A sub-agent's limits: its own, and no more than it is lent. `seconds` is what is left of its parent's time."""
+    """Return a sub-agent's limits, cut to its lease. `seconds` is what is left of its parent's time."""
     lowest = {
         "tool_calls": (limits.call_limit, lease.calls),
         "tokens": (limits.tokens, lease.tokens),

@@ -1,6 +1,6 @@
-"""Looks into a store that other processes write to, for those who want a turn stopped that is driven here.
+"""Polls a store that other processes write to, for aborts of turns that this process drives.
 
-One task looks for all turns of a driver: ten thousand that each ask four times a second would keep a processor busy.
+One task polls for all turns of a driver. With a poll for each, ten thousand turns would keep a processor busy.
 """
 
 from collections.abc import Callable
@@ -11,28 +11,28 @@ from turnwright.store import InboxItem, InboxKind, Store
 
 
 class AbortPoller:
-    """Who looks, and who does it next. The task of one turn does, and when it ends that of another one.
+    """Polls from the task of one turn; when that turn ends, the task of another one takes over.
 
-    `store` is asked every `every` seconds for the requests to stop; `abort` is told each.
+    `store` is asked for aborts every `poll_interval` seconds. `abort` is called with each.
     """
 
-    def __init__(self, store: Store, every: float, abort: Callable[[InboxItem], None]) -> None:
+    def __init__(self, store: Store, poll_interval: float, abort: Callable[[InboxItem], None]) -> None:
         self._store = store
-        self._every = every
+        self._poll_interval = poll_interval
         self._abort = abort
-        self._looking = False
-        #: Those who wait to look, in the order in which they came.
+        self._polling = False
+        #: The tasks that wait to take over, in order of arrival.
         self._next: dict[anyio.Event, None] = {}
 
     async def keep(self) -> None:
-        """Look, as soon as nobody else does, until cancelled. Raises `StoreError` when the store cannot be read."""
-        if self._looking:
+        """Poll, as soon as no other task does, until canceled. Raises `StoreError`."""
+        if self._polling:
             await self._wait()
-        self._looking = True
+        self._polling = True
         try:
             while True:
-                await anyio.sleep(self._every)
-                # A query that is cut off costs its connection.
+                await anyio.sleep(self._poll_interval)
+                # A canceled query would cost its connection.
                 with anyio.CancelScope(shield=True):
                     for request in await self._store.requests(InboxKind.ABORT):
                         self._abort(request)
@@ -46,13 +46,13 @@ class AbortPoller:
             await mine.wait()
         except BaseException:
             if self._next.pop(mine, self) is self:
-                self._hand_over()  # cancelled just when it was this one's to look
+                self._hand_over()  # canceled just when it was to take over
             raise
 
     def _hand_over(self) -> None:
         following = next(iter(self._next), None)
         if following is None:
-            self._looking = False
+            self._polling = False
         else:
             del self._next[following]
             following.set()

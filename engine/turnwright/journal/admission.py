@@ -1,4 +1,4 @@
-"""Admits a new turn: checks all that can be checked, and writes its first facts."""
+"""Admits a new turn: checks everything that can be checked, and writes its first facts."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final, TypedDict
@@ -24,32 +24,34 @@ from .turn_journal import Listeners, stamp
 
 
 class TurnOptions(TypedDict, total=False):
-    """What a turn may be given beside its agent and its prompt."""
+    """Options of a new turn besides its agent and its prompt."""
 
     session: str | None
-    """The conversation that it belongs to: the session's earlier turns are what was said before."""
+    """The conversation that the turn belongs to. The session's earlier turns are its history."""
     message_history: Sequence[Message | Mapping[str, JsonValue]]
-    """What was said before, where there is no session: messages, or mappings in the chat completions format. Calls
-    without a result, and results without a call, are repaired when they are sent, or rejected (`Engine(unpaired=...)`).
+    """The history of a turn without a session: messages, or mappings in the chat completions format.
+
+    Calls without results and results without calls are repaired when they are sent, or rejected
+    (`Engine(unpaired=...)`).
     """
     files: Sequence[FilePart]
-    """Pictures and documents that are shown with the prompt."""
+    """Pictures and documents, sent with the prompt."""
     continue_from: str | None
-    """A turn to go on from after a limit stopped it; its session is taken over."""
+    """A turn to continue after a limit stopped it. The new turn joins its session."""
     metadata: Mapping[str, JsonValue]
-    """Kept with the turn, unread, for whoever resumes it."""
+    """JSON data of your app, kept with the turn."""
 
 
-#: The agents whose limits a setup remembers.
+#: Agents whose limits are cached.
 _MOST_AGENTS: Final = 64
 _OPTIONS: Final = tuple(TurnOptions.__annotations__)
 
 
 def admit(setup: Dependencies, agent: Agent, prompt: str, options: TurnOptions) -> StartedInput:
-    """The event that the turn begins with.
+    """Return the input that starts the turn.
 
-    Raises `ConfigError` for an option that is none of `TurnOptions`, for an agent that cannot run with this setup, and
-    for a prompt or a history that no provider would take, or a context that is nested too deep to be kept.
+    Raises `ConfigError` for an unknown option, an agent that cannot run with these dependencies, a prompt or a history
+    that every provider would reject, and metadata that is nested too deep.
     """
     _check_names(options.keys())
     writable(prompt, "the prompt")
@@ -79,13 +81,13 @@ def admit(setup: Dependencies, agent: Agent, prompt: str, options: TurnOptions) 
 
 
 class NewTurnClaim(msgspec.Struct, frozen=True):
-    """A turn that was just written and claimed: what its driver would else have to read from the journal again."""
+    """A turn that was just written and claimed. Its driver need not read the journal again."""
 
     claim: Claim
     agent: Agent
     machine: TurnMachine
     facts: Sequence[Fact]
-    #: The journals of earlier turns that were read for it: whoever tells what was said before takes them out.
+    #: Journals of earlier turns that admission read. Reading the history removes them from here.
     earlier: EarlierJournals = msgspec.field(default_factory=dict)
 
 
@@ -100,10 +102,9 @@ async def write_turn(
     driven: bool = True,
     earlier: EarlierJournals | None = None,
 ) -> NewTurnClaim:
-    """Write an admitted turn of this agent with its first facts, claim it if it is to be `driven`, tell the listeners.
+    """Write an admitted turn with its first facts, claim it if it is to be `driven` here, and publish its first events.
 
-    `created_at` is in seconds since the epoch of Unix. Raises `SessionBusyError` and `StoreError`, as `Store.create`
-    does.
+    `created_at` is in seconds since the Unix epoch. Raises `SessionBusyError` and `StoreError`, like `Store.create`.
     """
     machine, facts = TurnMachine.start(started)
     stamp(facts, created_at)
@@ -115,24 +116,23 @@ async def write_turn(
     return NewTurnClaim(claim, agent, machine, facts, earlier or {})
 
 
-async def ended(store: Store, turn_id: str) -> tuple[TurnRow, list[tuple[int, Fact]]]:
-    """A turn that another one can go on from, and its journal.
+async def load_ended_turn(store: Store, turn_id: str) -> tuple[TurnRow, list[tuple[int, Fact]]]:
+    """Return the row and the journal of an ended turn, for another one to continue.
 
-    Raises `TurnNotFoundError`, `ConfigError` for one that has not ended, and `UnreadableTurnError` for one that is
-    damaged.
+    Raises `TurnNotFoundError`, `ConfigError` if it has not ended, and `UnreadableTurnError`.
     """
     row = await store.get(turn_id)
     if row.status.outcome is None:
         raise ConfigError(f"turn {turn_id} has not ended: resume it, or abort it, before going on from it")
-    # What it said is needed: else the new turn would be written, and could not go on.
+    # Its messages are needed. If they could not be read, the new turn would be written and could not run.
     return row, await store.facts(turn_id)
 
 
 def limits_for(agent: Agent, setup: Dependencies) -> Limits:
-    """The limits of a turn of this agent: its own over the engine's, tool calls as one number.
+    """Return the limits of a turn of this agent: the agent's over the engine's, tool calls as one number.
 
-    Turns of one agent share what was found once. Raises `ConfigError` for what is no agent, for limits that do not
-    fit, and for a tool that is not there.
+    The result is cached for each agent. Raises `ConfigError` for an invalid agent, for limits that conflict, and for an
+    unknown tool.
     """
     if not isinstance(agent, Agent):
         raise ConfigError(f"{agent!r} is no agent: write Agent(name=...)")
@@ -155,10 +155,10 @@ def _file(number: int, file: FilePart) -> dict[str, JsonValue]:
 
 
 def _check_names(options: Collection[str]) -> None:
-    # Python takes any name for `**options`, and a turn without the session that was meant runs all the same.
+    # Python accepts any name for `**options`, and a turn without the intended session would run.
     for name in options:
         if name not in _OPTIONS:
-            from turnwright_states.meant import meant  # noqa: PLC0415 (only for who made a mistake)
+            from turnwright_states.meant import meant  # noqa: PLC0415 (only after a mistake)
 
             near = meant(name, _OPTIONS)
             hint = f"did you mean {near!r}? The options are" if near else "use one of"
@@ -166,12 +166,12 @@ def _check_names(options: Collection[str]) -> None:
 
 
 def _messages(history: Sequence[Message | Mapping[str, JsonValue]], *, strict: bool) -> list[Message]:
-    """The history as messages. Raises `ConfigError`, naming the message, for one that no provider would take."""
+    """Return the history as messages. Raises `ConfigError`, naming the message that providers would reject."""
     messages: list[Message] = []
     for number, message in enumerate(history):
         try:
-            brought = message if isinstance(message, Message) else Message.from_chat(message)
-            messages.append(Message.of_json(brought.to_json()))
+            given = message if isinstance(message, Message) else Message.from_chat(message)
+            messages.append(Message.of_json(given.to_json()))
         except ValueError as error:
             raise ConfigError(f"message_history: message {number}: {error}") from None
     if strict:

@@ -1,4 +1,4 @@
-"""What turns are driven with: the models, the tools, and the embedder's hooks."""
+"""The dependencies of a driver: models, tools, limits, and the embedder's hooks."""
 
 import math
 import time
@@ -20,7 +20,7 @@ from turnwright_states import CallStatus, Limits, Usage
 
 
 def checked_model(model: Model) -> Model:
-    """The model, if it is one. Raises `ConfigError`, naming the ways to get one."""
+    """Return the model if it is one. Raises `ConfigError`, which names the ways to get one."""
     if not (isinstance(getattr(model, "name", None), str) and callable(getattr(model, "stream", None))):
         raise ConfigError(
             f"{model!r} is no model: give an object of turnwright.model, such as OpenAIChat(...) or"
@@ -31,7 +31,7 @@ def checked_model(model: Model) -> Model:
 
 @dataclass(frozen=True, slots=True)
 class FinishedCall:
-    """A call of a batch with its result, as a synthesis sees it."""
+    """A call of a finished batch with its result, for `synthesize`."""
 
     name: str
     arguments: Mapping[str, object]
@@ -41,13 +41,13 @@ class FinishedCall:
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """What a model costs for a million tokens, in whatever currency the limits' `cost` is in."""
+    """The price of a million tokens of a model, in the currency of the limit `cost`."""
 
     input: float
     output: float
 
     def of(self, usage: Usage) -> Usage:
-        """The same usage with its cost."""
+        """Return the usage with its cost."""
         cost = (usage.input_tokens * self.input + usage.output_tokens * self.output) / 1_000_000
         return usage.model_copy(update={"cost": cost})
 
@@ -57,19 +57,12 @@ Synthesis = Callable[[tuple[FinishedCall, ...]], Awaitable[str | None]]
 
 
 class Dependencies(msgspec.Struct, frozen=True):
-    """What a driver is given.
+    """The dependencies of a driver. `Engine` describes the arguments that it shares.
 
-    `model` serves every agent that names none; `models` returns the model that an agent names. Without `models` an
-    agent may name no model but `model`. `limits` are the defaults that an agent's own are laid over.
-    `history_processor` may change what is sent, never what is stored. `synthesize` is offered each finished batch.
-    `max_parallel_tools` bounds the calls that run at once in a turn. `unpaired` says whether messages that are not
-    paired are repaired when they are sent, or refused. With `show_budget_to_model` the model hears before each step
-    what is left, in the words of `prompts/budget.txt`, or of the text that is given (`{left}` in it stands for the
-    figures). `cancel_grace` is how long tools may go on after an abort, `poll_interval` how often the inbox of a store
-    that others write to is looked at (both in seconds). `now` is the wall clock, for the expiry of interrupts; `clock`,
-    which never goes back, measures the seconds of driving.
+    `now` is the wall clock, for the expiry of interrupts. `clock`, which never goes back, measures the seconds of
+    driving.
 
-    Raises `ConfigError` for a number out of its range, an `unpaired` that is no `Unpaired`, and a blank text to tell.
+    Raises `ConfigError` for a number out of range, an invalid `unpaired`, and a blank `show_budget_to_model`.
     """
 
     model: Model | None = None
@@ -87,13 +80,13 @@ class Dependencies(msgspec.Struct, frozen=True):
     poll_interval: float = 0.25
     now: Callable[[], float] = time.time
     clock: Callable[[], float] = time.monotonic
-    #: The effective limits by the id of the agent. The agent is kept too, so that no other agent gets its id.
+    #: The cached limits of agents, by the agent's id. The agent is kept too, so that its id stays unique.
     limits_by_agent: dict[int, tuple[Agent, Limits]] = msgspec.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.unpaired not in get_args(Unpaired):
             raise ConfigError(
-                "unpaired is 'repair' or 'reject': give messages of your own to `run(message_history=...)`"
+                "unpaired must be 'repair' or 'reject'; your own messages go into `run(message_history=...)`"
             )
         if (
             isinstance(self.max_parallel_tools, bool)
@@ -101,21 +94,20 @@ class Dependencies(msgspec.Struct, frozen=True):
             or self.max_parallel_tools < 1
         ):
             raise ConfigError(
-                f"max_parallel_tools is how many calls may run at once, at least 1, and not {self.max_parallel_tools!r}"
+                f"max_parallel_tools must be a number of calls, at least 1, not {self.max_parallel_tools!r}"
             )
         for name, seconds in (("cancel_grace", self.cancel_grace), ("poll_interval", self.poll_interval)):
             if not 0 <= seconds < math.inf or (name == "poll_interval" and not seconds):
-                raise ConfigError(f"{name} is a time in seconds, and not {seconds!r}")
+                raise ConfigError(f"{name} must be a time in seconds, not {seconds!r}")
         if self.model is not None:
             checked_model(self.model)
         if isinstance(self.show_budget_to_model, str) and not self.show_budget_to_model.strip():
-            raise ConfigError("show_budget_to_model is blank: give True for the usual words, or words of your own")
+            raise ConfigError("show_budget_to_model is blank: give True for the standard text, or a text of your own")
 
     def model_for(self, agent: Agent) -> Model:
-        """Return the agent's model.
+        """Return the agent's model. Without `models` it is the engine's, and an agent may name no other.
 
-        Without `models` the engine's model is the only one, so an agent may name no other. Raises `ConfigError` for
-        one that does, for a model that is not found, and where there is none.
+        Raises `ConfigError` for another model, for one that is not found, and if there is none.
         """
         if agent.model is not None and self.models is not None:
             try:
@@ -136,7 +128,7 @@ class Dependencies(msgspec.Struct, frozen=True):
         return self.model
 
     def tools_for(self, agent: Agent) -> dict[str, Tool]:
-        """The agent's tools by name, in the order in which they were given. Raises `ConfigError` for an unknown one."""
+        """Return the agent's tools by name, in the order of the engine's. Raises `ConfigError` for an unknown one."""
         unknown = [name for name in agent.tools_needed if name not in self.tools]
         if unknown:
             offered = ", ".join(self.tools) or "none"
@@ -149,7 +141,7 @@ class Dependencies(msgspec.Struct, frozen=True):
 
 
 def tools_by_name(tools: Sequence[Tool]) -> dict[str, Tool]:
-    """The tools by name. Raises `ConfigError` for what is none, and for two of one name."""
+    """Return the tools by name. Raises `ConfigError` for an invalid tool, and for two of one name."""
     named: dict[str, Tool] = {}
     for tool in tools:
         if not isinstance(tool, Tool):

@@ -1,4 +1,4 @@
-"""Passes events on: to observers, and to whoever follows one turn."""
+"""Passes events to the engine's observers and to the followers of a turn."""
 
 import logging
 from collections import defaultdict
@@ -11,10 +11,10 @@ import anyio
 from turnwright.events import TurnEvent
 from turnwright.tools.errors import holds
 
-if TYPE_CHECKING:  # most turns are followed by nobody
+if TYPE_CHECKING:  # most turns have no follower
     from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
-    from .turn_journal import Stretch, TurnJournal
+    from .turn_journal import SegmentObserver, TurnJournal
 
 Observer = Callable[[TurnEvent], None]
 
@@ -22,7 +22,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class _All:
-    """Every turn."""
+    """All turns."""
 
     def __contains__(self, turn_id: object) -> bool:
         return True
@@ -32,39 +32,41 @@ _ALL: Final = _All()
 
 
 class EventBus:
-    """Every event of an engine goes through here, in the order in which the journal has it.
+    """Passes every event of an engine on, in the order of the journal.
 
-    `stretches` gives whoever observes a stretch of driving.
+    `observe_segment` makes an observer for each segment that is driven.
     """
 
     def __init__(
-        self, observers: Sequence[Observer] = (), stretches: "Callable[[TurnJournal], Stretch] | None" = None
+        self,
+        observers: Sequence[Observer] = (),
+        observe_segment: "Callable[[TurnJournal], SegmentObserver] | None" = None,
     ) -> None:
-        #: See `Listeners.stretches`.
-        self.stretches = stretches
+        #: See `Listeners.observe_segment`.
+        self.observe_segment = observe_segment
         self._observers = tuple(observers)
         self._followers: defaultdict[str, list[MemoryObjectSendStream[TurnEvent]]] = defaultdict(list)
-        #: The turns whose events somebody hears: all of them, where there is an observer.
+        #: The turns whose events are published: all of them if there is an observer.
         self.followed: Container[str] = _ALL if self._observers else self._followers
 
     def publish(self, event: TurnEvent) -> None:
-        """Pass an event on. An observer's error is logged, and changes nothing."""
+        """Pass an event on. An observer's error is logged and changes nothing."""
         for observer in self._observers:
             try:
                 observer(event)
             except BaseException as error:
-                if holds(error, KeyboardInterrupt):  # a person's; nothing else of an observer changes what happens
+                if holds(error, KeyboardInterrupt):  # Ctrl-C; nothing else from an observer may change the turn
                     raise
                 about = {"turn": event.turn}
                 _LOG.exception("an observer failed on %s of turn %s", event.type, event.turn, extra=about)
         for follower in tuple(self._followers.get(event.turn, ())):
-            # A follower that has closed its end is gone; its block takes it off the list.
+            # A closed follower is gone. Its block removes it from the list.
             with suppress(anyio.BrokenResourceError):
                 follower.send_nowait(event)
 
     @contextmanager
     def follow(self, turn_id: str) -> "Iterator[MemoryObjectReceiveStream[TurnEvent]]":
-        """The events of one turn from now on. A follower that is slow delays nobody; its events wait in memory."""
+        """Follow the events of one turn from now on. A slow follower delays nobody: its events wait in memory."""
         send, receive = anyio.create_memory_object_stream[TurnEvent](float("inf"))
         self._followers[turn_id].append(send)
         try:
@@ -79,9 +81,9 @@ class EventBus:
             receive.close()
 
     def close(self, turn_id: str) -> int:
-        """Nobody drives the turn any more, nor its sub-agents: the streams of their followers end.
+        """End the streams of the followers of a turn and its sub-agents, which nobody drives any more.
 
-        Returns how many events the one that is farthest behind has still to read.
+        Returns the number of events that the slowest follower has not read yet.
         """
         unread = 0
         for name in [name for name in self._followers if name == turn_id or name.startswith(f"{turn_id}:")]:

@@ -1,4 +1,4 @@
-"""Follows one turn: first what its journal has, then what happens, wherever the turn is driven."""
+"""Follows one turn, wherever it is driven: first its journal, then its live events."""
 
 import logging
 import time
@@ -12,7 +12,7 @@ from turnwright.transcript.transcript import Transcript, reading
 
 from .event_bus import EventBus
 
-#: Seconds without a driver after which whoever waits for a turn is told that no worker runs.
+#: Seconds without a driver after which a warning is logged.
 _PATIENCE: Final = 5.0
 
 _LOG = logging.getLogger(__name__)
@@ -25,26 +25,27 @@ async def follow(
     *,
     after: int,
     is_driven_here: Callable[[], bool],
-    poll: float,
+    poll_interval: float,
     here: bool = True,
     clock: Callable[[], float] = time.monotonic,
     is_expected: Callable[[], bool] = lambda: False,
     is_due: Callable[[], Awaitable[bool]] | None = None,
 ) -> AsyncIterator[TurnEvent]:
-    """Every event of a turn whose `seq` is above `after`, until it halts, pauses, or nobody drives it.
+    """Yield every event of a turn with a `seq` above `after`, until it ends, pauses, or nobody drives it.
 
-    `is_expected` says that it is about to be driven, and `is_due` that somebody will drive it, as after an answer: then
-    its events are waited for, though nobody drives it yet; without `here` it is another process that will. The journal
-    of a turn that another process drives is read when the store says that something was written, or every
-    `poll_interval` seconds, each fact of it once. A warning says when nobody has driven a turn for some seconds, by
-    `clock`, that is waited for. Raises `TurnNotFoundError`.
+    `is_expected` says that this process is about to drive it, `is_due` that some process will, as after an answer. Then
+    its events are awaited without a driver. With `here=False` only other processes will drive it.
+
+    The journal of a turn that another process drives is read when the store reports a change, or every `poll_interval`
+    seconds, each fact once. A warning is logged if an awaited turn has no driver for some seconds, by `clock`. Raises
+    `TurnNotFoundError`.
     """
     journal, seq = _Journal(store, turn_id), after
     undriven = _Undriven(turn_id, clock)
     async with store.watching(turn_id) as changed:
         while True:
             with hub.follow(turn_id) as followed:
-                # Asked before the journal is read: what a driver writes before it lets go is then in it.
+                # Asked before the journal is read, which then includes what the driver wrote before its release.
                 driven = await store.is_driven(turn_id)
                 expected = is_expected() or (is_due is not None and await is_due())
                 before, rests = seq, False
@@ -56,10 +57,10 @@ async def follow(
                 if not driven and (rests or not expected):
                     if rests or seq == before:
                         return
-                    continue  # it went on after it was asked whether it does: what came of that is looked for
+                    continue  # it went on after the question: read what followed
                 undriven.look(driven=driven or is_driven_here())
                 if not is_driven_here() and (driven or not here):
-                    await changed(poll)
+                    await changed(poll_interval)
                     continue
                 async for event in _live(followed, journal, seq):
                     seq = max(seq, event.seq)
@@ -69,7 +70,7 @@ async def follow(
 
 
 class _Undriven:
-    """Warns once of a turn that is waited for and that nobody drives."""
+    """Warns once about an awaited turn that nobody drives."""
 
     def __init__(self, turn_id: str, clock: Callable[[], float]) -> None:
         self._turn_id = turn_id
@@ -78,14 +79,14 @@ class _Undriven:
         self._warned = False
 
     def look(self, *, driven: bool) -> None:
-        """Take in whether somebody drives the turn now."""
+        """Note whether the turn is driven now."""
         now = self._clock()
         if driven or self._since is None:
             self._since = now
         elif not self._warned and now - self._since >= _PATIENCE:
             self._warned = True
             _LOG.warning(
-                "turn %s is waited for, and no worker has taken it up for %g s: start one (`engine.run_worker()`, or"
+                "turn %s has had no worker for %g s: start one (`engine.run_worker()`, or"
                 " `turnwright worker`) on the same store, with the agent's tools and model",
                 self._turn_id,
                 _PATIENCE,
@@ -94,11 +95,11 @@ class _Undriven:
 
 
 async def _live(followed: AsyncIterator[TurnEvent], journal: "_Journal", seq: int) -> AsyncIterator[TurnEvent]:
-    """What happens from now on to a turn whose journal was read up to `seq`, as long as it is driven here."""
+    """Yield the live events of a turn driven here, whose journal was read up to `seq`."""
     async for event in followed:
         is_fact = isinstance(event, FactEvent | TurnPausedEvent | TurnEndedEvent)
         if event.seq - is_fact > seq:
-            # Another process drove the turn after its journal was read, and before this one took it over.
+            # Another process drove the turn between that read and this driver's claim.
             for missed in await journal.grown(seq):
                 seq = missed.seq
                 yield missed
@@ -108,17 +109,17 @@ async def _live(followed: AsyncIterator[TurnEvent], journal: "_Journal", seq: in
 
 
 async def wait_until_idle(
-    events: AsyncIterator[TurnEvent], turn_id: str, after: int, stands: Callable[[str], Awaitable[TurnResult]]
+    events: AsyncIterator[TurnEvent], turn_id: str, after: int, current_result: Callable[[str], Awaitable[TurnResult]]
 ) -> AsyncIterator[TurnEvent]:
-    """The events, which begin after the fact `after`; and, if the turn rests behind the last, what it waits for.
+    """Yield the events after the fact `after`, and finally a pause event if the turn is paused without one.
 
-    Answers to a part of what is asked add facts, but no second pause: who follows would not hear what is still open.
+    Answers to some of the open interrupts add facts but no second pause, and a follower must learn what is still open.
     """
     last: TurnEvent | None = None
     async for last in events:
         yield last
     if not isinstance(last, TurnPausedEvent | TurnEndedEvent):
-        turn = await stands(turn_id)
+        turn = await current_result(turn_id)
         if turn.paused:
             yield TurnPausedEvent(turn=turn_id, seq=last.seq if last is not None else after, interrupts=turn.interrupts)
 
@@ -133,7 +134,7 @@ class _Journal:
         self._transcript = Transcript()
 
     async def grown(self, after: int) -> list[TurnEvent]:
-        """The events of what was written since the last time, without those up to `after`."""
+        """Return the events that were written since the last call, without those up to `after`."""
         events: list[TurnEvent] = []
         for seq, fact in await self._store.facts(self._turn_id, self._seq):
             with reading(self._turn_id):

@@ -1,8 +1,7 @@
-"""Forks a turn: copies the beginning of its journal into a new turn, which then goes its own way.
+"""Forks a turn: copies the beginning of its journal into a new turn.
 
-A fork executes. Driven on, it calls the model and runs tools like any other turn, and what the original had done after
-that place may be done again, or otherwise. To check a journal without doing anything is a replay
-(`turnwright_states.replay`), and only a turn whose journal holds is forked.
+A fork executes: it calls the model and runs tools, so actions of the original may be repeated. To check a journal
+without executing it, replay it (`turnwright_states.replay`). Only a turn with a valid journal can be forked.
 """
 
 import time
@@ -25,12 +24,11 @@ from .turn_journal import first_fact
 async def fork_turn(store: Store, turn_id: str, at: int, *, new_id: str) -> str:
     """Copy the first `at` facts of a turn into a new turn with the id `new_id`, and return that id.
 
-    `at` must be the last fact of an event: `fork_places` lists them. The original is only read. The fork has its
-    prompt, agent and limits, what it had used up to there, and its open interrupts. It belongs to no session, and what
-    was said before the original is its history. Nobody drives it yet. A call that had started and has no result there
-    is to the fork as one whose process died: when the fork is driven, the tool's `on_crash` decides.
+    `at` must be the last fact of an input: `fork_places` lists them. The fork has the original's prompt, agent, limits,
+    usage and open interrupts up to there, and its earlier messages as history. It belongs to no session and is not
+    driven yet. For a call without a result at that place, the tool's `on_crash` applies when the fork is driven.
 
-    Raises `TurnNotFoundError`, and `ConfigError` for another `at` and for a journal that does not hold.
+    Raises `TurnNotFoundError`, and `ConfigError` for another `at` or an invalid journal.
     """
     row = await store.get(turn_id)
     journal = await store.facts(turn_id)
@@ -56,14 +54,14 @@ async def fork_turn(store: Store, turn_id: str, at: int, *, new_id: str) -> str:
 
 
 def fork_places(turn_id: str, journal: Sequence[tuple[int, Fact]]) -> tuple[FactGroup, ...]:
-    """The events after which a turn can be forked: all but the one that ended it.
+    """Return the inputs after which a turn can be forked: all but the one that ended it.
 
-    `journal` is its (seq, fact) pairs, oldest first. Raises `ConfigError` when it does not hold.
+    `journal` has (seq, fact) pairs, oldest first. Raises `ConfigError` if it is invalid.
     """
     replayed = replay(journal)
     if replayed.check.verdict is not Verdict.HOLDS:
         raise ConfigError(
-            f"turn {turn_id} cannot be forked, for its journal does not hold: {replayed.check.detail}:"
+            f"turn {turn_id} cannot be forked, because its journal is invalid: {replayed.check.detail}:"
             f" `turnwright replay {turn_id}` checks it"
         )
     return tuple(group for group in replayed.groups if group.state.outcome is None)
@@ -79,5 +77,5 @@ def _need_place(turn_id: str, at: int, places: Sequence[FactGroup], facts: int) 
     if not 0 < at <= facts:
         raise ConfigError(f"turn {turn_id} has no fact {at}: it has {facts}: {use}")
     if at == facts:
-        raise ConfigError(f"turn {turn_id} has ended with fact {at}, and nothing is left to do after it: {use}")
-    raise ConfigError(f"turn {turn_id}: fact {at} and the next one come from one event: {use}")
+        raise ConfigError(f"turn {turn_id} ended with fact {at}: {use}")
+    raise ConfigError(f"turn {turn_id}: fact {at} and the next one come from one input: {use}")

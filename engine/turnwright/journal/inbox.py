@@ -1,9 +1,9 @@
-"""What may be put into a turn's inbox, and how it is read out again. The one place that knows how it is written."""
+"""Writes and reads the items of a turn's inbox. No other module knows their format."""
 
 import json
 import secrets
 from collections.abc import Iterable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from pydantic import ValidationError
 
@@ -11,36 +11,37 @@ from turnwright.errors import ConfigError
 from turnwright.store import InboxItem, InboxKind
 from turnwright_states import AnsweredInput
 
-from .answers import Answer
+if TYPE_CHECKING:
+    from .answers import Answer
 
-#: What a turn that rests is taken up for.
-CALLS: Final = frozenset({InboxKind.ABORT, InboxKind.ANSWER})
-#: The id of the request to stop.
+#: The kinds of items that resume a paused turn.
+RESUMING_KINDS: Final = frozenset({InboxKind.ABORT, InboxKind.ANSWER})
+#: The id of an abort.
 ABORT: Final = "abort"
-#: What the id of an answer begins with; the interrupt follows.
+#: The prefix of an answer's id. The interrupt follows.
 _ANSWER: Final = "answer:"
 
 
 def abort_item(turn: str) -> InboxItem:
-    """Somebody wants the turn to stop. However often it is said, there is one such request."""
+    """Make an abort. A turn has at most one, however often it is posted."""
     return InboxItem(turn, ABORT, InboxKind.ABORT)
 
 
-def answer_item(turn: str, interrupt: str, reply: Answer) -> InboxItem:
-    """A person's answer to an open interrupt. An interrupt has room for one."""
+def answer_item(turn: str, interrupt: str, reply: "Answer") -> InboxItem:
+    """Make an answer to an open interrupt. An interrupt has at most one."""
     payload = json.dumps({"interrupt": interrupt, "decision": reply.decision, "text": reply.text})
     return InboxItem(turn, f"{_ANSWER}{interrupt}", InboxKind.ANSWER, payload)
 
 
 def steer_item(turn: str, text: str) -> InboxItem:
-    """A message to the running turn. Raises `ConfigError` for one that says nothing, or is no text."""
+    """Make a message to a running turn. Raises `ConfigError` for a blank text, or one that is no Unicode."""
     if not text.strip():
-        raise ConfigError("the message to the turn says nothing: write what it should take into account")
+        raise ConfigError("the message to the turn is blank")
     return InboxItem(turn, f"steer:{secrets.token_hex(6)}", InboxKind.STEER, json.dumps({"text": writable(text)}))
 
 
-def answered(item: InboxItem, elapsed: float) -> AnsweredInput | None:
-    """The answer as the machine takes it; None for what is no answer."""
+def to_answered_input(item: InboxItem, elapsed: float) -> AnsweredInput | None:
+    """Return the answer as the machine takes it, or None for another item."""
     try:
         return AnsweredInput.model_validate({**_read(item), "elapsed": elapsed})
     except ValidationError:
@@ -48,30 +49,30 @@ def answered(item: InboxItem, elapsed: float) -> AnsweredInput | None:
 
 
 def answers_in(items: Iterable[InboxItem]) -> frozenset[str]:
-    """The interrupts whose answers wait to be taken in."""
+    """Return the interrupts whose answers are among the items."""
     return frozenset(item.id.removeprefix(_ANSWER) for item in items if item.kind is InboxKind.ANSWER)
 
 
 def steers(items: Iterable[InboxItem]) -> dict[str, str]:
-    """The messages to the turn that wait, oldest first: text by item id.
+    """Return the messages to the turn among the items, oldest first: text by item id.
 
-    Another program may have written them: one that says nothing is none, and what cannot be written down becomes `?`.
+    Another program may have written them. Blank ones are left out, and invalid characters become `?`.
     """
     said = {item.id: str(_read(item).get("text", "")) for item in items if item.kind is InboxKind.STEER}
     return {name: text.encode(errors="replace").decode() for name, text in said.items() if text.strip()}
 
 
 def writable(text: str, what: str = "the message") -> str:
-    """The text, if it can be written down. Raises `ConfigError`, naming `what` it is, for what is none.
+    """Return the text if UTF-8 can encode it.
 
-    Half a surrogate pair cannot be written.
+    Raises `ConfigError`, naming `what` it is, for another value or half a surrogate pair.
     """
     if not isinstance(text, str):
-        raise ConfigError(f"{what} is a text, and not {type(text).__name__}")
+        raise ConfigError(f"{what} must be text, not {type(text).__name__}")
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise ConfigError(f"{what} is no text: its character {error.start} is half a pair") from None
+        raise ConfigError(f"{what} has half a surrogate pair at character {error.start}") from None
     return text
 
 

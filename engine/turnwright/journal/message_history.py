@@ -15,13 +15,13 @@ from turnwright_states.facts import Fact, TurnStarted
 from .turn_journal import first_fact
 
 _LOG = logging.getLogger(__name__)
-#: How many turns of a circle an error names, and how many characters of each.
+#: How many turns of a cycle an error names, and how many characters of each.
 _MOST_NAMED: Final = 6
 _NAMED: Final = 60
-_UNREAD: Final = "turn %s: what was said in turn %s, earlier in its session, is left out, for it cannot be read: %s"
+_UNREAD: Final = "turn %s: turn %s, earlier in its session, is left out of its history: it cannot be read: %s"
 
 
-#: The journals of earlier turns that were read already, by turn.
+#: Journals of earlier turns that were read already, by turn.
 EarlierJournals = dict[str, list[tuple[int, Fact]]]
 
 
@@ -32,15 +32,14 @@ async def messages_before(
     model: str | None = None,
     known: EarlierJournals | None = None,
 ) -> list[Message]:
-    """The messages that the embedder brought, the turn that this one goes on from, the session's earlier turns.
+    """Return the messages before a turn: its imported history, the turn that it continues, its session's earlier turns.
 
-    They are as they may be sent to `model`, by default the one that the turn began with: without the signatures of
-    another one. Whose are in a history that was brought for this turn is the embedder's knowledge, and they stay.
-    Journals that are `known` are taken out there, and not read again.
+    They are as `model` may receive them (default: the turn's model), without another model's signatures. Signatures in
+    a history that was imported for this turn stay. Journals in `known` are removed from there instead of read again.
 
-    An earlier turn of the session that cannot be read is left out, with a warning: it does not keep the session from
-    going on. Raises `UnreadableTurnError` where that is the turn which this one goes on from, and `StoreError` where
-    turns go on from each other in a circle, which only a changed journal can say.
+    A session's earlier turn that cannot be read is left out with a warning. Raises `UnreadableTurnError` if the
+    continued turn cannot be read, and `StoreError` if turns continue each other in a cycle, which only an edited
+    journal can do.
     """
     model, known = started.model if model is None else model, {} if known is None else known
     earlier: list[str] = []
@@ -53,15 +52,17 @@ async def messages_before(
         earlier = [row.id for row in reversed(rows) if not row.fault]
     messages = _brought(turn_id, started)
     if started.forked_from is not None and started.model != model:
-        # What was brought is what the original was told, whose model was the same.
+        # The imported history of a fork is the original's, for the original's model.
         messages = list(map(_unsigned, messages))
     if started.continue_from is not None and started.continue_from not in earlier:
-        messages += await _said_up_to(
+        messages += await _messages_to(
             store, started.continue_from, before=turn_id, session_turns=(), model=model, known=known
         )
     for other in earlier:
         try:
-            messages += await _said_up_to(store, other, before=turn_id, session_turns=earlier, model=model, known=known)
+            messages += await _messages_to(
+                store, other, before=turn_id, session_turns=earlier, model=model, known=known
+            )
         except UnreadableTurnError as error:
             if started.continue_from == error.turn:
                 raise
@@ -70,20 +71,20 @@ async def messages_before(
 
 
 def _brought(turn_id: str, started: TurnStarted) -> list[Message]:
-    """The history that an embedder brought. Raises `StoreError` for one that this release cannot read."""
+    """Return the imported history. Raises `StoreError` if this release cannot read it."""
     try:
         return [Message.of_json(message) for message in started.message_history]
     except ValueError as error:
         raise UnreadableTurnError(turn_id, f"its history cannot be read: {error}") from error
 
 
-async def _said_up_to(
+async def _messages_to(
     store: Store, last: str, *, before: str, session_turns: Collection[str], model: str, known: EarlierJournals
 ) -> list[Message]:
-    """What the turn `last` was given and said, and all that it goes on from, as it may be sent to `model`.
+    """Return the messages of the turn `last` and of all turns that it continues, as `model` may receive them.
 
-    `session_turns` are turns that the caller reads itself; `before` is the turn that all of this precedes. Raises
-    `StoreError`, naming the turns, where they go on from each other in a circle.
+    The own messages of `session_turns` are collected anyway. `before` is the turn whose history this is. Raises
+    `StoreError`, naming the turns, if they continue each other in a cycle.
     """
     brought: list[Message] = []
     said: list[Sequence[Message]] = []
@@ -91,19 +92,22 @@ async def _said_up_to(
     other: str | None = last
     while other is not None:
         if other in followed:
-            raise _circle(before, [*followed, other])
+            raise _cycle(before, [*followed, other])
         followed[other] = None
         try:
             facts = known.pop(other, None) or await store.facts(other)
         except TurnNotFoundError:
-            told = "turn %s was deleted, and what it said is missing from what is said before a later one"
-            _LOG.warning(told, other, extra={"turn": other})
+            _LOG.warning(
+                "turn %s was deleted: a later turn's history lacks its messages",
+                other,
+                extra={"turn": other},
+            )
             break
         first = first_fact(other, facts)
         with reading(other):
             given, spoken = _brought(other, first), Transcript.of(facts).messages
         if first.model != model:
-            # A history is for the model that it was brought for; that of a fork is from it.
+            # An imported history is meant for the model of its turn, and a fork's comes from that model.
             given, spoken = list(map(_unsigned, given)), tuple(map(_unsigned, spoken))
         brought += given
         said.append(spoken)
@@ -111,20 +115,20 @@ async def _said_up_to(
     return [*brought, *(message for messages in reversed(said) for message in messages)]
 
 
-def _circle(turn_id: str, followed: Sequence[str]) -> StoreError:
-    """The error for turns, each of which continues the next, where the last has been among them before."""
+def _cycle(turn_id: str, followed: Sequence[str]) -> StoreError:
+    """Return the error for turns that continue each other, the last of which is also an earlier one."""
     turns = followed[followed.index(followed[-1]) :]
     named = [repr(one[:_NAMED]) for one in turns]
     if len(named) > _MOST_NAMED:
         named = [*named[: _MOST_NAMED - 2], f"{len(named) - _MOST_NAMED + 1} more", named[-1]]
     return StoreError(
-        f"turn {turn_id}: what was said before it cannot be told, for turns go on from each other in a circle:"
-        f" {', which continues '.join(named)}: somebody changed a journal"
+        f"turn {turn_id}: its history cannot be read, because turns continue each other in a cycle:"
+        f" {', which continues '.join(named)}: a journal was edited"
     )
 
 
 def _unsigned(message: Message) -> Message:
-    """The message without another model's signatures, which its provider alone can read, and which others refuse."""
+    """Return the message without the signatures of another model, which other providers reject."""
     if not any(isinstance(part, ReasoningPart) and part.details for part in message.parts):
         return message
     parts = (structs.replace(p, details=()) if isinstance(p, ReasoningPart) else p for p in message.parts)

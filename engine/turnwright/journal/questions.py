@@ -1,7 +1,7 @@
-r"""The words in which a person is asked: the same on a terminal, on a page and in AG-UI, with nothing left out.
+r"""The text of a question to a person: the same on a terminal, on a page and in AG-UI, with nothing left out.
 
-The first line is the question. Whatever a model, a tool or a server wrote beyond it stands behind `| `, so that no
-line of theirs passes for one of ours. What nobody sees is an escape (`turnwright.privacy.invisible.exact`).
+The first line is the question. Every further line that a model, a tool or a server wrote begins with `| `, so that none
+passes for one of ours. Invisible characters are shown as escapes (`turnwright.privacy.invisible.exact`).
 """
 
 from collections.abc import Iterator, Mapping
@@ -15,7 +15,7 @@ from turnwright.privacy.invisible import exact
 from turnwright.transcript.interrupt import Interrupt
 from turnwright_states import InterruptKind
 
-#: What stands before a line that somebody else wrote.
+#: The mark of a line that a model, a tool or a server wrote.
 MARK: Final = "| "
 #: Empty lines that are shown as they are. A longer run is one escape.
 _EMPTY_LINES: Final = 3
@@ -26,9 +26,9 @@ _LEVELS: Final = 16
 
 
 def words(asked: Interrupt, *, choices: bool = True) -> str:
-    """Return the question and, line by line, all arguments of the call that it is about.
+    """Return the question and, line by line, all arguments of the call.
 
-    Without `choices` these are left out, for a front end that offers them itself.
+    Without `choices` these are left out, for a front end that shows them itself.
     """
     offered = f" ({' / '.join(asked.choices)})" if choices and asked.choices else ""
     first, *rest = _lines(f"{question(asked).strip()}{offered}")
@@ -42,7 +42,7 @@ def words(asked: Interrupt, *, choices: bool = True) -> str:
 
 
 def question(asked: Interrupt) -> str:
-    """Return what is asked as it was written: not escaped, without choices and arguments."""
+    """Return the question as it was written: not escaped, without choices and arguments."""
     return asked.question or f"may {asked.tool} run?"
 
 
@@ -55,9 +55,9 @@ def call_lines(name: str, arguments: Mapping[str, JsonValue]) -> list[str]:
 
 
 def shown_arguments(arguments: Mapping[str, JsonValue]) -> list[str]:
-    r"""Return the arguments of a call, each from a line of its own on, in JSON that two kinds of people can read.
+    r"""Return the arguments of a call as JSON for people, each beginning on a line of its own.
 
-    A text over several lines is a row of quoted texts, one a line, that end in `\n`.
+    Text over several lines becomes one quoted line for each, which ends in `\n`.
     """
     return [line for name, value in arguments.items() for line in _shown(f"{_name(name)}: ", value, 0)]
 

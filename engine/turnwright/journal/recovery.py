@@ -1,4 +1,4 @@
-"""Finds what was left: the turns that nobody drives, and that need not wait for a person; and takes them up."""
+"""Finds turns that nobody drives and that need not wait for a person, and resumes them."""
 
 import logging
 from collections.abc import Awaitable, Callable, Collection
@@ -20,32 +20,32 @@ from turnwright.store import Store, TurnRow
 from turnwright.transcript.transcript import Transcript, reading
 from turnwright_states import State
 
-from .inbox import CALLS
+from .inbox import RESUMING_KINDS
 
 _LOG = logging.getLogger(__name__)
 
 
 class Sweep:
-    """Looks for turns that are due, again and again. `now` is the wall clock, in seconds since the epoch of Unix.
+    """Finds turns that are due, again and again. `now` is the wall clock, in seconds since the Unix epoch.
 
-    A turn is due when driving it would do anything: it need not wait, was answered, or its time to answer is over.
+    A turn is due if driving it does anything: it is not paused, was answered or aborted, or an interrupt has expired.
     """
 
     def __init__(self, store: Store, now: Callable[[], float]) -> None:
         self._store = store
         self._now = now
-        #: When the time to answer a paused turn is over, by turn, as of the time when it was last written to.
+        #: The first expiry of each paused turn, with the time of its last write.
         self._expiries: dict[str, tuple[float, float | None]] = {}
-        #: When turns were last written to that could not be read, and of which that was said.
+        #: The last write of each unreadable turn, of which a warning was logged.
         self._unread: dict[str, float] = {}
 
     async def due(self, *, idle: float = 0.0) -> list[TurnRow]:
-        """The turns that are due, that nobody drives, and that nothing was written to for `idle` seconds.
+        """Return the turns that are due, that nobody drives, and that were not written to for `idle` seconds.
 
-        The oldest first, without sub-agents': who drives the parent drives them.
+        The oldest is first. Sub-agents' turns are left out: the driver of the root turn drives them.
         """
         rows = [row for row in reversed(await self._store.turns(live=True)) if root_of(row.id) == row.id]
-        called = {item.turn for item in await self._store.requests(*CALLS)}
+        requested = {item.turn for item in await self._store.requests(*RESUMING_KINDS)}
         self._expiries = {row.id: self._expiries[row.id] for row in rows if row.id in self._expiries}
         self._unread = {row.id: self._unread[row.id] for row in rows if row.id in self._unread}
         owners: dict[str, bool] = {}
@@ -54,8 +54,8 @@ class Sweep:
             try:
                 if row.fault:
                     raise UnreadableTurnError(row.id, row.fault)
-                rests_long = not idle or row.updated_at <= self._now() - idle  # clocks of machines differ
-                if rests_long and await self._must_go_on(row, called) and not await self._is_driven(row, owners):
+                is_idle = not idle or row.updated_at <= self._now() - idle  # clocks of machines differ
+                if is_idle and await self._must_go_on(row, requested) and not await self._is_driven(row, owners):
                     found.append(row)
             except TurnNotFoundError:
                 continue  # deleted meanwhile
@@ -64,7 +64,7 @@ class Sweep:
         return found
 
     def warn_of(self, row: TurnRow, error: StoreError) -> None:
-        """Say that a turn cannot be read: once, until it is written to again. It may be readable the next time."""
+        """Warn that a turn cannot be read: once, until it is written to again."""
         if self._unread.get(row.id) != row.updated_at:
             _LOG.warning("turn %s is left alone: %s", row.id, error, extra={"turn": row.id})
         self._unread[row.id] = row.updated_at
@@ -74,14 +74,14 @@ class Sweep:
         if row.status.outcome is not None:
             self._expiries.pop(row.id, None)
             return False
-        called = {item.turn for item in await self._store.inbox(row.id) if item.kind in CALLS}
-        return await self._must_go_on(row, called)
+        requested = {item.turn for item in await self._store.inbox(row.id) if item.kind in RESUMING_KINDS}
+        return await self._must_go_on(row, requested)
 
-    async def _must_go_on(self, row: TurnRow, called: Collection[str]) -> bool:
+    async def _must_go_on(self, row: TurnRow, requested: Collection[str]) -> bool:
         if row.status.state is not State.PAUSED:
             self._expiries.pop(row.id, None)
             return True
-        if row.id in called:
+        if row.id in requested:
             return True
         kept = self._expiries.get(row.id)
         if kept is None or kept[0] != row.updated_at:
@@ -95,7 +95,7 @@ class Sweep:
     async def _is_driven(self, row: TurnRow, owners: dict[str, bool]) -> bool:
         if not row.owner:
             return False
-        # Of another process the store knows only whether it lives, which it need not be asked for each of its turns.
+        # Whether another process lives is asked once, not for each of its turns.
         if row.owner == self._store.owner or row.owner not in owners:
             owners[row.owner] = await self._store.is_driven(row.id)
         return owners[row.owner]
@@ -104,16 +104,16 @@ class Sweep:
 async def recover_turns(
     store: Store, drive: Callable[[str], Awaitable[TurnResult]], *, now: Callable[[], float], at_once: int
 ) -> list[TurnResult]:
-    """Drive every turn that is due with `drive`, `at_once` of them side by side. Returns them, the oldest first.
+    """Drive every turn that is due with `drive`, at most `at_once` at a time. Returns their results, the oldest first.
 
-    A turn that cannot run here, because its tools or its model are missing or its journal cannot be read, is left
-    alone with a warning; one that somebody else drives, or deletes meanwhile, without. Source: DESIGN 4.13, 6.
+    A turn that cannot run here is left alone with a warning: its tools, its model or its journal cannot be used. A turn
+    that another process drives or deletes is skipped. See docs/rules.md#recovery.
     """
     results: dict[int, TurnResult] = {}
     limiter = anyio.Semaphore(at_once)
     sweep = Sweep(store, now)
 
-    async def take_up(row: TurnRow) -> None:
+    async def resume(row: TurnRow) -> None:
         async with limiter:
             try:
                 row = await store.get(row.id)  # another sweep may have been faster
@@ -127,5 +127,5 @@ async def recover_turns(
     due = await sweep.due()
     async with anyio.create_task_group() as group:
         for row in due:
-            group.start_soon(take_up, row)
+            group.start_soon(resume, row)
     return [results[number] for number in sorted(results)]

@@ -1,4 +1,4 @@
-"""The turns that the calls of a turn drove: its sub-agents'."""
+"""The turns of a turn's sub-agents."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -11,18 +11,18 @@ from turnwright_states.facts import Fact
 
 
 def leased_calls(facts: Iterable[Fact]) -> Iterator[str]:
-    """The calls that were given a share of what is left, for a turn of their own; oldest first. Not all began one."""
+    """Yield the calls with leased limits, for a turn of their own, oldest first. Not all of them started one."""
     return (call.id for fact in facts if isinstance(fact, f.ModelReplied) for call in fact.calls if call.lease)
 
 
 async def sub_turns(store: Store, turn: str, facts: Iterable[tuple[int, Fact]]) -> dict[str, TurnRow]:
-    """The turns that calls of this one drove, by call and in call order. Deleted and damaged ones are left out.
+    """Return the turns that this turn's calls started, by call and in call order.
 
-    `facts` are the turn's own.
+    Deleted and damaged ones are left out. `facts` are the turn's own.
     """
     found: dict[str, TurnRow] = {}
     for call in leased_calls(fact for _, fact in facts):
-        with suppress(TurnNotFoundError, UnreadableTurnError):  # it never began, or is damaged
+        with suppress(TurnNotFoundError, UnreadableTurnError):  # it never started, or is damaged
             found[call] = await store.get(child_id(turn, call))
     return found
 
@@ -30,7 +30,7 @@ async def sub_turns(store: Store, turn: str, facts: Iterable[tuple[int, Fact]]) 
 async def unfinished_below(
     store: Store, turn: str, facts: Iterable[tuple[int, Fact]]
 ) -> dict[str, list[tuple[int, Fact]]]:
-    """The journals of the sub-agents' turns that have not ended, near and far, by turn; each after its caller's."""
+    """Return the journals of all sub-agents' turns, at any depth, that have not ended; parents first."""
     found: dict[str, list[tuple[int, Fact]]] = {}
     for row in (await sub_turns(store, turn, facts)).values():
         if row.status.outcome is None:

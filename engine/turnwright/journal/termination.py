@@ -1,4 +1,4 @@
-"""Ends turns that nobody drives. Neither their tools nor their models are needed for that."""
+"""Ends turns that nobody drives, without their tools and models."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, nullcontext, suppress
@@ -21,7 +21,7 @@ from .inbox import ABORT, abort_item, answer_item, steers
 from .message_history import EarlierJournals
 from .turn_journal import JournalFold, Listeners, TurnJournal
 
-#: Seconds between two tries to end a sub-agent that somebody holds.
+#: Seconds between two tries to end a sub-agent's turn that another driver holds.
 _PATIENCE: Final = 0.05
 
 
@@ -32,12 +32,11 @@ async def end_turn(
     *,
     abandoned: AbandonedDrivers = NONE_ABANDONED,
 ) -> None:
-    """Abort a turn at rest, or one whose driver is gone, and its sub-agents before it.
+    """Abort a turn that nobody drives, its sub-agents first.
 
-    One that somebody drives is left to its driver, which finds the request in its inbox, unless it is in `abandoned`.
-    Where the turn is a sub-agent that waits for a person, its parents wait for nothing any more: what it asked is
-    turned down in the name of that person, so that they go on without it once they are resumed or recovered. Raises
-    `TurnNotFoundError` and what the store raises. Source: DESIGN 4.11, 4.14.
+    A driven turn is left to its driver, which finds the request in the inbox, unless `abandoned` covers that driver.
+    If a sub-agent's turn is aborted while it waits for a person, its parents' copies of the question are rejected, so
+    that they continue without it. Raises `TurnNotFoundError` and `StoreError`. See docs/rules.md#aborts, #sub-agents.
     """
     with suppress(TurnBusyError):
         await _end_claimed(store, turn_id, listeners, abandoned)
@@ -51,7 +50,7 @@ async def end_claimed(
     listeners: Listeners | None = None,
     known: JournalFold | None = None,
 ) -> TurnResult:
-    """Abort a claimed turn and its sub-agents before it, release it, and return how it ended."""
+    """Abort a claimed turn, its sub-agents first, release it, and return its result."""
     async with _held(store, claim, listeners, known) as journal:
         await _end(journal, EndReason.ABORTED)
     result = journal.result()
@@ -60,12 +59,10 @@ async def end_claimed(
 
 
 async def supersede_session(store: Store, session: str, listeners: Listeners | None = None) -> EarlierJournals:
-    """End the paused turn of a session, for a new message came: what it waits for is rejected (DESIGN 4.12).
+    """End the paused turn of a session, which a new message replaces (docs/rules.md#sessions).
 
-    Returns the journals that were read for it.
-
-    Raises `SessionBusyError` where a turn of the session is live and not paused, or somebody drives it, and
-    `UnreadableTurnError` where it is not known how that stands.
+    Its interrupts are rejected. Returns the journals that were read. Raises `SessionBusyError` if a turn of the session
+    runs or is driven, and `UnreadableTurnError` if its state is unknown.
     """
     earlier: EarlierJournals = {}
     for row in await store.turns(session=session, live=True):
@@ -81,9 +78,9 @@ async def supersede_session(store: Store, session: str, listeners: Listeners | N
 
 
 async def supersede(store: Store, turn_id: str, listeners: Listeners | None = None) -> list[tuple[int, Fact]]:
-    """End a paused turn because a new message came (DESIGN 4.12), or leave it as it is. Returns its journal.
+    """End a paused turn that a new message replaces (docs/rules.md#sessions). Returns its journal.
 
-    Raises `TurnBusyError` if somebody drives it, and `StoreError`. One that has gone on meanwhile is left alone.
+    A turn that has gone on meanwhile stays as it is. Raises `TurnBusyError` if it is driven, and `StoreError`.
     """
     known = await JournalFold.read(store, turn_id, keep_facts=True)
     async with _held(store, await store.claim(turn_id), listeners, known) as journal:
@@ -99,7 +96,7 @@ async def _claimed(
     listeners: Listeners | None,
     abandoned: AbandonedDrivers = NONE_ABANDONED,
 ) -> AsyncIterator[TurnJournal]:
-    """A turn that nobody drives."""
+    """Claim a turn that nobody drives, and release it."""
     claim = await store.claim(turn_id, abandoned=abandoned)
     claim.abandoned = abandoned
     async with _held(store, claim, listeners) as journal:
@@ -113,11 +110,11 @@ async def _held(
     listeners: Listeners | None,
     known: JournalFold | None = None,
 ) -> AsyncIterator[TurnJournal]:
-    """A claimed turn. A crash that its end does not settle is left for the next driver to account for."""
+    """Open a claimed turn, and release it. A crash is left to the next driver unless the turn ends here."""
     crashed = claim.crashed
     try:
         journal = await TurnJournal.open(store, claim, listeners, known=known)
-        with going_on(claim.turn), journal.stretch or nullcontext():
+        with going_on(claim.turn), journal.observer or nullcontext():
             yield journal
         crashed = crashed and journal.machine.turn.state.outcome is None
     finally:
@@ -126,15 +123,12 @@ async def _held(
 
 
 async def end_children(journal: TurnJournal) -> dict[str, Spent]:
-    """Abort the sub-agents of a turn's open batch that have not ended, theirs before them.
-
-    Returns what they used, by call.
-    """
+    """Abort the unfinished sub-agents of a turn's open batch, the innermost first. Returns what they used, by call."""
     spent: dict[str, Spent] = {}
     for call in journal.machine.turn.open_calls():
         if call.made.lease is not None and call.counted:
             child = child_id(journal.turn_id, call.id)
-            # It never began, or nobody knows what it used: then what it was lent is spent.
+            # It never started, or its usage is unknown: then its whole lease counts as spent.
             with suppress(TurnNotFoundError, UnreadableTurnError):
                 abandoned = journal.claim.abandoned.for_children
                 await end_child(journal.store, child, journal.listeners, abandoned=abandoned)
@@ -143,7 +137,7 @@ async def end_children(journal: TurnJournal) -> dict[str, Spent]:
 
 
 def spent_by(result: TurnResult) -> Spent:
-    """What a sub-agent and its own used together."""
+    """Return what a sub-agent and its own sub-agents used."""
     return Spent(calls=result.tool_calls, tokens=result.usage.tokens, cost=result.usage.cost)
 
 
@@ -154,16 +148,16 @@ async def end_child(
     *,
     abandoned: AbandonedDrivers = NONE_ABANDONED,
 ) -> None:
-    """Abort a sub-agent, and its own before it, in the name of the turn that called it and that drives it no more.
+    """Abort the turn of a sub-agent that its parent no longer drives, its own sub-agents first.
 
-    It is taken from the owners in `abandoned` even if they live, and has ended when this returns. Raises
-    `TurnNotFoundError` and what the store raises.
+    It is claimed also from living owners in `abandoned`, and has ended when this returns. Raises `TurnNotFoundError`
+    and `StoreError`.
     """
     while (await store.get(turn_id)).status.outcome is None:
         try:
             await _end_claimed(store, turn_id, listeners, abandoned)
         except TurnBusyError:
-            # Somebody else is about to end it, or is a driver that its parent has lost; both find the request.
+            # Another process is ending it, or a lost driver still holds it. Both find the abort in the inbox.
             await store.post(abort_item(turn_id))
             await anyio.sleep(_PATIENCE)
 
@@ -179,7 +173,7 @@ async def _end(journal: TurnJournal, reason: AbortReason) -> None:
 
 
 async def _withdraw(store: Store, turn_id: str) -> None:
-    """Turn down what the turn that began it all still asks for this sub-agent, which has ended."""
+    """Reject the root turn's copies of the questions of this sub-agent, which has ended."""
     root, _, path = turn_id.partition(":")
     if path:
         facts = await store.facts(root)

@@ -1,6 +1,6 @@
-"""A claimed turn and its journal, kept in step: whatever happens to the turn goes through `feed`.
+"""A claimed turn and its journal, kept in step: every change of the turn goes through `feed`.
 
-The machine decides, the store appends in one transaction, and only then do listeners hear of it.
+The machine decides, the store appends in one transaction, and then listeners receive the events.
 """
 
 import logging
@@ -16,7 +16,7 @@ from msgspec.structs import force_setattr
 
 from turnwright.errors import StoreError, UnreadableTurnError
 from turnwright.events import TurnEvent, event_of
-from turnwright.result import StatePath, TurnResult, stands
+from turnwright.result import TurnResult, result_from
 from turnwright.store import Claim, InboxItem, Status, Store
 from turnwright.transcript.transcript import Transcript, reading
 from turnwright_states import AnsweredInput, CallStartedInput, Input, State, SteeredInput, TurnMachine
@@ -32,16 +32,16 @@ if TYPE_CHECKING:
     from .dependencies import Price
 
 _LOG = logging.getLogger(__name__)
-# A library does not write to a program's stderr unasked, warnings neither: without this the standard library would.
+# A library must not write to a program's stderr, which the standard library would otherwise do with warnings.
 logging.getLogger("turnwright").addHandler(logging.NullHandler())
 
 
 class Listeners(Protocol):
-    """Those who follow turns. No event is made for a turn that nobody follows."""
+    """Receives the events of followed turns. No event is made for other turns."""
 
     @property
     def followed(self) -> Container[str]:
-        """The turns that somebody follows."""
+        """The followed turns."""
         ...
 
     def publish(self, event: TurnEvent) -> None:
@@ -49,13 +49,13 @@ class Listeners(Protocol):
         ...
 
     @property
-    def stretches(self) -> "Callable[[TurnJournal], Stretch] | None":
-        """What gives whoever observes the stretch of driving that begins with a journal, if anybody does."""
+    def observe_segment(self) -> "Callable[[TurnJournal], SegmentObserver] | None":
+        """Makes the observer of a segment from its journal; None without telemetry."""
         ...
 
 
-class Stretch(Protocol):
-    """Observes one stretch of driving a turn, from a claim to its release: a block, in which all of it happens."""
+class SegmentObserver(Protocol):
+    """Observes one segment, from its claim to its release, as a context manager."""
 
     def __enter__(self) -> object:
         """Driving begins."""
@@ -67,25 +67,25 @@ class Stretch(Protocol):
         """The turn is released."""
         ...
 
-    def journalled(self, facts: Sequence[Fact]) -> None:
-        """Hear of facts that are in the journal."""
+    def journaled(self, facts: Sequence[Fact]) -> None:
+        """Receive facts that were journaled."""
         ...
 
     def observed(self, model: "Model", price: "Price | None", timed_out: Callable[[], bool]) -> "Model":
-        """Give the model, wrapped: `timed_out` says whether an attempt that is canceled has used up its time."""
+        """Wrap the model. `timed_out` says whether a canceled attempt has used up its time."""
         ...
 
     @property
     def execute(self) -> "Execute":
-        """What executes a call around its tool."""
+        """Executes a call around its tool."""
         ...
 
 
 class JournalFold:
-    """A turn's journal as it was read once, folded: for whoever checks something by it, and then for its driver.
+    """A turn's journal, read once and folded: for checks before driving, and then for the driver.
 
-    `facts` are (seq, fact) pairs, oldest first, and `machine` what made them, if that is at hand. With `keep_facts` the
-    driver adds what it writes. Raises `UnreadableTurnError` when they are no journal of a turn.
+    `facts` are (seq, fact) pairs, oldest first. `machine` is the machine that made them, if it is at hand. With
+    `keep_facts` the driver adds the facts that it writes. Raises `UnreadableTurnError` for an invalid journal.
     """
 
     def __init__(
@@ -103,8 +103,7 @@ class JournalFold:
         with reading(turn_id):
             self.machine = machine or TurnMachine.resume(fact for _, fact in facts)
             self.transcript = Transcript.following(self.machine.turn, facts)
-        self.path = StatePath(fact for _, fact in facts)
-        self.seq, self.last = facts[-1]
+        self.seq = facts[-1][0]
 
     @classmethod
     async def read(cls, store: Store, turn_id: str, *, keep_facts: bool = False) -> "JournalFold":
@@ -118,22 +117,21 @@ class JournalFold:
             for seq, fact in new:
                 self.machine.turn.apply(fact)
                 self.transcript.add(seq, fact)
-                self.seq, self.last = seq, fact
-        self.path.extend(fact for _, fact in new)
+                self.seq = seq
         self.facts += new
 
     @property
     def segment(self) -> int:
-        """The stretch that the turn is in, counted from 1; while it is paused, the one that the answers begin."""
+        """The number of the current segment, from 1; of a paused turn, the one that the answers start."""
         return 1 + sum(isinstance(fact, Paused) for _, fact in self.facts)
 
     def result(self) -> TurnResult:
-        """How the turn stands, without what its inbox still has."""
-        return stands(self.turn_id, self.transcript, self.path, self.last)
+        """Return the current result, without the messages in the inbox."""
+        return result_from(self.turn_id, self.transcript)
 
 
 class TurnJournal:
-    """One claimed turn, whose journal was folded up to the claim."""
+    """A claimed turn whose journal was folded up to the claim."""
 
     def __init__(
         self,
@@ -149,16 +147,18 @@ class TurnJournal:
         self.claim = claim
         self.fold = fold
         self.started, self.machine, self.transcript = fold.started, fold.machine, fold.transcript
-        #: What waits in the inbox, as far as the last append or the claim told; None where more may have come since.
+        #: The inbox, as returned by the last append or the claim; None if more may have come since.
         self.waiting: Sequence[InboxItem] | None = claim.waiting
         self.listeners = listeners
-        #: Who observes this stretch of driving, if anybody does.
-        self.stretch = None if listeners is None or listeners.stretches is None else listeners.stretches(self)
+        #: Observes the segment, if the engine has telemetry.
+        self.observer = (
+            None if listeners is None or listeners.observe_segment is None else listeners.observe_segment(self)
+        )
         if not fold.keep_facts:
             fold.facts = []
         self._state = self.machine.turn.state
         self._logged = _LOG.isEnabledFor(logging.INFO)
-        #: Made when it is needed: it holds as much memory as three messages.
+        #: Made on demand: a lock takes as much memory as three messages.
         self._lock: anyio.Lock | None = None
         self._failed = False
 
@@ -171,9 +171,9 @@ class TurnJournal:
         now: Callable[[], float] = time.time,
         known: JournalFold | None = None,
     ) -> "TurnJournal":
-        """Fold a claimed turn: only what was written since, where it is `known`. Raises `StoreError`.
+        """Fold the journal of a claimed turn: only the new facts if it is `known`. Raises `StoreError`.
 
-        `now` gives seconds since the epoch of Unix.
+        `now` returns seconds since the Unix epoch.
         """
         reads = known is None or known.seq != claim.seq
         if known is None:
@@ -191,61 +191,62 @@ class TurnJournal:
         return self.claim.turn
 
     def result(self) -> TurnResult:
-        """How the turn stands, without what its inbox still has."""
+        """Return the current result, without the messages in the inbox."""
         return self.fold.result()
 
     @property
-    def heard(self) -> bool:
-        """Whether anybody follows the turn."""
+    def is_followed(self) -> bool:
+        """Whether the turn is followed."""
         return self.listeners is not None and self.claim.turn in self.listeners.followed
 
     def log(self, facts: Sequence[Fact]) -> None:
-        """Log facts that are in the journal, where anybody listens to that."""
+        """Log journaled facts, if logging is on."""
         if self._logged:
-            # Most programs log no turns, and need not load what says them in words.
-            from .turn_log import tell  # noqa: PLC0415
+            # Most programs log no turns, and need not load this module.
+            from .turn_log import log_facts  # noqa: PLC0415
 
             try:
-                tell(_LOG, self.claim.turn, facts, self.machine.turn)
+                log_facts(_LOG, self.claim.turn, facts, self.machine.turn)
             except Exception:  # noqa: BLE001 (an embedder's handler or filter; the turn goes on)
-                # As `logging` itself does with what its own handlers raise.
+                # `logging` does the same with errors of its own handlers.
                 if logging.raiseExceptions:
                     traceback.print_exc()
 
     def publish(self, event: TurnEvent) -> None:
-        """Tell those who follow the turn, if any do."""
+        """Pass an event to the followers."""
         if self.listeners is not None:
             self.listeners.publish(event)
 
     async def feed(self, event: Input, *more: Input, consumed: Sequence[str] = ()) -> None:
-        """Let the machine decide, append what follows, then tell the listeners. `more` are calls that start with it.
+        """Let the machine decide, append the facts, then publish the events. `more` are calls that start with `event`.
 
-        `consumed` are the inbox items that this event came from. Messages to the turn that wait in its inbox are taken
-        in before a batch is over, and kept as undelivered with whatever ends the turn (DESIGN 4.15). Raises what the
-        store raises: the machine is then ahead of the journal, and so every later call raises `StoreError`. Take the
-        turn up again from its journal.
+        `consumed` are the inbox items that the input came from. Messages that wait in the inbox are fed before a batch
+        ends, or kept as undelivered with an input that ends the turn (docs/rules.md#messages).
+
+        Raises what the store raises. The machine is then ahead of the journal, so every later call raises `StoreError`:
+        resume the turn from its journal.
         """
-        # Where nothing suspends before the append is over, nobody can cut in, nor cancel it; a lock and two shields
-        # cost more than all the rest of this.
+        # If nothing suspends during the append, nothing can interleave or cancel it. A lock and two shields would cost
+        # more than the rest of this.
         if self.store.inline:
             await self._take(event, more, consumed)
             return
-        # What has happened is written down also when whoever says so is cancelled: a finished call keeps its result.
-        # A call that has not started yet may be cancelled while it waits for its turn to be written.
+        # A result is written even if its task is canceled: a finished call keeps it. A call that has not started yet
+        # may be canceled while it waits for the lock.
         with anyio.CancelScope(shield=not isinstance(event, CallStartedInput)):
             async with self._locked():
                 with anyio.CancelScope(shield=True):
                     await self._take(event, more, consumed)
 
     async def take_in(self, items: Sequence[InboxItem], elapsed: float) -> None:
-        """Take in the messages to the turn that are among the items of its inbox."""
+        """Feed the messages to the turn among these inbox items."""
         if items:
             with anyio.CancelScope(shield=True):
                 async with self._locked():
                     await self._take_in(items, elapsed)
 
     async def drop(self, item_id: str) -> None:
-        """Consume the inbox item with this id, which came to nothing: an answer that fits no more, say.
+        """Consume the inbox item with this id without feeding it, for example an answer that is no longer valid.
 
         Raises what the store raises; the item then still waits. After a failed `feed` it raises `StoreError`.
         """
@@ -256,7 +257,7 @@ class TurnJournal:
                 self.waiting = await self.store.append(self.claim, (), Status.of(self.machine.turn), (item_id,))
 
     async def inbox(self) -> Sequence[InboxItem]:
-        """What waits in the inbox. It is read where nothing was written since the turn last had to wait."""
+        """Return what waits in the inbox. It is read if the turn had to wait since the last append."""
         if self.waiting is None:
             self.waiting = await self.store.inbox(self.claim.turn)
         return self.waiting
@@ -272,7 +273,7 @@ class TurnJournal:
 
     async def _take(self, event: Input, more: Sequence[Input], consumed: Sequence[str]) -> None:
         late: tuple[str, ...] = ()
-        if type(event) is not AnsweredInput:  # which is fed as soon as it was found: all else took its time
+        if type(event) is not AnsweredInput:  # an answer is fed at once; other inputs took time
             self.waiting = None
         if self.machine.may_end_with(event):
             waiting = steers(await self.inbox())
@@ -299,32 +300,32 @@ class TurnJournal:
         consumed = (*consumed, *at_the_end) if turn.state in FINAL else consumed
         self.waiting = await self.store.append(claim, facts, Status.of(turn), consumed)
         self._failed = False
-        heard = self.listeners is not None and claim.turn in self.listeners.followed
+        followed = self.listeners is not None and claim.turn in self.listeners.followed
         fold = self.fold
-        fold.seq, fold.last = claim.seq, facts[-1]
-        fold.path.extend(facts)
+        fold.seq = claim.seq
         if fold.keep_facts:
             fold.facts += enumerate(facts, seq + 1)
         if turn.state is not self._state:
-            # Asked once a state: who switches the log on while a turn runs sees it go on, and a step costs two calls.
+            # Read once a state, which saves two calls a step. Logging that is switched on later starts with the next
+            # state.
             level = logging.WARNING if self._state is State.TEXT_ONLY else logging.INFO
             self._state, self._logged = turn.state, _LOG.isEnabledFor(level)
         if self._logged:
             self.log(facts)
-        if self.stretch is not None:
-            self.stretch.journalled(facts)
+        if self.observer is not None:
+            self.observer.journaled(facts)
         for fact in facts:
             seq += 1
             self.transcript.add(seq, fact)
-            if heard:
+            if followed:
                 self.publish(event_of(claim.turn, seq, fact, self.transcript))
 
     def _ahead(self) -> StoreError:
-        return StoreError(f"turn {self.turn_id}: an append failed before; the turn can be resumed")
+        return StoreError(f"turn {self.turn_id}: an earlier append failed: resume the turn")
 
 
 def stamp(facts: Sequence[Fact], now: float) -> None:
-    """Write down when a step began, in facts that nobody has seen yet. `now` is in seconds since the epoch of Unix."""
+    """Set the start time of steps in facts that are not published yet. `now` is in seconds since the Unix epoch."""
     for fact in facts:
         if type(fact) is StepStarted:
             text = datetime.fromtimestamp(now, UTC).isoformat(timespec="milliseconds")
@@ -332,7 +333,7 @@ def stamp(facts: Sequence[Fact], now: float) -> None:
 
 
 def first_fact(turn_id: str, facts: Sequence[tuple[int, Fact]]) -> TurnStarted:
-    """The fact that a journal begins with. Raises `UnreadableTurnError` for one that begins otherwise."""
+    """Return the first fact of a journal. Raises `UnreadableTurnError` if it is not `turn_started`."""
     if not facts or not isinstance(facts[0][1], TurnStarted):
         raise UnreadableTurnError(turn_id, "its journal does not begin with turn_started")
     return facts[0][1]

@@ -162,9 +162,9 @@ class TurnBlock(SpanBlock):
             tell_usage(span, self._used)
         measured: dict[str, str | int] = {names.AGENT: work.agent}
         failed = ""
-        if work.let_go:
-            span.set_attribute(names.LET_GO, work.let_go)
-            failed = error_type(error) if work.let_go == "error" and error is not None else ""
+        if work.released:
+            span.set_attribute(names.RELEASED, work.released)
+            failed = error_type(error) if work.released == "error" and error is not None else ""
         if work.outcome is not None:
             span.set_attribute(names.OUTCOME, str(work.outcome))
             span.set_attribute(names.REASON, str(turn.reason))

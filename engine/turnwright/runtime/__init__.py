@@ -7,7 +7,7 @@ from turnwright._base.lazy_imports import lazy_imports
 from .local import Local
 from .protocol import Job, Runtime, TurnStatus, WorkerApi
 
-# Whoever drives turns in one process needs no client of a service.
+# Programs that drive turns in one process need no client of a service.
 if TYPE_CHECKING:
     from .temporal.runtime import Temporal
 else:

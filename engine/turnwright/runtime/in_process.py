@@ -1,4 +1,4 @@
-"""Turns that are driven in this process: those of who runs them, and those that a runtime's worker takes up."""
+"""Turns that this process drives: its own, and those of a runtime's workers."""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -9,7 +9,7 @@ import anyio.lowlevel
 from turnwright.driver.driver import Driver
 from turnwright.errors import StoreError, TurnBusyError, TurnNotFoundError
 from turnwright.journal.admission import NewTurnClaim
-from turnwright.journal.answer_posting import current_result
+from turnwright.journal.answers import current_result
 from turnwright.journal.dependencies import Dependencies
 from turnwright.journal.event_bus import EventBus
 from turnwright.journal.inbox import abort_item
@@ -23,9 +23,9 @@ from .protocol import Job, TurnStatus
 
 
 class InProcessTurns:
-    """Drives turns of `store` in this process, on any number of tasks, and tells `hub` of what happens to them.
+    """Drives turns of `store` in this process, on any number of tasks, and passes their events to `hub`.
 
-    It is the `Work` of a runtime's workers too.
+    It is also the `WorkerApi` of a runtime's workers.
     """
 
     def __init__(self, store: Store, setup: Dependencies, hub: EventBus) -> None:
@@ -34,40 +34,40 @@ class InProcessTurns:
         self._hub = hub
         self._driver = Driver(store, setup, hub)
         self._sweep = Sweep(store, setup.now)
-        #: The scopes of what workers drive, or try to, by turn.
+        #: The scopes of the jobs that workers drive or wait for, by turn.
         self._jobs: dict[str, list[anyio.CancelScope]] = {}
 
     def is_driven(self, turn_id: str) -> bool:
-        """Whether a turn is driven in this process."""
+        """Whether this process drives the turn."""
         return turn_id in self._driver.segments
 
     async def is_due(self, turn_id: str) -> bool:
-        """Whether driving a turn would do anything, so that a worker that finds it will."""
+        """Whether driving the turn would do anything."""
         return await self._sweep.is_due(await self._store.get(turn_id))
 
     async def run(
         self, turn_id: str, begun: NewTurnClaim | None = None, known: JournalFold | None = None
     ) -> TurnResult:
-        """Drive a turn until it has ended or rests. See `Driver.drive`."""
+        """Drive a turn until it ends or pauses. See `Driver.drive`."""
         rests = await self._drive_once(turn_id, begun, known=known)
         if rests is not None and (
             rests.outcome is not None or (rests.paused and not await self._store.is_driven(turn_id))
         ):
             return rests
         while True:
-            # Somebody may have answered just now, and drive it on: that end or pause is waited for.
+            # Another process may have an answer and drive the turn on. Its next end or pause is awaited.
             driven = await self._store.is_driven(turn_id)
             result = await current_result(self._store, turn_id)
             if result.outcome is not None or result.paused or not driven:
                 return result
             await anyio.sleep(self._setup.poll_interval)
 
-    async def take_up(self, turn_id: str, known: JournalFold | None = None) -> TurnResult:
-        """Drive a turn on that was left, or answered, until it has ended or rests."""
+    async def resume(self, turn_id: str, known: JournalFold | None = None) -> TurnResult:
+        """Drive a released or answered turn until it ends or pauses."""
         return await self.run(turn_id, known=known)
 
     async def stop(self, turn_id: str) -> None:
-        """Abort a turn that has not ended: here if nobody drives it, else by whoever does."""
+        """Abort a turn that has not ended: here if nobody drives it, else by its driver."""
         request = abort_item(turn_id)
         await self._store.post(request)
         if self.is_driven(turn_id):
@@ -88,22 +88,20 @@ class InProcessTurns:
         try:
             return await self._driver.drive(turn_id, begun, abandoned=abandoned, claimed=claimed, known=known)
         except TurnBusyError:
-            busy = True  # its events go on, and so do its followers
+            busy = True  # another driver has it, and its followers wait for more
             raise
         finally:
             if not busy and not self.is_driven(turn_id):
                 unread = self._hub.close(turn_id)
             if isinstance(sys.exception(), StoreError):
-                # Who follows the turn and waits for its events hears of what was written, before the error ends that.
+                # Let followers read the written events before the error ends their block.
                 with anyio.CancelScope(shield=True):
                     for _ in range(unread + 1):
                         await anyio.lowlevel.checkpoint()
 
-    # What a runtime's workers do.
-
     @property
     def owner(self) -> str:
-        """See `Work.owner`."""
+        """See `WorkerApi.owner`."""
         return self._store.owner
 
     async def drive(
@@ -114,16 +112,16 @@ class InProcessTurns:
         abandoned: AbandonedDrivers = NONE_ABANDONED,
         claimed: Callable[[int], None] | None = None,
     ) -> TurnStatus:
-        """See `Work.drive`."""
+        """See `WorkerApi.drive`."""
         row = await self._store.get(turn_id)
-        # An earlier attempt may have gone on into the next segment, when the answer came before it had paused.
-        left_behind = row.owner is not None and row.epoch in abandoned.epochs
-        known = None if left_behind else await JournalFold.read(self._store, turn_id)
+        # An earlier attempt may have gone on into the next segment, if the answer came before it paused.
+        may_be_ahead = row.owner is not None and row.epoch in abandoned.epochs
+        known = None if may_be_ahead else await JournalFold.read(self._store, turn_id)
         if known is None or known.segment <= segment:
             others = self._jobs.setdefault(turn_id, [])
             if row.owner is not None and row.owner == self._store.owner and abandoned.covers(row.owner, row.epoch):
-                for given_up in others:
-                    given_up.cancel()
+                for earlier in others:
+                    earlier.cancel()
             with anyio.CancelScope() as scope:
                 others.append(scope)
                 try:
@@ -135,12 +133,12 @@ class InProcessTurns:
         return await self.status(turn_id)
 
     async def status(self, turn_id: str) -> TurnStatus:
-        """See `Work.stand`."""
+        """See `WorkerApi.status`."""
         status = (await self._store.get(turn_id)).status
         return TurnStatus(status.state, status.reason)
 
     async def abort(self, turn_id: str, *, abandoned: AbandonedDrivers = NONE_ABANDONED) -> None:
-        """See `Work.abort`."""
+        """See `WorkerApi.abort`."""
         row = await self._store.get(turn_id)
         if row.status.outcome is not None:
             return
@@ -149,12 +147,12 @@ class InProcessTurns:
             await end_turn(self._store, turn_id, self._hub, abandoned=abandoned)
 
     async def job(self, turn_id: str) -> Job:
-        """See `Work.job`."""
+        """See `WorkerApi.job`."""
         row = await self._store.get(turn_id)
         return Job(turn_id, (await JournalFold.read(self._store, turn_id)).segment, row.agent)
 
     async def pending(self, *, idle: float = 0.0, most: int | None = None) -> Sequence[Job]:
-        """See `Work.due`."""
+        """See `WorkerApi.pending`."""
         jobs: list[Job] = []
         for row in (await self._sweep.due(idle=idle))[:most]:
             try:

@@ -15,7 +15,7 @@ from pydantic import JsonValue
 from turnwright.agent import Agent
 from turnwright.engine import Engine
 from turnwright.errors import StoreError, TurnwrightError
-from turnwright.journal.answer_posting import Answers
+from turnwright.journal.answers import Answers
 from turnwright.journal.dependencies import FinishedCall, Price
 from turnwright.journal.inbox import abort_item
 from turnwright.journal.termination import supersede

@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import JsonValue
 
 from turnwright.agent import Agent
-from turnwright.journal.answer_posting import Answers
+from turnwright.journal.answers import Answers
 from turnwright.message import FilePart, Message
 from turnwright.model.protocol import ModelError, ModelResponse
 from turnwright.tools import Ask, OnCrash

@@ -58,9 +58,9 @@ class _Task(asyncio.Task[None]):
         super().add_done_callback(_ABANDONED.discard)
 
 
-async def in_asyncio_tasks(jobs: Sequence[Job], grace: float = math.inf) -> None:
+async def in_asyncio_tasks(jobs: Sequence[Job], cancel_grace: float = math.inf) -> None:
     """Run jobs as `in_tasks` does, in an asyncio event loop."""
-    group, loop = _JobGroup(jobs, grace), asyncio.get_running_loop()
+    group, loop = _JobGroup(jobs, cancel_grace), asyncio.get_running_loop()
     # A loop does not keep its tasks alive.
     group.tasks = [_Task(group.run(number, job), loop=loop) for number, job in enumerate(jobs)]
     try:
@@ -80,14 +80,14 @@ async def in_asyncio_tasks(jobs: Sequence[Job], grace: float = math.inf) -> None
 class _JobGroup:
     """Concurrent jobs, identified by their numbers, and the future that completes after the last one."""
 
-    __slots__ = ("_abandoned", "_done", "_grace", "_jobs", "_scopes", "_stopped", "failures", "left", "tasks")
+    __slots__ = ("_abandoned", "_cancel_grace", "_done", "_jobs", "_scopes", "_stopped", "failures", "left", "tasks")
 
-    def __init__(self, jobs: Sequence[Job], grace: float) -> None:
+    def __init__(self, jobs: Sequence[Job], cancel_grace: float) -> None:
         self.left = len(jobs)
         self.tasks: list[_Task] = []
         self.failures: list[BaseException] = []
         self._jobs = jobs
-        self._grace = grace
+        self._cancel_grace = cancel_grace
         self._done: asyncio.Future[None] | None = None
         self._scopes: list[anyio.CancelScope | None] = [None] * self.left
         self._stopped = False
@@ -99,8 +99,8 @@ class _JobGroup:
 
     def cancel(self) -> None:
         """Cancel every job, also one whose task has not started. Work that outlasts the grace is abandoned."""
-        if not self._stopped and self._grace < math.inf:
-            asyncio.get_running_loop().call_later(self._grace, self._abandon_all)
+        if not self._stopped and self._cancel_grace < math.inf:
+            asyncio.get_running_loop().call_later(self._cancel_grace, self._abandon_all)
         self._stopped = True
         for scope in self._scopes:
             if scope is not None:
@@ -134,10 +134,10 @@ class _JobGroup:
 
     def _abandon_if_late(self, number: int, work: WorkItem) -> None:
         """Abandon work whose timeout passed `cancel_grace` seconds ago. Otherwise schedule the next check."""
-        if work.limit is None or not work.at_work or number in self._abandoned or self._grace == math.inf:
+        if work.limit is None or not work.at_work or number in self._abandoned or self._cancel_grace == math.inf:
             return
         loop = asyncio.get_running_loop()
-        ends = work.limit.deadline + self._grace
+        ends = work.limit.deadline + self._cancel_grace
         if loop.time() < ends:  # the deadline moves while the clock of the call is stopped
             loop.call_at(min(ends, loop.time() + _CHECK_INTERVAL), self._abandon_if_late, number, work)
             return

@@ -45,8 +45,8 @@ class CallReport(Protocol):
 UNKNOWN_OUTCOME: Final = "outcome unknown: the process died while this call ran; verify before retrying"
 
 
-async def run_batch(calls: tuple[Call, ...], batch: BatchContext, report: CallReport, parallel: int) -> None:
-    """Run every call that is ready, at most `parallel` of them at once.
+async def run_batch(calls: tuple[Call, ...], batch: BatchContext, report: CallReport, max_parallel_tools: int) -> None:
+    """Run every call that is ready, at most `max_parallel_tools` of them at once.
 
     A call of a sequential tool runs alone, after the calls before it and before the calls after it. An error of
     `report` ends the batch and is raised here. An error of a tool becomes a result. Canceling the batch cancels the
@@ -58,10 +58,10 @@ async def run_batch(calls: tuple[Call, ...], batch: BatchContext, report: CallRe
     if lost is not None:  # otherwise the driver would repeat this action for ever
         raise InvalidCallError("RunTools", lost.id, "it started and has no outcome: the journal was changed")
     for side_by_side in _between_barriers(ready, batch):
-        if len(side_by_side) <= parallel and _start_at_once(side_by_side, batch):
+        if len(side_by_side) <= max_parallel_tools and _start_at_once(side_by_side, batch):
             await _start_together(side_by_side, batch, report)
             continue
-        room = anyio.Semaphore(parallel) if len(side_by_side) > parallel else None
+        room = anyio.Semaphore(max_parallel_tools) if len(side_by_side) > max_parallel_tools else None
         await in_tasks([partial(_run_when_free, call, batch, report, room) for call in side_by_side])
 
 
@@ -85,7 +85,7 @@ async def _start_together(calls: Sequence[Call], batch: BatchContext, report: Ca
     await report(first, *more)
     if batch.execute is None:
         work = [ToolWork(call, batch.tools[call.name], batch, report, batch.checked.pop(call.id)) for call in calls]
-        await in_tasks(work, batch.grace)
+        await in_tasks(work, batch.cancel_grace)
     else:
         await in_tasks([partial(_report_outcome, call, batch, report) for call in calls])
 

@@ -59,4 +59,4 @@ class BatchContext:
     execute: Execute | None = None
     checked: dict[str, Values] = field(default_factory=dict)
     #: Seconds that a canceled call may go on before it is abandoned.
-    grace: float = 1.0
+    cancel_grace: float = 1.0

@@ -14,17 +14,17 @@ from .loop_handle import in_event_loop
 from .work_item import Job, closed
 
 
-async def in_tasks(jobs: Sequence[Job], grace: float = math.inf) -> None:
+async def in_tasks(jobs: Sequence[Job], cancel_grace: float = math.inf) -> None:
     """Run each job in a task of its own, and raise the first error of a job, not in an exception group.
 
     An error, or a cancellation from outside, cancels the other jobs. When this returns or raises, all jobs have ended
-    or were abandoned: a `WorkItem` that goes on for `grace` seconds after its cancellation is abandoned. Under trio
-    nothing is abandoned, because a task cannot outlive its nursery.
+    or were abandoned: a `WorkItem` that goes on for `cancel_grace` seconds after its cancellation is abandoned. Under
+    trio nothing is abandoned, because a task cannot outlive its nursery.
     """
     if "trio" not in sys.modules or _library() == "asyncio":
         from .asyncio_tasks import in_asyncio_tasks  # noqa: PLC0415 (not every loop is asyncio's)
 
-        await in_asyncio_tasks(jobs, grace)
+        await in_asyncio_tasks(jobs, cancel_grace)
     else:
         await in_a_group(jobs)
 

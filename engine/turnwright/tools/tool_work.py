@@ -35,7 +35,7 @@ async def outcome_of(
         came.append(outcome)
 
     try:
-        await in_tasks([ToolWork(call, tool, batch, keep, values, failed)], batch.grace)
+        await in_tasks([ToolWork(call, tool, batch, keep, values, failed)], batch.cancel_grace)
     except anyio.get_cancelled_exc_class():
         if not came:  # a call that has finished keeps its result
             raise
@@ -50,7 +50,7 @@ async def asked_first(call: Call, tool: Tool, batch: BatchContext) -> Ask | None
     if not tool.asks_by_code:
         return await tool.asks_first(call.arguments, context_of(call, batch))
     inquiry = Inquiry(call, tool, batch)
-    await in_tasks([inquiry], batch.grace)
+    await in_tasks([inquiry], batch.cancel_grace)
     return inquiry.ask
 
 
@@ -81,7 +81,7 @@ class Inquiry(WorkItem):
 
     def abandon(self) -> None:
         """See `WorkItem.abandon`."""
-        call, turn, tool, grace = self._call.id, self._batch.turn, self._tool.name, self._batch.grace
+        call, turn, tool, grace = self._call.id, self._batch.turn, self._tool.name, self._batch.cancel_grace
         message = (
             "the approval check of tool %s ignored its cancellation for %g s and is abandoned: it still runs, but call"
             " %s of turn %s will not run"
@@ -146,7 +146,7 @@ class ToolWork(WorkItem):
         self._close_line()
         if self._context is not _NO_CONTEXT:
             self._context.abort_signal.set()
-        call, turn, grace = self._call.id, self._batch.turn, self._batch.grace
+        call, turn, grace = self._call.id, self._batch.turn, self._batch.cancel_grace
         message = (
             "tool %s: call %s of turn %s ignored its cancellation for %g s and is abandoned: it still runs, and its"
             " result will be dropped"

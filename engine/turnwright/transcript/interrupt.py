@@ -1,4 +1,4 @@
-"""An open interrupt, as people and apps see it."""
+"""An open interrupt, as people and apps receive it."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -15,7 +15,7 @@ JsonLine = dict[str, JsonValue]
 
 @dataclass(frozen=True, slots=True)
 class Interrupt:
-    """An open interrupt: what a person is asked, and how it can be answered."""
+    """An open interrupt: the question to a person, and the possible answers."""
 
     public_fields: ClassVar[PublicFields] = allow(
         "id", "kind", "tool", "question", "arguments", "choices", "expires_at"
@@ -29,12 +29,12 @@ class Interrupt:
     arguments: JsonLine | None = None
     choices: tuple[str, ...] = ()
     grant: str | None = None
-    #: Seconds since the epoch of Unix: whoever touches the turn after that denies it (stops a doom loop).
+    #: Seconds since the Unix epoch. After that, resuming the turn rejects it (stops a doom loop).
     expires_at: float | None = None
 
     @classmethod
     def of(cls, turn: Turn, interrupt: f.InterruptRecord) -> "Interrupt":
-        """Return the interrupt of a folded turn with the arguments of its call, or of the sub-agent's that asks."""
+        """Return an interrupt of a folded turn with the arguments of its call, or of the sub-agent's."""
         call = None if interrupt.forwarded else turn.batch.get(interrupt.call)
         arguments = interrupt.arguments if call is None else call.arguments
         return cls(
@@ -49,7 +49,7 @@ class Interrupt:
         )
 
     def to_json(self) -> JsonLine:
-        """The interrupt as an element of `interrupts`."""
+        """Return the interrupt as an element of `interrupts`."""
         line: JsonLine = {"id": self.id, "kind": str(self.kind), "tool": self.tool}
         if self.question:
             line["question"] = self.question

@@ -1,12 +1,12 @@
-"""The one place that enforces pairing: each tool call has exactly one result, right after it (DESIGN 4.8).
+"""Enforces pairing: each tool call has exactly one result, right after it (docs/rules.md#pairing).
 
-Providers answer 400 to anything else, and every later request of the conversation fails with it. So each request is
-checked again before it is sent, whatever made it, and what is unpaired is repaired or refused, as `Unpaired` says.
+Providers reject anything else with status 400, and then every later request of the conversation fails too. So each
+request is checked before it is sent, and unpaired messages are repaired or rejected, as `Unpaired` says.
 
-Ids are not unique: some providers count their calls anew in each reply, some give none at all. So pairs are made by
-occurrence. A result answers the last message before it that asks under its id, and within that message the first call
-that is still open. It never answers an older one: a call that is taken for done by another call's result is worse than
-one whose outcome is unknown.
+Ids are not unique: some providers count calls anew in each reply, some give none. So pairs are made by position. A
+result belongs to the last message before it that has a call with its id, and within that message to the first open
+call. It never belongs to an older message: a call that another call's result closes is worse than one with an unknown
+outcome.
 """
 
 from collections import deque
@@ -19,41 +19,41 @@ from turnwright.errors import TurnwrightError
 from turnwright.message import AnyPart, Message, ToolCallPart, ToolResultPart
 from turnwright_states import CallStatus
 
-#: What is done about a history, or what a `history_processor` hook made of it, that is not paired.
+#: What happens to unpaired messages: of an imported history, or made by a `history_processor`.
 Unpaired = Literal["repair", "reject"]
 
-#: The text of the result that a call without one is given.
+#: The result of a call without one.
 NO_RESULT: Final = "outcome unknown: no result of this call was recorded; verify before retrying"
 
-#: The number of a message, and of a part in it.
+#: The index of a message, and of a part in it.
 _Place = tuple[int, int]
 
 
 class UnpairedError(TurnwrightError):
-    """A message list holds a call without its result, or a result without its call. Names the message."""
+    """A message list has a call without its result, or a result without its call. Names the message."""
 
 
 class Paired:
-    """Messages in which every call is followed by exactly one result, before anybody else speaks.
+    """Messages in which every call is followed by exactly one result, before the next message of another role.
 
-    Each is looked at once, when it is added, so that who sends a conversation again and again, a little longer each
-    time, pays for what is new. The calls of the last message that asks may still be open.
+    Each message is checked once, when it is added. So sending a growing conversation again costs only the new messages.
+    The calls of the last assistant message may still be open.
     """
 
     __slots__ = ("_asked_at", "_messages", "_waiting")
 
     def __init__(self) -> None:
         self._messages: list[Message] = []
-        #: The open calls, by id, and the number of the message that they are in.
+        #: The ids of the open calls, and the index of their message.
         self._waiting: list[str] = []
         self._asked_at = 0
 
     def add(self, message: Message) -> None:
-        """Add the next message. Raises `UnpairedError`, and leaves it out, where it does not follow."""
+        """Add the next message. Raises `UnpairedError`, and leaves it out, if it does not fit."""
         calls: list[str] = []
         results: list[str] = []
         for part in message.parts:
-            # Their classes are final; to ask whether it is an instance of one that it is not takes ten times as long.
+            # The classes are final, and a failing `isinstance` takes ten times as long.
             if type(part) is ToolCallPart:
                 calls += (part.id,)
             elif type(part) is ToolResultPart:
@@ -74,7 +74,7 @@ class Paired:
         self._messages.append(message)
 
     def followed_by(self, messages: Sequence[Message]) -> tuple[Message, ...]:
-        """All of them and then these, which are not added. Raises `UnpairedError` unless no call is left open."""
+        """Return all messages and then these, which are not added. Raises `UnpairedError` if a call stays open."""
         whole = self
         if messages:
             whole = Paired()
@@ -91,17 +91,17 @@ class Paired:
 
 
 def check_pairing(messages: Sequence[Message]) -> None:
-    """Raise `UnpairedError` unless every call is followed by exactly one result, before anybody else speaks."""
+    """Raise `UnpairedError` unless every call is followed by exactly one result."""
     Paired().followed_by(messages)
 
 
 def repaired(messages: Sequence[Message]) -> tuple[list[Message], list[str]]:
-    """The messages with every call answered once, right after the message that asks; and a note for each change.
+    """Return the messages with exactly one result after each call, and a note for each change.
 
-    A paired list comes back as it is. In any other, results go to their calls, in the order of the calls, and what
-    was said in between comes after them. A call without a result is given one of status `unknown`. The first result
-    of a call stands. A result that answers no open call, a further one of the same call, and a call that no assistant
-    made are left out. A note begins with the number of the message in `messages`. Source: DESIGN 4.8.
+    A paired list is returned unchanged. Otherwise results are moved to their calls, in call order, and other messages
+    follow. A call without a result gets one of status `unknown`. The first result of a call counts. Results that belong
+    to no open call, second results, and calls outside of assistant messages are left out. A note begins with the
+    message's index. See docs/rules.md#pairing.
     """
     try:
         check_pairing(messages)
@@ -112,9 +112,9 @@ def repaired(messages: Sequence[Message]) -> tuple[list[Message], list[str]]:
 
 
 def renamed(messages: Iterable[Message]) -> list[Message]:
-    """The messages of earlier turns with call ids of their own, so that none meets an id of the turn at hand.
+    """Return the messages of earlier turns with new call ids, so that none equals an id of the current turn.
 
-    A result keeps its call. One that answers no call is given an id that no call has.
+    A result keeps its call. A result without a call gets an id that no call has.
     """
     given = list(messages)
     answers = _answers(given)
@@ -139,11 +139,11 @@ def renamed(messages: Iterable[Message]) -> list[Message]:
 
 
 class _Repair:
-    """A list that is not paired: what is sent instead, and notes with the numbers of the messages they are about.
+    """Repairs an unpaired list: the messages to send, and notes with the index of the message concerned.
 
-    A result without a call is left out, and not said in another role: as the user's words, a tool's would have the
-    user's authority, and as the model's own they would be what it thinks. Nor is a call made up for it: the model
-    would learn from arguments that it never gave.
+    A result without a call is left out. It is not sent in another role: as a user message a tool's text would have the
+    user's authority, and as an assistant message it would be the model's own. No call is invented for it either: the
+    model would learn from arguments that it never gave.
     """
 
     def __init__(self, messages: Sequence[Message]) -> None:
@@ -151,7 +151,7 @@ class _Repair:
         self.notes: list[tuple[int, str]] = []
         self._messages = messages
         answers = _answers(messages)
-        #: The place of each call's result.
+        #: The position of each call's result.
         self._results: Mapping[_Place, _Place] = {call: result for result, call in answers.items()}
         spoke = -1
         for number, message in enumerate(messages):
@@ -167,10 +167,10 @@ class _Repair:
         self.notes.append((number, f"message {number}: {text}"))
 
     def _note_results(self, number: int, message: Message, answers: Mapping[_Place, _Place], spoke: int) -> None:
-        """Say what becomes of the results in a message. `spoke` is the last message before it that is no tool's."""
+        """Note what happens to the results in a message. `spoke` is the last message before it that is no tool's."""
         results = [(index, part) for index, part in enumerate(message.parts) if isinstance(part, ToolResultPart)]
         if message.role == "tool" and not results:
-            self._note(number, "it is a tool's and holds no result: it is left out")
+            self._note(number, "a tool message without a result is left out")
         for index, part in results:
             asked = answers.get((number, index))
             if asked is None:
@@ -179,7 +179,7 @@ class _Repair:
                 self._note(number, f"the result of {part.call!r} is moved to its call in message {asked[0]}")
 
     def _rest(self, number: int, message: Message) -> Message | None:
-        """What a message says in its own place: all but results, and calls that are not an assistant's."""
+        """Return a message without results, and without calls outside of an assistant message."""
         misplaced = message.calls if message.role != "assistant" else ()
         for call in misplaced:
             self._note(number, f"the call {call.id!r} is in a message of role {message.role}: it is left out")
@@ -191,7 +191,7 @@ class _Repair:
         return structs.replace(message, parts=kept) if kept else None
 
     def _answer(self, number: int, rest: Message) -> None:
-        """Send the results of a message's calls."""
+        """Add the results of a message's calls."""
         places = [
             (number, index)
             for index, part in enumerate(self._messages[number].parts)
@@ -199,7 +199,7 @@ class _Repair:
         ]
         arrived = sorted(self._results[place] for place in places if place in self._results)
         if [at for at, _ in arrived] == list(range(number + 1, number + 1 + len(places))):
-            # Whole and in its place: it keeps the order in which it was brought, as in a list that is paired.
+            # Complete and in place: keep the imported order, as in a paired list.
             self.sent += [self._result(place) for place in arrived]
             return
         for place, call in zip(places, rest.calls, strict=True):
@@ -210,7 +210,7 @@ class _Repair:
                 self.sent.append(Message.result(call.id, call.name, NO_RESULT, CallStatus.UNKNOWN))
 
     def _result(self, place: _Place) -> Message:
-        """The message of a result: the one that it came in, if that is a tool's and holds no other."""
+        """Return the message of a result: its own, if that is a tool message without other results."""
         number, index = place
         message = self._messages[number]
         paired = [part for part in message.parts if isinstance(part, ToolResultPart | ToolCallPart)]
@@ -222,7 +222,7 @@ class _Repair:
 
 
 def _answers(messages: Sequence[Message]) -> dict[_Place, _Place]:
-    """The place of the call that each result answers, without those that answer none."""
+    """Return the position of the call that each result belongs to, without results that belong to none."""
     asked: dict[str, tuple[int, deque[_Place]]] = {}
     found: dict[_Place, _Place] = {}
     for number, message in enumerate(messages):

@@ -1,4 +1,4 @@
-"""What the model calls of one turn are sent: instructions, history, the turn so far, and what is said for one call."""
+"""Builds the model requests of one turn: instructions, history, the turn so far, and texts for one call."""
 
 import logging
 from collections.abc import Sequence
@@ -9,25 +9,24 @@ from turnwright.message import Message, ToolSpec
 from turnwright.model.protocol import ModelRequest
 from turnwright_states import CallModel, Conclude, EndReason, Turn
 
-from .conclude import conclude_instruction, prompt
 from .pairing import Paired, Unpaired, UnpairedError, check_pairing, repaired
 from .transcript import Transcript
-from .wording import budget_told
+from .wording import budget_text, conclude_instruction, prompt
 
 _LOG = logging.getLogger(__name__)
 
 
 class Conversation:
-    """Builds the requests of one turn. A request costs what is new since the one before, and the copy of a tuple.
+    """Builds the requests of one turn. A request costs the new messages and the copy of a tuple.
 
-    `history` is what was said before the turn, `transcript` what is said in it. `tools` are the definitions that every
-    request carries, also while tools are disabled: providers answer 400 to emptied tools, as to a trailing assistant
-    message, and so what is said for one call alone is said in the user's role (DESIGN 4.7). With
-    `show_budget_to_model`, true or a template, a step's call is told what is left of the turn; it is sent, and kept
-    nowhere.
+    `history` has the messages before the turn, `transcript` those of the turn. Every request carries `tools`, even
+    while tools are disabled: providers reject a request without the tools of earlier calls, or with an assistant
+    message last. So the texts for one call have the user's role (docs/rules.md#concluding). With
+    `show_budget_to_model`, true or a template, each step's call includes what is left of the limits. That text is not
+    stored.
 
-    Messages that are not paired are repaired, with a warning for each change that names the turn; when `mode` is
-    `reject`, they raise `UnpairedError`. Message numbers count what is sent, from 0.
+    Unpaired messages are repaired, with one warning for each change, or raise `UnpairedError` if `mode` is `reject`.
+    Message numbers count the sent messages, from 0.
     """
 
     def __init__(
@@ -49,25 +48,24 @@ class Conversation:
         self._mode: Unpaired = mode
         self._show_budget = show_budget_to_model
         self._turn_id = turn_id
-        #: The instructions, the history and as many of the transcript's closed messages as `_taken` says, without those
-        #: that say nothing.
+        #: The instructions, the history and the first `_taken` closed messages of the transcript, without blank ones.
         self._said = Paired()
         self._taken = 0
-        #: What of the instructions and the history is not in `_said` yet, the first of it last.
+        #: The part of the instructions and the history that is not in `_said` yet, in reverse order.
         self._before = [*self._instructions, *(message for message in history if message.says_something)][::-1]
 
     @property
     def messages(self) -> tuple[Message, ...]:
-        """The history's and the turn's: what a `history_processor` hook is given."""
+        """The messages of the history and the turn: the argument of a `history_processor`."""
         return (*self._history, *self._transcript.messages)
 
     def request(
         self, action: CallModel | Conclude, turn: Turn, messages: Sequence[Message] | None = None
     ) -> ModelRequest:
-        """The request of one model call.
+        """Return the request of one model call.
 
-        `messages` are what a `history_processor` hook made of those of the conversation; they are sent instead. Raises
-        `UnpairedError` where they are rejected.
+        `messages`, made by a `history_processor`, replace those of the conversation. Raises `UnpairedError` if they are
+        rejected.
         """
         step = action if isinstance(action, CallModel) else None
         return ModelRequest(
@@ -79,18 +77,18 @@ class Conversation:
         )
 
     def _asked(self, action: CallModel | Conclude, turn: Turn) -> list[Message]:
-        """What is said for this call alone."""
+        """Return the texts for this call alone."""
         if not isinstance(action, CallModel):
             instruction = conclude_instruction(turn, action.reason, self._conclude_prompt, again=action.second_try)
             return [Message.user(instruction)]
         said: list[Message] = []
         limits = turn.limits
         if not action.tools and limits.concluding == "within" and limits.cap and not limits.allowance:
-            # The one step is the last one: its call concludes.
+            # The only step is also the last one: its call concludes.
             said.append(Message.user(conclude_instruction(turn, EndReason.STEP_CAP, self._conclude_prompt)))
         if self._show_budget and action.tools:
             template = self._show_budget if isinstance(self._show_budget, str) else None
-            said.append(Message.user(budget_told(turn, template)))
+            said.append(Message.user(budget_text(turn, template)))
         if action.nudge:
             said.append(Message.user(prompt("nudge").strip()))
         return said
@@ -102,7 +100,7 @@ class Conversation:
             if new is not None:
                 return self._said.followed_by([*[one for one in new if one.says_something], *asked])
         except UnpairedError:
-            pass  # what does not follow is looked at as a whole
+            pass  # check the whole list below
         given = self.messages if messages is None else messages
         said = [*self._instructions, *(message for message in given if message.says_something), *asked]
         if self._mode == "reject":
@@ -114,7 +112,7 @@ class Conversation:
         return tuple(said)
 
     def _take_in(self) -> None:
-        """Add what was said since the last time. Raises `UnpairedError` at the first message that does not follow."""
+        """Add the new messages. Raises `UnpairedError` at the first one that does not fit."""
         while self._before:
             self._said.add(self._before[-1])
             self._before.pop()
@@ -124,7 +122,7 @@ class Conversation:
             self._taken += 1
 
     def _new(self, messages: Sequence[Message]) -> Sequence[Message] | None:
-        """What a hook added to the conversation as far as it is closed; None where it changed it, or left any out."""
+        """Return what a hook appended to the closed conversation; None if it changed or removed messages."""
         known = (*self._history, *self._transcript.closed)
         if len(messages) < len(known) or not all(map(is_, messages, known)):
             return None

@@ -1,4 +1,4 @@
-"""What the tools of one step came to, and the ids of the messages of a turn."""
+"""The result of one step's tools, and the ids of a turn's messages."""
 
 from collections.abc import Sequence
 from enum import StrEnum
@@ -11,7 +11,7 @@ from turnwright_states import CallStatus
 
 
 class PhaseResult(StrEnum):
-    """What follows the tools of a step: the next look at the limits, a person, or the end."""
+    """The next thing after a step's tools: a check of the limits, a pause, or the end."""
 
     CONTINUE = "continue"
     PAUSED = "paused"
@@ -27,11 +27,11 @@ class PhaseCall(msgspec.Struct, frozen=True):
 
 
 class ToolPhase(msgspec.Struct, frozen=True):
-    """What the tools of a step came to.
+    """The result of a step's tools.
 
-    `count` is how many of `calls` took a place in the tool budget: those that started. `next_message` is the number
-    of the assistant's next message; None for a pause, after which the same step goes on. A phase that was cut off (by
-    an abort, the deadline or a failure of the engine) has no result.
+    `count` is the number of `calls` that started, and so count for the tool-call limit. `next_message` is the number of
+    the next assistant message; None for a pause, after which the step goes on. A phase that an abort, the deadline or a
+    failure cut off has no result.
     """
 
     result: PhaseResult
@@ -40,7 +40,7 @@ class ToolPhase(msgspec.Struct, frozen=True):
     next_message: int | None = None
 
     def to_json(self, turn: str) -> dict[str, JsonValue]:
-        """The phase as the field `tools` of an event of `turn`."""
+        """Return the phase as the field `tools` of an event of `turn`."""
         return {
             "result": str(self.result),
             "count": self.count,
@@ -53,15 +53,15 @@ class ToolPhase(msgspec.Struct, frozen=True):
 
 
 def assistant_id(turn: str, number: int) -> str:
-    """The id of a turn's n-th message of the assistant. Step n makes the n-th; what concludes a turn comes after."""
+    """Return the id of the n-th assistant message of a turn. Step n makes the n-th; the conclusion is one more."""
     return f"{turn}/assistant-{number}"
 
 
 def message_ids(turn: str, messages: Sequence[Message]) -> tuple[str, ...]:
-    """The id of each message of a turn, from `TurnResult.messages`: unique, and the same whenever it is asked for.
+    """Return the id of each message in `TurnResult.messages`. Ids are unique and stable.
 
-    `{turn}/user-1` is the prompt, and messages to the running turn follow it; the assistant's are counted likewise,
-    and the result of a call has the call's id: `{turn}/call00007`. So an id can be told before its message is there.
+    `{turn}/user-1` is the prompt, and messages to the running turn follow it. Assistant messages are counted likewise.
+    A call's result has the call's id: `{turn}/call00007`. So an id is known before its message exists.
     """
     ids: list[str] = []
     counts: dict[str, int] = {}

@@ -1,13 +1,12 @@
-"""The transcript of a turn: messages and their parts, computed from the facts as they come.
+"""The transcript of a turn: messages and their parts, computed from the facts.
 
-A tool's result stands where its call stands: results are shown in call order, whatever order they arrived in, and
-messages to the running turn come after them. The `seq` of parts rises in the order in which they stand here, never
-changes, and no two parts share one.
+Results are in call order, whatever order they arrived in, and messages to the running turn come after them. The `seq`
+of the parts rises in message order, is unique, and never changes.
 
-A `seq` is made of three numbers: a fact's place in the journal, a slot behind that fact, and how many facts later the
-fact came that made the part. For most parts that is the fact itself. What stands before a fact that came earlier, or
-behind a part that is still to come, takes a slot that was kept for it: a result in the order of the calls, the end of
-a step that has results, and a message that came before the reply.
+A `seq` is made of three numbers: a fact's place in the journal, a slot after that fact, and how many facts later the
+part's own fact came. For most parts the last number is 0. A part that comes before an earlier fact's parts, or after
+parts that are still missing, takes a slot reserved for it: a result in call order, the end of a step with results, and
+a message that came before the reply.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -35,24 +34,24 @@ from turnwright_states import facts as f
 from turnwright_states.inputs import is_blank
 from turnwright_states.payload import FrozenDict
 
-from .conclude import advice, fixed_summary, no_answer, sentinel_text
 from .tool_phase import PhaseCall, PhaseResult, ToolPhase
+from .wording import advice, fixed_summary, no_answer, sentinel_text
 
 _NO_ARGUMENTS: Final[FrozenDict[JsonValue]] = FrozenDict()
-#: What a fact has in `seq`, and what a slot has: the numbers of a turn are exact where numbers are floats.
+#: The width of a fact and of a slot in `seq`. All numbers are exact as floats too, for JavaScript.
 _FACT: Final = 1 << 32
 _SLOT: Final = 1 << 16
-#: The first slot of messages that stand before the step which has begun.
-_HEARD: Final = _SLOT >> 1
-#: What taking facts in raises that do not follow from each other: the machine makes no such facts, and trusts them.
+#: The first slot for messages before the step that has begun.
+_FIRST_MESSAGE: Final = _SLOT >> 1
+#: Errors raised by facts that do not follow from each other. The machine makes no such facts, and does not check them.
 _MISFITS: Final = (StoreError, LookupError, ValueError, ArithmeticError, TypeError)
-#: Endings that the user is told about.
+#: Endings with a sentinel for the user.
 _STOPPED: Final = frozenset({Outcome.CAP_HIT, Outcome.DOOM_LOOP, Outcome.ABORTED, Outcome.FAILED})
 
 
 @contextmanager
 def reading(turn_id: str) -> Iterator[None]:
-    """Raise `UnreadableTurnError` where facts of this turn, which its store has, cannot be taken in one by one."""
+    """Raise `UnreadableTurnError` if facts from the store do not follow from each other."""
     try:
         with going_on(turn_id):
             yield
@@ -66,53 +65,49 @@ def reading(turn_id: str) -> Iterator[None]:
 
 @contextmanager
 def going_on(turn_id: str) -> Iterator[None]:
-    """Raise `UnreadableTurnError` where facts of this turn, which its store has, can be taken in, and not gone on from.
-
-    A `InvalidJournalError` says itself what is wrong, and which fact is to blame.
-    """
+    """Raise `UnreadableTurnError` if a turn cannot continue after the facts from the store."""
     try:
         yield
     except MachineError as error:
-        broken = (
-            ""
-            if isinstance(error, InvalidJournalError)
-            else "its journal breaks off inside of an event, or was changed: "
-        )
+        broken = "" if isinstance(error, InvalidJournalError) else "its journal ends within an input, or was changed: "
         raise UnreadableTurnError(turn_id, f"{broken}{error}") from error
 
 
 class Transcript:
-    """Takes facts in one by one; `messages` is what they amount to, without the agent's instructions."""
+    """Folds facts one by one into `messages`, without the agent's instructions, and into `path`."""
 
     def __init__(self, turn: Turn | None = None) -> None:
         self.turn = turn or Turn()
-        #: What the turn says in the end, once it has ended.
+        #: The turn's final text, once it has ended.
         self.text = ""
         #: Why the turn was stopped, once it was.
         self.sentinel: SentinelPart | None = None
         self._closed: list[Message] = []
         self._open: list[AnyPart] = []
-        #: The names of the tools of the open batch's calls, by the calls' ids; as the model wrote them.
+        #: The tool names of the open batch's calls, by call id, as the model wrote them.
         self.calls: dict[str, str] = {}
         self._results: dict[str, ToolResultPart] = {}
         #: The calls of the open batch that were started.
         self._started: set[str] = set()
         self._steers: list[Message] = []
-        #: The slots of the open batch: that of the assistant's next part, and those of the results by call id.
+        #: The next slot of the assistant's message in the open batch, and the slots of results by call id.
         self._next = 0
         self._slots: dict[str, int] = {}
-        #: The slot of the next message that stands before the open step.
+        #: The slot of the next message before the open step.
         self._before = 0
         self._conclusion = ""
         #: The names of the tools that concluding replies asked for.
         self._refused: list[str] = []
         self._synthesis: str | None = None
-        self._last: f.Fact | None = None
+        #: The last fact.
+        self.last: f.Fact | None = None
+        #: The states in order: CHECK before each decision, CONTINUE after each finished step.
+        self.path: list[State] = []
         self._began: f.TurnStarted | None = None
 
     @classmethod
     def of(cls, facts: Iterable[tuple[int, f.Fact]]) -> "Transcript":
-        """The transcript of (seq, fact) pairs, oldest first."""
+        """Fold (seq, fact) pairs, oldest first, and their turn."""
         transcript = cls()
         for seq, fact in facts:
             transcript.turn.apply(fact)
@@ -121,7 +116,7 @@ class Transcript:
 
     @classmethod
     def following(cls, turn: Turn, facts: Iterable[tuple[int, f.Fact]]) -> "Transcript":
-        """The transcript beside a turn that somebody else keeps folded."""
+        """Fold (seq, fact) pairs of a turn that is folded already."""
         transcript = cls(turn)
         for seq, fact in facts:
             transcript.add(seq, fact)
@@ -129,22 +124,22 @@ class Transcript:
 
     @property
     def closed(self) -> Sequence[Message]:
-        """The messages that will not change any more. It is one list, which only grows."""
+        """The messages that will not change any more: one list, which only grows."""
         return self._closed
 
     @property
     def open(self) -> tuple[Message, ...]:
-        """The messages of the open step, with the results that are there, and of those who spoke to it."""
+        """The messages of the open step, its results so far, and the messages sent to it."""
         return (*(self._step() if self._open else ()), *self._steers)
 
     @property
     def messages(self) -> tuple[Message, ...]:
-        """The messages so far. Of an open batch, the results that are there."""
+        """The messages so far, with the results of an open batch so far."""
         return (*self._closed, *self.open)
 
     @property
     def advice(self) -> str:
-        """What a developer can change, if the turn was stopped; empty otherwise. Users read the sentinel instead."""
+        """The setting that a developer can change, if the turn was stopped; else empty. Users read the sentinel."""
         return advice(self.turn, self._began, self.sentinel.reason) if self.sentinel is not None else ""
 
     @property
@@ -154,18 +149,17 @@ class Transcript:
 
     @property
     def tools(self) -> ToolPhase | None:
-        """What the tools of a step came to, if the fact that was taken in last says so."""
-        fact = self._last
+        """The result of a step's tools, if the last fact ended them."""
+        fact = self.last
         result: PhaseResult
         following: int | None
         match fact:
-            # Only CONTINUE leads from a finished step back to CHECK; the assistant's next message, whatever is decided
-            # there, comes right after those of the steps.
+            # Only CONTINUE leads from a finished step back to CHECK. The next assistant message comes right after it.
             case f.StepFinished(state=State.CHECK):
                 result, following = PhaseResult.CONTINUE, fact.number + 1
             case f.Synthesized() if fact.text is not None:
                 result, following = PhaseResult.SYNTHESIS_DONE, self.turn.counters.steps + 1
-            # A doom loop's pause comes after its round has been finished.
+            # A doom loop's pause comes after its step has finished.
             case f.Paused(interrupt=None):
                 result, following = PhaseResult.PAUSED, None
             case _:
@@ -175,11 +169,17 @@ class Transcript:
         return ToolPhase(result, len(self._started), calls, following)
 
     def add(self, seq: int, fact: f.Fact) -> None:
-        """Take the fact at `seq` in. The turn's own fold must have taken it before."""
-        self._last = fact
-        kind = type(fact)
-        if kind in self._takers:
-            self._takers[kind](self, seq * _FACT, fact)
+        """Fold the fact at `seq`. The turn must have folded it before."""
+        self.last = fact
+        kind, state, path = type(fact), fact.state, self.path
+        if kind is f.TurnStarted:
+            path.append(State.CHECK)
+        elif kind is f.StepFinished and state is State.CHECK:
+            path.append(State.CONTINUE)
+        if not path or path[-1] is not state:
+            path.append(state)
+        if kind in self._folds:
+            self._folds[kind](self, seq * _FACT, fact)
 
     def _begin(self, at: int, fact: f.TurnStarted) -> None:
         self._began = fact
@@ -188,7 +188,7 @@ class Transcript:
 
     def _start(self, at: int, fact: f.StepStarted) -> None:
         self._close()
-        self._before = at - _FACT + _HEARD * _SLOT
+        self._before = at - _FACT + _FIRST_MESSAGE * _SLOT
         part = StepStartPart(seq=at, step_number=fact.number, started_at=fact.started_at, elapsed=fact.elapsed)
         self._open.append(part)
 
@@ -206,7 +206,7 @@ class Transcript:
             part = ToolCallPart(seq=slot, id=call.id, name=call.name, arguments=call.arguments or _NO_ARGUMENTS)
             self._open.append(part)
             self.calls[call.id] = call.name
-            # Behind the calls, and two parts that may still follow them.
+            # After the calls, and two parts that may still follow them.
             self._slots[call.id] = slot + calls + 2 * _SLOT
             slot += _SLOT
         self._next = slot if calls else 0
@@ -226,8 +226,9 @@ class Transcript:
             files=_files(seq + 1, fact.files) if fact.files else (),
         )
 
-    def _hear(self, at: int, fact: f.MessageAdded) -> None:
-        # Never between a call and its result; before a reply that is still to come, it is what it replies to.
+    def _add_message(self, at: int, fact: f.MessageAdded) -> None:
+        # Never between a call and its result. Before a reply that is still to come, it is part of what the model
+        # replies to.
         if fact.state is State.STREAM:
             self._closed.append(_message("user", TextPart(seq=_kept(self._before, at), text=fact.text)))
             self._before += _SLOT
@@ -270,7 +271,7 @@ class Transcript:
         elif fact.reason is EndReason.TEXT_ONLY and not self.text:
             self.text = no_answer(self.turn)
             said.append(TextPart(seq=at + _SLOT, text=self.text))
-        # A text-only turn is told of what it was kept from: tools that its model asked for, and a budget of none.
+        # A text-only turn reports what was refused: tools that its model asked for, and a tool-call limit of 0.
         kept_from = bool(self._refused) or self.turn.limits.tool_calls == 0
         if fact.outcome in _STOPPED or (fact.reason is EndReason.TEXT_ONLY and kept_from):
             text = sentinel_text(self.turn, fact.outcome, fact.reason, refused=self._refused, error=fact.error)
@@ -284,7 +285,7 @@ class Transcript:
             self._open.append(TextPart(seq=self._after_calls(at), text=text))
 
     def _after_calls(self, at: int) -> int:
-        """The `seq` of a part of the open step that comes of the fact at `at`: before the results, if it has any."""
+        """Return the `seq` of a part made by the fact at `at`: before the results of the open step, if any."""
         if not self._next:
             return at
         self._next += _SLOT
@@ -296,22 +297,22 @@ class Transcript:
         return [Message(role="assistant", parts=tuple(self._open)), *answers]
 
     def _close(self) -> None:
-        """The open step is over: its messages will not change any more."""
+        """Close the open step: its messages will not change any more."""
         if self._open:
             self._closed += self._step()
         self._closed += self._steers
         self._open, self.calls, self._results, self._started, self._steers = [], {}, {}, set(), []
         self._next, self._slots = 0, {}
 
-    #: How each kind of fact is taken in, with the place of its first part; the others leave the transcript as it is.
-    #: To look the kind up costs a fraction of trying one after the other.
-    _takers: ClassVar[Mapping[type[f.Fact], Callable[..., None]]] = {
+    #: The function that folds each kind of fact. Other kinds change no message. A lookup costs a fraction of trying one
+    #: after the other.
+    _folds: ClassVar[Mapping[type[f.Fact], Callable[..., None]]] = {
         f.TurnStarted: _begin,
         f.StepStarted: _start,
         f.ModelReplied: _reply,
         f.CallStarted: _start_call,
         f.CallSettled: _settle,
-        f.MessageAdded: _hear,
+        f.MessageAdded: _add_message,
         f.Synthesized: _synthesize,
         f.StepFinished: _finish,
         f.Stopping: _stop,
@@ -321,14 +322,14 @@ class Transcript:
 
 
 def fact_of(part: AnyPart) -> int:
-    """The place in the journal of the fact that made a part of a transcript's message."""
+    """Return the place in the journal of the fact that made a message's part."""
     return part.seq // _FACT + part.seq % _SLOT
 
 
 def _kept(slot: int, at: int) -> int:
-    """The `seq` of a part that takes the slot kept for it at `slot`, and came of the fact at `at`."""
+    """Return the `seq` of a part made by the fact at `at`, in the slot reserved for it."""
     later = at // _FACT - slot // _FACT
-    return slot + (later if later < _HEARD else _HEARD)  # noqa: FURB136 (`min` is a call)
+    return slot + (later if later < _FIRST_MESSAGE else _FIRST_MESSAGE)  # noqa: FURB136 (`min` is a call)
 
 
 def _files(at: int, files: Iterable[Mapping[str, JsonValue]], apart: int = 1) -> tuple[FilePart, ...]:

@@ -1,13 +1,57 @@
-"""What is said of the limits while a turn runs: to people when one comes near, to the model before each step."""
+"""The texts about limits and endings: for the model, for users, and for developers.
 
+The model receives an instruction to conclude, users the sentinel or the fixed summary, developers the setting to
+change. All are computed from the turn's counters, so that no turn ends silently if the model fails while it concludes
+(docs/rules.md#concluding).
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Final
 
-from turnwright_states import Limits, Turn
-from turnwright_states.facts import Notice
+from pydantic import ValidationError
 
-from .conclude import prompt
+from turnwright.agent import Agent
+from turnwright.message import Message, TextPart, ToolResultPart
+from turnwright.tools.text import shorten
+from turnwright_states import REASONS, CallStatus, EndReason, Limits, Outcome, Turn
+from turnwright_states.facts import Notice, TurnStarted
+from turnwright_states.inputs import is_blank
+from turnwright_states.limits import MAX_STEPS
+from turnwright_states.reasons import NOTHING_SAID
 
-#: What each limit is called, and how many decimals its figures have: millionths of the currency, tenths of a second.
+_QUOTED: Final = 400
+#: Limits on the names of refused tools: characters of each, and how many.
+_SHOWN_NAME: Final = 100
+_SHOWN_NAMES: Final = 10
+_RAN: Final = frozenset({CallStatus.OK, CallStatus.ERROR, CallStatus.UNKNOWN})
+
+
+@cache
+def prompt(name: str) -> str:
+    """Return a prompt that ships with the package: `budget`, `conclude`, `conclude_again` or `nudge`."""
+    from importlib.resources import files  # noqa: PLC0415 (imports zipfile and tempfile, and few turns need a prompt)
+
+    return (files("turnwright") / "prompts" / f"{name}.txt").read_text(encoding="utf-8")
+
+
+#: The name of each limit.
+_LIMITS: Final = {
+    EndReason.STEP_CAP: "step limit",
+    EndReason.BUDGET: "tool-call limit",
+    EndReason.TOKENS: "token limit",
+    EndReason.COST: "cost limit",
+    EndReason.DEADLINE: "time limit",
+}
+#: The field of `Limits` behind each budget.
+_FIELDS: Final = {
+    EndReason.BUDGET: "tool_calls",
+    EndReason.TOKENS: "tokens",
+    EndReason.COST: "cost",
+    EndReason.DEADLINE: "seconds",
+}
+#: The name of each limit in a notice, and the decimals of its figures.
 _KINDS: Final = {
     "tool_calls": ("Tool calls", 0),
     "tokens": ("Tokens", 0),
@@ -16,13 +60,149 @@ _KINDS: Final = {
 }
 
 
-def notice_text(notice: Notice, limits: Limits) -> str:
-    """A notice in words for people: "Step 20/25 - 5 steps remaining", "Tool calls 40/50 - 10 remaining".
+def limit_reached(turn: Turn, reason: EndReason) -> str:
+    """Say why the turn stopped, with figures and without settings: "Stopped at the step limit (5 of 5)"."""
+    if reason in _LIMITS:
+        return f"Stopped at the {_LIMITS[reason]} ({_figures(turn, reason)})"
+    if reason is EndReason.DOOM_LOOP:
+        tools = f": {', '.join(turn.loop_tools)}" if turn.loop_tools else ""
+        return f"Stopped because the model repeated the same tool calls{tools}"
+    if reason is EndReason.TEXT_ONLY:
+        why = _no_tools(turn)
+        return f"{why[:1].upper()}{why[1:]}, so no tool could run"
+    return REASONS[reason].means.removesuffix(".")
 
-    Steps are counted up to the cap, which is what people set, also where the concluding call is one of them.
+
+def _figures(turn: Turn, reason: EndReason) -> str:
+    c, limits = turn.counters, turn.limits
+    match reason:
+        case EndReason.STEP_CAP:
+            # With `concluding="within"` the concluding call is the last step of the cap, which is the number that
+            # people know.
+            return f"{limits.cap} of {limits.cap}"
+        case EndReason.BUDGET:
+            return f"{c.calls} of {limits.tool_calls} calls"
+        case EndReason.TOKENS:
+            return f"{turn.usage.tokens} of {limits.tokens}"
+        case EndReason.COST:
+            return f"{turn.cost:.4f} of {limits.cost:.4f}"
+        case _:
+            return f"{turn.elapsed:.1f} of {limits.seconds} s"
+
+
+def _no_tools(turn: Turn) -> str:
+    """Return why a text-only turn may run no tool: each limit that forbids it."""
+    limits = turn.limits
+    steps = f"the step limit is {limits.cap}" + (", and the last step answers in text" if limits.cap else "")
+    why = [steps] * (limits.allowance == 0) + ["the tool-call limit is 0"] * (limits.tool_calls == 0)
+    return " and ".join(why)
+
+
+def advice(turn: Turn, started: TurnStarted | None, reason: EndReason) -> str:
+    """Return what a developer can change so that the next turn is not stopped, naming the limit that binds.
+
+    `started` says whether the agent, the engine or a sub-agent's lease set it.
+    """
+    limits, own = turn.limits, _overrides(started)
+    if reason is EndReason.STEP_CAP:
+        return _step_advice(limits, own)
+    if reason is EndReason.TEXT_ONLY:
+        steps = "`steps`" if _steps_bind(limits) else "`ceiling` in the engine's limits"
+        settings = [steps] * (limits.allowance == 0) + ["`tool_calls`"] * (limits.tool_calls == 0)
+        return f"Raise {' and '.join(settings)} to allow tools."
+    if reason not in _FIELDS:
+        return REASONS[reason].next
+    field = _FIELDS[reason]
+    most = getattr(limits, field)
+    if started is not None and started.parent_turn is not None and own.get(field) != most:
+        # The journal keeps the limit that applied, and not which of the two it came from.
+        return f"Raise `{field}` in the engine's limits or in the turn that called this sub-agent (now {most})."
+    where = "the agent's budget" if field in own else "the agent's budget or in the engine's limits"
+    return f"Raise `{field}` in {where} (now {most})."
+
+
+def _step_advice(limits: Limits, own: Mapping[str, object]) -> str:
+    if _steps_bind(limits):
+        whose = "the agent's `steps`" if "steps" in own else "`steps` in the agent or in the engine's limits"
+        return f"Raise {whose} (now {limits.steps})."
+    if limits.ceiling < MAX_STEPS:
+        return f"Raise `ceiling` in the engine's limits (now {limits.ceiling}): it applies before `steps`."
+    return f"{MAX_STEPS} steps is the highest ceiling: continue in a new turn."
+
+
+def _steps_bind(limits: Limits) -> bool:
+    """Whether `steps`, and not `ceiling`, gives the step limit."""
+    return limits.steps is not None and limits.steps < limits.ceiling
+
+
+def _overrides(started: TurnStarted | None) -> Mapping[str, object]:
+    """Return the limits that the turn's agent sets; none if a foreign journal lacks a valid agent."""
+    try:
+        return {} if started is None else Agent.from_json(started.agent).overrides
+    except ValidationError:
+        return {}
+
+
+def conclude_instruction(turn: Turn, reason: EndReason, template: str | None = None, *, again: bool = False) -> str:
+    """Return the instruction to conclude. `template` is the agent's own text; `{limit}` in it is replaced.
+
+    With `again` it adds that the last reply had no text.
+    """
+    asked = (template or prompt("conclude")).replace("{limit}", limit_reached(turn, reason)).strip()
+    return f"{asked}\n\n{prompt('conclude_again').strip()}" if again else asked
+
+
+def fixed_summary(turn: Turn, reason: EndReason, messages: Sequence[Message]) -> str:
+    """Return the conclusion for a model that gave none: the limit, the steps, the tools used, the last text."""
+    used = Counter(
+        part.name
+        for message in messages
+        for part in message.parts
+        if isinstance(part, ToolResultPart) and part.status in _RAN
+    )
+    lines = [f"{limit_reached(turn, reason)}. The model gave no summary."]
+    lines.append(f"Steps taken: {turn.counters.steps}. Tool calls run: {turn.counters.calls}.")
+    if used:
+        lines.append("Tools used: " + ", ".join(f"{name} ({count})" for name, count in used.most_common()) + ".")
+    parts = (part for m in messages if m.role == "assistant" for part in m.parts if isinstance(part, TextPart))
+    texts = [part.text.strip() for part in parts if not is_blank(part.text)]
+    if texts:
+        last = texts[-1]
+        lines.append("Last text: " + (last if len(last) <= _QUOTED else last[:_QUOTED] + "..."))
+    lines.append(REASONS[reason].told)
+    return "\n".join(lines)
+
+
+def no_answer(turn: Turn) -> str:
+    """Return the text of a text-only turn whose model only asked for tools."""
+    return f"{limit_reached(turn, EndReason.TEXT_ONLY)}. The model asked for tools and gave no answer."
+
+
+def sentinel_text(
+    turn: Turn,
+    outcome: Outcome,
+    reason: EndReason,
+    *,
+    refused: Sequence[str] = (),
+    error: str = "",
+) -> str:
+    """Return the line for the user: why the turn was stopped, and that they can continue. It names no setting."""
+    asked = ", ".join(shorten(name, _SHOWN_NAME) for name in refused[:_SHOWN_NAMES])
+    more = f" and {len(refused) - _SHOWN_NAMES} more" if len(refused) > _SHOWN_NAMES else ""
+    when = "all the same" if reason is EndReason.TEXT_ONLY else "while concluding"
+    noted = f" Calls asked for {when} were refused: {asked}{more}." if refused else ""
+    # The machine's text for an empty reply repeats the reason, which is already in the sentence.
+    why = f" {error.rstrip('.')}." if error not in ("", NOTHING_SAID) and outcome is Outcome.FAILED else ""
+    return f"{limit_reached(turn, reason)}.{why}{noted} {REASONS[reason].told}".rstrip()
+
+
+def notice_text(notice: Notice, limits: Limits) -> str:
+    """Return a notice for people: "Step 20/25 - 5 steps remaining", "Tool calls 40/50 - 10 remaining".
+
+    Steps are counted up to the cap, the number that people set, even if the concluding call is one of them.
     """
     if notice.limit == "usage_unknown":
-        return "The provider does not say what its replies used: token and cost budgets cannot hold"
+        return "The provider reports no usage: token and cost limits cannot be enforced"
     if notice.limit == "steps":
         steps = limits.cap - int(notice.used)
         rest = f"{steps} step{'' if steps == 1 else 's'} remaining" if steps > 0 else "the last step"
@@ -34,11 +214,11 @@ def notice_text(notice: Notice, limits: Limits) -> str:
     )
 
 
-def budget_told(turn: Turn, template: str | None = None) -> str:
-    """What a model is told of what is left, before the step that has just begun.
+def budget_text(turn: Turn, template: str | None = None) -> str:
+    """Return what is left of the limits, for the model, before the step that has just begun.
 
-    `template` is used instead of `prompts/budget.txt`; `{left}` in it stands for the figures. Limits that are off are
-    left out. The seconds are those at the turn's last fact.
+    `template` replaces `prompts/budget.txt`; `{left}` in it is replaced by the figures. Limits that are off are left
+    out. The seconds are those at the turn's last fact.
     """
     steps = turn.counters.steps_left
     left = [f"{steps} of {turn.counters.allowance} steps after this one"]
@@ -50,6 +230,6 @@ def budget_told(turn: Turn, template: str | None = None) -> str:
 
 
 def _figure(value: float, decimals: int) -> str:
-    """The number without zeros that say nothing: 0.5, not 0.500000."""
+    """Format a number without trailing zeros: 0.5, not 0.500000."""
     text = f"{value:.{decimals}f}"
     return text.rstrip("0").rstrip(".") if "." in text else text

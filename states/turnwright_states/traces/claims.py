@@ -1,4 +1,4 @@
-"""The invariants of every turn, each with its rule in docs/rules.md."""
+"""What should hold of every turn, and where each claim comes from."""
 
 from enum import StrEnum
 
@@ -6,33 +6,33 @@ from enum import StrEnum
 class TraceClaim(StrEnum):
     """One invariant of a turn. The value is the sentence that a verdict is about."""
 
-    #: docs/rules.md#pairing.
+    #: DESIGN 4.8.
     PAIRED = "each call has its result before the model is called again and before the turn ends"
-    #: docs/rules.md#pairing.
+    #: DESIGN 4.8.
     ASKED = "each result answers a call that a reply asked for, once"
-    #: docs/rules.md#steps.
+    #: One model call at a time, and one reply a call.
     REPLIED = "each model call has one reply or one failure, and no reply comes without a call"
-    #: docs/rules.md#budgets, #recovery.
+    #: DESIGN 4.5 and 4.13.
     STARTED = "each call that succeeded was started, and nothing starts that no reply asked for"
-    #: docs/rules.md#retries, #recovery.
+    #: DESIGN 4.10 and 4.13.
     RETRIED = "no call starts twice without a record of its retry"
-    #: docs/rules.md#concluding.
+    #: DESIGN 4.7.
     DISABLED = "no call runs that came while tools were disabled"
-    #: docs/rules.md#approvals.
+    #: DESIGN 4.12.
     RESTED = "nothing runs while the turn is paused"
-    #: docs/rules.md#steps.
+    #: DESIGN 4.1.
     STEPS = "steps stay within their limit"
-    #: docs/rules.md#budgets.
+    #: DESIGN 4.5.
     CALLS = "tool calls that start stay within their limit"
-    #: docs/rules.md#model-calls.
+    #: DESIGN 4.1.
     MODEL_CALLS = "model calls stay within their limit"
-    #: docs/rules.md#retries.
+    #: DESIGN 4.10.
     RETRIES = "no model call is tried again more often than allowed"
-    #: docs/rules.md#outcomes.
+    #: DESIGN 1: the outcome is one.
     ONE_END = "the turn begins once and ends once"
     #: A final state has no rows.
     NOTHING_AFTER = "nothing happens after the end"
-    #: docs/rules.md#outcomes.
+    #: DESIGN 1: one outcome, one reason.
     REASON = "the end names its outcome and its reason"
-    #: docs/rules.md#concluding.
-    WORDS = "the turn does not end silently: the user gets a text"
+    #: DESIGN 4.7.
+    WORDS = "the turn does not end silently: the user is told something"

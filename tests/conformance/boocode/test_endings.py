@@ -73,7 +73,7 @@ async def test_the_step_cap_ends_the_loop(play: "Play") -> None:
 async def test_three_identical_rounds_end_the_loop(play: "Play") -> None:
     turn = await play(NOTE, NOTE, NOTE, "I was going in circles.")
     ends(turn, "doom_loop", "doom_loop")
-    text = "Stopped because the same round of tool calls came again and again: note"
+    text = "Stopped because the model repeated the same tool calls: note"
     assert turn.sentinels == [("doom_loop", "doom_loop", text)]
     assert turn.result.steps == 3
     assert shape(turn)[-1] == ["text", "sentinel"]

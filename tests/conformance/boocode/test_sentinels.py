@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.anyio
 
 NOTE = asks_for(("note", {"n": 1}))
-LOOPING = "Stopped because the same round of tool calls came again and again: note"
+LOOPING = "Stopped because the model repeated the same tool calls: note"
 
 
 async def stopped(play: "Play", by: str) -> "Turn":

@@ -80,9 +80,7 @@ async def test_every_notice_comes_once_however_the_turn_goes_on(play: "Play") ->
 
 async def test_usage_that_is_not_told_is_noticed_in_words(play: "Play") -> None:
     turn = await play(ModelResponse(text="Tidy."))
-    assert texts(turn, "usage_unknown") == [
-        "The provider does not say what its replies used: token and cost budgets cannot hold"
-    ]
+    assert texts(turn, "usage_unknown") == ["The provider reports no usage: token and cost limits cannot be enforced"]
 
 
 @pytest.mark.parametrize(
@@ -153,7 +151,7 @@ async def test_nothing_is_told_unless_it_is_asked_for(play: "Play") -> None:
 
 async def test_the_words_are_those_of_the_prompts_file_or_of_the_engine(play: "Play") -> None:
     turn = await play("Tidy.", show_budget_to_model=True)
-    assert told(turn)[0].startswith("What is left of this turn: 199 of 200 steps after this one, 50 of 50 tool calls. ")
+    assert told(turn)[0].startswith("Remaining in this turn: 199 of 200 steps after this one, 50 of 50 tool calls. ")
     with pytest.raises(ConfigError, match="show_budget_to_model is blank"):
         Engine(show_budget_to_model=" ")
 

@@ -12,7 +12,7 @@ import pytest
 
 from turnwright import AgentFileError, Engine, Limits, TurnResult, parse_agents, tool
 from turnwright.agents.opencode import load_opencode_agents
-from turnwright.driver.team import agent_tools, primary_agents
+from turnwright.driver.subagents import agent_tools, primary_agents
 from turnwright.message import ToolResultPart
 from turnwright.model.protocol import ModelRequest, ModelResponse
 from turnwright.model.scripted import ScriptedModel, asks_for

@@ -71,7 +71,7 @@ async def test_stop_concludes_and_says_why(play: "Play") -> None:
     ran = await play(ScriptedModel(*[SAME] * 3, "I was going in circles."))
     turn = await ran.engine.resume(ran.turn.id, {"doom-1": "stop"})
     assert (turn.outcome, turn.reason, turn.text) == ("doom_loop", "doom_loop", "I was going in circles.")
-    assert "came again and again: note" in ran.sent[-1].messages[-1].text
+    assert "repeated the same tool calls: note" in ran.sent[-1].messages[-1].text
 
 
 @pytest.mark.parametrize(("steps", "asks"), [(3, False), (4, False), (5, True)])

@@ -7,7 +7,7 @@ import pytest
 
 from turnwright import Agent, ConfigError
 from turnwright.agents.opencode import load_opencode_agents
-from turnwright.driver.team import agent_tools
+from turnwright.driver.subagents import agent_tools
 from turnwright.model.scripted import ScriptedModel
 
 if TYPE_CHECKING:

@@ -88,7 +88,7 @@ async def test_who_comes_second_is_told_so_and_keeps_what_was_typed(engine: Engi
         late = {"interrupt": "approval-1", "decision": "reject", "text": "Leave <it> alone."}
         response = await person.does(f"/turns/{turn}/answer", **late)
         assert response.status_code == httpx.codes.CONFLICT
-        assert "somebody has answered it" in response.text
+        assert "it was answered before" in response.text
         assert "Leave &lt;it&gt; alone." in response.text
 
 
@@ -174,7 +174,7 @@ async def test_steering_waits_until_it_is_heard(engine: Engine) -> None:
         response = await person.does(f"/turns/{turn}/steer", text="Be <quick>,\r\nplease.")
         assert "Be &lt;quick&gt;,\nplease." in response.text
         empty = await person.does(f"/turns/{turn}/steer", text="  ")
-        assert (empty.status_code, "says nothing" in empty.text) == (422, True)
+        assert (empty.status_code, "is blank" in empty.text) == (422, True)
     await engine.resume(turn, {"approval-1": True})
     assert "Be <quick>,\nplease." in said_to_model(engine)
 

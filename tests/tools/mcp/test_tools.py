@@ -158,7 +158,7 @@ async def test_a_result_is_text_data_and_files(stage: Stage, target: Target) -> 
         "[resource a.txt: file:///a.txt] The notes",
         "[resource file:///b.txt]",
         "beta",
-        "[the server sent a file that is left out: data is the content as base64]",
+        "[the server sent a file that is left out: data must be base64]",
     ]
     assert result.structured == {"n": 1}
     assert result.files == (

@@ -23,8 +23,7 @@ from turnwright.errors import (
 )
 from turnwright.inspector.http.urls import address
 from turnwright.inspector.views.available_actions import PostedItem
-from turnwright.journal.answer_posting import need_root
-from turnwright.journal.answers import Answer
+from turnwright.journal.answers import Answer, need_root
 from turnwright_states import Decision
 
 from .background_turns import BackgroundTurns

@@ -7,7 +7,7 @@ from typing import Final
 from turnwright._base.ids import root_of
 from turnwright.engine import Engine
 from turnwright.inspector.pages.background_turns import BackgroundTurns
-from turnwright.journal.inbox import CALLS, answers_in, steers
+from turnwright.journal.inbox import RESUMING_KINDS, answers_in, steers
 from turnwright.result import TurnResult, result_of
 from turnwright.store import InboxItem, InboxKind
 from turnwright.transcript.interrupt import Interrupt
@@ -91,7 +91,7 @@ async def available_actions(
     result = result_of(name, turn.journal) if turn.cut and not turn.fault else turn.result
     asking, inbox = await _asking(engine, result, turn.inbox) if live else ((), turn.inbox)
     answered = answers_in(inbox)
-    called = any(item.kind in CALLS for item in turn.inbox)
+    called = any(item.kind in RESUMING_KINDS for item in turn.inbox)
     elsewhere = begun_elsewhere(turn)
     return AvailableActions(
         turn=name,

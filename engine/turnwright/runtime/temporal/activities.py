@@ -1,4 +1,4 @@
-"""What the workers of Temporal do: drive a turn, end one, look for those that were left."""
+"""The activities of a Temporal worker: drive a turn, abort one, sweep for abandoned ones."""
 
 import asyncio
 import logging
@@ -15,19 +15,19 @@ from turnwright.errors import ConfigError, StoreError, TurnBusyError, TurnNotFou
 from turnwright.runtime.protocol import Job, TurnStatus, WorkerApi
 from turnwright.store import AbandonedDrivers
 
-from .names import ABORT_ACTIVITY, DRIVE_ACTIVITY, GIVEN_UP, LET_GO, SWEEP_ACTIVITY, segment_in
+from .names import ABORT_ACTIVITY, DRIVE_ACTIVITY, GIVEN_UP, RELEASED, SWEEP_ACTIVITY, segment_in
 
-#: Seconds between looks at a turn that another driver has, within one attempt.
+#: Seconds between tries to claim a turn that another driver has, within one attempt.
 _PAUSES: Final = (0.1, 0.2, 0.4, 0.8, 1.6)
-#: Before the next attempt at such a turn, and at one that was let go of.
+#: The delay of the next attempt at a busy turn, and at a released one.
 _BUSY_PAUSE: Final = timedelta(seconds=10)
 _AT_ONCE: Final = timedelta(milliseconds=1)
-#: How many turns one sweep submits, and how many of them at once.
+#: The most turns that one sweep submits, and how many at once.
 _MOST: Final = 500
 _SIDE_BY_SIDE: Final = 10
-#: What a heartbeat carries: names, and epochs.
+#: The number of details of a heartbeat: names, and epochs.
 _DETAILS: Final = 2
-#: Failures that happen where workers come and go: the SDK is not to log them with a traceback.
+#: Failures that are normal when workers come and go. The SDK must not log them with a traceback.
 _USUAL: Final = ApplicationErrorCategory.BENIGN
 
 _LOG = logging.getLogger(__name__)
@@ -36,8 +36,8 @@ _LOG = logging.getLogger(__name__)
 class Activities:
     """The activities of one worker process.
 
-    `beat` is the time between two heartbeats, and `idle` how long nothing may have been written to a turn that was left
-    behind, both in seconds. `submit` starts a job unless it runs already, and says whether it did.
+    `beat` is the time between heartbeats, and `idle` the time without writes after which a turn counts as abandoned,
+    both in seconds. `submit` starts a job unless it is running, and returns whether it did.
     """
 
     def __init__(self, work: WorkerApi, submit: Callable[[Job], Awaitable[bool]], *, beat: float, idle: float) -> None:
@@ -45,31 +45,31 @@ class Activities:
         self._submit = submit
         self._beat = beat
         self._idle = idle
-        #: What is being driven.
+        #: The turns being driven.
         self._drives: set[asyncio.Task[TurnStatus]] = set()
         self._leaving = False
 
-    def let_go(self) -> None:
-        """Let go of every turn that is driven here: others may take them up at once."""
+    def release_all(self) -> None:
+        """Release every turn that is driven here. Others may claim them at once."""
         self._leaving = True
         for task in self._drives:
             task.cancel()
 
     @activity.defn(name=DRIVE_ACTIVITY)
     async def drive(self, turn_id: str) -> dict[str, str]:
-        """Drive one segment of a turn, and take it from the owners that earlier attempts were last heard of as.
+        """Drive one segment of a turn, claiming it also from the owners that earlier attempts reported.
 
-        Raises `ApplicationError`. It may be tried again when the store could not be reached, another driver has the
+        Raises `ApplicationError`. The attempt may be repeated if the store could not be reached, another driver has the
         turn, or this worker stops.
         """
         if self._leaving:
-            raise _let_go(turn_id)
+            raise _released(turn_id)
         info = activity.info()
         trail = _Trail.of(info.heartbeat_details)
-        abandoned = trail.given_up
-        # Before the claim: whoever tries next must know whose the turn may be.
+        abandoned = trail.abandoned
+        # Sent before the claim, so that the next attempt knows the possible owner.
         trail.beat(self._work.owner)
-        drive = asyncio.create_task(self._patiently(turn_id, segment_in(str(info.workflow_id)), abandoned, trail))
+        drive = asyncio.create_task(self._drive_when_free(turn_id, segment_in(str(info.workflow_id)), abandoned, trail))
         patience = (info.heartbeat_timeout or timedelta(seconds=self._beat)).total_seconds()
         beats = asyncio.create_task(self._keep_beating(trail, min(self._beat, patience / 3)))
         self._drives.add(drive)
@@ -81,7 +81,7 @@ class Activities:
             if isinstance(error, StoreError | ConfigError):
                 _LOG.warning("turn %s is left alone: %s", turn_id, error, extra={"turn": turn_id})
             raise _failure(error) from None
-        except Exception as error:  # noqa: BLE001 (whatever it is, it is told)
+        except Exception as error:  # noqa: BLE001 (every failure is reported)
             _LOG.exception("driving turn %s failed: this is a bug", turn_id, extra={"turn": turn_id})
             raise _failure(error) from None
         finally:
@@ -90,15 +90,15 @@ class Activities:
 
     @activity.defn(name=ABORT_ACTIVITY)
     async def abort(self, turn_id: str, owners: Sequence[str] = (), epochs: Sequence[int] = ()) -> dict[str, str]:
-        """End a turn as aborted; whoever drives it is told, unless it was given up under one of these claims."""
+        """Abort a turn. Its driver is notified, unless it was abandoned under one of these claims."""
         await self._work.abort(turn_id, abandoned=AbandonedDrivers(frozenset(owners), frozenset(epochs)))
         return _shown(await self._work.status(turn_id))
 
     @activity.defn(name=SWEEP_ACTIVITY)
     async def sweep(self) -> int:
-        """Submit the turns that nobody drives though somebody should. Returns how many were not known to Temporal.
+        """Submit abandoned turns. Returns how many were new to Temporal.
 
-        No more than so many at a time: the rest is found by the next sweep.
+        The number is limited; the next sweep finds the rest.
         """
         limiter = anyio.Semaphore(_SIDE_BY_SIDE)
         submitted = 0
@@ -115,27 +115,29 @@ class Activities:
         return submitted
 
     async def _ended(self, drive: "asyncio.Task[TurnStatus]", turn_id: str) -> TurnStatus:
-        """What came of a drive, which is told when this activity is cancelled."""
+        """Return the status after a drive. A cancellation of this activity is passed on."""
         try:
             return await asyncio.shield(drive)
         except asyncio.CancelledError:
-            told = activity.cancellation_details()
-            if told is not None and told.cancel_requested and not drive.done():
-                # Somebody cancelled the job: the turn ends as aborted, and what its tools have finished is kept.
+            details = activity.cancellation_details()
+            if details is not None and details.cancel_requested and not drive.done():
+                # The job was canceled: the turn ends as aborted, and its tools' finished work is kept.
                 await self._work.abort(turn_id)
                 return await asyncio.shield(drive)
-            if told is not None and (told.not_found or told.timed_out):
-                words = f"turn {turn_id} was let go of: nothing was heard of this worker for too long"
+            if details is not None and (details.not_found or details.timed_out):
+                words = f"turn {turn_id} was released: this worker sent no heartbeat for too long"
                 raise ApplicationError(words, type=GIVEN_UP, category=_USUAL) from None
-            if drive.cancelled() or (told is not None and told.worker_shutdown):
-                raise _let_go(turn_id) from None
+            if drive.cancelled() or (details is not None and details.worker_shutdown):
+                raise _released(turn_id) from None
             raise
         finally:
             drive.cancel()
             await asyncio.wait([drive])
 
-    async def _patiently(self, turn_id: str, segment: int, abandoned: AbandonedDrivers, trail: "_Trail") -> TurnStatus:
-        """Drive a turn, when whoever has it has let go of it. Raises `TurnBusyError` when that takes too long."""
+    async def _drive_when_free(
+        self, turn_id: str, segment: int, abandoned: AbandonedDrivers, trail: "_Trail"
+    ) -> TurnStatus:
+        """Drive a turn once its current driver has released it. Raises `TurnBusyError` if that takes too long."""
         for pause in _PAUSES:
             with suppress(TurnBusyError):
                 return await self._work.drive(turn_id, segment, abandoned=abandoned, claimed=trail.claimed)
@@ -144,17 +146,17 @@ class Activities:
         return await self._work.drive(turn_id, segment, abandoned=abandoned, claimed=trail.claimed)
 
     async def _keep_beating(self, trail: "_Trail", every: float) -> None:
-        """Say that this attempt lives, and under which claim it has the turn."""
+        """Send heartbeats: this attempt lives, and has the turn under these claims."""
         while True:
             await asyncio.sleep(every)
             trail.beat(self._work.owner)
 
 
 class _Trail:
-    """What the heartbeats of a job say: the names and the epochs under which its attempts may have had the turn.
+    """The heartbeats of a job: the names and epochs under which its attempts may own the turn.
 
-    An attempt may have it from its beginning, for a claim is not told in the same moment, until it finds that another
-    driver has it.
+    An attempt may own the turn from its beginning, because a claim is reported only with the next heartbeat, until it
+    finds another driver.
     """
 
     def __init__(self, owners: set[str], epochs: set[int]) -> None:
@@ -165,22 +167,22 @@ class _Trail:
 
     @classmethod
     def of(cls, details: Sequence[Sequence[str | int]]) -> "_Trail":
-        """The trail of the attempts before this one."""
+        """Return the trail of the earlier attempts."""
         owners, epochs = details if len(details) == _DETAILS else ((), ())
         return cls({str(name) for name in owners}, {int(epoch) for epoch in epochs})
 
     @property
-    def given_up(self) -> AbandonedDrivers:
-        """Those before this attempt, from whom it takes the turn."""
+    def abandoned(self) -> AbandonedDrivers:
+        """The earlier attempts, from which this one claims the turn."""
         return AbandonedDrivers(frozenset(self._owners), frozenset(self._epochs))
 
     def claimed(self, epoch: int) -> None:
-        """The attempt has claimed the turn; the next heartbeat says so."""
+        """Note a claim, which the next heartbeat reports."""
         self._may_own = True
         self._epochs.add(epoch)
 
     def waits(self) -> None:
-        """Another driver has the turn: one of this very process, it may be, who was not given up."""
+        """Note that another driver has the turn, maybe one of this process that was not abandoned."""
         self._may_own = False
         self._own.clear()
 
@@ -191,28 +193,28 @@ class _Trail:
         activity.heartbeat(sorted(self._owners | self._own), sorted(self._epochs))
 
 
-def _let_go(turn_id: str) -> ApplicationError:
-    words = f"turn {turn_id} was let go of: its worker stops"
-    return ApplicationError(words, type=LET_GO, next_retry_delay=_AT_ONCE, category=_USUAL)
+def _released(turn_id: str) -> ApplicationError:
+    words = f"turn {turn_id} was released: its worker stops"
+    return ApplicationError(words, type=RELEASED, next_retry_delay=_AT_ONCE, category=_USUAL)
 
 
 def _failure(error: Exception) -> ApplicationError:
-    """What Temporal is told of an attempt that failed, and whether there is to be another.
+    """Return the failure of an attempt for Temporal, and whether it may be repeated.
 
-    What quotes somebody else's words may hold a key, or what was said: it stands in the log of the worker alone.
+    Texts of other programs may contain keys or content. They are only in the worker's log.
     """
     kind = type(error).__name__
     ours = isinstance(error, TurnwrightError) and error.__cause__ is None
-    words = str(error) if ours else f"{kind}: the log of the worker says why"
+    words = str(error) if ours else f"{kind}: see the log of the worker"
     if isinstance(error, TurnNotFoundError):
-        words = f"the store of the workers has no turn {error.turn}: it was deleted, or their queue is another store's"
+        words = f"the workers' store has no turn {error.turn}: it was deleted, or the queue belongs to another store"
     if isinstance(error, TurnBusyError):
         return ApplicationError(words, type=kind, next_retry_delay=_BUSY_PAUSE, category=_USUAL)
-    # Another driver has it, it was deleted, it cannot be driven here; or it is a bug, there at each of fifty attempts.
+    # Not repeated: the turn is lost, deleted, or cannot be driven here, or a bug would fail all fifty attempts.
     return ApplicationError(words, type=kind, non_retryable=not isinstance(error, StoreError), category=_USUAL)
 
 
-def _shown(stand: TurnStatus) -> dict[str, str]:
-    """How a turn stands, for the workflow: each of these is a search attribute."""
-    outcome = stand.state.outcome
-    return {"state": stand.state, "outcome": outcome or "", "reason": stand.reason or ""}
+def _shown(status: TurnStatus) -> dict[str, str]:
+    """Return a turn's status for the workflow: each field is a search attribute."""
+    outcome = status.state.outcome
+    return {"state": status.state, "outcome": outcome or "", "reason": status.reason or ""}

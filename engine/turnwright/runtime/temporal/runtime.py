@@ -1,7 +1,7 @@
-"""The runtime for many machines: Temporal says which worker drives a turn, notices when one dies, and asks another.
+"""The runtime for many machines: Temporal assigns turns to workers, and replaces workers that die.
 
-A segment of a turn is a workflow with one activity, whose heartbeats say that its worker lives. What Temporal stores of
-a turn is its id, its agent's name, and how it ended. Everything else is in the journal, and so is every decision.
+A segment of a turn is a workflow with one activity, whose heartbeats show that its worker lives. Temporal stores a
+turn's id, its agent's name, and how it ended. The journal has everything else, and makes every decision.
 """
 
 import re
@@ -28,13 +28,13 @@ from turnwright.runtime.protocol import Job, WorkerApi
 from .names import AGENT, PATIENCE, SEARCHABLE, SUBMITTED, TURN_WORKFLOW, workflow_id
 from .worker import TemporalWorker, has_attributes
 
-#: How long one question to the server may take.
+#: The time limit of one request to the server.
 _RPC: Final = timedelta(seconds=10)
-#: Seconds after which a namespace is asked again for what it did not have.
+#: Seconds after which a namespace is asked again for missing search attributes.
 _ASK_AGAIN: Final = 60.0
 _TEXTS: Final = re.compile(r'(?:message|error): "([^"]+)"')
 _AGENT: Final = SearchAttributeKey.for_keyword(AGENT)
-_OVER: Final = {
+_FAILURES: Final = {
     WorkflowExecutionStatus.FAILED: "it failed",
     WorkflowExecutionStatus.TERMINATED: "it was terminated",
     WorkflowExecutionStatus.TIMED_OUT: "it timed out",
@@ -42,22 +42,23 @@ _OVER: Final = {
 
 
 class Temporal:
-    """Has turns driven by workers that a Temporal server at `address` (host:port) knows.
+    """Runs turns on workers of the Temporal server at `address` (host:port).
 
-    Without `address`, and for whatever is not given here (an API key, TLS, certificates), the environment and the
-    configuration file of Temporal's own tools are read (`TEMPORAL_ADDRESS`, `TEMPORAL_API_KEY`, ...).
+    Without `address`, and for all other settings (an API key, TLS, certificates), Temporal's own environment variables
+    and configuration file apply (`TEMPORAL_ADDRESS`, `TEMPORAL_API_KEY`, ...).
 
-    `queue` is the task queue of turns whose agent's name is not in `queues`, which gives others theirs. A worker takes
-    from `serves`, by default from all of these; from each it drives at most `concurrency` turns at once and begins at
-    most `rate` a second, and all workers of a queue together `queue_rate`. One that is to stop gives turns `drain`
-    seconds. A worker is heard of every `heartbeat` seconds, and given up after `patience` seconds of silence. Every
-    `sweep` seconds turns that were left unsubmitted are looked for, on `queue` alone.
+    `queue` is the task queue, except for the agents in `queues`, by name. A worker takes from the queues in `serves`,
+    by default from all of these. From each it drives at most `concurrency` turns at once and starts at most `rate` a
+    second; all workers of a queue together start `queue_rate`. A stopping worker gives turns `drain` seconds. A worker
+    sends a heartbeat every `heartbeat` seconds, and is abandoned after `patience` seconds without one. Every `sweep`
+    seconds unsubmitted turns are looked for, on `queue` only.
 
-    `search_attributes`: whether agent, outcome and reason can be searched for in Temporal. By default they are if the
-    namespace has them, and a worker asks for them; where that is not allowed, as in Temporal Cloud, make them by hand.
+    `search_attributes` says whether agent, outcome and reason can be searched for in Temporal. The default is whether
+    the namespace has them; a worker tries to create them. Create them by hand where that is forbidden, as in Temporal
+    Cloud.
 
-    It must be used from one event loop of asyncio. Raises `ConfigError` for a number that is out of range, and for a
-    configuration of Temporal's that cannot be read. Source: DESIGN 6.
+    Use it from one asyncio event loop. Raises `ConfigError` for a number out of range, and for an unreadable Temporal
+    configuration. See docs/rules.md#drivers.
     """
 
     embedded = False
@@ -80,7 +81,7 @@ class Temporal:
         search_attributes: bool | None = None,
     ) -> None:
         if queues is not None and not isinstance(queues, Mapping):
-            raise ConfigError(f"queues gives agents their task queue, by name, and is not {queues!r}")
+            raise ConfigError(f"queues must map agent names to task queues, not {queues!r}")
         _check(concurrency=concurrency, rate=rate, queue_rate=queue_rate, sweep=sweep, heartbeat=heartbeat)
         if drain < 0 or patience <= heartbeat:
             raise ConfigError(
@@ -100,7 +101,7 @@ class Temporal:
         self._patience = patience
         self._wanted = search_attributes
         self._searchable = bool(search_attributes)
-        #: When a namespace is asked again whether it has search attributes.
+        #: When the namespace is asked again for its search attributes.
         self._asks_again = 0.0
         self._bound: WorkerApi | None = None
         self._client: Client | None = None
@@ -110,15 +111,15 @@ class Temporal:
     def bind(self, work: WorkerApi) -> None:
         """See `Runtime.bind`."""
         if self._bound is not None:
-            raise ConfigError("this runtime is another engine's: give each engine one of its own")
+            raise ConfigError("this runtime belongs to another engine: give each engine its own")
         self._bound = work
 
     async def submit(self, turn_id: str, segment: int) -> None:
-        """See `Runtime.submit`: the job is started, or, where it runs already, told."""
+        """See `Runtime.submit`: the job is started, or signaled if it is running."""
         await self._start(await self._work.job(turn_id), segment, signal=SUBMITTED)
 
     async def cancel(self, turn_id: str) -> None:
-        """See `Runtime.cancel`: the job is cancelled, if there is one."""
+        """See `Runtime.cancel`: the job is canceled, if there is one."""
         job = await self._work.job(turn_id)
         client = await self._connected()
         try:
@@ -128,31 +129,31 @@ class Temporal:
                 raise self._unavailable(error) from error
 
     async def failure(self, turn_id: str, segment: int) -> str | None:
-        """See `Runtime.failure`: why the job failed, if it did and was not started anew."""
+        """See `Runtime.failure`: why the job failed, unless it was started again."""
         client = await self._connected()
         handle = client.get_workflow_handle(workflow_id(turn_id, segment))
-        over: str | None = None
+        failure: str | None = None
         try:
             described = await handle.describe(rpc_timeout=_RPC)
-            over = _OVER.get(described.status or WorkflowExecutionStatus.RUNNING)
-            if over is not None:
+            failure = _FAILURES.get(described.status or WorkflowExecutionStatus.RUNNING)
+            if failure is not None:
                 run = client.get_workflow_handle(handle.id, run_id=described.run_id)
                 await run.result(follow_runs=False, rpc_timeout=_RPC)
         except WorkflowFailureError as error:
             cause: BaseException = error
             while cause.__cause__ is not None:
                 cause = cause.__cause__
-            over = f"{over}: {cause}" if str(cause) else over
+            failure = f"{failure}: {cause}" if str(cause) else failure
         except RPCError as error:
             if error.status is not RPCStatusCode.NOT_FOUND:
                 raise self._unavailable(error) from error
             return None
-        return None if over is None else f"its job {workflow_id(turn_id, segment)} in Temporal: {over}"
+        return None if failure is None else f"its job {workflow_id(turn_id, segment)} in Temporal: {failure}"
 
     async def run_worker(self, stopping: anyio.Event | None = None) -> None:
-        """See `Runtime.run_worker`. A server that was reached once is waited for when it is gone."""
+        """See `Runtime.run_worker`. It waits for a server that was reached before."""
         if self._working:
-            raise ConfigError("a worker of this runtime runs already: one takes from all queues that it serves")
+            raise ConfigError("this runtime already has a running worker, which serves all of its queues")
         client = await self._connected(prepare=True)
         worker = TemporalWorker(
             client,
@@ -177,7 +178,7 @@ class Temporal:
             self._working = False
 
     async def aclose(self) -> None:
-        """See `Runtime.aclose`. The client's connections end when nobody refers to it any more."""
+        """See `Runtime.aclose`. The client's connections end with the client."""
         self._client = None
 
     @property
@@ -207,20 +208,20 @@ class Temporal:
                 start_signal=signal,
                 memo={PATIENCE: self._patience, SEARCHABLE: self._searchable},
                 search_attributes=TypedSearchAttributes(pairs),
-                # A workflow task takes a moment. One that went to a worker which has stalled is to be given to another.
+                # A workflow task is short. A stalled worker's task goes to another worker.
                 task_timeout=timedelta(seconds=self._patience / 2),
                 rpc_timeout=_RPC,
             )
         except RPCError as error:
             if pairs and error.status is RPCStatusCode.INVALID_ARGUMENT and not self._wanted:
-                # Whoever answers has not heard of the attributes yet. The turn does not wait for that.
+                # The server does not know the attributes yet. The turn does not wait for that.
                 self._searchable = False
                 await self._start(job, segment, signal=signal)
                 return
             raise self._unavailable(error) from error
 
     async def _connected(self, *, prepare: bool = False) -> Client:
-        """The client, connected. `prepare` asks the namespace for the search attributes."""
+        """Return the connected client. `prepare` asks the namespace for the search attributes."""
         async with self._connecting:
             if self._client is None:
                 self._client = await self._connect()
@@ -236,28 +237,28 @@ class Temporal:
 
     async def _connect(self) -> Client:
         try:
-            said = ClientConfig.load_client_connect_config()
+            config = ClientConfig.load_client_connect_config()
         except (RuntimeError, ValueError) as error:
             raise ConfigError(f"Temporal's own configuration cannot be read: {error}") from error
         if self._address is not None:
-            said["target_host"] = self._address
+            config["target_host"] = self._address
         if self._namespace is not None:
-            said["namespace"] = self._namespace
-        self._address = said["target_host"] = said.get("target_host", "localhost:7233")
+            config["namespace"] = self._namespace
+        self._address = config["target_host"] = config.get("target_host", "localhost:7233")
         try:
-            return await Client.connect(**said)
+            return await Client.connect(**config)
         except ValueError as error:
             raise ConfigError(f"Temporal's address {self._address!r} is no HOST:PORT: {error}") from error
         except (RuntimeError, OSError) as error:
             raise self._unavailable(error) from error
 
     def _unavailable(self, error: Exception) -> RuntimeUnavailableError:
-        # The client quotes the whole of what its own library says; what is wrong stands in the last text of it.
-        said = _TEXTS.findall(str(error))
-        return RuntimeUnavailableError(f"Temporal at {self._address}: {said[-1] if said else error}")
+        # The client quotes its library's whole message. The cause is in its last text.
+        texts = _TEXTS.findall(str(error))
+        return RuntimeUnavailableError(f"Temporal at {self._address}: {texts[-1] if texts else error}")
 
 
 def _check(**numbers: float | None) -> None:
     for name, number in numbers.items():
         if number is not None and not number > 0:
-            raise ConfigError(f"{name} is a number above 0, and not {number!r}")
+            raise ConfigError(f"{name} must be a number above 0, not {number!r}")

@@ -1,4 +1,4 @@
-"""A worker process of Temporal: what it takes from which queues, and what it asks of a namespace before."""
+"""A Temporal worker process: its queues, and what a namespace must have."""
 
 import asyncio
 import logging
@@ -31,7 +31,7 @@ from .activities import Activities
 from .names import ATTRIBUTES, SWEEP_WORKFLOW, schedule_id
 from .workflow import SweepWorkflow, TurnWorkflow
 
-#: Seconds between two looks at whether the schedule is there.
+#: Seconds between checks of the schedule.
 _LOOK_AFTER: Final = 5.0
 _NOT_ALLOWED: Final = frozenset({RPCStatusCode.PERMISSION_DENIED, RPCStatusCode.UNIMPLEMENTED})
 _LOG = logging.getLogger(__name__)
@@ -40,7 +40,7 @@ _LOG = logging.getLogger(__name__)
 class TemporalWorker:
     """Drives the turns of the queues that it serves. The arguments are those of `Temporal`.
 
-    `start` starts a job unless it runs already, and says whether it did.
+    `start` starts a job unless it is running, and returns whether it did.
     """
 
     def __init__(
@@ -63,8 +63,8 @@ class TemporalWorker:
         self._queue = queue
         self._sweep = sweep
         self._activities = Activities(work, start, beat=heartbeat, idle=patience)
-        # Histories are a dozen events long, and cheap to read again. A cache would bind a workflow to its worker: when
-        # that dies, the others would wait for ten seconds before they go on with it.
+        # Histories are short and cheap to replay. A cache would bind a workflow to its worker: after a crash, others
+        # would wait ten seconds before they continue it.
         self._workers = [
             Worker(
                 client,
@@ -72,13 +72,13 @@ class TemporalWorker:
                 workflows=[TurnWorkflow, SweepWorkflow],
                 activities=[self._activities.drive, self._activities.abort, self._activities.sweep],
                 max_cached_workflows=0,
-                # Else the SDK reads every module that is loaded, to make a name for them all.
+                # Without it the SDK reads every loaded module to compute an id.
                 build_id=f"turnwright-{version('turnwright')}",
                 max_concurrent_activities=concurrency,
                 max_activities_per_second=rate,
                 max_task_queue_activities_per_second=queue_rate,
                 graceful_shutdown_timeout=timedelta(seconds=drain),
-                # Heartbeats carry the owner's name, and must not be kept back.
+                # Heartbeats carry the owner's name, and must not be delayed.
                 max_heartbeat_throttle_interval=timedelta(seconds=heartbeat),
                 default_heartbeat_throttle_interval=timedelta(seconds=heartbeat),
             )
@@ -86,9 +86,9 @@ class TemporalWorker:
         ]
 
     async def run(self, stopping: anyio.Event) -> None:
-        """Work until `stopping` is set and the turns have ended, rest, or were let go of; or until cancelled.
+        """Work until `stopping` is set and the turns have ended, paused or were released; or until canceled.
 
-        Raises what the SDK raises when it cannot go on, as when the namespace is gone.
+        Raises what the SDK raises if it cannot go on, for example because the namespace is gone.
         """
         schedule = asyncio.create_task(self._have_schedule())
         running = [asyncio.create_task(worker.run()) for worker in self._workers]
@@ -98,7 +98,7 @@ class TemporalWorker:
             await asyncio.wait([stop, *running], return_when=asyncio.FIRST_COMPLETED)
             await asyncio.gather(*(worker.shutdown() for worker in self._workers))
         except asyncio.CancelledError:
-            self._activities.let_go()
+            self._activities.release_all()
             raise
         finally:
             stop.cancel()
@@ -111,21 +111,21 @@ class TemporalWorker:
                 raise error
 
     async def _have_schedule(self) -> None:
-        """Have the schedule for sweeps there, also when somebody has deleted it, or the server's data is gone."""
+        """Keep the schedule for sweeps, even after it was deleted or the server's data was lost."""
         if self._queue not in [worker.task_queue for worker in self._workers]:
             return
         while True:
             try:
                 await keep_schedule(self._client, self._queue, self._sweep)
             except RPCError as error:
-                _LOG.warning("whether turns that were left are looked for is not known: %s", error)
+                _LOG.warning("the schedule that sweeps for abandoned turns could not be checked: %s", error)
             await asyncio.sleep(max(self._sweep, _LOOK_AFTER))
 
 
 async def has_attributes(client: Client, *, make: bool) -> bool:
-    """Whether the namespace has the search attributes; with `make`, those that are missing are asked for first.
+    """Whether the namespace has the search attributes. With `make`, missing ones are created first.
 
-    A server that does not let us ask has none, as far as we know. Raises `RPCError` when it cannot be reached.
+    A server that forbids the question counts as having none. Raises `RPCError` if it cannot be reached.
     """
     try:
         listed = await client.operator_service.list_search_attributes(
@@ -143,14 +143,14 @@ async def has_attributes(client: Client, *, make: bool) -> bool:
         if error.status is RPCStatusCode.ALREADY_EXISTS:
             return True
         if error.status in _NOT_ALLOWED:
-            _LOG.warning("Temporal has no search attributes for turns, or does not say so: %s", error)
+            _LOG.warning("Temporal has no search attributes for turns, or forbids the question: %s", error)
             return False
         raise
     return not missing
 
 
 async def keep_schedule(client: Client, queue: str, every: float) -> None:
-    """Have the queue's workers sweep every so many seconds, one sweep at a time, whoever else asks for it.
+    """Schedule a sweep on the queue every `every` seconds. Other workers may schedule the same one.
 
     Raises `RPCError`.
     """
@@ -163,11 +163,11 @@ async def keep_schedule(client: Client, queue: str, every: float) -> None:
         await client.create_schedule(schedule_id(queue), schedule)
     except ScheduleAlreadyRunningError:
 
-        async def anew(found: ScheduleUpdateInput) -> ScheduleUpdate | None:
-            there = found.description.schedule  # which an operator may have paused
-            if there.spec.intervals == schedule.spec.intervals:
+        async def updated(found: ScheduleUpdateInput) -> ScheduleUpdate | None:
+            current = found.description.schedule  # an operator may have paused it
+            if current.spec.intervals == schedule.spec.intervals:
                 return None
-            there.spec = schedule.spec
-            return ScheduleUpdate(there)
+            current.spec = schedule.spec
+            return ScheduleUpdate(current)
 
-        await client.get_schedule_handle(schedule_id(queue)).update(anew)
+        await client.get_schedule_handle(schedule_id(queue)).update(updated)

@@ -3,7 +3,7 @@
 import pytest
 
 from turnwright import Agent, ConfigError
-from turnwright.driver.team import agent_tools, primary_agents
+from turnwright.driver.subagents import agent_tools, primary_agents
 
 BUILD = Agent(name="build")
 LOOK = Agent(name="look", description="Looks.", mode="subagent", steps=2)
@@ -30,5 +30,5 @@ def test_people_run_all_but_the_sub_agents() -> None:
 
 def test_two_whose_tools_would_have_one_name_are_refused() -> None:
     others = [LOOK.model_copy(update={"name": name}) for name in ("do it", "do-it", "do_it")]
-    with pytest.raises(ConfigError, match="agent 'do_it': its tool would be called do_it, as that of agent 'do it' is"):
+    with pytest.raises(ConfigError, match="its tool would be called do_it, like the tool of agent 'do it'"):
         agent_tools(others)
