@@ -201,7 +201,7 @@ class TestToolCalls:
             return mistake(tmp_path, environ={"TURNWRIGHT_LIMITS__TOOL_CALLS": text})
 
         name = "TURNWRIGHT_LIMITS__TOOL_CALLS"
-        wrong = f'{name}: must be a whole number of at least 0, not -1; "unlimited" is no limit'
+        wrong = f'{name}: must be a whole number of at least 0, not -1; "unlimited" means no limit'
         assert said('{"writing": -1}') == wrong
         assert said('{"reading": 1}') == (f"{name}: is unknown: the classes of tools are read_only, writing, default")
 
@@ -380,7 +380,7 @@ class TestSteps:
     def test_one_source_gives_one_of_the_two_names(self, tmp_path: Path) -> None:
         assert mistake(tmp_path, "[behavior]\nmax_steps = 7\n[limits]\nsteps = 7\n") == (
             "turnwright.toml: behavior.max_steps: is another name for turnwright.toml: limits.steps,"
-            " which is given too: leave one of the two out"
+            " which is set too: leave one of the two out"
         )
 
     def test_two_sources_may_use_different_names(self, tmp_path: Path) -> None:
@@ -410,7 +410,7 @@ class TestMistakes:
         ],
     )
     def test_a_wrong_number_is_told_with_file_and_key(self, tmp_path: Path, text: str, said: str) -> None:
-        assert mistake(tmp_path, text) == f'turnwright.toml: {said}; "unlimited" is no limit'
+        assert mistake(tmp_path, text) == f'turnwright.toml: {said}; "unlimited" means no limit'
 
     @pytest.mark.parametrize(
         ("text", "said"),
@@ -520,8 +520,8 @@ class TestFiles:
             (b"model = 'm'\nlimits = {", "turnwright.toml:2: is not TOML: "),
             (b"model = 'm'\nmodel = 'm'\n", "turnwright.toml:2: is not TOML: Cannot overwrite a value"),
             (b"model = '\xff'\n", "turnwright.toml:1: is not UTF-8 text"),
-            (b"model = " + b"[" * 100_000, "turnwright.toml: is not TOML that can be read"),
-            (b"limits.steps = " + b"9" * 5000, "turnwright.toml: is not TOML that can be read"),
+            (b"model = " + b"[" * 100_000, "turnwright.toml: cannot be parsed"),
+            (b"limits.steps = " + b"9" * 5000, "turnwright.toml: cannot be parsed"),
             (b"[a" + b".a" * 60 + b"]", "turnwright.toml: nests tables more than 50 deep"),
             (b"a." * 500_000 + b"b = 1", "turnwright.toml: nests tables more than 50 deep"),
             (b"a = { " + b"'a' . " * 60 + b"b = 1 }", "turnwright.toml: nests tables more than 50 deep"),
@@ -680,18 +680,18 @@ class TestSecrets:
     def test_a_key_in_a_file_is_refused_and_not_repeated(self, tmp_path: Path, name: str) -> None:
         said = mistake(tmp_path, f"{name} = '{KEY}'")
         assert (
-            said == f"turnwright.toml: {name}: no key is read from here: keep it in the environment, in OPENAI_API_KEY"
+            said == f"turnwright.toml: {name}: API keys are not settings: keep the key in the environment, in OPENAI_API_KEY"
         )
 
     def test_a_key_in_a_variable_of_ours_is_refused_too(self, tmp_path: Path) -> None:
         said = mistake(tmp_path, environ={"TURNWRIGHT_API_KEY": KEY})
-        assert said.startswith("TURNWRIGHT_API_KEY: no key is read from here")
+        assert said.startswith("TURNWRIGHT_API_KEY: API keys are not settings")
         assert KEY not in said
 
     def test_a_key_inside_the_address_of_a_file_is_refused(self, tmp_path: Path) -> None:
         said = mistake(tmp_path, f"base_url = 'https://user:{KEY}@host/v1'")
         assert said == (
-            "turnwright.toml: base_url: holds a key or a password: keep it in the environment, in TURNWRIGHT_BASE_URL"
+            "turnwright.toml: base_url: contains a key or a password: keep it in the environment, in TURNWRIGHT_BASE_URL"
         )
         environ = {"TURNWRIGHT_BASE_URL": f"https://user:{KEY}@host/v1"}
         assert load(tmp_path, environ=environ).settings.base_url == environ["TURNWRIGHT_BASE_URL"]

@@ -1,4 +1,4 @@
-"""Configuration files and environment variables, and the engine that they describe."""
+"""Settings from configuration files, environment variables, flags and code."""
 
 from .config import Config, EngineOptions, SettingOrigin, SettingSource, load_config
 

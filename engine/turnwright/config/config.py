@@ -1,18 +1,18 @@
-"""The configuration: one value for each setting, and where it came from.
+"""The configuration: one value for each setting, with its origin.
 
-    load_config()                       # what `turnwright run` would use in this folder
+    load_config()                       # the settings of `turnwright run` in this folder
     Engine(model=..., tools=[...], **load_config().engine_options())
 
-**Precedence.** The source that is nearest to the turn wins, setting by setting:
+**Precedence**, for each setting:
 
-1. the flags of a command, and what code passes as `overrides`
-2. the front matter of the agent, for what an agent can set
+1. the flags of a command, and `overrides` in code
+2. the front matter of the agent, for the settings of agents
 3. the environment, `TURNWRIGHT_...`
 4. the configuration file, `turnwright.toml` or `[tool.turnwright]` in `pyproject.toml`
 5. the preset, for the limits that it sets
 6. the default
 
-The ceiling binds them all: it comes from the same sources, but no agent can set it and nothing can raise it.
+The ceiling limits all of them. It comes from the same sources, but no agent can set it.
 """
 
 import os
@@ -41,7 +41,7 @@ AGENTS_FILE: Final = "AGENTS.md"
 
 
 class SettingSource(StrEnum):
-    """Who decided a value, the nearest to the turn first."""
+    """The kinds of origins, in the order of precedence."""
 
     CODE = "code"
     FLAG = "flag"
@@ -54,20 +54,20 @@ class SettingSource(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SettingOrigin:
-    """An effective value, and where it came from. Its text is the place alone, and holds no secret."""
+    """An effective value and its origin. `str()` shows only the origin, which has no secret."""
 
     value: object = field(repr=False)
     source: SettingSource
     place: str = ""
-    """A file and a key, a variable, a flag, a preset, an agent; empty where the source says all."""
+    """A file and a key, a variable, a flag, a preset or an agent; empty for a default."""
 
     def __str__(self) -> str:
-        """Such as `environment TURNWRIGHT_STORE`."""
+        """Format the origin, for example as `environment TURNWRIGHT_STORE`."""
         return f"{self.source} {self.place}".strip()
 
 
 class EngineOptions(TypedDict):
-    """The arguments of `Engine` that a configuration decides."""
+    """The arguments of `Engine` that come from the configuration."""
 
     store: str
     limits: Limits
@@ -78,27 +78,27 @@ class EngineOptions(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """The effective settings. Made by `load_config`."""
+    """The effective settings, as `load_config` returns them."""
 
     file: Path | None
-    """The configuration file; None where there is none."""
+    """The configuration file, or None."""
     settings: Settings = field(repr=False)
-    """The effective values. Its `store` and its `base_url` may hold a password."""
+    """The effective values. `store` and `base_url` may contain a password."""
     origins: Mapping[str, SettingOrigin] = field(repr=False)
-    """Every setting by its key, each with its effective value and where that came from."""
+    """Every setting by its key, with its effective value and its origin."""
     conclude_prompt: str | None = field(repr=False)
     """The text of `conclude_prompt_file`; None means the built-in one."""
 
     def limits(self) -> Limits:
-        """The engine's limits: those of the preset, and over them those that are set."""
+        """Return the engine's limits: the preset's, replaced by the limits that are set."""
         return self.settings.limits
 
     def prices(self) -> dict[str, Price]:
-        """The price of each model by its name."""
+        """Return the price of each model by its name."""
         return {name: row.price() for name, row in self.settings.prices.items()}
 
     def engine_options(self) -> EngineOptions:
-        """The arguments for `Engine(**...)`; model, tools and hooks are the embedder's."""
+        """Return the arguments for `Engine(**...)`. The app adds model, tools and hooks."""
         return EngineOptions(
             store=self.settings.store,
             limits=self.limits(),
@@ -108,15 +108,15 @@ class Config:
         )
 
     def agent_files(self) -> tuple[Path, ...]:
-        """Where agents that are named are looked for: `AGENTS.md` in the working folder, unless files are set."""
+        """Return the agent files: the configured ones, or else `AGENTS.md` in the working folder."""
         return tuple(map(Path, self.settings.agents)) if self.settings.agents else (Path(AGENTS_FILE),)
 
     def agent(self, name: str) -> Agent:
-        """The agent of this name out of the agent files, ready to run. Raises `ConfigError`."""
+        """Return the agent of this name from the agent files, ready to run. Raises `ConfigError`."""
         return self.prepared(self.written(name)[0])
 
     def written(self, name: str) -> tuple[Agent, Path]:
-        """The agent of this name as its file has it, and the file. Raises `ConfigError`."""
+        """Return the agent of this name as its file defines it, and the file. Raises `ConfigError`."""
         paths = self.agent_files()
         found = find_agent(read_agents(*paths, limits=self.limits()), name)
         if len(paths) == 1:
@@ -124,13 +124,14 @@ class Config:
         return found, next(path for path in paths if found in read_agents(path))
 
     def prepared(self, agent: Agent) -> Agent:
-        """The agent as it runs under this configuration: flags over its front matter, and `conclude_prompt` below it.
+        """Return the agent as it runs with this configuration.
 
-        Raises `ConfigError` for limits that the preset does not allow.
+        Flags replace its front matter, which replaces the configured `conclude_prompt`. Raises `ConfigError` for limits
+        that the preset does not allow.
         """
         limits = {key.removeprefix("limits."): value for key, value in self._nearer("limits.").items()}
         budget = {name: limits.pop(name) for name in tuple(limits) if name in BUDGET_FIELDS}
-        limits.pop("ceiling", None)  # the engine's, and it holds there
+        limits.pop("ceiling", None)  # a limit of the engine only
         ready = agent.to_json() | limits | self._nearer("model")
         if budget:
             of_agent = {name: value for name, value in agent.overrides.items() if name in BUDGET_FIELDS}
@@ -144,9 +145,10 @@ class Config:
         return prepared
 
     def origins_for(self, agent: Agent, place: str) -> dict[str, SettingOrigin]:
-        """The settings as they hold for the turns of this agent, which stands at `place` (a file).
+        """Return the origins of the settings for the turns of this agent, which is defined in the file `place`.
 
-        `agent` is as it was written, not `prepared`. What it sets is the front matter's, unless a flag goes before it.
+        Pass the agent as `written` returns it, not as `prepared` does. Its settings have the origin `front matter`,
+        unless a flag replaces them.
         """
         self.prepared(agent)
         origins = dict(self.origins)
@@ -163,7 +165,7 @@ class Config:
         return origins
 
     def _nearer(self, prefix: str) -> dict[str, object]:
-        """What was said nearer to the turn than an agent's front matter."""
+        """Return the settings from flags and code, which replace an agent's front matter."""
         return {
             key: origin.value
             for key, origin in self.origins.items()
@@ -176,14 +178,14 @@ _NEAREST: Final = frozenset({SettingSource.CODE, SettingSource.FLAG})
 
 @dataclass(frozen=True, slots=True)
 class _Layer:
-    """What one source says, by key."""
+    """The settings of one source, by key."""
 
     leaves: Mapping[str, object]
     source: Callable[[str], SettingSource]
     place: Callable[[str], str]
 
     def origin(self, key: str) -> SettingOrigin | None:
-        """This source's word on a setting."""
+        """Return the source's value of a setting, or None."""
         written = next((one for one in (key, _OTHER_NAMES.get(key, key)) if one in self.leaves), None)
         return (
             None if written is None else SettingOrigin(self.leaves[written], self.source(written), self.place(written))
@@ -198,7 +200,7 @@ class _Layer:
         *,
         written: bool,
     ) -> tuple[Self, list[str]]:
-        """The layer, and the mistakes of its source."""
+        """Return the layer, and the mistakes of its source."""
         leaves, mistakes = check(values, place, written=written)
         return cls(leaves, source, place), mistakes
 
@@ -214,15 +216,15 @@ def load_config(
     *,
     flags: Mapping[str, str] | None = None,
 ) -> Config:
-    """The effective settings, by the precedence that this module documents.
+    """Return the effective settings, by this module's precedence.
 
-    The file is `file`, else the one that TURNWRIGHT_CONFIG names, else the nearest `turnwright.toml` or
-    `pyproject.toml` with `[tool.turnwright]` in `start` (by default the working folder) and above it, up to the root of
-    the repository or the home folder. `environ` is the environment, by default the process's. `overrides` are values
-    by key, `{"limits.steps": 5}`; None is no limit there. `flags` tells which of them a command line's flags gave,
+    The file is `file`, or the one in TURNWRIGHT_CONFIG, or the nearest `turnwright.toml` or `pyproject.toml` with
+    `[tool.turnwright]` in `start` (by default the working folder) and above it, up to the root of the repository or the
+    home folder. `environ` is the environment, by default the process's. `overrides` are values by key,
+    `{"limits.steps": 5}`, where None means no limit. `flags` names the overrides that came from flags,
     `{"limits.steps": "--steps"}`, for messages and origins.
 
-    Raises `ConfigError` with every mistake of every source, a line each: where, which key, what is expected.
+    Raises `ConfigError` with all mistakes of all sources, one per line: the place, the key and the expected value.
     """
     environ = os.environ if environ is None else environ
     path = _path(start, file, environ)
@@ -238,7 +240,7 @@ def load_config(
         (from_environment, lambda _: SettingSource.ENVIRONMENT, lambda key: _variable(key, names)),
         *_of_file(path),
     ):
-        # The first source is code, which has None.
+        # Only the first source is code, which can pass None.
         layer, wrong = _Layer.of(values, source, place, written=bool(layers))
         layers.append(layer)
         mistakes += wrong
@@ -269,7 +271,7 @@ def _path(start: Path | None, file: Path | None, environ: Mapping[str, str]) -> 
     try:
         return files.find_file(Path() if start is None else start, None if home == "" else Path(home).resolve())
     except (OSError, RuntimeError) as error:  # RuntimeError: a link that leads to itself
-        raise ConfigError(f"the folder to look for a configuration in cannot be read: {error}") from None
+        raise ConfigError(f"the configuration's folder cannot be read: {error}") from None
 
 
 def _of_file(
@@ -286,7 +288,7 @@ def _variable(key: str, names: Mapping[str, str]) -> str:
 
 
 def _nested(overrides: Mapping[str, object]) -> dict[str, object]:
-    """The same values, a section's in a mapping of its own."""
+    """Return the values with a nested mapping for each section."""
     nested: dict[str, object] = {}
     for key, value in overrides.items():
         section, _, name = key.partition(".")
@@ -303,7 +305,7 @@ def _nested(overrides: Mapping[str, object]) -> dict[str, object]:
 
 
 def _merged(layers: list[_Layer]) -> Iterator[tuple[str, SettingOrigin]]:
-    """Every effective setting with its origin, in the order of `SETTINGS`."""
+    """Yield every effective setting with its origin, in the order of `SETTINGS`."""
     preset = _first("preset", layers)
     name = SETTINGS["preset"].default if preset is None else preset.value
     laid = Limits.preset(name)  # type: ignore[arg-type] # checked when it was read
@@ -334,7 +336,7 @@ def _settings(origins: Mapping[str, SettingOrigin]) -> Settings:
     try:
         laid = Limits.preset(settings.preset, **settings.limits.model_dump(exclude_unset=True))
     except ValueError as error:
-        # Each value was checked alone: only the preset can still object, and it does to the steps.
+        # Each value is valid alone. Only the preset can still refuse one, and that is `steps`.
         raise ConfigError(f"{origins['limits.steps'].place}: {error}") from None
     return settings.model_copy(update={"limits": laid})
 
@@ -350,5 +352,5 @@ def _prompt(origin: SettingOrigin) -> str | None:
     except ConfigError as error:
         raise ConfigError(f"{origin.place}: {error}") from None
     if not text.strip():
-        raise ConfigError(f"{origin.place}: {origin.value}: is blank: write what the model is told, or name no file")
+        raise ConfigError(f"{origin.place}: {origin.value}: is blank: write a prompt for the model, or name no file")
     return text

@@ -1,4 +1,4 @@
-"""Places where settings are written: files in TOML, and the environment, read with pydantic-settings."""
+"""Reading settings from TOML files, and from the environment with pydantic-settings."""
 
 import json
 import os
@@ -26,16 +26,16 @@ PROJECT_NAME: Final = "pyproject.toml"
 PREFIX: Final = "TURNWRIGHT_"
 #: Names the configuration file, as `--config` does.
 CONFIG_VARIABLE: Final = "TURNWRIGHT_CONFIG"
-#: The token of the inspector (`turnwright serve`): a secret, which stands in no file.
+#: The token of the inspector (`turnwright serve`). As a secret, it is not read from a file.
 TOKEN_VARIABLE: Final = "TURNWRIGHT_TOKEN"  # noqa: S105 (a name)
 MAX_BYTES: Final = 1024 * 1024
-#: Tables and lists inside each other. A `pyproject.toml` holds the settings of other tools too.
+#: The maximum depth of nested tables and lists. A `pyproject.toml` has the settings of other tools too.
 _MAX_DEPTH: Final = 50
 
-#: A part of a key in TOML, or a text on one line: they look the same.
+#: A part of a key in TOML, or a text on one line: they have the same form.
 _PART: Final = r"""(?:[\w-]++|"(?:[^"\\\n]++|\\[^\n])*+"?|'[^'\n]*+'?)"""
 _DOT: Final = r"[ \t]*+\.[ \t]*+"
-#: The pieces of a TOML text, of which one may be a key of too many parts. Texts and comments are passed over whole.
+#: The pieces of a TOML text, to find keys with too many parts. A text or a comment is one piece.
 _PIECES: Final = re.compile(
     r'"""(?:[^"\\]++|\\.|"(?!""))*+(?:""")?+'
     r"|'''(?:[^']++|'(?!''))*+(?:''')?+"
@@ -45,7 +45,7 @@ _PIECES: Final = re.compile(
 
 _HEADER: Final = ("tool", "turnwright")
 _TOO_DEEP: Final = f"{{}}: nests tables more than {_MAX_DEPTH} deep: settings are at most three deep"
-#: Kubernetes gives these to every container beside a service that is called `turnwright`.
+#: Kubernetes sets these variables in containers if there is a service named `turnwright`.
 _SERVICE_LINK: Final = re.compile(
     r"TURNWRIGHT_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_[A-Z]+(_(PROTO|PORT|ADDR))?)?)"
 )
@@ -53,7 +53,7 @@ _AT_LINE: Final = re.compile(r"\s*\(at (?:line (\d+), column \d+|end of document
 
 
 class _Sources(BaseSettings, Settings):  # pyright: ignore[reportIncompatibleVariableOverride] (both have a config)
-    """Tells pydantic-settings which settings there are. It reads; `settings.check` judges."""
+    """The settings for pydantic-settings, which only reads them. `settings.check` validates."""
 
     model_config = SettingsConfigDict(
         case_sensitive=True, env_prefix=PREFIX.lower(), env_nested_delimiter="__", extra="forbid"
@@ -61,7 +61,7 @@ class _Sources(BaseSettings, Settings):  # pyright: ignore[reportIncompatibleVar
 
 
 def variable(key: str) -> str:
-    """The environment variable of a setting."""
+    """Return the environment variable of a setting."""
     return PREFIX + key.replace(".", "__").upper()
 
 
@@ -70,36 +70,36 @@ VARIABLES: Final[Mapping[str, str]] = {variable(key): key for key in SETTINGS}
 
 
 class _Environment(EnvSettingsSource):
-    """The variables that belong to settings, under their names in lower case."""
+    """The variables of settings, by their names in lower case."""
 
-    def __init__(self, variables: Mapping[str, str]) -> None:
+    def __init__(self, variables: Mapping[str, object]) -> None:
         self._variables = variables
         super().__init__(_Sources)
 
     def _load_env_vars(self) -> Mapping[str, str | None]:
-        return dict(self._variables)
+        return dict(self._variables)  # type: ignore[arg-type]  # numbers are decoded already
 
     def decode_complex_value(self, field_name: str, field: FieldInfo, value: object) -> object:
-        """A list or a table is JSON; what is no JSON is a text, and whether that will do is not judged here."""
+        """Decode a list or a table from JSON. Anything else stays as it is, for the validation to judge."""
         try:
             return super().decode_complex_value(field_name, field, value)
-        except (ValueError, RecursionError):
+        except (TypeError, ValueError, RecursionError):
             return value
 
 
 def find_file(start: Path, home: Path | None) -> Path | None:
-    """The configuration file of a folder: its own, or the nearest one above it; None where there is none.
+    """Return the configuration file in a folder or the nearest one above it, or None.
 
-    It is looked for up to the root of the repository or to `home`, whichever is nearer; where neither is above, only
-    in the folder itself, because in a folder such as `/tmp` anybody may leave a file. In each folder `turnwright.toml`
-    goes before a `pyproject.toml` that has `[tool.turnwright]`. Raises `ConfigError` for a `pyproject.toml` on the way
-    that cannot be read.
+    The search ends at the root of the repository or at `home`. If the folder is below neither, only the folder itself
+    is searched, because in a shared folder such as `/tmp` anybody may put a file. In each folder, `turnwright.toml`
+    precedes a `pyproject.toml` with `[tool.turnwright]`. Raises `ConfigError` for a `pyproject.toml` on the way that
+    cannot be read.
     """
     start = start.resolve()
     folders = [start, *start.parents]
     ends = (at for at, folder in enumerate(folders) if folder == home or os.path.lexists(folder / ".git"))
     for folder in folders[: next(ends, 0) + 1]:
-        # A link whose target is gone is a mistake to be told, not the absence of a file.
+        # A link without a target counts as found, so that reading it reports the mistake.
         if os.path.lexists(folder / FILE_NAME):
             return folder / FILE_NAME
         project = folder / PROJECT_NAME
@@ -109,22 +109,22 @@ def find_file(start: Path, home: Path | None) -> Path | None:
 
 
 def read_file(path: Path) -> dict[str, object]:
-    """What a file says. In a `pyproject.toml` that is its table `[tool.turnwright]`. Raises `ConfigError`."""
+    """Return the settings in a file; in a `pyproject.toml`, its table `[tool.turnwright]`. Raises `ConfigError`."""
     said = _table(path) if path.name == PROJECT_NAME else _document(path)
     if said is None:
-        raise ConfigError(f"{path}: has no [{'.'.join(_HEADER)}]: write it, or name another file")
+        raise ConfigError(f"{path}: has no [{'.'.join(_HEADER)}]: add it, or name another file")
     return dict(said)
 
 
 def key_in(path: Path, key: str) -> str:
-    """A setting's key as this file spells it."""
+    """Return a setting's key as it is written in this file."""
     return ".".join((*_HEADER, key)) if path.name == PROJECT_NAME else key
 
 
 def read_environment(environ: Mapping[str, str]) -> tuple[dict[str, object], dict[str, str], list[str]]:
-    """What the environment says, the variable of each key that it sets, and its mistakes.
+    """Return the settings in the environment, the variable of each key that is set, and the mistakes.
 
-    An empty variable is one that is not set. Numbers, lists and tables are written as in JSON.
+    An empty variable counts as unset. Numbers, lists and tables are written as in JSON.
     """
     others = {CONFIG_VARIABLE, TOKEN_VARIABLE, WEIGHTS_VARIABLE, FORMAT_VARIABLE, LEVEL_VARIABLE}
     mistakes = [
@@ -135,25 +135,17 @@ def read_environment(environ: Mapping[str, str]) -> tuple[dict[str, object], dic
     names = {key: name for name, key in VARIABLES.items() if environ.get(name, "") != ""}
     if "base_url" not in names and environ.get(BASE_URL_VARIABLE, "").strip():
         names["base_url"] = BASE_URL_VARIABLE
-    found = _Environment({variable(key).lower(): environ[name] for key, name in names.items()})()
-    return dict(_numbers(found)), names, mistakes
+    # Numbers are decoded here, because the validation is strict: a file must not say "5".
+    values = {
+        variable(key).lower(): _scalar(environ[name]) if SETTINGS[key].number else environ[name]
+        for key, name in names.items()
+    }
+    return _Environment(values)(), names, mistakes
 
 
 def _guess(name: str) -> str:
-    """The key that a misspelled variable may have meant."""
+    """Return the key that a misspelled variable may mean."""
     return name.removeprefix(PREFIX).lower().replace("__", ".")
-
-
-def _numbers(found: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:
-    """The same values, with texts read as numbers where the setting is one. pydantic would read `"5"` in a file too."""
-    for name, value in found.items():
-        setting = SETTINGS.get(prefix + name)
-        if setting is None and isinstance(value, dict):
-            yield name, dict(_numbers(value, f"{prefix}{name}."))
-        elif setting is not None and setting.number and isinstance(value, str):
-            yield name, _scalar(value)
-        else:
-            yield name, value
 
 
 def _scalar(text: str) -> object:
@@ -165,7 +157,7 @@ def _scalar(text: str) -> object:
 
 
 def beside(path: Path, key: str, value: object) -> object:
-    """The value as it holds from any folder: a relative path in a file starts at the file's own folder."""
+    """Return the value with absolute paths. A relative path in a file starts at the file's folder."""
     folder = path.parent.absolute()
     match key, value:
         case "agents" | "mcp", tuple():
@@ -182,17 +174,17 @@ def beside(path: Path, key: str, value: object) -> object:
 
 
 def _from(folder: Path, path: str) -> str:
-    return os.path.normpath(folder / os.path.expanduser(path))  # noqa: PTH111 (pathlib's raises for a user who is unknown)
+    return os.path.normpath(folder / os.path.expanduser(path))  # noqa: PTH111 (`Path.expanduser` raises for an unknown user)
 
 
 def mistakes_of_files(leaves: Mapping[str, object]) -> Iterator[tuple[str, str]]:
-    """What may not stand in a file, though it may elsewhere: a key inside an address. By key, with what is wrong."""
+    """Yield the settings that are not allowed in a file, with the reason: an address with a password."""
     if "@" in str(leaves.get("base_url", "")).partition("://")[2].partition("/")[0]:
-        yield "base_url", f"holds a key or a password: keep it in the environment, in {variable('base_url')}"
+        yield "base_url", f"contains a key or a password: keep it in the environment, in {variable('base_url')}"
 
 
 def _table(path: Path) -> Mapping[str, object] | None:
-    """The file's `[tool.turnwright]`, or None where it has none."""
+    """Return the file's `[tool.turnwright]`, or None."""
     said: object = _document(path)
     for key in _HEADER:
         if not isinstance(said, dict) or key not in said:
@@ -204,9 +196,9 @@ def _table(path: Path) -> Mapping[str, object] | None:
 
 
 def _document(path: Path) -> dict[str, object]:
-    """The file's TOML. Raises `ConfigError`, with the line, when there is none to be had."""
+    """Parse the file's TOML. Raises `ConfigError`, with the line if possible."""
     text = read_text(path)
-    # A key takes a time to be parsed that grows with the square of its parts.
+    # The time to parse a key grows with the square of the number of its parts.
     if text.count(".") >= _MAX_DEPTH and any(piece.lastgroup for piece in _PIECES.finditer(text)):
         raise ConfigError(_TOO_DEEP.format(path))
     try:
@@ -216,18 +208,16 @@ def _document(path: Path) -> dict[str, object]:
         line = text.count("\n") + 1 if at is None or at[1] is None else at[1]
         raise ConfigError(f"{path}:{line}: is not TOML: {_AT_LINE.sub('', str(error))}") from None
     except (ValueError, RecursionError):
-        raise ConfigError(
-            f"{path}: is not TOML that can be read: it nests too deep, or has too long a number"
-        ) from None
+        raise ConfigError(f"{path}: cannot be parsed: it is nested too deeply, or a number is too long") from None
     if deeper_than(document, _MAX_DEPTH):
         raise ConfigError(_TOO_DEEP.format(path))
     return document
 
 
 def read_text(path: Path) -> str:
-    """The text of a file that is named in a configuration, or is one. Raises `ConfigError`."""
+    """Return the text of a configuration file, or of a file that it names. Raises `ConfigError`."""
     try:
-        # Editors on Windows put a mark in front of UTF-8.
+        # Editors on Windows write a byte order mark.
         return read_regular(path, MAX_BYTES).decode("utf-8-sig").replace("\r\n", "\n")
     except FileTooLargeError:
         raise ConfigError(f"{path}: is larger than {MAX_BYTES // 1024} KiB: name another file") from None
@@ -235,7 +225,7 @@ def read_text(path: Path) -> str:
         line = error.object.count(b"\n", 0, error.start) + 1
         raise ConfigError(f"{path}:{line}: is not UTF-8 text: save it as UTF-8") from None
     except FileNotFoundError:
-        raise ConfigError(f"{path}: there is no such file: name another, or write this one") from None
+        raise ConfigError(f"{path}: there is no such file: name another, or create this one") from None
     except (OSError, ValueError) as error:  # ValueError: a path with a null character in it
         reason = getattr(error, "strerror", None) or error
-        raise ConfigError(f"{path}: cannot be read ({reason}): name a file that can") from None
+        raise ConfigError(f"{path}: cannot be read ({reason}): name a readable file") from None

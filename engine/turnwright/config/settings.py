@@ -1,6 +1,6 @@
-"""The settings: each with its key, its type, its default and what it means. What reads them is in `files.py`.
+"""The settings: the key, the type, the default and the meaning of each. `files.py` reads them.
 
-The keys of `[limits]` are the fields of `Limits`, which checks itself.
+The keys of `[limits]` are the fields of `Limits`, which validates itself.
 """
 
 import dataclasses
@@ -21,16 +21,16 @@ from turnwright.transcript.pairing import Unpaired
 from turnwright_states import Limits, ToolCallLimits
 from turnwright_states.limits import PresetName
 
-#: What stands for "no limit" where there is no None: in a file and in the environment.
+#: The words for "no limit" in a file and in the environment, which have no None.
 NO_LIMIT: Final = ("unlimited", "off")
-#: Settings whose values may hold a password, so that no message repeats them.
+#: Settings whose values may contain a password, so that no message repeats them.
 ADDRESSES: Final = frozenset({"base_url", "store"})
 
 _SHOWN: Final = reprlib.Repr()
 _SHOWN.maxstring = _SHOWN.maxother = _SHOWN.maxlong = 60
-#: Long keys are no slips of the finger, and comparing them is slow.
+#: Longer keys are no typing mistakes, and comparing them is slow.
 _LONGEST_SLIP: Final = 60
-_KEY_ADVICE: Final = "no key is read from here: keep it in the environment, in OPENAI_API_KEY"
+_KEY_ADVICE: Final = "API keys are not settings: keep the key in the environment, in OPENAI_API_KEY"
 
 
 def _says_something(text: str) -> str:
@@ -57,7 +57,7 @@ class Behavior(_Section):
     """The spelling of GLM-CLI."""
 
     max_steps: int | None = None
-    """Another name for `limits.steps`; one source may give only one of the two."""
+    """Another name for `limits.steps`. One source may set only one of the two."""
 
     @field_validator("max_steps", mode="before")
     @classmethod
@@ -66,13 +66,13 @@ class Behavior(_Section):
 
 
 class PriceRow(_Section):
-    """What a model costs for a million tokens, in the currency of `limits.cost`."""
+    """The price of a model for a million tokens, in the currency of `limits.cost`."""
 
     input: float
     output: float
 
     def price(self) -> Price:
-        """The price as the engine takes it."""
+        """Return the price for the engine."""
         return Price(**self.model_dump())
 
     @field_validator("input", "output", mode="before")
@@ -84,36 +84,36 @@ class PriceRow(_Section):
 
 
 class Settings(_Section):
-    """Every setting. What a source leaves out is not in `model_fields_set`."""
+    """Every setting. Settings that a source leaves out are not in `model_fields_set`."""
 
     preset: PresetName = "default"
-    """The set of default limits; every other source goes before it."""
+    """The set of default limits. Every other source precedes it."""
     limits: Limits = Limits()
     behavior: Behavior = Behavior()
     model: Text | None = None
-    """The model of agents that name none; `local` is the embedded model."""
+    """The model of agents without a `model`; `local` is the embedded model."""
     base_url: Text | None = None
     """The endpoint of the model, such as `https://host/v1`. `OPENAI_BASE_URL` is the fallback."""
     timeout: float | None = None
     """Seconds that an endpoint may be silent, above 0."""
     store: Text = "sqlite:///turns.db"
-    """The address of the store; a relative file is beside the configuration file."""
+    """The address of the store. A relative file starts at the configuration file's folder."""
     agents: tuple[Text, ...] = ()
-    """Agent files; none means `AGENTS.md` in the working folder."""
+    """Agent files. By default `AGENTS.md` in the working folder."""
     tools: Text | None = None
     """A module or `.py` file with `@tool` functions."""
     mcp: tuple[Text, ...] = ()
-    """Files that name MCP servers, in the format of other clients."""
+    """Files with MCP servers, in the format of other clients."""
     root: Text = "."
     """The folder that the built-in tools may read."""
     unpaired: Unpaired = "repair"
-    """Repair unpaired messages when they are sent, or refuse them."""
+    """Repair or reject message histories with unpaired tool calls."""
     prices: dict[str, PriceRow] = {}
-    """By model name: `input` and `output`, prices per million tokens. A cost limit needs them."""
+    """For each model, `input` and `output`: prices per million tokens. A cost limit needs them."""
     conclude_prompt_file: Text | None = None
-    """A file with the text of the concluding call; an agent's `conclude_prompt` goes before it."""
+    """A file with the prompt of the concluding call. An agent's `conclude_prompt` precedes it."""
     show_budget_to_model: bool = False
-    """Show the model what is left of its limits."""
+    """Show the model its remaining limits."""
 
     @field_validator("limits", "behavior", mode="before")
     @classmethod
@@ -147,10 +147,7 @@ class Settings(_Section):
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One setting. `kind` says in words which values it takes; `default` is the value without any source.
-
-    `section` is the model of which it is a field.
-    """
+    """One setting. `kind` describes its values in words; `section` is the model that has it as a field."""
 
     key: str
     kind: str
@@ -159,11 +156,11 @@ class Setting:
     number: bool
     """Whether its values are numbers, or true and false."""
     may_be_off: bool
-    """Whether a word of `NO_LIMIT` may stand in its place."""
+    """Whether a word of `NO_LIMIT` is a valid value."""
 
     @property
     def means(self) -> str:
-        """What it means, in a line."""
+        """The meaning in one line."""
         return attribute_docs(self.section).get(self.key.rpartition(".")[2], "").replace("\n", " ")
 
 
@@ -211,7 +208,7 @@ def _may_be_off(key: str) -> bool:
 
 
 def _switched_off(key: str, value: object) -> object:
-    """The value with None for each word of `NO_LIMIT` in it that stands for a limit."""
+    """Replace each word of `NO_LIMIT` that is the value of a limit by None."""
     if isinstance(value, Mapping):
         return {name: _switched_off(f"{key}.{name}", entry) for name, entry in value.items()}
     return None if value in NO_LIMIT and _may_be_off(key) else value
@@ -220,9 +217,10 @@ def _switched_off(key: str, value: object) -> object:
 def check(
     values: Mapping[str, object], place: Callable[[str], str], *, written: bool
 ) -> tuple[dict[str, object], list[str]]:
-    """What one source says, by key, and its mistakes, a line each.
+    """Return the settings of one source by key, and its mistakes, one line each.
 
-    `place` says where a key stands in this source. `written` sources have no None: their messages tell the word for it.
+    `place` returns the place of a key in this source. For `written` sources, which have no None, the messages name the
+    word for "no limit".
     """
     try:
         given = Settings.model_validate(dict(values))
@@ -232,7 +230,7 @@ def check(
     steps = {"behavior.max_steps", "limits.steps"}
     if steps <= leaves.keys():
         first, second = map(place, sorted(steps))
-        return {}, [f"{first}: is another name for {second}, which is given too: leave one of the two out"]
+        return {}, [f"{first}: is another name for {second}, which is set too: leave one of the two out"]
     return leaves, []
 
 
@@ -252,12 +250,12 @@ def _leaves(given: Settings) -> Iterator[tuple[str, object]]:
 def _mistake(details: ErrorDetails, place: Callable[[str], str], *, written: bool) -> str:
     key = ".".join(map(str, details["loc"]))
     problem = _problem(key, details)
-    # What `Limits` says of itself as a whole begins with the name of the field that is meant.
+    # A message of `Limits` about several fields starts with the name of the first one.
     word, _, rest = problem.partition(" ")
     if key == "limits" and word in Limits.model_fields:
         key, problem = f"{key}.{word}", rest
     if written and details["type"] == "value_error" and _may_be_off(key):
-        problem += f'; "{NO_LIMIT[0]}" is no limit'
+        problem += f'; "{NO_LIMIT[0]}" means no limit'
     return f"{place(key)}: {problem}"
 
 
@@ -281,7 +279,7 @@ def _problem(key: str, details: ErrorDetails) -> str:
             wanted = "must be a table"
         case _:
             wanted = details["msg"].replace("Input should be", "must be")
-    # An address may hold a password.
+    # An address may contain a password.
     shown = f"a value of type {type(value).__name__}" if key in ADDRESSES else _SHOWN.repr(value)
     return f"{wanted}, not {shown}"
 
@@ -291,7 +289,7 @@ _BY_CLASS: Final = "limits.tool_calls."
 
 
 def unknown(key: str, spelled: Callable[[str], str] | None = None) -> str:
-    """What to say of a key that is no setting. `spelled` writes a setting's key where there are no sections."""
+    """Return the message for an unknown key. `spelled` formats a key for a source without sections."""
     tail = key.rpartition(".")[2]
     if tail.lower().replace("_", "").replace("-", "").endswith("apikey"):
         return _KEY_ADVICE
