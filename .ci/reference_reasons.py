@@ -1,4 +1,4 @@
-"""The table of `docs/reasons.md`: every reason with its outcome and its meaning."""
+"""The list of `docs/reasons.md`: every reason with its meaning."""
 
 from typing import Final
 
@@ -9,18 +9,18 @@ END: Final = "<!-- /reasons -->"
 
 
 def page(text: str) -> str:
-    """Return the page with a new table. Raises `ValueError` for a page without the marks."""
+    """Return the page with a new list. Raises `ValueError` for a page without the marks."""
     before, found, rest = text.partition(BEGIN)
     _, closed, after = rest.partition(END)
     if not found or not closed:
-        raise ValueError(f"docs/reasons.md: its table must be between {BEGIN.strip()} and {END}")
-    return f"{before}{BEGIN}{_table()}{END}{after}"
+        raise ValueError(f"docs/reasons.md: its list must be between {BEGIN.strip()} and {END}")
+    return f"{before}{BEGIN}\n{_list()}\n{END}{after}"
 
 
-def _table() -> str:
-    rows = ["| reason | outcome | means |", "| --- | --- | --- |"]
-    for outcome, reasons in REASONS_OF.items():
-        for reason, meaning in REASONS.items():
-            if reason in reasons:
-                rows.append(f"| [`{reason}`](#{reason}) | `{outcome}` | {meaning.means} |")
-    return "\n".join(rows) + "\n"
+def _list() -> str:
+    return "".join(
+        f"- [`{reason}`](#{reason}): {meaning.means}\n"
+        for reasons in REASONS_OF.values()
+        for reason, meaning in REASONS.items()
+        if reason in reasons
+    )
