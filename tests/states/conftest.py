@@ -67,7 +67,7 @@ class Script:
 
     @property
     def end(self) -> Halt | None:
-        """How the turn ended; None while it has not."""
+        """The outcome and the reason of the turn; None while it is not over."""
         action = self.machine.action
         return action if isinstance(action, Halt) else None
 

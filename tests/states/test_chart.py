@@ -42,7 +42,7 @@ from turnwright_states.state import FINAL, LIVE, RESTING, TRANSIENT
 if TYPE_CHECKING:
     from .conftest import Begin, Script
 
-# The table of DESIGN 2, written out a second time: from, event, guard in words, to, reason.
+# A second copy of the table: from, event, guard in words, to, reason.
 # fmt: off
 DESIGN: Final = """
 CHECK     | proceed        | no step is allowed or no tool call is allowed                | TEXT_ONLY      |
@@ -151,7 +151,7 @@ def test_a_row_names_itself() -> None:
 
 
 class Model:
-    """What the machine moves."""
+    """The model that the machine moves."""
 
     def __init__(self, state: State) -> None:
         self.state = state
@@ -307,7 +307,7 @@ def test_the_turns_below_stand_where_they_should(begin: "Begin", where: str) -> 
     assert BROUGHT[where](begin).state is (stands[where] if where in stands else State[where])
 
 
-#: The table of DESIGN 3: each event, and where it is accepted.
+#: Each input with the states that accept it.
 ACCEPTED: Final[tuple[tuple[Input, set[str]], ...]] = (
     (Input(), set()),
     (StartedInput(prompt="y"), set()),

@@ -1,4 +1,4 @@
-"""What is made without being looked at is what looking at it would have made."""
+"""A value that is made without validation equals the validated one."""
 
 import copy
 import pickle

@@ -50,7 +50,7 @@ Configuration = tuple[State, int, int, int, int]
 
 
 def after(row: Row, here: Configuration) -> list[Configuration]:
-    """Where a row leads with so many steps, pauses, retries and interrupts left; nowhere when there are too few."""
+    """Return the configurations after a row; none if too few steps, pauses, retries or interrupts are left."""
     _, steps, pauses, retries, asked = here
     entered, dest = row.source is not row.dest, row.dest
     steps -= (row.source, dest) == (State.CHECK, State.STREAM)

@@ -135,7 +135,7 @@ def test_the_order_of_calls_tells_them_apart(begin: "Begin") -> None:
 
 
 def test_a_count_of_more_than_64_bits_has_a_hash(begin: "Begin") -> None:
-    """Whatever a provider says that it counted, and however often it says so."""
+    """Any usage that a provider reports, any number of times."""
     turn = begin()
     turn.step("a", usage=Usage(input_tokens=2**63))
     turn.step("b", usage=Usage(input_tokens=10**30))
@@ -145,7 +145,7 @@ def test_a_count_of_more_than_64_bits_has_a_hash(begin: "Begin") -> None:
 
 
 def test_names_that_cannot_be_written_have_a_hash(begin: "Begin") -> None:
-    """As they stand in a journal that somebody else has written."""
+    """A journal of another writer may contain them."""
     turn = begin()
     turn.reply("a")
     turn.wait("call00001", InterruptKind.GRANT)

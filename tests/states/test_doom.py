@@ -1,4 +1,4 @@
-"""The doom-loop detector, against a naive reading of rule 6 of DESIGN 4."""
+"""The doom-loop detector, compared with a naive one (docs/rules.md#doom-loops)."""
 
 import json
 import random

@@ -1,4 +1,4 @@
-"""What the machine says when it refuses: the whole text, for people read it and nothing was changed (DESIGN 3)."""
+"""The full text of each refusal, after which nothing has changed (docs/rules.md#errors)."""
 
 from collections.abc import Callable
 
@@ -60,7 +60,7 @@ def test_an_event_that_no_row_accepts(begin: Begin, event: Input, says: str) -> 
 
 
 def test_an_event_that_comes_while_the_batch_is_offered_to_the_synthesis(begin: Begin) -> None:
-    """A message would stand before the results of its batch; nothing is left to run."""
+    """A message would precede the results of its batch, which has nothing left to run."""
     turn = begin(StartedInput(prompt="x", synthesis=True))
     turn.step("a")
     with pytest.raises(IllegalInputError) as caught:

@@ -1,4 +1,4 @@
-"""What is read back out of the facts is what had happened, as far as the facts can tell."""
+"""The inferred inputs equal the fed ones, as far as the facts determine them."""
 
 from turnwright_states import CallSettledInput, CallStartedInput, Finish, Input, ModelRepliedInput, ToolCall, Usage
 from turnwright_states.facts import Fact

@@ -1,4 +1,4 @@
-"""What a fact says of itself: a kind that says nothing of its own has a summary, a log line and public columns."""
+"""The words of facts: a kind without its own words has a summary, a log line and public columns."""
 
 import re
 from enum import StrEnum
@@ -178,7 +178,7 @@ def test_a_turn_begins_with_its_prompt_and_its_cap() -> None:
 
 
 def test_usage_is_told_once() -> None:
-    """A step's end sums up what its model calls have told."""
+    """The end of a step adds up the usage of its model calls."""
     assert facts.ModelReplied(0.0, State.FINISHED, usage=_USED).new_usage == _USED
     assert facts.StepFinished(0.0, State.CHECK, number=1, usage=_USED, seconds=0.1).new_usage is None
     assert facts.CallStarted(0.0, State.TOOL_EXEC, call="call00001").new_usage is None

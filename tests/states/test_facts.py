@@ -1,4 +1,4 @@
-"""Facts: what a journal keeps of them, what it refuses, and what they weigh (DESIGN 3 and 5)."""
+"""Facts: their payloads, their refusals, and their sizes (docs/rules.md#journal)."""
 
 import json
 from enum import StrEnum
@@ -212,7 +212,7 @@ def test_turn_started_writes_the_limits_whole(limits: Limits) -> None:
 
 
 def test_turn_started_has_no_files_that_are_none_and_all_others() -> None:
-    """Those of its agent are another matter."""
+    """The agent's own limits are not part of it."""
     agent: JsonObject = {"name": "Tidier", "files": [], "more": {"name": "x", "files": []}}
     started = facts.TurnStarted(0.0, State.CHECK, prompt=',"files":[]', limits=Limits(), agent=agent, chart=1)
     written = json.loads(started.payload())

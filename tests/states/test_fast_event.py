@@ -36,7 +36,7 @@ VALUES: Final[Callable[[Counters], Values]] = attrgetter(*NAMES)
 
 
 class Model:
-    """What the machine moves."""
+    """The model that the machine moves."""
 
     def __init__(self, state: State) -> None:
         self.state = state
@@ -91,7 +91,7 @@ Told = list[tuple[str, State]]
 
 
 class Machines:
-    """Two machines with the same transitions, one on each event, and what their callbacks told."""
+    """Two machines with the same transitions, one for each event class, and the words of their callbacks."""
 
     def __init__(self) -> None:
         self.machines = [
@@ -104,7 +104,7 @@ class Machines:
         self.models = [Model(State.STREAM), Model(State.STREAM)]
 
     def add(self, dest: State | None, tells: Iterable[str] = (), **conditions: Any) -> None:  # noqa: ANN401 (as stock)
-        """Add a transition from STREAM on `replied`. Before and after it, its callbacks tell the words of `tells`."""
+        """Add a transition from STREAM on `replied`, whose callbacks record the words of `tells`."""
         for place, machine in enumerate(self.machines):
             callbacks = {
                 when: [self.telling(place, f"{when} {word}") for word in tells] for when in ("before", "after")
@@ -115,7 +115,7 @@ class Machines:
         return lambda _counters: self.told[place].append((words, self.models[place].state))
 
     def fire(self, counters: Counters) -> list[tuple[bool, State, Told]]:
-        """What came of the trigger in each machine: whether it was taken, where the model stands, what was told."""
+        """Fire the trigger in each machine. Return whether it was taken, the state, and the recorded words."""
         self.models, self.told = [Model(State.STREAM), Model(State.STREAM)], [[], []]
         taken = [
             machine.events[Trigger.REPLIED].trigger(model, counters)

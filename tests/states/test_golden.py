@@ -1,4 +1,4 @@
-"""Whole journals, word for word: what a release wrote, the next one must read, and write again (DESIGN 3, 5).
+"""Complete journals: a later release must read them, and write them again word for word (docs/rules.md#journal).
 
 Each turn below is kept in `golden/`, a fact a line. A change that alters one of them alters the journal's format or a
 text that a model or a person reads: run `GOLDEN=write pytest tests/states/test_golden.py`, and read the difference.
@@ -237,7 +237,7 @@ def children(begin: Begin) -> Script:
 
 
 def lost_children(begin: Begin) -> Script:
-    """What nobody counted is taken to be all that was lent: no retry, no answer, no pause; and nothing that is off."""
+    """A lost usage counts as the whole lease, without a retry, an answer or a pause, for each limit that is on."""
     turn = begin(tool_calls=30, tokens=1000, cost=2.0, max_retries=0, max_pauses=1)
     turn.reply(CHILD, CHILD, CHILD, usage=SMALL)
     turn.feed(CallStartedInput(call="call00001", child="t:call00001"))
@@ -264,7 +264,7 @@ def lost_without_limits(begin: Begin) -> Script:
 
 
 def places_of_a_step(begin: Begin) -> Script:
-    """What a step may run is just what the budget leaves: it is the budget that the others are told of."""
+    """If the step limit equals the rest of the budget, the refusals name the budget."""
     turn = begin(tool_calls=2, max_calls_per_step=2)
     turn.step("a", "b", "c")
     turn.feed(ConcludedInput(text="Spent."))
@@ -272,7 +272,7 @@ def places_of_a_step(begin: Begin) -> Script:
 
 
 def always(begin: Begin) -> Script:
-    """What was always allowed stays so when something else is."""
+    """An `always` stays valid after another one."""
     turn = begin(doom_threshold=2, doom_response="ask")
     turn.step("a")
     turn.step("a")
@@ -353,7 +353,7 @@ def failed(begin: Begin) -> Script:
 
 
 def aborted_at_the_cap(begin: Begin) -> Script:
-    """An abort wins over a limit, which is told besides."""
+    """An abort takes precedence over a limit, which is in `also_reached`."""
     turn = begin(steps=1, tool_calls=1)
     turn.step(READ)
     turn.feed(AbortInput())

@@ -188,7 +188,7 @@ def test_a_fallback_always_holds_and_says_nothing() -> None:
 
 
 def test_words_can_be_told_apart() -> None:
-    """Each phrase stands for one atom, holding or not, and contains nothing that joins phrases."""
+    """Each phrase means one atom, true or false, and contains no word that joins phrases."""
     phrases = [phrase for pair in WORDS.values() for phrase in pair]
     assert len(phrases) == len(set(phrases))
     assert not [phrase for phrase in phrases if re.search(r" and | or |[()]", phrase)]

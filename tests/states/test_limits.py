@@ -1,4 +1,4 @@
-"""What a turn may use: ranges, ceilings, presets and the sums that follow from them (DESIGN 1, 4.1, 4.2)."""
+"""Limits: ranges, ceilings, presets and the sums that follow from them (docs/rules.md#bounds, #steps, #zero)."""
 
 import math
 from collections.abc import Callable
@@ -164,7 +164,7 @@ def test_opencode_has_no_step_limit_of_0() -> None:
 
 
 def test_a_preset_knows_what_it_says_and_what_it_leaves_to_the_defaults() -> None:
-    """The certificate tells the two apart."""
+    """The certificate distinguishes the two."""
     said = {name: Limits.preset(name, tokens=9).model_fields_set for name in get_args(PresetName)}
     assert said == {
         "default": {"tokens"},
@@ -243,7 +243,7 @@ def test_another_class_is_refused() -> None:
 
 
 def test_a_mapping_is_short_for_limits_by_class() -> None:
-    """What it leaves out keeps its default, and one that sets all of them is equal to one that sets none."""
+    """An omitted class keeps its default, so setting all defaults equals setting none."""
     limits = Limits.model_validate({"tool_calls": {"writing": 3}})
     assert limits == Limits(tool_calls=ToolCallLimits(writing=3))
     assert limits.tool_calls == ToolCallLimits(read_only=50, writing=3, default=50)

@@ -45,7 +45,7 @@ def test_what_is_assumed_of_the_machine_is_said() -> None:
 
 
 def place(name: str) -> int:
-    """Where the row of this name stands."""
+    """Return the index of the row of this name."""
     (at,) = (at for at, row in enumerate(ROWS) if row.name == name)
     return at
 
@@ -87,7 +87,7 @@ class Fault:
 
 @cache
 def checks_of(name: str) -> tuple[Check, ...]:
-    """What the lint says of a fault; it is asked twice."""
+    """Return the lint's check of a fault, after comparing two runs."""
     fault = FAULTS[name]
     return lint(fault.rows, illegal=fault.illegal, assumed=fault.assumed)
 
@@ -190,7 +190,7 @@ FAULTS: Final = {
         FALLBACK, "CHECK --proceed [not spent]--> STREAM", changed(STARTS, guard="not spent")
     ),
     # 6. No row is shadowed.
-    "a fallback stands before a guarded row": Fault(
+    "a fallback precedes a guarded row": Fault(
         NOT_SHADOWED,
         "STREAM --replied [truncated]--> FINISHED is never",
         swapped("STREAM --replied [truncated]--> FINISHED", ANSWERS),
@@ -339,7 +339,7 @@ FAULTS: Final = {
         f"{CONCLUDED} carries a reason that does not fit (retries_left = 0, carried_doom = 1,",
         without(CONCLUDED_DOOMED),
     ),
-    # The charts before this one did not end (DESIGN 2). Their first fault is below.
+    # Earlier charts did not end. Their first fault is below.
     "historic: a call asks again without a bound": Fault(
         NOT_OVERSPENT,
         f"{WAITS} is taken even if not: a pause is left (pauses_left = 0, waiting = 1",
@@ -405,7 +405,7 @@ def test_a_fault_inside_an_endless_part_hides_no_other() -> None:
 
 
 class Model:
-    """What the chart moves."""
+    """The model that the chart moves."""
 
     def __init__(self, state: State) -> None:
         self.state = state

@@ -277,7 +277,7 @@ def test_without_limits_the_defaults_hold() -> None:
     assert LoopGuard().machine.turn.limits == Limits().for_tools("default")
 
 
-#: Each verb of the guard with no more than it must have, told to a guard whose one call has started.
+#: Each method of the guard with its required arguments, for a guard whose only call has started.
 BARE: dict[str, Callable[[LoopGuard, str], object]] = {
     "started": lambda guarded, call: guarded.started(call),
     "result": lambda guarded, call: guarded.result(call),
@@ -392,7 +392,7 @@ def test_a_turn_with_a_synthesis_is_its_engines() -> None:
     st.lists(st.integers(0, 5), min_size=1, max_size=30),
 )
 def test_any_loop_that_obeys_its_guard_ends_within_its_limits(limits: Limits, throws: Sequence[int]) -> None:
-    """Whatever the model says: nothing, calls for ever, failures."""
+    """For any model: one that is silent, calls tools for ever, or fails."""
     guarded = LoopGuard(limits)
     model_calls = tool_calls = 0
     may = guarded.may_call_model()

@@ -1,4 +1,4 @@
-"""Starting, feeding, copying and resuming a turn: the machine as its driver sees it (DESIGN 3)."""
+"""Starting, feeding, copying and resuming a turn (docs/rules.md#core)."""
 
 from typing import TYPE_CHECKING
 
@@ -93,7 +93,7 @@ def ask(**fields: object) -> CallWaitingInput:
 TWO = (ModelRepliedInput(calls=(LOOK, LOOK), usage=USED),)
 ONE = (ModelRepliedInput(calls=(LOOK,), usage=USED),)
 RUN = (CallStartedInput(call="call00001"), CallSettledInput(call="call00001"))
-#: What was fed before, what is fed now, and the facts that follow: the table of DESIGN 3.
+#: The inputs before, the input now, and the facts that follow.
 TABLE: dict[str, tuple[dict[str, object], tuple[Input, ...], Input, list[str]]] = {
     "an answer": ({}, (), ModelRepliedInput(text="x", usage=USED), ["model_replied", "step_finished", "turn_ended"]),
     "calls": ({}, (), TWO[0], ["model_replied"]),
@@ -356,7 +356,7 @@ def test_what_is_no_fact_cannot_be_folded() -> None:
 
 def test_a_fact_of_a_class_below_its_kind_is_folded_as_that_kind() -> None:
     class Marked(facts.Notice, frozen=True, kw_only=True):
-        """A notice that an embedder tells from the others."""
+        """A notice of an app's own kind."""
 
     assert fold([Marked(elapsed=0, state=State.CHECK, limit="steps")]).noticed == ("steps",)
 

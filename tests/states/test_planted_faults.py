@@ -1,4 +1,4 @@
-"""The walk finds each planted fault, and says which claim is false, how, and the way there (DESIGN 2)."""
+"""The walk finds each planted fault, with its claim and the path to it (docs/rules.md#termination)."""
 
 import pickle
 from abc import ABC, abstractmethod
@@ -30,7 +30,7 @@ from turnwright_states.verify import Case, Property, ViolationError, WalkedMachi
 
 
 def place(source: State, trigger: Trigger, guard: str) -> int:
-    """Where a row stands in the chart."""
+    """Return the index of a row in the chart."""
     (at,) = (i for i, row in enumerate(ROWS) if (row.source, row.trigger, row.guard.text) == (source, trigger, guard))
     return at
 
@@ -263,7 +263,7 @@ class MessagesCost(Emitting):
 
 
 class MessagesComeBack(Emitting):
-    """Two messages, and the turn stands where it stood before the first."""
+    """After two messages the turn is where it was before the first."""
 
     __slots__ = ()
 
@@ -311,7 +311,7 @@ BUDGET_ROW, TOKENS_ROW = (place(S.CHECK, T.PROCEED, guard) for guard in ("calls_
 SYNTHESIS: Final = Case(Limits(steps=1, max_pauses=0, max_retries=0, doom_threshold=None), synthesis=True, widest=1)
 
 FAULTS: Final = {
-    # The four of the charts before this one (DESIGN 2).
+    # The four faults of earlier charts.
     "an answer leads to CHECK without counting": Fault(
         Property.PAIRING, "a call without a result", led(S.PAUSED, T.ANSWERED, "", S.CHECK)
     ),
@@ -407,7 +407,7 @@ FAULTS: Final = {
     ),
     "the reason is also reached": Fault(Property.ALSO, "and also for step_cap", machine=AlsoTheReason),
     "the reason of the end is also reached": Fault(Property.ALSO, "ended for ", machine=EndsAlsoForItsReason),
-    "other limits are not told": Fault(Property.ALSO, "and also for nothing", machine=NothingElse, case=SPENT),
+    "other limits are not reported": Fault(Property.ALSO, "and also for nothing", machine=NothingElse, case=SPENT),
     "the formula forgets the concluding call": Fault(
         Property.MODEL_CALLS, "2 model calls, and the formula allows 1", case=STRICT
     ),
@@ -416,7 +416,7 @@ FAULTS: Final = {
     "the facts say another state": Fault(
         Property.WAY_ON, "the chart stands in CONCLUDE, the facts in TOOL_EXEC", machine=StandsElsewhere
     ),
-    "an end is told as another outcome": Fault(
+    "an end has another outcome": Fault(
         Property.ONE_END, "an end without one outcome and one reason", machine=EndsAsAnother
     ),
     "a turn halts and goes on": Fault(Property.ONE_END, "turn_ended, and not in a final state", machine=HaltsEarly),

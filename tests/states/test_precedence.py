@@ -1,4 +1,4 @@
-"""Which limit wins, what is left for a request, and that an end is an end: against a reading of DESIGN 4 of our own."""
+"""The precedence of limits, the rest for a request, and ends, compared with a second implementation of the rules."""
 
 from typing import Final
 
@@ -46,7 +46,7 @@ SMALL: Final = st.integers(0, 3)
 
 
 class Place:
-    """What the machine moves, standing in CHECK."""
+    """The model that the machine moves, in CHECK."""
 
     state = State.CHECK
 
@@ -70,7 +70,7 @@ def counters(draw: st.DrawFn) -> Counters:
 
 
 def expected(c: Counters) -> tuple[State, EndReason | None]:
-    """Where CHECK leads, read from DESIGN 2 and 4.2 to 4.6 without a look at the chart's guards."""
+    """Return the destination of CHECK by docs/rules.md#precedence, without the chart's guards."""
     spent = [
         reason
         for reason, holds in (

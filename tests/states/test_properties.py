@@ -1,4 +1,4 @@
-"""Any turn, under any limits, in any surroundings: it ends, and its journal is all there is to it (DESIGN 2 to 5)."""
+"""Any turn under any limits ends, and its journal determines it (docs/rules.md#termination, #journal)."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -147,7 +147,7 @@ def message(dice: Dice, instead: Option) -> Input:
 
 
 def happens(dice: Dice, action: Action, started: StartedInput) -> Input:
-    """What the surroundings do, given what the machine asks for."""
+    """Draw an input for the machine's action."""
     late: list[Option] = [ExpireInput] if started.limits.seconds is not None else []
     match action:
         case CallModel(tools=True):
@@ -305,7 +305,7 @@ RAISING = (facts.StepStarted, facts.ModelReplied, facts.AttemptFailed, facts.Cal
 
 @given(ANY)
 def test_a_limit_is_noticed_by_the_first_fact_after_which_four_fifths_are_used(setting: Setting) -> None:
-    """No sooner and no later, and beside it that usage is not told. Of the steps, while at least one more is left."""
+    """No sooner and no later, together with missing usage. A notice about steps needs another step."""
     turn, journal = Turn(), play(setting).journal
     due: list[str] = []
     for fact in journal:
@@ -379,7 +379,7 @@ def test_a_turn_resumed_after_any_feed_continues_identically(setting: Setting) -
 
 @given(ANY, st.integers(0, 10_000))
 def test_a_resumed_turn_goes_to_the_same_end(setting: Setting, at: int) -> None:
-    """However long the turn: taken up at one place, and played on from there."""
+    """For a turn of any length: resumed at one place, and played from there."""
     played = play(setting)
     place = 1 + at % len(played.events)
     journal = [parse_fact(fact.kind, fact.payload()) for part in played.transactions[:place] for fact in part]

@@ -1,4 +1,4 @@
-"""The machine does no I/O, has no clock and no chance, and does not know the engine (DESIGN 3)."""
+"""The machine has no I/O, no clock and no random numbers, and does not import the engine (docs/rules.md#core)."""
 
 import ast
 import subprocess

@@ -1,4 +1,4 @@
-"""What the machine answers before an event is fed is what feeding the event then shows."""
+"""The machine's answers before an input agree with the effect of the input."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Replay holds for every journal that the machine wrote, and names the first fact of a forged one (DESIGN 3)."""
+"""Replay holds for every journal of the machine, and names the first forged fact (docs/rules.md#journal)."""
 
 import json
 import re
@@ -105,7 +105,7 @@ def test_every_turn_replays_and_its_groups_are_its_transactions(setting: Setting
 
 @given(SHORT)
 def test_the_events_are_read_back_out_of_the_facts(setting: Setting) -> None:
-    """Only a call that may not wait any more reads as one that was settled: nothing tells what it had asked."""
+    """Only a call without a pause left is inferred as a settled one, because no fact has its question."""
     played = play(setting)
     for group, fed in zip(checked(played.journal).groups[1:], played.events, strict=True):
         as_settled = isinstance(fed, CallWaitingInput) and isinstance(group.event, CallSettledInput)
@@ -136,7 +136,7 @@ def test_a_journal_that_stops_after_an_event_holds(setting: Setting, at: int) ->
 
 @given(SHORT, st.integers(0, 10_000))
 def test_a_journal_that_breaks_off_inside_an_event_lacks_the_next_fact(setting: Setting, at: int) -> None:
-    """What one event gives is appended in one transaction, so that no crash can leave a part of it.
+    """The facts of one input are appended in one transaction, so a crash cannot leave a part of them.
 
     Where a stop has closed some of the open calls, and not yet all, each might also have been closed by itself.
     """
@@ -215,7 +215,7 @@ def is_quiet(journal: Journal, place: int) -> bool:
 
 @given(SHORT, st.integers(0, 10_000))
 def test_a_fact_that_is_left_out_is_missed(setting: Setting, at: int) -> None:
-    """The number is that of the fact which stands in its place."""
+    """The message names the fact in its place."""
     journal = play(setting).journal
     place = at % (len(journal) - 1)
     found = fault([*journal[:place], *journal[place + 1 :]])
@@ -253,7 +253,7 @@ def test_nothing_follows_an_end(name: str) -> None:
 
 
 class Forgery(StrEnum):
-    """What becomes of a field that is changed, and of nothing else."""
+    """Change one field, and return the replay's message."""
 
     #: Refused, with the number of this fact.
     SEEN = "seen"
@@ -296,7 +296,7 @@ OUTSIDE: Final = frozenset(
         # What the machine settles by itself has no data, and an attempt that is the last has no wait.
         *(f"call_settled.{name}" for name in ("status", "result", "structured", "files")),
         "call_waiting.interrupt.grant",
-        # Of an interrupt that a sub-agent hands up; the number in the id of any other tells its kind.
+        # For a forwarded interrupt; any other has its kind in its id.
         "call_waiting.interrupt.kind",
         *(f"answered.{name}" for name in ("decision", "text")),
         "synthesized.text",
@@ -395,7 +395,7 @@ def forgeries(journal: Journal) -> Iterator[tuple[int, str, Journal]]:
             try:
                 forged = parse_fact(fact.kind, json.dumps({"v": PAYLOAD_VERSION, **changed}))
             except InvalidJournalError:
-                continue  # nothing that could stand in a journal
+                continue  # impossible in a journal
             if forged != fact:
                 yield place, f"{fact.kind}.{path}", [*journal[:place], forged, *journal[place + 1 :]]
 
@@ -512,7 +512,7 @@ def test_a_journal_begins_with_its_beginning_and_only_once() -> None:
 
 @pytest.mark.parametrize("name", JOURNALS)
 def test_a_notice_is_neither_left_out_nor_made_up(name: str) -> None:
-    """A limit at 80 % is told once, when it is reached: hashes made anew do not help."""
+    """A limit at 80 % has one notice, when it is reached. Recomputed hashes do not help."""
     journal = JOURNALS[name]
     told = {fact.limit for fact in journal if isinstance(fact, f.Notice)}
     for place, fact in enumerate(journal):
@@ -736,7 +736,7 @@ def test_what_sub_agents_used_does_not_hide_what_a_stop_says_wrongly(begin: Begi
 def test_a_stop_that_tells_of_what_no_sub_agent_can_have_used_is_refused(
     begin: Begin, stop: StopInput, place: int, spent: Spent, words: str
 ) -> None:
-    """Hashes that are made anew do not help."""
+    """Recomputed hashes do not help."""
     turn = begin(tool_calls=9)
     child = ToolCall(name="agent", arguments={}, delegates=True)
     turn.reply(child, "a", child)
@@ -791,7 +791,7 @@ def test_the_witness_is_the_events_before_the_fault(begin: Begin) -> None:
 
 
 def test_a_step_that_used_less_than_its_attempts_did_is_refused(begin: Begin) -> None:
-    """What is left of it for the attempt that was cut off would be less than nothing."""
+    """The rest for the attempt that was cut off would be negative."""
     turn = begin()
     turn.feed(AttemptFailedInput(cause=Cause.TIMEOUT, usage=Usage(input_tokens=3)))
     turn.feed(ExpireInput())
@@ -887,7 +887,7 @@ def test_a_key_that_was_not_made_so_is_refused(
 
 @pytest.mark.parametrize("calls", [512, 513, 100_000])
 def test_a_reply_asks_for_512_calls_at_most(begin: Begin, calls: int) -> None:
-    """What is more is refused before any of it is looked at one by one: no journal keeps its reader for minutes."""
+    """A larger journal is refused before its parts are read, so that no journal takes minutes."""
     turn = begin()
     made = tuple(f.CallMade(id=f"call{place:05}", name="a", arguments={}) for place in range(1, calls + 1))
     reply = f.ModelReplied(elapsed=0.0, state=State.TOOL_EXEC, calls=made)

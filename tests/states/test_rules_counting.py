@@ -1,4 +1,4 @@
-"""Steps and budgets: rules 1, 2, 4 and 5 of DESIGN 4."""
+"""Steps and budgets (docs/rules.md#steps, #zero, #last-step, #budgets)."""
 
 from typing import TYPE_CHECKING
 
@@ -163,7 +163,7 @@ def test_one_more_than_nothing_is_a_step(begin: "Begin", limits: dict[str, objec
 
 @pytest.mark.parametrize("calls", [2**31 - 2, 2**31 - 1, 2**31, 2**63, 2**70])
 def test_no_limit_of_calls_is_none_whatever_number_is_counted(begin: "Begin", calls: int) -> None:
-    """No count stands for "no limit", so none is reached: not by the turn, not by what a sub-agent says."""
+    """No count means "no limit", so neither a turn nor a sub-agent's usage can reach one."""
     turn = begin(tool_calls=None, doom_threshold=None, steps=3)
     for _ in range(2):
         turn.reply(ToolCall(name="agent", arguments={}, delegates=True), "look")

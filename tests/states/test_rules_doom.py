@@ -1,4 +1,4 @@
-"""Doom loops: rule 6 of DESIGN 4, as the machine acts on it. The detector itself is in test_doom.py."""
+"""The machine's responses to doom loops (docs/rules.md#doom-loops). The detector's tests are in test_doom.py."""
 
 from itertools import cycle, islice
 from typing import TYPE_CHECKING
@@ -199,7 +199,7 @@ def test_a_nudge_that_helps_is_not_repeated(begin: "Begin") -> None:
 
 
 def test_a_nudge_is_over_with_its_step(begin: "Begin") -> None:
-    """What is known of the turn does not keep it: a turn that concludes is the same with and without."""
+    """The turn does not keep it, so a turn that concludes is the same with and without it."""
     turn = begin(nudges=1)
     for _ in range(3):
         turn.step("look")

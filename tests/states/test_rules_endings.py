@@ -1,4 +1,4 @@
-"""How a turn ends: precedence, deadlines, aborts and new turns; rules 3, 11 and 16 of DESIGN 4."""
+"""Endings: precedence, deadlines, aborts and new turns (docs/rules.md#precedence, #aborts, #continuing)."""
 
 from collections.abc import Callable
 from itertools import combinations

@@ -1,4 +1,4 @@
-"""Notices: 80 % of a limit, and usage that is not told, once each; the end of rule 5 of DESIGN 4."""
+"""Notices: 80 % of a limit, and missing usage, once each (docs/rules.md#notices)."""
 
 from typing import TYPE_CHECKING
 

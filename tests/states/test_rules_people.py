@@ -1,4 +1,4 @@
-"""Pauses and messages: rules 12 and 15 of DESIGN 4."""
+"""Pauses and messages (docs/rules.md#approvals, #messages)."""
 
 from typing import TYPE_CHECKING
 
@@ -265,7 +265,7 @@ def test_a_new_message_denies_what_is_pending_and_supersedes_the_turn(begin: "Be
 
 
 def test_a_message_is_taken_in_while_the_batch_is_open(begin: "Begin") -> None:
-    """It is shown after the results: the fact stands before the batch's last one, and before the next step."""
+    """The model reads it after the results. Its fact precedes the batch's last one and the next step."""
     turn = begin()
     turn.reply("look")
     turn.feed(CallStartedInput(call="call00001"))

@@ -1,4 +1,4 @@
-"""Crashes and sub-agents, as far as the machine decides about them: rules 13 and 14 of DESIGN 4."""
+"""The machine's decisions about crashes and sub-agents (docs/rules.md#recovery, #sub-agents)."""
 
 from typing import TYPE_CHECKING
 
@@ -89,7 +89,7 @@ def test_the_reruns_of_a_batch_share_its_retries(begin: "Begin") -> None:
 
 
 def test_a_driver_may_settle_a_started_call_as_unknown(begin: "Begin") -> None:
-    """`on_crash = "unknown"`, the default: the model is told, and the call keeps its place in the budget."""
+    """`on_crash = "unknown"`, the default: the model reads it, and the call keeps its place in the budget."""
     turn = begin()
     turn.reply("write")
     turn.feed(CallStartedInput(call="call00001"))

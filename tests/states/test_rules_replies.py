@@ -1,4 +1,4 @@
-"""Concluding, pairing, continuing and retries: rules 7 to 10 of DESIGN 4."""
+"""Concluding, pairing, replies and retries (docs/rules.md#concluding, #pairing, #replies, #retries)."""
 
 from typing import TYPE_CHECKING
 
@@ -116,7 +116,7 @@ def test_the_text_of_the_second_try_concludes(begin: "Begin", reason: EndReason,
 
 
 def test_a_text_beside_calls_concludes_at_once(begin: "Begin") -> None:
-    """The calls are refused, and the text is what the user is told."""
+    """The calls are refused, and the user gets the text."""
     turn = concluding(begin)
     turn.feed(ConcludedInput(text="Half of it is done.", calls=(ToolCall(name="write", arguments={}),)))
     assert turn.end == Halt(Outcome.CAP_HIT, EndReason.STEP_CAP)
@@ -196,7 +196,7 @@ def test_calls_in_a_text_only_turn_are_refused_and_never_run(begin: "Begin") -> 
 def test_a_failure_while_concluding_is_never_failed(
     begin: "Begin", reason: EndReason, outcome: Outcome, cause: Cause, retries: int
 ) -> None:
-    """The fixed summary stands in, after the retries that the cause allows."""
+    """After the retries that the cause allows, the fixed summary is used."""
     turn = concluding(begin, reason, max_retries=retries)
     attempts = 0
     while turn.end is None:

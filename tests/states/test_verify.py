@@ -1,4 +1,4 @@
-"""The walk over all configurations: the machine that ships passes it, and its counts are what there is (DESIGN 2)."""
+"""The walk over all configurations: the shipped machine passes it with fixed counts (docs/rules.md#termination)."""
 
 import multiprocessing
 from concurrent.futures import ProcessPoolExecutor
@@ -104,7 +104,7 @@ REDUCED: Final = {
 
 @pytest.mark.parametrize("name", REDUCED)
 def test_the_reduction_loses_nothing(name: str) -> None:
-    """Where interchangeable calls are kept apart, the walk is longer and sees the same."""
+    """Without the reduction the walk is longer and has the same results."""
     reduced, whole = walk(REDUCED[name]), walk(REDUCED[name], reduced=False)
     assert set(reduced.ends) == set(whole.ends)
     assert reduced.rows == whole.rows
