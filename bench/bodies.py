@@ -1,4 +1,4 @@
-"""What it costs to build the body of a request as a turn grows: 200 steps of two calls each, for each wire.
+"""The cost of a request's body as a turn grows: 200 steps of two calls each, for each protocol.
 
     python bench/bodies.py [--steps 200] [--calls 2] [--repeat 5]
 
@@ -91,7 +91,7 @@ def times(build: Build, made: list[ModelRequest]) -> list[float]:
 
 
 def called(build: Build, made: list[ModelRequest], number: int) -> int:
-    """How many functions are called for the request of that number, once those before it have been built."""
+    """Return the number of function calls for the request of that number, after those before it."""
     for request in made[:number]:
         build(request)
     profile = cProfile.Profile()

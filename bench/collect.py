@@ -41,7 +41,7 @@ def peers() -> list[Peer]:
 
 
 def subjects(python: str, module: str, *, quick: bool) -> list[Measured]:
-    """Measure the subjects of a file, one after the other; one that fails is told, and left out."""
+    """Measure the subjects of a file, one after the other; a failed one is reported and left out."""
     listed = _output(python, module, "--list")
     names: list[str] = json.loads(listed) if listed is not None else []
     found: list[Measured] = []
@@ -53,7 +53,7 @@ def subjects(python: str, module: str, *, quick: bool) -> list[Measured]:
 
 
 def _output(python: str, module: str, *flags: str) -> str | None:
-    """What a module prints; none where it fails, which is told by its own words on standard error."""
+    """Return the output of a module; empty if it fails, with its message on standard error."""
     command = [python, "-m", module, *flags]
     sys.stderr.write(f"$ python {' '.join(command[1:])}\n")
     done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)  # noqa: S603

@@ -61,7 +61,7 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """What a figure may come to, and why."""
+    """The limit of a figure, and its reason."""
 
     most: float
     reason: str
@@ -74,7 +74,7 @@ def limits(path: Path = LIMITS) -> dict[str, Limit]:
 
 
 def judge(figures: Sequence[Figure], allowed: dict[str, Limit]) -> list[str]:
-    """What is wrong: figures above their limits, and figures and limits without the other."""
+    """Return the problems: figures above their limits, and figures without limits or the reverse."""
     known = {figure.key for figure in figures}
     wrong = [f"bench/guard.toml has a limit for {key}, which is not counted" for key in allowed if key not in known]
     for figure in figures:
@@ -197,7 +197,7 @@ async def held(subject: Subject) -> float:
 
 
 def imported() -> int:
-    """How many modules `import turnwright` loads into a new process."""
+    """Return the number of modules that `import turnwright` loads into a new process."""
     code = "import sys; before = len(sys.modules); import turnwright; print(len(sys.modules) - before)"
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)  # noqa: S603
     return int(done.stdout)
@@ -213,7 +213,7 @@ def table(counted: Sequence[Figure], allowed: dict[str, Limit]) -> str:
 
 
 def verdict(counted: Sequence[Figure], allowed: dict[str, Limit]) -> tuple[str, int]:
-    """What is printed, and the exit code: 1 where anything is wrong."""
+    """Return the output, and the exit code: 1 for any problem."""
     wrong = judge(counted, allowed)
     return "\n\n".join([table(counted, allowed), *([*wrong, WHAT_TO_DO] if wrong else [])]), 1 if wrong else 0
 

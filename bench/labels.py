@@ -1,4 +1,4 @@
-"""Where the labels of lines go."""
+"""The positions of the lines' labels."""
 
 from collections.abc import Sequence
 from itertools import pairwise

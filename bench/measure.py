@@ -1,4 +1,4 @@
-"""What is measured of a subject, and how. Standard library only.
+"""Measure a subject. Standard library only.
 
 Every part is measured in a child process of its own, so that none sees what another left in memory or in caches.
 
@@ -96,7 +96,7 @@ def whole(subject: Subject, *, quick: bool) -> Measured:
 
 
 def _hopeless(measured: Measured, tenth: int) -> str | None:
-    """Why ten times as many turns need not be tried; none where they may do."""
+    """Return why ten times as many turns cannot be tried; empty if they can."""
     if f"flight {tenth}" in measured["failed"]:
         return f"not tried, for {tenth:,} failed"
     found = measured["flight"].get(str(tenth))
@@ -271,7 +271,7 @@ def _per_step(before: int | None, after: int | None) -> float | None:
 
 
 def bytes_written() -> int | None:
-    """What this process has handed to the operating system to write so far; none where that cannot be known."""
+    """Return the bytes that this process has handed to the operating system to write; None if unknown."""
     path = Path("/proc/self/io")
     if not path.exists():
         return None

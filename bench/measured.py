@@ -1,4 +1,4 @@
-"""What is measured of one subject, as it is printed and kept. Standard library only."""
+"""The measurements of one subject, as they are printed and kept. Standard library only."""
 
 from typing import TypedDict
 
@@ -43,7 +43,7 @@ class Flight(TypedDict):
 
 
 class Known(TypedDict):
-    """What is known of a subject without measuring, and why parts of it could not be measured."""
+    """The properties of a subject without measurement, and why parts of it were not measured."""
 
     name: str
     python: str

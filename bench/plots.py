@@ -33,7 +33,7 @@ COLOURS: Final = {
     "adk": "#882255",
 }
 OTHER: Final = "#777777"
-#: Of the subjects of one colour, the first is drawn with the first of these, and so on.
+#: Of the subjects with one color, the first has the first of these dashes, and so on.
 STYLES: Final = (("-", "o"), ("--", "s"), (":", "^"), ("-.", "D"), ("-", "v"), ("--", "P"))
 OURS: Final = ("bare loop", "Turnwright")
 FLIGHTS: Final = ("100", "1000", "10000")
@@ -150,7 +150,7 @@ def _names(axes: "Axes", lines: Sequence[Line], styles: dict[str, tuple[str, str
 
 
 def _styles(names: Sequence[str]) -> dict[str, tuple[str, str, str]]:
-    """Colour, dashes and marker of each subject."""
+    """The color, dashes and marker of each subject."""
     drawn: dict[str, int] = {}
     styles: dict[str, tuple[str, str, str]] = {}
     for name in names:

@@ -104,7 +104,7 @@ def _right(right: int, turns: int, missing: int) -> str:
 
 
 def _notes(results: Results) -> str:
-    """What could not be measured, what was measured less often, and what the subjects say of themselves."""
+    """Return notes: parts that were not measured, or measured less often, and the subjects' own notes."""
     lines: list[str] = []
     for subject in ordered(results["subjects"]):
         lines.extend(f"- {subject['name']}: {note}" for note in subject["notes"])
@@ -138,7 +138,7 @@ def _counts(results: Results) -> str:
 
 
 def _docstring(module: object) -> str:
-    """What a module says of itself, without its first line and its command line."""
+    """Return a module's docstring without its first line and its command line."""
     text = (getattr(module, "__doc__", None) or "").split("\n\n", 1)[1]
     return "\n\n".join(part.strip("\n") for part in text.split("\n\n") if not part.startswith("    "))
 

@@ -1,4 +1,4 @@
-"""What `make bench` found: kept as `bench/results.json`, from which the page and the plots are made again."""
+"""The results of `make bench`: kept as `bench/results.json`, from which the page and the plots are made."""
 
 import json
 import os
@@ -17,7 +17,7 @@ Record = dict[str, str | float | None]
 
 
 class Machine(TypedDict):
-    """Where it was measured, without names of the place."""
+    """The machine of the measurement, without its name."""
 
     processor: str
     cores: int
@@ -66,7 +66,7 @@ def _processor() -> str:
 
 
 def read() -> Results | None:
-    """What was found last; none where nothing was measured yet."""
+    """Return the last results; None if there are none yet."""
     if not RESULTS.exists():
         return None
     found: Results = json.loads(RESULTS.read_text())

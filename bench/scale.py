@@ -30,7 +30,7 @@ from bench.scale_run import Load, Measured, Place, Spread, idle, run_phase
 from turnwright.testing.postgres_server import PostgresServer
 from turnwright.testing.temporal_server import TemporalServer
 
-#: Seconds of a model call and of a tool call, and the steps of a turn, of those that are held against the model.
+#: Seconds of a model call and of a tool call, and the steps of a turn, in the runs that the model is compared with.
 _MODEL, _TOOL, _STEPS = 1.0, 0.2, 4
 #: The same of the turns by which costs are measured, one at a time.
 _QUICK_MODEL, _QUICK_TOOL = 0.05, 0.02
@@ -107,7 +107,7 @@ async def _measured(asked: argparse.Namespace) -> Report:
 
 
 class _Servers:
-    """What a run has for all of its phases."""
+    """The common parts of all phases of a run."""
 
     def __init__(self, postgres: PostgresServer, temporal: str, folder: Path) -> None:
         self._postgres = postgres

@@ -25,7 +25,7 @@ Tale = Callable[["Turn"], Iterator[str]]
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A fact in a journal: its place, and the wall clock of whoever wrote it."""
+    """A fact in a journal: its place, and its writer's wall clock."""
 
     seq: int
     at: float
@@ -43,7 +43,7 @@ class Blow:
 
 @dataclass(frozen=True)
 class Seen:
-    """What is known of a phase: the ids that were submitted, the journals by turn, and the witness's lines."""
+    """The record of a phase: the submitted ids, the journals by turn, and the witness's lines."""
 
     submitted: Sequence[str]
     journals: Mapping[str, Sequence[Written]]
@@ -84,7 +84,7 @@ class Turn:
 
     @cached_property
     def ran(self) -> list[Ran]:
-        """What was executed."""
+        """The executed calls."""
         return executions(list(self.lines))
 
     @property
@@ -123,7 +123,7 @@ def _lost(turn: Turn) -> Iterator[str]:
 
 
 def _late(turn: Turn) -> Iterator[tuple[int, str]]:
-    """What was begun when the result was recorded, or when the turn was another's; and by which process."""
+    """The calls that had started when the result was recorded, or when the turn had another owner; and the process."""
     settled = {fact.call: seq for seq, fact in turn.facts.items() if isinstance(fact, f.CallSettled)}
     epochs: dict[int, int] = {}
     known = 0
@@ -169,7 +169,7 @@ UNPAIRED: Final = "model requests with an unpaired call"
 
 
 def faults(seen: Seen) -> dict[str, list[str]]:
-    """What must not have been, by claim: empty lists, if all is well."""
+    """Return the violations by claim: empty lists if there are none."""
     found = {
         claim: [f"turn {turn.id}: {one}" for turn in seen.turns for one in tale(turn)] for claim, tale in CLAIMS.items()
     }
@@ -179,7 +179,7 @@ def faults(seen: Seen) -> dict[str, list[str]]:
 
 
 def counts(seen: Seen) -> dict[str, int]:
-    """What is looked at, and what the deaths cost."""
+    """Return the examined amounts, and the cost of the kills."""
     facts = [fact for turn in seen.turns for fact in turn.facts.values()]
     settled = [fact for fact in facts if isinstance(fact, f.CallSettled)]
     drivers = [len(turn.claims) for turn in seen.turns]
@@ -203,7 +203,7 @@ def counts(seen: Seen) -> dict[str, int]:
 
 
 def endings(seen: Seen) -> dict[str, int]:
-    """How the turns ended, the most frequent first."""
+    """Return the endings of the turns, the most frequent first."""
     ends = Counter(f"{turn.turn_ended.outcome}/{turn.turn_ended.reason}" for turn in seen.turns if turn.turn_ended)
     return dict(ends.most_common())
 

@@ -51,7 +51,7 @@ def _processes() -> Iterator[tuple[int, tuple[str, int, float]]]:
     """The name, the parent and the CPU seconds of every process."""
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):
-            # The name stands in brackets and may hold anything.
+            # The name is in brackets and may contain anything.
             before, _, after = stat.read_text(errors="replace").rpartition(")")
             fields = after.split()
             used = (int(fields[_USER]) + int(fields[_SYSTEM])) / _TICK

@@ -1,4 +1,4 @@
-"""How many turns a second a fleet can drive, on paper: the least of what its slots, CPUs and connections allow.
+"""The capacity of a fleet on paper, in turns a second: the least that its slots, CPUs and connections allow.
 
     capacity(Fleet(workers=50), Work(steps=8, model=3.0), costs).turns
 
@@ -10,20 +10,20 @@ from typing import Final
 
 from msgspec import Struct
 
-#: Of a job without heartbeats: it is started, and told of it; its activity; its search attributes.
+#: Of a job without heartbeats: its start and its notification; its activity; its search attributes.
 _ACTIONS: Final = 4
 #: The parts of a fleet that use CPU.
 PARTS: Final[tuple[str, ...]] = ("worker", "client", "postgres", "temporal")
 
 
 class Cost(Struct, frozen=True):
-    """What something costs: so much for each turn, and so much more for each step of it."""
+    """A cost: so much for each turn, and so much for each step of it."""
 
     turn: float
     step: float
 
     def of(self, steps: int) -> float:
-        """What it costs for a turn of so many steps, and its answer."""
+        """The cost of a turn of so many steps, and its answer."""
         return self.turn + self.step * steps
 
     @classmethod
@@ -63,7 +63,7 @@ class Work(Struct, frozen=True):
 
 
 class Fleet(Struct, frozen=True):
-    """What there is. `cores` are those of one machine on which all of it runs; none where each part has its own.
+    """The resources. `cores` are those of one machine that runs everything; None if each part has its own.
 
     Then a worker process has a core, for Python uses no more, and Postgres has as many as it says. `actions` are what
     Temporal takes in a second, where that is not the server that was measured: a namespace of Temporal Cloud has a
@@ -87,17 +87,17 @@ class Capacity(Struct, frozen=True):
 
     @property
     def turns(self) -> float:
-        """How many turns a second can be driven."""
+        """The turns a second."""
         return min(self.bounds.values())
 
     @property
     def bound_by(self) -> str:
-        """What is full then."""
+        """The part that limits them."""
         return min(self.bounds, key=self.bounds.__getitem__)
 
 
 def capacity(fleet: Fleet, work: Work, costs: Costs) -> Capacity:
-    """How many turns a second a fleet can drive."""
+    """Return the turns a second of a fleet."""
     cpu = {part: cost.of(work.steps) for part, cost in costs.cpu.items()}
     idle = {part: costs.idle.get(part, 0.0) * (fleet.workers if part == "worker" else 1) for part in cpu}
     slot = work.thinking + costs.waits.of(work.steps)
@@ -116,7 +116,7 @@ def capacity(fleet: Fleet, work: Work, costs: Costs) -> Capacity:
 
 
 def actions(slot: float, heartbeat: float = 2.0) -> float:
-    """What Temporal does for a turn that holds its slot for so many seconds: each of it is written down there.
+    """The work of Temporal for a turn that holds its slot for so many seconds: it records each part.
 
     The first heartbeat is sent at once.
     """
@@ -124,5 +124,5 @@ def actions(slot: float, heartbeat: float = 2.0) -> float:
 
 
 def _rate(there: float, each: float) -> float:
-    """How often a second `each` fits into what is there."""
+    """Return how often a second `each` fits into the available amount."""
     return max(there, 0.0) / each if each > 0 else float("inf")

@@ -1,4 +1,4 @@
-"""What the scale run found: as `docs/scale.json`, and as the tables of `docs/scale.md`."""
+"""The results of the scale run: as `docs/scale.json`, and as the tables of `docs/scale.md`."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -82,13 +82,13 @@ class Report(Struct, frozen=True):
         )
 
     def _cpu(self, measured: Measured, part: str) -> float:
-        """What a turn used of a part, without what it would have used without turns."""
+        """Return a turn's share of a part, without its use without turns."""
         workers = measured.load.workers if part == "worker" else 1
         apart = (self.start[part] + self.idle[part] * measured.seconds) * workers / measured.load.turns
         return max(measured.cpu[part] - apart, 0.0)
 
     def predicted(self, measured: Measured) -> Capacity:
-        """What the model says of a phase of this run: everything on this machine."""
+        """Return the model's prediction of a phase of this run: everything on this machine."""
         load = measured.load
         fleet = Fleet(load.workers, load.concurrency, cores=self.machine["cores"])
         return capacity(fleet, Work(load.steps, load.model, load.tool), self.costs())
@@ -99,7 +99,7 @@ class Report(Struct, frozen=True):
 
     @property
     def bad(self) -> int:
-        """How often something happened that must not."""
+        """Return the number of violations."""
         return sum(self.faults.values())
 
     def _lines(self) -> Iterator[str]:

@@ -32,7 +32,7 @@ _READY: Final = 5.0
 
 
 class Load(Struct, frozen=True):
-    """What a phase is made of. Seconds are those of a model call and of a tool call; two of these run side by side.
+    """The work of a phase. Seconds are those of a model call and of a tool call; two of these run in parallel.
 
     `deaths` are the workers that are killed, each replaced at once; with `stalls` one is stopped for a while too.
     """
@@ -65,7 +65,7 @@ class Spread(Struct, frozen=True):
 
 
 class Measured(Struct, frozen=True):
-    """What a phase took: seconds, and per turn where it says so.
+    """The cost of a phase: seconds, and per turn where it says so.
 
     `rate` is turns a second between the first and the last tenth of those that ended; `cpu` is by part, in seconds a
     turn. `transactions` are all of the database's, `appends` those that wrote facts.
@@ -125,7 +125,7 @@ async def run_phase(place: Place, load: Load) -> tuple[Measured, Seen]:
 
 
 async def idle(place: Place, seconds: float) -> tuple[dict[str, float], dict[str, float]]:
-    """What one worker and the servers use of a CPU, by part: until it is ready, and then each second without work."""
+    """Return the CPU of one worker and the servers, by part: until it is ready, and then each second without work."""
     role = Role(place.database, place.temporal, f"scale-{place.name}", place.folder / "idle", 1, 1, 0.0, 0.0)
     store = open_store(place.database)
     await store.migrate()
@@ -213,7 +213,7 @@ class _Phase:
         self._used = self.crew.meter.read()
 
     def measured(self, seen: Seen, *, transactions: int, size: int, memory: float) -> Measured:
-        """What it took."""
+        """The cost so far."""
         count = max(len(self.submitted), 1)
         ends = sorted(turn.journal[-1].at for turn in seen.turns if turn.turn_ended)
         tenth = len(ends) // 10

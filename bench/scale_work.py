@@ -27,7 +27,7 @@ _USAGE: Final = Usage(input_tokens=100, output_tokens=10)
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """What a process of the run is to be, and where.
+    """The role of a process of the run, and its place.
 
     `address` is the store's; `temporal` the service's, or empty for the runtime that needs none. Turns take `steps`
     steps of two calls, and the answer after them; a model call takes `model` seconds, a tool call `tool` seconds.
@@ -53,7 +53,7 @@ class Role:
         )
 
     def runtime(self) -> Runtime:
-        """What has the turns driven, with the times that it has by default."""
+        """The runtime of the turns, with its default times."""
         if self.temporal:
             return Temporal(self.temporal, queue=self.queue, concurrency=self.concurrency)
         return Local(concurrency=self.concurrency)

@@ -1,4 +1,4 @@
-"""What one chunk of a stream costs: Turnwright's clients against others, in CPU of this process and in function calls.
+"""The cost of one chunk of a stream: Turnwright's clients against others, in CPU of this process and in function calls.
 
     python bench/streams.py [--rounds 9] [--burst 2000] [--paced 500] [--gap 0.001] [--json]
 
@@ -55,7 +55,7 @@ MICRO: Final = 1e6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """What a client used for one chunk: the median of CPU in microseconds, that of the ratios, and function calls.
+    """The cost of one chunk for a client: the median of CPU in microseconds, that of the ratios, and function calls.
 
     `missing` names the library that a client would need, and then there are no numbers.
     """

@@ -99,7 +99,7 @@ class _Line:
 
 
 class _Stage:
-    """The processes, and what they say, in the order in which it was heard."""
+    """The processes, and their messages, in the order of arrival."""
 
     def __init__(self, folder: Path, store: str, address: str, model: str) -> None:
         self.lines: list[_Line] = []
@@ -187,7 +187,7 @@ def play() -> list[tuple[float, str, str]]:
 
 
 def _words(line: _Line) -> str:
-    """What a line says, for the table; empty for what is left out of it."""
+    """Return a line for the table; empty if it is left out."""
     said = line.said
     call = {f"call0000{n}": name for n, name in enumerate(_CALLS, start=1)}.get(str(said.get("call", "")), "")
     again = f", attempt {said['attempt']}" if said.get("attempt", 1) != 1 else ""

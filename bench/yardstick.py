@@ -71,7 +71,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """What the fake model says in one step: a text, and no calls in the last step."""
+    """Return the fake model's reply of one step: a text, and no calls in the last step."""
 
     text: str
     calls: tuple[Call, ...]
@@ -108,7 +108,7 @@ class Gate:
 
 
 class Script:
-    """What the fake model does in one turn of so many steps.
+    """The fake model's work in one turn of so many steps.
 
     `marks` are the CPU seconds of the process at the start of each model call; `asked` is how often the model was
     called. `at_step` is called with the number of each model call, before it is answered.
@@ -160,7 +160,7 @@ def current() -> Script:
 
 
 class Looks:
-    """How often the tool has run in this process, so that a lost or doubled call shows."""
+    """The number of executions of the tool in this process, so that a lost or doubled call shows."""
 
     count: ClassVar[int] = 0
 
@@ -200,7 +200,7 @@ class Subject(ABC):
         """Run one turn as a user would, and return its final text. Many run at once, each in a task of its own."""
 
     def stored(self) -> int | None:
-        """How many bytes the store holds (see `sqlite_bytes`); none where nothing is stored."""
+        """Return the bytes that the store holds (see `sqlite_bytes`); None if nothing is stored."""
         return None
 
 

@@ -76,12 +76,12 @@ class Fake(ChatCompletionClient):  # type: ignore[misc]
 
     @property
     def capabilities(self) -> ModelInfo:
-        """What the model can do, under its old name."""
+        """The model's capabilities, under their old name."""
         return INFO
 
     @property
     def model_info(self) -> ModelInfo:
-        """What the model can do."""
+        """The model's capabilities."""
         return INFO
 
 

@@ -1,4 +1,4 @@
-"""What each peer's fake model asks of its last request: that the whole history has come to it.
+"""The check of each peer's fake model: the last request must contain the whole history.
 
 The yardstick sees how often the model was called and how the turn ended. That the results of all calls came back to the
 model, and in one request, only the fake can see; each counts them in the format of its framework.

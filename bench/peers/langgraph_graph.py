@@ -43,7 +43,7 @@ class State(TypedDict):
 
 
 class Graph(Protocol):
-    """What is used of a compiled graph."""
+    """The used part of a compiled graph."""
 
     async def ainvoke(self, state: State, config: dict[str, object], *, durability: str | None = None) -> State:
         """Run it to its end."""
@@ -167,7 +167,7 @@ class StateGraphSqliteBehind(StateGraphSqlite):
     )
 
     def stored(self) -> None:
-        """Not told, see the notes."""
+        """Unknown, see the notes."""
 
 
 if __name__ == "__main__":

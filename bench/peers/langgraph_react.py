@@ -34,7 +34,7 @@ SUPERSTEPS: Final = 1_000  # above the two of each of 200 steps
 
 
 class Agent(Protocol):
-    """What is used of an agent."""
+    """The used part of an agent."""
 
     async def ainvoke(
         self, state: dict[str, object], config: dict[str, object], *, durability: str | None = None
@@ -148,7 +148,7 @@ class ReactSqliteBehind(ReactSqlite):
     )
 
     def stored(self) -> None:
-        """Not told, see the notes."""
+        """Unknown, see the notes."""
 
 
 if __name__ == "__main__":
