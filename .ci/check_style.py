@@ -115,7 +115,7 @@ def is_generated(path: Path) -> bool:
 
 
 def _matches(path: Path, patterns: list[str]) -> bool:
-    return any(fnmatch.fnmatch(str(path.relative_to(ROOT)), pattern) for pattern in patterns)
+    return any(fnmatch.fnmatch(shown(path), pattern) for pattern in patterns)
 
 
 def problems_of_sizes() -> Iterator[str]:
@@ -127,7 +127,12 @@ def problems_of_sizes() -> Iterator[str]:
         yield f"docs: {count} words without docs/api; at most {LIMITS['docs_words']}"
     for page in sorted((ROOT / "docs" / "how-to").glob("*.md")):
         if (lines := len(page.read_text(encoding="utf-8").splitlines())) > LIMITS["guide_lines"]:
-            yield f"{page.relative_to(ROOT)}: {lines} lines; a how-to guide has at most {LIMITS['guide_lines']}"
+            yield f"{shown(page)}: {lines} lines; a how-to guide has at most {LIMITS['guide_lines']}"
+
+
+def shown(path: Path) -> str:
+    """Return the path from the repository's root; unchanged if it is elsewhere."""
+    return str(path.relative_to(ROOT) if path.is_relative_to(ROOT) else path)
 
 
 def files(names: list[str], suffix: str) -> Iterator[Path]:
@@ -139,12 +144,12 @@ def files(names: list[str], suffix: str) -> Iterator[Path]:
 def main(names: list[str]) -> int:
     """Print each complaint with its place, and return 1 when there is one."""
     found = [
-        f"{path.relative_to(ROOT)}:{line}: {problem}"
+        f"{shown(path)}:{line}: {problem}"
         for path in files(names or list(SOURCES), ".py")
         for line, problem in problems_of_source(path)
     ]
     found += [
-        f"{path.relative_to(ROOT)}:{line}: {problem}"
+        f"{shown(path)}:{line}: {problem}"
         for path in files(names or list(PAGES), ".md")
         if not is_generated(path)
         for line, problem in problems_of_page(path)
