@@ -12,6 +12,40 @@ from turnwright.testing import INVARIANTS, Driven, strategies
 GUIDES = Path(__file__).parents[2] / "docs" / "how-to"
 PAGE = "".join((GUIDES / name).read_text(encoding="utf-8") for name in ("fuzz-your-agents.md", "fuzz-your-hooks.md"))
 
+#: The tool of `fuzz-your-agents.md` whose approval check assumes an argument.
+REFUNDS = '''\
+from collections.abc import Mapping
+
+from pydantic import JsonValue
+
+from turnwright.tools import Ask, Tool, ToolContext
+from turnwright_states import InterruptKind
+
+
+class Refund(Tool):
+    """Ask a person first when many nights are refunded."""
+
+    def asks(
+        self, arguments: Mapping[str, JsonValue], context: ToolContext
+    ) -> Ask | None:
+        nights = arguments["nights"]
+        many = isinstance(nights, int) and nights > 3
+        return Ask(InterruptKind.APPROVAL) if many and not context.answers else None
+
+    async def execute(self, values: Mapping[str, object], context: ToolContext) -> str:
+        return f"{values['nights']} nights refunded"
+
+
+refund = Refund(
+    name="refund",
+    description="Refund nights to a guest, one by default.",
+    parameters={
+        "type": "object",
+        "properties": {"guest": {"type": "string"}, "nights": {"type": "integer"}},
+    },
+)
+'''
+
 
 def block(heading: str) -> str:
     """The code block below a comment."""
@@ -35,8 +69,9 @@ def without_figures(line: str) -> str:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """The folder that the page works in."""
-    for name in ("AGENTS.md", "rooms.py", "refunds.py", "test_compaction.py"):
+    for name in ("AGENTS.md", "rooms.py", "test_compaction.py"):
         (tmp_path / name).write_text(block(f"file: {name}"))
+    (tmp_path / "refunds.py").write_text(REFUNDS)
     return tmp_path
 
 
