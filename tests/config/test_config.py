@@ -680,7 +680,7 @@ class TestSecrets:
     def test_a_key_in_a_file_is_refused_and_not_repeated(self, tmp_path: Path, name: str) -> None:
         said = mistake(tmp_path, f"{name} = '{KEY}'")
         assert (
-            said == f"turnwright.toml: {name}: API keys are not settings: keep the key in the environment, in OPENAI_API_KEY"
+            said == f"turnwright.toml: {name}: API keys are not settings: keep it in the environment, in OPENAI_API_KEY"
         )
 
     def test_a_key_in_a_variable_of_ours_is_refused_too(self, tmp_path: Path) -> None:
@@ -691,7 +691,7 @@ class TestSecrets:
     def test_a_key_inside_the_address_of_a_file_is_refused(self, tmp_path: Path) -> None:
         said = mistake(tmp_path, f"base_url = 'https://user:{KEY}@host/v1'")
         assert said == (
-            "turnwright.toml: base_url: contains a key or a password: keep it in the environment, in TURNWRIGHT_BASE_URL"
+            "turnwright.toml: base_url: has a key or a password: keep it in the environment, in TURNWRIGHT_BASE_URL"
         )
         environ = {"TURNWRIGHT_BASE_URL": f"https://user:{KEY}@host/v1"}
         assert load(tmp_path, environ=environ).settings.base_url == environ["TURNWRIGHT_BASE_URL"]

@@ -11,10 +11,10 @@ Args = TypeVarTuple("Args")
 
 @asynccontextmanager
 async def background_task(task: Callable[[Unpack[Args]], Awaitable[object]], *args: *Args) -> AsyncIterator[None]:
-    """Run `task(*args)` while the block runs, and cancel it when the block is over.
+    """Run `task(*args)` during the block, and cancel it at the end.
 
-    What the block or the task raises comes out as it is, without a group around it, and the block's first. A task
-    that raises cancels the block; one that returns does not.
+    An error of the block, or else of the task, is raised without an exception group. An error of the task cancels the
+    block.
     """
     failures: list[BaseException] = []
 

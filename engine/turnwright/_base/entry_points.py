@@ -1,6 +1,6 @@
-"""Records that installed packages add under a group of entry points.
+"""Records that installed packages add by entry points.
 
-Reading them takes some ten milliseconds, so nothing reads them while it is imported.
+Reading entry points takes about ten milliseconds, so no module does it while it is imported.
 """
 
 from importlib.metadata import entry_points
@@ -12,7 +12,7 @@ class NamedRecord(Protocol):
 
     @property
     def name(self) -> str:
-        """The name by which it is found."""
+        """The name of the record's entry point."""
         ...
 
 
@@ -25,10 +25,10 @@ def added_names(group: str) -> list[str]:
 
 
 def find_added(group: str, name: str, kind: type[Record], error: type[Exception]) -> Record | None:
-    """Load the record that a package adds under `name`; None where no package does.
+    """Load the record that a package adds as `name`, or return None.
 
-    Raises `error`, which names the package, for one that cannot be loaded or is no `kind` of this name, and for a name
-    that two packages add. Other names are not affected: nothing else is loaded.
+    Raises `error`, which names the package, for a record that cannot be loaded or is no `kind` of this name, and for a
+    name that two packages add. No other record is loaded.
     """
     found = list(entry_points(group=group, name=name))
     if not found:

@@ -1,7 +1,7 @@
-"""The docstrings below a class's attributes: what a setting means, for those who print it.
+"""The docstrings below a class's attributes, read on demand.
 
-pydantic can read them too (`use_attribute_docstrings`), but does so while the class is made: it looks for the source of
-every caller on the stack and takes it apart, which is two thirds of what making `Agent` costs. Few programs print them.
+pydantic can read them too (`use_attribute_docstrings`), but does so when the class is created, by parsing the source of
+every caller on the stack. That is two thirds of the cost of creating `Agent`, and few programs print the docstrings.
 """
 
 import ast
@@ -15,9 +15,9 @@ from pydantic import BaseModel, JsonValue
 
 @cache
 def attribute_docs(documented: type) -> dict[str, str]:
-    """The text below each annotated attribute of this class itself, by the attribute's name.
+    """Return the docstring of each annotated attribute of this class, without base classes.
 
-    There is none where the source is not there to be read.
+    Empty if the source is not available.
     """
     try:
         source = textwrap.dedent(inspect.getsource(documented))
@@ -37,7 +37,7 @@ def attribute_docs(documented: type) -> dict[str, str]:
 
 
 def described(schema: dict[str, JsonValue], model: type[BaseModel]) -> None:
-    """Put the docstrings of a model's fields into its JSON Schema: for pydantic's `json_schema_extra`."""
+    """Add the docstrings of a model's fields to its JSON Schema. For pydantic's `json_schema_extra`."""
     properties = schema.get("properties")
     if not isinstance(properties, dict):
         return
@@ -45,6 +45,6 @@ def described(schema: dict[str, JsonValue], model: type[BaseModel]) -> None:
     for name, field in model.model_fields.items():
         one = properties.get(field.alias or name)
         text = next((docs[name] for docs in map(attribute_docs, own) if name in docs), "")
-        # What a field refers to may say the same of itself.
+        # The field's type may have the same docstring.
         if isinstance(one, dict) and text and inspect.getdoc(field.annotation) != text:
             one.setdefault("description", text)

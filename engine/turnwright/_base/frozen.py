@@ -1,7 +1,7 @@
-"""Frozen values that are small and quick to make, and are read from JSON field by field.
+"""Frozen values that are small and fast to create, with conversion from and to JSON.
 
-To make one in code checks nothing: types are the checker's affair there. What people and files bring is checked where
-it comes in (`of_json`), by pydantic, which takes a value of this kind as a field of its models as well.
+The constructor validates nothing, because type checkers check code. `of_json` validates input with pydantic, whose
+models accept these values as fields too.
 """
 
 import re
@@ -18,17 +18,17 @@ from turnwright_states.payload import frozen
 
 V = TypeVar("V")
 
-#: A bracket of JSON, or a whole text, in which brackets are letters.
+#: A bracket of JSON, or a complete string, whose brackets do not count.
 _BRACKETS: Final = re.compile(r'"(?:[^"\\]|\\.)*+"?|[\[{]|[\]}]', re.DOTALL)
 
-#: How many lists and objects of a value may stand in each other that a program gives: the machine takes few more.
+#: The maximum depth of a value from a program. The machine's limit is slightly higher.
 MOST_NESTED: Final = 250
 
 _JSON: Final = frozenset({str, int, float, bool, type(None), dict, list})
 
 
 def deeper_than(value: object, levels: int) -> bool:
-    """Whether lists and dicts are nested more than `levels` deep in a value. It does not recurse."""
+    """Whether lists and dicts in a value are nested more than `levels` deep. Does not recurse."""
     level = [value]
     for _ in range(levels):
         level = [
@@ -41,7 +41,7 @@ def deeper_than(value: object, levels: int) -> bool:
 
 
 def too_deep_at(text: str, levels: int) -> int | None:
-    """Find where a JSON text opens more than `levels` brackets at once, before anything parses it; None if nowhere."""
+    """Return the position where a JSON text has more than `levels` open brackets, or None. Does not parse the text."""
     depth = 0
     for mark in _BRACKETS.finditer(text):
         if mark[0] in "[{":
@@ -54,19 +54,18 @@ def too_deep_at(text: str, levels: int) -> int | None:
 
 
 class Value(msgspec.Struct, frozen=True, kw_only=True):
-    """A frozen value. A class constant `type`, where there is one, stands in the JSON and is looked for in it."""
+    """A frozen value. A class constant `type`, if there is one, is written to the JSON and checked when read."""
 
     def to_json(self) -> dict[str, JsonValue]:
-        """All its fields as JSON; `of_json` takes them back. Lists and objects in it stay the ones they are."""
+        """Return all fields as JSON, for `of_json`. Lists and objects are not copied."""
         return {name: _as_json(value) for name, value in msgspec.structs.asdict(self).items()}
 
     @classmethod
     def of_json(cls, fields: Mapping[str, JsonValue]) -> Self:
-        """The value with these fields; dicts and lists in them are copied, and frozen.
+        """Return the value with these fields. Dicts and lists in them are copied and frozen.
 
-        Fields with a default may be left out.
-
-        Raises `ValueError`, naming the field, for one that is missing, unknown, or not of its type.
+        Fields with a default are optional. Raises `ValueError`, which names the field, for a missing or unknown field
+        and for a wrong type.
         """
         try:
             value: Self = _reader(cls).validate_python(fields)
@@ -79,7 +78,7 @@ class Value(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
-        """How pydantic reads one: a value as it is, and else its fields, of which none may be unknown."""
+        """Return pydantic's schema: an instance is accepted as it is, or a mapping without unknown fields."""
         fields = {
             field.name: core_schema.typed_dict_field(handler.generate_schema(field.type), required=field.required)
             for field in msgspec.structs.fields(cls)
@@ -113,7 +112,7 @@ def _as_json(value: object) -> JsonValue:
     plain: object = value
     if type(value) is tuple:
         plain = [_as_json(one) for one in value]
-    elif type(value) in _JSON:  # asked first, for it costs less than to ask for a value that is none
+    elif type(value) in _JSON:  # first, because it is faster than the checks below
         pass
     elif isinstance(value, Value):
         plain = value.to_json()

@@ -1,24 +1,24 @@
-"""The ids of turns, and the names of the processes that drive them."""
+"""Ids of turns, and names of processes."""
 
 import os
 import secrets
 
 
 def new_id() -> str:
-    """An id for a new turn."""
+    """Return an id for a new turn."""
     return secrets.token_hex(8)
 
 
 def child_id(turn: str, call: str) -> str:
-    """The id of the turn that a call of `turn` drives (DESIGN 4.14)."""
+    """Return the id of the turn that a call of `turn` runs (docs/rules.md#sub-agents)."""
     return f"{turn}:{call}"
 
 
 def root_of(turn: str) -> str:
-    """The turn that a person began, and whose sub-agent, near or far, `turn` is; `turn` itself if it is that."""
+    """Return the outermost turn, which is `turn` itself or has it as a sub-agent at any depth."""
     return turn.partition(":")[0]
 
 
 def process_name() -> str:
-    """A name for this process that no process has twice. A process number alone would come again."""
+    """Return a unique name for this process. Process numbers alone are reused."""
     return f"{os.getpid()}-{secrets.token_hex(6)}"

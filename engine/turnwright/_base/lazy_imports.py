@@ -1,8 +1,7 @@
-"""Names of a package that are imported when somebody asks for them (PEP 562): what costs much and few use.
+"""Names of a package that are imported at their first use (PEP 562).
 
-`import turnwright` is to cost no more than what every turn needs. An adapter that talks HTTP, a store on disk and the
-readers of agent files are loaded by the first who names them, and by `from package import name` at once, so that what
-is wrong with them is said there.
+`import turnwright` loads only what every turn needs. Model clients, stores on disk and the parsers of agent files are
+loaded at their first use. `from package import name` loads them at once, so that their errors appear there.
 """
 
 import sys
@@ -11,11 +10,10 @@ from importlib import import_module
 
 
 def lazy_imports(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
-    """The `__getattr__` and the `__dir__` of a package: `homes` gives the module of each late name, as `.module`.
+    """Return `__getattr__` and `__dir__` for a package. `homes` has the module of each lazy name, as `.module`.
 
-    Type checkers read the same imports written out under `if TYPE_CHECKING`. What is found is kept, so a name is looked
-    up here once. `__getattr__` raises `AttributeError` for a name that the package does not have, and whatever
-    importing a module raises.
+    Type checkers read the same imports under `if TYPE_CHECKING`. Each name is imported once and then kept.
+    `__getattr__` raises `AttributeError` for an unknown name, and the errors of the import.
     """
 
     def get(name: str) -> object:

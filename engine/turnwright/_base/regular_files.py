@@ -1,6 +1,6 @@
-"""Regular files, opened without waiting: every file that a user, a repository or a configuration names.
+"""Opening regular files only, and without blocking, for paths from users, repositories and configurations.
 
-Opening a pipe waits for its other end, and a device such as `/dev/zero` never ends. Either would hang the command.
+Opening a pipe waits for its other end, and a device such as `/dev/zero` never ends. Both would hang the command.
 """
 
 import os
@@ -10,21 +10,21 @@ from errno import EFBIG, EINVAL, EISDIR
 from pathlib import Path
 from typing import BinaryIO, Final
 
-# What is checked may be replaced before it is opened. `O_NONBLOCK` keeps that from waiting too.
+# A pipe may replace the file between the check and the opening. With `O_NONBLOCK` that does not block either.
 _FLAGS: Final = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_BINARY", 0)
 
 
 class FileTooLargeError(OSError):
-    """A file is larger than its reader takes."""
+    """A file is larger than the reader's limit."""
 
 
 def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
-    """Open a regular file to read its bytes, following links.
+    """Open a regular file for reading bytes. Links are followed.
 
-    Raises `OSError` with a `strerror` that says why: `IsADirectoryError` for a folder, and a plain one for a pipe, a
-    socket or a device. Raises `ValueError` for a path with a null character in it.
+    Raises `IsADirectoryError` for a folder, and `OSError` with an explaining `strerror` for a pipe, a socket or a
+    device. Raises `ValueError` for a path with a null character.
     """
-    # Opening a device can have an effect, so the name is checked before the handle is.
+    # Opening a device may have an effect, so the path is checked first, and then the opened file.
     _check(path, Path(path).stat().st_mode)
     file = os.fdopen(os.open(path, os.O_RDONLY | _FLAGS | getattr(os, "O_CLOEXEC", 0)), "rb")
     try:
@@ -38,7 +38,7 @@ def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
 def read_regular(path: str | os.PathLike[str], most: int) -> bytes:
     """Read a regular file of at most `most` bytes.
 
-    Raises what `open_regular` raises, and `FileTooLargeError` for a larger file.
+    Raises the errors of `open_regular`, and `FileTooLargeError` for a larger file.
     """
     with open_regular(path) as file:
         data = file.read(most + 1)
@@ -48,10 +48,7 @@ def read_regular(path: str | os.PathLike[str], most: int) -> bytes:
 
 
 def write_regular(path: str | os.PathLike[str], data: bytes) -> None:
-    """Write a regular file, following links; one that is there is overwritten.
-
-    Raises `OSError` as `open_regular` does.
-    """
+    """Write a regular file, or overwrite it. Links are followed. Raises `OSError` as `open_regular` does."""
     with suppress(FileNotFoundError):
         _check(path, Path(path).stat().st_mode)
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _FLAGS

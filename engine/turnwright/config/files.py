@@ -180,7 +180,7 @@ def _from(folder: Path, path: str) -> str:
 def mistakes_of_files(leaves: Mapping[str, object]) -> Iterator[tuple[str, str]]:
     """Yield the settings that are not allowed in a file, with the reason: an address with a password."""
     if "@" in str(leaves.get("base_url", "")).partition("://")[2].partition("/")[0]:
-        yield "base_url", f"contains a key or a password: keep it in the environment, in {variable('base_url')}"
+        yield "base_url", f"has a key or a password: keep it in the environment, in {variable('base_url')}"
 
 
 def _table(path: Path) -> Mapping[str, object] | None:

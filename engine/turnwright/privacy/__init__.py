@@ -1,1 +1,1 @@
-"""Redacts secrets, and makes invisible characters visible."""
+"""Hiding secrets, and showing invisible characters."""

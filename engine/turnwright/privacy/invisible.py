@@ -1,7 +1,7 @@
-"""Characters that nobody sees, or that make the text around them look otherwise than it is written.
+"""Invisible characters, and characters that change the appearance of the text around them.
 
-A terminal may obey them, a page shows nothing for them, and some turn the order of the others around: a person who
-allows a call would then allow another one than is read.
+A terminal may obey them, a page shows nothing for them, and some reverse the order of other characters. A person would
+then approve another call than the one that is shown.
 """
 
 import re
@@ -9,36 +9,36 @@ import unicodedata
 from collections.abc import Callable
 from typing import Final
 
-#: Characters that are drawn as nothing although their category says letter, mark or symbol: fillers, blanks of braille,
-#: of hieroglyphs and of music, a joiner of marks, and what stands for an object that is not there. All that Unicode 17
-#: has, by their numbers: a Python that knows an older one takes some of them for unassigned.
+#: Invisible characters whose category is letter, mark or symbol: fillers, blanks of braille, hieroglyphs and music, a
+#: joiner of marks, and the object replacement character. All of Unicode 17, as escapes, because a Python with an older
+#: Unicode has no names for some of them.
 _FILLERS: Final = "\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0\ufffc\U00013441\U00013442\U00016fe4\U0001d159"
-#: What may be such a character. Most of any script is letters, which are found without a look at each of them.
+#: Candidates for invisible characters. Letters, the most frequent characters, are excluded quickly.
 _DOUBTFUL: Final = re.compile(rf"[^\w\x20-\x7e\t\n]|[{_FILLERS}]")
-#: What joins two characters of an emoji or of a word in Persian or Hindi, or keeps them apart.
+#: Join or separate two characters of an emoji, or of a word in Persian or Hindi.
 _JOINERS: Final = frozenset("\N{ZERO WIDTH JOINER}\N{ZERO WIDTH NON-JOINER}")
-#: What says which form of the character before it is meant. A row of them shows nothing, and can hold any message.
+#: Select the form of the character before them. A row of them is invisible and can encode any message.
 _SELECTORS: Final = frozenset(
     map(chr, (*range(0x180B, 0x180E), 0x180F, *range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0)))
 )
-#: A letter may carry this many marks. A pile of more covers the lines above and below it.
+#: The maximum number of marks on a letter. More would cover the lines above and below it.
 _MOST_MARKS: Final = 5
-#: Escapes that have a letter of their own. The others are numbers.
+#: Escapes with a letter. The others are numbers.
 _NAMED: Final = {"\n": r"\n", "\t": r"\t", "\r": r"\r"}
-#: What `exact` may have to write otherwise: a backslash, a run of spaces, and all that is no letter or digit. A brace
-#: is one only behind an escape, where it would read as a count.
+#: Candidates for an escape in `exact`: backslashes, runs of spaces, and characters that are no letters or digits. A
+#: brace is escaped only after another escape, where it would look like a count.
 _UNPLAIN: Final = re.compile(rf"\\|[ ]+|\{{|([^\w\x20-\x7e]|[{_FILLERS}])\1*")
-#: Spaces at the beginning of a line that are shown as they are: indentation.
+#: The maximum number of leading spaces that are shown unchanged, as indentation.
 _INDENTATION: Final = 24
-#: So many equal escapes in a row are one, with a count.
+#: From this number on, equal escapes in a row become one with a count.
 _RUN_LENGTH: Final = 4
 
 
 def replaced(text: str, sign: Callable[[str], str]) -> str:
-    """The text with a `sign` for each character that nobody sees; line feeds, tabs and spaces of any width stay.
+    """Replace each invisible character by its `sign`. Line feeds, tabs and spaces of any width stay.
 
-    What Unicode has not assigned counts as unseen, and so does half a surrogate pair. Joiners and selectors stay where
-    they do something: one joiner behind what is not ASCII, one selector behind any other character.
+    Unassigned characters and lone surrogates count as invisible. Joiners and selectors stay where they have an effect:
+    one joiner after a character that is not ASCII, one selector after any other character.
     """
 
     def shown(found: re.Match[str]) -> str:
@@ -50,15 +50,15 @@ def replaced(text: str, sign: Callable[[str], str]) -> str:
 
 
 def escaped(text: str) -> str:
-    r"""The text as a terminal may be sent it: an escape (`\x1b`, `\u202e`) for each character that nobody sees.
+    r"""Return the text for a terminal, with an escape (`\x1b`, `\u202e`) for each invisible character.
 
-    Line feeds and tabs stay. It is for reading: a backslash of the text's own stays one. See `exact`.
+    Line feeds and tabs stay. The result may be ambiguous, because backslashes of the text stay too. See `exact`.
     """
     return text if text.isascii() and text.isprintable() else replaced(text.replace("\r\n", "\n"), escape)
 
 
 def escape(character: str) -> str:
-    r"""The character as an escape of Python: `\n`, `\x1b`, `\u200b`, `\U000e0041`."""
+    r"""Return the character as a Python escape: `\n`, `\x1b`, `\u200b`, `\U000e0041`."""
     code = ord(character)
     if character in _NAMED:
         return _NAMED[character]
@@ -66,13 +66,13 @@ def escape(character: str) -> str:
 
 
 def exact(text: str) -> str:
-    r"""The text in one line, written so that no other text is written the same: for what a person approves.
+    r"""Return the text in one line, without ambiguity: different texts have different results. For approvals.
 
-    A backslash is two. Line breaks, tabs, what nobody sees, joiners, selectors and spaces other than U+0020 are
-    escapes. So are two spaces or more in a row, and spaces at the end; up to 24 at the beginning are indentation and
-    stay. Four equal escapes or more are one with a count: `\x20{600}`.
+    A backslash is doubled. Line breaks, tabs, invisible characters, joiners, selectors and spaces other than U+0020
+    become escapes. So do two or more spaces in a row, and spaces at the end; up to 24 leading spaces stay. Four or more
+    equal escapes become one with a count: `\x20{600}`.
     """
-    last = -1  # where the last escape ended
+    last = -1  # the end of the last escape
 
     def written(found: re.Match[str]) -> str:
         nonlocal last
@@ -90,7 +90,7 @@ def exact(text: str) -> str:
 
 
 def _kept(text: str, start: int, run: str, *, behind_escape: bool) -> int:
-    """How many of equal characters that stand at `start` are shown as they are."""
+    """Return how many characters of a run of equal ones at `start` stay unchanged."""
     if run == "{":
         return int(not behind_escape)
     if run[0] == " ":
@@ -101,7 +101,7 @@ def _kept(text: str, start: int, run: str, *, behind_escape: bool) -> int:
     if not _is_mark(run[0]):
         return len(run)
     before = text[max(start - _MOST_MARKS, 0) : start]
-    if not before or behind_escape:  # it would be drawn over what is ours
+    if not before or behind_escape:  # it would be drawn over a character of ours
         return 0
     marks = len(before) - len(before.rstrip("".join(filter(_is_mark, before))))
     return min(len(run), _MOST_MARKS - marks)
@@ -112,12 +112,12 @@ def _is_mark(character: str) -> bool:
 
 
 def _is_piled_up(text: str, place: int) -> bool:
-    """Whether the character is a mark with as many marks before it as a letter may carry."""
+    """Whether the character is a mark after the maximum number of marks."""
     return place >= _MOST_MARKS and all(map(_is_mark, text[place - _MOST_MARKS : place + 1]))
 
 
 def _is_seen(character: str, before: str) -> bool:
-    """Whether one sees the character. `before` is the one before it; empty at the beginning."""
+    """Whether the character is visible. `before` is the previous character, empty at the beginning."""
     if character in _JOINERS:
         return not before.isascii() and before not in _JOINERS
     if character in _SELECTORS:

@@ -1,10 +1,10 @@
-"""Hides secrets in what pages and log lines show: those of this process's environment, and what has the form of one.
+"""Hiding secrets in pages and log lines: the secrets in this process's environment, and texts with the form of one.
 
-A journal keeps what a model and its tools said, and people show each other pages and logs. A form that is not known
-here passes: this is a net, not a wall (docs/security.md).
+A journal contains the texts of a model and its tools, and people share pages and logs. A secret of an unknown form is
+not hidden (docs/security.md).
 
-What a model or a tool says can be long, and made on purpose. So no expression here looks again and again at the same
-letters: what may stand before a match is bounded, and what repeats without a bound is taken whole when it is found.
+A text may be long and hostile. So no expression here scans the same characters repeatedly: the part before a match has
+a maximum length, and an unlimited repetition is consumed completely when it is found.
 """
 
 import json
@@ -22,22 +22,22 @@ from turnwright_states.fact_parser import parse_fact
 from .secrets import Secrets
 
 HIDDEN: Final = "***"
-#: Variables whose values are secrets, by how their names end.
+#: The endings of names of variables whose values are secrets.
 _VARIABLE: Final = re.compile(
     r"(?:(?:^|_)(?:KEY|PASS|AUTH|PAT|DSN)|(?<!^)_PWD|TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?|APIKEY)$"
 )
-#: A shorter value hides nothing, and stands in too many words.
+#: Shorter values are not hidden, because they occur in too many words.
 _SHORTEST: Final = 8
-#: The shortest text that anything here matches, and the longest that is worth remembering with its result.
+#: The shortest text that can match, and the longest text whose result is cached.
 _NOTHING_BELOW: Final = 8
 _REMEMBERED: Final = 80
 
-#: What begins as no other word does, by whoever gives it out: the beginning, and what follows.
+#: Keys with a unique prefix: the prefix, and the pattern of the rest.
 _BEGUN: Final = {
     "-----BEGIN ": r"""[A-Z0-9 ]{0,40}PRIVATE\ KEY(?:\ BLOCK)?-----
         (?: [A-Za-z0-9_+/=:,.\s\\-]*? -----END\ [A-Z0-9 ]{0,40}PRIVATE\ KEY(?:\ BLOCK)?-----
           | [A-Za-z0-9_+/=:,\s\\-]* )""",
-    # OpenAI, Anthropic, and many who do as they do.
+    # OpenAI, Anthropic, and many others.
     "sk-": r"[A-Za-z0-9_-]{16,}",
     # Stripe.
     **{f"{kind}_{mode}_": r"[A-Za-z0-9]{16,}" for kind in ("sk", "rk", "pk") for mode in ("live", "test")},
@@ -47,14 +47,14 @@ _BEGUN: Final = {
     "glpat-": r"[\w-]{16,}",
     # Slack.
     **{f"xox{kind}-": r"[A-Za-z0-9-]{10,}" for kind in "abeoprs"},
-    # Amazon and Google: letters and digits alone, as pictures in base64 are too.
+    # Amazon and Google. The lookahead excludes pictures in base64.
     **dict.fromkeys(("AKIA", "ASIA"), r"[A-Z0-9]{16}(?![A-Za-z0-9+/])"),
     "AIza": r"[\w-]{35}(?![\w+/])",
     "ya29.": r"[\w-]{20,}",
     # Hugging Face, Groq, and two registries.
     **dict.fromkeys(("hf_", "gsk_"), r"[A-Za-z0-9]{20,}"),
     "npm_": r"[A-Za-z0-9]{30,}",
-    # Others who mark what is theirs: xAI, DigitalOcean, webhooks of Stripe, SendGrid.
+    # xAI, DigitalOcean, webhooks of Stripe, SendGrid.
     "xai-": r"[A-Za-z0-9]{20,}",
     "dop_v1_": r"[a-f0-9]{32,}",
     "whsec_": r"[A-Za-z0-9+/=]{16,}",
@@ -62,30 +62,30 @@ _BEGUN: Final = {
     "hooks.slack.com/services/": r"[\w/-]{8,}",
     "AccountKey=": r"[A-Za-z0-9+/=]{16,}",
     "pypi-": r"[\w-]{50,}",
-    # A JSON web token. It begins a word, or else there would be many places where it may begin.
+    # A JSON web token. It must start a word, because otherwise too many positions could match.
     "eyJ": r"(?<![\w-]eyJ)[\w-]{8,400}\.eyJ[\w-]{8,8000}\.[\w-]+",
 }
 _FORMS: Final = {begins: re.compile(re.escape(begins) + rest, re.VERBOSE) for begins, rest in _BEGUN.items()}
 
-#: What stands between a name and its value: in JSON, in JSON within JSON, in a program, in a file of settings.
+#: The text between a name and its value, in JSON, in JSON within JSON, in a program or in a settings file.
 _BETWEEN_THEM: Final = r"""\\{0,31}["']?\s{0,8}[:=]{1,3}>?\s{0,8}"""
-#: The same, and how the value begins.
+#: The same, with the beginning of the value.
 _BEHIND: Final = rf"""{_BETWEEN_THEM}\\{{0,31}}["']?"""
-#: What names a secret, and letters of which each of these names has some.
+#: The names of secrets, and parts of which each name contains one.
 _NAME: Final = (
     "(?:passw(?:or)?d|passphrase|(?<=_)pass(?![a-z])|secret(?:[_-]?key)?|(?:api|access|private)[_-]?key"
     "|(?:auth|access|refresh|bearer|bot|session|api|id)[_-]?token)"
 )
 _NAMES: Final = ("passw", "passphrase", "_pass", "secret", "key", "token")
-#: The names of fields whose whole value is a secret, and letters of which each of these has some.
+#: The names of fields whose complete value is a secret, and parts of which each name contains one.
 _FIELD: Final = rf"(?:{_NAME}s?|authorization)"
 _FIELDS: Final = (*_NAMES, "authorization")
 _NAME_OF_ONE: Final = re.compile(rf"{_FIELD}\Z", re.IGNORECASE)
-#: A number that is shorter is none.
+#: A shorter number is not a secret.
 _SHORTEST_NUMBER: Final = 4
-#: How the name of a flag of a command ends, whose value stands behind a space.
+#: The endings of a command's flags whose value, after a space, is a secret.
 _FLAG: Final = "(?:password|passwd|passphrase|secret|token|api-key|access-key)"
-#: What stands behind a name that says what it is. What makes it a name stays.
+#: Secrets after a name: parts of which the name contains one, and the pattern. Its first group, the name, stays.
 _BEHIND_NAMES: Final = (
     (
         ("://",),
@@ -102,12 +102,12 @@ _BEHIND_NAMES: Final = (
     ),
     (
         ("bearer",),
-        # Words are not that long without a digit.
+        # A word of this length without a digit is not a token.
         re.compile(r"(\bbearer\s{1,8})(?=[a-z.~+/_-]*\d)[\w.~+/-]{16,}=*", re.IGNORECASE),
     ),
     (
         ("--",),
-        # A flag of a command, and its value behind a space.
+        # A flag of a command, and its value after a space.
         re.compile(
             rf"""((?<![\w-])--(?:[\w-]{{0,40}}-)?{_FLAG} [ ]{{1,4}})
                 (?!-) [^\s"'\\]{{6,}}""",
@@ -122,27 +122,27 @@ _BEHIND_NAMES: Final = (
         ),
     ),
 )
-#: A name and the beginning of a value that says itself where it ends: a text in quotes, a list or an object.
+#: A name and the opening of a value with a clear end: a text in quotes, a list or an object.
 _OPENING: Final = re.compile(
     rf"""(?: {_FIELD} {_BETWEEN_THEM} | (?<![\w-])--(?:[\w-]{{0,40}}-)?{_FLAG} [ ]{{1,4}} )
         (?: (?P<slashes>\\{{0,31}}) (?P<quote>["']) | [\[{{] )""",
     re.VERBOSE | re.IGNORECASE,
 )
-#: No opening is longer, with all its blanks and backslashes.
+#: The maximum length of an opening, with all blanks and backslashes.
 _LONGEST_OPENING: Final = 256
-#: How far behind a bracket a quote makes it a list or an object, and no remark.
+#: A bracket opens a list or an object only if a quote follows within this distance.
 _REMARK: Final = 200
-#: A quote with all backslashes before it, and one of these or a bracket.
+#: A quote with all backslashes before it, and the same or a bracket.
 _QUOTES: Final = {quote: re.compile(rf"(?<!\\)(\\*){quote}") for quote in "\"'"}
 _MARK: Final = re.compile(r"""(?<!\\)(\\*)(?:(["'])|([\[{])|([\]}]))""")
-#: From so many letters on a text is looked through in pieces, and where it can be cut: a name and what is behind it
-#: have nothing else between them than what cannot stand here before the end of a line.
+#: A longer text is searched in pieces of this size. A cut is safe where this pattern matches, because it cannot match
+#: between a name and its value.
 _PIECE: Final = 1 << 16
 _BETWEEN: Final = re.compile(r"""[^\w\s:="'\\]\n""")
 
 
 class Redactor:
-    """Hides secrets in texts. `environ` is where this process's own stand."""
+    """Hides secrets in texts. `environ` has the secrets of this process."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         known = {value for name, value in environ.items() if _VARIABLE.search(name.upper())}
@@ -150,13 +150,13 @@ class Redactor:
         self._hide_short = lru_cache(maxsize=4096)(self._hidden)
 
     def hide(self, text: str) -> str:
-        """The text with `***` for each secret."""
+        """Return the text with `***` for each secret."""
         if len(text) < _NOTHING_BELOW:
             return text
         return self._hide_short(text) if len(text) <= _REMEMBERED else self._hidden(text)
 
     def hide_in(self, value: JsonValue, name: str = "") -> JsonValue:
-        """The value, which stands under this name, with `***` for each secret in the texts and names that it holds."""
+        """Return the value of a field with this name, with `***` for each secret in its texts and names."""
         if name and _NAME_OF_ONE.search(name):
             return _nothing_of(value)
         match value:
@@ -170,7 +170,7 @@ class Redactor:
                 return value
 
     def hide_fields(self, fields: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
-        """The fields with `***` for each secret in their names and values."""
+        """Return the fields with `***` for each secret in their names and values."""
         hidden: dict[str, JsonValue] = {}
         for key, value in fields.items():
             name = self.hide(key)
@@ -182,7 +182,7 @@ class Redactor:
 
     def _hidden(self, text: str) -> str:
         text = self._known.hide(text)
-        # To look for a few letters takes a hundredth of the time of an expression, and most texts have none of them.
+        # Searching for a prefix takes a hundredth of the time of a pattern, and most texts contain no prefix.
         for begins, form in _FORMS.items():
             if begins in text:
                 text = form.sub(_unless_within, text)
@@ -191,19 +191,19 @@ class Redactor:
 
 @cache
 def redactor() -> Redactor:
-    """The redactor of this process."""
+    """Return the redactor of this process."""
     return Redactor(os.environ)
 
 
 def shown_fields(fact: Fact, hider: Redactor) -> dict[str, JsonValue]:
-    """The fields of a fact as JSON, without secrets."""
+    """Return the fields of a fact as JSON, without secrets."""
     return hider.hide_fields(fact.to_json())
 
 
 def without_secrets(fact: Fact, hider: Redactor) -> Fact:
-    """The fact itself, where it has none, or one of its kind without them.
+    """Return the fact if it has no secrets, or else a copy without them.
 
-    Raises `InvalidJournalError` where there is none.
+    Raises `InvalidJournalError` if no such fact exists.
     """
     fields = fact.to_json()
     hidden = shown_fields(fact, hider)
@@ -213,15 +213,15 @@ def without_secrets(fact: Fact, hider: Redactor) -> Fact:
 
 
 def opened_in(text: str) -> tuple[int, int] | None:
-    """Where a named value begins that has no end in the text: its name, and itself. None where there is none.
+    """Return the positions of the name and of the value of a secret without an end, or None.
 
-    What is added to the text may still be part of that value.
+    Text that is appended later may still belong to that value.
     """
     return next(((named, begin) for named, begin, end in _values_in(text) if end < 0), None)
 
 
 def _nothing_of(value: JsonValue) -> JsonValue:
-    """What is shown of a value that is a secret. That it is empty, or whether it is set, is none."""
+    """Return the value with all contents hidden. Empty values, booleans and null are no secrets and stay."""
     match value:
         case list():
             return [_nothing_of(one) for one in value]
@@ -234,7 +234,7 @@ def _nothing_of(value: JsonValue) -> JsonValue:
 
 
 def _without_values(text: str) -> str:
-    """The text without the values in it that stand behind a name and say where they end, whatever is in them."""
+    """Hide the values of secrets that have a name and a clear end."""
     shown, at = "", 0
     for _, begin, end in _values_in(text):
         shown += text[at:begin] + HIDDEN * (begin < len(text))
@@ -243,7 +243,7 @@ def _without_values(text: str) -> str:
 
 
 def _values_in(text: str) -> Iterator[tuple[int, int, int]]:
-    """Where each such value stands: its name, its first character, and what is behind its last; -1 if it has no end."""
+    """Yield the positions of each such value: its name, its start and its end, -1 for a value without an end."""
     lower = text.lower()
     if not any(name in lower for name in (*_FIELDS, "--")):
         return
@@ -263,16 +263,16 @@ def _values_in(text: str) -> Iterator[tuple[int, int, int]]:
 
 
 def _next_opening(text: str, at: int) -> re.Match[str] | None:
-    """The next opening. An expression lets no other thread run until it is through, so that it is given little."""
+    """Return the next opening. Short searches let other threads run in between, which a pattern blocks."""
     while at < len(text):
         if (found := _OPENING.search(text, at, at + _PIECE)) is not None:
-            return _OPENING.match(text, found.start()) or found  # what it found may go on behind the piece
+            return _OPENING.match(text, found.start()) or found  # the match may continue after the piece
         at += _PIECE - _LONGEST_OPENING
     return None
 
 
 def _end_of_quoted(text: str, at: int, slashes: int, quote: str) -> int:
-    """Where the quote stands that ends a text in quotes, with so many backslashes before each of them; -1 for none."""
+    """Return the end of a quoted text whose quotes have `slashes` backslashes before them, or -1."""
     for mark in _QUOTES[quote].finditer(text, at):
         if _ends(len(mark[1]), slashes):
             return mark.end() - 1 - slashes
@@ -280,13 +280,13 @@ def _end_of_quoted(text: str, at: int, slashes: int, quote: str) -> int:
 
 
 def _ends(found: int, slashes: int) -> bool:
-    """Whether a quote with so many backslashes before it ends a text whose quotes have `slashes` before them."""
-    # Of each backslash in that text stand there `slashes + 1`, and of a quote in it one more than twice `slashes`.
+    """Whether a quote with `found` backslashes before it ends a text whose quotes have `slashes` before them."""
+    # In that text each backslash is written as `slashes + 1` of them, and a quote has `2 * slashes + 1` before it.
     return found % (2 * slashes + 2) == slashes
 
 
 def _end_of_bracketed(text: str, at: int) -> int | None:
-    """What is behind the bracket that closes the one before `at`; -1 for none, and None if it has no text in quotes."""
+    """Return the end of the bracketed value that opens before `at`: -1 without an end, None without a quoted text."""
     depth, slashes, within = 1, None, ""
     for mark in _MARK.finditer(text, at):
         if slashes is None:
@@ -307,7 +307,7 @@ def _end_of_bracketed(text: str, at: int) -> int | None:
 
 
 def _without_named(text: str) -> str:
-    """The text without what stands behind a name that says what it is."""
+    """Hide the secrets that follow a name."""
     lower = text.lower()
     for names, behind in _BEHIND_NAMES:
         if any(name in lower for name in names):
@@ -316,7 +316,7 @@ def _without_named(text: str) -> str:
 
 
 def _pieces(text: str) -> Iterator[str]:
-    """The text in pieces: an expression lets no other thread run until it is through with its text."""
+    """Yield the text in pieces, so that other threads can run between them, which a pattern blocks."""
     start = 0
     while (cut := _BETWEEN.search(text, start + _PIECE)) is not None:
         yield text[start : cut.end()]
@@ -325,6 +325,6 @@ def _pieces(text: str) -> Iterator[str]:
 
 
 def _unless_within(found: re.Match[str]) -> str:
-    """What stands for what has the form of a secret; that itself, where it goes on from a word before it."""
+    """Return the replacement of a match: the match itself if it continues a word, else `***`."""
     before = found.string[found.start() - 1 : found.start()]
     return found[0] if before.isalnum() else HIDDEN

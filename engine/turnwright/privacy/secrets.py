@@ -1,7 +1,7 @@
-"""Secrets, kept out of what is said: in texts of our own, and in the log lines of the libraries that talk for us.
+"""Hiding known secrets in our own texts and in the log lines of HTTP libraries.
 
-A secret is found as it is, as texts of other kinds write it (JSON, addresses, programs, base64), and with some of its
-characters missing at either end.
+A secret is found as it is, in encoded forms (JSON, addresses, programs, base64), and with some characters missing at
+either end.
 """
 
 import base64
@@ -17,26 +17,26 @@ from urllib.parse import quote, quote_plus
 
 _HIDDEN: Final = "***"
 
-#: Which libraries write what they send and receive into their logs: addresses at level INFO, headers at DEBUG.
+#: Loggers of libraries that log the requests: addresses at level INFO, headers at DEBUG.
 HTTP_LOGGERS: Final = (
     *("httpx", *(f"httpcore.{part}" for part in ("connection", "http11", "http2", "proxy", "socks"))),
     *("httpx2", *(f"httpcore2.{part}" for part in ("connection", "http11", "http2", "proxy", "socks"))),
 )
 
-#: A shorter secret is looked for as it is, and in no other form: it stands in too many words.
+#: A shorter secret is searched only as it is, because its other forms would match too many words.
 _SHORTEST: Final = 8
-#: What may be a key: no short word, no address and no path. Of these, and of base64, a part is hidden as well.
+#: The form of a key: no short word, no address and no path. A part of a key, or of base64, is hidden too.
 _KEY: Final = re.compile(r"(?![/.])(?:(?=\D*\d)[\w+/=.~-]{12,}|[\w+/=.~-]{20,})", re.ASCII)
 _PERCENT: Final = re.compile(r"%[0-9A-F]{2}")
 
-#: Two who change the filters of a logger at once would lose one of them.
+#: Guards the filters of loggers, because concurrent changes could lose a filter.
 _changing: Final = threading.Lock()
 
 
 class _SecretForm(NamedTuple):
-    """A secret as some text writes it. At least `least` of its characters in a row are hidden.
+    """One encoded form of a secret. Any `least` of its characters in a row are hidden.
 
-    Each such part holds one of `blocks` whole, each with its place in the form. To look for these few is quick.
+    Each such part contains one of `blocks`, which have their position in the form. Searching for the blocks is fast.
     """
 
     text: str
@@ -51,7 +51,7 @@ class _SecretForm(NamedTuple):
         return cls(text, least, tuple((start, text[start : start + size]) for start in starts))
 
     def find(self, said: str, start: int, block: str) -> Iterator[tuple[int, int]]:
-        """Where it stands around one of its blocks: the first character, and what is behind the last."""
+        """Yield the start and the end of each occurrence around one of the blocks."""
         at = said.find(block)
         while at >= 0:
             begin, end = at, at + len(block)
@@ -66,10 +66,10 @@ class _SecretForm(NamedTuple):
 
 
 class Secrets:
-    """Words that nobody may read. `mark` is what stands in their place.
+    """Words that must not be shown. `mark` replaces them.
 
-    Each is also hidden as JSON, addresses, programs and base64 write it, at any place in the bytes that were encoded.
-    Of a word that may be a key, and of base64, two thirds in a row are hidden too, from eight characters on.
+    The forms of a word in JSON, addresses, programs and base64 are hidden too, the latter at any offset. Of a word that
+    may be a key, and of base64, any two thirds in a row are hidden, at least eight characters.
     """
 
     __slots__ = ("_forms", "_mark", "_size")
@@ -86,11 +86,11 @@ class Secrets:
         return f"<{self._size} secrets>"
 
     def hide(self, text: str) -> str:
-        """The text with the mark, `***` as a rule, in the place of each secret."""
+        """Return the text with the mark, by default `***`, for each secret."""
         places: list[tuple[int, int]] = []
         for form in self._forms:
             for start, block in form.blocks:
-                # Most texts hold none of them.
+                # Most texts contain no block.
                 if block in text:
                     places.extend(form.find(text, start, block))
         if not places:
@@ -104,9 +104,9 @@ class Secrets:
 
     @contextmanager
     def hidden_in(self, *loggers: str) -> Iterator[None]:
-        """Hide them in what these loggers write while the block runs, in message and traceback.
+        """Hide the words in the messages and tracebacks of these loggers during the block.
 
-        A logger does not filter what those below it write: name each. A handler sees the record only after this.
+        The filter of a logger does not apply to the loggers below it, so name each. Handlers run after the filter.
         """
         if not self._forms:
             yield
@@ -115,7 +115,7 @@ class Secrets:
         named = [logging.getLogger(name) for name in loggers]
         with _changing:
             for logger in named:
-                # A new list, for another thread may be going through the old one.
+                # A new list, because another thread may be iterating over the old one.
                 logger.filters = [*logger.filters, hider]
         try:
             yield
@@ -126,7 +126,7 @@ class Secrets:
 
 
 class _HidingFilter(logging.Filter):
-    """Lets every record pass, without the secrets."""
+    """Passes every record, without the secrets."""
 
     def __init__(self, secrets: Secrets) -> None:
         super().__init__()
@@ -135,21 +135,21 @@ class _HidingFilter(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         try:
             said = record.getMessage()
-        except Exception:  # noqa: BLE001 (a record that cannot be written out is told of by its handler)
+        except Exception:  # noqa: BLE001 (the handler reports a record that cannot be formatted)
             return True
         hidden = self._secrets.hide(said)
         if hidden != said:
             record.msg, record.args = hidden, None
         if record.exc_info:
-            told = record.exc_text or logging.Formatter().formatException(record.exc_info)
-            hidden = self._secrets.hide(told)
-            if hidden != told:
+            text = record.exc_text or logging.Formatter().formatException(record.exc_info)
+            hidden = self._secrets.hide(text)
+            if hidden != text:
                 record.exc_info, record.exc_text = None, hidden
         return True
 
 
 def _written(secret: str) -> Iterator[str]:
-    """The secret as it stands in texts, in JSON, in addresses, in pages and in programs."""
+    """Yield the forms of the secret in texts, JSON, addresses, pages and programs."""
     yield secret
     if len(secret) < _SHORTEST:
         return
@@ -164,12 +164,12 @@ def _written(secret: str) -> Iterator[str]:
 
 
 def _in_base64(secret: str) -> Iterator[str]:
-    """What of the secret stands in base64, whatever stands before and behind it there: at each of three places."""
+    """Yield the part of the secret that is fixed in base64 whatever surrounds it, for each of the three offsets."""
     if len(secret) < _SHORTEST:
         return
     data = secret.encode(errors="surrogatepass")
     for before in range(3):
-        # The first and the last character may also hold bits of what stands beside the secret.
+        # The first and the last character may contain bits of the neighboring bytes.
         whole = slice(-(-before * 4 // 3), (before + len(data)) * 4 // 3)
         plain = base64.b64encode(bytes(before) + data).decode()[whole]
         yield from {plain, plain.translate(str.maketrans("+/", "-_")), quote(plain, safe=""), plain.replace("/", "\\/")}
