@@ -70,7 +70,7 @@ def problem(values: dict[str, object]) -> str:
 
 
 def test_every_limit_but_the_ceiling_can_be_set_on_an_agent() -> None:
-    """How often notice is given is no limit: the engine's preset says it."""
+    """The interval of notices is no limit: the engine's preset decides."""
     own = set(Agent.model_fields) & set(Limits.model_fields)
     assert own | set(BUDGET_FIELDS) == set(Limits.model_fields) - {"ceiling", "step_notices"}
     assert not own & set(BUDGET_FIELDS)
@@ -338,7 +338,7 @@ def test_tools_that_are_named_must_be_there_and_those_in_rules_need_not() -> Non
 def test_a_sub_agent_may_call_others_only_if_it_names_them(
     tools: tuple[str, ...] | None, *, primary: bool, sub: bool
 ) -> None:
-    """One that calls its like, or itself, because it was not told what to leave is seldom meant."""
+    """A sub-agent rarely means to call itself or its like by leaving `tools` out."""
     first = Agent(name="A", tools=tools)
     second = Agent(name="A", tools=tools, description="Works.", mode="subagent")
     assert [one.may_use("look", delegates=True) for one in (first, second)] == [primary, sub]

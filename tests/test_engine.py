@@ -1,4 +1,4 @@
-"""One turn from the prompt to the outcome: the model, the tools, and what they are told."""
+"""One turn from the prompt to the outcome: the model, the tools, and their inputs."""
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -70,7 +70,7 @@ async def test_an_answer_at_once_is_one_step() -> None:
 
 @pytest.mark.parametrize("concluding", [False, True])
 async def test_a_reply_with_more_calls_than_a_journal_keeps_is_a_failed_attempt(concluding: bool) -> None:
-    """Whoever wrote the model. What it used is counted; 512 calls are taken, and as many of them run as may."""
+    """For any model. Its usage is counted; 512 calls are accepted, and as many run as the limits allow."""
     many, too_many = asks_for(*notes("a") * 512), asks_for(*notes("a") * 513)
     model = ScriptedModel(many, too_many)
     turn = await Engine(model=model, tools=[note], limits=Limits(steps=1 if concluding else 2)).run(AGENT, "hi")
@@ -126,7 +126,7 @@ async def test_the_path_goes_through_check_and_continue() -> None:
 
 
 async def test_the_model_goes_on_while_it_asks_for_calls_whatever_its_finish_says() -> None:
-    """Continuing depends on the calls that are there (DESIGN 4.9)."""
+    """Continuing depends on the calls that are there (docs/rules.md#replies)."""
     asking = asks_for(*notes("a"))
     assert asking.finish is Finish.STOP
     turn = await Engine(model=ScriptedModel(asking, "Done."), tools=[note]).run(AGENT, "hi")
@@ -219,7 +219,7 @@ async def test_arguments_that_were_no_json_go_back_as_an_empty_object() -> None:
 
 
 async def test_calls_of_one_provider_id_are_different_calls() -> None:
-    """Provider ids are not unique: ours are, and they are what is sent (DESIGN 4.8)."""
+    """Provider ids are not unique: ours are, and they are what is sent (docs/rules.md#pairing)."""
     twice = [ResponseToolCall("note", {"text": text}, id="call_0") for text in ("a", "b")]
     model = ScriptedModel(asks_for(*twice), asks_for(*twice), "Done.")
     turn = await Engine(model=model, tools=[note]).run(AGENT, "hi")
@@ -275,7 +275,7 @@ async def test_a_bug_in_a_tool_class_fails_the_turn_and_is_logged(caplog: pytest
 
 
 async def test_the_tool_budget_is_exact_and_its_places_go_in_call_order() -> None:
-    """With 49 of 50 used and ten asked for, the first runs and nine are told why they did not (DESIGN 4.5)."""
+    """With 49 of 50 used and ten asked for, the first runs and nine are refused (docs/rules.md#budgets)."""
     batch = [asks_for(*notes(*[f"{step}.{n}" for n in range(7)])) for step in range(7)]
     ten = asks_for(*notes(*[f"last.{n}" for n in range(10)]))
     turn = await Engine(model=ScriptedModel(*batch, ten, "All noted."), tools=[note]).run(AGENT, "hi")
@@ -370,7 +370,7 @@ async def test_a_queued_turn_that_is_aborted_has_ended() -> None:
 
 @pytest.mark.parametrize("store", ["memory:", "sqlite:///{folder}/turns.db"])
 async def test_an_unknown_turn_has_no_events(store: str, tmp_path: Path) -> None:
-    """That is said by the call, also to whoever would wait."""
+    """The call raises that, even with `wait`."""
     async with Engine(model=ScriptedModel(), store=store.format(folder=tmp_path)) as engine:
         for wait in (False, True):
             with pytest.raises(TurnNotFoundError, match="nobody"):
@@ -442,7 +442,7 @@ async def test_history_is_sent_before_the_prompt() -> None:
     assert [m.text for m in model.requests[0].messages if m.text] == ["You tidy up.", "before", "I see", "now"]
 
 
-# On trio: asyncio cannot skip time while what is cancelled is shielded, since anyio cancels it again in every round.
+# On trio: asyncio cannot skip time during a shielded cancellation, because anyio cancels again in every round.
 @pytest.mark.parametrize("anyio_backend", [("trio", {"clock": MockClock(autojump_threshold=0)})], ids=["trio"])
 async def test_time_that_is_up_while_the_last_append_of_a_batch_is_under_way_is_too_late_to_stop_it() -> None:
     """The batch is over, and the turn rests: nothing is left that a deadline could stop."""
@@ -468,10 +468,10 @@ async def test_time_that_is_up_while_the_last_append_of_a_batch_is_under_way_is_
 
 @pytest.mark.parametrize("model", ["gpt-5-mini", object()])
 async def test_what_is_no_model_is_refused_with_the_ways_to_get_one(model: Model) -> None:
-    with pytest.raises(ConfigError, match=r"is no model: give an object of turnwright\.model, such as OpenAIChat"):
+    with pytest.raises(ConfigError, match=r"is not a model: give an object of turnwright\.model, such as OpenAIChat"):
         Engine(model=model)
     engine = Engine(models=lambda _: model)
-    with pytest.raises(ConfigError, match="is no model"):
+    with pytest.raises(ConfigError, match="is not a model"):
         await engine.run(Agent(name="A", model="m"), "hi")
 
 

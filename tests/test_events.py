@@ -1,4 +1,4 @@
-"""What a listener hears, as values and as lines of JSON; and how it is passed on."""
+"""The events of a listener, as values and as lines of JSON; and how they are passed on."""
 
 import json
 from collections.abc import Callable
@@ -206,7 +206,7 @@ async def test_a_slow_follower_delays_nobody_and_misses_nothing() -> None:
 
 
 async def test_a_follower_that_is_gone_is_no_matter() -> None:
-    """It closed its end, or was told that nobody drives; who publishes does not notice, and the others hear."""
+    """It closed its end, or its stream was closed; the publisher does not notice, and the others receive more."""
     hub = EventBus()
     with hub.follow("t1") as gone, hub.follow("t1") as there:
         await gone.aclose()

@@ -1,4 +1,4 @@
-"""What is logged of a turn: which record says what, with which fields, and nothing where nobody asked."""
+"""The log of a turn: which record has which text and fields, and none with logging off."""
 
 import json
 import logging
@@ -196,7 +196,7 @@ def record(message: str, *args: object, **extra: Any) -> logging.LogRecord:  # n
 
 
 def raised(text: str) -> object:
-    """What `sys.exc_info` says of an error that quotes a text."""
+    """Return `sys.exc_info` of an error that quotes a text."""
     try:
         int(text)
     except ValueError:

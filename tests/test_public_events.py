@@ -1,4 +1,4 @@
-"""What of an event may be sent to a browser: the conversation, and nothing that configures or pays for it."""
+"""The public part of an event: the conversation, and no configuration or prices."""
 
 import dataclasses
 import json

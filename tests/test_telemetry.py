@@ -1,4 +1,4 @@
-"""Whoever measures turns hears of their work, and cannot change it."""
+"""The telemetry receives the work of turns, and cannot change it."""
 
 import logging
 from collections.abc import Iterator

@@ -242,8 +242,8 @@ class Agent(BaseModel):
     def limits_for(self, base: Limits | None = None) -> Limits:
         """This agent's limits merged over `base`, the engine's, or `Limits()`; the ceiling stays the engine's.
 
-        Each value was checked as `Limits` does when the agent was made. Raises `MisfitLimitError`, a `ConfigError`, for
-        one that `base` does not allow, being the limits of a preset.
+        Each value was checked when the agent was made. Raises `MisfitLimitError`, a `ConfigError`, for a value that the
+        preset in `base` does not allow.
         """
         base = base or Limits()
         try:

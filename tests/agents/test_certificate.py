@@ -292,7 +292,7 @@ async def test_what_an_engine_explains_is_what_its_turns_run_under() -> None:
 
 
 def test_an_engine_explains_agents_only() -> None:
-    with pytest.raises(ConfigError, match="is no agent"):
+    with pytest.raises(ConfigError, match="is not an agent"):
         Engine(model=ScriptedModel("Done.")).explain("Tester")  # type: ignore[arg-type]
 
 

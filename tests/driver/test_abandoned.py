@@ -33,7 +33,7 @@ class Stubborn:
         self.swallowed = 0
 
     async def go_on(self) -> None:
-        """Go on until it is released, whoever cancels."""
+        """Go on until it is released, in spite of cancellations."""
         try:
             await self._wait()
         finally:
@@ -95,7 +95,7 @@ def results(turn: TurnResult) -> list[tuple[CallStatus, str]]:
 def staged(
     *tools: Tool, calls: Sequence[str] = ("stubborn",), limits: Limits | None = None, **options: object
 ) -> tuple[Engine, list[TurnEvent]]:
-    """An engine whose model asks for these calls at once and then is done, and what is heard of its turns."""
+    """An engine whose model makes these calls at once and then is done, and its turns' events."""
     heard: list[TurnEvent] = []
     model = ScriptedModel(asks_for(*((name, {}) for name in calls)), "Done.")
     made = Engine(model=model, tools=tools, limits=limits, cancel_grace=GRACE, on_event=[heard.append], **options)  # type: ignore[arg-type]
@@ -169,7 +169,7 @@ async def test_a_task_that_is_cancelled_lets_go_of_the_turn() -> None:
 
 
 async def test_it_is_not_cancelled_any_more() -> None:
-    """A tool that goes on may work in peace: who is cancelled in each round of the loop keeps the program busy."""
+    """A tool that goes on is left alone: a cancellation in each round of the loop would keep the program busy."""
     stubborn = Stubborn()
     engine, _ = staged(stubborn.tool(timeout=0.01))
     await engine.run(AGENT, "hi")
@@ -216,7 +216,7 @@ async def test_what_it_tidies_up_within_the_grace_is_waited_for() -> None:
 def test_a_loop_closes_without_waiting_for_it(
     ending: str, swallows: type[BaseException], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """And nobody is told that a task was destroyed, or that a coroutine ignored its end."""
+    """No message says that a task was destroyed, or that a coroutine ignored its end."""
     began: list[asyncio.Event] = []
 
     async def endless() -> str:

@@ -152,7 +152,7 @@ async def test_a_tool_that_goes_on_is_stopped_and_its_siblings_results_are_kept(
         (CallStatus.OK, "noted 2"),
     ]
     texts = [p.text for m in turn.messages for p in m.parts if isinstance(p, TextPart)]
-    assert texts == ["hi", "Let me see."], "a reply that is journalled is not partial text"
+    assert texts == ["hi", "Let me see."], "a journaled reply is not partial text"
 
 
 async def test_no_call_starts_after_the_abort() -> None:
@@ -238,7 +238,7 @@ async def test_a_paused_turn_is_ended_at_once() -> None:
 
 
 async def test_two_may_abort_a_paused_turn_at_once() -> None:
-    """Neither is told off for being second."""
+    """Neither raises for being second."""
 
     class Slow(MemoryStore):
         """Takes its time to say whether a turn is driven; in the meantime, somebody else is quicker."""
@@ -339,7 +339,7 @@ async def test_an_abort_is_consumed_with_its_own_fact_only() -> None:
 
 
 async def test_a_cancellation_is_not_swallowed_and_costs_no_retry() -> None:
-    """The journal is left as it is, the turn is let go of, and it goes on later as if nothing had been."""
+    """The journal stays as it is, the turn is released, and it goes on later as if nothing had happened."""
     memory, model = MemoryStore(), Hanging()
     engine = Engine(model=model, store=memory, limits=Limits(max_retries=0))
     with anyio.CancelScope() as scope:
@@ -369,7 +369,7 @@ async def test_a_native_cancellation_is_not_swallowed_either() -> None:
 
 
 async def test_a_tool_that_was_cancelled_is_settled_as_it_says_when_the_turn_goes_on() -> None:
-    """Its outcome is not known, whoever stopped it: the model is told so (docs/rules.md#recovery)."""
+    """Its outcome is unknown, and the model receives that (docs/rules.md#recovery)."""
     started = anyio.Event()
 
     @tool

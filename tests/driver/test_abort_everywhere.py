@@ -47,7 +47,7 @@ def results(turn: TurnResult) -> list[tuple[CallStatus, str]]:
 
 
 class Run:
-    """A turn in a task of its own: what is heard of it, and what it comes to."""
+    """A turn in a task of its own: its events, and its result."""
 
     def __init__(self, engine: Engine, heard: list[TurnEvent]) -> None:
         self.engine = engine
@@ -109,7 +109,7 @@ def staged(
     return engine, heard, model
 
 
-# Tools that do not do as they are told.
+# Tools that ignore the signal.
 
 
 @pytest.mark.no_waiting(False)
@@ -152,7 +152,7 @@ async def test_a_tool_that_raises_when_it_is_stopped_is_aborted_all_the_same() -
 
 @pytest.mark.parametrize("siblings", [0, 1])
 async def test_a_tool_that_comes_to_an_end_when_it_is_stopped_keeps_its_result(siblings: int) -> None:
-    """It was told to stop, did, and says how far it came: it has finished."""
+    """It was signaled to stop, did, and reports its progress: it has finished."""
     started = anyio.Event()
 
     @tool
@@ -181,7 +181,7 @@ class Slow(MemoryStore):
 
 @pytest.mark.no_waiting(False)
 async def test_results_that_wait_to_be_written_are_kept() -> None:
-    """Four calls finish at once, each append takes longer than the grace: none is told that it did not finish."""
+    """Four calls finish at once, each append takes longer than the grace: all are recorded as finished."""
     begun, all_done, done = list[int](), anyio.Event(), list[int]()
     go = anyio.Event()
 
@@ -201,7 +201,7 @@ async def test_results_that_wait_to_be_written_are_kept() -> None:
     assert [text for _, text in results(turn)] == [f"worked {n}" for n in range(4)]
 
 
-# A tool that is cancelled by itself: nobody has aborted the turn, and nobody has cancelled its driver.
+# A tool that cancels itself: nobody has aborted the turn, or canceled its driver.
 
 
 class Bounded(StoreWrapper):
@@ -219,7 +219,7 @@ class Bounded(StoreWrapper):
 
 @tool
 async def gives_itself_up(n: int = 0) -> str:
-    """Waits for a task of its own that somebody has cancelled."""
+    """Waits for a task of its own that was canceled."""
     inner = asyncio.create_task(asyncio.sleep(60 + n))
     asyncio.get_running_loop().call_soon(inner.cancel)
     await inner
@@ -237,7 +237,7 @@ async def test_a_call_whose_own_task_was_cancelled_does_not_hang_the_process() -
 
 
 async def test_a_call_whose_own_task_was_cancelled_is_an_error_of_the_tool() -> None:
-    """Alone in its batch: how a turn ends is never an exception, and nobody has cancelled the driver."""
+    """Alone in its batch: how a turn ends is never an exception, and nobody has canceled the driver."""
     engine, _, _ = staged(asks_for(("gives_itself_up", {})), "Done.", tools=[gives_itself_up])
     turn = await engine.run(AGENT, "hi")
     assert (turn.outcome, results(turn)[0][0]) == (Outcome.FINISHED, CallStatus.ERROR)
@@ -569,9 +569,9 @@ async def test_a_cancellation_goes_through_and_the_turn_can_be_taken_up(
 
 
 async def test_who_is_impatient_leaves_a_turn_that_can_be_taken_up_too() -> None:
-    """Cancelled again while the store lets go of the turn, which takes a moment on a server.
+    """Canceled again during the release, which takes a moment on a server.
 
-    Otherwise the turn is this process's as long as it lives, and nobody can take it up, or abort it.
+    Otherwise the turn would stay this process's for ever, and nobody could resume or abort it.
     """
 
     class Far(StoreWrapper):
@@ -594,7 +594,7 @@ async def test_who_is_impatient_leaves_a_turn_that_can_be_taken_up_too() -> None
 
 @pytest.mark.parametrize("first", ["abort", "cancel"])
 async def test_a_cancellation_is_not_swallowed_by_an_abort_at_the_same_moment(first: str) -> None:
-    """Whoever cancelled the task hears of it; the abort is done, or waits for whoever takes the turn up."""
+    """The canceled caller gets its cancellation; the abort is done, or waits for the next driver."""
     model, heard, memory = Hanging(), list[TurnEvent](), MemoryStore()
     engine = Engine(model=model, store=memory, on_event=[heard.append])
     task = asyncio.create_task(engine.run(AGENT, "hi"))

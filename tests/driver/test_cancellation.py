@@ -1,4 +1,4 @@
-"""Who cancels what: a tool's own cancellation is its result, and one from outside is never swallowed."""
+"""A tool's own cancellation is its result, and one from outside is never swallowed."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -24,7 +24,7 @@ class Skipped(BaseException):
 
 @tool
 async def leak() -> None:
-    """Wait for a task that somebody cancelled."""
+    """Wait for a canceled task."""
     task = asyncio.ensure_future(anyio.sleep_forever())
     asyncio.get_running_loop().call_soon(task.cancel)
     await task
@@ -60,7 +60,7 @@ async def test_nothing_that_a_tool_raises_leaves_a_turn_unfinished(times: int) -
 
 
 class Stubborn:
-    """Tools that hang until they are cancelled the first time, and do then what they should not."""
+    """Tools that hang until their first cancellation, and then misbehave."""
 
     def __init__(self) -> None:
         self.hangs = anyio.Event()
@@ -139,7 +139,7 @@ async def by_timeout(engine: Engine, hangs: anyio.Event) -> None:
 async def test_an_outer_cancellation_is_not_swallowed_and_the_turn_can_be_taken_up_again(
     name: str, times: int, cancelled: Callable[[Engine, anyio.Event], Awaitable[None]]
 ) -> None:
-    """Whatever the tool makes of it. The journal has one result for each call in the end."""
+    """The tool may do anything with it. In the end the journal has one result for each call."""
     stubborn = Stubborn()
     engine = engine_for(stubborn.tools()[name], times=times)
     before = asyncio.all_tasks()
@@ -174,7 +174,7 @@ async def test_an_abort_ends_the_turn_whatever_the_tool_makes_of_it(name: str) -
 
 
 async def test_a_time_out_that_one_tool_made_by_hand_does_not_let_a_later_abort_out() -> None:
-    """It leaves its task marked as cancelled; a scope would take that for somebody else's cancellation."""
+    """It leaves its task marked as canceled, which a scope would take for a cancellation from outside."""
     stubborn = Stubborn()
 
     @tool

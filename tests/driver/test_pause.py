@@ -174,7 +174,7 @@ async def test_who_answers_second_is_told(desk: Desk) -> None:
 
 
 async def test_who_answers_second_answers_nothing_at_all(desk: Desk) -> None:
-    """One of the answers comes too late, so the others of the same call are not taken either."""
+    """One answer is too late, so the others of the same call are not posted either."""
     engine = Engine(model=ScriptedModel(asking("x.py", "y.py"), "Done."), tools=desk.tools)
     paused = await engine.run(AGENT, "hi")
     payload = json.dumps({"interrupt": "approval-2", "decision": "reject", "text": ""})
@@ -185,7 +185,7 @@ async def test_who_answers_second_answers_nothing_at_all(desk: Desk) -> None:
 
 
 async def test_the_same_answer_may_be_given_again(desk: Desk) -> None:
-    """It was posted, and then the turn could not be driven: who tries again is not told off."""
+    """It was posted, and then the turn could not be driven: a second try raises nothing."""
     store = MemoryStore()
     paused = await Engine(model=ScriptedModel(asking("x.py")), tools=desk.tools, store=store).run(AGENT, "hi")
     with pytest.raises(ConfigError, match="need the tools erase"):
@@ -256,7 +256,7 @@ async def test_a_grant_holds_until_the_turn_ends(tmp_path: Path) -> None:
 
 
 async def test_an_approved_call_is_checked_again_before_it_runs() -> None:
-    """What was right when it was asked may not be now."""
+    """An answer that was valid when it was posted may not be valid now."""
 
     class Erase(Tool):
         gone = False
@@ -404,7 +404,7 @@ async def test_recovery_leaves_alone_what_waits_for_a_person(desk: Desk) -> None
 
 
 async def test_recovery_drives_what_was_answered_and_not_driven_on(desk: Desk) -> None:
-    """Whoever answered died in between: the answer is in the inbox."""
+    """The process that answered died in between: the answer is in the inbox."""
     engine = Engine(model=ScriptedModel(asking("x.py"), "Done."), tools=desk.tools)
     paused = await engine.run(AGENT, "hi")
     payload = json.dumps({"interrupt": "approval-1", "decision": Decision.APPROVE, "text": ""})

@@ -1,4 +1,4 @@
-"""Whatever a tool or a hook raises is settled: the turn goes on or ends, and neither hangs nor ends the program."""
+"""Any exception of a tool or a hook is settled: the turn goes on or ends, and neither hangs nor ends the program."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -22,7 +22,7 @@ AGENT = Agent(name="Tidier")
 
 
 class OwnError(BaseException):
-    """What is no `Exception` may be of any kind."""
+    """An exception that is no `Exception` may be of any class."""
 
 
 RAISED: list[Callable[[], BaseException]] = [
@@ -217,7 +217,7 @@ async def test_ctrl_c_comes_out_as_it_is(made: Callable[[], BaseException], wher
 @pytest.mark.parametrize("hook", ["history_processor", "synthesize"])
 @pytest.mark.parametrize("native", [True, False])
 async def test_a_hook_that_somebody_cancels_ends_nothing(hook: str, native: bool) -> None:
-    """Its turn is let go of, as always, and can be taken up again."""
+    """Its turn is released, as always, and can be resumed."""
     began = anyio.Event()
 
     async def waits(_: object) -> None:

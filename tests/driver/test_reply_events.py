@@ -1,4 +1,4 @@
-"""What the machine hears of a reply: seen at a glance or looked at closely, it is the same."""
+"""The machine's input of a reply is the same by the quick way and by the slow way."""
 
 import math
 from typing import cast

@@ -1,4 +1,4 @@
-"""Somebody says something to a turn that runs: it is heard once, at its place, or handed back."""
+"""A message to a running turn is received once, in its place, or returned."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
@@ -95,7 +95,7 @@ class Stage:
         yield ModelResponse(text=line, usage=Usage(input_tokens=1, output_tokens=1)) if isinstance(line, str) else line
 
     def steering(self, *texts: str, then: ModelResponse | str | ModelError) -> Line:
-        """A line that hears the texts before it is said."""
+        """A line of the script that first notes the texts of the request."""
 
         async def line() -> ModelResponse | str | ModelError:
             await self.steer(*texts)
@@ -111,7 +111,7 @@ class Stage:
         return await self.sound(await self.engine.run(agent, "hi"))
 
     async def sound(self, turn: TurnResult) -> TurnResult:
-        """The turn, whose journal follows, and tells what was heard of it."""
+        """Return the turn with a valid journal, and the messages that it received."""
         facts = await self.store.facts(turn.id)
         assert replay(facts).check.verdict is Verdict.HOLDS, replay(facts).check
         live = [
@@ -128,7 +128,7 @@ def users(request: ModelRequest) -> list[str]:
 
 
 def order(request: ModelRequest) -> str:
-    """Who speaks, a letter each: u, a, t."""
+    """The roles, a letter each: u, a, t."""
     return "".join(message.role[0] for message in request.messages)
 
 
@@ -148,7 +148,7 @@ def working(stage: "list[Stage]", *said: str) -> Tool:
     return work
 
 
-# It is heard.
+# It is received.
 
 
 async def test_during_a_stream_that_asks_for_tools_it_follows_their_results() -> None:
@@ -287,7 +287,7 @@ async def test_it_refills_no_step() -> None:
     stage = circling([], Limits(steps=3), "Cap.")
     turn = await stage.run()
     assert (turn.outcome, turn.reason, turn.steps) == (Outcome.CAP_HIT, EndReason.STEP_CAP, 3)
-    assert texts(turn) == ["hi", "you repeat yourself"], "the concluding call hears it: it came before"
+    assert texts(turn) == ["hi", "you repeat yourself"], "the concluding call includes it: it came before"
 
 
 @pytest.mark.parametrize(
@@ -318,7 +318,7 @@ async def test_of_a_turn_that_asks_about_a_doom_loop_it_waits_for_the_answer(
 
 
 async def test_said_with_the_last_denial_it_forgets_the_doom_rounds_too() -> None:
-    """'No. Do something else.': with a grant it does; with a denial the turn ends before it is heard."""
+    """'No. Do something else.': approved, it does; rejected, the turn ends before it receives the message."""
     stage = Stage(*[asks_for(("erase", {"path": "x"}))] * 3, "I see.")
     turn = await stage.run()
     for number in (1, 2, 3):
@@ -391,7 +391,7 @@ def _aborted(stage: Stage) -> None:
 async def test_what_comes_too_late_is_handed_back(
     limits: Limits, arrange: Callable[[Stage], None], reason: EndReason, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """By the result, by the event, and by whoever asks later, in the order in which it was said."""
+    """By the result, by the event, and by a later query, in the order of posting."""
     stage = Stage(limits=limits)
     arrange(stage)
     with caplog.at_level("CRITICAL", "turnwright"):
@@ -468,7 +468,7 @@ async def test_whatever_can_be_written_is_heard_as_it_was_said(tmp_path: Path, t
     await stage.store.aclose()
 
 
-# At every moment: it is heard once, or handed back once, and never both.
+# At every moment: it is received once, or returned once, and never both.
 
 
 class Interrupted(StoreWrapper):
@@ -612,7 +612,7 @@ async def test_a_session_whose_turn_was_steered_is_still_busy() -> None:
 
 
 async def test_a_result_is_never_parted_from_its_call() -> None:
-    """Whatever was said while the calls ran, and however they ended."""
+    """For all messages during the calls, however the calls ended."""
 
     @tool
     async def fails() -> str:

@@ -1,4 +1,4 @@
-"""A turn is followed while it runs: what is heard, how it ends, and what leaving early does."""
+"""A turn is followed while it runs: its events, its end, and leaving early."""
 
 import logging
 from collections.abc import AsyncIterator
@@ -131,7 +131,7 @@ async def test_leaving_at_once_leaves_a_turn_that_can_be_taken_up() -> None:
 
 
 async def test_an_error_of_the_follower_comes_out_as_it_is() -> None:
-    """No group around it, and the turn is let go of."""
+    """No exception group, and the turn is released."""
     store = MemoryStore()
     engine = Engine(model=Slow(), store=store)
 
@@ -156,7 +156,7 @@ async def test_an_error_of_the_store_comes_out_as_it_is() -> None:
 
     with pytest.raises(StoreError, match="append 2"):
         await follow()
-    assert heard[-1] == "model_replied", "what was not written was not told"
+    assert heard[-1] == "model_replied", "an unwritten fact has no event"
 
 
 async def test_a_session_that_is_busy_is_said_before_the_stream_begins() -> None:
@@ -244,7 +244,7 @@ async def test_who_comes_late_hears_what_was_and_what_comes() -> None:
 
 
 async def test_who_follows_is_let_go_when_the_driver_is_gone() -> None:
-    """Its task was cancelled: there is nothing more to hear, and nobody waits for it."""
+    """Its task was canceled: no more events come, and nobody waits for it."""
     store, model = MemoryStore(), Slow(pause=30)
     ids: list[str] = []
     heard: list[str] = []
@@ -331,7 +331,7 @@ async def test_another_process_reads_the_journal_as_it_grows(tmp_path: Path) -> 
 
 
 async def test_a_fence_comes_out_as_it_is() -> None:
-    """Who was overtaken stops, and says so to its caller; that is no outcome."""
+    """A driver that lost the turn stops, and raises that to its caller; it is no outcome."""
     store, model = MemoryStore(), Slow()
     engine = Engine(model=model, store=store)
 

@@ -117,14 +117,14 @@ def results(turn: TurnResult) -> list[tuple[CallStatus, str]]:
 
 
 async def started(engine: Engine, turn_id: str) -> f.TurnStarted:
-    """What a turn began with."""
+    """Return the first fact of a turn."""
     (_, fact), *_ = await engine.store.facts(turn_id)
     assert isinstance(fact, f.TurnStarted)
     return fact
 
 
 async def leases(engine: Engine, turn_id: str) -> list[f.Lease | None]:
-    """What the calls of a turn were lent, in call order."""
+    """Return the leases of a turn's calls, in call order."""
     replies = [fact for _, fact in await engine.store.facts(turn_id) if isinstance(fact, f.ModelReplied)]
     return [call.lease for reply in replies for call in reply.calls]
 
@@ -134,12 +134,12 @@ async def leases(engine: Engine, turn_id: str) -> list[f.Lease | None]:
 
 async def test_a_sub_agents_answer_is_the_result_of_its_call() -> None:
     """A turn of its own, with the call's id in its own, and all that the model needs to know in the result."""
-    company = Company(lead=[send("Reader"), "All told."], reader="Nothing to tidy.")
+    company = Company(lead=[send("Reader"), "All done."], reader="Nothing to tidy.")
     company.hire(READER)
     engine = company.engine()
     turn = await engine.run(LEAD, "hi")
     child = f"{turn.id}:call00001"
-    assert (turn.outcome, turn.text) == (Outcome.FINISHED, "All told.")
+    assert (turn.outcome, turn.text) == (Outcome.FINISHED, "All done.")
     assert results(turn) == [
         (CallStatus.OK, f"Nothing to tidy.\n\n[sub-agent: finished, answered; turn {child}]"),
     ]
@@ -150,7 +150,7 @@ async def test_a_sub_agents_answer_is_the_result_of_its_call() -> None:
 
 async def test_it_counts_its_own_steps_and_what_it_uses_is_its_callers() -> None:
     company = Company(
-        lead=[send("Reader"), "All told."],
+        lead=[send("Reader"), "All done."],
         reader=[asks_for(("note", {"text": "a"})), asks_for(("note", {"text": "b"})), "Done."],
     )
     company.hire(READER)
@@ -163,7 +163,7 @@ async def test_it_counts_its_own_steps_and_what_it_uses_is_its_callers() -> None
 
 
 async def test_listeners_hear_of_it_from_its_first_fact_on() -> None:
-    company = Company(lead=[send("Reader"), "All told."], reader="Done.")
+    company = Company(lead=[send("Reader"), "All done."], reader="Done.")
     company.hire(READER)
     heard: list[TurnEvent] = []
     engine = company.engine(on_event=[heard.append])
@@ -212,7 +212,7 @@ async def test_a_long_answer_is_cut_and_the_ending_is_told_all_the_same() -> Non
 
 async def test_two_calls_of_one_agent_run_side_by_side() -> None:
     """Each waits for the other: they would wait for ever if one ran after the other."""
-    company = Company(lead=[send("Reader", "Reader"), "All told."], reader="")
+    company = Company(lead=[send("Reader", "Reader"), "All done."], reader="")
     met: list[str] = []
     both = anyio.Event()
 
@@ -245,7 +245,7 @@ async def test_the_calls_of_a_batch_share_what_is_left_and_the_unused_part_retur
         lead=[
             asks_for(("Reader", {"prompt": "a"}), ("Reader", {"prompt": "b"}), ("note", {"text": "mine"})),
             send("Reader"),
-            "All told.",
+            "All done.",
         ],
         reader=[asks_for(("note", {"text": "a"})), "Done.", "Done.", "Done."],
     )
@@ -273,7 +273,7 @@ async def test_a_lease_of_nothing_is_refused(budget: int, refused: bool) -> None
 
 
 async def test_its_own_budget_holds_where_it_is_smaller() -> None:
-    company = Company(lead=[send("Thrifty"), "All told."], reader=[asks_for(("note", {"text": "a"})), "Stopped."])
+    company = Company(lead=[send("Thrifty"), "All done."], reader=[asks_for(("note", {"text": "a"})), "Stopped."])
     company.hire(Agent(name="Thrifty", description="Spends little.", model="reader", budget=1))
     engine = company.engine()
     turn = await engine.run(LEAD, "hi")
@@ -284,8 +284,8 @@ async def test_its_own_budget_holds_where_it_is_smaller() -> None:
 
 
 async def test_tokens_and_cost_are_lent_too() -> None:
-    """What the reply itself used is taken off first."""
-    company = Company(lead=[send("Reader", "Reader"), "All told."], reader=["Done.", "Done."])
+    """The reply's own usage is subtracted first."""
+    company = Company(lead=[send("Reader", "Reader"), "All done."], reader=["Done.", "Done."])
     company.hire(READER)
     price = Price(input=1e5, output=1e5)
     engine = company.engine(limits=Limits(tokens=102, cost=10.2), prices={"lead": price, "reader": price})
@@ -303,7 +303,7 @@ async def test_tokens_and_cost_are_lent_too() -> None:
 
 
 async def test_an_agent_may_call_itself_three_deep() -> None:
-    """The call at the fourth level is refused, and its model is told so."""
+    """The call at the fourth level is refused, and its model receives that."""
     agent = Agent(name="Deep", description="Goes deeper.", model="deep")
 
     def deeper(request: ModelRequest) -> ModelResponse | str:
@@ -325,7 +325,7 @@ async def test_an_agent_may_call_itself_three_deep() -> None:
 
 
 async def test_an_approval_shows_what_is_to_be_approved_and_who_asks() -> None:
-    company = Company(lead=[send("Reader"), "All told."], reader=[asks_for(("erase", {"path": "é.py"})), "Done."])
+    company = Company(lead=[send("Reader"), "All done."], reader=[asks_for(("erase", {"path": "é.py"})), "Done."])
     company.hire(READER)
     engine = company.engine()
     paused = await engine.run(LEAD, "hi")
@@ -340,7 +340,7 @@ async def test_an_approval_shows_what_is_to_be_approved_and_who_asks() -> None:
 
 async def test_from_below_it_is_asked_along_the_path_of_agents() -> None:
     company = Company(
-        lead=[send("Editor"), "All told."],
+        lead=[send("Editor"), "All done."],
         editor=[asks_for(("note", {"text": "a"}), ("Reader", {"prompt": "b"})), "Edited."],
         reader=[asks_for(("erase", {"path": "x.py"})), "Done."],
     )
@@ -353,14 +353,14 @@ async def test_from_below_it_is_asked_along_the_path_of_agents() -> None:
     assert asked.question == "Editor > Reader: may erase run?"
     assert asked.arguments == {"path": "x.py"}
     turn = await engine.resume(paused.id, {asked.id: reject("not that one")})
-    assert (turn.outcome, turn.text, company.done) == (Outcome.FINISHED, "All told.", ["a"])
+    assert (turn.outcome, turn.text, company.done) == (Outcome.FINISHED, "All done.", ["a"])
     child = await engine.get(f"{turn.id}:call00001:call00002")
     assert results(child) == [(CallStatus.REJECTED, "rejected by the person: not that one")]
 
 
 async def test_a_question_keeps_its_words_and_its_choices(tmp_path: Path) -> None:
     company = Company(
-        lead=[send("Asker"), "All told."],
+        lead=[send("Asker"), "All done."],
         asker=[asks_for(("ask_user_input", {"question": "Which branch?", "choices": ["main", "dev"]})), "Done."],
     )
     company.tools |= {one.name: one for one in builtin_tools(tmp_path)}
@@ -384,7 +384,7 @@ async def test_leave_to_read_is_the_sub_agents_alone(tmp_path: Path) -> None:
     inside.mkdir()
     outside.mkdir()
     company = Company(
-        lead=[send("Asker"), "All told."],
+        lead=[send("Asker"), "All done."],
         asker=[asks_for(("request_read_access", {"path": str(outside), "reason": "to see"})), "Done."],
     )
     company.tools |= {one.name: one for one in builtin_tools(inside)}
@@ -406,7 +406,7 @@ async def test_leave_to_read_is_the_sub_agents_alone(tmp_path: Path) -> None:
 async def test_two_open_questions_of_one_sub_agent_are_asked_one_after_the_other() -> None:
     """Nothing of it runs before both are answered."""
     company = Company(
-        lead=[send("Reader"), "All told."],
+        lead=[send("Reader"), "All done."],
         reader=[asks_for(("erase", {"path": "x"}), ("erase", {"path": "y"})), "Done."],
     )
     company.hire(READER)
@@ -426,7 +426,7 @@ async def test_two_sub_agents_ask_at_once() -> None:
     def reader(request: ModelRequest) -> ModelResponse | str:
         return "Done." if any(message.calls for message in request.messages) else asks_for(("erase", {"path": "x"}))
 
-    company = Company(lead=[send("Reader", "Reader"), "All told."], reader="")
+    company = Company(lead=[send("Reader", "Reader"), "All done."], reader="")
     company.models["reader"] = ScriptedModel(reader, name="reader", repeat=True)
     company.hire(READER)
     engine = company.engine()
@@ -438,7 +438,7 @@ async def test_two_sub_agents_ask_at_once() -> None:
 
 async def test_where_no_pause_is_left_it_is_turned_down_and_goes_on() -> None:
     company = Company(
-        lead=[send("Reader"), "All told."],
+        lead=[send("Reader"), "All done."],
         reader=[asks_for(("erase", {"path": "x"}), ("erase", {"path": "y"})), "Not done."],
     )
     company.hire(READER)
@@ -451,7 +451,7 @@ async def test_where_no_pause_is_left_it_is_turned_down_and_goes_on() -> None:
 async def test_without_a_pause_its_own_calls_are_denied_with_the_reason() -> None:
     """The sub-agent may pause, for its agent says so; its caller may not."""
     company = Company(
-        lead=[send("Patient"), "All told."],
+        lead=[send("Patient"), "All done."],
         patient=[asks_for(("erase", {"path": "x"}), ("erase", {"path": "y"})), "Not done."],
     )
     company.hire(Agent(name="Patient", description="Waits.", model="patient", max_pauses=5))
@@ -465,7 +465,7 @@ async def test_without_a_pause_its_own_calls_are_denied_with_the_reason() -> Non
 
 async def test_without_a_pause_its_doom_loop_is_stopped() -> None:
     again = asks_for(("note", {"text": "a"}))
-    company = Company(lead=[send("Patient"), "All told."], patient=[again, again, again, "I gave up."])
+    company = Company(lead=[send("Patient"), "All done."], patient=[again, again, again, "I gave up."])
     company.hire(Agent(name="Patient", description="Waits.", model="patient", max_pauses=5, doom_response="ask"))
     engine = company.engine(limits=Limits(max_pauses=0))
     turn = await engine.run(LEAD, "hi")
@@ -476,7 +476,7 @@ async def test_without_a_pause_its_doom_loop_is_stopped() -> None:
 
 async def test_without_a_pause_its_unknown_outcome_stays_unknown() -> None:
     memory = MemoryStore()
-    company = Company(lead=[send("Patient"), "All told."], patient=[asks_for(("pay", {})), "Perhaps."])
+    company = Company(lead=[send("Patient"), "All done."], patient=[asks_for(("pay", {})), "Perhaps."])
 
     @tool(on_crash="ask")
     async def pay() -> str:
@@ -498,7 +498,7 @@ async def test_without_a_pause_its_unknown_outcome_stays_unknown() -> None:
 
 async def test_a_doom_loop_of_a_sub_agent_is_asked_about_through_its_caller() -> None:
     again = asks_for(("note", {"text": "a"}))
-    company = Company(lead=[send("Reader"), "All told."], reader=[again, again, again, "Done."])
+    company = Company(lead=[send("Reader"), "All done."], reader=[again, again, again, "Done."])
     company.hire(READER)
     engine = company.engine(limits=Limits(doom_response="ask"))
     paused = await engine.run(LEAD, "hi")
@@ -512,7 +512,7 @@ async def test_a_doom_loop_of_a_sub_agent_is_asked_about_through_its_caller() ->
 async def test_leave_to_call_a_sub_agent_is_no_leave_for_what_it_asks() -> None:
     """Both interrupts are called approval-1, each in its own turn, also when the process dies in between."""
     memory = MemoryStore()
-    company = Company(lead=[send("Reader"), "All told."], reader=[asks_for(("erase", {"path": "x"})), "Done."])
+    company = Company(lead=[send("Reader"), "All done."], reader=[asks_for(("erase", {"path": "x"})), "Done."])
     company.hire(READER, needs_approval=True)
     paused = await company.engine(memory).run(LEAD, "hi")
     assert [one.id for one in paused.interrupts] == ["approval-1"]
@@ -531,7 +531,7 @@ async def test_leave_to_call_a_sub_agent_is_no_leave_for_what_it_asks() -> None:
 
 
 async def test_an_interrupt_expires_in_the_name_of_the_sub_agent() -> None:
-    company = Company(lead=[send("Reader"), "All told."], reader=[asks_for(("pay", {})), "Done."])
+    company = Company(lead=[send("Reader"), "All done."], reader=[asks_for(("pay", {})), "Done."])
 
     @tool(needs_approval=True, expires_in=60)
     async def pay() -> str:
@@ -605,13 +605,13 @@ WORKER = Agent(name="Worker", description="Works.", model="worker")
 
 
 async def endings(engine: Engine, turn_id: str) -> dict[str, EndReason | None]:
-    """How the turns of a tree ended, by what follows the first one's id."""
+    """Return the endings of a tree's turns, by their ids after the first one's."""
     rows = await engine.store.turns()
     return {row.id.removeprefix(turn_id): row.status.reason for row in rows if row.id.startswith(turn_id)}
 
 
 class Clock:
-    """A clock that goes when it is told to, and a tool that takes half a minute."""
+    """A clock that is moved by hand, and a tool that takes half a minute."""
 
     def __init__(self) -> None:
         self.time = 0.0
@@ -632,7 +632,7 @@ class Clock:
 async def test_it_has_as_much_time_as_is_left() -> None:
     """The steps of its caller before it, and of nobody else."""
     clock = Clock()
-    company = Company(lead=[asks_for(("tick", {})), send("Reader"), "All told."], reader="Done.")
+    company = Company(lead=[asks_for(("tick", {})), send("Reader"), "All done."], reader="Done.")
     company.tools["tick"] = clock.tool()
     company.hire(READER)
     engine = Engine(models=company.find, tools=list(company.tools.values()), limits=Limits(seconds=100), clock=clock)
@@ -643,7 +643,7 @@ async def test_it_has_as_much_time_as_is_left() -> None:
 async def test_paused_time_counts_for_nobody() -> None:
     clock = Clock()
     company = Company(
-        lead=[send("Reader"), "All told."],
+        lead=[send("Reader"), "All done."],
         reader=[asks_for(("erase", {"path": "x"}), ("tick", {})), asks_for(("tick", {})), "Done."],
     )
     company.tools["tick"] = clock.tool()
@@ -658,7 +658,7 @@ async def test_paused_time_counts_for_nobody() -> None:
 
 
 async def test_time_that_is_spent_below_is_spent_above() -> None:
-    """Each has a minute, and the sub-agent is told to conclude when its caller's is over."""
+    """Each has a minute, and the sub-agent concludes when its parent's is over."""
     clock = Clock()
     company = Company(
         lead=[asks_for(("tick", {})), send("Reader"), "Out of time."],
@@ -674,7 +674,7 @@ async def test_time_that_is_spent_below_is_spent_above() -> None:
 
 
 async def test_its_own_time_holds_where_it_is_shorter() -> None:
-    company = Office(lead=[send("Brief"), "All told."])
+    company = Office(lead=[send("Brief"), "All done."])
     company.hire(Agent(name="Brief", description="Is brief.", model="silent", budget=Limits(seconds=5)))
     company.hire(MUTE)
     engine = Engine(
@@ -731,7 +731,7 @@ async def run_and_abort(company: Office, engine: Engine, when: anyio.Event, whic
 
 
 async def test_an_abort_reaches_a_sub_agent_whose_model_speaks() -> None:
-    """It keeps what was heard; no grace is needed for that."""
+    """It keeps the received text; no grace is needed for that."""
     company = Office(lead=[send("Mute")])
     company.hire(MUTE)
     engine = company.engine(cancel_grace=30)
@@ -743,7 +743,7 @@ async def test_an_abort_reaches_a_sub_agent_whose_model_speaks() -> None:
 
 
 async def test_an_abort_lets_the_tools_of_sub_agents_finish_within_grace() -> None:
-    """Two levels down as well; the one that takes longer is cancelled."""
+    """Two levels down as well; the slower one is canceled."""
     company = Office(
         lead=[send("Manager")],
         manager=[send("Worker")],
@@ -841,9 +841,9 @@ async def test_what_sub_agents_used_is_their_callers_also_when_it_is_stopped() -
 
 
 async def test_what_those_used_that_were_stopped_over_a_head_is_counted() -> None:
-    """A manager that is aborted does not hear what its worker used; the budget of the one that called it does."""
+    """An aborted manager does not receive its worker's usage; the budget of the manager's parent does."""
     company = Office(
-        lead=[send("Manager"), "All told."],
+        lead=[send("Manager"), "All done."],
         manager=[send("Worker")],
         worker=[asks_for(("note", {"text": "a"})), asks_for(("slow", {}))],
     )
@@ -948,7 +948,7 @@ async def test_a_tool_that_is_no_sub_agent_any_more_is_an_error(caplog: pytest.L
     assert results(turn) == [
         (CallStatus.ERROR, CANNOT_RUN),
     ]
-    assert "Reader is no sub-agent any more: make it with agent_tool(...)" in caplog.text
+    assert "Reader is no longer a sub-agent: make it with agent_tool(...)" in caplog.text
 
 
 class Unborn(StoreWrapper):
@@ -974,7 +974,7 @@ class Unborn(StoreWrapper):
 
 async def test_recovery_leaves_sub_agents_to_their_callers() -> None:
     memory = MemoryStore()
-    company = Company(lead=[send("Reader"), "All told."], reader=[asks_for(("note", {"text": "a"})), "Done."])
+    company = Company(lead=[send("Reader"), "All done."], reader=[asks_for(("note", {"text": "a"})), "Done."])
     company.hire(READER)
     with pytest.raises(StoreError):
         await company.engine(FaultyStore(memory, at=4)).run(LEAD, "hi")
@@ -986,7 +986,7 @@ async def test_recovery_leaves_sub_agents_to_their_callers() -> None:
 
 
 async def test_a_sub_agent_cannot_be_resumed_by_itself() -> None:
-    company = Company(lead=[send("Reader"), "All told."], reader=[asks_for(("erase", {"path": "x"})), "Done."])
+    company = Company(lead=[send("Reader"), "All done."], reader=[asks_for(("erase", {"path": "x"})), "Done."])
     company.hire(READER)
     engine = company.engine()
     paused = await engine.run(LEAD, "hi")
@@ -996,19 +996,19 @@ async def test_a_sub_agent_cannot_be_resumed_by_itself() -> None:
 
 
 async def test_one_sub_agent_may_be_aborted_alone_and_its_caller_goes_on() -> None:
-    company = Office(lead=[send("Mute", "Reader"), "All told."], reader="Done.")
+    company = Office(lead=[send("Mute", "Reader"), "All done."], reader="Done.")
     company.hire(MUTE)
     company.hire(READER)
     engine = company.engine()
     turn = await run_and_abort(company, engine, company.silent.waits, ":call00001")
-    assert (turn.outcome, turn.text) == (Outcome.FINISHED, "All told.")
+    assert (turn.outcome, turn.text) == (Outcome.FINISHED, "All done.")
     assert [status for status, _ in results(turn)] == [CallStatus.ABORTED, CallStatus.OK]
 
 
 async def test_one_that_waits_for_a_person_may_be_aborted_alone() -> None:
-    """Nobody need answer what it asked: its callers go on without it, once they are taken up."""
+    """Nobody need answer its question: its parents go on without it once they are resumed."""
     company = Company(
-        lead=[send("Editor"), "All told."],
+        lead=[send("Editor"), "All done."],
         editor=[send("Reader"), "Edited."],
         reader=[asks_for(("erase", {"path": "x"})), "Done."],
     )
@@ -1023,7 +1023,7 @@ async def test_one_that_waits_for_a_person_may_be_aborted_alone() -> None:
 
 
 async def test_one_that_runs_may_be_steered() -> None:
-    company = Office(lead=[send("Worker"), "All told."], worker=[asks_for(("quick", {})), "Done."])
+    company = Office(lead=[send("Worker"), "All done."], worker=[asks_for(("quick", {})), "Done."])
     company.hire(WORKER)
     engine = company.engine()
 
@@ -1036,9 +1036,9 @@ async def test_one_that_runs_may_be_steered() -> None:
 
 
 async def test_one_that_somebody_holds_for_a_moment_is_waited_for() -> None:
-    """Whoever ends a turn claims it; its caller must not fail of that."""
+    """Another process claims a turn to end it; its parent must not fail of that."""
     memory = MemoryStore()
-    company = Company(lead=[send("Reader"), "All told."], reader=[asks_for(("erase", {"path": "x"})), "Done."])
+    company = Company(lead=[send("Reader"), "All done."], reader=[asks_for(("erase", {"path": "x"})), "Done."])
     company.hire(READER)
     engine = company.engine(memory)
     paused = await engine.run(LEAD, "hi")
@@ -1058,7 +1058,7 @@ async def test_one_that_somebody_holds_for_a_moment_is_waited_for() -> None:
 
 
 async def test_a_turn_is_deleted_with_its_sub_agents() -> None:
-    company = Company(lead=[send("Reader"), "All told."], reader="Done.")
+    company = Company(lead=[send("Reader"), "All done."], reader="Done.")
     company.hire(READER)
     engine = company.engine()
     turn = await engine.run(LEAD, "hi")
@@ -1067,9 +1067,9 @@ async def test_a_turn_is_deleted_with_its_sub_agents() -> None:
 
 
 async def test_pruning_leaves_the_sub_agents_of_a_live_turn() -> None:
-    """One that has ended long ago may be all that its caller has to go on with."""
+    """A turn that ended long ago may be all that its parent needs."""
     company = Company(
-        lead=[send("Reader", "Asker"), "All told."], reader="Done.", asker=[asks_for(("erase", {"path": "x"})), "Done."]
+        lead=[send("Reader", "Asker"), "All done."], reader="Done.", asker=[asks_for(("erase", {"path": "x"})), "Done."]
     )
     company.hire(READER)
     company.hire(Agent(name="Asker", description="Asks.", model="asker"))
@@ -1102,7 +1102,7 @@ async def test_who_follows_a_sub_agent_is_let_go_when_its_caller_is() -> None:
 
 
 async def test_one_that_was_deleted_is_not_begun_again() -> None:
-    """What it did is done; its caller is told that nobody knows what."""
+    """Its actions happened; its parent receives that the outcome is unknown."""
     company = Company(
         lead=[send("Reader"), "I see."],
         reader=[asks_for(("note", {"text": "a"}), ("erase", {"path": "x"})), "Done."],
@@ -1122,17 +1122,17 @@ async def test_one_that_was_deleted_is_not_begun_again() -> None:
 
 
 async def test_a_fork_begins_a_sub_agent_of_its_own() -> None:
-    """Where the call had started and the sub-agent had not asked for anybody."""
+    """If the call had started and the sub-agent had not asked a person."""
     memory = MemoryStore()
-    company = Company(lead=[send("Reader"), "All told."], reader=["Done.", "Done again."])
+    company = Company(lead=[send("Reader"), "All done."], reader=["Done.", "Done again."])
     company.hire(READER)
     engine = company.engine(memory)
     turn = await engine.run(LEAD, "hi")
     at = next(seq for seq, fact in await memory.facts(turn.id) if isinstance(fact, f.CallStarted))
-    company.models["lead"] = ScriptedModel("Told again.", name="lead")
+    company.models["lead"] = ScriptedModel("Done twice.", name="lead")
     engine = company.engine(memory)
     fork = await engine.resume(await engine.fork(turn.id, at=at))
-    assert (fork.outcome, fork.text) == (Outcome.FINISHED, "Told again.")
+    assert (fork.outcome, fork.text) == (Outcome.FINISHED, "Done twice.")
     child = await engine.get(f"{fork.id}:call00001")
     assert (child.text, (await started(engine, child.id)).parent_turn) == ("Done again.", fork.id)
 
@@ -1165,8 +1165,8 @@ def test_its_name_is_made_of_the_agents() -> None:
     [
         (Agent(name="Mum"), {}, "needs a description"),
         (Agent(name="読", description="Reads."), {}, "its name has no letter or digit"),
-        (READER, {"timeout": 5.0}, "timeout is no option of a sub-agent"),
-        (READER, {"on_crash": "ask"}, "on_crash is no option of a sub-agent"),
+        (READER, {"timeout": 5.0}, "timeout is not an option of a sub-agent"),
+        (READER, {"on_crash": "ask"}, "on_crash is not an option of a sub-agent"),
     ],
 )
 def test_what_no_sub_agent_can_be_made_of(agent: Agent, options: dict[str, object], message: str) -> None:
@@ -1246,7 +1246,7 @@ async def test_every_level_shows_all_arguments_of_the_call_that_is_approved() ->
     """Also those of more than a result may have, and the journal says so of itself."""
     path = "x" * 100_000 + " " * 9 + "; evil"
     company = Company(
-        lead=[send("Editor"), "All told."],
+        lead=[send("Editor"), "All done."],
         editor=[asks_for(("Reader", {"prompt": "b"})), "Edited."],
         reader=[asks_for(("erase", {"path": path})), "Done."],
     )

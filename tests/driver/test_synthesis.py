@@ -33,7 +33,7 @@ async def erase(path: str) -> str:
 
 
 class Pipeline:
-    """Says what it was told to, batch by batch, and keeps the batches."""
+    """Returns the given texts, batch by batch, and keeps the batches."""
 
     def __init__(self, *says: str | Exception | None) -> None:
         self.says = list(says)

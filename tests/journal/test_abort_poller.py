@@ -1,4 +1,4 @@
-"""Who looks into a shared store: one task for all turns of a driver, and when it ends the next."""
+"""One task polls a shared store for all turns of a driver, and when it ends the next one does."""
 
 import anyio
 import anyio.lowlevel
@@ -25,7 +25,7 @@ class Asked(MemoryStore):
 
 
 class Post:
-    """A watch over that store, and what it told."""
+    """A poller of that store, and the aborts that it found."""
 
     def __init__(self, every: float = 0.01) -> None:
         self.store = Asked()
@@ -52,7 +52,7 @@ class Post:
         return scopes
 
     async def hears(self) -> None:
-        """Wait until it has told something more."""
+        """Wait until it has found another abort."""
         self._news = anyio.Event()
         with anyio.fail_after(60):
             await self._news.wait()

@@ -1,4 +1,4 @@
-"""What a turn is given is checked before anything is written."""
+"""The options of a turn are checked before anything is written."""
 
 import pytest
 from pydantic import JsonValue
@@ -22,11 +22,11 @@ def given(**options: object) -> TurnOptions:
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("sesion", f"'sesion' is no option of a turn: did you mean 'session'? The options are {ALL}"),
-        ("Session", f"'Session' is no option of a turn: did you mean 'session'? The options are {ALL}"),
-        ("continue_", f"'continue_' is no option of a turn: did you mean 'continue_from'? The options are {ALL}"),
-        ("steps", f"'steps' is no option of a turn: use one of {ALL}"),
-        ("x" * 1000, f"'{'x' * 40}' is no option of a turn: use one of {ALL}"),
+        ("sesion", f"'sesion' is not an option of a turn: did you mean 'session'? The options are {ALL}"),
+        ("Session", f"'Session' is not an option of a turn: did you mean 'session'? The options are {ALL}"),
+        ("continue_", f"'continue_' is not an option of a turn: did you mean 'continue_from'? The options are {ALL}"),
+        ("steps", f"'steps' is not an option of a turn: use one of {ALL}"),
+        ("x" * 1000, f"'{'x' * 40}' is not an option of a turn: use one of {ALL}"),
     ],
 )
 def test_an_option_that_is_unknown_is_a_mistake(name: str, said: str) -> None:

@@ -1,4 +1,4 @@
-"""What an answer decides: words, bools and replies, for each kind of interrupt."""
+"""The decision of an answer: texts, bools and `Answer` objects, for each kind of interrupt."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Several answer one turn at once, from several processes, while it is driven, let go of, and taken up again."""
+"""Several processes answer one turn at once, while it is driven, released and resumed."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
@@ -48,7 +48,7 @@ class Desk:
         self.done: list[str] = []
         self._open = store
         self.stores: list[Store] = []
-        #: A sibling of the calls that wait; it holds the batch open until it is let go.
+        #: A sibling of the waiting calls. It holds the batch open until it is released.
         self.go = anyio.Event()
         self.dawdles = anyio.Event()
 
@@ -138,7 +138,7 @@ async def sound(engine: Engine, turn_id: str) -> list[f.Fact]:
 
 
 async def gather(*jobs: Callable[[], Awaitable[TurnResult]]) -> list[TurnResult | InvalidAnswerError]:
-    """What each came to; only a `InvalidAnswerError` is a result as well."""
+    """Return each result or `InvalidAnswerError`."""
     came: list[TurnResult | InvalidAnswerError | None] = [None] * len(jobs)
 
     async def run(place: int, job: Callable[[], Awaitable[TurnResult]]) -> None:
@@ -166,7 +166,7 @@ async def test_while_nobody_drives_another_process_answers_and_drives(desk: Desk
 
 
 async def test_while_siblings_run_the_answer_is_left_to_their_driver(desk: Desk) -> None:
-    """The other process claims nothing, and hears how the turn ended."""
+    """The other process claims nothing, and receives the turn's end."""
     heard: list[TurnEvent] = []
     first = desk.engine(asking("x", dawdling=True), "Done.")
     store = desk.stores[0]
@@ -191,7 +191,7 @@ async def test_while_siblings_run_the_answer_is_left_to_their_driver(desk: Desk)
 
 
 async def test_who_only_answers_needs_neither_tools_nor_model(desk: Desk) -> None:
-    """The driver lives, takes the answer and ends the turn; who answered hears that it ended."""
+    """The driver lives, feeds the answer and ends the turn; the one who answered receives the end."""
     first = desk.engine(asking("x", dawdling=True), "Done.")
     bare = Engine(store=desk.store())
     turns: list[TurnResult] = []
@@ -222,7 +222,7 @@ ANSWERS: list[tuple[Answer, Answer]] = [
 @pytest.mark.parametrize("late", range(0, 40, 10))
 @pytest.mark.parametrize("replies", ANSWERS)
 async def test_of_two_different_answers_one_stands(desk: Desk, replies: tuple[Answer, Answer], late: int) -> None:
-    """And the other one's giver is told, with what is open; `late` is how far the first is when the second comes."""
+    """The other one raises, with the open interrupts; `late` is the first one's progress when it comes."""
     paused = await desk.engine(asking("x"), around=True).run(AGENT, "hi")
     engines = [desk.engine("Done.", around=True) for _ in replies]
 
@@ -252,7 +252,7 @@ async def test_of_two_different_answers_one_stands(desk: Desk, replies: tuple[An
 
 @pytest.mark.parametrize("late", range(0, 40, 8))
 async def test_the_same_answer_twice_is_one_answer(desk: Desk, late: int) -> None:
-    """Neither is told off, and the call runs once."""
+    """Neither raises, and the call runs once."""
     paused = await desk.engine(asking("x"), around=True).run(AGENT, "hi")
     engines = [desk.engine("Done.", around=True) for _ in range(2)]
 
@@ -276,7 +276,7 @@ async def test_the_same_answer_twice_is_one_answer(desk: Desk, late: int) -> Non
 
 @pytest.mark.parametrize("late", range(0, 30, 5))
 async def test_two_may_answer_two_interrupts_at_once(desk: Desk, late: int) -> None:
-    """Whoever is last drives it on, and both hear how it ended or that it waits."""
+    """The last one drives it on, and both receive its end or its pause."""
     paused = await desk.engine(asking("x", "y"), around=True).run(AGENT, "hi")
     engines = [desk.engine("Done.", around=True) for _ in range(2)]
 
@@ -334,9 +334,9 @@ class Interrupted(StoreWrapper):
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 async def test_an_answer_at_any_call_of_the_store_is_taken(after: bool) -> None:
-    """It is posted and not driven, as by somebody who finds the turn driven: whoever lets go of it looks once more.
+    """An answer is posted without a driver: the process that releases the turn reads the inbox once more.
 
-    So the turn ends, or rests before the answer can have been given, wherever the answer comes.
+    So the turn ends, or is paused before the answer can have come, whenever the answer comes.
     """
     at, calls = 0, 0  # the first one is not answered, and says how many calls there are
     while at <= calls:
@@ -420,7 +420,7 @@ async def test_an_answer_to_a_turn_that_was_superseded_or_aborted_is_late(desk: 
 
 @pytest.mark.parametrize("late", range(2, 24, 4))
 async def test_a_new_message_and_an_answer_at_once(desk: Desk, late: int) -> None:
-    """One of them comes first. A turn that goes on is not ended by a message that was turned away as too early."""
+    """The first of them counts. A rejected early message does not end a turn that goes on."""
     paused = await desk.engine(asking("x"), around=True).run(AGENT, "hi", session="s1")
     engines = [desk.engine("Done.", around=True), desk.engine("Something new.", around=True)]
     busy: list[SessionBusyError] = []
@@ -503,7 +503,7 @@ async def test_words_that_cannot_be_written_are_refused(tmp_path: Path) -> None:
 
 
 async def test_an_approved_call_whose_arguments_do_not_fit_any_more_does_not_run() -> None:
-    """Its place in the budget stays free, its sibling runs, and the model is told (docs/rules.md#approvals)."""
+    """Its place in the budget is freed, its sibling runs, and the model receives the rejection."""
 
     class Erase(Tool):
         gone = False
@@ -556,7 +556,7 @@ async def test_counters_budgets_and_doom_rounds_survive_a_pause_in_another_proce
 
 
 async def test_a_turn_that_two_take_up_at_once_is_driven_by_one(desk: Desk) -> None:
-    """Without answers, the second is told that it is busy, or that nothing was left to do."""
+    """Without answers, the second raises that the turn is busy, or that nothing was left to do."""
     paused = await desk.engine(asking("x")).run(AGENT, "hi")
     refused: list[Exception] = []
     engines: Sequence[Engine] = [desk.engine("Done.", around=True) for _ in range(3)]

@@ -1,4 +1,4 @@
-"""A claim's inbox: damage is told before anything is done, answers in time stand, and a late message comes back."""
+"""A claim's inbox: damage is reported first, answers in time count, and a late message is returned."""
 
 import sqlite3
 from collections.abc import Sequence

@@ -1,6 +1,6 @@
-"""Rows that somebody else wrote, or a failing disk: whatever SQLite can hold stands in each column of each table.
+"""Damaged rows: any value that SQLite can hold, in each column of each table.
 
-One turn is damaged at a time. Whoever asks for that turn gets an error that says so, and the other turns go on.
+One turn is damaged at a time. Reading it raises an error that names the damage, and the other turns go on.
 """
 
 import logging
@@ -150,7 +150,7 @@ def damaged_stores(column: str, made: Made, tmp_path_factory: pytest.TempPathFac
 
 @pytest.fixture
 def stores(damaged_stores: Path, tmp_path: Path) -> dict[str, Path]:
-    """Copies of them by what stands in the column."""
+    """Copies of them, by the value in the column."""
     shutil.copytree(damaged_stores, tmp_path, dirs_exist_ok=True)
     return {value: tmp_path / f"{n}.db" for n, value in enumerate(VALUES)}
 
@@ -178,7 +178,7 @@ def raised(store: Path, *arguments: str) -> None:
 
 
 def invoked(store: Path, *arguments: str) -> Result:
-    """What came of a command."""
+    """The result of a command."""
     app = typer.Typer(pretty_exceptions_enable=False)
     app.command()(command(arguments[0]))
     levels = {name: logging.getLogger(name).level for name in (None, "turnwright")}
@@ -215,7 +215,7 @@ async def test_no_page_fails_but_for_the_turn_that_is_damaged(stores: dict[str, 
 
 @pytest.mark.anyio
 async def test_an_engine_goes_on_with_the_other_turns(stores: dict[str, Path], made: Made) -> None:
-    """What is asked of the damaged turn raises an error of ours, or is answered."""
+    """A question about the damaged turn raises an error of ours, or is answered."""
     for value, file in stores.items():
         async with engine_on(file) as engine:
             store = engine.store
@@ -241,7 +241,7 @@ async def test_an_engine_goes_on_with_the_other_turns(stores: dict[str, Path], m
 async def test_a_session_goes_on_without_what_an_unreadable_turn_said(
     made: Made, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A warning names that turn. Whoever goes on from it by name is refused."""
+    """A warning names that turn. Continuing it by name is rejected."""
     file = tmp_path / "turns.db"
     damaged(made, file, f"UPDATE facts SET payload = x'ff' WHERE seq = 3 AND turn = {TURN.format(made.ended)}")  # noqa: S608
     async with engine_on(file) as engine:
@@ -263,7 +263,7 @@ def test_a_damaged_turn_can_be_deleted(column: str, made: Made, tmp_path: Path) 
 
 
 def test_no_test_is_made_of_a_turn_whose_calls_were_renamed(made: Made, tmp_path: Path) -> None:
-    """Whoever asks for one reads what `show` says of that turn."""
+    """Each command prints what `show` prints about that turn."""
     file = tmp_path / "turns.db"
     payload = "replace(payload, 'call00001', 'call00009')"
     statement = f"UPDATE facts SET payload = {payload} WHERE kind = 'call_started' AND turn = {TURN.format(made.ended)}"  # noqa: S608

@@ -1,4 +1,4 @@
-"""Time to answer: it is the wall's, it is applied by whoever touches the turn, and it is not the turn's own time."""
+"""The time to answer is measured by the wall clock, and the next process that touches the turn applies it."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -157,7 +157,7 @@ async def test_who_answers_after_it_was_applied_is_told(desk: Desk) -> None:
 
 
 async def test_a_clock_that_goes_back_takes_nothing_back(desk: Desk) -> None:
-    """What has expired stays denied; what has not gets more time, and loses none."""
+    """An expired interrupt stays rejected; an open one gets no more time, and loses none."""
     asking = asks_for(("erase", {"path": "x"}), ("burn", {"path": "y"}))
     engine = desk.engine(asking, "I see.", erasing("z"), "Done.")
     paused = await engine.run(AGENT, "hi")

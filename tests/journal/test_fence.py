@@ -192,7 +192,7 @@ async def test_taken_over_at_any_call_of_the_store_the_loser_writes_nothing_and_
         assert len(set(settled)) == len(settled) == len({n for _, n in takeover.ran})
         assert len(takeover.ran) == len(set(takeover.ran)), "nothing ran twice"
         written = {event.seq: event.fact for event in takeover.heard if isinstance(event, FactEvent)}
-        assert written.items() <= dict(facts).items(), "the loser told of nothing that is not so"
+        assert written.items() <= dict(facts).items(), "the loser reported nothing false"
         if (await takeover.winner.get(row.id)).text == "Lost.":
             assert raised is None, "it had ended before it was taken over"
         await here.close()
@@ -272,7 +272,7 @@ async def test_the_loser_lets_go_of_nothing_that_is_the_winners(place: Place) ->
 
 
 async def test_an_abort_of_the_loser_stops_the_winner(place: Place) -> None:
-    """Whoever is asked, the turn is stopped: the loser's engine drives it no more, and finds that out."""
+    """The turn is stopped whichever engine is asked; the loser's engine drives it no more, and finds that out."""
     async with taken_over(place) as scene:
         await scene.engines[1].abort(scene.turn)
         scene.models[0].go.set()
@@ -352,7 +352,7 @@ async def test_many_are_driven_side_by_side_and_no_more_than_may_be(place: Place
 
 
 async def test_two_sweeps_at_once_drive_each_turn_once(place: Place) -> None:
-    """Between them they find everything; neither is told off for being second."""
+    """Between them they find everything; neither raises for being second."""
     ran: list[str] = []
 
     @tool

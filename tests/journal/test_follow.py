@@ -1,4 +1,4 @@
-"""A turn is followed wherever it is driven: each fact is heard once, in order, and read from the journal once."""
+"""A turn is followed wherever it is driven: each fact arrives once, in order, and is read from the journal once."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -133,7 +133,7 @@ class Growing(StoreWrapper):
 
 
 def heard_of(played: Played, *stretches: Stretch, after: int = 0) -> tuple[list[TurnEvent], Growing]:
-    """What a follower hears while the turn is driven in these stretches, then elsewhere; and the store."""
+    """Return the events of a follower while the turn is driven in these parts, then elsewhere; and the store."""
     hub = EventBus()
     store = Growing(played, hub, stretches)
 
@@ -172,7 +172,7 @@ def test_of_a_journal_that_another_process_writes_each_fact_is_read_once(
 
 
 def test_a_turn_that_comes_here_and_goes_back_is_heard_as_one(straight: Played) -> None:
-    """What was heard live is folded from the journal afterwards: once."""
+    """Live events are folded from the journal afterwards: once."""
     heard, store = heard_of(straight, elsewhere(2), here(3), elsewhere(2), here(2), elsewhere(1))
     assert heard == straight.events
     assert store.read == list(range(1, len(straight.facts) + 1))
@@ -195,7 +195,7 @@ def test_what_another_process_wrote_right_before_this_one_took_over_is_not_misse
 
 
 def test_a_piece_is_heard_after_the_facts_that_led_to_it(straight: Played) -> None:
-    """Also when they were written elsewhere, and nothing but the piece is heard here."""
+    """Also when they were written elsewhere, and only the piece arrives here."""
     heard, _ = heard_of(straight, Stretch(0, here=True, before=2, piece=True))
     assert isinstance(heard[3], TextDeltaEvent)
     assert without_pieces(heard) == straight.events
@@ -227,7 +227,7 @@ def working(store: MemoryStore, *replies: ModelResponse | str) -> Engine:
 
 @pytest.mark.anyio
 async def test_a_turn_that_was_submitted_is_followed_until_a_worker_has_driven_it() -> None:
-    """By whoever says that it waits: from before a worker comes, over a pause that was answered, to the end."""
+    """By a follower that waits: from before a worker comes, over an answered pause, to the end."""
     store = MemoryStore()
     client = working(store)
     turn = await client.submit(Agent(name="Tester"), "Erase")
@@ -259,7 +259,7 @@ async def test_a_turn_that_was_submitted_is_followed_until_a_worker_has_driven_i
 
 @pytest.mark.anyio
 async def test_a_turn_that_nobody_drives_is_not_waited_for_unasked() -> None:
-    """Nor one that waits for a person, whoever waits."""
+    """Nor one that waits for a person."""
     store = MemoryStore()
     client = working(store, asks_for(("erase", {})))
     with anyio.fail_after(60):

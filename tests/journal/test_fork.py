@@ -205,7 +205,7 @@ async def store(request: pytest.FixtureRequest) -> MemoryStore:
 
 
 async def journals(store: Store) -> dict[str, list[tuple[int, Fact]]]:
-    """What the store holds of each turn."""
+    """The store's facts of each turn."""
     return {row.id: await store.facts(row.id) for row in await store.turns()}
 
 
@@ -225,7 +225,7 @@ async def test_the_journals_of_engines_replay(store: MemoryStore) -> None:
 
 
 async def test_a_fork_at_every_place_ends_and_replays_and_the_original_is_what_it_was(store: MemoryStore) -> None:
-    """Whoever answers in the fork decides otherwise than in the original, and so does the model."""
+    """The answer in the fork differs from the original's, and so does the model's reply."""
     originals = await journals(store)
     for turn_id, journal in originals.items():
         places = fork_places(turn_id, journal)

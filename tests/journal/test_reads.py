@@ -72,7 +72,7 @@ async def test_an_answer_that_leads_to_the_next_question_reads_the_journal_once(
 
 
 async def test_a_resume_reads_the_journal_once() -> None:
-    """Whoever drove the turn before has let go of it in the middle."""
+    """The driver before has released it in the middle."""
     store = MemoryStore()
     engine, _ = engine_on(store, asks_for(("erase", {"path": "x"})))
     paused = await engine.run(AGENT, "hi")
@@ -104,7 +104,7 @@ async def test_what_was_written_since_is_all_that_is_read_again() -> None:
 
 @pytest.mark.parametrize("continues", [False, True])
 async def test_a_follow_up_reads_each_earlier_journal_once(*, continues: bool) -> None:
-    """Those of its session; that of the paused turn that it ends, and that of the turn that it continues, too."""
+    """The journals of its session, of the paused turn that it ends, and of the turn that it continues."""
     store = MemoryStore()
     engine, _ = engine_on(store, "One.", "Two.", asks_for(("erase", {"path": "x"})))
     turns = [await engine.run(AGENT, prompt, session="s") for prompt in ("first", "second", "third")]

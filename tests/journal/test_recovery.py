@@ -266,7 +266,7 @@ async def test_an_ended_turn_cannot_be_resumed() -> None:
 
 
 async def test_a_store_that_cannot_be_read_while_a_turn_runs_is_a_store_error() -> None:
-    """Also when it is the inboxes that are looked at now and then: no group of errors, and the turn is let go of."""
+    """Also when the poll of the inboxes fails: no exception group, and the turn is released."""
 
     class Flaky(MemoryStore):
         shared = True

@@ -1,4 +1,4 @@
-"""What was said before: sessions, histories, turns that go on from others, and the hook that shortens it all."""
+"""The messages before a turn: sessions, histories, continued turns, and the hook that shortens them."""
 
 import logging
 from collections.abc import AsyncIterator, Sequence
@@ -30,7 +30,7 @@ async def erase(path: str) -> str:
 
 
 def said(request: ModelRequest) -> list[tuple[str, str]]:
-    """What a provider would see of the texts: who said what."""
+    """Return the texts for a provider, with their roles."""
     return [(message.role, message.text) for message in request.messages if message.text]
 
 
@@ -212,7 +212,7 @@ async def test_a_session_has_one_live_turn() -> None:
 
 
 async def test_a_new_message_supersedes_a_paused_turn() -> None:
-    """What was pending is not run, and the model hears of it in order (docs/rules.md#approvals)."""
+    """The pending call is not run, and the model receives that in order (docs/rules.md#approvals)."""
     model = ScriptedModel(asks_for(("erase", {"path": "x"}), ("note", {})), "Never mind.")
     engine = Engine(model=model, tools=[note, erase])
     paused = await engine.run(AGENT, "erase x", session="s1")

@@ -1,4 +1,4 @@
-"""A turn is taken up and followed: what is heard begins where its journal ended, and ends when it does."""
+"""A turn is resumed and followed: the events begin where its journal ended, and end when it does."""
 
 from pathlib import Path
 

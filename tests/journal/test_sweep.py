@@ -1,4 +1,4 @@
-"""What a sweep finds: the turns that are due, and that nobody drives; and how little it asks for that."""
+"""A sweep finds the turns that are due and that nobody drives, with few queries."""
 
 import logging
 import time
@@ -42,7 +42,7 @@ HELPS = asks_for(("Helper", {"prompt": "hi"}))
 
 
 class Watched(StoreWrapper):
-    """Counts what is asked of a store, and does not find or cannot read what it is told to."""
+    """Counts the queries of a store, and fails or finds nothing for the turns that it is given."""
 
     def __init__(self, inner: Store) -> None:
         super().__init__(inner)
@@ -89,7 +89,7 @@ async def due(sweep: Sweep, idle: float = 0.0) -> list[str]:
 
 
 async def test_turns_that_wait_for_nobody_are_due_the_oldest_first(store: Watched) -> None:
-    """Those that have ended, and those that wait for a person, are not."""
+    """Turns that have ended, and turns that wait for a person, are not due."""
     turns = [await submitted(store) for _ in range(3)]
     await engine(store, "Done.").run(AGENT, "hi")
     await paused(store, BURNS)
@@ -166,7 +166,7 @@ async def test_of_what_waits_for_ever_the_journal_is_read_once(store: Watched) -
 
 
 async def test_another_process_is_asked_once_whether_it_lives_however_many_turns_it_has(tmp_path: Path) -> None:
-    """And nobody is asked about turns that were let go of."""
+    """Released turns need no query."""
     alive, store = SqliteStore(tmp_path / "turns.db"), Watched(SqliteStore(tmp_path / "turns.db"))
     free = [await submitted(store) for _ in range(3)]
     held = [await submitted(alive) for _ in range(3)]

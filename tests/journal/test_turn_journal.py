@@ -1,4 +1,4 @@
-"""What a journal does with an inbox item that came to nothing."""
+"""A journal consumes an inbox item that was not fed."""
 
 from collections.abc import Sequence
 

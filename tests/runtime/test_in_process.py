@@ -1,4 +1,4 @@
-"""What a worker does with a job: the attempts before it, the segment that it is for, and whose the turn is."""
+"""A worker's job: the attempts before it, its segment, and the turn's owner."""
 
 from pathlib import Path
 from typing import Self

@@ -27,7 +27,7 @@ class TestInAFile(RuntimeSuite):
 @pytest.mark.slow
 @pytest.mark.anyio
 class TestInADatabase(DeathFacts, OutageFacts):
-    """What depends on how a store knows that a driver is dead, and on its server."""
+    """A store's way to detect a dead driver, and its server."""
 
     @pytest.fixture
     def bench(self, postgres: PostgresServer) -> Iterator[RuntimeBench]:

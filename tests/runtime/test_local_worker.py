@@ -261,7 +261,7 @@ async def test_a_turn_that_cannot_be_read_or_is_deleted_just_then_stops_no_other
 
 
 async def test_to_submit_a_turn_anew_has_it_looked_at_again(world: World, caplog: pytest.LogCaptureFixture) -> None:
-    """As whoever did so must mean that it can be driven now."""
+    """Because a submission means that it can be driven now."""
     store = Moody()
     runtime = Local(every=OFTEN)
     engine = world.engine(store, runtime)
@@ -298,7 +298,7 @@ async def test_a_store_that_cannot_be_reached_is_waited_for(world: World, caplog
 
 
 async def test_a_turn_whose_store_failed_is_taken_up_again_soon(world: World, caplog: pytest.LogCaptureFixture) -> None:
-    """What could not be written down is as if the process had died; the worker goes on."""
+    """Unwritten work counts as if the process had died; the worker goes on."""
     store = FaultyStore(MemoryStore(), at=3, heals=True)
     engine = world.engine(store)
     world.may_go_on.set()

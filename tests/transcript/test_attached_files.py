@@ -1,4 +1,4 @@
-"""Pictures and documents: shown with the prompt, kept in the journal, shown again by whoever goes on."""
+"""Pictures and documents are sent with the prompt, kept in the journal, and sent again after a resume."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -73,6 +73,6 @@ async def test_a_history_may_hold_pictures() -> None:
 
 async def test_what_is_no_file_is_refused_before_anything_runs() -> None:
     model = ScriptedModel("Hello.")
-    with pytest.raises(ConfigError, match=r"files: file 1 is no FilePart: write FilePart\.read\(path\)"):
+    with pytest.raises(ConfigError, match=r"files: file 1 is not a FilePart: write FilePart\.read\(path\)"):
         await Engine(model=model).run(AGENT, "What is this?", files=[PIXEL, "pixel.png"])  # type: ignore[list-item]
     assert model.requests == []

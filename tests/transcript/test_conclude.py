@@ -89,7 +89,7 @@ async def test_the_sentinel_names_the_cap_and_what_to_do() -> None:
 
 
 async def test_the_sentinel_names_no_setting_and_the_advice_does() -> None:
-    """A user reads the one, whoever embeds the engine the other."""
+    """A user reads the one, the embedder the other."""
     turn = await Engine(model=Counting(), tools=[note]).run(Agent(name="Tidier", steps=1), "hi")
     assert "`" not in sentinel(turn)
     assert turn.advice == "Raise the agent's `steps` (now 1)."
@@ -151,7 +151,7 @@ async def test_the_tools_of_the_last_step_still_run() -> None:
 
 
 async def test_within_the_cap_th_call_is_the_concluding_one() -> None:
-    """A cap of 3 is two steps with tools and a conclusion; the sentinel prints the cap (DESIGN 4.4)."""
+    """A cap of 3 is two steps with tools and a conclusion; the sentinel prints the cap (docs/rules.md#last-step)."""
     model = Counting()
     turn = await Engine(model=model, tools=[note], limits=Limits(steps=3, concluding="within")).run(AGENT, "hi")
     assert (turn.outcome, turn.steps, len(model.requests)) == (Outcome.CAP_HIT, 2, 3)
@@ -198,7 +198,7 @@ UNUSABLE = (
 )
 
 
-@pytest.mark.parametrize("last", UNUSABLE, ids=["empty", "blank", "calls", "blank and calls", "told as a failure"])
+@pytest.mark.parametrize("last", UNUSABLE, ids=["empty", "blank", "calls", "blank and calls", "reported as a failure"])
 @pytest.mark.parametrize("template", [None, "Sum up ({limit})."])
 async def test_a_conclusion_without_text_is_asked_for_once_more_and_more_sharply(
     last: ModelResponse | ModelError, template: str | None
@@ -218,7 +218,7 @@ async def test_a_conclusion_without_text_is_asked_for_once_more_and_more_sharply
 
 
 async def test_the_text_of_the_second_try_is_the_conclusion() -> None:
-    """What was asked for in both is refused, and told once."""
+    """Calls of both replies are refused, and reported once."""
     model = ScriptedModel(asks_for(("note", {})), asks_for(("note", {})), "I noted one thing.")
     engine = Engine(model=model, tools=[note], limits=Limits(steps=1, max_retries=1))
     turn = await engine.run(AGENT, "hi")
@@ -235,7 +235,7 @@ async def test_with_no_retry_there_is_no_second_try() -> None:
 
 
 async def test_a_driver_that_takes_the_second_try_up_asks_as_sharply() -> None:
-    """Which instruction is due follows from the journal."""
+    """The journal determines the instruction."""
     memory = MemoryStore()
     store = FaultyStore(memory, at=5)  # the reply, the call, its result with the stop, the first try, the second
     with pytest.raises(StoreError):
@@ -312,7 +312,7 @@ async def test_a_conclusion_has_its_own_time() -> None:
     ids=["0", "within", "budget"],
 )
 async def test_without_a_step_there_is_one_call_in_text(limits: Limits) -> None:
-    """FINISHED; the tools are disabled, not removed. Only a budget of no calls is told of (DESIGN 4.2)."""
+    """FINISHED; the tools are disabled, not removed. Only a limit of no calls is reported (docs/rules.md#zero)."""
     model = ScriptedModel("I would tidy it.")
     turn = await Engine(model=model, tools=[note], limits=limits).run(AGENT, "hi")
     assert (turn.outcome, turn.reason, turn.text) == (Outcome.FINISHED, EndReason.TEXT_ONLY, "I would tidy it.")
@@ -354,7 +354,7 @@ async def test_a_cap_of_1_within_sends_the_last_step_instruction(limits: Limits,
 async def test_calls_in_a_text_only_turn_are_told_of_and_logged_as_a_warning(
     caplog: pytest.LogCaptureFixture, limits: Limits, why: str, text: str
 ) -> None:
-    """Nobody is told to use an answer that is not there."""
+    """No text advises to use an answer that does not exist."""
     caplog.set_level(logging.WARNING, "turnwright")
     model = ScriptedModel(asks_for(("note", {}), ("rm", {}), text=text))
     turn = await Engine(model=model, tools=[note], limits=limits).run(AGENT, "hi")
@@ -556,7 +556,7 @@ async def test_polling_tools_and_loop_keys_are_the_tools_own_business() -> None:
 
 
 async def test_a_nudge_is_said_once_and_leaves_no_trace() -> None:
-    """It is in one request, in the user's role, and in no transcript; it costs a step (DESIGN 4.6)."""
+    """It is in one request, in the user's role, and in no transcript; it costs a step (docs/rules.md#doom-loops)."""
     model = ScriptedModel(*[asks_for(("note", {}))] * 3, asks_for(("note", {"n": 5})), "Done.")
     turn = await Engine(model=model, tools=[note], limits=Limits(nudges=1)).run(AGENT, "hi")
     assert (turn.outcome, turn.steps) == (Outcome.FINISHED, 5)

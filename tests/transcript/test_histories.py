@@ -52,7 +52,7 @@ async def erase(path: str) -> str:
 
 
 def said(request: ModelRequest) -> list[tuple[str, str]]:
-    """Who said what, in a request that a provider takes."""
+    """Return the roles and texts of a request that a provider accepts."""
     check_pairing(request.messages)
     ids = [call.id for message in request.messages for call in message.calls]
     assert len(set(ids)) == len(ids)
@@ -122,7 +122,7 @@ async def test_what_is_repaired_of_a_history_is_warned_of_once(caplog: pytest.Lo
 
 
 async def test_the_journal_keeps_a_history_as_it_was_brought() -> None:
-    """It is repaired whenever it is sent, in the same way: by whoever resumes, and in later turns of the session."""
+    """It is repaired in the same way for each request: after a resume, and in later turns of the session."""
     store = MemoryStore()
     model = ScriptedModel(asks_for(("erase", {"path": "x"})))
     paused = await Engine(model=model, tools=[erase], store=store).run(

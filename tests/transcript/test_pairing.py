@@ -21,7 +21,7 @@ def result(name: str, text: str = "noted") -> Message:
 
 
 def unknown(name: str) -> Message:
-    """What a call without a result is given."""
+    """Return the result for a call without one."""
     return Message.result(name, "note", NO_RESULT, CallStatus.UNKNOWN)
 
 
@@ -205,7 +205,7 @@ def together(*messages: Message, role: Role = "tool") -> Message:
             (call("a", "b"), result("b"), result("a"), result("z"), USER),
             (call("a", "b"), result("b"), result("a"), USER),
             ["message 3: the result of 'z' answers no open call: it is left out"],
-            id="pairs that are whole keep the order in which they were brought",
+            id="complete pairs keep their imported order",
         ),
     ],
 )

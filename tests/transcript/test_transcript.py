@@ -147,7 +147,7 @@ async def test_a_failed_turn_says_why() -> None:
     ids=["steps", "calls", "tokens", "cost", "seconds"],
 )
 async def test_driving_a_turn_that_was_stopped_returns_at_once(limits: Limits) -> None:
-    """A queue may deliver a job twice (DESIGN 6): nothing is written, whatever limit it was that stopped the turn."""
+    """A queue may deliver a job twice (docs/rules.md#drivers): nothing is written, whatever the limit was."""
     prices = {"scripted": Price(input=1.0, output=1.0)}
     model = ScriptedModel(asks_for(("note", {})), "Stop.", "Stop.")
     engine = Engine(model=model, tools=[note], limits=limits, prices=prices)
@@ -173,7 +173,7 @@ class Recorded:
 
 
 def test_a_message_to_the_running_turn_stands_after_the_results() -> None:
-    """Never between a call and its result (DESIGN 4.15)."""
+    """Never between a call and its result (docs/rules.md#messages)."""
     turn = Recorded()
     turn.facts += turn.machine.feed(ModelRepliedInput(calls=(ToolCall(name="note", arguments={}),) * 2))
     turn.facts += turn.machine.feed(SteeredInput(text="and hurry"))
@@ -209,7 +209,7 @@ async def test_a_parts_place_never_changes_and_is_its_own() -> None:
 
 
 def at_every_fact(facts: Sequence[f.Fact]) -> list[list[int]]:
-    """The numbers of the parts in their order, after each fact; no part's changes, and each stands for its own fact."""
+    """Return the numbers of the parts after each fact: no part's changes, and each leads to its own fact."""
     journal, known, seen = list(enumerate(facts, start=1)), dict[int, AnyPart](), list[list[int]]()
     for end in range(1, len(journal) + 1):
         there = parts(Transcript.of(journal[:end]).messages)

@@ -89,8 +89,8 @@ class AgentTool(Tool):
         ignored = sorted(options.keys() - AgentToolOptions.__annotations__.keys())
         if ignored:
             raise ConfigError(
-                f"sub-agent {name}: {ignored[0]} is no option of a sub-agent: its agent's `seconds` is a time limit,"
-                " and its own journal handles crashes"
+                f"sub-agent {name}: {ignored[0]} is not an option of a sub-agent: its agent's `seconds` limits its"
+                " time, and its own journal handles crashes"
             )
         super().__init__(name=name, description=description, parameters=_PARAMETERS, **options)
         self.agent = agent
@@ -250,7 +250,7 @@ class SubagentCalls:
         segment = self._segment
         tool = segment.setup.tools.get(call.name)
         if not isinstance(tool, AgentTool):
-            raise ConfigError(f"{call.name} is no sub-agent any more: make it with agent_tool(...)")
+            raise ConfigError(f"{call.name} is no longer a sub-agent: make it with agent_tool(...)")
         turn, setup = segment.machine.turn, segment.setup
         started = admit(setup, tool.agent, str(call.arguments["prompt"]), {})
         left = None if turn.limits.seconds is None else max(turn.limits.seconds - segment.elapsed(), 0.001)

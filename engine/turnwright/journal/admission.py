@@ -135,7 +135,7 @@ def limits_for(agent: Agent, setup: Dependencies) -> Limits:
     unknown tool.
     """
     if not isinstance(agent, Agent):
-        raise ConfigError(f"{agent!r} is no agent: write Agent(name=...)")
+        raise ConfigError(f"{agent!r} is not an agent: write Agent(name=...)")
     known = setup.limits_by_agent.get(id(agent))
     if known is not None:
         return known[1]
@@ -149,7 +149,7 @@ def limits_for(agent: Agent, setup: Dependencies) -> Limits:
 def _file(number: int, file: FilePart) -> dict[str, JsonValue]:
     if not isinstance(file, FilePart):
         raise ConfigError(
-            f"files: file {number} is no FilePart: write FilePart.read(path), or FilePart.of(content, type)"
+            f"files: file {number} is not a FilePart: write FilePart.read(path), or FilePart.of(content, type)"
         )
     return file.kept()
 
@@ -162,7 +162,7 @@ def _check_names(options: Collection[str]) -> None:
 
             near = meant(name, _OPTIONS)
             hint = f"did you mean {near!r}? The options are" if near else "use one of"
-            raise ConfigError(f"{name[:40]!r} is no option of a turn: {hint} {', '.join(_OPTIONS)}")
+            raise ConfigError(f"{name[:40]!r} is not an option of a turn: {hint} {', '.join(_OPTIONS)}")
 
 
 def _messages(history: Sequence[Message | Mapping[str, JsonValue]], *, strict: bool) -> list[Message]:

@@ -23,7 +23,7 @@ def checked_model(model: Model) -> Model:
     """Return the model if it is one. Raises `ConfigError`, which names the ways to get one."""
     if not (isinstance(getattr(model, "name", None), str) and callable(getattr(model, "stream", None))):
         raise ConfigError(
-            f"{model!r} is no model: give an object of turnwright.model, such as OpenAIChat(...) or"
+            f"{model!r} is not a model: give an object of turnwright.model, such as OpenAIChat(...) or"
             " AnthropicMessages(...), and pydantic_ai_model(...) for one of pydantic-ai's"
         )
     return model
@@ -145,7 +145,7 @@ def tools_by_name(tools: Sequence[Tool]) -> dict[str, Tool]:
     named: dict[str, Tool] = {}
     for tool in tools:
         if not isinstance(tool, Tool):
-            raise ConfigError(f"{tool!r} is no tool: decorate it with @tool")
+            raise ConfigError(f"{tool!r} is not a tool: decorate it with @tool")
         if tool.name in named:
             raise ConfigError(f"two tools are called {tool.name!r}: name one of them with @tool(name=...)")
         named[tool.name] = tool

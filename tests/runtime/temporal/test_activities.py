@@ -1,4 +1,4 @@
-"""What the heartbeats of an attempt say: under which name and which claims it may have the turn, and no more."""
+"""The heartbeats of an attempt carry the name and the claims under which it may own the turn, and no more."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -25,9 +25,9 @@ DONE = TurnStatus(State.FINISHED, EndReason.ANSWERED)
 
 
 class Played:
-    """A worker whose drives come out as they are told to: an error that is raised, or an epoch that is claimed.
+    """A worker whose drives have given results: an error to raise, or an epoch to claim.
 
-    What is no error waits until `may` is set.
+    A drive without an error waits until `may` is set.
     """
 
     owner = "me"
@@ -123,7 +123,7 @@ async def test_an_attempt_that_finds_another_driver_no_longer_claims_to_be_the_o
 
 
 async def test_what_cannot_be_mended_by_another_attempt_is_not_tried_again() -> None:
-    with pytest.raises(ApplicationError, match="taken over") as raised:
+    with pytest.raises(ApplicationError, match="claimed by another driver") as raised:
         await Attempt(LeaseLostError("t1", 4)).run()
     assert (raised.value.type, raised.value.non_retryable) == ("LeaseLostError", True)
 

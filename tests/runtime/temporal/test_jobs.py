@@ -1,4 +1,4 @@
-"""What Temporal is told of a turn, and what it may ask of one: jobs, queues, search attributes, cancellation."""
+"""Temporal knows of a turn: jobs, queues, search attributes, cancellation."""
 
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -53,7 +53,7 @@ async def note(text: str) -> str:
 async def wait(context: ToolContext) -> str:
     """Wait until somebody says stop."""
     await context.abort_signal.wait()
-    return "told to stop"
+    return "stopped"
 
 
 @tool(needs_approval=True)
@@ -63,7 +63,7 @@ async def erase() -> str:
 
 
 def says(request: ModelRequest) -> ModelResponse:
-    """What each agent's prompt asks for, and then an answer."""
+    """Call the tool that each agent's prompt names, and then answer."""
     asked = next(message.text for message in request.messages if message.role == "user")
     if request.messages[-1].role == "tool" or asked not in ("erase", "wait"):
         return ModelResponse(text=f"Done: {PRIVATE}")

@@ -72,7 +72,7 @@ class Pages:
         step = turn.step(asked.get("step"))
         tab = TABS.get(asked.get("tab", ""), TABS[_FIRST_TAB])
         history = await history_of(self._engine.store, turn) if tab.history else ()
-        looked = TabContext(self._engine, turn, step, self._store, history, until, asked.get("chart") == "full")
+        tab_context = TabContext(self._engine, turn, step, self._store, history, until, asked.get("chart") == "full")
         upto = turn.at if step is None else step.last
         values = {
             "turn": turn,
@@ -80,12 +80,12 @@ class Pages:
             "tab": tab,
             "tabs": TABS.values(),
             "asks": kind_of_question,
-            "link": _Links(path, turn.at if turn.cut else None, step, tab, full_chart=looked.full_chart),
+            "link": _Links(path, turn.at if turn.cut else None, step, tab, full_chart=tab_context.full_chart),
             "offer": await available_actions(self._engine, self._background, turn, upto, store=self._store),
             "said": said,
         }
         made = await anyio.to_thread.run_sync(
-            partial(_made, request, tab, looked, values, status), limiter=self._making
+            partial(_made, request, tab, tab_context, values, status), limiter=self._making
         )
         self._took[name] = anyio.current_time() - began
         self._took.move_to_end(name)
@@ -94,9 +94,13 @@ class Pages:
         return made
 
 
-def _made(request: Request, tab: Tab, looked: TabContext, values: Mapping[str, object], status: int) -> Response:
+def _made(request: Request, tab: Tab, tab_context: TabContext, values: Mapping[str, object], status: int) -> Response:
     """The page of a turn, in a thread of its own: a long journal takes seconds, and turns are driven meanwhile."""
-    made = {"view": tab.view(looked), "stop": stop_of(looked), "step_summaries": step_summaries(looked.turn.steps)}
+    made = {
+        "view": tab.view(tab_context),
+        "stop": stop_of(tab_context),
+        "step_summaries": step_summaries(tab_context.turn.steps),
+    }
     return page(request, "turn.html", {**values, **made}, status)
 
 

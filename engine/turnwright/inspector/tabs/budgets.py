@@ -57,9 +57,9 @@ _USED: Final[dict[str, tuple[Callable[[Turn, Journal], float], str]]] = {
 }
 
 
-def view(looked: TabContext) -> BudgetsView:
+def view(tab_context: TabContext) -> BudgetsView:
     """Return the used amounts at the shown place in the journal."""
-    turn, step = looked.turn, looked.step
+    turn, step = tab_context.turn, tab_context.step
     now, limits = fold(fact for _, fact in turn.facts), turn.started.limits
     before = None if step is None else turn.journal[: step.first - 1]
     after = None if step is None else turn.journal[: step.last]

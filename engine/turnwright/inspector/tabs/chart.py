@@ -60,15 +60,21 @@ class ChartView:
     rows: int
 
 
-def view(looked: TabContext) -> ChartView:
+def view(tab_context: TabContext) -> ChartView:
     """The chart with the way of the turn lit up, and that of the chosen step in particular."""
-    turn, step = looked.turn, looked.step
+    turn, step = tab_context.turn, tab_context.step
     counts = Counter(number for one in turn.steps for number in one.rows)
     stands = turn.result.path[-1]
     lit = Lit(counts, None if step is None else frozenset(step.rows), stands, stands.outcome is not None)
-    window = Window.of(len(turn.steps) if step is None else 1, _PAGE, looked.until)
+    window = Window.of(len(turn.steps) if step is None else 1, _PAGE, tab_context.until)
     shown = turn.steps[window.part] if step is None else (step,)
     way = tuple(StateSpan(one, tuple(map(Taken.of, one.rows))) for one in shown)
     return ChartView(
-        chart_svg(lit, full=looked.full_chart), looked.full_chart, way, window, counts.total(), len(counts), len(_WORDS)
+        chart_svg(lit, full=tab_context.full_chart),
+        tab_context.full_chart,
+        way,
+        window,
+        counts.total(),
+        len(counts),
+        len(_WORDS),
     )

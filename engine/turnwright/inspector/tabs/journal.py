@@ -51,12 +51,12 @@ class JournalView:
     detail: str
 
 
-def view(looked: TabContext) -> JournalView:
+def view(tab_context: TabContext) -> JournalView:
     """The facts of the chosen step, or of the whole turn, up to the last one or the one that was asked for."""
-    turn, step = looked.turn, looked.step
+    turn, step = tab_context.turn, tab_context.step
     begins = {span.first: span for span in turn.claim_spans}
     facts = turn.facts if step is None else turn.facts[step.first - 1 : step.last]
-    window = Window.of(len(facts), _PAGE, looked.until)
+    window = Window.of(len(facts), _PAGE, tab_context.until)
     shown = facts[window.part]
     low, high = shown[0][0], shown[-1][0]
     near = (group for group in turn.replayed.groups if group.first <= high and low <= group.last)

@@ -56,20 +56,20 @@ class ReproduceView:
     lacks: str
 
 
-def view(looked: TabContext) -> ReproduceView:
+def view(tab_context: TabContext) -> ReproduceView:
     """The commands and the test for the chosen step, or for the whole turn.
 
     It plays the turn in an event loop of its own, so it is called in a thread without one.
     """
-    turn, step = looked.turn, looked.step
+    turn, step = tab_context.turn, tab_context.step
     facts = turn.facts if step is None else turn.journal[: _end(turn, step)]
     test = missing = ""
-    commands = commands_of(looked)
-    lacks = _lacks(looked, commands)
+    commands = commands_of(tab_context)
+    lacks = _lacks(tab_context, commands)
     if _is_large(facts):
         return ReproduceView(commands, "", "", _TOO_LARGE, lacks)
     try:
-        test = _test(turn.row.id, facts, looked.history)
+        test = _test(turn.row.id, facts, tab_context.history)
     except (TurnwrightError, InvalidJournalError, ValueError, LookupError) as error:
         # The last two: of a journal that somebody changed, anything may be wrong.
         missing = f"There is no test of it: {str(error) or type(error).__name__}"
@@ -78,16 +78,16 @@ def view(looked: TabContext) -> ReproduceView:
     return ReproduceView(commands, test, f"test_turn_{name}{suffix}.py", missing, lacks)
 
 
-def _lacks(looked: TabContext, commands: Sequence[Command]) -> str:
+def _lacks(tab_context: TabContext, commands: Sequence[Command]) -> str:
     """Return what the commands need, or why there are none."""
-    if _is_in_memory(looked):
+    if _is_in_memory(tab_context):
         return IN_MEMORY
-    untold = lacks_model(looked.turn) and any(command.runs for command in commands)
-    return " ".join(note for note in ("" if looked.store else NO_ADDRESS, UNTOLD if untold else "") if note)
+    untold = lacks_model(tab_context.turn) and any(command.runs for command in commands)
+    return " ".join(note for note in ("" if tab_context.store else NO_ADDRESS, UNTOLD if untold else "") if note)
 
 
-def _is_in_memory(looked: TabContext) -> bool:
-    return not (outlives_process(looked.store) if looked.store else looked.engine.store.shared)
+def _is_in_memory(tab_context: TabContext) -> bool:
+    return not (outlives_process(tab_context.store) if tab_context.store else tab_context.engine.store.shared)
 
 
 def _is_large(facts: Journal) -> bool:
@@ -111,10 +111,10 @@ def _test(turn_id: str, facts: Journal, history: Sequence[Message]) -> str:
     return as_test(turn_id, clean, history=said)
 
 
-def commands_of(looked: TabContext) -> tuple[Command, ...]:
+def commands_of(tab_context: TabContext) -> tuple[Command, ...]:
     """Return the commands that show the turn, or the chosen step; none if no command can read its store."""
-    turn, step, store = looked.turn, looked.step, looked.store
-    if _is_in_memory(looked):
+    turn, step, store = tab_context.turn, tab_context.step, tab_context.store
+    if _is_in_memory(tab_context):
         return ()
     name, flag = shlex.quote(turn.row.id), store_flag(store)
     commands = [

@@ -89,16 +89,16 @@ class RequestView:
     missing: str = ""
 
 
-def view(looked: TabContext) -> RequestView:
+def view(tab_context: TabContext) -> RequestView:
     """The request of the chosen step, or of the last one."""
-    steps, turn, setup = looked.turn.steps, looked.turn, looked.engine.setup
-    step = looked.step or (steps[-1] if steps else None)
+    steps, turn, setup = tab_context.turn.steps, tab_context.turn, tab_context.engine.setup
+    step = tab_context.step or (steps[-1] if steps else None)
     if step is None:
         return RequestView(None, missing="The turn has not called its model yet.")
     try:
         agent = Agent.from_json(turn.started.agent)
         tools = _tools(setup, agent)
-        rebuilt = Rebuilt(turn.row.id, turn.facts, agent, tools, looked.history, setup.show_budget_to_model)
+        rebuilt = Rebuilt(turn.row.id, turn.facts, agent, tools, tab_context.history, setup.show_budget_to_model)
         sendings = rebuilt.sendings(step)
         place = steps.index(step)
         before = rebuilt.last(steps[place - 1]) if place else None
@@ -108,9 +108,9 @@ def view(looked: TabContext) -> RequestView:
         return RequestView(step, missing="Nothing was sent to a model here.")
     request = sendings[-1].request
     same = _common(rebuilt.before if before is None else before.messages, request.messages)
-    if before is None and same == 1 and not looked.history:
+    if before is None and same == 1 and not tab_context.history:
         same = 0  # the instructions alone
-    window = Window.of(len(request.messages), _PAGE, looked.until)
+    window = Window.of(len(request.messages), _PAGE, tab_context.until)
     numbers = range(window.first, window.last + 1)
     sent = [ShownRequest(number, one, title_of(one)) for number in numbers for one in (request.messages[number - 1],)]
     body, written = _body(turn.started.model, request)
@@ -128,7 +128,7 @@ def view(looked: TabContext) -> RequestView:
         body=body,
         unwritten=len(request.messages) - written,
         differs=tuple(_differences(sendings)),
-        notes=tuple(_notes(looked, step, sendings[-1], tools)),
+        notes=tuple(_notes(tab_context, step, sendings[-1], tools)),
         attempts=len(sendings),
     )
 
@@ -165,15 +165,15 @@ def _differences(sendings: Sequence[Sending]) -> Iterator[str]:
             yield f"Attempt {number} was sent with max_tokens {request.max_tokens}."
 
 
-def _notes(looked: TabContext, step: Step, sending: Sending, tools: Sequence[ToolSpec]) -> Iterator[str]:
-    turn, setup, request = looked.turn, looked.engine.setup, sending.request
+def _notes(tab_context: TabContext, step: Step, sending: Sending, tools: Sequence[ToolSpec]) -> Iterator[str]:
+    turn, setup, request = tab_context.turn, tab_context.engine.setup, sending.request
     if not sending.answered:
         yield _UNANSWERED
     yield _TOOLS if tools else _NO_TOOLS
     yield _UNPREPARED if setup.history_processor is None else _PREPARED
     if request.tool_choice != "none":
         yield _BUDGET if setup.show_budget_to_model else _NO_BUDGET
-    if turn.started.continue_from is not None and not looked.history:
+    if turn.started.continue_from is not None and not tab_context.history:
         yield _UNREAD
     elif turn.started.continue_from is not None or turn.started.session is not None:
         yield _EARLIER

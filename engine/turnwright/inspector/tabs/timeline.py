@@ -118,16 +118,16 @@ class _Scale:
         return Bar(kind, x, max(min(self.at(ended), high) - x, _NARROWEST), title, status)
 
 
-def view(looked: TabContext) -> TimelineView:
+def view(tab_context: TabContext) -> TimelineView:
     """The waterfall of the turn as far as it is looked at."""
-    turn = looked.turn
+    turn = tab_context.turn
     total = turn.facts[-1][1].elapsed
     scale = _Scale(total or 1.0)
     lanes: list[TimelineLane] = []
     for step in turn.steps:
-        lanes += _lanes(step, scale, total, chosen=looked.step is step)
+        lanes += _lanes(step, scale, total, chosen=tab_context.step is step)
     chosen = [number for number, lane in enumerate(lanes, start=1) if lane.chosen]
-    window = Window.of(len(lanes), _PAGE, looked.until, (chosen[0], chosen[-1]) if chosen else None)
+    window = Window.of(len(lanes), _PAGE, tab_context.until, (chosen[0], chosen[-1]) if chosen else None)
     return TimelineView(
         seconds=total,
         marks=tuple((scale.at(mark), mark) for mark in marks_of(total)),

@@ -56,18 +56,19 @@ class TranscriptView:
     window: Window
 
 
-def view(looked: TabContext) -> TranscriptView:
+def view(tab_context: TabContext) -> TranscriptView:
     """The transcript of the turn, with what belongs to the chosen step marked."""
-    turn, messages = looked.turn, looked.turn.result.messages
+    turn, messages = tab_context.turn, tab_context.turn.result.messages
     firsts = [_first(message) for message in messages]
-    window = Window.of(len(messages), _PAGE, looked.until, _lines_of(looked.step, firsts))
+    window = Window.of(len(messages), _PAGE, tab_context.until, _lines_of(tab_context.step, firsts))
     ids = message_ids(turn.row.id, messages)
     lines = tuple(
-        _line(number, ids[number - 1], messages[number - 1], looked) for number in range(window.first, window.last + 1)
+        _line(number, ids[number - 1], messages[number - 1], tab_context)
+        for number in range(window.first, window.last + 1)
     )
-    before = looked.history[-_BEFORE:]
+    before = tab_context.history[-_BEFORE:]
     instructions = str(turn.started.agent.get("instructions") or "")
-    return TranscriptView(instructions, before, len(looked.history) - len(before), lines, window)
+    return TranscriptView(instructions, before, len(tab_context.history) - len(before), lines, window)
 
 
 def _first(message: Message) -> int:
@@ -81,12 +82,14 @@ def _lines_of(step: Step | None, firsts: Sequence[int]) -> tuple[int, int] | Non
     return (numbers[0], numbers[-1]) if numbers else None
 
 
-def _line(number: int, name: str, message: Message, looked: TabContext) -> TranscriptLine:
-    steps, first = looked.turn.steps, _first(message)
+def _line(number: int, name: str, message: Message, tab_context: TabContext) -> TranscriptLine:
+    steps, first = tab_context.turn.steps, _first(message)
     place = bisect_right(steps, first, key=lambda step: step.first)
     step = steps[place - 1] if place and first <= steps[place - 1].last else None
     parts = tuple(TranscriptPart(part.type, part, fact_of(part), _call_of(part, step)) for part in message.parts)
-    return TranscriptLine(number, name, message.role, parts, step, looked.step is not None and step is looked.step)
+    return TranscriptLine(
+        number, name, message.role, parts, step, tab_context.step is not None and step is tab_context.step
+    )
 
 
 def _call_of(part: Part, step: Step | None) -> StepCall | None:

@@ -59,14 +59,14 @@ class StopReason:
     error: str = ""
 
 
-def stop_of(looked: TabContext) -> StopReason:
+def stop_of(tab_context: TabContext) -> StopReason:
     """Explain the turn at the shown place: why it stopped, or what it does or waits for."""
-    turn = looked.turn
+    turn = tab_context.turn
     folded = Transcript.of(turn.facts).turn
     if turn.cut:
-        return _past(looked, folded)
+        return _past(tab_context, folded)
     if folded.state.outcome is not None:
-        return _over(looked, folded)
+        return _over(tab_context, folded)
     waiting = tuple(_REQUESTED[item.kind] for item in turn.inbox)
     asked = (f"Was asked of it, and is not taken in yet: {', '.join(waiting)}.",) if waiting else ()
     near, _ = nearest(folded)
@@ -83,15 +83,15 @@ def stop_of(looked: TabContext) -> StopReason:
     if turn.driven:
         title = f"Running in {folded.state}"
         return StopReason("running", title, _AT_WORK[folded.state], "", further, fault=turn.fault)
-    return _undriven(looked, folded.state, further)
+    return _undriven(tab_context, folded.state, further)
 
 
 def kind_of_question(pending: Interrupt) -> str:
     return _ASKED.get(pending.kind, str(pending.kind))
 
 
-def _over(looked: TabContext, folded: Turn) -> StopReason:
-    turn, result = looked.turn, looked.turn.result
+def _over(tab_context: TabContext, folded: Turn) -> StopReason:
+    turn, result = tab_context.turn, tab_context.turn.result
     reason, outcome = result.reason, result.outcome
     if reason is None or outcome is None:
         return StopReason("failed", "It ended, and its journal does not say why", fault=turn.fault)
@@ -140,18 +140,18 @@ def _would(limit: str) -> str:
     return f"{name[0].upper()}{name[1:]} would have stopped it next: {figures}."
 
 
-def _past(looked: TabContext, folded: Turn) -> StopReason:
-    turn = looked.turn
+def _past(tab_context: TabContext, folded: Turn) -> StopReason:
+    turn = tab_context.turn
     near, _ = nearest(folded)
     further = (f"The nearest limit was {near}.",) if near else ()
     title = f"As it stood after fact {turn.at} of {turn.length}, in {folded.state}"
     return StopReason("past", title, "", "", further, turn.result.interrupts, fault=turn.fault)
 
 
-def _undriven(looked: TabContext, state: State, further: tuple[str, ...]) -> StopReason:
-    turn, row = looked.turn, looked.turn.row
-    elsewhere, how = begun_elsewhere(turn), "" if looked.store else f" {NO_ADDRESS}"
-    command = resume_command(row.id, looked.store, elsewhere=elsewhere)
+def _undriven(tab_context: TabContext, state: State, further: tuple[str, ...]) -> StopReason:
+    turn, row = tab_context.turn, tab_context.turn.row
+    elsewhere, how = begun_elsewhere(turn), "" if tab_context.store else f" {NO_ADDRESS}"
+    command = resume_command(row.id, tab_context.store, elsewhere=elsewhere)
     if elsewhere:
         how += " Add the program's model and tools to the command."
     if row.epoch == 0:

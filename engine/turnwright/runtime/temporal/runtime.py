@@ -248,7 +248,7 @@ class Temporal:
         try:
             return await Client.connect(**config)
         except ValueError as error:
-            raise ConfigError(f"Temporal's address {self._address!r} is no HOST:PORT: {error}") from error
+            raise ConfigError(f"Temporal's address {self._address!r} is not HOST:PORT: {error}") from error
         except (RuntimeError, OSError) as error:
             raise self._unavailable(error) from error
 
