@@ -66,7 +66,7 @@ async def test_info_tells_each_state_that_a_turn_comes_to(records: list[logging.
     told = [(one.getMessage(), fields(one)) for one in records if one.levelno == logging.INFO]
     name = {"turn": turn.id}
     assert told == [
-        (f"turn {turn.id}: began, with at most 5 steps", name | {"step": 0, "state": "CHECK", "agent": "Looker"}),
+        (f"turn {turn.id}: started, with at most 5 steps", name | {"step": 0, "state": "CHECK", "agent": "Looker"}),
         (f"turn {turn.id}: step 1 of at most 5", name | {"step": 1, "state": "STREAM"}),
         (f"turn {turn.id}: the model replied; 1 of 1 calls run", name | {"step": 1, "state": "TOOL_EXEC"}),
         (f"turn {turn.id}: step 2 of at most 5", name | {"step": 2, "state": "STREAM"}),

@@ -1,4 +1,4 @@
-"""The pure machine: decides what a turn does next, and does no I/O."""
+"""The pure machine, which decides what a turn does next. It does no I/O."""
 
 from . import facts
 from .actions import Action, AwaitPerson, CallModel, Conclude, Halt, RunTools, Synthesize
@@ -28,7 +28,7 @@ from .inputs import (
     ToolCall,
     Usage,
 )
-from .limits import MAX_STEPS, Limits, ToolCallLimits
+from .limits import Limits, ToolCallLimits
 from .loop_guard import CallDecision, LoopGuard, NeedsAnswer, Proceed, ResultsMissing, Stopped
 from .machine import TurnMachine
 from .reasons import REASONS, REASONS_OF, Cause, EndReason, Meaning
@@ -37,7 +37,6 @@ from .turn import Turn, fold
 
 __all__ = [
     "DECISIONS",
-    "MAX_STEPS",
     "REASONS",
     "REASONS_OF",
     "AbortInput",

@@ -1,4 +1,4 @@
-"""What the machine asks its driver to do next. The driver does it, and feeds back what came of it."""
+"""The actions that the machine asks of its driver, which performs them and feeds the results back."""
 
 from msgspec import Struct
 
@@ -9,10 +9,11 @@ from .state import Outcome
 
 
 class CallModel(Struct, frozen=True):
-    """Call the model, and feed `ModelReplied`, `AttemptFailed` or `ExpireInput`.
+    """Call the model, and feed `ModelRepliedInput`, `AttemptFailedInput` or `ExpireInput`.
 
-    `tools`: whether it may call tools; if not, the definitions are kept and `tool_choice` is `none`. `nudge`: tell
-    it, ephemerally, that it repeats itself. `max_tokens`: what the token budget leaves; None if there is none.
+    `tools`: whether it may call tools; if not, the definitions are kept and `tool_choice` is `none`. `nudge`: add a
+    hint, to this request alone, that the model repeats itself. `max_tokens`: the rest of the token budget; None without
+    one.
     """
 
     tools: bool
@@ -23,30 +24,30 @@ class CallModel(Struct, frozen=True):
 class RunTools(Struct, frozen=True):
     """Run these calls.
 
-    Feed `CallStartedInput` before each, then `CallSettledInput` or `CallWaitingInput`; `ExpireInput` when time is up. A
-    call that is already started was started by a process that died.
+    Feed `CallStartedInput` before each, then `CallSettledInput` or `CallWaitingInput`, or `ExpireInput` when the time
+    is up. A call in the state `STARTED` was started by a process that died.
     """
 
     calls: tuple[Call, ...]
 
 
 class Synthesize(Struct, frozen=True):
-    """Offer the finished batch to the synthesis, and feed `Synthesized`."""
+    """Offer the finished batch to the synthesis, and feed `SynthesizedInput`."""
 
     batch: tuple[Call, ...]
 
 
 class AwaitPerson(Struct, frozen=True):
-    """Rest until each interrupt is answered: feed `Answered` for each."""
+    """Wait until each interrupt is answered, and feed `AnsweredInput` for each."""
 
     interrupts: tuple[InterruptRecord, ...]
 
 
 class Conclude(Struct, frozen=True):
-    """Ask the model to say what was done and what is left, tools disabled: feed `Concluded` or `AttemptFailed`.
+    """Ask the model, tools disabled, for a summary of what was done and what is left.
 
-    `seconds` and `max_tokens` bound each attempt; the turn's own deadline and budget do not bind it. `second_try`: the
-    model was asked before and replied without text; ask once more, with a sharper instruction.
+    Feed `ConcludedInput` or `AttemptFailedInput`. `seconds` and `max_tokens` limit each attempt instead of the turn's
+    deadline and budget. `second_try`: the model replied without text before, so ask with a sharper instruction.
     """
 
     reason: EndReason

@@ -1,6 +1,7 @@
-"""Which calls of a reply run: places, leases and refusals, decided once, when the reply arrives.
+"""The decision which calls of a reply run: places, leases and refusals, made once when the reply arrives.
 
-Source: DESIGN 4.5 (places are reserved in call order), 4.7 (no call runs on a text-only turn), 4.14 (leases).
+The rules are docs/rules.md#budgets (places in call order), #concluding (no call runs on a text-only turn) and
+#sub-agents (leases).
 """
 
 from typing import Final
@@ -27,16 +28,16 @@ NO_PAUSE: Final = "not executed: this turn may not pause for a person any more"
 
 
 def decide(turn: Turn, calls: tuple[ToolCall, ...], usage: Usage | None, *, allowed: bool) -> tuple[f.CallMade, ...]:
-    """The calls of a reply with their ids, keys, leases, and the reason why each of the others does not run.
+    """Return the calls of a reply with their ids, keys and leases, or with the reason of a refusal.
 
-    `usage` is the reply's own: leases are shares of what it left. `allowed` is false where tools are disabled: every
-    call is refused then.
+    `usage` is the reply's own, because leases are shares of the rest. `allowed` is false where tools are disabled, so
+    that every call is refused.
     """
     counters, limits = turn.counters, turn.limits
     left, most = counters.budget - counters.calls if counters.budgeted else None, limits.max_calls_per_step
     places = most if left is None else min(left, most)
     decided: list[f.CallMade] = []
-    #: The places in the batch of those that run sub-agents.
+    #: The indexes of the calls that run sub-agents.
     children: list[int] = []
     for place, call in enumerate(calls):
         name, arguments = call.name, call.arguments
@@ -75,9 +76,9 @@ def decide(turn: Turn, calls: tuple[ToolCall, ...], usage: Usage | None, *, allo
 def _leased(
     turn: Turn, decided: list[f.CallMade], children: list[int], usage: Usage, left: int | None
 ) -> tuple[f.CallMade, ...]:
-    """Share what the batch's own places leave among its sub-agents: floor(rest / k) for each of the k `children`.
+    """Lease each of the k `children` floor(rest / k), where the rest is the budget without the batch's own places.
 
-    `left` are the calls that are left of the budget; None where there is none.
+    `left` is the rest of the tool-call budget before this batch; None without a budget.
     """
     limits, k = turn.limits, len(children)
     own = sum(not made.refused for made in decided)
@@ -93,24 +94,24 @@ def _leased(
 
 
 def check_spent(event: str, call: Call, spent: Spent) -> None:
-    """Refuse what the sub-agent of a call cannot have used, as `event` tells it.
+    """Refuse an impossible usage of a call's sub-agent, as the input named `event` reports it.
 
-    There is no sub-agent without a lease, it has used nothing before its call began, and it cannot have run more calls
-    than it was lent. Tokens and money are not bounded: they are counted when a reply arrives, so a sub-agent's last
-    reply and its conclusion may overshoot its lease, as those of any turn may (rule 5). Raises `InvalidCallError`.
+    Usage needs a lease and a call that has started, and at most the leased calls. Tokens and money are not checked:
+    they are counted when a reply arrives, so the last reply and the conclusion may exceed the lease
+    (docs/rules.md#budgets). Raises `InvalidCallError`.
     """
     lease = call.made.lease
     if lease is None or (lease.calls is not None and spent.calls > lease.calls):
-        raise InvalidCallError(event, call.id, f"it spent {spent.calls} calls of a lease of {lease}")
+        raise InvalidCallError(event, call.id, f"its sub-agent used {spent.calls} calls, and its lease is {lease}")
     if not call.counted:
-        raise InvalidCallError(event, call.id, "its sub-agent used something, but the call never began")
+        raise InvalidCallError(event, call.id, "its sub-agent used something, but the call never started")
 
 
 def unaccounted(call: Call) -> Spent | None:
-    """What a call that is settled over its sub-agent's head is taken to have used: all that it was lent.
+    """Return the whole lease of a call, as the usage of a sub-agent that did not report its own.
 
-    Nobody says then what the sub-agent did use, and only what is known to be unused returns (rule 14): else the turn
-    and its sub-agents together could run more calls than the budget. None for a call that never began or lent nothing.
+    Only a rest that is known to be unused returns to the turn (docs/rules.md#sub-agents), because otherwise the turn
+    and its sub-agents could run more calls than the budget. None for a call that never started or has no lease.
     """
     lease = call.made.lease
     if lease is None or not call.counted:
@@ -119,7 +120,7 @@ def unaccounted(call: Call) -> Spent | None:
 
 
 def ask(turn: Turn, call: Call, event: CallWaitingInput) -> f.InterruptRecord:
-    """The interrupt of a call that wants a person."""
+    """Return the interrupt of a call that needs a person."""
     return f.InterruptRecord(
         id=f"{call.id}/{event.forwarded}" if event.forwarded else _next_id(turn, event.interrupt_kind),
         kind=event.interrupt_kind,
@@ -134,7 +135,7 @@ def ask(turn: Turn, call: Call, event: CallWaitingInput) -> f.InterruptRecord:
 
 
 def ask_about_loop(turn: Turn) -> f.InterruptRecord:
-    """The interrupt of a doom loop."""
+    """Return the interrupt of a doom loop."""
     kind, tools = InterruptKind.DOOM_LOOP, ", ".join(turn.loop_tools)
     question = f"The model keeps asking for the same calls ({tools}). Go on?"
     return f.InterruptRecord(
@@ -148,7 +149,7 @@ def _next_id(turn: Turn, kind: InterruptKind) -> str:
 
 
 def result_of(answer: AnsweredInput) -> str:
-    """The result of a call that a person settled, for the model."""
+    """Return the result of a call that a person settled, for the model."""
     if answer.decision is Decision.UNKNOWN:
         return "outcome unknown: verify before retrying"
     return f"rejected by the person: {answer.text}" if answer.text else "rejected by the person"

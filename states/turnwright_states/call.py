@@ -1,4 +1,4 @@
-"""One call of the open batch, as the turn knows it."""
+"""The calls of the open batch."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -10,7 +10,7 @@ from .facts import Answered, CallMade
 
 
 class CallState(StrEnum):
-    """Where a call of the open batch stands."""
+    """The progress of a call of the open batch."""
 
     READY = "ready"
     STARTED = "started"
@@ -19,20 +19,20 @@ class CallState(StrEnum):
 
 
 class Call(Struct, eq=False):
-    """One call of the open batch. Each is itself: two that look alike are not the same."""
+    """One call of the open batch. Two calls with equal fields are still different calls."""
 
-    #: The call as it was journalled with its reply.
+    #: The call as it was journaled with its reply.
     made: CallMade
     #: Its id, unique in the turn.
     id: str
     #: The tool's name.
     name: str
-    #: The arguments; empty where they were not a JSON object.
+    #: The arguments; empty if they were not a JSON object.
     arguments: Mapping[str, JsonValue]
     state: CallState = CallState.READY
-    #: Times that it was started.
+    #: How often it was started.
     attempt: int = 0
-    #: Whether it has taken its place in the budget.
+    #: Whether it counts in the budget.
     counted: bool = False
-    #: What people said to its interrupts, oldest first.
+    #: The answers to its interrupts, oldest first.
     answers: tuple[Answered, ...] = ()

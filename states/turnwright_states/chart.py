@@ -1,27 +1,27 @@
 """The chart: every transition of a turn, and the machine that executes them.
 
-Two rules hold this room together. Everything that moves a turn from state to state is a row of `ROWS`; nothing else
-in the project decides where a turn goes. And nothing here knows what a row is for: no model, no tool, no journal, no
-clock. The rows are tried in order, the first whose guard holds wins, and the row names the reason of an ending.
+Two rules apply to this module. Every transition of a turn is a row of `ROWS`, and nothing else in the project decides
+the next state. Nothing here depends on a model, a tool, a journal or a clock. The rows are tried in order, the first
+whose guard holds is taken, and the row names the reason of an ending.
 
-A line of the literal below may name several states from which its row leads; `ROWS` has each of them.
+A line of the literal below may name several source states; `ROWS` has one row for each of them.
 
-A turn is a loop: CHECK asks whether another step may start, STREAM has the model's reply, TOOL_EXEC runs what it
-asked for, CONTINUE closes the step. The loop leaves through CONCLUDE when a limit was reached (one more model call,
-tools disabled), through PAUSED while a person is asked, through TEXT_ONLY when no step was allowed at all, and
-otherwise straight into a final state. Why it ends: every row lowers the rank (`turn.py`), and `verify/` walks the
-machine to show it.
+A turn is a loop: CHECK decides whether another step may start, STREAM receives the model's reply, TOOL_EXEC runs its
+calls, CONTINUE closes the step. The loop leaves through CONCLUDE when a limit was reached (one more model call, tools
+disabled), through PAUSED while a person is asked, through TEXT_ONLY when no step was allowed at all, and otherwise
+directly into a final state. Every row lowers the rank (`turn.py`), so every turn ends; `verify/` walks the machine to
+check it (docs/rules.md#termination).
 
-A pair of state and trigger that has no row is illegal: the trigger is refused and nothing changes. `ILLEGAL` declares
-each such pair with the reason, so that a row that was forgotten is not taken for one that must not be. Each pair that
-has rows ends in one without a guard, so that a legal trigger always finds its way. Final states have no rows at all.
+A pair of state and trigger without a row is illegal: the trigger is refused and nothing changes. `ILLEGAL` declares
+each such pair with the reason, so that a forgotten row is detected. Each pair with rows ends in one without a guard, so
+that a legal trigger always finds a row. Final states have no rows at all.
 
-A `transitions.Machine` holds the table while turns run, and its transitions are the ones that are taken: remove one
-from the running machine, or add one, and the next trigger finds it so. It is driven from outside, one trigger after the
-other, never from its own callbacks: chained triggers recurse, and die before a hundred steps. What chooses among its
-transitions is our `FastEvent` (`fast_event.py`), for the stock `Event` spends ten microseconds on callbacks that we do
-not have. `Chart(ROWS, event=transitions.Event)` runs the same machine on the stock one, and a test compares the two on
-every row.
+A `transitions.Machine` holds the table while turns run, and executes its own transitions: after one is added to the
+running machine or removed, the next trigger uses the change. Triggers come from outside, one after the other, never
+from callbacks, because chained triggers recurse and fail before a hundred steps. `FastEvent` (`fast_event.py`) chooses
+among the transitions, because the stock `Event` spends ten microseconds on callbacks that the chart does not have.
+`Chart(ROWS, event=transitions.Event)` runs the same machine on the stock event, and a test compares the two on every
+row.
 """
 
 from collections.abc import Callable
@@ -40,7 +40,7 @@ from .guards import Guard, first_of
 from .reasons import EndReason
 from .state import FINAL, State, Trigger
 
-#: Changes whenever a row does: a journal names the chart that it was written under.
+#: Raise it with every change of a row: a journal names the chart that it was written under.
 VERSION: Final = 2
 
 CHECK, STREAM, TOOL_EXEC, CONTINUE = State.CHECK, State.STREAM, State.TOOL_EXEC, State.CONTINUE
@@ -59,7 +59,7 @@ ANSWERED, CONCLUDED, EXPIRE, ABORT, FAIL = (
 
 
 class ReasonFrom(StrEnum):
-    """Where a row's reason comes from when it is not the row's own."""
+    """The source of a row's reason when the row does not name it."""
 
     CARRIED = "carried"
     CAUSE = "the cause"
@@ -77,7 +77,7 @@ class Row(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The row, named so that a message can point at it."""
+        """The row's name in messages."""
         guard = f" [{self.guard.text}]" if self.guard.text else ""
         return f"{self.source} --{self.trigger}{guard}--> {self.dest}"
 
@@ -85,7 +85,7 @@ class Row(NamedTuple):
 def _rows(
     sources: str, trigger: Trigger, guard: str, dest: State, reason: EndReason | ReasonFrom | None = None
 ) -> tuple[Row, ...]:
-    """One row for each of the states whose names stand in `sources`."""
+    """Return one row for each of the states that `sources` names."""
     return tuple(Row(State[source], trigger, Guard(guard), dest, reason) for source in sources.split())
 
 
@@ -106,7 +106,7 @@ _LINES: Final = (
     _rows(CHECK, PROCEED, "time_spent", CONCLUDE, _R.DEADLINE),
     _rows(CHECK, PROCEED, "doom", PAUSED),
     _rows(CHECK, PROCEED, "", STREAM),
-    # The model replies: in a step, or, where no step is allowed, once and in text.
+    # The model replies: in a step, or once and in text if no step is allowed.
     _rows(_ASKS, REPLIED, "filtered", FAILED, _R.CONTENT_FILTER),
     _rows(STREAM, REPLIED, "made > 0", TOOL_EXEC),
     _rows(STREAM, REPLIED, "truncated", FINISHED, _R.TRUNCATED),
@@ -115,26 +115,26 @@ _LINES: Final = (
     _rows(STREAM, ATTEMPT_FAILED, "retries_left > 0 and may_pass", STREAM),
     _rows(TEXT_ONLY, ATTEMPT_FAILED, "retries_left > 0 and may_pass", TEXT_ONLY),
     _rows(_ASKS, ATTEMPT_FAILED, "", FAILED, _CAUSE),
-    # Its calls run; `settled` comes once no call can run any more.
+    # Its calls run; `settled` comes when no call can run any more.
     _rows(TOOL_EXEC, SETTLED, "waiting > 0", PAUSED),
     _rows(TOOL_EXEC, SETTLED, "synthesized", SYNTHESIS_DONE, _R.SYNTHESIZED),
     _rows(TOOL_EXEC, SETTLED, "", CONTINUE),
     # The step is over.
     _rows(CONTINUE, PROCEED, "", CHECK),
-    # A person is asked. Paused time is not the turn's, so a pause does not expire; and nothing runs that could fail.
+    # A person is asked. Paused time does not count, so a pause does not expire, and nothing runs that could fail.
     _rows(PAUSED, ANSWERED, "waiting > 0", PAUSED),
     _rows(PAUSED, ANSWERED, "doom_asked and go_on", CHECK),
     _rows(PAUSED, ANSWERED, "doom_asked", CONCLUDE, _R.DOOM_LOOP),
     _rows(PAUSED, ANSWERED, "", TOOL_EXEC),
-    # A limit was reached; the model says what was done and what is left. Its failure never fails the turn. A reply
-    # without text is asked for once more.
+    # A limit was reached, and the model sums up. Its failure never fails the turn. It is asked once more after a reply
+    # without text.
     _rows(CONCLUDE, ATTEMPT_FAILED, "retries_left > 0 and may_pass", CONCLUDE, _CARRIED),
     _rows(CONCLUDE, ATTEMPT_FAILED, "carried_doom", DOOM_LOOP, _CARRIED),
     _rows(CONCLUDE, ATTEMPT_FAILED, "", CAP_HIT, _CARRIED),
     _rows(CONCLUDE, CONCLUDED, "no_text and retries_left > 0 and not second_try", CONCLUDE, _CARRIED),
     _rows(CONCLUDE, CONCLUDED, "carried_doom", DOOM_LOOP, _CARRIED),
     _rows(CONCLUDE, CONCLUDED, "", CAP_HIT, _CARRIED),
-    # Wherever it stands: its time is up, somebody stops it, the engine fails.
+    # In several states: the time is up, somebody aborts the turn, the engine fails.
     _rows("STREAM TOOL_EXEC", EXPIRE, "", CONCLUDE, _R.DEADLINE),
     _rows(TEXT_ONLY, EXPIRE, "", CAP_HIT, _R.DEADLINE),
     _rows("PAUSED " + _WORKS, ABORT, "", ABORTED, _EVENT),
@@ -147,7 +147,7 @@ ROWS: Final = tuple(sorted(chain.from_iterable(_LINES), key=lambda row: list(Sta
 
 
 class Refused(NamedTuple):
-    """The triggers that a state refuses, and why."""
+    """The triggers that a state refuses, and the reason."""
 
     triggers: tuple[Trigger, ...]
     why: str
@@ -155,30 +155,29 @@ class Refused(NamedTuple):
 
 _PASSED_THROUGH: Final = Refused(
     (REPLIED, ATTEMPT_FAILED, SETTLED, ANSWERED, CONCLUDED, EXPIRE, ABORT, FAIL),
-    "the machine runs through it by itself: nothing from outside arrives",
+    "the machine leaves it by itself, so no input arrives here",
 )
 
 # fmt: off
 #: The pairs of state and trigger that have no row on purpose. A final state refuses everything: the turn is over.
 ILLEGAL: Final[dict[State, Refused]] = {
     CHECK: _PASSED_THROUGH,
-    STREAM: Refused((PROCEED, SETTLED, ANSWERED, CONCLUDED), "a step's model call is open, and nothing else"),
-    TOOL_EXEC: Refused((PROCEED, REPLIED, ATTEMPT_FAILED, ANSWERED, CONCLUDED), "a batch is open, and no model call"),
+    STREAM: Refused((PROCEED, SETTLED, ANSWERED, CONCLUDED), "only a step's model call is open"),
+    TOOL_EXEC: Refused((PROCEED, REPLIED, ATTEMPT_FAILED, ANSWERED, CONCLUDED), "only a batch is open"),
     CONTINUE: _PASSED_THROUGH,
-    PAUSED: Refused((PROCEED, REPLIED, ATTEMPT_FAILED, SETTLED, CONCLUDED, EXPIRE, FAIL), "only a person acts here"),
-    CONCLUDE: Refused((PROCEED, REPLIED, SETTLED, ANSWERED, EXPIRE), "the last call is open; its time-out is its own"),
-    TEXT_ONLY: Refused((PROCEED, SETTLED, ANSWERED, CONCLUDED), "the turn's one model call is open, and nothing else"),
+    PAUSED: Refused((PROCEED, REPLIED, ATTEMPT_FAILED, SETTLED, CONCLUDED, EXPIRE, FAIL), "only a person acts in it"),
+    CONCLUDE: Refused((PROCEED, REPLIED, SETTLED, ANSWERED, EXPIRE), "the concluding call has its own timeout"),
+    TEXT_ONLY: Refused((PROCEED, SETTLED, ANSWERED, CONCLUDED), "only the turn's single model call is open"),
 }
 # fmt: on
 
 
 class Chart:
-    """A table of rows, and the `transitions.Machine` that is made of it and executes it.
+    """A table of rows, and the `transitions.Machine` that executes it.
 
     `rows` are tried in order within each pair of state and trigger. `event` is the class of the machine's events: a
-    test passes the stock one. `taken` counts, for each row by its place, how often this process took it: that is what
-    transition coverage reads. What is changed in `machine` later changes what is taken, and not `rows`, which are what
-    is drawn and proven.
+    test passes the stock one. `taken` counts how often this process took each row, for transition coverage. A later
+    change of `machine` changes which transitions are taken. It does not change `rows`, which are drawn and proven.
     """
 
     def __init__(self, rows: tuple[Row, ...], event: type[StockEvent] = FastEvent) -> None:
@@ -204,7 +203,7 @@ class Chart:
         return events[trigger].transitions[state] != []
 
     def row(self, state: State, trigger: Trigger | None, counters: Counters) -> Row | None:
-        """The row that `fire` would take, or None where no row accepts the trigger. Asking changes nothing."""
+        """Return the row that `fire` would take, or None if no row accepts the trigger. Nothing changes."""
         pair = state, trigger
         if pair not in self._ladders:
             rows = [row for row in self.rows if (row.source, row.trigger) == pair]
@@ -214,17 +213,17 @@ class Chart:
         return rows[place] if place >= 0 else None
 
     def fire(self, model: HasState, trigger: Trigger, counters: Counters) -> Row:
-        """Move `model` along the first row that holds, and return that row.
+        """Move `model` along the first row whose guard holds, and return that row.
 
-        A transition that the machine was given later is no row of the chart: it has the reason of the last row that
-        leads the same way, or none. Raises `IllegalInputError`, and leaves `model` as it was, when no row accepts the
-        trigger.
+        A transition that was added to the machine later is no row of the chart. It has the reason of the last row with
+        the same source, trigger and destination, or none. Raises `IllegalInputError` when no row accepts the trigger;
+        `model` is unchanged then.
         """
         events, source = self.machine.events, model.state
         accepted = trigger in events and source in events[trigger].transitions
         if not accepted or not events[trigger].trigger(model, counters):
             raise IllegalInputError(trigger, source)
-        # The note of a row has written it. Whatever was added to the machine has no note.
+        # `_note` has set it, unless the transition was added later.
         row, counters.row = counters.row, None
         return self._added(source, trigger, model.state) if row is None else row  # type: ignore[return-value]
 

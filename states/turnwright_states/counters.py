@@ -1,7 +1,7 @@
-"""The numbers and flags that the chart's guards speak of: every name, what it means, and nothing else.
+"""The numbers and flags that the chart's guards use, each with its meaning.
 
-The same names stand in the guards, in the words of the diagrams and in the model that is checked, so this module is
-the vocabulary of the chart. Money, texts and lists are not in it: a guard sees only whole numbers and flags.
+The guards, the diagrams and the checked model use the same names. A guard reads only whole numbers and flags, so money,
+texts and lists are not here.
 """
 
 from collections.abc import Callable, Mapping
@@ -11,8 +11,7 @@ from typing import Final
 from .limits import Limits
 from .state import Trigger
 
-#: The rest of an atom after the counter's name, and what the atom says when it holds, and when it does not. A guard
-#: may use no other atom.
+#: The atoms of a counter that guards may use: the text after its name, and the words for true and for false.
 Atoms = Mapping[str, tuple[str, str]]
 
 
@@ -24,23 +23,23 @@ def _flag(holds: str, not_: str) -> Atoms:
 KEPT: Final[Mapping[str, Atoms]] = {
     "steps": {" >= allowance": ("all allowed steps started", "a step is left")},  # steps started
     "allowance": {" == 0": ("no step is allowed", "a step is allowed")},  # the steps that may call tools
-    "calls": {},  # tool calls started, those of finished sub-agents included
-    "budgeted": {},  # tool calls are limited; if not, `budget` is 0 and says nothing
+    "calls": {},  # tool calls started, including those of finished sub-agents
+    "budgeted": {},  # tool calls are limited; if not, `budget` is 0 without a meaning
     "budget": {},  # the tool calls that may start
     "tokens_spent": _flag("tokens spent", "tokens left"),
     "cost_spent": _flag("cost spent", "money left"),
     "time_spent": _flag("time spent", "time left"),
-    "doom": _flag("doom loop", "no doom loop"),  # the round of the step just ended tripped the detector
-    "doom_asks": _flag("a person is to be asked", "nobody is to be asked"),  # the response to a doom loop is to ask
+    "doom": _flag("doom loop", "no doom loop"),  # the last round closed a loop
+    "doom_asks": _flag("a person is to be asked", "nobody is to be asked"),  # a person is asked about a doom loop
     "nudges_left": {" > 0": ("a nudge is left", "no nudge is left")},
     "pauses_left": {" == 0": ("no pause is left", "a pause is left")},
-    "retries_left": {" > 0": ("a retry is left", "no retry is left")},  # further attempts in this phase
+    "retries_left": {" > 0": ("a retry is left", "no retry is left")},  # further attempts in this state
     "waiting": {" > 0": ("a person is waited for", "nobody is waited for")},  # interrupts without an answer
-    # The reason that a conclusion carries is a doom loop.
+    # The turn concludes because of a doom loop.
     "carried_doom": _flag("stopping for a doom loop", "not stopping for a doom loop"),
-    "second_try": _flag("the second try", "the first try"),  # it concluded without text, and was asked once more
+    "second_try": _flag("the second try", "the first try"),  # the model concluded without text, and was asked once more
 }
-#: Set by one event and read by the rows that its trigger may take; not part of the state.
+#: Set by one input and read by the rows of its trigger; not part of the state.
 PASSING: Final[Mapping[str, tuple[Trigger, Atoms]]] = {
     "made": (Trigger.REPLIED, {" > 0": ("tool calls", "no tool calls")}),  # the calls that a reply asked for
     "filtered": (Trigger.REPLIED, _flag("content filter", "no content filter")),
@@ -60,7 +59,7 @@ class Counters:
 
     __slots__ = (*NAMES, "row")
 
-    #: The chart's row that was taken last; the chart writes it, nobody's guard reads it.
+    #: The row that was taken last. The chart writes it, and no guard reads it.
     row: object
 
     def __init__(self, limits: Limits) -> None:
@@ -88,7 +87,7 @@ class Counters:
         return _kept(self)
 
     def copy(self) -> "Counters":
-        """A copy that shares nothing with this one."""
+        """Return a copy that shares nothing with this one."""
         twin = object.__new__(Counters)
         for name in Counters.__slots__:
             setattr(twin, name, getattr(self, name))

@@ -1,8 +1,8 @@
-"""The doom-loop detector: has the model asked for the same round of calls again and again?
+"""The doom-loop detector: finds a round of calls that the model repeats (docs/rules.md#doom-loops).
 
-A round is the batch of one step as an order-free multiset of (tool, arguments). Results do not count: a call that
-fails in a new way each time is still the same call. Calls of exempt tools are left out, and a round that is empty
-then is no round at all. Source: DESIGN 4.6.
+A round is the batch of one step as an unordered multiset of (tool, arguments). Results do not count: a call that fails
+in a new way each time is still the same call. Calls of exempt tools are left out, and a batch without other calls is no
+round.
 """
 
 import json
@@ -14,10 +14,10 @@ from msgspec import json as json_format
 from msgspec import msgpack
 from pydantic import JsonValue
 
-#: The longest cycle of different rounds that is still seen as a loop.
+#: The longest cycle of different rounds that counts as a loop.
 LONGEST_PERIOD: Final = 4
 
-#: One round: its multiset of (name, key), sorted, as MessagePack. Two rounds are one if these bytes are.
+#: One round: its multiset of (name, key), sorted, as MessagePack. Equal bytes mean equal rounds.
 Round = bytes
 
 _canonical: Final = json_format.Encoder(order="sorted").encode
@@ -26,13 +26,13 @@ _unpacked: Final = msgpack.Decoder(list[tuple[str, str]]).decode
 
 
 def call_key(name: str, arguments: Mapping[str, JsonValue] | None, raw: str, loop_key: str | None) -> str:
-    """What two calls must share to be the same call: twelve hexadecimal digits.
+    """Return twelve hexadecimal digits that are equal for two calls which count as the same.
 
-    The tool's `loop_key` stands for the arguments where it gives one; else their canonical JSON (sorted keys); else,
-    where they were not JSON, the text as it came.
+    They are made from the tool's `loop_key` if it gives one, else from the arguments as canonical JSON (sorted keys),
+    else from the raw text that was not JSON.
     """
-    # The unit separator keeps ("ab", "c") and ("a", "bc") apart. Half a surrogate pair becomes what a journal makes of
-    # it, so that the key can be made again from there.
+    # The unit separator distinguishes ("ab", "c") from ("a", "bc"). Half a surrogate pair becomes a question mark, as
+    # in a journal, so that the key can be recomputed from there.
     if loop_key is not None:
         text = f"{name}\x1fkey\x1f{loop_key}".encode(errors="replace")
     elif arguments is not None:
@@ -46,7 +46,7 @@ def call_key(name: str, arguments: Mapping[str, JsonValue] | None, raw: str, loo
 
 
 def make_round(calls: Iterable[tuple[str, str]]) -> Round | None:
-    """The round of a batch, from (name, key) of each call that the detector sees; None if there is none."""
+    """Return the round of a batch, from the (name, key) of its calls without exempt ones; None if none is left."""
     seen = sorted(calls)
     if not seen:
         return None
@@ -57,17 +57,17 @@ def make_round(calls: Iterable[tuple[str, str]]) -> Round | None:
 
 
 def remember(rounds: tuple[Round, ...], latest: Round, threshold: int) -> tuple[Round, ...]:
-    """The rounds with the latest added, cut to as many as the detector can ever look at."""
+    """Return the rounds with the latest added, cut to as many as the detector needs."""
     return (*rounds, latest)[-LONGEST_PERIOD * threshold :]
 
 
 def looping(rounds: tuple[Round, ...], threshold: int) -> tuple[str, ...]:
-    """The tools of the loop that the latest round closes; empty if there is none.
+    """Return the tools of the loop that the latest round closes; empty if there is none.
 
-    A loop is one round `threshold` times in a row, or a cycle of two to four rounds repeated as often.
+    A loop is one round `threshold` times in a row, or a cycle of two to four rounds repeated `threshold` times.
     """
     if not rounds or rounds[-1] not in rounds[:-1]:
-        return ()  # whatever the period, the latest round has been there before
+        return ()  # in a loop of any period, the latest round occurred before
     for period in range(1, LONGEST_PERIOD + 1):
         tail = rounds[-period * threshold :]
         if len(tail) == period * threshold and tail == tail[:period] * threshold:

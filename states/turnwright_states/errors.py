@@ -1,10 +1,10 @@
 """The errors of the machine. Each leaves the turn as it was.
 
 MachineError
-├── IllegalInputError    the driver's fault: the chart has no row for this event in this state
-├── InvalidCallError     the driver's fault: no such call in the batch, or not in a condition for this event
-├── AnswerMismatchError  a person's: no such interrupt is open, or it does not take this decision
-└── InvalidJournalError  the journal's: a fact that cannot be read, or does not lead to the state it names
+├── IllegalInputError    the driver's mistake: the chart has no row for this input in this state
+├── InvalidCallError     the driver's mistake: the batch has no such call, or the call is in another state
+├── AnswerMismatchError  a person's mistake: no such interrupt is open, or it does not accept this decision
+└── InvalidJournalError  a damaged journal: a fact cannot be read, or does not lead to its state
 """
 
 from collections.abc import Iterable
@@ -13,18 +13,18 @@ from .state import State
 
 
 class MachineError(Exception):
-    """Everything that the machine raises on purpose."""
+    """The base of all errors that the machine raises on purpose."""
 
 
 class IllegalInputError(MachineError):
-    """The chart has no row for this event in this state.
+    """The chart has no row for this input in this state.
 
-    `made` is above 0 only for a chart that lacks a row, which lint refuses: so many facts of the event were made before
-    the row was missed. The turn has taken them in, and they come out with those of the next event.
+    `made` is above 0 only for a chart that lacks a row, which the lint refuses. It counts the facts of the input that
+    were made before. The turn has applied them, and the next `feed` returns them.
     """
 
     def __init__(self, event: str, state: State, *, made: int = 0) -> None:
-        lacking = f"the chart lacks a row, and {made} facts of the event were made before"
+        lacking = f"the chart lacks a row, and {made} facts of the input were made before"
         super().__init__(f"{event} is not accepted in state {state}: {lacking if made else 'nothing was changed'}")
         self.event = event
         self.state = state
@@ -32,7 +32,7 @@ class IllegalInputError(MachineError):
 
 
 class InvalidCallError(MachineError):
-    """An event names a call that is not in the batch, or that cannot take it now."""
+    """An input names a call that is not in the batch, or that cannot accept the input now."""
 
     def __init__(self, event: str, call: str, why: str) -> None:
         super().__init__(f"{event} for call {call!r}: {why}; nothing was changed")
@@ -41,7 +41,7 @@ class InvalidCallError(MachineError):
 
 
 class AnswerMismatchError(MachineError):
-    """An answer names no open interrupt, or decides what its kind does not take."""
+    """An answer names no open interrupt, or a decision that the interrupt's kind does not accept."""
 
     def __init__(self, interrupt: str, why: str, interrupts: Iterable[str]) -> None:
         self.interrupts = tuple(interrupts)
@@ -53,7 +53,7 @@ class AnswerMismatchError(MachineError):
 class InvalidJournalError(MachineError):
     """A fact cannot be read, or does not lead to the state that it names. `seq` counts from 1.
 
-    `newer`: a later release wrote it, so that this one cannot say what is wrong with it, if anything is.
+    `newer`: a later release wrote it, so this release cannot check it.
     """
 
     def __init__(self, seq: int, why: str, *, newer: bool = False) -> None:

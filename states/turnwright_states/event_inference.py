@@ -1,8 +1,8 @@
-"""What happened, read back out of the facts that followed from it.
+"""The inputs of a turn, inferred from the facts that followed from them.
 
-One event gives a group of facts, and the first of them tells most of the event. What it leaves open is settled by
-trying (`replay.py`): an open call that gets its result may have finished, or a stop may have closed it, which only the
-end of the group shows. So a group may have several origins, and this room names each that could be.
+One input gives a group of facts, and the first fact has most of the input's values. A group may have several possible
+inputs: an open call that gets its result may have finished, or a stop may have closed it, which only the end of the
+group shows. This module returns each candidate, and the replay (`replay.py`) tries them.
 """
 
 from collections.abc import Iterator, Sequence
@@ -32,25 +32,25 @@ from .inputs import (
 from .reasons import Cause, EndReason
 from .turn import Turn
 
-#: How calls are settled that a stop closes.
+#: The statuses of calls that a stop closes.
 _CLOSED: Final = (CallStatus.ABORTED, CallStatus.REJECTED)
-#: What no stop leads to. A forger may have put it there; but to try each stop for each call takes minutes.
+#: Facts that never follow a stop. After one of them no stop is tried, because that would take minutes in a forged
+#: journal.
 _GOES_ON: Final = (f.StepStarted, f.CallStarted, f.CallWaiting, f.Paused, f.Answered, f.ModelReplied)
 _Input = TypeVar("_Input", bound=Input)
 _ABORTED: Final[tuple[AbortReason, ...]] = (EndReason.ABORTED, EndReason.SUPERSEDED)
 
 
 def started_input(fact: f.TurnStarted) -> StartedInput:
-    """The event that a journal begins with."""
+    """Return the input that begins a journal."""
     return _same(fact, StartedInput)
 
 
 def infer_inputs(facts: Sequence[f.Fact], at: int, turn: Turn) -> Iterator[Input]:  # noqa: C901 (one case a fact: flat)
-    """The events from which the group that begins at the index `at` may have come, the likeliest first.
+    """Yield the possible inputs of the group that begins at the index `at`, the most likely first.
 
-    `turn` is folded as far as the fact before it.
-    There are none for a fact that only follows from others. Raises pydantic's `ValidationError` for a value that no
-    event can have, such as a time before the beginning.
+    `turn` is the fold of the facts before it. A fact that only follows from others has no input. Raises pydantic's
+    `ValidationError` for a value that no input can have, such as a negative time.
     """
     head = facts[at]
     elapsed = head.elapsed
@@ -78,13 +78,13 @@ def infer_inputs(facts: Sequence[f.Fact], at: int, turn: Turn) -> Iterator[Input
 
 
 def _same(fact: f.Fact, kind: type[_Input], **other: object) -> _Input:
-    """The input of this kind with the values of the fields that the fact has too, and with `other` values."""
+    """Return the input of this kind with the fields that it shares with the fact, and with `other` values."""
     shared = kind.model_fields.keys() & set(fact.__struct_fields__) - other.keys()
     return kind.model_validate({**{name: getattr(fact, name) for name in shared}, **other})
 
 
 def _asked(made: f.CallMade) -> ToolCall:
-    """The call as the driver handed it in. What its tool's `loop_key` was cannot be read out of the key."""
+    """Return the call as the driver fed it. Its tool's `loop_key` cannot be recovered from the key."""
     return ToolCall(
         name=made.name,
         arguments=made.arguments,
@@ -114,9 +114,9 @@ def _wait(fact: f.CallWaiting) -> CallWaitingInput:
 
 
 def _stops(facts: Sequence[f.Fact], at: int, turn: Turn) -> Iterator[Input]:
-    """What may have closed the open calls, finished the step and stopped the turn, from `at` on.
+    """Yield the stops that may have closed the open calls, finished the step and ended the turn, from `at` on.
 
-    Where the group has no such end, because it breaks off or was forged, it does not say which it was: each is tried.
+    A group without such an end is cut off or forged, so every stop is possible.
     """
     elapsed, end = facts[at].elapsed, at
     while end < len(facts) and isinstance(facts[end], f.CallSettled | f.Notice | f.StepFinished):
@@ -135,7 +135,7 @@ def _stops(facts: Sequence[f.Fact], at: int, turn: Turn) -> Iterator[Input]:
     yield ExpireInput(elapsed=elapsed, partial=partial, spent=spent, usage=usage)
     finished = facts[end - 1]
     if isinstance(finished, f.StepFinished):
-        # What the step used in all is said first, and the attempt that was cut off is in it.
+        # The step's usage is the first to include the attempt that was cut off.
         yield ExpireInput(elapsed=elapsed, partial=partial, spent=spent, usage=_rest(finished.usage, turn.step_usage))
 
 
@@ -146,5 +146,5 @@ def _rest(whole: Usage, part: Usage) -> Usage | None:
             output_tokens=whole.output_tokens - part.output_tokens,
             cost=whole.cost - part.cost,
         )
-    except ValidationError:  # it is no part of it
+    except ValidationError:  # the part is larger than the whole
         return None

@@ -1,6 +1,6 @@
-"""The base of every fact: how it is encoded, and the words that pages, logs, events and the command line show of it.
+"""The base of every fact: its encoding, and its words for pages, logs, events and the command line.
 
-The words are derived from the fields. A kind of fact (`facts.py`) says only what it can say better.
+The words are derived from the fields. A kind of fact (`facts.py`) overrides them where it has better ones.
 """
 
 import json
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 #: The version of the payloads that this release writes.
 PAYLOAD_VERSION: Final = 1
 
-#: The part of a value that may be sent to a browser: all of it (None), or the named fields of an object, and of each
+#: The part of a value that may be sent to a browser: all of it (None), or the named fields of an object or of each
 #: object in a list.
 PublicPart = Mapping[str, "PublicPart"] | None
 PublicFields = Mapping[str, PublicPart]
@@ -29,27 +29,26 @@ PublicFields = Mapping[str, PublicPart]
 LogLine = tuple[int, str]
 
 DEBUG, INFO, WARNING = 10, 20, 30
-#: The fields that a log record has of its own (`turnwright.logs.FIELDS`), where a fact has them.
+#: The fields of a fact that become fields of a log record (`turnwright.logs.FIELDS`).
 _LOG_FIELDS: Final = ("call", "cause", "outcome", "reason")
 _NO_TOOLS: Final[Mapping[str, str]] = {}
 
 
 def allow(*names: str, **parts: PublicPart) -> dict[str, PublicPart]:
-    """Return an allow-list: fields that are public as a whole (`names`), and fields of which a part is (`parts`)."""
+    """Return an allow-list of fields that are public (`names`), and of fields that are public in part (`parts`)."""
     return dict.fromkeys(names) | parts
 
 
-#: Of the usage of a model call, all but its cost.
+#: The usage of a model call without its cost.
 TOKENS: Final = allow("input_tokens", "output_tokens")
 
 
-# The garbage collector need not look at what a journal keeps: all that is in it was made before, so no cycle goes
-# through it.
+# The garbage collector need not track these values, because their parts were made before them: no cycle is possible.
 class JournalValue(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, gc=False):
     """A value in a journal: a fact, or a part of one."""
 
-    #: The fields that may be sent to a browser, and those that may not. A field in neither is private, and a test
-    #: fails until somebody has decided on it.
+    #: The fields that may be sent to a browser, and those that may not. A field in neither is private, and fails a
+    #: test.
     public_fields: ClassVar[PublicFields] = {}
     private_fields: ClassVar[frozenset[str]] = frozenset()
 
@@ -69,12 +68,12 @@ class LoggedTurn(Protocol):
 
 
 class Fact(JournalValue, frozen=True, tag_field="v", tag=PAYLOAD_VERSION):
-    """What every fact carries. `elapsed` is in seconds of driving since the turn began."""
+    """The fields of every fact. `elapsed` is in seconds of driving since the turn began."""
 
     kind: ClassVar[str]
-    #: Whether the command line prints a line for it while a turn runs: it shows steps and calls in ways of their own.
+    #: Whether the command line prints a line for it while a turn runs. It shows steps and calls in other ways.
     noteworthy: ClassVar[bool] = True
-    #: The input that the fact follows from, where each field of that is a field of the fact.
+    #: The input that the fact follows from, if the fact has all its fields.
     follows_from: ClassVar[type[Input] | None] = None
 
     elapsed: float
@@ -87,39 +86,39 @@ class Fact(JournalValue, frozen=True, tag_field="v", tag=PAYLOAD_VERSION):
         return self.kind.replace("_", " ")
 
     def payload(self) -> str:
-        """The fact as the JSON text that a store keeps."""
+        """Return the JSON text for the store."""
         return text_of(self)
 
     def freeze(self) -> None:
-        """Make the dicts and lists in a fact that was read unchangeable, as they are in one that the machine makes."""
+        """Make the dicts and lists of a fact that was read immutable, as the machine's own are."""
 
     def to_json(self) -> "dict[str, JsonValue]":
-        """The same as data, without its version. Nothing in it is shared with the fact."""
+        """Return the payload as data, without its version. It shares nothing with the fact."""
         fields: dict[str, JsonValue] = json.loads(text_of(self))
         del fields["v"]
         return fields
 
     def columns(self) -> dict[str, object]:
-        """Return the public fields that a table can show: texts, numbers and flags that are not at their defaults."""
+        """Return the public fields for a table: texts, numbers and flags that differ from their defaults."""
         fields = {name: getattr(self, name) for name in self.public_fields}
         return {name: value for name, value in fields.items() if value and isinstance(value, str | float | int)}
 
     @property
     def new_usage(self) -> Usage | None:
-        """The usage that this fact is the first to tell of; None where it tells of none."""
+        """The usage that this fact is the first to report, or None."""
         return getattr(self, "usage", None)
 
     def summary(self, tools: Mapping[str, str] = _NO_TOOLS) -> str:
-        """Return the fact in plain words for people. `tools` has the tools' names by the ids of the calls.
+        """Return the fact in plain words. `tools` has the tools' names by the ids of the calls.
 
-        A text that somebody wrote is quoted whole, with its secrets and its line breaks.
+        Texts of people, models and tools are quoted in full, with their secrets and line breaks.
         """
         return self._words(tools)
 
     def log_line(self, turn: LoggedTurn) -> LogLine:
-        """Return the level and the text of the fact's line in the log. `turn` stands after the fact.
+        """Return the level and the text of the fact's line in the log. `turn` includes the fact.
 
-        It holds no text that a model, a tool or a person wrote.
+        The text contains nothing that a model, a tool or a person wrote.
         """
         return self._logged(turn)
 
@@ -131,11 +130,11 @@ class Fact(JournalValue, frozen=True, tag_field="v", tag=PAYLOAD_VERSION):
         return DEBUG, f"{self.title}: {_listed(safe)}" if safe else self.title
 
     def log_fields(self) -> dict[str, str]:
-        """Return the fields that the fact's log record has beside the turn, the step and the state."""
+        """Return the fields of the fact's log record, except the turn, the step and the state."""
         fields = {name: getattr(self, name) for name in _LOG_FIELDS if name in self.__struct_fields__}
         return {name: str(value) for name, value in fields.items() if name == "call" or isinstance(value, StrEnum)}
 
 
 def _listed(columns: Mapping[str, object]) -> str:
-    """The columns in a line: the name of a flag, and the name and the value of everything else."""
+    """Return the columns in one line: a flag as its name, any other column as its name and value."""
     return ", ".join(name if value is True else f"{name} {value}" for name, value in columns.items())

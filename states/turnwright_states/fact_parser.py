@@ -1,4 +1,4 @@
-"""Reads facts from a journal: every payload is checked, whatever a store found in its place."""
+"""Parsing and checking of the facts of a journal."""
 
 import json
 from functools import cache
@@ -13,22 +13,22 @@ from .fact import PAYLOAD_VERSION, Fact
 from .facts import KINDS
 from .payload import misfit, model, nests_deeper, repeated
 
-#: How many lists and objects of a payload may stand in each other. The machine's events take up to 255 of them in one
-#: value, so that no fact comes near; whatever walks a fact later may recurse.
+#: The deepest nesting of lists and objects in a payload. Code that walks a fact may recurse up to it. The machine's
+#: inputs accept 255 levels in one value, so its own facts stay below.
 MAX_NESTING: Final = 300
 #: The characters of a damaged value that an error quotes.
 _MOST_QUOTED: Final = 60
-#: How each payload begins that this release writes.
+#: The first characters of every payload of this release.
 _HEAD: Final = f'{{"v":{PAYLOAD_VERSION},'
 
 
 def parse_fact(kind: object, payload: object, seq: int = 0) -> Fact:
-    """Read one fact from its kind and its JSON text, whatever a store found in their place.
+    """Parse one fact from its kind and its JSON text.
 
-    `seq` is its place in the journal, for the message. Raises `InvalidJournalError` for an unknown kind, a payload of
-    another version, one that does not fit its kind or is no text, one that nests lists and objects more than
-    `MAX_NESTING` deep, and one in which an object has a name twice: readers of JSON differ in which of the two values
-    they take.
+    `seq` is its number in the journal, for the message. Raises `InvalidJournalError` for an unknown kind, and for a
+    payload that has another version, does not fit its kind, is no text, or nests lists and objects more than
+    `MAX_NESTING` deep. It also refuses a name that occurs twice in one object, because parsers of JSON disagree about
+    such names.
     """
     if not isinstance(kind, str) or kind not in KINDS:
         raise InvalidJournalError(seq, f"its kind {_quoted(kind)} is unknown to this release")
@@ -39,11 +39,11 @@ def parse_fact(kind: object, payload: object, seq: int = 0) -> Fact:
     if payload.startswith(_HEAD):
         try:
             fact = _decoder(KINDS[kind]).decode(payload)
-            if fact.payload() == payload:  # so no name stands twice in it, of which the decoder takes the last
+            if fact.payload() == payload:  # else a name may occur twice, of which the decoder takes the last
                 fact.freeze()
                 return fact
         except (DecodeError, ValueError, RecursionError):
-            pass  # What is wrong with it, if anything is, the slower way finds out.
+            pass  # `_parse` finds the mistake, if there is one.
     return _parse(kind, payload, seq)
 
 
@@ -74,7 +74,7 @@ def _parse(kind: str, payload: str, seq: int) -> Fact:
         raise InvalidJournalError(seq, why, newer=newer)
     try:
         fact = convert(fields, KINDS[kind], dec_hook=model)
-        # Python reads more than JSON is. What cannot be written again would fail wherever the fact is shown.
+        # Python parses more than JSON allows. A value that cannot be written again would fail later.
         json.dumps(fields, ensure_ascii=False, allow_nan=False).encode()
     except Misfit as error:
         raise InvalidJournalError(seq, f"its payload does not fit {kind}: {misfit(error)}") from None

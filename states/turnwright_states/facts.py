@@ -1,15 +1,14 @@
-"""The facts of a turn: what its journal holds, one kind a class.
+"""The facts in a turn's journal, one class for each kind (docs/rules.md#journal).
 
-A fact is a decision that was made. The fold (`turn.py`) trusts it and asks no guard again, so a new release cannot
-change the past. Each fact names the state in which the machine stands after it, and a short hash of everything else
-the machine knows then. Payloads are JSON, versioned (`v`), without the fields that are at their empty defaults.
+A fact is a decision that was made. The fold (`turn.py`) trusts it and evaluates no guard again, so a new release cannot
+change the past. Each fact has the machine's state after it, and a short hash of everything else that the machine knows
+then. Payloads are versioned JSON (`v`), without the fields that have their empty defaults.
 
-To make a fact checks nothing: the machine makes them, of events that were checked. A journal is checked when it is
-read (`fact_parser.py`). A fact cannot be changed, nor can a dict or a list in it: whoever is told of facts, and whoever
-reads them from a store, sees what was decided and changes nothing of it.
+A constructor checks nothing, because the machine makes facts from checked inputs. A journal is checked when it is read
+(`fact_parser.py`). Facts are immutable, including their dicts and lists, so no reader can change a decision.
 
-A fact also has the words that pages, logs, events and the command line show of it (`fact.py`): a new kind appears there
-without a change to any of them.
+A fact also has its words for pages, logs, events and the command line (`fact.py`), so a new kind appears there without
+further changes.
 """
 
 from collections.abc import Iterable, Mapping
@@ -19,7 +18,7 @@ from msgspec import Meta, field, to_builtins
 from msgspec.structs import force_setattr
 
 from .fact import DEBUG, INFO, TOKENS, WARNING, JournalValue, LoggedTurn, LogLine, allow
-from .fact import Fact as Fact  # noqa: PLC0414 (whoever reads facts finds their base here)
+from .fact import Fact as Fact  # noqa: PLC0414 (exported with the kinds)
 from .inputs import (
     AnsweredInput,
     CallStartedInput,
@@ -41,20 +40,20 @@ if TYPE_CHECKING:
     from pydantic import JsonValue
 
     from .inputs import JsonObject
-else:  # What is any JSON there is to a type checker, msgspec only takes as anything.
+else:  # msgspec does not support the recursive type of JSON.
     JsonValue = Any
     JsonObject = Mapping[str, Any]
 
-#: The one zero that `omit_defaults` leaves out, which compares by identity.
+#: `omit_defaults` compares by identity, so it omits only this zero.
 _ZERO: Final = 0.0
 _LARGEST: Final = 1.7976931348623157e308
 
-#: Neither the content of a file nor its address, which may be signed.
+#: Without the content of a file and its address, which may be signed.
 _FILES: Final = allow("media_type", "name", "size")
 
 
 class Lease(JournalValue, frozen=True, kw_only=True):
-    """The share of what is left that a sub-agent may use; None where the parent has no such budget."""
+    """The share of the remaining budgets that a sub-agent may use; None where the parent has no such budget."""
 
     calls: int | None = None
     tokens: int | None = None
@@ -65,21 +64,21 @@ class Lease(JournalValue, frozen=True, kw_only=True):
 
 
 class CallMade(JournalValue, frozen=True, kw_only=True):
-    """One call of a reply, with what was decided about it."""
+    """One call of a reply, and the decision about it."""
 
     public_fields = allow("id", "name", "arguments", "raw", "refused", "invalid")
     private_fields = frozenset({"provider_id", "key", "own_key", "lease"})
 
-    #: Ours, unique in the turn, and nine letters and digits, which every provider takes.
+    #: Our id, unique in the turn: nine letters and digits, which every provider accepts.
     id: str
     name: str
     arguments: JsonObject | None = None
-    #: The model's text, where it was not a JSON object.
+    #: The model's text, if it was not a JSON object.
     raw: str = ""
     provider_id: str = ""
-    #: What the doom-loop detector compares; empty for a call that it does not see.
+    #: The key that the doom-loop detector compares; empty for a call that it ignores.
     key: str = ""
-    #: Whether the tool gave the key, and not the arguments.
+    #: Whether the tool gave the key instead of the arguments.
     own_key: bool = False
     #: Why the call does not run; empty if it does.
     refused: str = ""
@@ -89,7 +88,7 @@ class CallMade(JournalValue, frozen=True, kw_only=True):
 
 
 class InterruptRecord(JournalValue, frozen=True, kw_only=True):
-    """A person is asked. `call` is empty for a doom loop."""
+    """A question to a person. `call` is empty for a doom loop."""
 
     public_fields = allow("id", "kind", "call", "tool", "question", "choices", "grant", "arguments", "expires_at")
 
@@ -100,14 +99,14 @@ class InterruptRecord(JournalValue, frozen=True, kw_only=True):
     question: str = ""
     choices: tuple[str, ...] = ()
     grant: str | None = None
-    #: The arguments of the child's call that a forwarded interrupt is about. Those of a call of this turn are its own.
+    #: The arguments of the child's call that a forwarded interrupt concerns. A call of this turn has its own.
     arguments: JsonObject | None = None
-    #: Seconds since the epoch; the next touch after it denies.
+    #: Seconds since the epoch; the next driver or sweep after it rejects.
     expires_at: float | None = None
 
     @property
     def forwarded(self) -> bool:
-        """Whether it is a child's, which the child settles: its call goes on, and hands the answer down."""
+        """Whether it belongs to a child: its call continues and passes the answer to the child."""
         return bool(self.call) and self.id.startswith(f"{self.call}/")
 
 
@@ -151,9 +150,9 @@ class TurnStarted(Fact, frozen=True, kw_only=True, omit_defaults=False):
             force_setattr(self, name, tuple(map(frozen, getattr(self, name))))
 
     def payload(self) -> str:
-        """The fact as the JSON text that a store keeps.
+        """Return the JSON text for the store.
 
-        Its limits are written whole: a later release may have other defaults. No files are none for ever.
+        Its limits are written in full, because a later release may have other defaults. Empty `files` are omitted.
         """
         if self.files:
             return text_of(self)
@@ -165,7 +164,7 @@ class TurnStarted(Fact, frozen=True, kw_only=True, omit_defaults=False):
         return self.prompt
 
     def _logged(self, _: LoggedTurn, /) -> LogLine:
-        return INFO, f"began, with at most {self.limits.cap} steps"
+        return INFO, f"started, with at most {self.limits.cap} steps"
 
     def log_fields(self) -> dict[str, str]:
         """See `Fact.log_fields`."""
@@ -173,10 +172,10 @@ class TurnStarted(Fact, frozen=True, kw_only=True, omit_defaults=False):
 
 
 class StepStarted(Fact, frozen=True, kw_only=True):
-    """CHECK allowed another step. `nudge`: the model is told that it repeats itself.
+    """CHECK allowed another step. `nudge`: the request has a hint that the model repeats itself.
 
-    `started_at` is the time in UTC (RFC 3339, ending in `Z`). The machine has no clock and leaves it None: whoever
-    writes the journal puts it in. Nothing is decided by it.
+    `started_at` is the time in UTC (RFC 3339, ending in `Z`). The machine has no clock and leaves it None; the writer
+    of the journal sets it. No decision depends on it.
     """
 
     kind = "step_started"
@@ -194,7 +193,7 @@ class StepStarted(Fact, frozen=True, kw_only=True):
 
 
 class ModelReplied(Fact, frozen=True, kw_only=True):
-    """The model's reply is whole, and it is decided which of its calls run."""
+    """The model's reply is complete, and each of its calls was accepted or refused."""
 
     kind = "model_replied"
     noteworthy = False
@@ -219,7 +218,7 @@ class ModelReplied(Fact, frozen=True, kw_only=True):
     def _logged(self, _: LoggedTurn, /) -> LogLine:
         made, runs = len(self.calls), sum(not call.refused for call in self.calls)
         if made and self.state is State.TEXT_ONLY:
-            return WARNING, f"the model asked for {made} calls, and may use no tool: all refused"
+            return WARNING, f"the model asked for {made} calls without being allowed any: all refused"
         level = INFO if self.state is State.TOOL_EXEC else DEBUG
         return level, f"the model replied; {runs} of {made} calls run" if made else "the model replied, without calls"
 
@@ -269,9 +268,9 @@ class CallStarted(Fact, frozen=True, kw_only=True):
 
 
 class CallSettled(Fact, frozen=True, kw_only=True):
-    """A call has its one result: the text for the model, and for programs the same as data (`structured`).
+    """A call has its only result: a text for the model, and the same as data for programs (`structured`).
 
-    `files` are the pictures and documents that belong to it.
+    `files` are its pictures and documents.
     """
 
     kind = "call_settled"
@@ -318,7 +317,7 @@ class CallWaiting(Fact, frozen=True, kw_only=True):
 
 
 class Paused(Fact, frozen=True, kw_only=True):
-    """The turn rests. `interrupt` is the doom loop's; those of calls were journalled as they came."""
+    """The turn is paused. `interrupt` is a doom loop's; those of calls were journaled when they arrived."""
 
     kind = "paused"
     noteworthy = False
@@ -329,11 +328,11 @@ class Paused(Fact, frozen=True, kw_only=True):
         return "" if self.interrupt is None else self.interrupt.question
 
     def _logged(self, turn: LoggedTurn, /) -> LogLine:
-        return INFO, f"paused: {len(turn.interrupts)} to be answered"
+        return INFO, f"paused: {len(turn.interrupts)} answers needed"
 
 
 class Synthesized(Fact, frozen=True, kw_only=True):
-    """The synthesis looked at the batch; null is written too, else a crash would run it twice."""
+    """The synthesis ran on the batch. Null is written too, because a crash would run it twice otherwise."""
 
     kind = "synthesized"
     noteworthy = False
@@ -359,20 +358,20 @@ class Answered(Fact, frozen=True, kw_only=True):
     interrupt: str
     decision: Decision
     text: str = ""
-    #: What was granted for the rest of the turn.
+    #: The access that was granted for the rest of the turn.
     grant: str | None = None
-    #: The tools that the doom-loop detector leaves out for the rest of the turn.
+    #: The tools that the doom-loop detector ignores for the rest of the turn.
     always_for: tuple[str, ...] = ()
 
     def _words(self, _: Mapping[str, str], /) -> str:
         return f"{self.interrupt}: {self.decision}{f': {self.text}' if self.text else ''}"
 
     def _logged(self, _: LoggedTurn, /) -> LogLine:
-        return INFO, f"{self.interrupt} was answered; {self.state}"
+        return INFO, f"{self.interrupt} was answered; the state is {self.state}"
 
 
 class StepFinished(Fact, frozen=True, kw_only=True):
-    """The step is over: what it used, and how long it took in seconds of driving."""
+    """The step is over. `usage` is that of the whole step, and `seconds` its time of driving."""
 
     kind = "step_finished"
     noteworthy = False
@@ -383,7 +382,7 @@ class StepFinished(Fact, frozen=True, kw_only=True):
 
     @property
     def new_usage(self) -> None:
-        """None: the step's model calls have told it."""
+        """None, because the facts of the step's model calls reported it."""
         return None
 
     def _words(self, _: Mapping[str, str], /) -> str:
@@ -412,7 +411,7 @@ class Stopping(Fact, frozen=True, kw_only=True):
 
 
 class MessageAdded(Fact, frozen=True, kw_only=True):
-    """A message to the running turn was taken in; it is shown after the results of the open batch."""
+    """A message to the running turn was accepted. The model reads it after the results of the open batch."""
 
     kind = "message_added"
     public_fields = allow("text")
@@ -423,13 +422,13 @@ class MessageAdded(Fact, frozen=True, kw_only=True):
         return self.text
 
     def _logged(self, _: LoggedTurn, /) -> LogLine:
-        return DEBUG, "a message to it was taken in"
+        return DEBUG, "a message was accepted"
 
 
 class Concluded(Fact, frozen=True, kw_only=True):
-    """The concluding call answered. `refused` names the tools that it asked for all the same.
+    """The concluding call was answered. `refused` names the tools of its calls, none of which runs.
 
-    `retry`: it has no text, and the model is asked once more.
+    `retry`: it had no text, and the model is asked once more.
     """
 
     kind = "concluded"
@@ -448,8 +447,8 @@ class Concluded(Fact, frozen=True, kw_only=True):
 
     def _logged(self, _: LoggedTurn, /) -> LogLine:
         if self.retry:
-            return INFO, "the conclusion had no text, asked for once more"
-        return DEBUG, "it was concluded" if self.text is not None else "the model did not conclude it"
+            return INFO, "the conclusion had no text; the model is asked once more"
+        return DEBUG, "the model concluded" if self.text is not None else "the model concluded without text"
 
 
 class TurnEnded(Fact, frozen=True, kw_only=True):
@@ -465,7 +464,7 @@ class TurnEnded(Fact, frozen=True, kw_only=True):
     partial: str = ""
     undelivered: tuple[str, ...] = ()
     error: str = ""
-    #: What the attempt that was cut off used.
+    #: The usage of the attempt that was cut off.
     usage: Usage | None = None
 
     def _words(self, _: Mapping[str, str], /) -> str:
@@ -476,7 +475,7 @@ class TurnEnded(Fact, frozen=True, kw_only=True):
 
 
 class Notice(Fact, frozen=True, kw_only=True):
-    """Something that people should know, once: a limit at 80 % (`used` of `of`), or usage that is not told."""
+    """A notice that people get once: a limit at 80 % (`used` of `of`), or a missing usage."""
 
     kind = "notice"
     public_fields = allow("limit")

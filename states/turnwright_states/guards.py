@@ -1,11 +1,11 @@
 """Guards as data: small expressions over named counters and flags.
 
-A guard is written once, as text (`"steps >= allowance"`). From that text come the function that the machine runs,
-the words that a reviewer reads in a diagram, and the expression that the model checker is given; a test holds the
-three equal. A lambda could be run, but neither drawn nor checked.
+A guard is written once, as text (`"steps >= allowance"`). The machine's function, the words of the diagrams and the
+expression of the model checker are made from that text, and a test compares the three. A lambda could be neither drawn
+nor checked.
 
-The language is a corner of Python's: `and`, `or`, `not`, one comparison of a counter with a counter or a number, a
-bare flag, and the shorthands of `SHORTHANDS`.
+The language is a part of Python's: `and`, `or`, `not`, one comparison of a counter with a counter or a number, a flag,
+and the names of `SHORTHANDS`.
 """
 
 import ast
@@ -16,14 +16,14 @@ from typing import Any, Final, cast
 from .counters import KEPT, PASSING, Counters
 from .reasons import REASONS, EndReason
 
-#: A name that stands for an expression, so that rows stay short, and so that no row forgets to ask for a budget.
+#: Names for expressions: they keep rows short, and always ask for a budget before they read it.
 SHORTHANDS: Final = {
     "no_calls": "budgeted and budget == 0",
     "calls_spent": "budgeted and calls >= budget",
     "spent": "calls_spent or tokens_spent or cost_spent or time_spent",
 }
 
-#: What each atom says when it holds, and when it does not: those of the counters, and the shorthands.
+#: The words of each atom and each shorthand, for true and for false.
 WORDS: Final[Mapping[str, tuple[str, str]]] = {
     "no_calls": ("no tool call is allowed", "a tool call is allowed"),
     "calls_spent": ("tool calls spent", "a tool call is left"),
@@ -34,21 +34,21 @@ WORDS: Final[Mapping[str, tuple[str, str]]] = {
 
 
 class GuardError(ValueError):
-    """A guard uses something that the language does not have. Raised while the chart is built."""
+    """A guard is outside the language. Raised while the chart is built."""
 
 
 class Guard:
     """One guard, parsed from its text.
 
-    `text` is the expression; the empty text always holds (a fallback row). Raises `GuardError` for an expression
-    outside the language, an unknown name, or an atom without words.
+    `text` is the expression; an empty text always holds (a fallback row). Raises `GuardError` for an expression outside
+    the language, an unknown name, or an atom without words.
     """
 
     __slots__ = ("text", "tree")
 
     def __init__(self, text: str) -> None:
         self.text = text
-        #: The expression as it was parsed.
+        #: The parsed expression.
         self.tree = _parsed(text)
 
     def __repr__(self) -> str:
@@ -61,32 +61,32 @@ class Guard:
         return hash(self.text)
 
     def __call__(self, counters: Counters) -> bool:
-        """Whether it holds over these counters of a turn."""
+        """Return whether the guard holds for these counters."""
         return self.holds(counters)
 
     def __reduce__(self) -> tuple[type["Guard"], tuple[str]]:
-        # Its text is all there is to a guard: so it travels between processes.
+        # Only the text is sent to another process.
         return Guard, (self.text,)
 
     @property
     def holds(self) -> Callable[[Counters], bool]:
-        """What evaluates it over the counters of a turn."""
+        """The function that evaluates the guard for the counters of a turn."""
         return _compiled(self.tree)
 
     @property
     def words(self) -> str:
-        """The guard as a reviewer reads it; empty for a fallback."""
+        """The guard in plain words; empty for a fallback."""
         return _words(self.tree, negated=False, inner=False) if self.text else ""
 
     @property
     def promela(self) -> str:
-        """The guard as an expression of Promela, shorthands written out; `true` for a fallback."""
+        """The guard as an expression of Promela, with shorthands expanded; `true` for a fallback."""
         return _promela(_expanded(self.tree)) if self.text else "true"
 
 
 @cache
 def _parsed(text: str) -> ast.expr:
-    """The expression; the same for the same text, so that it is looked through and compiled once."""
+    """Parse the text. The result is cached, so that each text is checked and compiled once."""
     try:
         tree = ast.parse(text or "True", mode="eval").body
     except SyntaxError as error:
@@ -128,8 +128,8 @@ def _expanded(node: ast.expr) -> ast.expr:
 
 @cache
 def _compiled(node: ast.expr) -> Callable[[Counters], Any]:
-    # Compiled rather than walked: the machine evaluates some ten guards a step. The tree was checked node by node
-    # against the language above and comes from the chart's own literals, never from input.
+    # Compiled, because the machine evaluates about ten guards a step. Every node of the tree was checked against the
+    # language above, and the tree comes from the chart's literals, never from input.
     body = _OnCounters().visit(_expanded(node))
     arguments = ast.arguments(posonlyargs=[], args=[ast.arg(arg="c")], kwonlyargs=[], kw_defaults=[], defaults=[])
     source = ast.fix_missing_locations(ast.Expression(ast.Lambda(args=arguments, body=body)))
@@ -138,10 +138,10 @@ def _compiled(node: ast.expr) -> Callable[[Counters], Any]:
 
 
 def first_of(rows: Sequence[Sequence[tuple[Guard, bool]]]) -> Callable[[Counters], int]:
-    """A function that finds the place of the first row whose guards all hold; -1 if there is none.
+    """Return a function that gives the index of the first row whose guards all hold, or -1 if there is none.
 
-    A row is its guards, each with whether it must hold or must not. It is one expression, so that a ladder of ten rows
-    costs one call and not ten.
+    A row is a list of guards, each with the value that it must have. All rows become one expression, so that ten rows
+    cost one call and not ten.
     """
     ladder: ast.expr = ast.Constant(-1)
     for place, guards in reversed(list(enumerate(rows))):
@@ -152,7 +152,7 @@ def first_of(rows: Sequence[Sequence[tuple[Guard, bool]]]) -> Callable[[Counters
 
 
 def reached(counters: Counters) -> tuple[EndReason, ...]:
-    """Every limit that holds now, in the order of the chart's rows."""
+    """Return every limit that is reached, in the order of the chart's rows."""
     return tuple(reason for reason, guard in _LIMITS if guard.holds(counters))
 
 
@@ -174,7 +174,7 @@ def _words(node: ast.expr, *, negated: bool, inner: bool) -> str:
 def _promela(node: ast.expr) -> str:
     match node:
         case ast.UnaryOp(operand=ast.UnaryOp() as operand):
-            return f"!({_promela(operand)})"  # two in a row are a send in Promela
+            return f"!({_promela(operand)})"  # `!!` would be a send in Promela
         case ast.UnaryOp(operand=operand):
             return f"!{_promela(operand)}"
         case ast.BoolOp(op=op, values=values):

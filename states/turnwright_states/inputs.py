@@ -1,7 +1,7 @@
-"""What is fed to the machine: everything that happened outside, with its time and its texts inside.
+"""The inputs of the machine: everything that happened outside, with its time and its texts.
 
-The machine has no clock and makes no ids of its own from chance, so every event carries `elapsed`: seconds
-of driving, monotonic, summed over the segments of the turn (paused time is not in it).
+The machine has no clock and no random numbers, so every input has `elapsed`: monotonic seconds of driving, summed over
+the segments of the turn, without paused time.
 """
 
 import unicodedata
@@ -23,14 +23,14 @@ def _writable(text: str) -> str:
     return text.encode(errors="replace").decode()
 
 
-#: Letters and marks that show nothing, beside whitespace, control and format characters.
+#: Invisible letters and marks, in addition to whitespace, control and format characters.
 _INVISIBLE: Final = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
 
 
 def is_blank(text: str) -> bool:
-    """Whether a text shows nothing: whitespace, control characters and invisible ones (a zero-width space) only.
+    """Return whether a text has only whitespace, control characters and invisible ones, such as a zero-width space.
 
-    A reply, a conclusion or a synthesis whose text is blank counts as one without text (rule 9).
+    A reply, a conclusion or a synthesis with a blank text counts as one without text (docs/rules.md#replies).
     """
     text = text.strip()
     if not text or "!" <= text[0] <= "~":
@@ -42,20 +42,20 @@ def is_blank(text: str) -> bool:
 _UNSEEN: Final = frozenset({"Zs", "Zl", "Zp", "Cc", "Cf"})
 
 
-#: A text that the turn's state depends on. Half a surrogate pair, which no journal can hold, becomes a question mark
-#: here as it would there: else what is read back would not be what the machine knew.
+#: A text on which the turn's state depends. Half a surrogate pair becomes a question mark, as in the journal, so that
+#: the journal and the machine have the same text.
 Writable = Annotated[str, AfterValidator(_writable)]
 
 
 class Frozen(BaseModel):
-    """A value that crosses the border of the machine: immutable, and strict about unknown fields."""
+    """An immutable value that is given to the machine. Unknown fields are refused."""
 
-    # What checks it is built when the first one is made, and not for kinds that a process never makes.
+    # Building a validator takes time, so it is deferred until the first value is made.
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
 class Usage(Frozen):
-    """What a model call used, as the provider counted it."""
+    """The usage of a model call, as the provider counted it."""
 
     input_tokens: Annotated[int, Field(ge=0)] = 0
     output_tokens: Annotated[int, Field(ge=0)] = 0
@@ -64,7 +64,7 @@ class Usage(Frozen):
 
     @property
     def tokens(self) -> int:
-        """Input and output tokens together: what the token budget counts."""
+        """Input and output tokens together, as the token budget counts them."""
         return self.input_tokens + self.output_tokens
 
     def __add__(self, other: "Usage") -> "Usage":
@@ -76,7 +76,7 @@ class Usage(Frozen):
 
 
 class Spent(Frozen):
-    """What a finished sub-agent used of its lease."""
+    """The usage of a sub-agent, out of its lease."""
 
     calls: Annotated[int, Field(ge=0)] = 0
     tokens: Annotated[int, Field(ge=0)] = 0
@@ -84,7 +84,7 @@ class Spent(Frozen):
 
 
 class Finish(StrEnum):
-    """Why the model stopped, reduced to what the chart tells apart. Calls are seen, not announced."""
+    """The reason why the model stopped, as far as the chart distinguishes reasons."""
 
     STOP = "stop"
     LENGTH = "length"
@@ -92,7 +92,7 @@ class Finish(StrEnum):
 
 
 class CallStatus(StrEnum):
-    """How a tool call was settled."""
+    """The status of a tool call's result."""
 
     OK = "ok"
     ERROR = "error"
@@ -103,7 +103,7 @@ class CallStatus(StrEnum):
 
 
 class InterruptKind(StrEnum):
-    """What a person is asked for."""
+    """The kind of a question to a person."""
 
     QUESTION = "question"
     GRANT = "grant"
@@ -113,7 +113,7 @@ class InterruptKind(StrEnum):
 
 
 class Decision(StrEnum):
-    """What a person decided. `DECISIONS` says which kind of interrupt takes which."""
+    """A person's decision. `DECISIONS` has the decisions that each kind of interrupt accepts."""
 
     REPLY = "reply"
     APPROVE = "approve"
@@ -137,9 +137,9 @@ DECISIONS: Final[dict[InterruptKind, tuple[Decision, ...]]] = {
 class ToolCall(Frozen):
     """One call that a model's reply asked for, looked up and validated by the driver.
 
-    `problem` says why it cannot run (unknown tool, arguments that are not JSON or do not fit the schema): it is
-    then answered with that text as its error and counts against no budget. `arguments` is None where the
-    model's text was not a JSON object; `raw` keeps that text.
+    `problem` is the reason why it cannot run: an unknown tool, or arguments that are not JSON or do not fit the schema.
+    That text is then the call's error, and the call counts in no budget. `arguments` is None if the model's text was
+    not a JSON object; `raw` keeps that text.
     """
 
     name: Writable
@@ -147,11 +147,11 @@ class ToolCall(Frozen):
     raw: str = ""
     provider_id: str = ""
     problem: str = ""
-    #: What the doom-loop detector compares instead of the arguments, where the tool names it.
+    #: The tool's own text that the doom-loop detector compares instead of the arguments.
     loop_key: str | None = None
-    #: A polling tool: the doom-loop detector does not see its calls.
+    #: Whether the doom-loop detector ignores the call, as for a tool that polls.
     ignore_in_loop_detection: bool = False
-    #: The call runs a sub-agent: it leases its share of what the turn has left (rule 14).
+    #: Whether the call runs a sub-agent, which leases a share of the turn's rest (docs/rules.md#sub-agents).
     delegates: bool = False
 
 
@@ -160,59 +160,59 @@ Calls = Annotated[tuple[ToolCall, ...], Field(max_length=MAX_CALLS_PER_REPLY)]
 
 
 class Input(Frozen):
-    """Something that happened, `elapsed` seconds of driving after the turn began.
+    """An event outside the machine, `elapsed` seconds of driving after the turn began.
 
-    `trigger` is the event of the chart that it is, mostly; None for what the chart is not asked about.
+    `trigger` is its usual trigger in the chart; None if it has no row there.
     """
 
     trigger: ClassVar[Trigger | None] = None
 
     elapsed: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
-    #: Messages to the running turn that were not taken in: kept with its end, if this event ends it (rule 15).
+    #: Messages that the turn did not accept: kept with its end, if this input ends it (docs/rules.md#messages).
     undelivered: tuple[str, ...] = ()
 
     @classmethod
     def title(cls) -> str:
-        """What happened, in one word: `CallSettled` for a `CallSettledInput`."""
+        """Return the name of the event: `CallSettled` for a `CallSettledInput`."""
         return cls.__name__.removesuffix("Input") or "Input"
 
 
 class StartedInput(Input):
-    """A turn begins. Everything that its resumption needs to know is in here."""
+    """A turn begins. The input has everything that a later resumption needs."""
 
     trigger = Trigger.PROCEED
     prompt: str
     limits: Limits = Field(default_factory=Limits)
-    #: The conversation that the turn belongs to, and the model's id: for people and for those who resume.
+    #: The turn's conversation and the model's id: for people and for a resumption.
     session: str | None = None
     model: str = ""
-    #: The agent as the engine wrote it (a JSON object): the machine keeps it and reads nothing of it.
+    #: The agent as the engine encoded it (a JSON object): kept, not read.
     agent: JsonObject = Field(default_factory=dict)
-    #: What came with the prompt (pictures, documents), each as the engine wrote it: kept, not read.
+    #: The files of the prompt (pictures, documents), each as the engine encoded it: kept, not read.
     files: tuple[JsonObject, ...] = ()
-    #: The messages before the prompt, where the embedder brought them: kept, not read.
+    #: The messages before the prompt, if the app passed any: kept, not read.
     message_history: tuple[JsonObject, ...] = ()
-    #: Whether the embedder has a synthesis that is offered each finished batch.
+    #: Whether the app has a synthesis, which is offered each finished batch.
     synthesis: bool = False
     parent_turn: str | None = None
     parent_call: str | None = None
     depth: Annotated[int, Field(ge=0)] = 0
-    #: The turn that this one goes on from, after a limit (rule 16).
+    #: The turn that this one continues after a limit (docs/rules.md#continuing).
     continue_from: str | None = None
-    #: The turn that this one is a copy of, as far as that turn's fact `forked_at`.
+    #: The turn that this one copies, up to that turn's fact `forked_at`.
     forked_from: str | None = None
     forked_at: Annotated[int, Field(ge=1)] | None = None
-    #: What the embedder wants to find again when the turn is resumed: kept, not read.
+    #: The app's own data, for a resumption: kept, not read.
     metadata: JsonObject = Field(default_factory=dict)
 
 
 class ModelRepliedInput(Input):
-    """The model's reply is whole. One with blank text and no calls is taken as a failed attempt (rule 9)."""
+    """The model's reply is complete. A blank text without calls is a failed attempt (docs/rules.md#replies)."""
 
     trigger = Trigger.REPLIED
     text: str = ""
     reasoning: str = ""
-    #: What must be sent back unchanged beside the reasoning (signatures): kept, not read.
+    #: Data that must be sent back unchanged with the reasoning, such as signatures: kept, not read.
     reasoning_details: tuple[JsonObject, ...] = ()
     calls: Calls = ()
     finish: Finish = Finish.STOP
@@ -220,11 +220,11 @@ class ModelRepliedInput(Input):
 
 
 class AttemptFailedInput(Input):
-    """A model call, or the synthesis, failed. Its retry is allowed or refused by the chart."""
+    """A model call, or the synthesis, failed. The chart allows or refuses a retry."""
 
     trigger = Trigger.ATTEMPT_FAILED
     cause: Cause
-    #: The provider's own words and what to do; shown to people.
+    #: The provider's own words and the remedy, for people.
     message: str = ""
     partial: str = ""
     usage: Usage | None = None
@@ -233,7 +233,7 @@ class AttemptFailedInput(Input):
 
 
 class CallStartedInput(Input):
-    """A tool call is about to run. Journalled before it runs; a second one for the same call is a rerun."""
+    """A tool call is about to run. It is journaled before the tool runs. A second one for the same call is a rerun."""
 
     call: str
     #: The id of the child turn that this call drives.
@@ -253,24 +253,24 @@ class CallSettledInput(Input):
 
 
 class CallWaitingInput(Input):
-    """A tool call needs a person before it can go on."""
+    """A tool call needs a person before it can continue."""
 
     call: str
     interrupt_kind: InterruptKind
     question: str = ""
     choices: tuple[str, ...] = ()
-    #: What a grant would allow (a path, say).
+    #: The access that an approval would grant, such as a path.
     grant: Writable | None = None
-    #: Of a forwarded interrupt: the arguments of the child's call that it is about.
+    #: The arguments of the child's call that a forwarded interrupt concerns.
     arguments: JsonObject | None = None
-    #: Seconds since the epoch after which the next driver or sweep denies it.
+    #: Seconds since the epoch after which the next driver or sweep rejects it.
     expires_at: float | None = None
     #: The id of a child's interrupt that is forwarded as `call/interrupt`.
     forwarded: Writable | None = None
 
 
 class SynthesizedInput(Input):
-    """The embedder's synthesis has looked at the batch: the final text, or None (or a blank text) to go on."""
+    """The app's synthesis ran on the batch. `text` is the answer; None or a blank text continues the turn."""
 
     trigger = Trigger.SETTLED
     text: str | None = None
@@ -286,15 +286,15 @@ class AnsweredInput(Input):
 
 
 class SteeredInput(Input):
-    """A message to the running turn, taken in before its next model call, or while its batch is open (rule 15)."""
+    """A message to the running turn, before its next model call or during its open batch (docs/rules.md#messages)."""
 
     text: str
 
 
 class ConcludedInput(Input):
-    """The concluding call answered: text or None, and the calls that it asked for all the same, which do not run.
+    """The concluding call was answered: with a text or None, and perhaps with calls, none of which runs.
 
-    A blank text is none. A reply without text is asked for once more where a retry is left.
+    A blank text counts as None. After a reply without text the model is asked once more if a retry is left.
     """
 
     trigger = Trigger.CONCLUDED
@@ -304,29 +304,29 @@ class ConcludedInput(Input):
 
 
 class StopInput(Input):
-    """What closes the calls that are open: the driver has stopped its I/O, and the sub-agents have ended."""
+    """A stop, which closes the open calls. The driver has stopped its I/O, and the sub-agents have ended."""
 
     partial: str = ""
-    #: What the sub-agents of the open calls used, by call.
+    #: The usage of the open calls' sub-agents, by call.
     spent: Mapping[str, Spent] = Field(default_factory=dict)
 
 
 class ExpireInput(StopInput):
-    """The deadline passed during I/O, which the driver has stopped."""
+    """The deadline passed during I/O."""
 
     trigger = Trigger.EXPIRE
     usage: Usage | None = None
 
 
 class AbortInput(StopInput):
-    """Somebody stopped the turn; the driver has stopped its I/O."""
+    """Somebody aborted the turn."""
 
     trigger = Trigger.ABORT
     reason: AbortReason = EndReason.ABORTED
 
 
 class FailInput(StopInput):
-    """The engine, or a hook of its embedder, raised."""
+    """The engine, or a hook of the app, raised."""
 
     trigger = Trigger.FAIL
     error: str

@@ -1,4 +1,4 @@
-"""What a turn may use: one frozen object, on by default."""
+"""The limits of a turn: one frozen object, on by default."""
 
 from collections.abc import Collection, Mapping
 from math import inf
@@ -7,15 +7,16 @@ from typing import Final, Literal, NamedTuple, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
-MAX_STEPS: Final = 200
+#: The highest `ceiling`, and its default.
+_HIGHEST_CEILING: Final = 200
 MAX_DEPTH: Final = 3
 MAX_CALLS_PER_STEP: Final = 32
-#: The most calls of one reply. A step runs far fewer, but each call that it refuses is answered by a message of its
-#: own: thousands of them would cost more than a turn is worth.
+#: The most calls of one reply. A step runs far fewer, but each refused call needs a message, and thousands of messages
+#: would be too expensive.
 MAX_CALLS_PER_REPLY: Final = 512
-#: The most money and the most seconds; what is above is no number that anybody means.
+#: The most money and the most seconds.
 LARGEST: Final = 1e15
-#: Counts are below this, so that whatever stores or reads them can hold them. Only None means "no limit".
+#: Counts are below this, so that every store and reader can hold them. Only None means "no limit".
 COUNTS_BELOW: Final = 2**31 - 1
 
 Concluding = Literal["after", "within"]
@@ -40,7 +41,7 @@ _NO_STEPS: Final = "steps must be at least 1 under the preset opencode, not 0"
 
 
 class _Checked(BaseModel):
-    """Limits under names that are all known. A mistake names the field that was probably meant."""
+    """Limits that refuse an unknown name, and suggest the name that was probably meant."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
@@ -49,7 +50,7 @@ class _Checked(BaseModel):
     def _known(cls, data: object) -> object:
         if not isinstance(data, dict) or data.keys() <= cls.model_fields.keys():
             return data
-        from .meant import unknown  # noqa: PLC0415 (only for who made a mistake)
+        from .meant import unknown  # noqa: PLC0415 (needed only after a mistake)
 
         raise ValidationError.from_exception_data(
             cls.__name__,
@@ -66,14 +67,14 @@ class _Checked(BaseModel):
 
 
 class ToolCallLimits(_Checked):
-    """Tool calls that a turn may run, by what its agent's tools do. `None` is no limit; 0 is the number zero."""
+    """The most tool calls of a turn, by the class of its agent's tools. `None` is no limit; 0 is the number zero."""
 
     read_only: int | None = 50
-    """For an agent all of whose tools only read, or that has none."""
+    """For an agent whose tools only read, or that has no tools."""
     writing: int | None = 10
-    """For an agent with a tool that writes: what it does wrong is not undone by stopping it later."""
+    """For an agent with a tool that writes. A stop does not undo its mistakes, so the limit is lower."""
     default: int | None = 50
-    """For every other agent: none of its tools is known to write, and of some it is not known what they do."""
+    """For every other agent: no tool is known to write, and some may."""
 
     @field_validator("*", mode="before")
     @classmethod
@@ -81,32 +82,32 @@ class ToolCallLimits(_Checked):
         return _whole(value, least=0)
 
     def of(self, tools: ToolClass) -> int | None:
-        """The limit of an agent whose tools are of this class."""
+        """Return the limit of an agent whose tools are of this class."""
         limit: int | None = getattr(self, tools)
         return limit
 
 
 class Limits(_Checked):
-    """What a turn may use. `None` switches a limit off; `0` is the number zero.
+    """The limits of a turn. `None` switches a limit off; `0` is the number zero (docs/rules.md#bounds).
 
-    Raises pydantic's `ValidationError` (a `ValueError`) for a value outside its range; the message names the
-    field and the value. Source: DESIGN 1 and 4.
+    Raises pydantic's `ValidationError` (a `ValueError`) for a value outside its range; the message names the field and
+    the value.
     """
 
     steps: int | None = None
-    """Steps that a turn may take; at least 0. None means `ceiling`."""
-    ceiling: int = MAX_STEPS
-    """The ceiling of `steps`: an engine may lower it, nobody can raise it above 200."""
+    """The steps that the agent asks for; at least 0. None means `ceiling`."""
+    ceiling: int = _HIGHEST_CEILING
+    """The engine's bound on `steps`, 0 to 200."""
     concluding: Concluding = "after"
-    """Whether the concluding call comes after the cap (`after`) or is the cap-th call (`within`)."""
+    """Whether the concluding call comes after the last step of the cap (`after`) or is that step (`within`)."""
     tool_calls: int | ToolCallLimits | None = Field(default_factory=ToolCallLimits)
-    """Tool calls that the whole turn may run; at least 0. One number, or one by what the agent's tools do."""
+    """Tool calls that the whole turn may run; at least 0. One number, or one for each class of tools."""
     max_calls_per_step: int = MAX_CALLS_PER_STEP
     """Tool calls that one step may run, 1 to 32; the rest of a larger batch is refused."""
     tokens: int | None = None
-    """Input and output tokens of the whole turn; at least 1. One reply and the conclusion may overshoot it."""
+    """Input and output tokens of the whole turn; at least 1. One reply and the conclusion may exceed it."""
     cost: float | None = None
-    """Money of the whole turn, in the prices' currency; above 0. One reply and the conclusion may overshoot it."""
+    """Money of the whole turn, in the prices' currency; above 0. One reply and the conclusion may exceed it."""
     seconds: float | None = None
     """Seconds of driving for the whole turn, above 0. Paused time and the concluding call are not counted."""
     doom_threshold: int | None = 3
@@ -116,7 +117,7 @@ class Limits(_Checked):
     nudges: int = 0
     """Hints to the model before the response to a doom loop; each costs a step."""
     step_notices: StepNotices = "once"
-    """Whether a notice of the steps comes once, at 80 % of the cap, or at each step from there to the last but one."""
+    """Whether the notice about steps comes once, at 80 % of the cap, or again at each later step but the last."""
     max_retries: int = 3
     """Further attempts at one model call, one batch or the concluding call; at least 0."""
     max_pauses: int = 100
@@ -160,18 +161,18 @@ class Limits(_Checked):
 
     @model_validator(mode="after")
     def _ceilings(self) -> Self:
-        if self.ceiling > MAX_STEPS:
-            raise ValueError(f"ceiling must be at most {MAX_STEPS}, not {self.ceiling}: MAX_STEPS is fixed")
+        if self.ceiling > _HIGHEST_CEILING:
+            raise ValueError(f"ceiling must be at most {_HIGHEST_CEILING}, not {self.ceiling}")
         if self.max_calls_per_step > MAX_CALLS_PER_STEP:
             raise ValueError(f"max_calls_per_step must be at most {MAX_CALLS_PER_STEP}, not {self.max_calls_per_step}")
         return self
 
     @classmethod
     def preset(cls, name: PresetName, **changes: object) -> "Limits":
-        """The limits of `default` or of one of three systems (`boocode`, `opencode`, `glm-cli`), with changes by name.
+        """Return the limits of `default`, `boocode`, `opencode` or `glm-cli`, with `changes` by name.
 
-        Raises `ValueError` for another name, and for a value that the preset does not allow: opencode has no
-        step limit of 0.
+        Raises `ValueError` for another name, and for a value that the preset does not allow: opencode refuses a step
+        limit of 0.
         """
         if name not in _PRESETS:
             raise ValueError(f"preset must be one of {', '.join(_PRESETS)}, not {name!r}")
@@ -183,35 +184,35 @@ class Limits(_Checked):
         return _OpencodeLimits.model_validate(limits.model_dump(exclude_unset=True))
 
     def for_tools(self, tools: ToolClass) -> "Limits":
-        """The same limits with one number of tool calls: that of an agent whose tools are of this class."""
+        """Return the same limits with one number of tool calls: that of an agent with tools of this class."""
         if not isinstance(self.tool_calls, ToolCallLimits):
             return self
         return self.model_copy(update={"tool_calls": self.tool_calls.of(tools)})
 
     @property
     def call_limit(self) -> int | None:
-        """`tool_calls` as one number: by class it is that of `default`, since the machine knows no tools."""
+        """`tool_calls` as one number. By class it is `default`, because the machine knows no tools."""
         calls = self.tool_calls
         return calls.default if isinstance(calls, ToolCallLimits) else calls
 
     @property
     def cap(self) -> int:
-        """`min(steps, ceiling)`, where None means `ceiling`."""
+        """The most steps that the turn may take: `min(steps, ceiling)`, or `ceiling` if `steps` is None."""
         return self.ceiling if self.steps is None else min(self.steps, self.ceiling)
 
     @property
     def allowance(self) -> int:
-        """The steps that may call tools: `cap`, or one fewer when the concluding call counts as a step."""
+        """The steps of the cap that may call tools: one fewer than `cap` if the concluding call is a step."""
         return self.cap if self.concluding == "after" else max(self.cap - 1, 0)
 
     @property
     def model_calls(self) -> int:
-        """The most model calls that a turn can make, retries and the concluding call included (rule 1)."""
+        """The most model calls of a turn, with retries and the concluding call (docs/rules.md#model-calls)."""
         return (self.allowance + 1) * (1 + self.max_retries)
 
 
 class _OpencodeLimits(Limits):
-    """The preset's: no steps are a mistake, also of whatever is laid over it. No journal keeps the difference."""
+    """Limits that refuse 0 steps, also when an agent changes them. A journal does not keep this difference."""
 
     @model_validator(mode="after")
     def _some_steps(self) -> Self:
@@ -220,14 +221,15 @@ class _OpencodeLimits(Limits):
         return self
 
 
-#: Thresholds out of reach, each of the kind of number that it is compared with, which is quicker.
+#: Thresholds out of reach. Each has the type of the number that it is compared with, because that is faster.
 _NEVER: Final = (10**30, 10**30, 10**30, inf, inf)
 
 
 class LimitThresholds(NamedTuple):
-    """Four times each limit that is set and was not noticed yet; out of reach where there is none.
+    """Four times each limit that is set and has had no notice; out of reach otherwise.
 
-    A limit is near once five times what is used is as much. Four fifths without fractions: 0.8 is no binary number.
+    A limit is near once five times the usage is as much. This means 80 % without the fraction, which binary numbers
+    cannot represent.
     """
 
     steps: float
@@ -238,9 +240,10 @@ class LimitThresholds(NamedTuple):
 
     @classmethod
     def of(cls, limits: Limits, noticed: Collection[str], steps: int = 0) -> "LimitThresholds":
-        """Return the thresholds of these limits, but for those whose names are in `noticed`. `steps` have begun.
+        """Return the thresholds of these limits without those named in `noticed`. `steps` have begun.
 
-        Steps are noticed while at least one more remains, and again at each of them where the limits say so.
+        A notice about steps comes only while another step remains, and once more at each step if `step_notices` is
+        `each`.
         """
         cap, budgets = limits.cap, (limits.call_limit, limits.tokens, limits.cost, limits.seconds)
         due = -(-4 * cap // 5)
@@ -262,5 +265,5 @@ def _whole(value: object, *, least: int) -> object:
 
 
 def _shown(value: object) -> str:
-    # A number of thousands of digits cannot even be printed.
+    # Python refuses to print a number of thousands of digits.
     return "a number of many digits" if isinstance(value, int) and abs(value) >= 10**18 else repr(value)

@@ -1,20 +1,19 @@
-"""The machine as a guard inside a loop of your own: you do the work, it says whether you may go on, and if not, why.
+"""The machine as a guard in your own loop: your code does the work, and the guard says whether it may continue.
 
-A `LoopGuard` feeds a `TurnMachine` and decides nothing itself; nothing here does I/O or waits. Your loop keeps five
-promises:
+A `LoopGuard` feeds a `TurnMachine` and decides nothing itself. It does no I/O and never waits. Your loop must:
 
-1. Before each model call ask `may_call_model`. `Proceed`: call the model (`tools` says whether it may use tools).
-   `Stopped` with `conclude`: call it once more without tools, so that it says what was done and what is left, and tell
-   that with `concluded`, whose answer may be one more `Stopped` with `conclude`; `Stopped` without: the turn is over.
-   `ResultsMissing`: these calls need their results first. `NeedsAnswer`: a person is to answer.
-2. Tell each reply with `replied`, each model call that failed with `failed`. `replied` says which calls run. One that
-   does not has its `refusal`, the ready text of its result: send it to the model as it is.
-3. Tell each call that runs before it runs with `started`, and then its end with `result`.
-4. Pass `elapsed`, the seconds that your loop has worked so far, wherever you can; the guard has no clock. When the
-   time is up during a model call or a tool, stop that and tell it with `expired`.
-5. If turns are to be explained or resumed, append `take_facts()` to a journal before you act on an answer.
+1. Call `may_call_model` before each model call. `Proceed`: call the model (`tools`: whether it may use tools).
+   `Stopped` with `conclude`: call the model once more without tools, for a summary of what was done and what is left,
+   and pass the summary to `concluded`, which may return such a `Stopped` once more. `Stopped` without `conclude`: the
+   turn is over. `ResultsMissing`: these calls need their results first. `NeedsAnswer`: a person must answer.
+2. Pass each reply to `replied`, and each failed model call to `failed`. `replied` returns which calls run. A call that
+   does not run has a `refusal`: send that text to the model as the call's result.
+3. Call `started` before each call that runs, and `result` after it.
+4. Pass `elapsed`, the seconds that your loop has worked so far, because the guard has no clock. When the time ends
+   during a model call or a tool, stop it and call `expired`.
+5. Append `take_facts()` to a journal before you act on a return value, if turns must be explained or resumed.
 
-A promise that is broken raises an error that says which event came in which state; nothing has changed then.
+A call out of order raises an error with the input and the state, and changes nothing.
 """
 
 from collections.abc import Iterable, Sequence
@@ -61,9 +60,9 @@ class Proceed(Struct, frozen=True):
 class Stopped(Struct, frozen=True):
     """No step may start any more.
 
-    With `conclude` the model may be called once more, tools disabled, and `outcome` is None until that is told.
-    `reason` is why; `also_reached` are the other limits that held; `words` say what the reason means and what to do.
-    `second_try`: the model concluded without text, and may be asked once more; say so to it.
+    With `conclude` the model may be called once more, tools disabled, and `outcome` is None until `concluded` was
+    called. `reason` stopped the turn, and `also_reached` are the other limits that were reached. `second_try`: the
+    model concluded without text; ask it once more, and mention that.
     """
 
     reason: EndReason
@@ -73,12 +72,12 @@ class Stopped(Struct, frozen=True):
 
     @property
     def conclude(self) -> bool:
-        """Whether the model is to say what was done and what is left."""
+        """Whether the model must be asked for a summary."""
         return self.outcome is None
 
     @property
     def words(self) -> str:
-        """What the reason means, and what to do next, from the one table of reasons."""
+        """The meaning of the reason, and the next step for the developer."""
         meaning = REASONS[self.reason]
         return f"{meaning.means} {meaning.next}"
 
@@ -86,7 +85,7 @@ class Stopped(Struct, frozen=True):
 class CallDecision(Struct, frozen=True):
     """One call of a reply. It runs, or `refusal` is the text of its result.
 
-    `id` is the guard's, unique in the turn; `provider_id` is the one that the call came with.
+    `id` is the guard's, unique in the turn; `provider_id` is the provider's.
     """
 
     id: str
@@ -101,7 +100,7 @@ class CallDecision(Struct, frozen=True):
 
 
 class ResultsMissing(Struct, frozen=True):
-    """Calls that have no result yet; the model may not be called without (DESIGN 4.8)."""
+    """Calls that need a result before the next model call (docs/rules.md#pairing)."""
 
     calls: tuple[CallDecision, ...]
 
@@ -116,9 +115,9 @@ May = Proceed | Stopped | ResultsMissing | NeedsAnswer
 
 
 class LoopGuard:
-    """Guards one turn under `limits`. `prompt`, `session` and `model` are only written down.
+    """A guard of one turn under `limits`. `prompt`, `session` and `model` are only recorded.
 
-    `elapsed` is everywhere in seconds of work since the turn began; left out, no time has passed.
+    `elapsed` is in seconds of work since the turn began. Without it no time has passed.
     """
 
     def __init__(
@@ -126,22 +125,22 @@ class LoopGuard:
     ) -> None:
         started = StartedInput(prompt=prompt, limits=limits or Limits(), session=session, model=model)
         machine, facts = TurnMachine.start(started)
-        #: The machine underneath, to look at.
+        #: The machine, for reading only.
         self.machine = machine
         self._facts = facts
 
     @classmethod
     def resume(cls, facts: Iterable[f.Fact]) -> "LoopGuard":
-        """Go on with a turn from its journal.
+        """Resume a turn from its journal.
 
-        Raises `InvalidJournalError` as `TurnMachine.resume` does, and for a turn that has a synthesis: that is its
-        engine's.
+        Raises `InvalidJournalError` as `TurnMachine.resume` does, and for a turn with a synthesis, which only an engine
+        can run.
         """
         guard = object.__new__(cls)
         guard.machine, guard._facts = TurnMachine.resume(facts), []
         if guard.machine.turn.synthesis:
             raise InvalidJournalError(
-                1, "the turn has a synthesis, which a guard cannot run: resume it with its engine"
+                1, "the turn has a synthesis, which a LoopGuard cannot run: resume it with its engine"
             )
         return guard
 
@@ -151,12 +150,12 @@ class LoopGuard:
         return self.machine.state.outcome
 
     def take_facts(self) -> list[f.Fact]:
-        """The facts that are new since this was last called, oldest first: what a journal appends."""
+        """Return the facts since the last call of this method, oldest first, for your journal."""
         facts, self._facts = self._facts, []
         return facts
 
     def may_call_model(self) -> May:
-        """Whether the loop may go on, and if not, why. Asking changes nothing."""
+        """Return whether the loop may continue, and if not, the reason. Nothing changes."""
         action = self.machine.action
         match action:
             case CallModel(tools=tools, nudge=nudge, max_tokens=max_tokens):
@@ -180,10 +179,10 @@ class LoopGuard:
         usage: Usage | None = None,
         elapsed: float = 0.0,
     ) -> tuple[CallDecision, ...]:
-        """The model replied. Returns one `CallDecision` for each call, in their order.
+        """Record a reply, and return one `CallDecision` for each call, in their order.
 
-        A reply with blank text and no calls is taken as a failed attempt. Raises `IllegalInputError` when no model call
-        was allowed: `may_call_model` was not asked, or not obeyed.
+        A reply with blank text and no calls is a failed attempt. Raises `IllegalInputError` when no model call was
+        allowed.
         """
         event = ModelRepliedInput(text=text, calls=tuple(calls), finish=finish, usage=usage, elapsed=elapsed)
         replies = [fact for fact in self._feed(event) if isinstance(fact, f.ModelReplied)]
@@ -198,9 +197,9 @@ class LoopGuard:
         usage: Usage | None = None,
         elapsed: float = 0.0,
     ) -> May:
-        """A model call brought no reply. `Proceed`, or `Stopped` with `conclude`, is a retry of the same call.
+        """Record a model call that failed. `Proceed`, or `Stopped` with `conclude`, is a retry of the same call.
 
-        `cause` decides whether it may pass; `message` is the provider's own words. Raises `IllegalInputError` when no
+        `cause` decides whether a retry may help; `message` has the provider's words. Raises `IllegalInputError` when no
         model call was allowed.
         """
         return self.feed(
@@ -208,10 +207,10 @@ class LoopGuard:
         )
 
     def started(self, call: str, *, elapsed: float = 0.0) -> CallDecision:
-        """The call with this id is about to run.
+        """Record that a call is about to run.
 
-        A call that was started before, and whose process died, may find no retry left: then its `refusal` is its
-        result. Raises `InvalidCallError` for a call that is not open, `IllegalInputError` when none is.
+        A call whose process died may have no retry left: then its `refusal` is its result. Raises `InvalidCallError`
+        for a call that is not open, and `IllegalInputError` when no call is.
         """
         known = self.machine.turn.batch.get(call)
         facts = self._feed(CallStartedInput(call=call, elapsed=elapsed))
@@ -219,46 +218,47 @@ class LoopGuard:
         return _permit(known.made, "".join(fact.result for fact in facts if isinstance(fact, f.CallSettled)))
 
     def result(self, call: str, status: CallStatus = CallStatus.OK, text: str = "", *, elapsed: float = 0.0) -> May:
-        """The call with this id has its result.
+        """Record the result of a call.
 
-        Raises `InvalidCallError` for one that is not open, or ok and never started.
+        Raises `InvalidCallError` for a call that is not open, and for status `ok` without a start.
         """
         return self.feed(CallSettledInput(call=call, status=status, result=text, elapsed=elapsed))
 
     def waits(self, call: str, kind: InterruptKind, question: str = "", *, elapsed: float = 0.0) -> May:
-        """The call with this id needs a person first. When no pause is left it is refused at once."""
+        """Record that a call needs a person first. It is refused at once when no pause is left."""
         return self.feed(CallWaitingInput(call=call, interrupt_kind=kind, question=question, elapsed=elapsed))
 
     def answered(self, interrupt: str, decision: Decision, text: str = "", *, elapsed: float = 0.0) -> May:
-        """A person answered.
+        """Record a person's answer.
 
-        Raises `AnswerMismatchError` for an interrupt that is not open, or does not take this decision.
+        Raises `AnswerMismatchError` for an interrupt that is not open, or does not accept this decision.
         """
         return self.feed(AnsweredInput(interrupt=interrupt, decision=decision, text=text, elapsed=elapsed))
 
     def concluded(
         self, text: str | None, calls: Sequence[ToolCall] = (), *, usage: Usage | None = None, elapsed: float = 0.0
     ) -> May:
-        """The concluding call replied: its text, and the calls that it asked for all the same, which do not run.
+        """Record the reply of the concluding call: its text, and its calls, none of which runs.
 
-        A reply without text (None or blank) is asked for once more, where a retry is left: `Stop.second_try`.
+        After a reply without text (None or blank) the model is asked once more if a retry is left
+        (`Stopped.second_try`).
         """
         return self.feed(ConcludedInput(text=text, calls=tuple(calls), usage=usage, elapsed=elapsed))
 
     def expired(self, *, partial: str = "", usage: Usage | None = None, elapsed: float = 0.0) -> May:
-        """The time was up during a model call or a tool, which the loop has stopped. Open calls are closed."""
+        """Record that the time ended during a model call or a tool, which the loop has stopped. Close open calls."""
         return self.feed(ExpireInput(partial=partial, usage=usage, elapsed=elapsed))
 
     def aborted(self, *, partial: str = "", elapsed: float = 0.0) -> May:
-        """Somebody stopped the turn; the loop has stopped what ran. Open calls are closed."""
+        """Record an abort. The loop has stopped its work. Close open calls."""
         return self.feed(AbortInput(partial=partial, elapsed=elapsed))
 
     def broke(self, error: str, *, elapsed: float = 0.0) -> May:
-        """The loop itself raised. Not for a tool that raises: that is a `result` with the status `error`."""
+        """Record that the loop itself raised. A tool that raises is a `result` with the status `error` instead."""
         return self.feed(FailInput(error=error, elapsed=elapsed))
 
     def feed(self, event: Input) -> May:
-        """Feed any event of the machine, and say whether the loop may go on. Raises as `TurnMachine.feed` does."""
+        """Feed any input of the machine, and return as `may_call_model` does. Raises as `TurnMachine.feed` does."""
         self._feed(event)
         return self.may_call_model()
 

@@ -1,13 +1,13 @@
-"""The machine: what happened goes in, the facts that follow come out, and then it says what to do next.
+"""The machine: it receives an input, returns the facts that follow, and then names the next action.
 
-It does no I/O and never waits. A driver, ours or yours, keeps four promises:
+It does no I/O and never waits. A driver, ours or yours, must:
 
-1. Feed each thing that happened once, in the order in which it happened.
-2. Append the facts that `feed` returns to the journal, in one transaction, before doing anything else.
+1. Feed each input once, in the order of the events.
+2. Append the facts that `feed` returns to the journal, in one transaction, before anything else.
 3. Then perform `action`. When it is `Halt`, stop.
-4. After a crash, fold the journal (`TurnMachine.resume`) and go on from `action`.
+4. After a crash, fold the journal (`TurnMachine.resume`) and continue with `action`.
 
-`feed` either returns facts or raises; when it raises, nothing has changed.
+`feed` either returns facts or raises. When it raises, nothing has changed (docs/rules.md#core).
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -53,40 +53,40 @@ from .state import FINAL, State, Trigger
 from .turn import Turn
 
 _SETTLES_AT_ONCE: Final = {Decision.REJECT: CallStatus.REJECTED, Decision.UNKNOWN: CallStatus.UNKNOWN}
-#: Facts after which a limit may have come near.
+#: Facts after which a limit may be near.
 _RAISES: Final = frozenset({f.StepStarted, f.ModelReplied, f.AttemptFailed, f.CallStarted, f.CallSettled})
 _NOTHING: Final[Mapping[str, Spent]] = {}
-#: What `turn_started` keeps of its input as it is.
+#: The fields that `turn_started` copies from its input.
 _KEPT_OF_START: Final = StartedInput.model_fields.keys() & {*f.TurnStarted.__struct_fields__} - {"elapsed", "limits"}
 
 
 class TurnMachine:
-    """One turn. Begin one with `start`, or go on with one from its journal with `resume`.
+    """One turn. Begin one with `start`, or resume one from its journal with `resume`.
 
-    An event goes from `feed` to the method that `_TAKES` names for its class. That checks it, has the chart take a row
-    (`_fire`), and writes down what follows (`_emit`), so that what the machine knows is the fold of what it said.
+    `feed` passes an input to the method in `_TAKES` for its class. The method checks it, takes a row of the chart
+    (`_fire`), and applies the facts that follow (`_emit`), so the machine's state is always the fold of its facts.
     """
 
     __slots__ = ("_chart", "_elapsed", "_event", "_out", "state", "turn")
 
-    #: Whether facts get their hashes. A walk, in which nobody reads them, goes without.
+    #: Whether facts get their hashes. A walk turns them off, because it does not read them.
     hashed: ClassVar[bool] = True
 
-    # The event at hand, and its time to the microsecond.
+    # The current input, and its time in microseconds.
     _event: Input
     _elapsed: float
 
     def __init__(self, turn: Turn, chart: Chart = CHART) -> None:
-        #: What is known of the turn: counters, the open batch, the open interrupts.
+        #: The state of the turn: counters, the open batch, the open interrupts.
         self.turn = turn
-        #: Where `transitions.Machine` stands; the same as `turn.state` whenever `feed` has returned.
+        #: The state of `transitions.Machine`. It equals `turn.state` whenever `feed` has returned.
         self.state: State = turn.state
         self._chart = chart
         self._out: list[f.Fact] = []
 
     @classmethod
     def start(cls, event: StartedInput, *, chart: Chart = CHART) -> tuple[Self, list[f.Fact]]:
-        """Begin a turn. Returns the machine and the first facts. `chart` is another one only when it is checked."""
+        """Begin a turn. Return the machine and the first facts. Only checks pass another `chart`."""
         machine = cls(Turn(event.limits), chart)
         machine._event, machine._elapsed = event, round(event.elapsed, 6)
         row = machine._fire(Trigger.PROCEED)
@@ -104,29 +104,29 @@ class TurnMachine:
 
     @classmethod
     def resume(cls, facts: Iterable[f.Fact], *, chart: Chart = CHART) -> "TurnMachine":
-        """Go on with a turn from its facts, in the order of the journal. No guard is asked again.
+        """Resume a turn from its facts, in the order of the journal. No guard is evaluated again.
 
-        Raises `InvalidJournalError` when there are none, when they do not begin with `turn_started`, begin twice, or go
-        on after the end.
+        Raises `InvalidJournalError` for an empty journal, for one that does not begin with its only `turn_started`, and
+        for facts after the end.
         """
         turn = Turn()
         seq = 0
         for seq, fact in enumerate(facts, start=1):
             if isinstance(fact, f.TurnStarted) != (seq == 1):
-                raise InvalidJournalError(seq, f"{fact.kind}: a journal begins with turn_started, and only once")
+                raise InvalidJournalError(seq, f"{fact.kind}: a journal begins with its only turn_started")
             if turn.state.outcome is not None:
                 raise InvalidJournalError(seq, f"{fact.kind}: the turn had already ended ({turn.state.outcome})")
             try:
                 turn.apply(fact)
             except KeyError as missing:
-                raise InvalidJournalError(seq, f"{fact.kind} names {missing}, which nothing before it made") from None
+                raise InvalidJournalError(seq, f"{fact.kind} names {missing}, which no earlier fact made") from None
         if not seq:
-            raise InvalidJournalError(seq, "there is none")
+            raise InvalidJournalError(seq, "the journal is empty")
         return cls(turn, chart)
 
     @property
     def action(self) -> Action:
-        """What the driver must do now."""
+        """The next action of the driver."""
         turn = self.turn
         match turn.state:
             case State.STREAM:
@@ -148,13 +148,13 @@ class TurnMachine:
                 return Halt(outcome, reason, turn.also_reached)
 
     def copy(self) -> "TurnMachine":
-        """A copy that can be fed without changing this one."""
+        """Return a copy that can be fed without changing this machine."""
         return TurnMachine(self.turn.copy(), self._chart)
 
     def may_end_with(self, event: Input) -> bool:
-        """Whether this event ends the turn if it is fed now: the row that it takes leads to a final state.
+        """Return whether this input would end the turn now: its row leads to a final state. Nothing changes.
 
-        Messages that wait then come too late, and go with the event as its `undelivered`. Asking changes nothing.
+        Messages that still wait are too late then. Pass them in the input's `undelivered`.
         """
         if (self.state, event.trigger) not in self._chart.ending:
             return False
@@ -162,11 +162,11 @@ class TurnMachine:
         return row is not None and row.dest in FINAL
 
     def takes_messages_before(self, event: Input) -> bool:
-        """Whether this event may settle the batch, so that messages are fed first: CHECK hears of them."""
+        """Return whether this input may settle the batch. Feed messages first then, so that CHECK includes them."""
         turn = self.turn
         match event:
             case CallSettledInput() | CallWaitingInput():
-                left = 0  # counted here, for this is asked once a call
+                left = 0  # a plain loop, because this runs once a call
                 for name in turn.batch:
                     state = turn.batch[name].state
                     left += state is CallState.READY or state is CallState.STARTED
@@ -177,15 +177,15 @@ class TurnMachine:
                 return False
 
     def feed(self, event: Input) -> list[f.Fact]:
-        """Take in what happened, and return the facts that follow, oldest first. Afterwards see `action`.
+        """Apply an input, and return the facts that follow, oldest first. Then perform `action`.
 
-        Raises `IllegalInputError` when the chart has no row for the event in this state, `InvalidCallError` when it
-        names a call that cannot take it, and `AnswerMismatchError` when it names an interrupt that is not open. Nothing
-        has changed then, but for a chart that lacks a row in the middle of an event (`IllegalInputError.made`), which
-        lint refuses.
+        Raises `IllegalInputError` when the chart has no row for the input in this state, `InvalidCallError` when it
+        names a call that cannot accept it, and `AnswerMismatchError` when it names no open interrupt. Nothing has
+        changed then, except for a chart that lacks a row in the middle of an input (`IllegalInputError.made`), which
+        the lint refuses.
         """
         elapsed, before = event.elapsed, self.turn.elapsed
-        # To the microsecond that is written, so that whatever is computed of it follows from the journal alone.
+        # Rounded to the journal's microseconds, so that everything computed from it follows from the journal alone.
         if elapsed > before:
             elapsed = round(elapsed, 6)
         self._elapsed = elapsed if elapsed > before else before  # noqa: FURB136 (likewise, and `max` is a call)
@@ -198,12 +198,12 @@ class TurnMachine:
         facts, self._out = self._out, []
         return facts
 
-    # What each event does. Everything that can be refused is refused before the first fact.
+    # One method for each input. Each refuses before it makes the first fact.
 
     def _trigger(self, event: Input) -> Trigger | None:
-        """The trigger that the event is here, the flags set that its rows ask for.
+        """Return the input's trigger in this state, after setting the flags for its rows.
 
-        Mostly that of its class; but what says nothing is a failed attempt, and in a conclusion one without text.
+        It is usually that of the class. A blank reply is a failed attempt, and in CONCLUDE a conclusion without text.
         """
         counters = self.turn.counters
         match event:
@@ -300,7 +300,7 @@ class TurnMachine:
     def _call_settled(self, event: CallSettledInput) -> None:
         call = self._call(event, event.call)
         if call.state is CallState.READY and event.status is CallStatus.OK:
-            raise InvalidCallError("CallSettled", call.id, "it has a result but was never started")
+            raise InvalidCallError("CallSettled", call.id, "it succeeded but was never started")
         if event.spent is not None:
             batch.check_spent("CallSettled", call, event.spent)
         settled = f.CallSettled(
@@ -322,7 +322,7 @@ class TurnMachine:
         if kind is InterruptKind.DOOM_LOOP and not event.forwarded:
             raise InvalidCallError("CallWaiting", call.id, "only the machine asks about a doom loop")
         if self.turn.counters.pauses_left == 0:
-            # Counted: it has begun, though an answer may have made it ready to begin again.
+            # A counted call has started, although an answer may have made it ready again.
             status = CallStatus.UNKNOWN if call.counted else CallStatus.REFUSED
             result = batch.UNKNOWN_OUTCOME if call.counted else batch.NO_PAUSE
             self._settle_call(call, status, result, batch.unaccounted(call))
@@ -347,9 +347,10 @@ class TurnMachine:
         if asked is None:
             raise AnswerMismatchError(event.interrupt, "no such interrupt is open", pending)
         if event.decision not in DECISIONS[asked.kind]:
-            takes = " or ".join(DECISIONS[asked.kind])
-            raise AnswerMismatchError(asked.id, f"its kind, {asked.kind}, takes {takes}, not {event.decision}", pending)
-        if asked.call and asked.call not in turn.batch:  # nothing of ours writes such a journal
+            accepted = " or ".join(DECISIONS[asked.kind])
+            why = f"its kind, {asked.kind}, accepts {accepted}, not {event.decision}"
+            raise AnswerMismatchError(asked.id, why, pending)
+        if asked.call and asked.call not in turn.batch:  # only in a damaged journal
             raise InvalidCallError("Answered", asked.call, "its interrupt is open, but no such call is in the batch")
         counters.waiting = len(pending) - 1
         counters.doom_asked = not asked.call
@@ -374,7 +375,7 @@ class TurnMachine:
             self._leave_check(self._fire(Trigger.PROCEED) if row.dest is State.CHECK else row)
 
     def _steered(self, event: SteeredInput) -> None:
-        self._need_ear(event)
+        self._need_message_time(event)
         self._emit(f.MessageAdded(self._elapsed, self.turn.state, text=event.text))
 
     def _concluded(self, event: ConcludedInput) -> None:
@@ -406,7 +407,7 @@ class TurnMachine:
         self._halt(self._stopped_by(event, Trigger.FAIL), error=event.error, partial=event.partial, spent=event.spent)
 
     def _stopped_by(self, event: StopInput, trigger: Trigger) -> Row:
-        """Check what the sub-agents are said to have used, then take the row."""
+        """Check the reported usage of sub-agents, then take the row."""
         if event.spent and self._chart.accepts(self.state, trigger):
             for call_id, spent in event.spent.items():
                 batch.check_spent(event.title(), self._open_call(event, call_id), spent)
@@ -427,16 +428,16 @@ class TurnMachine:
         FailInput: _fail,
     }
 
-    # What must hold of an event.
+    # The conditions of inputs.
 
     def _refuse(self, event: Input) -> NoReturn:
         raise IllegalInputError(event.title(), self.state)
 
-    def _need_ear(self, event: Input) -> None:
-        """A message is taken in before a model call that may use tools, and never between a call and its result.
+    def _need_message_time(self, event: Input) -> None:
+        """Refuse a message unless CHECK or the next model call will include it (docs/rules.md#messages).
 
-        So in STREAM, or before the last result of a batch, where CHECK will hear of it too: also while a call waits for
-        a person. A doom loop that a person is asked about was decided before.
+        So messages are accepted in STREAM, and before the last result of a batch, also while a call waits for a person.
+        A question about a doom loop is too late, because CHECK has decided already.
         """
         match self.state:
             case State.STREAM:
@@ -471,10 +472,10 @@ class TurnMachine:
         why = "there is no such call in the open batch" if call is None else f"it is {call.state}"
         raise InvalidCallError(event.title(), call_id, why)
 
-    # The ways from state to state. Each begins with a row that the chart has taken, or takes one.
+    # The paths between states. Each begins with a row of the chart.
 
     def _settle_if_done(self) -> None:
-        """Leave TOOL_EXEC once no call can run and nothing is to be offered to the synthesis."""
+        """Leave TOOL_EXEC once no call can run and the synthesis has nothing to do."""
         turn = self.turn
         for name in turn.batch:
             state = turn.batch[name].state
@@ -500,7 +501,7 @@ class TurnMachine:
     def _finish_step(self, *, state: State | None = None, usage: Usage | None = None) -> None:
         """Finish the step, if one is open.
 
-        `usage` is that of an attempt that was cut off, which the next fact will account for.
+        `usage` is that of an attempt that was cut off, which the next fact will report too.
         """
         turn = self.turn
         if turn.step_open:
@@ -515,7 +516,7 @@ class TurnMachine:
             )
 
     def _leave_check(self, row: Row) -> None:
-        """Write down what CHECK decided."""
+        """Record the decision of CHECK."""
         turn = self.turn
         if row.dest is State.STREAM:
             number, nudge = turn.counters.steps + 1, turn.counters.doom
@@ -545,7 +546,7 @@ class TurnMachine:
         usage: Usage | None = None,
         spent: Mapping[str, Spent] = _NOTHING,
     ) -> None:
-        """End the turn along `row`. `cause` and `aborted` are the reason where the row leaves it to the event."""
+        """End the turn along `row`. `cause` and `aborted` give the reason where the row takes it from the input."""
         carried = self.turn.carried
         if row.reason is ReasonFrom.CARRIED and carried is not None:
             reason = carried
@@ -553,9 +554,9 @@ class TurnMachine:
             reason = cause.reason
         else:
             reason = row.reason if isinstance(row.reason, EndReason) else aborted
-        # Asked before the step is closed, while the turn still stands where it was stopped.
+        # Computed before the step is closed, in the state where the turn was stopped.
         also = self._also_reached(row, reason)
-        # A person who writes something new has turned down what she was asked.
+        # A person who writes a new message has rejected the open questions.
         waiting = CallStatus.REJECTED if reason is EndReason.SUPERSEDED else CallStatus.ABORTED
         self._close_calls(f"not finished: the turn ended ({reason})", waiting=waiting, spent=spent)
         self._finish_step()
@@ -576,27 +577,27 @@ class TurnMachine:
         )
 
     def _also_reached(self, row: Row, reason: EndReason) -> tuple[EndReason, ...]:
-        """The limits that held beside the reason. A turn that nothing stopped has none (decision 11)."""
+        """Return the other limits that were reached. A turn that was not stopped has none (decision 11)."""
         turn = self.turn
         if row.trigger is Trigger.EXPIRE:
             return tuple(one for one in reached(turn.counters) if one is not reason)
         if row.reason is ReasonFrom.CARRIED:
             return turn.also_reached
-        if turn.carried is not None:  # an abort, or a failure of the engine, wins over the limit
+        if turn.carried is not None:  # an abort, or a failure of the engine, takes precedence over the limit
             return (turn.carried, *turn.also_reached)
         return (EndReason.DOOM_LOOP,) if turn.state is State.PAUSED and turn.counters.doom else ()
 
     def _close_calls(self, why: str, *, waiting: CallStatus = CallStatus.ABORTED, spent: Mapping[str, Spent]) -> None:
-        """Give every open call its result (`waiting`: of one that waits for a person; `spent`: of its sub-agent)."""
+        """Settle every open call: one that waits for a person as `waiting`, with its sub-agent's usage from `spent`."""
         for call in self.turn.open_calls():
             status = waiting if call.state is CallState.WAITING else CallStatus.ABORTED
-            # Nobody saw how far it got, and a thread may even come to its end. So too where it then asked a person, or
-            # was about to go on with the answer.
+            # The progress of a call that has started is unknown, and a thread may even finish later. This includes a
+            # call that asked a person after its start.
             result = f"{why}; it had begun: verify before retrying" if call.counted else why
             self._settle_call(call, status, result, spent.get(call.id))
 
     def _settle_call(self, call: Call, status: CallStatus, result: str, spent: Spent | None = None) -> None:
-        """Give a call the result that is decided here, and by no tool."""
+        """Settle a call with a result that no tool gave."""
         settled = f.CallSettled(self._elapsed, self.turn.state, call=call.id, status=status, result=result, spent=spent)
         self._emit(settled)
 
@@ -608,11 +609,11 @@ class TurnMachine:
         except IllegalInputError as error:
             if not self._out:
                 raise
-            # Only a machine from which somebody took a transition stops in the middle of an event.
+            # This happens only in a chart without a row that it needs.
             raise IllegalInputError(error.event, error.state, made=len(self._out)) from None
 
     def _emit(self, fact: f.Fact) -> None:
-        """Write a fact down. Nobody has seen it: so it gets its hash, which is of the state after it, though frozen."""
+        """Apply a fact and set its hash, which includes its effect. The fact is frozen, but not published yet."""
         turn = self.turn
         turn.apply(fact)
         if self.hashed:
@@ -622,7 +623,7 @@ class TurnMachine:
             self._notice(fact)
 
     def _notice(self, fact: f.Fact) -> None:
-        """Give notice of each limit that is near, and of a reply whose usage is not told."""
+        """Add a notice for each limit that is near, and for a reply without a usage."""
         turn = self.turn
         if isinstance(fact, f.ModelReplied) and fact.usage is None and "usage_unknown" not in turn.noticed:
             self._emit(f.Notice(self._elapsed, turn.state, limit="usage_unknown"))
@@ -632,5 +633,5 @@ class TurnMachine:
 
 
 def _shown(text: str | None) -> str | None:
-    """The text, or None if it shows nothing."""
+    """Return the text, or None if it is blank."""
     return None if text is None or is_blank(text) else text

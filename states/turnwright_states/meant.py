@@ -1,9 +1,9 @@
-"""What a name that does not exist probably means: a near miss, or what another framework calls the same thing."""
+"""Suggestions for unknown names: a similar name, or ours for a name of another framework."""
 
 from collections.abc import Collection, Mapping
 from typing import Final
 
-#: The words of other frameworks, and ours for them: the first that there is where the word was used.
+#: Our names for those of other frameworks. The first one that exists at the place of the mistake is suggested.
 _ELSEWHERE: Final[Mapping[str, tuple[str, ...]]] = {
     word: ours
     for ours, words in {
@@ -36,13 +36,13 @@ _ELSEWHERE: Final[Mapping[str, tuple[str, ...]]] = {
     }.items()
     for word in words.split()
 }
-#: No limit, option or field has a longer name, and long ones are no slips of the finger.
+#: No limit, option or field has a longer name.
 _LONGEST: Final = 40
 
 
 def meant(name: str, known: Collection[str]) -> str | None:
-    """Give the name among `known` that `name` probably means, or None."""
-    import difflib  # noqa: PLC0415 (only for who made a mistake)
+    """Return the name among `known` that `name` probably means, or None."""
+    import difflib  # noqa: PLC0415 (needed only after a mistake)
 
     word = name.lower()[:_LONGEST]
     ours = next((one for one in _ELSEWHERE.get(word, ()) if one in known), None)
@@ -50,6 +50,6 @@ def meant(name: str, known: Collection[str]) -> str | None:
 
 
 def unknown(name: str, known: Collection[str]) -> str:
-    """Say of a name that it is unknown, and what it probably means or what there is."""
+    """Return a message that a name is unknown, with a suggestion or the known names."""
     near = meant(name, known)
     return f"is unknown: did you mean `{near}`?" if near else f"is unknown: use one of {', '.join(known)}"

@@ -1,7 +1,7 @@
-"""How facts are written as JSON text, and what is read back of it.
+"""Additions to msgspec for the JSON text of facts.
 
-msgspec does both, a twentieth of a microsecond a field. This room has the rest: what msgspec does not know (limits, and
-what was used, which are pydantic's), half surrogate pairs, and which field is to blame for what does not fit.
+msgspec encodes and decodes facts in a twentieth of a microsecond a field. This module adds pydantic's values (limits
+and usage), half surrogate pairs, frozen containers, and the name of the field that does not fit.
 """
 
 import json
@@ -26,7 +26,7 @@ _NO_MARKS: Final = bytes(set(range(256)) - set(b'[]{}"'))
 
 
 def plain(value: object) -> object:
-    """What msgspec cannot write itself, as what it can. Raises `TypeError` for what is not JSON."""
+    """Convert a value that msgspec cannot encode. Raises `TypeError` for a value that is not JSON."""
     if type(value) is Usage or type(value) is Spent:
         return {name: number for name, number in value.__dict__.items() if number}
     if isinstance(value, Limits):
@@ -37,7 +37,7 @@ def plain(value: object) -> object:
 
 
 class FrozenDict(dict[str, V]):
-    """A dict that cannot be changed: part of what is journaled. `copy.deepcopy` makes an ordinary one of it."""
+    """An immutable dict in a fact. `copy.deepcopy` makes an ordinary dict of it."""
 
     __slots__ = ()
 
@@ -49,7 +49,7 @@ class FrozenDict(dict[str, V]):
 
 
 class FrozenList(list[V]):
-    """A list that cannot be changed: part of what is journaled. `copy.deepcopy` makes an ordinary one of it."""
+    """An immutable list in a fact. `copy.deepcopy` makes an ordinary list of it."""
 
     __slots__ = ()
 
@@ -61,7 +61,7 @@ class FrozenList(list[V]):
 
 
 def _refuse(*_: object, **__: object) -> Never:
-    raise TypeError("what is journaled cannot be changed: take a copy of it, with copy.deepcopy(...)")
+    raise TypeError("a value in the journal cannot be changed: make a copy with copy.deepcopy(...)")
 
 
 for _name in ("__setitem__", "__delitem__", "__ior__", "clear", "pop", "popitem", "setdefault", "update"):
@@ -76,17 +76,17 @@ _THAWED: Final[Mapping[type, type]] = {FrozenDict: dict, FrozenList: list, dict:
 
 
 def frozen(value: T) -> T:
-    """An equal value in which no dict and no list can be changed. One that is frozen already is returned as it is."""
+    """Return an equal value whose dicts and lists are immutable. A frozen value is returned itself."""
     return _copied(value, _FROZEN)
 
 
 def thawed(value: T) -> T:
-    """An equal value whose dicts and lists are ordinary ones, and nobody else's."""
+    """Return a copy whose dicts and lists are ordinary ones."""
     return _copied(value, _THAWED)
 
 
 def _copied(value: T, kinds: Mapping[type, type]) -> T:
-    """A copy with other kinds of dicts and lists. Without recursion: JSON may be nested deeper than calls."""
+    """Copy with other kinds of dicts and lists. Not recursive, because JSON may be nested deeper than calls."""
     kind = type(value)
     if kind not in kinds:
         return value
@@ -101,7 +101,7 @@ def _copied(value: T, kinds: Mapping[type, type]) -> T:
                     dict.__setitem__(one, name, made)
                     left.append(made)
         else:
-            assert isinstance(one, list)  # noqa: S101 (nothing else is put there)
+            assert isinstance(one, list)  # noqa: S101 (only dicts and lists are added)
             for place, inner in enumerate(one):
                 if type(inner) in kinds:
                     made = kinds[type(inner)](inner)
@@ -114,7 +114,7 @@ _encode: Final = Encoder(enc_hook=plain).encode
 
 
 def text_of(value: object) -> str:
-    """The value as JSON text. Half a surrogate pair, which no UTF-8 can write, becomes a question mark."""
+    """Return the value as JSON text. Half a surrogate pair, which UTF-8 cannot encode, becomes a question mark."""
     try:
         return _encode(value).decode()
     except UnicodeEncodeError:
@@ -123,10 +123,10 @@ def text_of(value: object) -> str:
 
 
 def nests_deeper(text: str, levels: int) -> bool:
-    """Whether a JSON text opens more than `levels` brackets at once. Asked before anything parses it.
+    """Return whether a JSON text nests more than `levels` brackets, without parsing it.
 
-    Most texts have too few brackets for that, which is seen at once. Of the others only brackets and quotation marks
-    are kept; brackets between two such marks stand in a string, and are letters.
+    Most texts have too few brackets, so counting is enough. In the others, only brackets and quotation marks are kept.
+    Brackets between two quotation marks are part of a string.
     """
     if text.count("[") + text.count("{") <= levels:
         return False
@@ -143,7 +143,7 @@ def nests_deeper(text: str, levels: int) -> bool:
 
 
 def repeated(text: str) -> str | None:
-    """The first name that an object in this JSON text has twice; None if there is none."""
+    """Return the first name that occurs twice in an object of this JSON text, or None."""
     found: list[str] = []
 
     def once(pairs: list[tuple[str, object]]) -> None:
@@ -156,13 +156,13 @@ def repeated(text: str) -> str | None:
 
 
 def model(kind: type, fields: object) -> BaseModel:
-    """What pydantic reads in a fact, from its JSON. Raises pydantic's `ValidationError` if it does not fit."""
-    assert issubclass(kind, BaseModel)  # noqa: S101 (no field of a fact is of another kind that msgspec does not know)
+    """Parse a pydantic value in a fact. Raises pydantic's `ValidationError` if it does not fit."""
+    assert issubclass(kind, BaseModel)  # noqa: S101 (msgspec knows the kinds of all other fields)
     return kind.model_validate(fields)
 
 
 def misfit(error: Misfit) -> str:
-    """Which field does not fit, and why: "calls.0.lease.calls: Expected `int | null`, got `str`"."""
+    """Return the field that does not fit, and the reason: "calls.0.lease.calls: Expected `int | null`, got `str`"."""
     why, at, path = str(error).rpartition(" - at `$")
     names = re.findall(r"[^.\[\]`]+", path) if at else []
     why = why if at else path

@@ -1,7 +1,7 @@
-"""Why a turn ended and why an attempt failed: two closed sets, and `REASONS`, the one table of what they mean.
+"""The reasons of endings, the causes of failed attempts, and `REASONS`, the table of their meanings.
 
-The table says of each reason which outcome it gives, in which words, and what it comes from. Sentinels, the command
-line, the pages and the documentation print it; the machine, the lint, the walk and the list of causes read it.
+The table has each reason's outcome, words and origin. Sentinels, the command line, the pages and the documentation
+print it. The machine, the lint, the walk and the list of causes read it.
 """
 
 from enum import StrEnum
@@ -11,7 +11,7 @@ from .state import Outcome, Trigger
 
 
 class EndReason(StrEnum):
-    """The one reason that the chart's row gave the outcome."""
+    """The reason of an outcome, given by the row of the chart that ended the turn."""
 
     ANSWERED = "answered"
     TEXT_ONLY = "text_only"
@@ -34,7 +34,7 @@ class EndReason(StrEnum):
 
 
 class Cause(StrEnum):
-    """Why an attempt at a model call (or a synthesis) failed. `REASONS` says which may pass, and what they end as."""
+    """The cause of a failed attempt at a model call or a synthesis. `REASONS` maps causes to reasons."""
 
     CONNECTION = "connection"
     TIMEOUT = "timeout"
@@ -56,7 +56,7 @@ class Cause(StrEnum):
 
     @property
     def may_pass(self) -> bool:
-        """Whether another attempt at the same call may succeed (DESIGN 2)."""
+        """Whether another attempt at the same call may succeed (docs/rules.md#retries)."""
         return _OF_CAUSE[self][1]
 
     @property
@@ -66,27 +66,27 @@ class Cause(StrEnum):
 
 
 class Meaning(NamedTuple):
-    """What a reason means, and what gives it.
+    """The meaning and the origin of a reason.
 
-    `means` says what happened and `next` which setting or program to change: the command line and the inspector show
-    them. `told` is what a user is told to do; it names no setting.
+    `means` is what happened, and `next` is the setting or program to change, for developers: the command line and the
+    inspector show them. `for_users` is the next step for a user, and names no setting.
     """
 
     outcome: Outcome
     means: str
     next: str
-    told: str = ""
+    for_users: str = ""
     #: The triggers whose rows give it.
     triggers: tuple[Trigger, ...] = ()
-    #: The causes of a failed attempt that end a turn with it: those that may pass, and those that will not.
+    #: The causes that end a turn with it: those that may pass, and those that will not.
     passing: tuple[Cause, ...] = ()
     lasting: tuple[Cause, ...] = ()
-    #: Of a limit: the guard that holds once it is reached, and the name that `Turn.use` has for it.
+    #: For a limit: the guard that holds once it is reached, and its name in `Turn.use`.
     reached: str = ""
     limit: str = ""
 
 
-#: The message of the machine's own failed attempt, for a reply with nothing in it. A model may have words of its own.
+#: The default message of a failed attempt that was a reply without content.
 NOTHING_SAID: Final = "the model replied with neither text nor tool calls"
 
 _USE: Final = "Use the answer."
@@ -94,12 +94,12 @@ _CONTINUE: Final = "You can continue in a new message."
 _TRY_AGAIN: Final = "You can try again."
 
 
-def _answer(means: str, next_: str = _USE, told: str = "") -> Meaning:
-    return Meaning(Outcome.FINISHED, means, next_, told, (Trigger.REPLIED,))
+def _answer(means: str, next_: str = _USE, for_users: str = "") -> Meaning:
+    return Meaning(Outcome.FINISHED, means, next_, for_users, (Trigger.REPLIED,))
 
 
-def _stop(means: str, next_: str, told: str) -> Meaning:
-    return Meaning(Outcome.ABORTED, means, next_, told, (Trigger.ABORT,))
+def _stop(means: str, next_: str, for_users: str) -> Meaning:
+    return Meaning(Outcome.ABORTED, means, next_, for_users, (Trigger.ABORT,))
 
 
 def _limit(limit: str, reached: str, means: str, setting: str = "", *more: Trigger) -> Meaning:
@@ -109,12 +109,12 @@ def _limit(limit: str, reached: str, means: str, setting: str = "", *more: Trigg
 
 
 def _failure(
-    means: str, next_: str, told: str, *, passing: tuple[Cause, ...] = (), lasting: tuple[Cause, ...] = ()
+    means: str, next_: str, for_users: str, *, passing: tuple[Cause, ...] = (), lasting: tuple[Cause, ...] = ()
 ) -> Meaning:
-    return Meaning(Outcome.FAILED, means, next_, told, (Trigger.ATTEMPT_FAILED,), passing, lasting)
+    return Meaning(Outcome.FAILED, means, next_, for_users, (Trigger.ATTEMPT_FAILED,), passing, lasting)
 
 
-#: Of limits that hold at once the first in this order is the reason.
+#: If several limits are reached, the first in this order is the reason.
 REASONS: Final[dict[EndReason, Meaning]] = {
     EndReason.ANSWERED: _answer("The model answered."),
     EndReason.TEXT_ONLY: _answer("The turn was allowed no step or no tool call, so the model answered in text."),
@@ -198,7 +198,7 @@ REASONS: Final[dict[EndReason, Meaning]] = {
     ),
 }
 
-#: Which reasons an outcome can have.
+#: The possible reasons of each outcome.
 REASONS_OF: Final[dict[Outcome, frozenset[EndReason]]] = {
     outcome: frozenset(reason for reason, meaning in REASONS.items() if meaning.outcome is outcome)
     for outcome in Outcome

@@ -1,18 +1,17 @@
-"""Replays a journal: does each of its facts follow from the ones before?
+"""Replay of a journal: checks that each fact follows from the ones before (docs/rules.md#journal).
 
-The fold trusts facts and asks no guard again, so that a new release cannot change the past. Replay does the opposite.
-It reads out of the facts what happened (`infer_inputs.py`), feeds that to a machine on the chart that ships, and
-compares what the machine says with what is written, field by field, the time, the state and the hash included. What
-happened is taken from the journal, for nothing else has it; what was decided is not.
+The fold trusts facts and evaluates no guard, so a new release cannot change the past. The replay does the opposite. It
+infers the inputs from the facts (`event_inference.py`), feeds them to a machine on the shipped chart, and compares the
+machine's facts with the journal, field by field, including time, state and hash. Only the inputs come from the journal.
 
-Nothing is done again: no model is called, no tool is run, nothing is written. To go on from a place in the past, with
-everything that this does, is a fork (`turnwright.journal.fork`).
+No model is called, no tool runs, nothing is written. A fork continues from a place in the past instead
+(`turnwright.journal.fork`).
 
-What cannot be seen: a text that decided nothing and was changed (a result, an answer, a prompt), and a journal that
-stops after an event. The name and the arguments of a call are bound to its loop key. Where its tool gave that key, or
-the call has none because its tool is exempt or no tool may run, they cannot be checked, and `Replayed.believed` names
-the call. A forger who writes the hashes anew can also change what
-came from outside to something that might have come instead, if nothing followed from it. Decision 15 has the list.
+The replay cannot detect a changed text that decided nothing (a result, an answer, a prompt), or a journal that stops
+after an input. The name and the arguments of a call are bound to its loop key. They cannot be checked if its tool gave
+that key, or if the call has none because its tool is exempt or tools are disabled; `Replayed.believed` names such
+calls. A forger who recomputes the hashes can also replace an input by another possible one, if no decision depended on
+it. Decision 15 has the list.
 """
 
 import re
@@ -39,22 +38,22 @@ from .verdict import Check, Verdict
 
 CLAIM: Final = "every fact follows from the ones before"
 
-#: What a loop key looks like, whatever a tool made it from.
+#: The form of every loop key.
 _KEY: Final = re.compile("[0-9a-f]{12}")
-#: The fields that every fact has are compared after its own: a wrong count is worth more words than a wrong hash.
+#: The fields of every fact are compared after its own, because a wrong count is a better message than a wrong hash.
 _LAST: Final = f.Fact.__struct_fields__
-#: What the machine says of an event that it refuses, and what is no news here.
+#: The end of the machine's messages about a refused input, which is left out here.
 _NOTHING_CHANGED: Final = re.compile("[:;] nothing was changed$")
-#: The longest value that a message quotes whole.
+#: The longest value that a message quotes in full.
 _QUOTED: Final = 120
 
 
 @dataclass(frozen=True, slots=True)
 class FactGroup:
-    """The facts `first` to `last`, which were appended together, and the event from which they follow.
+    """The facts `first` to `last`, which were appended together, and the input from which they follow.
 
-    `rows` are the rows of the chart that it took, `state` is where the turn stands after it. `believed` are the calls
-    whose name and arguments cannot be checked: their loop keys were made by their tools, or they have none.
+    `rows` are the rows of the chart that the input took, and `state` is the state after it. `believed` are the calls
+    whose name and arguments cannot be checked, because their tools made their loop keys, or they have none.
     """
 
     event: Input
@@ -71,10 +70,10 @@ class FactGroup:
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """What came of a replay.
+    """The result of a replay.
 
-    `groups` are the events up to the first fault, or all; `machine` stands after the last of them, and is None where
-    there is none. `fault` names the first fact that does not follow or cannot be read.
+    `groups` are the inputs up to the first fault, or all. `machine` has applied the last of them; it is None without
+    any. `fault` names the first fact that does not follow or cannot be read.
     """
 
     check: Check
@@ -84,32 +83,32 @@ class Replayed:
 
     @property
     def facts(self) -> int:
-        """How many facts follow."""
+        """The number of facts that follow."""
         return self.groups[-1].last if self.groups else 0
 
     @property
     def rows(self) -> Mapping[Row, int]:
-        """How often the turn took each row that it took."""
+        """The rows that the turn took, each with its count."""
         return Counter(row for group in self.groups for row in group.rows)
 
     @property
     def believed(self) -> tuple[str, ...]:
-        """The calls whose name and arguments could not be checked against a loop key."""
+        """The calls whose name and arguments could not be compared with a loop key."""
         return tuple(call for group in self.groups for call in group.believed)
 
 
 def replay(journal: Iterable[tuple[int, f.Fact]], *, chart: Chart = CHART) -> Replayed:
-    """Check that each fact of a journal, as (seq, fact) from the first on, follows from the ones before.
+    """Check that each fact of a journal, given as (seq, fact) in order, follows from the ones before.
 
-    The verdict is `violated` if one does not, if one is missing, comes twice or comes after the end, if the journal
-    breaks off inside an event, or if another chart made it. It is `inconclusive` for an empty journal, and for one
-    that a later release wrote. A journal of a turn that has not ended holds.
+    The verdict is `violated` if a fact does not follow, is missing, comes twice or comes after the end, if the journal
+    stops inside an input's facts, or if another chart made it. It is `inconclusive` for an empty journal, and for one
+    of a later release. The journal of a turn that has not ended holds.
 
-    `InvalidJournalError`, raised by `journal` while it is read, is the fault of that fact: a file can be handed over
-    line by line. `chart` is another one only when it is checked. Nothing is executed. Source: DESIGN 3.
+    An `InvalidJournalError` that iterating `journal` raises becomes the fault of that fact. Only checks pass another
+    `chart`. Nothing is executed (docs/rules.md#journal).
     """
     facts, unread = _read(journal)
-    course = _Course(facts, unread, _twin(chart.rows))
+    course = _Replay(facts, unread, _twin(chart.rows))
     fault, groups = course.run(), tuple(course.groups)
     machine = None if course.machine is None else TurnMachine(course.machine.turn, chart)
     return Replayed(_check(groups, machine, fault), groups, machine, fault)
@@ -120,23 +119,23 @@ def _check(groups: tuple[FactGroup, ...], machine: TurnMachine | None, fault: In
         verdict = Verdict.INCONCLUSIVE if fault.newer else Verdict.VIOLATED
         return Check(CLAIM, verdict, str(fault), tuple(map(str, groups)))
     if machine is None:
-        return Check(CLAIM, Verdict.INCONCLUSIVE, "the journal is empty: there was nothing to check")
+        return Check(CLAIM, Verdict.INCONCLUSIVE, "the journal is empty")
     turn, last = machine.turn, groups[-1].last
-    stands = f"has not ended and stands in {turn.state}"
+    status = f"has not ended, and its state is {turn.state}"
     if turn.state.outcome is not None:
-        stands = f"ended: {turn.state.outcome}, {turn.reason}"
-    return Check(CLAIM, Verdict.HOLDS, f"{last} facts, {len(groups)} events; the turn {stands}")
+        status = f"ended: {turn.state.outcome}, {turn.reason}"
+    return Check(CLAIM, Verdict.HOLDS, f"{last} facts, {len(groups)} events; the turn {status}")
 
 
 def _read(journal: Iterable[tuple[int, f.Fact]]) -> tuple[list[f.Fact], InvalidJournalError | None]:
-    """The facts as far as they can be read and are numbered 1, 2, 3, and what is wrong with the next one."""
+    """Return the facts up to the first that cannot be read or has a wrong number, and the fault of that fact."""
     facts: list[f.Fact] = []
     try:
         for due, (seq, fact) in enumerate(journal, start=1):
             if seq < due:
-                return facts, InvalidJournalError(seq, f"it comes again, after fact {due - 1}")
+                return facts, InvalidJournalError(seq, f"it comes twice: again after fact {due - 1}")
             if seq > due:
-                return facts, InvalidJournalError(due, f"it is missing: fact {seq} stands in its place")
+                return facts, InvalidJournalError(due, f"it is missing: fact {seq} is in its place")
             facts.append(fact)
     except InvalidJournalError as unreadable:
         return facts, unreadable
@@ -145,14 +144,14 @@ def _read(journal: Iterable[tuple[int, f.Fact]]) -> tuple[list[f.Fact], InvalidJ
 
 @lru_cache(maxsize=4)
 def _twin(rows: tuple[Row, ...]) -> Chart:
-    """A chart of the same rows: what is only tried shall not count as taken by this process (`Chart.taken`)."""
+    """Return a chart of the same rows, because a replay must not count in this process's `Chart.taken`."""
     return Chart(rows)
 
 
 class _Witness(TurnMachine):
-    """A machine that notes which rows it takes, and believes the loop keys that tools gave.
+    """A machine that records its rows, and accepts the loop keys that tools gave.
 
-    A tool may have made its key from something that is not written down. The hash still binds the rounds to it.
+    A tool may have made its key from data that is not in the journal. The hash still binds the rounds to it.
     """
 
     __slots__ = ("_keys", "believed", "rows")
@@ -172,8 +171,8 @@ class _Witness(TurnMachine):
         return tuple(map(self._keyed, super()._decide(event), self._keys))
 
     def _keyed(self, made: f.CallMade, key: str) -> f.CallMade:
-        """The call with the key that is written down, where that is said to be of its tool's making, and may be."""
-        if not made.key:  # it takes no part in the detection of loops: nothing binds its arguments
+        """Return the call with the journal's key, if its tool may have made that key."""
+        if not made.key:  # without a loop key nothing binds its arguments
             self.believed.append(made.id)
         if not made.own_key or not _KEY.fullmatch(key) or key == call_key(made.name, made.arguments, made.raw, None):
             return made
@@ -182,34 +181,34 @@ class _Witness(TurnMachine):
 
 
 class _Fit(NamedTuple):
-    """An event from which the next facts follow: `machine` has taken it in, and `made` is how many they are."""
+    """An input from which the next `made` facts follow. `machine` has applied it."""
 
     event: Input
     machine: _Witness
     made: int
 
 
-class _Course:
-    """A replay on its way through the facts. `unread` is what is wrong with the fact after the last of them."""
+class _Replay:
+    """A running replay. `unread` is the fault of the fact after the last of `facts`."""
 
     def __init__(self, facts: Sequence[f.Fact], unread: InvalidJournalError | None, chart: Chart) -> None:
         self.groups: list[FactGroup] = []
         self.machine: _Witness | None = None
         self._facts = facts
-        # Whatever event ended the turn, they came with it.
+        # The input that ended the turn had them.
         self._undelivered = next((fact.undelivered for fact in facts if isinstance(fact, f.TurnEnded)), ())
         self._unread = unread
         self._chart = chart
 
     def run(self) -> InvalidJournalError | None:
-        """Go from event to event until none fits. Returns the fault, or None if there is none."""
+        """Feed one input after the other until none fits. Return the fault, or None."""
         at = 0
         while at < len(self._facts):
             trials = list(self._begin() if self.machine is None else self._go_on(self.machine, at))
             fits = [trial for trial in trials if isinstance(trial, _Fit)]
             if not fits:
                 return self._fault(trial for trial in trials if isinstance(trial, InvalidJournalError))
-            # Where two fit, a stop that closes every call tells more than one call that was closed by itself.
+            # A stop that closes every call explains more facts than the end of a single call.
             event, self.machine, made = max(fits, key=lambda fit: fit.made)
             rows, believed = tuple(self.machine.rows), tuple(self.machine.believed)
             self.groups.append(FactGroup(event, at + 1, at + made, self.machine.state, rows, believed))
@@ -217,7 +216,7 @@ class _Course:
         return self._unread
 
     def _fault(self, faults: Iterable[InvalidJournalError]) -> InvalidJournalError:
-        """The first fact that no event explains: as far as one of them agrees with the journal, nothing is wrong."""
+        """Return the fault of the first fact that no input explains: the input with the most equal facts decides."""
         fault = max(faults, key=lambda one: one.seq)
         return self._unread if self._unread is not None and fault.seq > len(self._facts) else fault
 
@@ -236,10 +235,10 @@ class _Course:
                 yield _impossible(1, head, error)
             else:
                 machine, made = _Witness.start(event, chart=self._chart)
-                yield self._parting(made, 0) or _Fit(event, machine, len(made))
+                yield self._difference_from(made, 0) or _Fit(event, machine, len(made))
 
     def _go_on(self, machine: _Witness, at: int) -> Iterator[_Fit | InvalidJournalError]:
-        """Try each event from which the group that begins at the index `at` may have come."""
+        """Try each possible input of the group that begins at the index `at`."""
         head = self._facts[at]
         if machine.state.outcome is not None:
             yield InvalidJournalError(at + 1, f"{head.kind}: the turn had already ended ({machine.state.outcome})")
@@ -250,7 +249,7 @@ class _Course:
         except ValidationError as error:
             yield _impossible(at + 1, head, error)
         yield InvalidJournalError(
-            at + 1, f"{head.kind}: it does not follow from the facts before it, and begins nothing"
+            at + 1, f"{head.kind}: it does not follow from the facts before it, and no input gives it"
         )
 
     def _fed(self, machine: _Witness, event: Input, at: int) -> _Fit | InvalidJournalError:
@@ -265,18 +264,16 @@ class _Course:
                 made = witness.feed(event)
         except MachineError as error:
             return InvalidJournalError(at + 1, f"{head.kind}: {_NOTHING_CHANGED.sub('', str(error))}")
-        return self._parting(made, at) or _Fit(event, witness, len(made))
+        return self._difference_from(made, at) or _Fit(event, witness, len(made))
 
-    def _parting(self, made: Sequence[f.Fact], at: int) -> InvalidJournalError | None:
-        """Where the facts from the index `at` on part from those that follow; None if they agree."""
+    def _difference_from(self, made: Sequence[f.Fact], at: int) -> InvalidJournalError | None:
+        """Return the first difference between the journal from the index `at` and the facts that follow, or None."""
         for seq, due in enumerate(made, start=at + 1):
             if seq > len(self._facts):
-                return InvalidJournalError(
-                    seq, f"it is missing: {due.kind} belongs to the event of the facts before it"
-                )
+                return InvalidJournalError(seq, f"it is missing: {due.kind} follows from the facts before it")
             fact = self._facts[seq - 1]
             if isinstance(fact, f.StepStarted) and isinstance(due, f.StepStarted):
-                due = structs.replace(due, started_at=fact.started_at)  # noqa: PLW2901 (a clock's, and not the machine's)
+                due = structs.replace(due, started_at=fact.started_at)  # noqa: PLW2901 (a clock gave it, not the machine)
             why = _difference(fact, due)
             if why:
                 return InvalidJournalError(seq, why)
@@ -289,21 +286,21 @@ def _impossible(seq: int, fact: f.Fact, error: ValidationError) -> InvalidJourna
 
 
 def _difference(fact: f.Fact, due: f.Fact) -> str:
-    """Which field of a fact is not what it must be, in words; empty if none is."""
+    """Return a message about the first field that differs; empty if none does."""
     if fact == due:
         return ""
     if fact.kind != due.kind:
-        return f"{fact.kind} stands where {due.kind} follows from the facts before it"
+        return f"it is {fact.kind}, and {due.kind} follows from the facts before it"
     names = (*(name for name in due.__struct_fields__ if name not in _LAST), *_LAST)
-    differ = filter(None, (_apart(name, getattr(fact, name), getattr(due, name)) for name in names))
+    differ = filter(None, (_innermost_difference(name, getattr(fact, name), getattr(due, name)) for name in names))
     return next(
         f"{fact.kind}: {field} is {_quoted(is_)}, and {_quoted(follows)} follows from the facts before it"
         for field, is_, follows in differ
     )
 
 
-def _apart(name: str, one: object, other: object) -> tuple[str, object, object] | None:
-    """The innermost field in which two values differ, with what stands there in each; None if they are the same."""
+def _innermost_difference(name: str, one: object, other: object) -> tuple[str, object, object] | None:
+    """Return the innermost field in which two values differ, with both of its values, or None."""
     if one == other:
         return None
     inner: Iterable[tuple[str, object, object]] = ()
@@ -313,7 +310,7 @@ def _apart(name: str, one: object, other: object) -> tuple[str, object, object] 
     elif isinstance(one, tuple) and isinstance(other, tuple) and len(one) == len(other):
         inner = ((str(place), left, other[place]) for place, left in enumerate(one))
     for field, left, right in inner:
-        found = _apart(f"{name}.{field}", left, right)
+        found = _innermost_difference(f"{name}.{field}", left, right)
         if found:
             return found
     return name, one, other

@@ -1,14 +1,11 @@
-"""The states of a turn, and the events of the chart.
-
-Names only: which event leads where is the chart's business (`chart.py`).
-"""
+"""The names of a turn's outcomes, states and triggers. The transitions are in the chart (`chart.py`)."""
 
 from enum import StrEnum
 from typing import Final
 
 
 class Outcome(StrEnum):
-    """How a turn ended: the final state, as it is spelled in JSON."""
+    """The outcome of a turn: its final state, as JSON spells it."""
 
     FINISHED = "finished"
     SYNTHESIS_DONE = "synthesis_done"
@@ -19,7 +16,7 @@ class Outcome(StrEnum):
 
 
 class State(StrEnum):
-    """Where a turn stands. The value is the name that diagrams, the journal and the model checker use."""
+    """The state of a turn. Diagrams, the journal and the model checker use the value as its name."""
 
     CHECK = "CHECK"
     STREAM = "STREAM"
@@ -42,7 +39,7 @@ class State(StrEnum):
 
 
 class Trigger(StrEnum):
-    """The events of the chart. What is fed from outside (`events.py`) is reduced to one of these."""
+    """The triggers of the chart. Each input (`inputs.py`) is mapped to one of them."""
 
     PROCEED = "proceed"
     REPLIED = "replied"
@@ -57,15 +54,15 @@ class Trigger(StrEnum):
 
 OUTCOMES: Final[dict[State, Outcome]] = {State[outcome.name]: outcome for outcome in Outcome}
 
-#: The machine runs through these by itself; nothing from outside arrives there.
+#: The machine leaves these by itself, so no input arrives there.
 TRANSIENT: Final = frozenset({State.CHECK, State.CONTINUE})
-#: The turn rests here until a person answers.
+#: The turn waits here until a person answers.
 RESTING: Final = frozenset({State.PAUSED})
-#: The engine is doing something here: entering one sets the retries anew.
+#: The engine works here. Entering one resets the retries.
 LIVE: Final = frozenset({State.STREAM, State.TOOL_EXEC, State.CONCLUDE, State.TEXT_ONLY})
 #: The turn is over.
 FINAL: Final = frozenset(OUTCOMES)
-#: The stage of each state in the rank; the smaller, the nearer the end.
+#: The stage of each state in the rank: smaller is nearer to the end.
 STAGE: Final = {
     State.PAUSED: 6,
     State.STREAM: 5,

@@ -1,8 +1,8 @@
-"""A turn as the machine knows it: what the journal's facts add up to.
+"""The machine's knowledge of a turn: the fold of the journal's facts.
 
-`Turn.apply` is the fold. It asks no guard and decides nothing: each fact says what was decided. The machine
-(`machine.py`) keeps the same object while it decides, by applying each fact as it makes it, so that the fold of a
-journal and the live turn cannot differ.
+`Turn.apply` is the fold. It evaluates no guard and decides nothing, because each fact is a decision. The machine
+(`machine.py`) applies each fact to the same object as it makes it, so the fold of a journal and the live turn cannot
+differ.
 """
 
 from collections.abc import Callable, Iterable
@@ -31,7 +31,7 @@ _NO_ARGUMENTS: Final[FrozenDict[Any]] = FrozenDict()
 
 
 class Turn:
-    """What the facts so far add up to. Bounded in size, however long the turn: texts stay in the journal."""
+    """The fold of the facts so far. Its size is bounded for a turn of any length, because texts stay in the journal."""
 
     def __init__(self, limits: Limits | None = None) -> None:
         self.limits = limits or Limits()
@@ -44,17 +44,17 @@ class Turn:
         self.input_tokens = 0
         self.output_tokens = 0
         self.cost = 0.0
-        #: Calls that replies asked for, over the turn: makes their ids.
+        #: The number of calls in all replies, from which their ids are made.
         self.calls_made = 0
-        #: The calls of the open step, by id, in the order in which the model asked.
+        #: The calls of the open step by id, in the model's order.
         self.batch: dict[str, Call] = {}
-        #: What no person has answered yet, by id.
+        #: The open interrupts, by id.
         self.interrupts: dict[str, f.InterruptRecord] = {}
         self.interrupts_asked: dict[str, int] = {}
         self.grants: tuple[str, ...] = ()
         self.rounds: tuple[Round, ...] = ()
-        #: The rounds in the hash of the turn: their checksum, 0 if there are none.
-        self.heard = 0
+        #: A checksum for the hash of the turn; 0 without rounds.
+        self.rounds_checksum = 0
         self.loop_tools: tuple[str, ...] = ()
         self.always_for: frozenset[str] = frozenset()
         self.nudge = False
@@ -63,32 +63,32 @@ class Turn:
         self.step_usage = _NOTHING_USED
         #: Whether the open batch has been offered to the synthesis.
         self.synthesis_done = False
-        #: The limits that notice was given of, in the order of the alphabet.
+        #: The limits that have had a notice, in alphabetical order.
         self.noticed: tuple[str, ...] = ()
         self.marks = LimitThresholds.of(self.limits, self.noticed)
-        #: Whether there is something to give notice of.
+        #: Whether a notice may be due.
         self.near = False
-        #: The reason that a conclusion carries, then the reason of the end.
+        #: The reason of a conclusion, then the reason of the end.
         self.carried: EndReason | None = None
         self.reason: EndReason | None = None
         self.also_reached: tuple[EndReason, ...] = ()
 
     @property
     def tokens(self) -> int:
-        """Input and output tokens so far: what the token budget counts."""
+        """Input and output tokens so far, as the token budget counts them."""
         return self.input_tokens + self.output_tokens
 
     @property
     def usage(self) -> Usage:
-        """What all model calls of the turn used, sub-agents included."""
+        """The usage of all model calls of the turn, including sub-agents."""
         return Usage(input_tokens=self.input_tokens, output_tokens=self.output_tokens, cost=self.cost)
 
     @property
     def rank(self) -> Rank:
-        """What every event lowers, in lexicographic order (DESIGN 2): why the turn ends.
+        """The rank, which every event lowers in lexicographic order, so that the turn ends (docs/rules.md#termination).
 
-        Steps left, pauses left, stage, retries left, open interrupts (while paused), calls that can still run, calls
-        that have not started.
+        Its parts are the steps left, pauses left, stage, retries left, open interrupts (while paused), calls that can
+        still run, and calls that have not started.
         """
         c = self.counters
         can_run = self.runnable()
@@ -103,7 +103,7 @@ class Turn:
         )
 
     def use(self) -> Iterable[tuple[str, float, float]]:
-        """How much of each limit that is set is used: (name, used, limit)."""
+        """Yield (name, used, limit) for each limit that is set."""
         c, limits = self.counters, self.limits
         yield "steps", c.steps, limits.cap
         if c.budgeted:
@@ -117,20 +117,20 @@ class Turn:
 
     @property
     def tokens_left(self) -> int | None:
-        """What the token budget leaves, at least 1; None where there is no such budget."""
+        """The rest of the token budget, at least 1; None without such a budget."""
         return None if self.limits.tokens is None else max(self.limits.tokens - self.tokens, 1)
 
     def runnable(self) -> tuple[Call, ...]:
-        """The calls of the batch that may start, or have started and have no result yet, in call order."""
+        """Return the calls of the batch that may start, or have started without a result, in call order."""
         calls = self.batch.values()
         return tuple([call for call in calls if call.state is CallState.READY or call.state is CallState.STARTED])
 
     def open_calls(self) -> list[Call]:
-        """The calls of the batch that have no result yet, in call order."""
+        """Return the calls of the batch without a result, in call order."""
         return [call for call in self.batch.values() if call.state is not CallState.SETTLED]
 
     def apply(self, fact: f.Fact) -> None:
-        """Take one fact in. It must follow from the ones before; nothing is checked here."""
+        """Apply one fact. Nothing is checked here, so it must follow from the facts before."""
         try:
             take = self._TAKES[type(fact)]
         except KeyError:
@@ -148,7 +148,7 @@ class Turn:
             self.counters.retries_left = self.limits.max_retries
 
     def _note(self, fact: f.Fact) -> None:
-        """Take in a fact that changes nothing here: people and programs read it."""
+        """Apply a fact without an effect on the turn."""
 
     def _begin(self, fact: f.TurnStarted) -> None:
         self.limits = fact.limits
@@ -185,12 +185,12 @@ class Turn:
             self.counters.doom = False
             return
         self.rounds = remember(self.rounds, latest, threshold)
-        self.heard = crc32(b"".join(self.rounds))
+        self.rounds_checksum = crc32(b"".join(self.rounds))
         self.loop_tools = looping(self.rounds, threshold)
         self.counters.doom = bool(self.loop_tools)
 
     def _forget_rounds(self) -> None:
-        self.rounds, self.heard, self.loop_tools, self.counters.doom = (), 0, (), False
+        self.rounds, self.rounds_checksum, self.loop_tools, self.counters.doom = (), 0, (), False
 
     def _fail_attempt(self, fact: f.AttemptFailed) -> None:
         self._use(fact.usage)
@@ -263,10 +263,10 @@ class Turn:
             self._forget_rounds()
             self.always_for |= frozenset(fact.always_for)
 
-    def _synthesize(self, fact: f.Synthesized) -> None:  # noqa: ARG002 (what it says is the transcript's)
+    def _synthesize(self, fact: f.Synthesized) -> None:  # noqa: ARG002 (its text is only for the transcript)
         self.synthesis_done = True
 
-    def _end_step(self, fact: f.StepFinished) -> None:  # noqa: ARG002 (what it says is known)
+    def _end_step(self, fact: f.StepFinished) -> None:  # noqa: ARG002 (its values are known)
         self.step_open, self.nudge = False, False
 
     def _stop(self, fact: f.Stopping) -> None:
@@ -274,7 +274,7 @@ class Turn:
         self.carried, self.also_reached = fact.reason, fact.also_reached
         self.counters.carried_doom = fact.reason is EndReason.DOOM_LOOP
 
-    def _hear_person(self, fact: f.MessageAdded) -> None:  # noqa: ARG002 (what it says is the transcript's)
+    def _add_message(self, fact: f.MessageAdded) -> None:  # noqa: ARG002 (its text is only for the transcript)
         self._forget_rounds()
 
     def _conclude(self, fact: f.Concluded) -> None:
@@ -312,17 +312,17 @@ class Turn:
         f.Answered: _answer,
         f.StepFinished: _end_step,
         f.Stopping: _stop,
-        f.MessageAdded: _hear_person,
+        f.MessageAdded: _add_message,
         f.Concluded: _conclude,
         f.TurnEnded: _halt,
         f.Notice: _notice,
     }
 
     def digest(self) -> str:
-        """Eight hexadecimal digits that change with anything that could change what the turn does next.
+        """Return eight hexadecimal digits that depend on everything that can affect the rest of the turn.
 
-        They are the same on every machine, under every version of Python and of msgspec: MessagePack says how each
-        value is written, the cost as its eight bytes.
+        They are the same on every machine and under every version of Python and msgspec, because MessagePack defines
+        each byte, including the eight bytes of the cost.
         """
         c, batch = self.counters, self.batch
         # fmt: off
@@ -330,7 +330,7 @@ class Turn:
             self.state, c.steps, c.allowance, c.calls, c.budgeted, c.budget, c.tokens_spent, c.cost_spent,
             c.time_spent, c.doom, c.doom_asks, c.nudges_left, c.pauses_left, c.retries_left, c.waiting,
             c.carried_doom, self.input_tokens, self.output_tokens, self.cost, self.calls_made, self.carried,
-            self.reason, self.heard, self.step_open, self.synthesis_done, self.noticed, self.grants,
+            self.reason, self.rounds_checksum, self.step_open, self.synthesis_done, self.noticed, self.grants,
         ]
         # fmt: on
         if self.always_for or self.interrupts:
@@ -344,10 +344,10 @@ class Turn:
             packed = _packed(known)
         except (OverflowError, UnicodeEncodeError):  # a count of more than 64 bits, or half a surrogate pair
             packed = ascii(known).encode()
-        return "%08x" % crc32(packed)  # noqa: UP031 (twice as quick as an f-string)
+        return "%08x" % crc32(packed)  # noqa: UP031 (twice as fast as an f-string)
 
     def copy(self) -> "Turn":
-        """A copy that shares only what cannot change."""
+        """Return a copy that shares only immutable values."""
         twin = object.__new__(Turn)
         vars(twin).update(vars(self))
         twin.counters = self.counters.copy()
@@ -358,7 +358,7 @@ class Turn:
 
 
 def fold(facts: Iterable[f.Fact]) -> Turn:
-    """What the facts add up to."""
+    """Return the fold of the facts."""
     turn = Turn()
     for fact in facts:
         turn.apply(fact)

@@ -1,7 +1,6 @@
-"""What a check says of what it checked: it holds, it is violated, or nobody knows.
+"""The verdict of a check: it holds, it is violated, or it is inconclusive.
 
-The third is an answer of its own. A tool that is missing, or a bound that was hit, proves nothing, and whoever prints
-a verdict prints it as it is: inconclusive is never a pass.
+A missing tool or a bound that was reached proves nothing, so inconclusive is never a pass.
 """
 
 from collections.abc import Iterable
@@ -10,7 +9,7 @@ from enum import StrEnum
 
 
 class Verdict(StrEnum):
-    """What a check found."""
+    """The result of a check."""
 
     HOLDS = "holds"
     VIOLATED = "violated"
@@ -21,8 +20,8 @@ class Verdict(StrEnum):
 class Check:
     """One claim that was checked.
 
-    `claim` is what should hold, in a sentence without a full stop. `detail` says over what it was checked, what is
-    wrong, or why nobody knows. `witness` is the way to the fault, oldest first; empty where there is none.
+    `claim` is a sentence without a full stop. `detail` has the extent of the check, the fault, or the reason why it is
+    inconclusive. `witness` is the path to the fault, oldest first; empty without a fault.
     """
 
     claim: str
@@ -32,7 +31,7 @@ class Check:
 
 
 def worst(checks: Iterable[Check]) -> Verdict:
-    """The verdict on all of them: violated if one is, else inconclusive if one is. No check at all is inconclusive."""
+    """Return the verdict on all checks: violated if one is, else inconclusive if one is, or if there is no check."""
     found = {check.verdict for check in checks}
     if Verdict.VIOLATED in found:
         return Verdict.VIOLATED

@@ -124,7 +124,7 @@ def test_a_forged_store_is_refused(cli: "Cli", capped: "Done", lines: "list[Json
     database.close()
     done = cli.run("replay", capped.turn)
     assert (done.code, done.err) == (1, "")
-    assert done.out.startswith(f"violated: fact {place} of the journal: it is missing: fact {place + 1} stands in its")
+    assert done.out.startswith(f"violated: fact {place} of the journal: it is missing: fact {place + 1} is in its")
     with sqlite3.connect(cli.folder / "turns.db") as database:
         database.execute("UPDATE facts SET kind = 'tool_dreamt' WHERE seq = ?", (place + 1,))
     database.close()

@@ -351,7 +351,7 @@ class TestSteps:
         if fits:
             assert load(tmp_path, text).limits().cap == ceiling
         else:
-            said = "turnwright.toml: limits.ceiling: must be at most 200, not 201: MAX_STEPS is fixed"
+            said = "turnwright.toml: limits.ceiling: must be at most 200, not 201"
             assert mistake(tmp_path, text) == said
 
     def test_opencode_has_no_zero_whoever_says_it(self, tmp_path: Path) -> None:

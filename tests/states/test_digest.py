@@ -163,17 +163,17 @@ def test_names_that_cannot_be_written_have_a_hash(begin: "Begin") -> None:
 def test_rounds_count_for_as_long_as_the_detector_can_see_them(begin: "Begin") -> None:
     """A round that is forgotten changes nothing any more."""
 
-    def heard(numbers: Iterable[int]) -> int:
+    def rounds_checksum(numbers: Iterable[int]) -> int:
         turn = begin(doom_threshold=2, tool_calls=None)
         for number in numbers:
             turn.step(ToolCall(name="a", arguments={"n": number}), "b")
         known = turn.machine.turn
-        assert known.heard == crc32(b"".join(known.rounds))
-        return known.heard
+        assert known.rounds_checksum == crc32(b"".join(known.rounds))
+        return known.rounds_checksum
 
-    assert heard([]) == 0
-    assert heard(range(30)) == heard(range(22, 30)) == heard([7, *range(22, 30)])
-    assert len({heard(range(start, 30)) for start in range(22, 30)}) == 8
+    assert rounds_checksum([]) == 0
+    assert rounds_checksum(range(30)) == rounds_checksum(range(22, 30)) == rounds_checksum([7, *range(22, 30)])
+    assert len({rounds_checksum(range(start, 30)) for start in range(22, 30)}) == 8
 
 
 def test_two_turns_that_can_no_longer_be_told_apart_have_one_hash(begin: "Begin") -> None:

@@ -126,7 +126,7 @@ BAD_CALLS: list[tuple[Callable[[Script], None], Input, str]] = [
     (
         two_calls,
         CallSettledInput(call="call00002"),
-        "CallSettled for call 'call00002': it has a result but was never started; nothing was changed",
+        "CallSettled for call 'call00002': it succeeded but was never started; nothing was changed",
     ),
     (
         two_calls,
@@ -137,20 +137,20 @@ BAD_CALLS: list[tuple[Callable[[Script], None], Input, str]] = [
         child_with_a_lease,
         CallSettledInput(call="call00001", spent=Spent(calls=9)),
         (
-            "CallSettled for call 'call00001': it spent 9 calls of a lease of calls=8 tokens=None cost=None;"
-            " nothing was changed"
+            "CallSettled for call 'call00001': its sub-agent used 9 calls, "
+            "and its lease is calls=8 tokens=None cost=None; nothing was changed"
         ),
     ),
     (
         child_with_a_lease,
         CallSettledInput(call="call00002", status=CallStatus.ERROR, spent=Spent()),
-        "CallSettled for call 'call00002': it spent 0 calls of a lease of None; nothing was changed",
+        "CallSettled for call 'call00002': its sub-agent used 0 calls, and its lease is None; nothing was changed",
     ),
     (
         child_not_begun,
         CallSettledInput(call="call00001", status=CallStatus.ERROR, spent=Spent(calls=1)),
         (
-            "CallSettled for call 'call00001': its sub-agent used something, but the call never began;"
+            "CallSettled for call 'call00001': its sub-agent used something, but the call never started;"
             " nothing was changed"
         ),
     ),
@@ -181,17 +181,17 @@ FALSE_ACCOUNTS: list[tuple[Callable[[Script], None], list[StopInput], str, Spent
         STOPS,
         "call00001",
         Spent(calls=9),
-        "it spent 9 calls of a lease of calls=8 tokens=None cost=None",
+        "its sub-agent used 9 calls, and its lease is calls=8 tokens=None cost=None",
     ),
-    (child_with_a_lease, STOPS, "call00002", Spent(), "it spent 0 calls of a lease of None"),
+    (child_with_a_lease, STOPS, "call00002", Spent(), "its sub-agent used 0 calls, and its lease is None"),
     (child_with_a_lease, STOPS, "call00009", Spent(), "there is no such call in the open batch"),
-    (child_not_begun, STOPS, "call00001", Spent(), "its sub-agent used something, but the call never began"),
+    (child_not_begun, STOPS, "call00001", Spent(), "its sub-agent used something, but the call never started"),
     (
         child_that_asks,
         ABORTS,
         "call00001",
         Spent(calls=10),
-        "it spent 10 calls of a lease of calls=9 tokens=None cost=None",
+        "its sub-agent used 10 calls, and its lease is calls=9 tokens=None cost=None",
     ),
     (two_calls, STOPS, "call00001", Spent(), "it is settled"),
     (concluding, FAILS, "call00001", Spent(), "it is settled"),
@@ -233,7 +233,7 @@ def test_a_stop_that_tells_of_what_no_sub_agent_can_have_used(
             "approval-1",
             Decision.REPLY,
             (
-                "interrupt 'approval-1': its kind, approval, takes approve or reject, not reply"
+                "interrupt 'approval-1': its kind, approval, accepts approve or reject, not reply"
                 " (open: approval-1, grant-1)"
             ),
         ),
@@ -263,11 +263,11 @@ def test_journals_that_cannot_be_folded(begin: Begin) -> None:
     reply, *_ = begin().feed(ModelRepliedInput(calls=(ToolCall(name="a", arguments={}),)))
     settled = parse_fact("call_settled", '{"v":1,"elapsed":0,"state":"TOOL_EXEC","call":"call00007"}')
     for facts, seq, why in (
-        ([], 0, "there is none"),
-        (first[1:], 1, "step_started: a journal begins with turn_started, and only once"),
-        ([*first, first[0]], 3, "turn_started: a journal begins with turn_started, and only once"),
+        ([], 0, "the journal is empty"),
+        (first[1:], 1, "step_started: a journal begins with its only turn_started"),
+        ([*first, first[0]], 3, "turn_started: a journal begins with its only turn_started"),
         ([*ended, first[1]], 5, "step_started: the turn had already ended (aborted)"),
-        ([*first, reply, settled], 4, "call_settled names 'call00007', which nothing before it made"),
+        ([*first, reply, settled], 4, "call_settled names 'call00007', which no earlier fact made"),
     ):
         with pytest.raises(InvalidJournalError) as caught:
             TurnMachine.resume(facts)

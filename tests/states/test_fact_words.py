@@ -108,7 +108,7 @@ SAID: list[tuple[Fact, str, str]] = [
     (
         facts.ModelReplied(0.0, State.TEXT_ONLY, calls=(_MADE,)),
         "look (call00001)",
-        "the model asked for 1 calls, and may use no tool: all refused",
+        "the model asked for 1 calls without being allowed any: all refused",
     ),
     (
         facts.AttemptFailed(0.0, State.STREAM, attempt=1, cause=Cause.TIMEOUT, retry=True, wait=0.5),
@@ -132,14 +132,14 @@ SAID: list[tuple[Fact, str, str]] = [
         "call00001 waits for approval-1",
         "call call00001 waits for a person",
     ),
-    (facts.Paused(0.0, State.PAUSED), "", "paused: 0 to be answered"),
-    (facts.Paused(0.0, State.PAUSED, interrupt=_ASKED), "Go on?", "paused: 0 to be answered"),
+    (facts.Paused(0.0, State.PAUSED), "", "paused: 0 answers needed"),
+    (facts.Paused(0.0, State.PAUSED, interrupt=_ASKED), "Go on?", "paused: 0 answers needed"),
     (facts.Synthesized(0.0, State.TOOL_EXEC), "no answer", "the synthesis gave nothing"),
     (facts.Synthesized(0.0, State.TOOL_EXEC, text="All."), "All.", "the synthesis gave the answer"),
     (
         facts.Answered(0.0, State.TOOL_EXEC, interrupt="approval-1", decision=Decision.REJECT, text="no"),
         "approval-1: reject: no",
-        "approval-1 was answered; TOOL_EXEC",
+        "approval-1 was answered; the state is TOOL_EXEC",
     ),
     (
         facts.StepFinished(0.0, State.CHECK, number=2, usage=_USED, seconds=0.25),
@@ -147,13 +147,13 @@ SAID: list[tuple[Fact, str, str]] = [
         "step 2 took 0.250 s, 5 tokens",
     ),
     (facts.Stopping(0.0, State.CONCLUDE, reason=EndReason.STEP_CAP), "step_cap", "stopping: step_cap"),
-    (facts.MessageAdded(0.0, State.STREAM, text="And y?"), "And y?", "a message to it was taken in"),
-    (facts.Concluded(0.0, State.CONCLUDE, text="So far."), "So far.", "it was concluded"),
-    (facts.Concluded(0.0, State.CONCLUDE), "no text", "the model did not conclude it"),
+    (facts.MessageAdded(0.0, State.STREAM, text="And y?"), "And y?", "a message was accepted"),
+    (facts.Concluded(0.0, State.CONCLUDE, text="So far."), "So far.", "the model concluded"),
+    (facts.Concluded(0.0, State.CONCLUDE), "no text", "the model concluded without text"),
     (
         facts.Concluded(0.0, State.CONCLUDE, retry=True, refused=("look",)),
         "no text, look refused, asked again",
-        "the conclusion had no text, asked for once more",
+        "the conclusion had no text; the model is asked once more",
     ),
     (
         facts.TurnEnded(0.0, State.CAP_HIT, outcome=Outcome.CAP_HIT, reason=EndReason.STEP_CAP),
@@ -173,7 +173,7 @@ def test_a_fact_has_a_line_for_people_and_one_for_the_log(fact: Fact, summary: s
 
 def test_a_turn_begins_with_its_prompt_and_its_cap() -> None:
     started = facts.TurnStarted(0.0, State.CHECK, prompt="Hi", agent={"name": "Ann"}, limits=Limits(steps=7), chart=1)
-    assert (started.summary(), started.log_line(Turn())[1]) == ("Hi", "began, with at most 7 steps")
+    assert (started.summary(), started.log_line(Turn())[1]) == ("Hi", "started, with at most 7 steps")
     assert started.log_fields() == {"agent": "Ann"}
 
 

@@ -1,4 +1,4 @@
-"""The lean event does what the stock one does: on every row, in every configuration that a walk meets."""
+"""FastEvent does the same as the stock event: on every row, in every configuration that a walk meets."""
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import product
@@ -213,7 +213,7 @@ def test_what_a_missing_row_stops_in_the_middle_of_an_event_is_said_and_kept(eve
     (call,) = turn.turn.batch
     chart.machine.remove_transition(Trigger.SETTLED, State.TOOL_EXEC)
     with pytest.raises(
-        IllegalInputError, match="the chart lacks a row, and 1 facts of the event were made before"
+        IllegalInputError, match="the chart lacks a row, and 1 facts of the input were made before"
     ) as caught:
         turn.feed(CallSettledInput(call=call, status=CallStatus.ERROR, result="x"))
     assert caught.value.made == 1
@@ -297,7 +297,7 @@ def test_a_condition_that_is_added_by_hand_must_be_a_guard() -> None:
     machines.add(State.FINISHED)
     (way,) = machines.machines[0].events[Trigger.REPLIED].transitions["STREAM"]
     way.conditions.append(transitions.core.Condition(lambda _counters: True))
-    with pytest.raises(TypeError, match="conditions of a lean event are guards"):
+    with pytest.raises(TypeError, match="conditions of a FastEvent must be guards"):
         machines.machines[0].events[Trigger.REPLIED].trigger(Model(State.STREAM), Counters(Limits()))
 
 
@@ -306,7 +306,7 @@ def test_a_callback_by_its_name_is_refused(when: str) -> None:
     """There is no model to look it up in."""
     event, transition = FastEvent("replied", CHART.machine), transitions.Transition("STREAM", "FAILED")
     transition.add_callback(when, "note")
-    with pytest.raises(TypeError, match="callbacks of a lean event are functions, and 'note' is none"):
+    with pytest.raises(TypeError, match="callbacks of a FastEvent must be functions, and 'note' is none"):
         event.add_transition(transition)
 
 
@@ -319,6 +319,6 @@ def test_a_callback_by_its_name_is_refused(when: str) -> None:
     ],
     ids=lambda asked: next(iter(asked)),
 )
-def test_what_it_could_not_honour_is_refused(asked: dict[str, object]) -> None:
-    with pytest.raises(TypeError, match="lean event"):
+def test_what_it_cannot_do_is_refused(asked: dict[str, object]) -> None:
+    with pytest.raises(TypeError, match="FastEvent"):
         Machines().add(State.FAILED, (), **asked)

@@ -7,7 +7,7 @@ from typing import get_args
 import pytest
 from pydantic import ValidationError
 
-from turnwright_states import MAX_STEPS, Limits, StartedInput, ToolCallLimits, TurnMachine
+from turnwright_states import Limits, StartedInput, ToolCallLimits, TurnMachine
 from turnwright_states.facts import TurnStarted
 from turnwright_states.limits import COUNTS_BELOW, MAX_CALLS_PER_STEP, PresetName, ToolClass
 
@@ -70,9 +70,9 @@ def test_a_threshold_below_2_is_refused(value: int) -> None:
 
 
 def test_nobody_can_raise_the_ceiling() -> None:
-    assert Limits(ceiling=MAX_STEPS).cap == MAX_STEPS
+    assert Limits(ceiling=200).cap == 200
     with pytest.raises(ValidationError, match="ceiling must be at most 200, not 201"):
-        Limits(ceiling=MAX_STEPS + 1)
+        Limits(ceiling=201)
 
 
 def test_a_step_runs_at_most_32_calls() -> None:

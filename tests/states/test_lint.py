@@ -117,13 +117,13 @@ FAULTS: Final = {
     # 1. Every state is reached.
     "a finished batch skips CONTINUE": Fault(
         REACHED,
-        "no way leads to CONTINUE, so these rows are dead: CONTINUE --proceed--> CHECK",
+        "no path leads to CONTINUE, so these rows are dead: CONTINUE --proceed--> CHECK",
         changed(SETTLES, dest=S.CHECK),
     ),
-    "nothing leads to the synthesis' end": Fault(REACHED, "no way leads to SYNTHESIS_DONE", without(SYNTHESIZED)),
+    "nothing leads to the synthesis' end": Fault(REACHED, "no path leads to SYNTHESIS_DONE", without(SYNTHESIZED)),
     "a turn without steps concludes": Fault(
         REACHED,
-        "no way leads to TEXT_ONLY, so these rows are dead: TEXT_ONLY --replied [filtered]--> FAILED,"
+        "no path leads to TEXT_ONLY, so these rows are dead: TEXT_ONLY --replied [filtered]--> FAILED,"
         " TEXT_ONLY --replied--> FINISHED",
         changed("CHECK --proceed [allowance == 0 or no_calls]--> TEXT_ONLY", dest=S.CONCLUDE),
     ),
@@ -160,12 +160,12 @@ FAULTS: Final = {
     ),
     "a paused turn expires": Fault(
         DECIDED,
-        "PAUSED --expire--> CONCLUDE is declared illegal: only a person acts here",
+        "PAUSED --expire--> CONCLUDE is declared illegal: only a person acts in it",
         added(Row(S.PAUSED, T.EXPIRE, Guard(""), S.CONCLUDE, R.DEADLINE)),
     ),
     "somebody aborts a transient state": Fault(
         DECIDED,
-        "CHECK --abort--> ABORTED is declared illegal: the machine runs through it by itself",
+        "CHECK --abort--> ABORTED is declared illegal: the machine leaves it by itself",
         added(Row(S.CHECK, T.ABORT, Guard(""), S.ABORTED, ReasonFrom.EVENT)),
     ),
     "a pair is not declared": Fault(
@@ -320,7 +320,7 @@ FAULTS: Final = {
     ),
     "a step that goes on has a reason": Fault(
         REASONED,
-        f"{SETTLES} names the reason synthesized, and ends nothing",
+        f"{SETTLES} names the reason synthesized without an ending",
         changed(SETTLES, reason=R.SYNTHESIZED),
     ),
     "a repeated conclusion drops its reason": Fault(

@@ -381,10 +381,10 @@ FAULTS: Final = {
         Property.CALLS, "4 calls of a budget of 3", machine=LendsTooMuch, case=CHILD
     ),
     "what a sub-agent used is forgotten": Fault(
-        Property.LEASES, "nobody counted what it had used", machine=ForgetsTheLease, case=CHILD
+        Property.LEASES, "its usage was not counted", machine=ForgetsTheLease, case=CHILD
     ),
     "what a stop says of sub-agents is not checked": Fault(
-        Property.LEASES, "what a sub-agent cannot have used was counted", machine=BelievesAStop, case=CHILD
+        Property.LEASES, "an impossible usage of a sub-agent was counted", machine=BelievesAStop, case=CHILD
     ),
     "a stop says that a sub-agent ran more calls than it was lent": Fault(
         Property.CALLS, "4 calls of a budget of 3", machine=BelievesTheNumber, case=CHILD
@@ -401,7 +401,7 @@ FAULTS: Final = {
     # What is said of several limits.
     "tokens come before the tool calls": Fault(
         Property.PRECEDENCE,
-        "stopped for tokens, though budget, tokens held",
+        "stopped for tokens, although budget, tokens was reached",
         (*ROWS[:BUDGET_ROW], ROWS[TOKENS_ROW], ROWS[BUDGET_ROW], *ROWS[TOKENS_ROW + 1 :]),
         case=SPENT,
     ),
@@ -409,17 +409,17 @@ FAULTS: Final = {
     "the reason of the end is also reached": Fault(Property.ALSO, "ended for ", machine=EndsAlsoForItsReason),
     "other limits are not reported": Fault(Property.ALSO, "and also for nothing", machine=NothingElse, case=SPENT),
     "the formula forgets the concluding call": Fault(
-        Property.MODEL_CALLS, "2 model calls, and the formula allows 1", case=STRICT
+        Property.MODEL_CALLS, "2 model calls; the formula allows 1", case=STRICT
     ),
     # Ends.
     "no step can start": Fault(Property.WAY_ON, "the turn cannot start", dropped(S.CHECK, T.PROCEED, "")),
     "the facts say another state": Fault(
-        Property.WAY_ON, "the chart stands in CONCLUDE, the facts in TOOL_EXEC", machine=StandsElsewhere
+        Property.WAY_ON, "the chart is in CONCLUDE, and the facts give TOOL_EXEC", machine=StandsElsewhere
     ),
     "an end has another outcome": Fault(
         Property.ONE_END, "an end without one outcome and one reason", machine=EndsAsAnother
     ),
-    "a turn halts and goes on": Fault(Property.ONE_END, "turn_ended, and not in a final state", machine=HaltsEarly),
+    "a turn halts and goes on": Fault(Property.ONE_END, "turn_ended outside a final state", machine=HaltsEarly),
     "a batch is left open": Fault(Property.PAIRING, "a call without a result", machine=OpenCallsStayOpen),
     "a paused turn cannot be aborted": Fault(
         Property.WAY_ON, "no way on: abort is not accepted in state PAUSED", dropped(S.PAUSED, T.ABORT, "")
@@ -427,7 +427,9 @@ FAULTS: Final = {
     "a pair of state and trigger has no fallback": Fault(
         Property.WAY_ON, "no way on: settled is not accepted in state TOOL_EXEC", dropped(S.TOOL_EXEC, T.SETTLED, "")
     ),
-    "a turn halts twice": Fault(Property.ONE_END, "an end needs one turn_ended, as its last fact", machine=HaltsTwice),
+    "a turn halts twice": Fault(
+        Property.ONE_END, "an end needs exactly one turn_ended, as its last", machine=HaltsTwice
+    ),
     "a conclusion loses its reason": Fault(
         Property.WAY_ON, "the machine broke", unreasoned(S.CHECK, T.PROCEED, "steps >= allowance")
     ),

@@ -37,7 +37,6 @@ from turnwright_states import (
 from turnwright_states.chart import CHART
 from turnwright_states.counters import Counters
 from turnwright_states.guards import reached
-from turnwright_states.limits import MAX_STEPS
 from turnwright_states.state import Trigger
 
 from .conftest import Begin, Script
@@ -149,7 +148,7 @@ def test_a_model_that_never_stops_is_stopped_at_the_ceiling(begin: Begin, steps:
     turn = begin(steps=steps, concluding=concluding, tool_calls=None, doom_threshold=None)
     while turn.state is State.STREAM:
         turn.reply(ToolCall(name="a", problem="there is none"))
-    cap = MAX_STEPS if steps is None else min(steps, MAX_STEPS)
+    cap = 200 if steps is None else min(steps, 200)
     assert turn.steps == (cap if concluding == "after" else cap - 1)
     assert turn.machine.turn.carried is EndReason.STEP_CAP
 

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from turnwright_states import (
     DECISIONS,
-    MAX_STEPS,
     AbortInput,
     Action,
     AnsweredInput,
@@ -258,7 +257,7 @@ def test_every_turn_ends_within_its_limits(setting: Setting) -> None:
     assert isinstance(turn_ended, facts.TurnEnded)
     event(f"{turn_ended.outcome}/{turn_ended.reason}")
     event(f"steps: {len(str(of(journal, facts.StepStarted)))} digits")
-    assert of(journal, facts.StepStarted) <= min(limits.allowance, MAX_STEPS)
+    assert of(journal, facts.StepStarted) <= min(limits.allowance, 200)
     assert of(journal, facts.StepStarted) == of(journal, facts.StepFinished)
     assert played.model_calls <= limits.model_calls
     started = {fact.call for fact in journal if isinstance(fact, facts.CallStarted)}

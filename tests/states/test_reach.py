@@ -185,7 +185,7 @@ GRANTED: Final = CallWaitingInput(call=ONE, interrupt_kind=InterruptKind.APPROVA
     [
         ([ModelRepliedInput(text="x", finish=Finish.LENGTH)], "the model answers, cut off at its length"),
         ([ModelRepliedInput(finish=Finish.CONTENT_FILTER)], "the model replies, stopped by a content filter"),
-        ([ModelRepliedInput()], "the model replies with nothing"),
+        ([ModelRepliedInput()], "the model sends an empty reply"),
         ([ModelRepliedInput(calls=(A, AGENT))], "the model asks for a, agent"),
         (
             [ModelRepliedInput(calls=(ToolCall(name="b", problem="unknown tool"),))],
@@ -204,7 +204,7 @@ GRANTED: Final = CallWaitingInput(call=ONE, interrupt_kind=InterruptKind.APPROVA
         ([ModelRepliedInput(calls=(A, A)), CallStartedInput(call=TWO)], "a (the 2. of 2) starts"),
         (
             [ModelRepliedInput(calls=(A,)), CallStartedInput(call=ONE), CallStartedInput(call=ONE)],
-            "a is run again, for the process died",
+            "a runs again after a crash",
         ),
         (
             [ModelRepliedInput(calls=(A,)), CallStartedInput(call=ONE), CallSettledInput(call=ONE, elapsed=9.0)],
@@ -236,7 +236,7 @@ GRANTED: Final = CallWaitingInput(call=ONE, interrupt_kind=InterruptKind.APPROVA
                 AnsweredInput(interrupt="unknown-1", decision=Decision.RERUN),
                 CallStartedInput(call=ONE),
             ],
-            "a goes on",
+            "a continues",
         ),
         (
             [ModelRepliedInput(calls=(A,)), GRANTED, AnsweredInput(interrupt="approval-1", decision=Decision.APPROVE)],
@@ -244,11 +244,11 @@ GRANTED: Final = CallWaitingInput(call=ONE, interrupt_kind=InterruptKind.APPROVA
         ),
         (
             [ModelRepliedInput(calls=(A,)), GRANTED, AbortInput(reason=EndReason.SUPERSEDED)],
-            "a new message takes the turn's place",
+            "a new message replaces the turn",
         ),
         ([ExpireInput(elapsed=9.0)], "the time is up"),
-        ([ExpireInput(elapsed=9.0), ConcludedInput(text="\n")], "the model concludes with nothing"),
-        ([ExpireInput(elapsed=9.0), ConcludedInput(calls=(A,))], "the model concludes with nothing but calls"),
+        ([ExpireInput(elapsed=9.0), ConcludedInput(text="\n")], "the model concludes without text"),
+        ([ExpireInput(elapsed=9.0), ConcludedInput(calls=(A,))], "the model concludes with calls only"),
         ([AbortInput()], "somebody aborts the turn"),
         ([FailInput(error="x")], "the engine fails"),
     ],

@@ -131,7 +131,7 @@ def test_a_journal_that_stops_after_an_event_holds(setting: Setting, at: int) ->
     replayed = checked(played.journal[:end])
     assert replayed.check.verdict is Verdict.HOLDS
     assert replayed.machine is not None
-    assert f"has not ended and stands in {replayed.machine.state}" in replayed.check.detail
+    assert f"has not ended, and its state is {replayed.machine.state}" in replayed.check.detail
 
 
 @given(SHORT, st.integers(0, 10_000))
@@ -161,7 +161,7 @@ def test_the_journals_of_all_kinds_hold(name: str) -> None:
 
 def test_an_empty_journal_is_inconclusive() -> None:
     replayed = checked([])
-    assert replayed.check == Check(CLAIM, Verdict.INCONCLUSIVE, "the journal is empty: there was nothing to check")
+    assert replayed.check == Check(CLAIM, Verdict.INCONCLUSIVE, "the journal is empty")
     assert (replayed.machine, replayed.facts) == (None, 0)
 
 
@@ -193,7 +193,7 @@ def test_another_chart_is_asked_if_one_is_given(begin: Begin) -> None:
     assert replayed.fault is not None
     assert (
         str(replayed.fault)
-        == "fact 7 of the journal: stopping stands where step_started follows from the facts before it"
+        == "fact 7 of the journal: it is stopping, and step_started follows from the facts before it"
     )
     before = replay(enumerate(turn.facts[:4], start=1), chart=uncapped).machine
     assert before is not None
@@ -483,7 +483,7 @@ def test_what_only_follows_from_other_facts_begins_nothing(begin: Begin) -> None
     turn = begin()
     turn.reply("a")
     assert why([*turn.facts, turn.facts[1]]) == (
-        "fact 4 of the journal: step_started: it does not follow from the facts before it, and begins nothing"
+        "fact 4 of the journal: step_started: it does not follow from the facts before it, and no input gives it"
     )
 
 
@@ -575,11 +575,11 @@ def test_an_event_that_the_machine_refuses_is_named_in_its_words(begin: Begin, f
 @pytest.mark.parametrize(
     ("numbers", "named", "words"),
     [
-        ([1, 2, 4], 3, "it is missing: fact 4 stands in its place"),
-        ([1, 2, 2], 2, "it comes again, after fact 2"),
-        ([1, 3, 2], 2, "it is missing: fact 3 stands in its place"),
-        ([2, 3, 4], 1, "it is missing: fact 2 stands in its place"),
-        ([0, 1, 2], 0, "it comes again, after fact 0"),
+        ([1, 2, 4], 3, "it is missing: fact 4 is in its place"),
+        ([1, 2, 2], 2, "it comes twice: again after fact 2"),
+        ([1, 3, 2], 2, "it is missing: fact 3 is in its place"),
+        ([2, 3, 4], 1, "it is missing: fact 2 is in its place"),
+        ([0, 1, 2], 0, "it comes twice: again after fact 0"),
     ],
 )
 def test_facts_are_numbered_without_gaps_from_one(begin: Begin, numbers: list[int], named: int, words: str) -> None:
@@ -692,7 +692,7 @@ def test_a_stop_that_breaks_off_lacks_its_end(begin: Begin, stop: AbortInput | E
     turn.feed(stop)
     last = turn.facts[-1]
     assert why(turn.facts[:-1]) == (
-        f"fact {len(turn.facts)} of the journal: it is missing: {last.kind} belongs to the event of the facts before it"
+        f"fact {len(turn.facts)} of the journal: it is missing: {last.kind} follows from the facts before it"
     )
 
 
@@ -728,9 +728,13 @@ def test_what_sub_agents_used_does_not_hide_what_a_stop_says_wrongly(begin: Begi
 @pytest.mark.parametrize(
     ("place", "spent", "words"),
     [
-        (0, Spent(calls=1000), "call 'call00001': it spent 1000 calls of a lease of calls=3 tokens=None cost=None"),
-        (1, Spent(), "call 'call00002': it spent 0 calls of a lease of None"),
-        (2, Spent(calls=1), "call 'call00003': its sub-agent used something, but the call never began"),
+        (
+            0,
+            Spent(calls=1000),
+            "call 'call00001': its sub-agent used 1000 calls, and its lease is calls=3 tokens=None cost=None",
+        ),
+        (1, Spent(), "call 'call00002': its sub-agent used 0 calls, and its lease is None"),
+        (2, Spent(calls=1), "call 'call00003': its sub-agent used something, but the call never started"),
     ],
 )
 def test_a_stop_that_tells_of_what_no_sub_agent_can_have_used_is_refused(

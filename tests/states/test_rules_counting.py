@@ -69,7 +69,7 @@ def test_within_makes_the_cap_th_call_the_concluding_one(begin: "Begin", cap: in
 
 @pytest.mark.parametrize(("steps", "allowed"), [(None, 200), (250, 200), (200, 200), (199, 199)])
 def test_the_ceiling_of_steps_holds_whatever_is_asked(begin: "Begin", steps: int | None, allowed: int) -> None:
-    """An unset cap means MAX_STEPS, and a larger one is MAX_STEPS."""
+    """Unset `steps` mean the ceiling, and larger ones are cut to it."""
     turn = begin(steps=steps, tool_calls=None, doom_threshold=None)
     while isinstance(turn.action, CallModel):
         turn.step("look")

@@ -211,7 +211,7 @@ def test_a_doom_loop_takes_go_on_always_or_stop(begin: "Begin", decision: Decisi
         turn.feed(answer)
         assert turn.interrupts == []
     else:
-        with pytest.raises(AnswerMismatchError, match="its kind, doom_loop, takes go_on or always or stop"):
+        with pytest.raises(AnswerMismatchError, match="its kind, doom_loop, accepts go_on or always or stop"):
             turn.feed(answer)
 
 

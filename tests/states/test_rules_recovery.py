@@ -124,7 +124,7 @@ def test_a_person_may_leave_the_outcome_unknown(begin: "Begin") -> None:
 def test_a_call_that_never_started_has_no_good_result(begin: "Begin") -> None:
     turn = begin()
     turn.reply("look")
-    with pytest.raises(InvalidCallError, match="it has a result but was never started"):
+    with pytest.raises(InvalidCallError, match="it succeeded but was never started"):
         turn.feed(CallSettledInput(call="call00001"))
     assert turn.ready == ["call00001"]
 

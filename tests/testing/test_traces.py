@@ -149,12 +149,12 @@ BROKEN = {
     ),
     "two replies": Broken(
         TraceClaim.REPLIED,
-        "line 4: a reply that no model call is waiting for",
+        "line 4: a reply without an open model call",
         (BEGIN, CALLED, ANSWER, ANSWER, END),
     ),
     "a failure after a reply": Broken(
         TraceClaim.REPLIED,
-        "line 4: a failure that no model call is waiting for",
+        "line 4: a failure without an open model call",
         (BEGIN, CALLED, ANSWER, FAILED, END),
     ),
     "two calls at once": Broken(
@@ -199,7 +199,7 @@ BROKEN = {
     ),
     "a retry of nothing": Broken(
         TraceClaim.RETRIED,
-        "line 4: a retry of call c1 is recorded, and no start that it could repeat",
+        "line 4: a retry of call c1 is recorded without an earlier start",
         (BEGIN, CALLED, asks("c1"), TraceToolRetried(call="c1"), *ran("c1"), CALLED, ANSWER, END),
     ),
     "a call of the concluding reply": Broken(
@@ -257,7 +257,7 @@ BROKEN = {
     ),
     "a silent end": Broken(
         TraceClaim.WORDS,
-        "line 4: turn_ended has a blank `text`: the user is told nothing",
+        "line 4: turn_ended has a blank `text`: the user gets no text",
         (BEGIN, CALLED, ANSWER, END.model_copy(update={"text": ""})),
     ),
 }
@@ -468,9 +468,7 @@ def test_a_limit_that_is_not_given_is_no_limit_that_was_kept(limits: TraceLimits
         TraceClaim.MODEL_CALLS: "`model_calls`, nor `steps` and `max_retries`",
         TraceClaim.RETRIES: "`max_retries`",
     }
-    assert found == {
-        claim: f"turn_started does not say what is allowed: it gives no {given_by[claim]}" for claim in missing
-    }
+    assert found == {claim: f"turn_started has no {given_by[claim]}" for claim in missing}
 
 
 def test_what_needs_the_start_of_tools_is_unknown_where_no_start_is_recorded() -> None:

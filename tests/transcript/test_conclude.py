@@ -366,7 +366,7 @@ async def test_calls_in_a_text_only_turn_are_told_of_and_logged_as_a_warning(
     assert not any("Use the answer" in said for said in (turn.text, sentinel(turn), turn.advice))
     (record,) = caplog.records
     assert record.levelno == logging.WARNING
-    assert "the model asked for 2 calls, and may use no tool" in record.getMessage()
+    assert "the model asked for 2 calls without being allowed any" in record.getMessage()
 
 
 @pytest.mark.parametrize("limits", [Limits(ceiling=0), Limits.preset("opencode", ceiling=1)], ids=["none", "within"])

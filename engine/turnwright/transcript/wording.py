@@ -18,7 +18,6 @@ from turnwright.tools.text import shorten
 from turnwright_states import REASONS, CallStatus, EndReason, Limits, Outcome, Turn
 from turnwright_states.facts import Notice, TurnStarted
 from turnwright_states.inputs import is_blank
-from turnwright_states.limits import MAX_STEPS
 from turnwright_states.reasons import NOTHING_SAID
 
 _QUOTED: Final = 400
@@ -125,9 +124,9 @@ def _step_advice(limits: Limits, own: Mapping[str, object]) -> str:
     if _steps_bind(limits):
         whose = "the agent's `steps`" if "steps" in own else "`steps` in the agent or in the engine's limits"
         return f"Raise {whose} (now {limits.steps})."
-    if limits.ceiling < MAX_STEPS:
+    if limits.ceiling < Limits().ceiling:
         return f"Raise `ceiling` in the engine's limits (now {limits.ceiling}): it applies before `steps`."
-    return f"{MAX_STEPS} steps is the highest ceiling: continue in a new turn."
+    return f"{limits.ceiling} steps is the highest ceiling: continue in a new turn."
 
 
 def _steps_bind(limits: Limits) -> bool:
@@ -169,7 +168,7 @@ def fixed_summary(turn: Turn, reason: EndReason, messages: Sequence[Message]) ->
     if texts:
         last = texts[-1]
         lines.append("Last text: " + (last if len(last) <= _QUOTED else last[:_QUOTED] + "..."))
-    lines.append(REASONS[reason].told)
+    lines.append(REASONS[reason].for_users)
     return "\n".join(lines)
 
 
@@ -193,7 +192,7 @@ def sentinel_text(
     noted = f" Calls asked for {when} were refused: {asked}{more}." if refused else ""
     # The machine's text for an empty reply repeats the reason, which is already in the sentence.
     why = f" {error.rstrip('.')}." if error not in ("", NOTHING_SAID) and outcome is Outcome.FAILED else ""
-    return f"{limit_reached(turn, reason)}.{why}{noted} {REASONS[reason].told}".rstrip()
+    return f"{limit_reached(turn, reason)}.{why}{noted} {REASONS[reason].for_users}".rstrip()
 
 
 def notice_text(notice: Notice, limits: Limits) -> str:

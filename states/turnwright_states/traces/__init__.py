@@ -1,4 +1,4 @@
-"""Traces of turns, ours and other runtimes': one event a line, checked against the invariants of a turn."""
+"""Traces of turns, from any runtime: one event a line, checked against the invariants of a turn."""
 
 from .check import check_events, check_trace
 from .claims import TraceClaim

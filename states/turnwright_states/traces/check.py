@@ -1,4 +1,4 @@
-"""Checks a trace: reads its lines, sorts them by turn, and gives one verdict a claim."""
+"""The check of a trace: reads its lines, groups them by turn, and gives one verdict a claim."""
 
 from collections.abc import Iterable, Sequence
 
@@ -10,12 +10,11 @@ from .history import Fault, History
 
 
 def check_trace(lines: Iterable[str]) -> tuple[Check, ...]:
-    """Check the lines of a trace: one `Check` for each `Claim`, over all its turns. Empty lines are skipped.
+    """Check the lines of a trace: one `Check` for each `TraceClaim`, over all its turns. Empty lines are skipped.
 
-    A claim is violated if one turn breaks it: `detail` names the first line that does, `witness` holds the lines of
-    that turn that led there. It is inconclusive if no turn is known to break it and the trace of one lacks what the
-    claim needs; a trace without a turn proves nothing at all. Raises `InvalidTraceError` for the first line that cannot
-    be read.
+    A claim is violated if one turn breaks it: `detail` names the first such line, and `witness` has the lines of that
+    turn that led there. It is inconclusive if no turn breaks it and one lacks the events that the claim needs, or if
+    there is no turn. Raises `InvalidTraceError` for the first line that cannot be read.
     """
     return _check((number, read_event(text, number)) for number, text in enumerate(lines, start=1) if text.strip())
 

@@ -1,8 +1,8 @@
 """The format of a trace: one JSON object a line, each an event of a turn.
 
-`event` says what happened, `turn` whose it is (turns may be interleaved in one file; a file of one turn may leave it
-out). The lines of a turn are in the order in which things happened. What a runtime wants to keep beside that, a time
-or a span's id, goes into `data`, which nothing here reads; any other unknown field is a mistake, and is named.
+`event` is the kind, and `turn` the id of the turn: turns may be interleaved in one file, and a file of one turn may
+omit it. The lines of a turn are in the order of the events. A runtime's own values, such as a time or a span's id, go
+into `data`, which is not read. Any other unknown field is an error that names it.
 """
 
 import json
@@ -14,7 +14,7 @@ from pydantic import Field, JsonValue, TypeAdapter, ValidationError
 from turnwright_states.errors import MachineError
 from turnwright_states.inputs import CallStatus, Frozen
 
-#: A number of things, at least 0.
+#: A number of at least 0.
 Count = Annotated[int, Field(ge=0)]
 
 
@@ -27,12 +27,11 @@ class InvalidTraceError(MachineError):
 
 
 class TraceLimits(Frozen):
-    """What the turn was allowed. A limit that is left out is not known, and what needs it is inconclusive.
+    """The limits of the turn. A claim whose limit is omitted is inconclusive.
 
-    `steps`: model calls that may call tools, retries not counted; for a runtime that counts its last call, in which
-    tools are disabled, among the steps, it is one less than what people set. `tool_calls`: calls that may start.
-    `max_retries`: further attempts at one model call. `model_calls`: all model calls together; where it is left out
-    it is (steps + 1) x (1 + max_retries).
+    `steps`: model calls that may call tools, without retries. A runtime that counts its last call, in which tools are
+    disabled, as a step gives one less than its setting. `tool_calls`: calls that may start. `max_retries`: further
+    attempts at one model call. `model_calls`: all model calls; (steps + 1) x (1 + max_retries) by default.
     """
 
     steps: Count | None = None
@@ -42,40 +41,40 @@ class TraceLimits(Frozen):
 
     @property
     def most_model_calls(self) -> int | None:
-        """The bound on model calls: the one that was given, else the formula of DESIGN 4.1, else None."""
+        """The bound on model calls: the given one, else the formula (docs/rules.md#model-calls), else None."""
         if self.model_calls is None and self.steps is not None and self.max_retries is not None:
             return (self.steps + 1) * (1 + self.max_retries)
         return self.model_calls
 
 
 class TraceCall(Frozen):
-    """A tool call that a reply asked for. Its id need not be unique: it is paired by occurrence."""
+    """A tool call in a reply. Its id need not be unique, because results are paired in order."""
 
     id: str
     name: str = ""
 
 
 class _Event(Frozen):
-    #: The turn that the event is of.
+    #: The id of the event's turn.
     turn: str = ""
-    #: What the runtime keeps for itself.
+    #: The runtime's own values.
     data: JsonValue = None
 
     @property
     def words(self) -> str:
-        """What the event says beyond its kind, short enough for a witness. No text of a model or a person."""
+        """The event without its kind, in a few words for a witness. It has no text of a model or a person."""
         return ""
 
 
 class TraceTurnStarted(_Event):
-    """A turn begins: the first event of each turn."""
+    """The beginning of a turn, and its first event."""
 
     event: Literal["turn_started"] = "turn_started"
     limits: TraceLimits = TraceLimits()
 
 
 class TraceModelCalled(_Event):
-    """The model is called. `tools`: whether it may ask for tools. After a failure, it is the same call again."""
+    """The model is called. `tools`: whether it may call tools. After a failure, this is a retry of the same call."""
 
     event: Literal["model_called"] = "model_called"
     tools: bool = True
@@ -87,7 +86,7 @@ class TraceModelCalled(_Event):
 
 
 class TraceModelReplied(_Event):
-    """The model's reply is whole."""
+    """The model's reply is complete."""
 
     event: Literal["model_replied"] = "model_replied"
     text: str = ""
@@ -95,12 +94,12 @@ class TraceModelReplied(_Event):
 
     @property
     def words(self) -> str:
-        """The calls that it asks for."""
+        """The calls of the reply."""
         return ", ".join(f"{call.id} ({call.name})" if call.name else call.id for call in self.calls)
 
 
 class TraceModelFailed(_Event):
-    """The model call brought no reply. `cause` is the runtime's own word."""
+    """The model call failed. `cause` is the runtime's own word."""
 
     event: Literal["model_failed"] = "model_failed"
     cause: str = ""
@@ -127,14 +126,14 @@ class TraceToolStarted(_OfCall):
 
 
 class TraceToolRetried(_OfCall):
-    """A tool call that has started is to start again, and this says so before it does."""
+    """A started tool call will start again. This event must come before the second start."""
 
     event: Literal["tool_retried"] = "tool_retried"
     why: str = ""
 
 
 class TraceToolResult(_OfCall):
-    """A tool call has its result. One that never started has one too: `refused`, `rejected`, `error`, `aborted`."""
+    """A tool call has its result. The status is `refused`, `rejected`, `error` or `aborted` if it never started."""
 
     event: Literal["tool_result"] = "tool_result"
     status: CallStatus = CallStatus.OK
@@ -146,7 +145,7 @@ class TraceToolResult(_OfCall):
 
 
 class TraceMessage(_Event):
-    """Somebody said something to the turn while it went on."""
+    """A message to the running turn."""
 
     event: Literal["message"] = "message"
     role: str = "user"
@@ -154,12 +153,12 @@ class TraceMessage(_Event):
 
     @property
     def words(self) -> str:
-        """Who."""
+        """The role of the writer."""
         return self.role
 
 
 class TracePaused(_Event):
-    """The turn rests until a person has answered."""
+    """The turn waits for a person's answer."""
 
     event: Literal["paused"] = "paused"
 
@@ -171,10 +170,10 @@ class TraceResumed(_Event):
 
 
 class TraceTurnEnded(_Event):
-    """The turn is over: the last event of each turn.
+    """The end of a turn, and its last event.
 
-    `outcome` and `reason` are the runtime's own words. `text` is what the user is told in the end; where it is left
-    out, that is the text of the last reply.
+    `outcome` and `reason` are the runtime's own words. `text` is the final text for the user; the text of the last
+    reply by default.
     """
 
     event: Literal["turn_ended"] = "turn_ended"
@@ -210,10 +209,10 @@ def _reader() -> TypeAdapter[TraceEvent]:
 
 
 def read_event(text: str, line: int = 1) -> TraceEvent:
-    """Read one line. `line` is its number, for the message.
+    """Parse one line. `line` is its number, for the message.
 
-    Raises `InvalidTraceError` when it is no JSON object, when its `event` is missing or unknown, and when a field is
-    missing, unknown or of another type.
+    Raises `InvalidTraceError` for a line that is no JSON object, for a missing or unknown `event`, and for a field that
+    is missing, unknown or of another type.
     """
     try:
         return _reader().validate_json(text, strict=True)
@@ -224,7 +223,7 @@ def read_event(text: str, line: int = 1) -> TraceEvent:
 
 
 def write_event(event: TraceEvent) -> str:
-    """One event as a line of a trace, without the line's end. What is at its default is left out."""
+    """Return an event as a line of a trace, without the line end. Default values are omitted."""
     fields = {"event": event.event, **event.model_dump(exclude_defaults=True)}
-    # Half a surrogate pair, which a model's text may hold, no UTF-8 can write.
+    # A model's text may have half a surrogate pair, which UTF-8 cannot encode.
     return json.dumps(fields, ensure_ascii=False).encode(errors="replace").decode()

@@ -1,7 +1,7 @@
-"""One turn of a trace, event by event: what was seen of it, and the faults that it shows.
+"""One turn of a trace, event by event, and its faults.
 
-A fault is noted where it becomes visible, with the lines that led there. What only the whole turn can tell, such as
-whether the runtime records the start of its tools at all, is asked once the trace has been read (`unknown`).
+A fault is recorded where it becomes visible, with the lines that led there. Questions that need the complete turn, such
+as whether the runtime records the start of its tools at all, are answered after the last event (`unknown`).
 """
 
 from collections import deque
@@ -27,10 +27,10 @@ from .events import (
     TraceTurnStarted,
 )
 
-#: How many lines before a fault its witness shows.
+#: The number of lines in a witness.
 WITNESS: Final = 8
 
-#: What cannot be told of a runtime that does not record its model calls, or the start of its tools.
+#: The claims that need a record of model calls, and those that need a record of the tools' starts.
 _OF_MODEL_CALLS: Final = frozenset(
     {
         TraceClaim.REPLIED,
@@ -50,7 +50,7 @@ _RAN: Final = frozenset({CallStatus.OK, CallStatus.ERROR})
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A claim that a turn broke: in which line, what is wrong there, and the lines that led there."""
+    """A claim that a turn broke: the line, the reason, and the lines that led there."""
 
     claim: TraceClaim
     line: int
@@ -59,8 +59,8 @@ class Fault:
 
 
 @dataclass(slots=True)
-class _Call:
-    """A call that has no result yet."""
+class _OpenCall:
+    """A call without a result."""
 
     id: str
     line: int
@@ -70,7 +70,7 @@ class _Call:
 
 
 class _Bound(NamedTuple):
-    """How often something has happened, and how often it may; None if the trace does not say."""
+    """A count and its limit; None if the trace has no such limit."""
 
     claim: TraceClaim
     what: str
@@ -80,36 +80,36 @@ class _Bound(NamedTuple):
 
 
 class History:
-    """One turn, named `turn`. Take its events in order; then `found` and `unknown` say what came of it."""
+    """One turn, named `turn`. `take` its events in order, then read `found` and `unknown`."""
 
     def __init__(self, turn: str) -> None:
         self.turn = turn
         self._faults: list[Fault] = []
         self.steps = self.calls = self.model_calls = 0
         self.limits = TraceLimits()
-        #: Whether the first event was `turn_started`. If not, a part is missing, and nothing can be said.
+        #: Whether the first event was `turn_started`. If not, a part is missing and nothing can be checked.
         self.whole: bool | None = None
         self.ended = False
-        self._open: list[_Call] = []
-        #: What became of calls that are not open any more, by id.
+        self._open: list[_OpenCall] = []
+        #: The reason why a call is not open any more, by id.
         self._past: dict[str, str] = {}
-        #: The model call that has neither reply nor failure, with its line.
+        #: The model call without reply or failure, with its line.
         self._in_flight: tuple[int, TraceModelCalled] | None = None
         #: The model call that has just failed: one more like it is a retry.
         self._failed: TraceModelCalled | None = None
         self._attempts = 0
         self._paused = self._ever_paused = False
-        #: Whether the user is told something, by a reply or in the end; None if the trace does not say.
+        #: Whether the user gets a text, in a reply or at the end; None if the trace does not show it.
         self._speaks: bool | None = None
         self._lines: deque[str] = deque(maxlen=WITNESS)
         self._line = 0
-        # Faults only if the runtime records such events at all.
+        # These are faults only if the runtime records such events at all.
         self._without_call: list[Fault] = []
         self._without_start: list[Fault] = []
         self._ran_unseen = False
 
     def take(self, line: int, event: TraceEvent) -> None:
-        """Take the next event of the turn, which stands in `line`."""
+        """Apply the next event of the turn, from line `line`."""
         self._line = line
         self._lines.append(f"line {line}: {event.event} {event.words}".rstrip())
         if self.whole is None:
@@ -125,7 +125,7 @@ class History:
         self._take(event)
 
     def unknown(self) -> dict[TraceClaim, str]:
-        """Why a claim that no fault broke cannot be told, for each that cannot."""
+        """Return the claims that cannot be decided unless a fault breaks them, each with the reason."""
         if not self.whole:
             return dict.fromkeys(
                 TraceClaim, "the trace begins in the middle of the turn: there is no turn_started first"
@@ -142,20 +142,20 @@ class History:
             gaps.update(self._needed(_OF_STARTS, why))
         for bound in self._bounds():
             if bound.most is None:
-                gaps.setdefault(bound.claim, f"turn_started does not say what is allowed: it gives no {bound.given_by}")
+                gaps.setdefault(bound.claim, f"turn_started has no {bound.given_by}")
         if self._speaks is None:
             gaps[TraceClaim.WORDS] = "turn_ended has no `text`, and no reply had any"
         return gaps
 
     def found(self) -> list[Fault]:
-        """The faults, oldest first. None of a turn whose beginning is missing: they may be explained there."""
+        """Return the faults, oldest first. A turn without its beginning has none, because that may explain them."""
         if not self.whole:
             return []
         late = [*(self._without_call if self.model_calls else ()), *(self._without_start if self.calls else ())]
         return sorted([*self._faults, *late], key=lambda fault: fault.line)
 
     def _needed(self, claims: frozenset[TraceClaim], why: str) -> dict[TraceClaim, str]:
-        # A turn that never paused ran nothing while it was paused, whatever it records.
+        # A turn that never paused ran nothing during a pause.
         return dict.fromkeys(claims if self._ever_paused else claims - {TraceClaim.RESTED}, why)
 
     def _take(self, event: TraceEvent) -> None:  # noqa: C901 (one case an event: flat)
@@ -196,26 +196,26 @@ class History:
         self._need_bounds()
 
     def _model_replied(self, event: TraceModelReplied) -> None:
-        # Of a runtime that does not record its model calls, a reply shows that there was one.
+        # If a runtime does not record its model calls, a reply shows that there was one.
         self._need_results("the model replies")
         called = self._answer_model("a reply")
         self._failed = None
         if not is_blank(event.text):
             self._speaks = True
         disabled = called is not None and not called.tools
-        self._open = [_Call(call.id, self._line, disabled) for call in event.calls]
+        self._open = [_OpenCall(call.id, self._line, disabled) for call in event.calls]
 
     def _answer_model(self, what: str) -> TraceModelCalled | None:
-        """The model call that is answered now, which has failed until something says that it has not."""
+        """Return the open model call, and mark it as failed; a reply takes the mark back."""
         if self._in_flight is None:
-            self._without_call.append(self._made(TraceClaim.REPLIED, f"{what} that no model call is waiting for"))
+            self._without_call.append(self._made(TraceClaim.REPLIED, f"{what} without an open model call"))
             return None
         self._failed, self._in_flight = self._in_flight[1], None
         return self._failed
 
     def _tool_started(self, event: TraceToolStarted) -> None:
         self._need_no_pause(f"call {event.call} starts")
-        # Ids need not be unique: the oldest call that may start now is meant.
+        # Ids need not be unique, so this is the oldest call that may start now.
         may_start = self._find(event.call, lambda one: one.starts <= one.retries)
         call = may_start or self._find(event.call, lambda _: True)
         if call is None:
@@ -236,9 +236,7 @@ class History:
     def _tool_retried(self, event: TraceToolRetried) -> None:
         call = self._find(event.call, lambda one: one.starts > one.retries)
         if call is None:
-            self._fault(
-                TraceClaim.RETRIED, f"a retry of call {event.call} is recorded, and no start that it could repeat"
-            )
+            self._fault(TraceClaim.RETRIED, f"a retry of call {event.call} is recorded without an earlier start")
         else:
             call.retries += 1
 
@@ -253,7 +251,7 @@ class History:
         self._past[call.id] = f"it has one already, in line {self._line}"
         if call.starts:
             return
-        # An error may be of a call that could not even start; but where no start is recorded at all, nobody knows.
+        # A call that could not start may have an error, but without any recorded start this is unknown.
         self._ran_unseen |= event.status in _RAN
         if succeeded:
             why = f"call {call.id} of line {call.line} succeeds, and was never started"
@@ -268,7 +266,7 @@ class History:
         if event.text is not None:
             self._speaks = not is_blank(event.text)
         if self._speaks is False:
-            self._fault(TraceClaim.WORDS, "turn_ended has a blank `text`: the user is told nothing")
+            self._fault(TraceClaim.WORDS, "turn_ended has a blank `text`: the user gets no text")
 
     def _need_results(self, when: str) -> None:
         if self._open:
@@ -298,8 +296,8 @@ class History:
             _Bound(TraceClaim.RETRIES, "retry", self._attempts, most.max_retries, "`max_retries`"),
         )
 
-    def _find(self, call: str, fits: Callable[[_Call], bool]) -> _Call | None:
-        """The oldest open call with this id that fits."""
+    def _find(self, call: str, fits: Callable[[_OpenCall], bool]) -> _OpenCall | None:
+        """Return the oldest open call with this id that fits."""
         return next((one for one in self._open if one.id == call and fits(one)), None)
 
     def _why_not(self, call: str) -> str:

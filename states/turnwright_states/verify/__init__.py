@@ -1,4 +1,4 @@
-"""What shows that every path ends: the lint of the chart, and the walk over everything that a turn can reach."""
+"""The proof that every path ends: the lint of the chart, and the walk over everything that a turn can reach."""
 
 from .case import Case
 from .claims import Property, ViolationError

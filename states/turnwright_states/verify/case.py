@@ -1,4 +1,4 @@
-"""One case of the walk: under which limits a turn runs, and what its surroundings may do to it."""
+"""One case of the walk: a turn's limits and the abilities of its environment."""
 
 from typing import NamedTuple
 
@@ -7,10 +7,10 @@ from turnwright_states.limits import Limits
 
 
 class Case(NamedTuple):
-    """The limits, and how rich the surroundings are.
+    """The limits, and the abilities of the environment.
 
-    `synthesis`: the embedder has one. `widest`: how many calls the widest batch has, at least 1. `delegates`: some
-    calls run sub-agents. The surroundings spend tokens, money and time where the limits have a budget of them.
+    `synthesis`: whether the app has one. `widest`: the calls of the widest batch, at least 1. `delegates`: whether some
+    calls run sub-agents. The environment spends tokens, money and time if the limits have such a budget.
     """
 
     limits: Limits
@@ -20,12 +20,12 @@ class Case(NamedTuple):
 
     @property
     def started(self) -> StartedInput:
-        """The event that begins the turn."""
+        """The input that begins the turn."""
         return StartedInput(prompt="x", limits=self.limits, synthesis=self.synthesis)
 
     @property
     def changed(self) -> dict[str, object]:
-        """The limits that are not at their defaults, by field name; what differs from a plain case beside them."""
+        """The limits without those that have their defaults, by field name, and the other fields of the case."""
         extras: dict[str, object] = {"widest": self.widest}
         extras |= {name: True for name in ("synthesis", "delegates") if getattr(self, name)}
         return self.limits.model_dump(exclude_defaults=True) | extras

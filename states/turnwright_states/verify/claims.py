@@ -1,4 +1,4 @@
-"""What a walk claims of the machine, and what it raises when a claim is false."""
+"""The claims of a walk about the machine, and the error for a false claim."""
 
 from enum import StrEnum
 
@@ -7,26 +7,26 @@ from .path import Path
 
 
 class Property(StrEnum):
-    """One thing that holds on every way, in words."""
+    """A claim that holds on every path, as a sentence."""
 
     RANK = "every event lowers the rank, and a message leaves it as it is"
-    CYCLE = "no configuration comes twice on one way"
-    WAY_ON = "every configuration that is no end takes all that may happen to it"
+    CYCLE = "no configuration occurs twice on one path"
+    WAY_ON = "every configuration that is not an end accepts every possible input"
     STEPS = "steps <= allowance"
     CALLS = "tool calls <= budget, those of sub-agents included"
-    LEASES = "what a sub-agent used is counted, or all that was lent to it; what it cannot have used is refused"
+    LEASES = "a sub-agent's usage, or else its whole lease, is counted; an impossible usage is refused"
     MODEL_CALLS = "model calls <= (allowance + 1) x (1 + max_retries)"
     SPENT = "no step starts on a spent budget"
     PAIRING = "every call of a closed step has its result"
     PRECEDENCE = "where several limits hold, the first in the documented order is the reason"
     ALSO = "also_reached names the other limits that hold, and never the reason"
-    ONE_END = "one outcome, one reason and one turn_ended at each end, and no way out of it"
+    ONE_END = "one outcome, one reason and one turn_ended at each end, which has no way out"
     ROWS = "every row of the chart is taken"
     ENDS = "every reason of every outcome is reached"
 
 
 class ViolationError(Exception):
-    """A claim is false. `what` says how, `path` is the way that leads there, oldest first."""
+    """A claim is false. `what` is the fault, and `path` leads there, oldest first."""
 
     def __init__(self, claim: Property, what: str, case: Case, path: Path) -> None:
         steps = "\n".join(f"  {number}. {edge}" for number, edge in enumerate(path, start=1))
@@ -37,5 +37,5 @@ class ViolationError(Exception):
         self.path = path
 
     def __reduce__(self) -> tuple[type["ViolationError"], tuple[Property, str, Case, Path]]:
-        # An exception is rebuilt from its arguments when it comes from another process.
+        # An exception from another process is rebuilt from its arguments.
         return ViolationError, (self.claim, self.what, self.case, self.path)

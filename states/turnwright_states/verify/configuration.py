@@ -1,22 +1,21 @@
-"""When two configurations of a turn are one, and the machine that a walk feeds.
+"""The keys by which a walk compares configurations of a turn, and the machine that it feeds.
 
-Two configurations are one when nothing that can follow tells them apart. Names and texts are left out for that
-reason, and so are, in the reduced key:
+Two configurations have the same key if they have the same future. Names and texts do not affect it. The reduced key
+also leaves out:
 
-- *The order of the calls of a batch.* What depends on it (places, leases, refusals) was decided when the reply
-  arrived, and stands in the calls. From then on the machine asks of a batch only whether some call can still run, how
-  many there are in each condition, and who waits for what; an event names one call and changes that one alone. So a
-  permutation of two calls in the same condition maps every way on of the one configuration to a way on of the
-  other, event by event, with the same rows and ranks. It is enough to keep the multiset of conditions, and to let the
-  surroundings do to one call of each condition what they may do to all.
-- *Calls that have their result.* No event may name them any more (`InvalidCallError`), and no guard counts them.
-- *What was counted against no limit:* calls where `tool_calls` is off. Only `calls_spent` and the places left read it,
-  and neither can change within a walk.
-- *What was spent above a limit,* and how often a call was started or answered: only facts and texts tell it.
-- *Rounds that no loop can be made of any more* (`loops_ahead`).
+- *The order of the calls of a batch.* Places, leases and refusals depend on it, but they were decided when the reply
+  arrived. Afterwards the machine reads only whether a call can still run, how many calls are in each condition, and
+  which call waits for which answer; an input names one call and changes only that one. So a permutation of two calls in
+  the same condition maps each continuation of one configuration to one of the other, with the same rows and ranks. The
+  multiset of conditions is enough, and the environment needs to act on only one call of each condition.
+- *Calls with a result.* No input may name them any more (`InvalidCallError`), and no guard counts them.
+- *Counts without a limit:* calls without `tool_calls`. Only `calls_spent` and the places left read them, and neither
+  can change within a walk.
+- *Usage above a limit,* and how often a call was started or answered: only facts and texts have it.
+- *Rounds that cannot become part of a loop any more* (`loops_ahead`).
 
-The unreduced key keeps all of these. A test walks several cases with both and compares ends, rows and the longest way
-in model calls.
+The unreduced key keeps all of these. A test walks several cases with both keys and compares ends, rows and the longest
+path in model calls.
 """
 
 from typing import Final
@@ -35,7 +34,7 @@ _CALLS: Final = list(KEPT).index("calls")
 
 
 class WalkedMachine(TurnMachine):
-    """The machine, noting the rows it takes, and without the hashes that nobody reads in a walk."""
+    """The machine, which records its rows, without the hashes, which a walk does not need."""
 
     __slots__ = ("rows",)
     hashed = False
@@ -50,12 +49,12 @@ class WalkedMachine(TurnMachine):
         return row
 
     def twin(self) -> "WalkedMachine":
-        """A copy of the same class that has taken no rows yet."""
+        """Return a copy of the same class without recorded rows."""
         return type(self)(self.turn.copy(), self._chart)
 
 
 def key_of(turn: Turn) -> Key:
-    """What two configurations share when they are one, reduced as this module argues."""
+    """Return the reduced key of a configuration."""
     counters, limits = turn.counters, turn.limits
     kept = counters.kept()
     if not counters.budgeted:
@@ -80,16 +79,16 @@ def key_of(turn: Turn) -> Key:
 
 
 def loops_ahead(turn: Turn) -> Key:
-    """What the rounds so far can still contribute to a loop.
+    """Return the part of the rounds so far that can still become part of a loop.
 
-    A period trips the detector once so many of the latest rounds, one after the other, equal the one a period before
-    (`run`). Whether the next round lengthens a run depends on the last `period` rounds alone. A period whose run cannot
-    become long enough in the steps that are left never trips, and nothing of it matters.
+    For each period, the run is the number of latest rounds that equal the round one period before. The detector reports
+    a loop once a run is long enough. Only the last `period` rounds decide whether the next round extends the run. A
+    period is left out if its run cannot become long enough in the remaining steps.
     """
     threshold, rounds = turn.limits.doom_threshold, turn.rounds
     if threshold is None or not rounds:
         return ()
-    # In STREAM the reply of the step that has started is still to come.
+    # In STREAM the reply of the started step is still missing.
     to_come = turn.counters.steps_left + (turn.state is State.STREAM)
     runs: list[tuple[int, int]] = []
     for period in range(1, LONGEST_PERIOD + 1):
@@ -103,7 +102,7 @@ def loops_ahead(turn: Turn) -> Key:
 
 
 def condition(turn: Turn, call: Call) -> tuple[object, ...]:
-    """All that matters of a call that has no result yet: two calls of one batch that share it are interchangeable."""
+    """Return the condition of a call without a result. Two calls of a batch in one condition are interchangeable."""
     lease = call.made.lease
     return (
         call.state,
@@ -118,7 +117,7 @@ def _asked(turn: Turn, call: Call) -> tuple[tuple[str, bool], ...]:
 
 
 def whole_key_of(turn: Turn) -> Key:
-    """All that a turn keeps but for names and texts: the key of the walk that is not reduced."""
+    """Return the unreduced key: everything that a turn keeps, without names and texts."""
     return (
         turn.state,
         turn.counters.kept(),

@@ -1,9 +1,9 @@
-"""What each row does to the rank, and which cycles of rows nothing ends: why a turn ends, read off the table.
+"""The effect of each row on the rank, and the cycles of rows that need not end (docs/rules.md#termination).
 
-The method is the classic one for lexicographic rankings. In each strongly connected part of the chart some component
-of the rank must be lowered by a row and raised by none: such a row is taken only finitely often, because no component
-goes below nothing (the lint checks that too). So it is taken out, and what is left is split again. Rows that are left
-when no component can be found are a cycle that need not end.
+The method is the classic one for lexicographic rankings. In each strongly connected part of the chart, some component
+of the rank must be lowered by a row and raised by none. Such a row is taken only finitely often, because no component
+goes below zero (the lint checks this too). It is removed, and the rest is split again. Rows that remain without such a
+component are a cycle that need not end.
 """
 
 from collections import deque
@@ -24,39 +24,37 @@ class Placed(NamedTuple):
         return self.row.name
 
 
-#: The components of `Turn.rank` that rows can change, most significant first. The last two of the rank, calls not
-#: settled and calls not started, change only inside TOOL_EXEC.
+#: The components of `Turn.rank` that rows can change, most significant first. The last two, calls not settled and calls
+#: not started, change only inside TOOL_EXEC.
 STEPS, PAUSES, STAGES, RETRIES, INTERRUPTS = "steps left", "pauses left", "stage", "retries left", "open interrupts"
 COMPONENTS: Final = (STEPS, PAUSES, STAGES, RETRIES, INTERRUPTS)
-
-
-#: What leads back to its own state takes a retry.
+#: The triggers whose rows back to the same state take a retry.
 _TRIED_AGAIN: Final = (Trigger.ATTEMPT_FAILED, Trigger.CONCLUDED)
 
 
 def lowers(row: Row, component: str) -> bool:
-    """Whether every taking of the row lowers this component of the rank."""
+    """Return whether the row always lowers this component of the rank."""
     return _change(row, component) < 0
 
 
 def _change(row: Row, component: str) -> int:
-    """Below 0 when the row lowers the component, above when it may raise it, else 0. Source: DESIGN 2."""
+    """Return a number below 0 if the row lowers the component, above 0 if it may raise it, else 0."""
     source, trigger, dest = row.source, row.trigger, row.dest
     entered = source is not dest
-    if component == STEPS:  # counted on entering STREAM from CHECK, nowhere else
+    if component == STEPS:  # counted only on the way from CHECK to STREAM
         return -(source is State.CHECK and dest is State.STREAM)
     if component == PAUSES:
         return -(entered and dest is State.PAUSED)
     if component == STAGES:
         return STAGE.get(dest, 0) - STAGE.get(source, 0)
-    if component == RETRIES:  # set anew on entering a state that does I/O
+    if component == RETRIES:  # reset on entering a state that does I/O
         return 1 if entered and dest in LIVE else -(not entered and trigger in _TRIED_AGAIN)
-    # Open interrupts count while the turn is paused; leaving does not raise them.
+    # Open interrupts count only while the turn is paused.
     return 1 if entered and dest is State.PAUSED else -(row[:2] == (State.PAUSED, Trigger.ANSWERED) and not entered)
 
 
 def reachable(rows: Iterable[Placed], start: State) -> frozenset[State]:
-    """The states that these rows lead to from `start`, itself included."""
+    """Return the states that these rows reach from `start`, including `start`."""
     rows = tuple(rows)
     found, news = {start}, [start]
     while news:
@@ -68,15 +66,15 @@ def reachable(rows: Iterable[Placed], start: State) -> frozenset[State]:
 
 
 def endless(rows: Sequence[Placed]) -> list[tuple[Placed, ...]]:
-    """The cycles that nothing ends, one of each part of the chart that has any. Empty when every cycle ends.
+    """Return the cycles that need not end, one for each part of the chart that has any.
 
-    Each is as few rows as will do, in the order of the chart: most often one cycle, else several that feed each other.
+    Each has as few rows as possible, in the order of the chart: usually one cycle, else several that feed each other.
     """
     return [_core(part) for part in _unended(rows)]
 
 
 def _unended(rows: Sequence[Placed]) -> list[tuple[Placed, ...]]:
-    """The parts in which no component is found, after the rows of all that are found have been taken out."""
+    """Return the parts without a component that ends them, after the rows of all found components were removed."""
     left: list[tuple[Placed, ...]] = []
     for part in cyclic(rows):
         ends = next((one for one in COMPONENTS if _ends(part, one)), None)
@@ -85,7 +83,7 @@ def _unended(rows: Sequence[Placed]) -> list[tuple[Placed, ...]]:
 
 
 def _core(part: tuple[Placed, ...]) -> tuple[Placed, ...]:
-    """What is left of an endless part when every row that can be spared is taken out."""
+    """Remove every row from an endless part that is not needed to keep it endless."""
     for placed in part:
         fewer = tuple(other for other in part if other != placed)
         if _unended(fewer):
@@ -94,13 +92,13 @@ def _core(part: tuple[Placed, ...]) -> tuple[Placed, ...]:
 
 
 def _ends(part: Iterable[Placed], component: str) -> bool:
-    """Whether the component is lowered by one of the rows and raised by none."""
+    """Return whether one of the rows lowers the component and none raises it."""
     changes = [_change(placed.row, component) for placed in part]
     return min(changes) < 0 and max(changes) <= 0
 
 
 def cyclic(rows: Sequence[Placed]) -> list[tuple[Placed, ...]]:
-    """The strongly connected parts of these rows: those that lie on a cycle, by the states that they connect."""
+    """Return the strongly connected parts of these rows: the rows on cycles, grouped by the states they connect."""
     after = {state: reachable(rows, state) for state in State}
     parts: dict[frozenset[State], list[Placed]] = {}
     for placed in rows:
@@ -112,7 +110,7 @@ def cyclic(rows: Sequence[Placed]) -> list[tuple[Placed, ...]]:
 
 
 def way(rows: Sequence[Placed], start: State, goal: State) -> tuple[Placed, ...]:
-    """A shortest way from `start` to `goal`, of at least one row. Empty where there is none."""
+    """Return a shortest path from `start` to `goal` of at least one row. Empty without one."""
     ways = deque[tuple[Placed, ...]]([()])
     seen: set[State] = set()
     while ways:

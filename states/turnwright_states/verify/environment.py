@@ -1,9 +1,9 @@
-"""What may happen to a turn: everything that the model, the tools, people, the clock and a crash can do to it.
+"""The environment of a turn: everything that the model, the tools, people, the clock and a crash can do to it.
 
-The walk asks at each configuration for all of it, and so does the search for a witness. Every kind of event is here,
-with the values that the machine tells apart: a cause that may pass and one that will not, a reply with and without
-calls, a lease that was used not at all, in part, wholly, also by a sub-agent that a stop of its caller ended. What
-cannot happen, and must be refused, is `false_accounts`.
+The walk, and the search for a witness, use all of it at each configuration. Every kind of input is here, with all
+values that the machine distinguishes: a cause that may pass and one that will not, a reply with and without calls, a
+lease that was unused, used in part or in full, also by a sub-agent that a stop of its caller ended. `false_accounts`
+has impossible inputs, which the machine must refuse.
 """
 
 from collections.abc import Iterator, Mapping
@@ -48,7 +48,7 @@ _BAD = ToolCall(name="a", problem="unknown tool")
 _CHILD = ToolCall(name="agent", arguments={}, delegates=True)
 
 _NOTHING: Final = Usage()
-#: Of each reason a cause that may pass and one that will not, as far as there are; a reply brings the other two itself.
+#: For each reason a cause that may pass and one that will not, if they exist. Replies cover the two that are excluded.
 _CAUSES: Final = tuple(
     causes[0]
     for causes in (
@@ -60,7 +60,7 @@ _CAUSES: Final = tuple(
 _FAILED: Final = tuple(AttemptFailedInput(cause=cause, usage=_NOTHING) for cause in _CAUSES)
 _STOPPED: Final = (AbortInput(), FailInput(error="x"))
 _LEFT: Final = (AbortInput(), AbortInput(reason=EndReason.SUPERSEDED))
-#: A conclusion, a reply without text, and one that is calls beside a blank text.
+#: A conclusion, a reply without text, and one with calls and a blank text.
 _CONCLUDED: Final = (
     ConcludedInput(text="x", usage=_NOTHING),
     ConcludedInput(usage=_NOTHING),
@@ -72,34 +72,34 @@ _SYNTHESIZED: Final = (
     SynthesizedInput(text=" "),
     AttemptFailedInput(cause=Cause.CRASH),
 )
-#: A reply without calls: an answer, one that is cut off, one that is filtered, a blank one.
+#: Replies without calls: an answer, a cut-off one, a filtered one, a blank one.
 _TEXTS: Final = (
     ModelRepliedInput(text="x", usage=_NOTHING),
     ModelRepliedInput(text="x", finish=Finish.LENGTH, usage=_NOTHING),
     ModelRepliedInput(finish=Finish.CONTENT_FILTER, usage=_NOTHING),
     ModelRepliedInput(text=" ", usage=_NOTHING),
 )
-#: Calls all the same, in a reply that was filtered or cut off (rule 9: the calls decide).
+#: Calls in a reply that was filtered or cut off (docs/rules.md#replies).
 _ODD_ENDINGS: Final = tuple(
     ModelRepliedInput(calls=(_A,), finish=finish, usage=_NOTHING) for finish in (Finish.CONTENT_FILTER, Finish.LENGTH)
 )
 _STEERED: Final = SteeredInput(text="x")
-#: What a sub-agent may ask a person for, as its parent forwards it.
+#: The interrupts of sub-agents that a parent forwards.
 _FORWARDED: Final = (("question-1", InterruptKind.QUESTION), ("doom-1", InterruptKind.DOOM_LOOP))
 
 
 class Environment:
-    """The surroundings of the turns of one case.
+    """The environment of the turns of one case.
 
-    `reduced`: of interchangeable calls (`configuration.py`), and of two tools that nothing has told apart yet, things
-    happen to one only.
+    `reduced`: act on only one of several interchangeable calls (`configuration.py`), and on only one of two tools that
+    the turn has not distinguished yet.
     """
 
     def __init__(self, case: Case, *, reduced: bool = True) -> None:
         limits = case.limits
         self._reduced = reduced
         self._timed = limits.seconds is not None
-        #: As much as a turn may spend at all, in one go.
+        #: All that a turn may spend, at once.
         self._spends = Usage(input_tokens=limits.tokens or 0, cost=limits.cost or 0.0)
         self._in_time = limits.seconds or 0.0
         expire = (ExpireInput(elapsed=self._in_time),) if self._timed else ()
@@ -109,11 +109,11 @@ class Environment:
         batches = tuple(_batches(case))
         rest = (*self._spending_replies(batches), *_ODD_ENDINGS, *self._cut_off)
         self._replies = (*_TEXTS, *map(_asks, batches), *rest)
-        # Until a turn has named a tool, the other one is only another name for it.
+        # Until a turn has used a tool, both names mean the same.
         self._first_replies = (*_TEXTS, *(_asks(batch) for batch in batches if batch[0] is not _B), *rest)
 
     def moves(self, turn: Turn, action: Action) -> Iterator[Input]:
-        """Everything that may happen to the turn where it stands; `action` is what its machine asks for."""
+        """Yield every input that may come in the turn's configuration; `action` is its machine's action."""
         match action:
             case CallModel(tools=tools):
                 unnamed = self._reduced and not turn.always_for and not loops_ahead(turn)
@@ -137,14 +137,14 @@ class Environment:
                 yield from _CONCLUDED
                 yield from _FAILED
                 yield from _STOPPED
-            case _:  # Halt: nothing happens to a turn that is over
+            case _:  # Halt: a turn that is over gets no input
                 pass
 
     def false_accounts(self, turn: Turn, action: Action) -> Iterator[Input]:
-        """Everything that the machine must refuse here, for it tells of sub-agents what cannot have happened.
+        """Yield inputs with an impossible usage of sub-agents, which the machine must refuse.
 
-        One ran more calls than it was lent, one used something before its call began, a call that lends nothing has a
-        sub-agent, and one that is in no open batch.
+        They are more calls than the lease, usage before the start of the call, usage without a lease, and usage of a
+        call that is in no open batch.
         """
         if not isinstance(action, RunTools | AwaitPerson):
             return
@@ -169,9 +169,10 @@ class Environment:
         yield from {condition(turn, call): call for call in calls}.values()
 
     def _call_moves(self, call: Call) -> Iterator[Input]:
-        """A call that may run starts, fails its checks, or asks first; one that runs ends, asks, or loses its process.
+        """Yield the inputs of one call.
 
-        After a crash the tool of a started call reruns it, asks, or leaves its outcome unknown.
+        A ready call starts, fails its checks, or asks a person. A started call ends, asks, or loses its process; after
+        a crash it runs again, asks, or has an unknown outcome.
         """
         lease = call.made.lease if call.counted else None
         ends = () if lease is None else _child_ends(call.id, lease.calls, lease.tokens, lease.cost)
@@ -207,11 +208,11 @@ class Environment:
 
 
 def _batches(case: Case) -> Iterator[tuple[ToolCall, ...]]:
-    """The batches that a reply may ask for.
+    """Yield the possible batches of a reply.
 
-    Up to `widest` calls of one tool, the last of them perhaps to an unknown one. Of two tools where the detector looks
-    for loops, for otherwise a tool's name changes nothing. With sub-agents: every mixture of them and a plain tool, in
-    every order, for places are given out in call order.
+    They have up to `widest` calls of one tool, the last perhaps of an unknown tool. With the loop detector they use two
+    tools, because otherwise a tool's name has no effect. With sub-agents they have every mixture of them and a plain
+    tool, in every order, because places are given in call order.
     """
     for size in range(1, case.widest + 1):
         if case.delegates:
@@ -227,7 +228,7 @@ def _asks(batch: tuple[ToolCall, ...]) -> Input:
     return ModelRepliedInput(calls=batch, usage=_NOTHING)
 
 
-# Events are frozen, and a walk feeds the same ones millions of times: each is made once.
+# Inputs are frozen, and a walk feeds the same ones millions of times, so each is made once.
 
 
 @cache
@@ -257,19 +258,19 @@ def _child_asks(call: str) -> tuple[Input, ...]:
 
 @cache
 def _child_ends(call: str, calls: int | None, tokens: int | None, cost: float | None) -> tuple[Input, ...]:
-    """A sub-agent that has begun ends having used nothing, all, or something between of its lease.
+    """Return the ends of a started sub-agent that used none, a part, or all of its lease.
 
-    Of tokens it may have used more than was lent: one reply's worth.
+    Its last reply may use more tokens than the lease.
     """
     spent = [Spent(calls=used) for used in range(2 if calls is None else calls + 1)]
     spent += [Spent(tokens=used) for used in (() if tokens is None else (tokens, tokens + 1))]
     spent += [] if cost is None else [Spent(cost=cost)]
-    # A call that an answer made ready again may end, but not with a result.
+    # A call that an answer made ready again may end, but only with an error.
     return tuple(CallSettledInput(call=call, status=CallStatus.ERROR, spent=used) for used in spent)
 
 
 def _with_what_was_used(turn: Turn, stops: tuple[Input, ...]) -> Iterator[Input]:
-    """The stops, and each once more after the open sub-agents have used all that they were lent, and a token more."""
+    """Yield the stops, and each again after the open sub-agents used their whole leases and one token more."""
     yield from stops
     lent = tuple((call.id, call.made.lease) for call in turn.open_calls() if call.counted and call.made.lease)
     if lent:

@@ -1,4 +1,4 @@
-"""What walks found, as checks: each claim with its verdict, and nothing claimed that was not seen."""
+"""The results of walks as checks: each claim with its verdict."""
 
 from typing import Final
 
@@ -9,17 +9,17 @@ from turnwright_states.verdict import Check, Verdict
 from .claims import Property, ViolationError
 from .walk import Walk
 
-#: Every end that a turn may have, as "outcome/reason".
+#: Every possible end of a turn, as "outcome/reason".
 ENDS: Final = tuple(f"{outcome}/{reason}" for outcome, reasons in REASONS_OF.items() for reason in sorted(reasons))
-#: The claims that something is there, which a part of the walks can show; the others speak of all that there is.
+#: The claims that something exists, which a part of the walks can prove. The others are about every path.
 _THERE_IS: Final = frozenset({Property.ROWS, Property.ENDS})
 
 
 def findings(total: Walk, violation: ViolationError | None = None, *, chart: Chart = CHART) -> tuple[Check, ...]:
-    """One check a claim, in the order of `Claim`, of walks that were added up.
+    """Return one check a claim, in the order of `Property`, for walks that were added up.
 
-    `violation` is the fault that ended them: its claim is violated, and those that speak of every way are inconclusive,
-    for nobody walked on. So they are when a walk was cut, or when there was none.
+    `violation` is the fault that ended them: its claim is violated, and the claims about every path are inconclusive.
+    They are also inconclusive when a walk was cut, or when there was none.
     """
     checks = [_check(claim, total, violation) for claim in Property if claim not in _THERE_IS]
     missing_rows = tuple(row.name for row in total.untaken(chart))

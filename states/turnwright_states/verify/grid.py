@@ -1,7 +1,4 @@
-"""The cases that `turnwright verify` walks: every dimension over its whole range, with those that it meets.
-
-Not one product of everything: a family for each question, and in each family what interacts.
-"""
+"""The cases that `turnwright verify` walks: families of limits, each with the combinations that interact."""
 
 from collections.abc import Iterable, Iterator
 from itertools import product
@@ -12,32 +9,31 @@ from turnwright_states.limits import Limits
 from .case import Case
 from .walk import MOST, Walk, walk
 
-#: The bound of `turnwright verify`, unless it is told another.
+#: The default bound of `turnwright verify`.
 BOUND: Final = 4
 #: Steps that leave room for wide batches and for retries.
 _FEW: Final = 2
 
 
 def grid(bound: int = BOUND) -> Iterator[Case]:
-    """The cases within `bound`: caps 0 to `bound`, tool-call budgets 0 to `bound + 1` and none.
+    """Yield the cases within `bound`: caps 0 to `bound`, tool-call budgets 0 to `bound + 1` and none.
 
-    Batches have up to `(bound + 2) // 2` calls unless said otherwise. A family that needs a larger cap to show anything
-    has it, whatever the bound. What is combined with what:
+    Batches have up to `(bound + 2) // 2` calls unless stated otherwise. A family that needs a larger cap has it for any
+    bound. The families are:
 
     - *Plain turns:* each cap with each budget, 0 to 2 pauses, 0 and 1 retries, with and without a synthesis. Each cap
       and budget once more with the concluding call counted as a step.
     - *Doom loops:* both responses, with and without a nudge, 1 and 2 pauses. Threshold 2 at each cap from 1, with
       budgets of 1, 2, 3 and none (spent before the loop, with it, after it, never), and batches of up to 2 calls of
-      two tools, of the widest up to cap 3; thresholds 2 and 3 at caps 4 and 5 with single calls, for a cycle of
-      two rounds or a nudged repetition needs as many.
+      two tools, or of the full width up to cap 3. Thresholds 2 and 3 at caps 4 and 5 with single calls, because a
+      cycle of two rounds or a nudged repetition needs as many.
     - *Spent budgets:* tokens, cost, time, and all of them, at caps 0 to 3 (0 to 2 within a bound of 2), with a budget
-      of 2 tool calls that may be spent as well, a doom loop that may trip as well, both responses to it, a nudge,
-      and with and without a synthesis.
-    - *Sub-agents:* each cap from 1 with each budget from 1, 1 and 2 pauses, batches of up to 2 calls, of the widest up
-      to cap 2; then each cap from 1 with tokens, with money, with both to lend; then each cap from 2 with a doom
-      loop of the turn's own, and both responses.
+      of 2 tool calls, a possible doom loop, both responses to it, a nudge, and with and without a synthesis.
+    - *Sub-agents:* each cap from 1 with each budget from 1, 1 and 2 pauses, batches of up to 2 calls, or of the full
+      width up to cap 2. Then each cap from 1 with tokens, money or both to lease. Then each cap from 2 with a doom
+      loop of the turn itself, and both responses.
 
-    Everything that the surroundings may do (`environment.py`) is tried in every case.
+    Every input of the environment (`environment.py`) is tried in every case.
     """
     widest = max((bound + 2) // 2, 1)
     yield from _plain(bound, widest)
@@ -94,7 +90,7 @@ def _limits(**fields: object) -> Limits:
 
 
 def campaign(cases: Iterable[Case], *, most: int = MOST) -> Walk:
-    """Walk each case, cut at `most` configurations, and add the counts up.
+    """Walk each case, up to `most` configurations, and add the counts up.
 
     Raises `ViolationError` at the first fault.
     """

@@ -1,8 +1,7 @@
-"""Which row each small configuration of the counters chooses.
+"""The row that each small configuration of the counters chooses.
 
-A guard sees a counter only through its atoms: compared with 0, or with one other counter. So a few values of each are
-all that the guards tell apart (a test holds them against values of any size), and what is found over them is found
-over all.
+A guard compares a counter only with 0 or with one other counter. So guards distinguish only a few values of each, and a
+result for these holds for all values. A test compares them with values of any size.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,7 +17,7 @@ from .cycles import Placed
 
 
 class Assumption(NamedTuple):
-    """What the machine guarantees whenever it fires this trigger in this state, and why the guards need not ask."""
+    """A guarantee of the machine for this trigger in this state, which the guards need not check, and its reason."""
 
     source: State
     trigger: Trigger
@@ -26,28 +25,28 @@ class Assumption(NamedTuple):
     why: str
 
 
-#: All that the lint takes from the machine; the walk checks that it is so.
+#: All guarantees that the lint needs. The walk checks them.
 ASSUMED: Final = (
     Assumption(
         State.TOOL_EXEC,
         Trigger.SETTLED,
         Guard("not waiting > 0 or not pauses_left == 0"),
-        "a call that wants a person when no pause is left is settled at once, so none waits then (DESIGN 2)",
+        "without a pause left, a call that needs a person is settled at once, so none waits",
     ),
 )
 
-#: The signs of Promela that stand next to a name, turned into spaces.
+#: The signs next to a name in Promela, as spaces.
 _SIGNS: Final = str.maketrans("()!", "   ")
 
 
 def names_in(guards: Iterable[Guard]) -> tuple[str, ...]:
-    """The counters and flags that the guards use, shorthands written out, in the order of `NAMES`."""
+    """Return the counters and flags that the guards use, also within shorthands, in the order of `NAMES`."""
     used = {word for guard in guards for word in guard.promela.translate(_SIGNS).split()}
     return tuple(name for name in NAMES if name in used)
 
 
 def _values() -> dict[str, Sequence[int | bool]]:
-    """For each name the values that the atoms tell apart: numbers up to one above the largest in an atom."""
+    """Return the values of each name that atoms distinguish: numbers up to one above the largest in an atom."""
     numbers = range(max(int(word) for atom in WORDS for word in atom.split() if word.isdigit()) + 2)
     usual = Counters(Limits())
     return {name: (False, True) if isinstance(getattr(usual, name), bool) else numbers for name in NAMES}
@@ -57,7 +56,7 @@ _VALUES: Final = _values()
 
 
 class Choice(NamedTuple):
-    """What one configuration chooses: the first of the rows that holds, or None. The next one changes `counters`."""
+    """One configuration and the first row that holds, or None. The next configuration reuses `counters`."""
 
     counters: Counters
     names: tuple[str, ...]
@@ -65,14 +64,14 @@ class Choice(NamedTuple):
 
     @property
     def shown(self) -> str:
-        """The configuration, for a message."""
+        """The configuration as text for a message."""
         return ", ".join(f"{name} = {int(getattr(self.counters, name))}" for name in self.names)
 
 
 def guard_cases(group: Sequence[Placed], also: Iterable[Guard], assumed: Iterable[Assumption]) -> Iterator[Choice]:
-    """Every small configuration of the counters that a pair's rows and the guards `also` use, and the row it takes.
+    """Yield every small configuration of the counters in a pair's rows and in the guards `also`, with its row.
 
-    Configurations that an assumption about the pair rules out are left out.
+    Configurations that contradict an assumption about the pair are left out.
     """
     pair = group[0].row[:2]
     ruled = [one.holds for one in assumed if (one.source, one.trigger) == pair]

@@ -1,7 +1,7 @@
-"""What must hold after every event: of the configuration, of the facts that led there, and of an end.
+"""The invariants after every input: of the configuration, of the new facts, and of an end.
 
-Each check names the claim that it stands for. They read the turn's counters and its limits, and ask no guard: where
-the chart says what comes first, these say it again, in the documented order.
+Each check names its claim. The checks read the turn's counters and limits and evaluate no guard. They repeat the
+documented order of the limits (docs/rules.md#precedence) independently of the chart.
 """
 
 from collections.abc import Iterable
@@ -21,14 +21,14 @@ Fault = tuple[Property, str]
 
 
 def fault_of(machine: WalkedMachine, rank: Rank, facts: list[f.Fact]) -> Fault | None:  # noqa: PLR0911 (one a check)
-    """What is wrong with a configuration that `facts` led to; None if nothing is."""
+    """Return the fault of a configuration after these facts, or None."""
     turn, c = machine.turn, machine.turn.counters
     if machine.state is not turn.state:
-        return Property.WAY_ON, f"the chart stands in {machine.state}, the facts in {turn.state}"
+        return Property.WAY_ON, f"the chart is in {machine.state}, and the facts give {turn.state}"
     if c.steps_left < 0:
         return Property.STEPS, f"{c.steps} steps of an allowance of {c.allowance}"
     if min(rank) < 0:
-        return Property.RANK, f"the rank went below nothing: {rank}"
+        return Property.RANK, f"the rank went below zero: {rank}"
     if c.budgeted and c.calls > c.budget:
         return Property.CALLS, f"{c.calls} calls of a budget of {c.budget}"
     if turn.state not in _BATCH_OPEN and turn.open_calls():
@@ -51,18 +51,18 @@ def _fault_of_fact(fact: f.Fact, turn: Turn, rows: list[Row]) -> Fault | None:
             holds = [reason for reason in holding(turn) if reason is not EndReason.STEP_CAP]
             allowed = [EndReason.DOOM_LOOP] if fact.nudge else []
             if holds != allowed:
-                return Property.SPENT, f"a step started on a spent budget: {_listed(holds)} held"
+                return Property.SPENT, f"a step started on a spent budget: {_listed(holds)} was reached"
         case f.Stopping():
             return _fault_of_stopping(fact, turn, rows)
         case f.CallSettled():
             call = turn.batch.get(fact.call)
             lent = call is not None and call.counted and call.made.lease is not None
-            # A turn that was stopped runs no more calls: nothing can be spent twice.
+            # A stopped turn runs no more calls, so nothing can be spent twice.
             stopped = fact.status is CallStatus.ABORTED or turn.state is State.ABORTED
             if lent and fact.spent is None and not stopped:
-                return Property.LEASES, "a sub-agent ended, and nobody counted what it had used"
+                return Property.LEASES, "a sub-agent ended, and its usage was not counted"
         case f.TurnEnded() if turn.state.outcome is None:
-            return Property.ONE_END, "turn_ended, and not in a final state"
+            return Property.ONE_END, "turn_ended outside a final state"
         case _:
             pass
     return None
@@ -71,18 +71,18 @@ def _fault_of_fact(fact: f.Fact, turn: Turn, rows: list[Row]) -> Fault | None:
 def _fault_of_stopping(fact: f.Stopping, turn: Turn, rows: list[Row]) -> Fault | None:
     holds = holding(turn)
     if any(row.source is State.CHECK and row.dest is State.CONCLUDE for row in rows) and fact.reason is not holds[0]:
-        return Property.PRECEDENCE, f"stopped for {fact.reason}, though {_listed(holds)} held"
+        return Property.PRECEDENCE, f"stopped for {fact.reason}, although {_listed(holds)} was reached"
     also = tuple(reason for reason in holds if reason is not fact.reason)
     if fact.also_reached != also:
         said = _listed(fact.also_reached)
-        return Property.ALSO, f"stopped for {fact.reason} and also for {said}, though {_listed(holds)} held"
+        return Property.ALSO, f"stopped for {fact.reason} and also for {said}, although {_listed(holds)} was reached"
     return None
 
 
 def holding(turn: Turn) -> list[EndReason]:
-    """Every limit that a turn has reached, in the documented order (DESIGN 2), from its limits and what it used."""
+    """Return every limit that a turn has reached, in the documented order, from its limits and its usage."""
     full = {name for name, used, most in turn.use() if used >= most}
-    if turn.counters.steps >= turn.limits.allowance:  # of the steps of the cap the conclusion may be one
+    if turn.counters.steps >= turn.limits.allowance:  # the conclusion may be a step of the cap
         full.add("steps")
     if turn.loop_tools:
         full.add("doom_threshold")
@@ -90,15 +90,15 @@ def holding(turn: Turn) -> list[EndReason]:
 
 
 def fault_of_end(machine: WalkedMachine, facts: list[f.Fact]) -> Fault | None:
-    """What is wrong with an end that `facts` led to; None if nothing is."""
+    """Return the fault of an end after these facts, or None."""
     halts = [fact for fact in facts if isinstance(fact, f.TurnEnded)]
     if len(halts) != 1 or facts[-1] is not halts[0]:
-        return Property.ONE_END, "an end needs one turn_ended, as its last fact"
+        return Property.ONE_END, "an end needs exactly one turn_ended, as its last fact"
     turn_ended, reason = halts[0], machine.turn.reason
     if reason is None or turn_ended.outcome is not machine.turn.state.outcome or not isinstance(machine.action, Halt):
         return Property.ONE_END, "an end without one outcome and one reason"
     if reason not in REASONS_OF[turn_ended.outcome]:
-        what = f"{turn_ended.outcome}/{reason} is no ending: a turn that is {turn_ended.outcome} has another reason"
+        what = f"{turn_ended.outcome}/{reason} is no ending: the outcome has other reasons"
         return Property.ONE_END, what
     also = turn_ended.also_reached
     if reason in also or len(set(also)) != len(also):

@@ -1,9 +1,8 @@
-"""The lint of the chart: what can be read off the table of rows, before any turn runs.
+"""The lint of the chart: a static check of the table of rows (docs/rules.md#termination).
 
-Nine claims, each with its verdict. Together the seventh and the eighth show that no chain of rows is endless: every
-cycle lowers a component of the rank, and a component is lowered only where something is left of it. What happens
-inside a state (calls that start and settle, the synthesis, what a fact does to the counters) is no row; the walk looks
-at that. Source: DESIGN 2.
+It has nine claims. The seventh and the eighth together prove that no chain of rows is endless: every cycle lowers a
+component of the rank, and a row lowers a component only above zero. Changes inside a state (calls that start and
+settle, the synthesis, the effect of a fact on the counters) are no rows; the walk checks them.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -19,8 +18,8 @@ from turnwright_states.verdict import Check, Verdict
 from .cycles import INTERRUPTS, PAUSES, RETRIES, STEPS, Placed, cyclic, endless, lowers, reachable, way
 from .guard_cases import ASSUMED, Assumption, Choice, guard_cases
 
-#: What must hold where a row lowers a component of the rank. A step also needs a budget to spend and, in a doom loop,
-#: a nudge to give.
+#: The guards that must hold when a row lowers a component of the rank. A step also needs a budget and, in a doom loop,
+#: a nudge.
 _LEFT: Final = (
     (STEPS, Guard("not steps >= allowance")),
     (STEPS, Guard("not spent")),
@@ -30,7 +29,7 @@ _LEFT: Final = (
     (INTERRUPTS, Guard("waiting > 0")),
 )
 _CARRIED_DOOM: Final = Guard("carried_doom")
-#: The triggers that end a turn wherever it stands, because somebody or something outside wants it.
+#: The triggers from outside that end a turn in every state.
 _FROM_ANYWHERE: Final = (Trigger.ABORT, Trigger.FAIL)
 _DOOM: Final = REASONS_OF[Outcome.DOOM_LOOP]
 _LIMITS: Final = REASONS_OF[Outcome.CAP_HIT]
@@ -39,24 +38,24 @@ Pair = tuple[State, Trigger]
 
 
 class Survey:
-    """What the rows of one pair do over every small configuration of the counters that matter to them."""
+    """The behavior of one pair's rows over every small configuration of their counters."""
 
     def __init__(self, group: tuple[Placed, ...], assumed: Iterable[Assumption]) -> None:
         self.group = group
-        #: What each row needs to have left: nothing, for most.
+        #: The guards that each row needs; most rows need none.
         self.needs = {one: [guard for component, guard in _LEFT if lowers(one.row, component)] for one in group}
         self.seen = 0
         self.taken: set[Placed] = set()
-        #: What is wrong with a row, and the first configuration that shows it.
+        #: The faults of rows, each with the first configuration that shows it.
         self.overspent: dict[tuple[Placed, str], str] = {}
         self.untrue: dict[tuple[Placed, str], str] = {}
         also = [guard for guards in self.needs.values() for guard in guards]
         if any(one.row.reason is ReasonFrom.CARRIED for one in group):
             also.append(_CARRIED_DOOM)
         for choice in guard_cases(group, also, assumed):
-            self._take_in(choice)
+            self._add(choice)
 
-    def _take_in(self, choice: Choice) -> None:
+    def _add(self, choice: Choice) -> None:
         self.seen += 1
         taken = choice.taken
         if taken is None:
@@ -70,7 +69,7 @@ class Survey:
 
 
 class Table(NamedTuple):
-    """What is linted: the rows with their numbers, by pair of state and trigger, and what is declared illegal."""
+    """The input of the lint: the numbered rows, by pair of state and trigger, and the declared illegal pairs."""
 
     rows: tuple[Placed, ...]
     surveys: Mapping[Pair, Survey]
@@ -96,8 +95,8 @@ def lint(
 ) -> tuple[Check, ...]:
     """Check nine claims about a chart, without running a turn: one `Check` a claim, always in the same order.
 
-    `illegal` declares the pairs that have no row on purpose, `assumed` is what the machine guarantees to the guards.
-    A violated check names each faulty row by its name. Raises nothing, whatever the rows are.
+    `illegal` declares the pairs without rows, and `assumed` has the machine's guarantees for the guards. A violated
+    check names each faulty row. It never raises, for any rows.
     """
     table = Table.of(rows, illegal, assumed)
     return tuple(claim(table) for claim in _CLAIMS)
@@ -115,7 +114,7 @@ def _every_state_is_reached(table: Table) -> Check:
     faults = []
     for state in lost:
         dead = [str(placed) for placed in table.rows if placed.row.source is state]
-        faults.append(f"no way leads to {state}" + (f", so these rows are dead: {', '.join(dead)}" if dead else ""))
+        faults.append(f"no path leads to {state}" + (f", so these rows are dead: {', '.join(dead)}" if dead else ""))
     return _check("every state can be reached from CHECK", f"{len(State)} states, {len(table.rows)} rows", faults)
 
 
@@ -132,7 +131,7 @@ def _no_state_is_a_trap(table: Table) -> Check:
             inside = [str(placed) for placed in own if placed.row.source is state]
             faults.append(f"{state} is a trap: " + (f"only {', '.join(inside)}" if inside else "no row leaves it"))
     over = f"{len(set(State) - FINAL)} states that are not final"
-    return _check("from every state an end can be reached, without an abort or a failure of the engine", over, faults)
+    return _check("from every state an end can be reached without an abort or a failure of the engine", over, faults)
 
 
 def _every_pair_is_decided(table: Table) -> Check:
@@ -179,7 +178,7 @@ def _nothing_is_spent_twice(table: Table) -> Check:
     for survey in table.surveys.values():
         spending += sum(map(bool, survey.needs.values()))
         faults += [f"{placed} {wrong} ({shown})" for (placed, wrong), shown in survey.overspent.items()]
-    claim = "a row takes a step, a pause, a retry or an interrupt only where one is left"
+    claim = "a row takes a step, a pause, a retry or an interrupt only if one is left"
     assumed = [f"; assumed in {one.source} at {one.trigger}: {one.why}" for one in table.assumed]
     return _check(claim, f"{spending} rows that take one{''.join(assumed)}", faults)
 
@@ -194,13 +193,13 @@ def _reasons_are_right(table: Table) -> Check:
 
 
 def _misnamed(row: Row) -> str:
-    """What is wrong with a row's reason, whatever the counters are. Empty when nothing is."""
+    """Return the fault of a row's reason for any counters. Empty without one."""
     outcome = row.dest.outcome
     if row.source is State.CONCLUDE and (row.dest is State.CONCLUDE or (outcome and row.reason is ReasonFrom.CARRIED)):
-        # Which reason is carried only the counters know: see `_untrue`.
-        return "" if row.reason is ReasonFrom.CARRIED else "drops the reason that a conclusion carries"
+        # The carried reason depends on the counters: see `_untrue`.
+        return "" if row.reason is ReasonFrom.CARRIED else "drops the reason of the conclusion"
     if outcome is None and row.dest is not State.CONCLUDE:
-        return "" if row.reason is None else f"names the reason {row.reason}, and ends nothing"
+        return "" if row.reason is None else f"names the reason {row.reason} without an ending"
     if row.reason is None:
         return "names no reason"
     given = _given_by(row)
@@ -209,7 +208,7 @@ def _misnamed(row: Row) -> str:
 
 
 def _given_by(row: Row) -> frozenset[EndReason]:
-    """The reasons that a row can give, but for a carried one. Empty where its trigger brings none."""
+    """Return the reasons that a row can give, without a carried one. Empty if its trigger gives none."""
     if isinstance(row.reason, EndReason):
         return frozenset({row.reason} if row.trigger in REASONS[row.reason].triggers else ())
     brings = {ReasonFrom.CAUSE: Trigger.ATTEMPT_FAILED, ReasonFrom.EVENT: Trigger.ABORT}
@@ -219,7 +218,7 @@ def _given_by(row: Row) -> frozenset[EndReason]:
 
 
 def _untrue(row: Row, counters: Counters) -> str:
-    """Why a row's reason is not true of these counters, which take the row. Empty when it is."""
+    """Return the fault of a row's reason for counters that take the row. Empty without one."""
     if row.source is State.CHECK and isinstance(row.reason, EndReason) and row.reason not in reached(counters):
         return f"names the reason {row.reason}, which is not reached"
     if row.dest.outcome is not None and row.reason is ReasonFrom.CARRIED:

@@ -1,4 +1,4 @@
-"""The way of a turn through the chart, as people read it: what happened, and which rows were taken for it."""
+"""The path of a turn through the chart in plain words: its inputs, and the rows that they took."""
 
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
@@ -34,10 +34,10 @@ from .configuration import WalkedMachine
 
 
 class Edge(NamedTuple):
-    """One event on the way.
+    """One input on the path.
 
-    `happened` says what, in words; `event` is the name of its class. `source` and `dest` are the states before and
-    after it, and `rows` the rows of the chart that were taken for it: none while the calls of a batch run.
+    `happened` describes it in words, and `event` is its name. `source` and `dest` are the states before and after it,
+    and `rows` are the rows that it took: none while the calls of a batch run.
     """
 
     happened: str
@@ -54,9 +54,9 @@ Path = tuple[Edge, ...]
 
 
 def retrace(case: Case, events: Iterable[Input], chart: Chart = CHART) -> tuple[Path, WalkedMachine]:
-    """Feed the events to a fresh turn: the way that it takes, with its beginning, and where it stands then.
+    """Feed the inputs to a new turn. Return its path, with its beginning, and its machine at the end.
 
-    Raises `MachineError` where the chart has no row for an event.
+    Raises `MachineError` if the chart has no row for an input.
     """
     begun, _ = WalkedMachine.start(case.started, chart=chart)
     machine = begun
@@ -71,7 +71,7 @@ def retrace(case: Case, events: Iterable[Input], chart: Chart = CHART) -> tuple[
 
 
 def describe_path(event: Input, turn: Turn) -> str:  # noqa: C901, PLR0911 (one case an event: flat)
-    """What happened, in words; `turn` is the turn that it happens to."""
+    """Describe an input in words. `turn` is the turn before it."""
     match event:
         case ModelRepliedInput():
             return _reply(event) + _spending(event.usage) + _timely(event, turn)
@@ -88,7 +88,7 @@ def describe_path(event: Input, turn: Turn) -> str:  # noqa: C901, PLR0911 (one 
             who = "'s sub-agent" if event.forwarded else ""
             return f"{_name(turn, event.call)}{who} waits for a person ({event.interrupt_kind.replace('_', ' ')})"
         case SynthesizedInput():
-            return "the synthesis " + ("has nothing to say" if is_blank(event.text or "") else "gives the answer")
+            return "the synthesis " + ("gives no answer" if is_blank(event.text or "") else "gives the answer")
         case AnsweredInput():
             return f"a person answers {event.interrupt}: {event.decision.replace('_', ' ')}"
         case SteeredInput():
@@ -96,7 +96,7 @@ def describe_path(event: Input, turn: Turn) -> str:  # noqa: C901, PLR0911 (one 
         case ConcludedInput():
             if not is_blank(event.text or ""):
                 return "the model concludes"
-            return f"the model concludes with nothing{' but calls' if event.calls else ''}"
+            return f"the model concludes {'with calls only' if event.calls else 'without text'}"
         case _:
             return _stop(event) + _used_inside(event.spent) if isinstance(event, StopInput) else event.title()
 
@@ -106,7 +106,7 @@ def _stop(event: StopInput) -> str:
         case ExpireInput():
             return "the time is up"
         case AbortInput(reason=EndReason.SUPERSEDED):
-            return "a new message takes the turn's place"
+            return "a new message replaces the turn"
         case AbortInput():
             return "somebody aborts the turn"
         case _:
@@ -125,7 +125,7 @@ def _reply(event: ModelRepliedInput) -> str:
     elif not is_blank(event.text):
         text = "the model answers"
     else:
-        text = "the model replies" if event.finish is Finish.CONTENT_FILTER else "the model replies with nothing"
+        text = "the model replies" if event.finish is Finish.CONTENT_FILTER else "the model sends an empty reply"
     return text + {
         Finish.STOP: "",
         Finish.LENGTH: ", cut off at its length",
@@ -140,12 +140,12 @@ def _asked(call: ToolCall) -> str:
 def _start(turn: Turn, call: str) -> str:
     it = turn.batch[call]
     if it.state is CallState.STARTED:
-        return "is run again, for the process died"
-    return "goes on" if it.counted else "starts"
+        return "runs again after a crash"
+    return "continues" if it.counted else "starts"
 
 
 def _name(turn: Turn, call: str) -> str:
-    """The tool's name; with the call's place in its batch, where the batch has several calls of the tool."""
+    """Return the tool's name, with the call's number if the batch has several calls of the tool."""
     name = turn.batch[call].name
     alike = [one.id for one in turn.batch.values() if one.name == name]
     return f"{name} (the {alike.index(call) + 1}. of {len(alike)})" if len(alike) > 1 else name

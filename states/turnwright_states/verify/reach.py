@@ -1,8 +1,8 @@
-"""Can a turn end like that? A shortest way to an end, over all cases at once, or the word that there is none.
+"""The search for a shortest path to an end, over all cases.
 
-The machine that ships is fed with everything that its surroundings may do, breadth first, so the first way found in a
-case is a shortest one there. The cases are searched in rounds, each deeper than the one before, and the shortest way of
-the first round that has one is a shortest way of all.
+The shipped machine is fed with every input of the environment, breadth first, so the first path found in a case is a
+shortest one there. The cases are searched in rounds, each deeper than the one before, and the shortest path of the
+first round that has one is a shortest path of all.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -19,16 +19,16 @@ from .environment import Environment
 from .path import Path, retrace
 from .walk import MOST
 
-#: How deep each round looks, in events; the last has no bound.
+#: The depth of each round, in inputs; the last has no bound.
 DEPTHS: Final = (1, 2, 3, 4, 5, 6, 9, None)
 
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """Where a way must lead, and what it must pass.
+    """The end of the path, and the states and events on it.
 
-    `ends` are ends as "outcome/reason"; one of them must be reached. `states` must all be passed, and `events` must all
-    happen: names of the chart's triggers, or of the machine's events (`event_name`).
+    `ends` are ends as "outcome/reason"; one of them must be reached. All `states` must be passed, and all `events` must
+    occur: names of the chart's triggers, or of the machine's inputs (`event_name`).
     """
 
     ends: frozenset[str]
@@ -38,19 +38,19 @@ class Goal:
 
 @dataclass(frozen=True, slots=True)
 class Counterexample:
-    """A way to the goal: feed `events` to a turn of `case`, one after the other."""
+    """A path to the goal: feed `events` to a turn of `case`, one after the other."""
 
     case: Case
     events: tuple[Input, ...]
 
     @property
     def path(self) -> Path:
-        """The way through the chart, its beginning first."""
+        """The path through the chart, its beginning first."""
         return retrace(self.case, self.events)[0]
 
 
 class Search(NamedTuple):
-    """What a search saw. `whole`: there is nothing more to see, in any depth. `cut`: it met too many configurations."""
+    """The result of a search. `whole`: it covered every depth. `cut`: it stopped at too many configurations."""
 
     witness: Counterexample | None
     configurations: int
@@ -62,7 +62,7 @@ Each = Callable[[Callable[[Case], Search], Sequence[Case]], Iterable[Search]]
 _Seen = frozenset[str]
 
 
-class _Node(NamedTuple):
+class _SearchNode(NamedTuple):
     """A configuration on the frontier: how it was reached, and what of the goal's conditions was passed."""
 
     machine: WalkedMachine
@@ -75,10 +75,10 @@ _Events = tuple[Input, "_Events"] | None
 
 
 def reach(cases: Sequence[Case], goal: Goal, *, each: Each = map, most: int = MOST) -> Search:
-    """A shortest way to the goal over all the cases, or none.
+    """Search all cases for a shortest path to the goal.
 
-    `each` maps a search over cases, as `map` does: that is how several processes share the work. `most` bounds the
-    configurations of one case; a search that was cut there is not whole.
+    `each` maps a search over cases, as `map` does, so that several processes can share the work. `most` bounds the
+    configurations of one case; a search that reached it is not whole.
     """
     left, configurations, cut, before = list(cases), 0, False, 0
     for depth in DEPTHS:
@@ -86,7 +86,7 @@ def reach(cases: Sequence[Case], goal: Goal, *, each: Each = map, most: int = MO
         for one in each(partial(search, goal=goal, depth=depth, most=most), left):
             searches.append(one)
             if one.witness is not None and len(one.witness.events) == before + 1:
-                break  # no way is shorter
+                break  # no path is shorter
         found = [one.witness for one in searches if one.witness is not None]
         if found:
             best = min(found, key=lambda witness: len(witness.events))
@@ -99,16 +99,16 @@ def reach(cases: Sequence[Case], goal: Goal, *, each: Each = map, most: int = MO
 
 
 def search(case: Case, goal: Goal, *, depth: int | None = None, most: int = MOST) -> Search:
-    """A shortest way to the goal in one case, of at most `depth` events (None: of any length)."""
+    """Search one case for a shortest path to the goal, of at most `depth` inputs (None: of any length)."""
     around, wanted = Environment(case), _wanted(goal)
     begun, _ = WalkedMachine.start(case.started)
     assert isinstance(begun, WalkedMachine)  # noqa: S101 (start builds its own class)
-    root = _Node(begun, _passed(begun, None) & wanted, None)
+    root = _SearchNode(begun, _passed(begun, None) & wanted, None)
     known: set[tuple[Key, _Seen]] = {(key_of(begun.turn), root.seen)}
     frontier, gone = [root], 0
     while frontier and (depth is None or gone < depth):
         gone += 1
-        beyond: list[_Node] = []
+        beyond: list[_SearchNode] = []
         for node in frontier:
             for event in around.moves(node.machine.turn, node.machine.action):
                 there = _led(node, event, wanted)
@@ -128,10 +128,10 @@ def search(case: Case, goal: Goal, *, depth: int | None = None, most: int = MOST
     return Search(None, len(known), whole=not frontier)
 
 
-def _led(node: _Node, event: Input, wanted: _Seen) -> _Node:
+def _led(node: _SearchNode, event: Input, wanted: _Seen) -> _SearchNode:
     machine = node.machine.twin()
     machine.feed(event)
-    return _Node(machine, node.seen | (_passed(machine, event) & wanted), (event, node.events))
+    return _SearchNode(machine, node.seen | (_passed(machine, event) & wanted), (event, node.events))
 
 
 def _wanted(goal: Goal) -> _Seen:
@@ -139,7 +139,7 @@ def _wanted(goal: Goal) -> _Seen:
 
 
 def _passed(machine: WalkedMachine, event: Input | None) -> _Seen:
-    """What of a goal's conditions the last event met."""
+    """Return the conditions that the last input met, as a goal names them."""
     rows = machine.rows
     named = {event_name(type(event))} if event is not None else set()
     states = {row.source for row in rows} | {row.dest for row in rows}
@@ -147,7 +147,7 @@ def _passed(machine: WalkedMachine, event: Input | None) -> _Seen:
 
 
 def event_name(kind: type[Input]) -> str:
-    """The name of a machine's event as a goal spells it: `call_waiting` for `CallWaitingInput`."""
+    """Return the name of an input as a goal spells it: `call_waiting` for `CallWaitingInput`."""
     return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in kind.title()).lstrip("_")
 
 

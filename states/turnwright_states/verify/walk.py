@@ -1,12 +1,11 @@
-"""Walks every configuration that a turn can reach within small bounds, and checks that each path ends.
+"""The walk over every configuration that a turn can reach within small bounds (docs/rules.md#termination).
 
-What is walked is the machine that ships: `TurnMachine` over `chart.ROWS`, fed with everything that its surroundings
-may do at each point (`environment.py`). Two configurations are one when nothing that follows can tell them apart
-(`configuration.py`).
+It walks the shipped machine: `TurnMachine` over `chart.ROWS`, fed with every input of its environment at each point
+(`environment.py`). Configurations with the same future count as one (`configuration.py`).
 
-On every edge: the rank of the turn falls (`Turn.rank`), and what `invariants.py` checks. At every end: one outcome, one
-reason, one `turn_ended`. At every other configuration: a way on. Over a whole walk: no cycle, and model calls within
-the formula of `Limits.model_calls`. Over all walks of a campaign: every row taken, every end reached. Source: DESIGN 2.
+On every edge it checks that the rank falls (`Turn.rank`), and the rules of `invariants.py`. Every end has one outcome,
+one reason and one `turn_ended`, and every other configuration has a way on. A complete walk has no cycle, and model
+calls within `Limits.model_calls`. All walks of a campaign together take every row and reach every end.
 """
 
 from collections.abc import Iterator
@@ -28,24 +27,24 @@ from .environment import Environment
 from .invariants import fault_of, fault_of_end
 from .path import Edge, Path, describe_path
 
-#: The most configurations of one walk; what is cut here is said to be cut.
+#: The most configurations of one walk. A walk that reaches it counts as cut.
 MOST: Final = 2_000_000
 
 
 @dataclass(slots=True)
 class Walk:
-    """What one walk, or several added up, has seen."""
+    """The counts of one walk, or of several added up."""
 
     walks: int = 0
-    #: The walks that were cut at their limit of configurations: what they did not see, nobody saw.
+    #: The walks that were cut at their limit of configurations, so that they are incomplete.
     cut: int = 0
-    #: Different configurations that are no ends.
+    #: Different configurations that are not ends.
     configurations: int = 0
     edges: int = 0
-    #: How many edges lead into each end, by "outcome/reason".
+    #: The number of edges into each end, by "outcome/reason".
     ends: dict[str, int] = field(default_factory=dict)
     rows: set[Row] = field(default_factory=set)
-    #: The longest way through, in model calls, of any walk.
+    #: The most model calls on a path of any walk.
     model_calls: int = 0
 
     def add(self, other: "Walk") -> None:
@@ -60,7 +59,7 @@ class Walk:
         self.model_calls = max(self.model_calls, other.model_calls)
 
     def untaken(self, chart: Chart = CHART) -> tuple[Row, ...]:
-        """The rows that no edge took."""
+        """Return the rows that no edge took."""
         return tuple(row for row in chart.rows if row not in self.rows)
 
 
@@ -74,15 +73,14 @@ def walk(
 ) -> Walk:
     """Walk everything that a turn can reach.
 
-    `chart` and `machine` are other ones only to show that a fault in them is found, and `reduced` is false only to show
-    that the reduction loses nothing. After `most` configurations the walk is cut, and says so. Raises `ViolationError`,
-    with the way that led there, at the first fault.
+    Only tests pass another `chart` or `machine`, with a planted fault, and `reduced=False`, to compare the two keys.
+    After `most` configurations the walk is cut. Raises `ViolationError`, with the path, at the first fault.
     """
     return _Walker(case, chart, reduced=reduced, most=most).run(machine)
 
 
 class _Place:
-    """A configuration on the path: what may still happen there, and the most model calls from there to an end."""
+    """A configuration on the path, its remaining inputs, and the most model calls from there to an end."""
 
     __slots__ = ("action", "best", "event", "events", "key", "machine", "rank")
 
@@ -92,18 +90,18 @@ class _Place:
         self.rank = rank
         self.action: Action = machine.action
         self.events: Iterator[Input] = around.moves(machine.turn, self.action)
-        #: The event that is being looked at.
+        #: The current input.
         self.event: Input | None = None
         self.best = 0
 
     def count(self, calls: int) -> None:
-        """The event led to where `calls` more may follow. A message comes before the call that it found here."""
+        """Count a successor with up to `calls` model calls. A message comes before the model call, so it adds none."""
         asked = isinstance(self.action, CallModel | Conclude) and not isinstance(self.event, SteeredInput)
         self.best = max(self.best, calls + asked)
 
 
 class _Walker:
-    """A depth-first walk with an explicit stack: a configuration met again on its own path is a cycle."""
+    """A depth-first walk with an explicit stack. A configuration that occurs again on its own path is a cycle."""
 
     def __init__(self, case: Case, chart: Chart, *, reduced: bool, most: int) -> None:
         self.case = case
@@ -131,14 +129,14 @@ class _Walker:
         self._check(begun, rank, facts)
         calls = self._explore(begun, rank)
         if calls > limits.model_calls:
-            what = f"{calls} model calls, and the formula allows {limits.model_calls}"
+            what = f"{calls} model calls; the formula allows {limits.model_calls}"
             raise self._violation(Property.MODEL_CALLS, what)
         self.walk.model_calls = calls
         self.walk.configurations = len(self.longest)
         return self.walk
 
     def _explore(self, root: WalkedMachine, rank: Rank) -> int:
-        """Go everywhere from `root`. Returns the most model calls on any way (0 where the walk was cut)."""
+        """Walk everything from `root`. Return the most model calls on any path, or 0 if the walk was cut."""
         stack, longest = self.stack, self.longest
         self._enter(self.key_of(root.turn), root, rank)
         while True:
@@ -166,7 +164,7 @@ class _Walker:
             if known is not None:
                 here.count(known)
             elif key != here.key or not isinstance(event, SteeredInput):
-                raise self._violation(Property.CYCLE, "a cycle: this configuration was on the way here", there)
+                raise self._violation(Property.CYCLE, "a cycle: this configuration is on the path already", there)
 
     def _enter(self, key: Key, machine: WalkedMachine, rank: Rank) -> None:
         self.longest[key] = None
@@ -175,7 +173,7 @@ class _Walker:
             self._refuse_false_accounts(self.stack[-1])
 
     def _refuse_false_accounts(self, here: _Place) -> None:
-        """Feed what cannot have happened, all of it to one copy, for a refusal changes nothing."""
+        """Feed all impossible inputs to one copy, because a refusal changes nothing."""
         there = here.machine.twin()
         for event in self.around.false_accounts(there.turn, here.action):
             here.event = event
@@ -184,7 +182,7 @@ class _Walker:
             except MachineError:
                 continue
             self._check(there, there.turn.rank, facts)
-            raise self._violation(Property.LEASES, "what a sub-agent cannot have used was counted", there)
+            raise self._violation(Property.LEASES, "an impossible usage of a sub-agent was counted", there)
         here.event = None
         if there.rows or whole_key_of(there.turn) != whole_key_of(here.machine.turn):
             raise self._violation(Property.LEASES, "a refusal changed the turn")
@@ -223,7 +221,7 @@ class _Walker:
             self.walk.ends[end] = self.walk.ends.get(end, 0) + 1
 
     def _violation(self, claim: Property, what: str, there: WalkedMachine | None = None) -> ViolationError:
-        """`there` is where the event led that is being looked at; the other edges lead to the next place."""
+        """Make the error. `there` is the result of the current input; every other edge leads to the next place."""
         after = [place.machine for place in self.stack[1:]] + ([there] if there is not None else [])
         edges = (
             Edge(
