@@ -1,7 +1,8 @@
-"""The page about the command line, out of the commands themselves."""
+"""Make the page about the command line from the commands."""
 
 import re
 import typing
+from collections import Counter
 from enum import Enum
 from typing import Any, Final
 
@@ -45,41 +46,52 @@ _TYPED: Final = re.compile(r"`[^`]*`|(?<![\w/-])--[a-z][a-z-]*(?!\w)")
 _EXIT: Final = re.compile(r"^Exit codes: ", re.MULTILINE)
 
 
+#: An option that so many commands share, in the same words, is described once.
+_COMMON_FROM: Final = 3
+
+
 def page() -> str:
-    """The page."""
+    """Return the text of the page."""
     group: Any = typer.main.get_command(app._app(tuple(app.ROOMS)))  # noqa: SLF001 (the app is made where it is run)
     commands = group.commands
-    shared = set.intersection(*({one.name for one in command.params} for command in commands.values())) - {"help"}
-    index = ["| command | |", "| --- | --- |"]
-    index += [f"| [`{name}`](#{name}) | {_cell(_paragraphs(one.help)[0])} |" for name, one in commands.items()]
-    parts = [HEAD, "\n".join(index), *(_command(name, one, shared) for name, one in commands.items())]
-    if shared:
-        options = [one for one in next(iter(commands.values())).params if one.name in shared]
-        parts += ["## Options of every command", _options(options)]
+    uses = Counter(_option(one) for command in commands.values() for one in _options_of(command))
+    everywhere = [line for line, count in uses.items() if count == len(commands)]
+    common = {
+        _spelled(one): _option(one)
+        for command in commands.values()
+        for one in _options_of(command)
+        if _COMMON_FROM <= uses[_option(one)] < len(commands)
+    }
+    parts = [HEAD, ", ".join(f"[`{name}`](#{name})" for name in commands) + "."]
+    parts += [_command(name, one, {*common.values()}, {*everywhere}) for name, one in commands.items()]
+    parts += ["## Common options", "\n".join(common.values())]
+    parts += ["Every command also takes:", "\n".join(everywhere)] if everywhere else []
     parts.append(EXIT_CODES)
     return "\n\n".join(part.strip("\n") for part in parts) + "\n"
 
 
-def _command(name: str, command: Any, shared: set[str]) -> str:  # noqa: ANN401 (Typer ships the classes of its commands as private)
+def _options_of(command: Any) -> list[Any]:  # noqa: ANN401 (Typer ships the classes of its commands as private)
+    return [one for one in command.params if one.opts[0][:1] == "-" and not one.hidden and one.name != "help"]
+
+
+def _command(name: str, command: Any, common: set[str], everywhere: set[str]) -> str:  # noqa: ANN401 (as above)
     arguments = [one for one in command.params if one.opts[0][:1] != "-" and not one.hidden]
-    options = [one for one in command.params if one.opts[0][:1] == "-" and not one.hidden]
-    options = [one for one in options if one.name not in shared | {"help"}]
+    options = {_option(one): one for one in _options_of(command)}
     usage = " ".join(["turnwright", name, *map(_placeholder, arguments), *(["[OPTIONS]"] if options else [])])
     parts = [f"## `{name}`", f"```text\n{usage}\n```", *map(_marked, _paragraphs(command.help))]
-    if arguments:
-        rows = [f"| `{_piped(_placeholder(one))}` | {_cell(_help(one))} |" for one in arguments]
-        parts.append("\n".join(["| argument | |", "| --- | --- |", *rows]))
-    if options:
-        parts.append(_options(options))
+    lines = [f"- `{_placeholder(one)}`: {_line(_help(one))}" for one in arguments]
+    lines += [line for line in options if line not in common | everywhere]
+    shared = ", ".join(f"`{one.opts[0]}`" for line, one in options.items() if line in common)
+    parts += ["\n".join(lines)] if lines else []
+    parts += [f"[Common options](#common-options): {shared}."] if shared else []
     return "\n\n".join(parts)
 
 
-def _options(options: list[Any]) -> str:
-    rows = [(_spelled(one), _cell(_help(one)), _default(one)) for one in options]
-    if not any(default for _, _, default in rows):
-        return "\n".join(["| option | |", "| --- | --- |", *(f"| {name} | {said} |" for name, said, _ in rows)])
-    lines = [f"| {name} | {said} | {default} |" for name, said, default in rows]
-    return "\n".join(["| option | | default |", "| --- | --- | --- |", *lines])
+def _option(option: Any) -> str:  # noqa: ANN401 (as above)
+    """Return the line of a list that describes an option."""
+    default = _default(option)
+    said = {"": "", "required": " Required."}.get(default, f" Default: {default}.")
+    return f"- {_spelled(option)}: {_line(_help(option))}{said}"
 
 
 def _paragraphs(text: str | None) -> list[str]:
@@ -90,13 +102,8 @@ def _marked(text: str) -> str:
     return _EXIT.sub("**Exit codes:** ", _TYPED.sub(lambda found: f"`{found[0].strip('`')}`", text))
 
 
-def _cell(text: str) -> str:
-    return _piped(_marked(" ".join(text.split())))
-
-
-def _piped(text: str) -> str:
-    """Return the text in a form that fits into a cell of a table, also in code."""
-    return text.replace("|", "\\|")
+def _line(text: str) -> str:
+    return _marked(" ".join(text.split()))
 
 
 def _help(parameter: Any) -> str:  # noqa: ANN401 (as above)
@@ -126,13 +133,13 @@ def _spelled(option: Any) -> str:  # noqa: ANN401 (as above)
     if "=" in value and option.metavar:
         value = f" {option.metavar}"
     names = [*option.opts, *option.secondary_opts]
-    return ", ".join(f"`{_piped(name + value)}`" for name in names)
+    return ", ".join(f"`{name + value}`" for name in names)
 
 
 def _default(option: Any) -> str:  # noqa: ANN401 (as above)
     said = re.search(r"\[default: ([^\]]*)\]", option.help or "")
     if said:
-        return _cell(said[1])
+        return _line(said[1]) if " " in said[1] else f"`{said[1]}`"
     if option.required:
         return "required"
     if option.default in (None, False, "", ()) or option.is_flag:
