@@ -9,7 +9,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 .DEFAULT_GOAL := help
 .PHONY: help install run test test-all check coverage examples demo demo-serve verify faults scale bench bench-peers bench-guard mutants diagrams \
-  release-check audit docs docs-serve recording reference proof format clean
+  release-check audit docs docs-serve pictures recording reference proof format clean
 
 help: ## Show the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -95,7 +95,7 @@ faults: $(VENV)/.test ## Kill drivers a thousand times, and see that nothing is 
 
 scale: $(VENV)/.test ## Drive a thousand turns on Temporal while workers are killed; writes docs/scale (seven minutes)
 	$(BIN)/python -m bench.scale --json docs/scale.json --page docs/scale.md
-	$(BIN)/python -m bench.two_workers --page docs/scale.md
+	$(BIN)/python -m bench.two_workers
 
 bench: $(VENV)/.bench ## Measure Turnwright, the bare loop and the peers that are installed; writes bench/RESULTS.md (an hour)
 	$(BIN)/python -m bench
@@ -148,6 +148,9 @@ diagrams: $(VENV)/.installed ## Draw diagrams/ again: the main way (turn.*) and 
 
 recording: $(VENV)/.local ## Run a session in a terminal, and draw docs/assets/session.svg from it
 	$(BIN)/python .ci/record_session.py
+
+pictures: $(VENV)/.test ## Take the pictures of the inspector for docs/inspector.md; needs Chromium
+	$(BIN)/python .ci/picture_inspector.py
 
 reference: $(VENV)/.dev ## Write again what the documentation takes from the code: commands, API, reasons, llms.txt
 	$(BIN)/python .ci/make_reference.py

@@ -1,16 +1,14 @@
-"""Two real workers, one of them killed in the middle of tools: what happened, as a table of `docs/scale.md`.
+"""Print what happens when one of two real workers is killed while its tools run.
 
-    python -m bench.two_workers [--page docs/scale.md]
+    python -m bench.two_workers
 
 The workers are `turnwright worker`, the client is `turnwright run`, each a process of its own. PostgreSQL and Temporal
 are real ones on free ports. The model is a server that knows one turn.
 """
 
-import argparse
 import http.server
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -58,8 +56,6 @@ def send_mail(order: int) -> str:
     """Send the mail that it is on its way, when all else is done."""
     return "sent"
 '''
-_BEGIN: Final = "<!-- two-workers -->"
-_END: Final = "<!-- /two-workers -->"
 #: Seconds after which what should have happened did not.
 _LONG: Final = 90.0
 
@@ -210,16 +206,8 @@ def table(rows: list[tuple[float, str, str]]) -> str:
 
 
 def main() -> None:
-    """Print the table, and write it into a page between its marks."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--page", type=Path, metavar="FILE")
-    page: Path | None = parser.parse_args().page
-    found = table(play())
-    print(found)
-    if page is not None:
-        text = page.read_text(encoding="utf-8")
-        marked = re.compile(f"{_BEGIN}.*{_END}", re.DOTALL)
-        page.write_text(marked.sub(lambda _: f"{_BEGIN}\n\n{found}\n\n{_END}", text), encoding="utf-8")
+    """Print the table."""
+    print(table(play()))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""docs/first-turn.md: its journal is one of this release, and the site's drawing says what the page's own does."""
+"""Check docs/first-turn.md: this release reads its journal, and the site's drawing has the page's transitions."""
 
 import json
 import re
@@ -10,11 +10,12 @@ from turnwright_states.verdict import Verdict
 from .repository_pages import DOCS, blocks
 
 PAGE = (DOCS / "first-turn.md").read_text(encoding="utf-8")
+JOURNAL = (DOCS / "assets" / "first-turn.jsonl").read_text(encoding="utf-8").splitlines()
 DRAWING = (DOCS / "assets" / "first-turn.svg").read_text(encoding="utf-8")
 
 
 def test_the_drawing_has_the_states_and_the_words_of_the_page() -> None:
-    """The site loads nothing from elsewhere, so nothing there draws Mermaid."""
+    """The site loads nothing from another server, so it cannot draw Mermaid."""
     (mermaid,) = (block.text for block in blocks(PAGE) if block.language == "mermaid")
     arrows = re.findall(r"^    (\w+) --> (\w+): (.+)$", mermaid, re.MULTILINE)
     assert arrows
@@ -25,11 +26,19 @@ def test_the_drawing_has_the_states_and_the_words_of_the_page() -> None:
 
 
 def test_the_journal_is_as_this_release_prints_it_and_holds() -> None:
-    (lines,) = (block.text.splitlines() for block in blocks(PAGE) if block.language == "json")
     facts = []
-    for line in lines:
+    for line in JOURNAL:
         fields = json.loads(line)
         seq, kind = fields.pop("seq"), fields.pop("kind")
         facts.append((seq, fact := parse_fact(kind, json.dumps(fields), seq)))
         assert line == json.dumps({"seq": seq, "kind": kind, **json.loads(fact.payload())})
     assert replay(facts).check.verdict is Verdict.HOLDS
+
+
+def test_the_page_lists_the_facts_of_the_journal() -> None:
+    journal = next(block.text for block in blocks(PAGE) if block.language == "text")
+    stored = [json.loads(line) for line in JOURNAL]
+    listed = [line.split()[:3] for line in journal.splitlines()]
+    assert listed == [[str(fact["seq"]), fact["kind"], f"{fact['elapsed']:.3f}"] for fact in stored]
+    (shown,) = (json.loads(block.text) for block in blocks(PAGE) if block.language == "json")
+    assert shown == stored[shown["seq"] - 1]

@@ -124,7 +124,7 @@ def test_the_rows_of_the_chart_that_are_named_are_there_and_are_what_they_are_sa
 
 def test_every_source_is_used_and_every_mark_has_a_source() -> None:
     text, sources = TEXTS["comparison.md"].split("\n## Sources\n")
-    listed = [int(row[0]) for row in table(sources) if row[0]]
+    listed = [int(number) for number in re.findall(r"^(\d+)\. ", sources, re.MULTILINE)]
     assert listed == list(range(1, len(listed) + 1))
     assert {int(mark) for mark in re.findall(r"\[(\d+)\](?!\()", text)} == set(listed)
 
