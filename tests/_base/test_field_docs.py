@@ -20,7 +20,7 @@ class Shape(BaseModel):
     there are."""
     name: str = ""
     size: "Size" = Field(default=None, alias="extent")  # type: ignore[assignment]
-    """How large it is."""
+    """The size."""
     kinds: ClassVar[int] = 2
     """Not a field."""
 
@@ -30,7 +30,7 @@ class Shape(BaseModel):
 
 
 class Size(BaseModel):
-    """How large it is."""
+    """The size."""
 
 
 class Square(Shape):
@@ -41,7 +41,7 @@ class Square(Shape):
 
 
 def test_the_text_below_an_attribute_is_its_own() -> None:
-    expected = {"corners": "How many\nthere are.", "size": "How large it is.", "kinds": "Not a field."}
+    expected = {"corners": "How many\nthere are.", "size": "The size.", "kinds": "Not a field."}
     assert attribute_docs(Shape) == expected
     assert attribute_docs(Square) == {"side": "How long."}, "what is inherited belongs to the other class"
 

@@ -68,7 +68,7 @@ def inside(value: object) -> Iterable[object]:
 
 
 class HostileTelemetry:
-    """Telemetry that edits whatever it is told."""
+    """Telemetry that edits every value it receives."""
 
     def turn(self, work: TurnWork) -> "HostileTelemetry":
         self.work = work

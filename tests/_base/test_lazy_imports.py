@@ -15,7 +15,7 @@ from turnwright._base.lazy_imports import lazy_imports
 
 
 def output(code: str) -> str:
-    """What a fresh process prints."""
+    """Return the output of a new process."""
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     return ran.stdout.strip()
 

@@ -1,4 +1,4 @@
-"""Which limit would have stopped a turn next."""
+"""The limit that would have stopped a turn next."""
 
 import pytest
 

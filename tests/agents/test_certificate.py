@@ -1,4 +1,4 @@
-"""The certificate of an agent's turns: its values are those that bind, and each is put down to whoever decided it."""
+"""The certificate of an agent's turns: its values are the effective bounds, each with its origin."""
 
 import hashlib
 import json
@@ -68,7 +68,7 @@ def in_force(engine: Values, agent: Values, steps: int | None) -> Limits:
 
 
 def who_wrote(name: str, engine: Values, agent: Values, steps: int | None) -> str:
-    """The last who wrote a limit down, told without the code under test."""
+    """Return the last origin of a limit, without the code under test."""
     if name == "steps" and steps is not None:
         return "configuration"
     return "agent" if name in agent else "configuration" if name in engine else "default"
@@ -201,7 +201,7 @@ def test_the_chart_is_named_by_what_its_rows_say() -> None:
 
 
 def calling(**agents: tuple[str, ...]) -> Callable[[Agent], Mapping[str, Agent]]:
-    """Who may call whom, by name; what each is called is its name in small letters."""
+    """Return which agent may call which, by name. A tool has the agent's name in lower case."""
 
     def subagent_tools(agent: Agent) -> Mapping[str, Agent]:
         return {name.lower(): Agent(name=name, steps=len(name)) for name in agents.get(agent.name, ())}
@@ -210,13 +210,13 @@ def calling(**agents: tuple[str, ...]) -> Callable[[Agent], Mapping[str, Agent]]
 
 
 def below(certified: Certificate) -> dict[str, tuple[int, tuple[str, ...]]]:
-    """How deep each sub-agent is, and whom it may call."""
+    """Return the depth of each sub-agent, and the sub-agents that it may call."""
     assert certified.sub_agents is not None
     return {one.tool: (one.depth, one.calls) for one in certified.sub_agents.agents}
 
 
 def test_an_agent_without_sub_agents_has_the_certificate_that_it_always_had() -> None:
-    """Those who read the format from before there were any can read it: the new field is left out."""
+    """The field is left out, so that readers without support for it can read the certificate."""
     data = certificate(Agent(name="Tester"), subagent_tools=calling()).to_json()
     assert set(data) == {"schema", "agent", "chart", "bounds"}
     assert data == certificate(Agent(name="Tester")).to_json()
@@ -248,7 +248,7 @@ def test_a_cycle_of_sub_agents_is_shown_once() -> None:
 
 
 def test_sub_agents_are_shown_as_deep_as_they_may_be_called() -> None:
-    """What the third may call is never run."""
+    """The calls of the third one never run."""
     certified = certificate(Agent(name="A"), subagent_tools=calling(A=("B",), B=("C",), C=("D",), D=("E",)))
     assert below(certified) == {"b": (1, ("c",)), "c": (2, ("d",)), "d": (3, ())}
 
@@ -307,7 +307,7 @@ TYPES: Final[dict[str, tuple[type, ...]]] = {
     "null": (type(None),),
 }
 
-#: What each keyword that our schema uses asks of a value: (what it says, the value, the schema that it stands in).
+#: The check of each keyword in our schema: (the keyword's value, the value, the surrounding schema).
 ASKS: Final[dict[str, Callable[[Any, Any, Values], bool]]] = {
     "$ref": lambda says, value, _: is_valid(value, FROZEN["$defs"][says.rpartition("/")[2]]),
     "type": lambda says, value, _: type(value) in TYPES[says],
@@ -329,7 +329,7 @@ def is_valid(value: Any, schema: Values = FROZEN) -> bool:  # noqa: ANN401 (any 
 
 
 def test_the_schema_is_frozen() -> None:
-    """Whoever changes it gives it another version, and writes it anew: `turnwright explain --schema`."""
+    """A change of the format needs another version. `turnwright explain --schema` writes the file."""
     assert Certificate.model_json_schema() == FROZEN
     assert FROZEN["properties"]["schema"]["const"] == SCHEMA == "turnwright/certificate/1"
 

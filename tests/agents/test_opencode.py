@@ -265,7 +265,7 @@ def test_a_mistake_is_reported_with_file_line_agent_and_field(front: str, messag
 
 
 def test_of_a_slip_the_key_alone_is_told() -> None:
-    """What it holds may be a secret, and what YAML has to say of it helps nobody."""
+    """A value may be a secret, so YAML's message about it is dropped."""
     (said,) = mistakes("---\ndescription: Reviews.\noption: {apiKey: 0x123}\n---\n")
     assert said == ":3: agent 'review': option: is unknown: did you mean `options`?"
 

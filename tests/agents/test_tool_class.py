@@ -19,7 +19,7 @@ def a_tool(*, read_only: bool | None) -> Tool:
 
 @given(st.lists(st.sampled_from([True, False, None])))
 def test_the_most_that_a_tool_may_do_makes_the_class(declared: list[bool | None]) -> None:
-    """Whatever the order, and however many there are."""
+    """In any order and number."""
     one = class_of(a_tool(read_only=each) for each in declared)
     if any(each is False for each in declared):
         assert one == "writing"

@@ -1,4 +1,4 @@
-"""The configuration: each source, which of two wins, and what is told of a mistake."""
+"""The configuration: each source, the precedence, and the messages."""
 
 import json
 import os
@@ -40,14 +40,14 @@ def load(folder: Path, text: str = "", /, *, environ: Environ | None = None, **o
 
 
 def mistakes(folder: Path, text: str = "", /, *, environ: Environ | None = None, **overrides: object) -> list[str]:
-    """What is told of this configuration, a line each, without the folder."""
+    """Return the mistakes in this configuration, one line each, without the folder."""
     with pytest.raises(ConfigError) as caught:
         load(folder, text, environ=environ, **overrides)
     return str(caught.value).replace(f"{folder}/", "").splitlines()
 
 
 def mistake(folder: Path, text: str = "", /, *, environ: Environ | None = None, **overrides: object) -> str:
-    """The one mistake that is told of this configuration."""
+    """Return the only mistake in this configuration."""
     (said,) = mistakes(folder, text, environ=environ, **overrides)
     return said
 
@@ -304,7 +304,7 @@ SAID = st.fixed_dictionaries({}, optional={key: st.sampled_from(values) for key,
 def test_the_first_source_that_has_a_setting_decides_it(
     tmp_path: Path, code: dict[str, object], environ: dict[str, object], file: dict[str, object], preset: PresetName
 ) -> None:
-    """Whatever the sources say: the value is that of the first in the order, then the preset's, then the default."""
+    """The first source in the order decides, then the preset, then the default."""
     spelled = {key: "unlimited" if value is None else value for key, value in file.items()}
     text = "\n".join(f"{key} = {json.dumps(value)}" for key, value in {**spelled, "preset": preset}.items())
     variables = {

@@ -1,4 +1,4 @@
-"""Which characters count as unseen: on a terminal and on a page alike."""
+"""The characters that count as invisible, on a terminal and on a page."""
 
 import re
 import sys
@@ -149,7 +149,7 @@ def test_two_texts_are_never_written_the_same(one: str, other: str) -> None:
 
 
 def read_back(written: str) -> str:
-    """What an exact text says, read by its rule."""
+    """Decode an exact text by its rule."""
     signs = re.compile(r"\\\\|(\\(?:[ntr]|x[0-9a-f]{2}|u[0-9a-f]{4}|U[0-9a-f]{8}))(?:\{(\d+)\})?")
 
     def one(found: re.Match[str]) -> str:

@@ -1,4 +1,4 @@
-"""What looks like a secret is hidden, and nothing else."""
+"""Texts with the form of a secret are hidden, and nothing else."""
 
 import json
 import subprocess

@@ -27,7 +27,7 @@ KEYS = st.sampled_from(["sk-live-aB3dE6gH9jK2mN5p", "key+with/every=sign.0123~",
 
 
 def longest_common(text: str, secret: str) -> int:
-    """How many characters of the secret stand in the text in a row."""
+    """Return the longest run of the secret's characters in the text."""
     found = 0
     for start in range(len(secret)):
         while secret[start : start + found + 1] in text and start + found < len(secret):

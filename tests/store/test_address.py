@@ -72,7 +72,7 @@ except turnwright.errors.ConfigError as error:
 
 
 def test_psycopg_is_needed_only_for_postgresql() -> None:
-    """Without it all else works, and who asks for it is told what to install."""
+    """Without it everything else works, and the error names the package to install."""
     said = subprocess.run([sys.executable, "-c", _WITHOUT], capture_output=True, text=True, check=True).stdout
     assert "pip install 'turnwright[postgres]'" in said
     assert "secret" not in said

@@ -1,4 +1,4 @@
-"""The store in memory, held against the suite of all stores."""
+"""The store in memory: the suite of all stores."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""How the calls of one step run, fed into a real machine: what is journalled, and when."""
+"""Running the calls of one step with a real machine: the journaled facts and their order."""
 
 import asyncio
 import math
@@ -56,7 +56,7 @@ class Batch:
 
     @property
     def calls(self) -> tuple[Call, ...]:
-        """What the machine wants to be run."""
+        """The calls that the machine wants to run."""
         action = self.machine.action
         return action.calls if isinstance(action, RunTools) else ()
 
@@ -80,7 +80,7 @@ class Batch:
         return [(fact.status, fact.result) for fact in self.facts if isinstance(fact, f.CallSettled)]
 
     def kinds(self) -> list[str]:
-        """The facts about calls, in the order in which they were journalled."""
+        """The facts about calls, in the order of the journal."""
         return [
             f"{fact.kind} {fact.call}"
             for fact in self.facts
@@ -250,7 +250,7 @@ async def test_a_call_that_has_leave_runs() -> None:
 
 
 async def test_a_call_may_ask_again_and_again_until_no_pause_is_left() -> None:
-    """A call that asks without a bound is one of the faults of the charts before (DESIGN 2)."""
+    """The number of a call's questions is limited."""
 
     class Curious(Tool):
         def asks(self, arguments: Mapping[str, JsonValue], context: ToolContext) -> Ask | None:
@@ -417,7 +417,7 @@ async def test_a_sequential_call_runs_alone_and_the_others_side_by_side_between(
 
 
 async def test_a_sequential_call_that_waits_for_a_person_holds_nobody_up() -> None:
-    """Nor does one before it that waits: their siblings run, and keep their results (DESIGN 4.12)."""
+    """Nor does one before it that waits: the other calls run, and keep their results."""
 
     @tool(sequential=True, needs_approval=True)
     async def deploy() -> str:
@@ -467,11 +467,11 @@ async def test_a_call_that_waits_for_a_place_of_its_tool_leaves_those_of_the_bat
     @tool
     async def let_go() -> str:
         taken.release()
-        return "let go"
+        return "released"
 
     batch = Batch(rare, fine, let_go)
     await batch.run(parallel=1)
-    assert [text for _, text in batch.settled()] == ["fine", "let go", "rare"]
+    assert [text for _, text in batch.settled()] == ["fine", "released", "rare"]
     assert batch.kinds()[-2:] == ["call_started call00001", "call_settled call00001"]
 
 
@@ -615,7 +615,7 @@ async def test_a_call_that_is_run_again_after_a_crash_keeps_the_pace() -> None:
 
 
 async def test_a_journal_that_fails_stops_the_batch_and_comes_out_as_it_is() -> None:
-    """The other calls are cancelled: nothing of theirs could be written."""
+    """The other calls are canceled, because their results could not be written."""
     cancelled: list[str] = []
 
     @tool
@@ -712,7 +712,7 @@ async def test_a_rerun_after_a_crash_is_no_exception() -> None:
 
 
 async def test_a_time_out_that_a_tool_makes_by_hand_leaves_no_mark() -> None:
-    """Its task stays marked as one that is to be cancelled; that of the turn must not, or a scope would let it out."""
+    """Its own task stays marked as canceled. The turn's task must not, or a scope would raise it."""
 
     @tool
     async def old() -> str:

@@ -1,4 +1,4 @@
-"""What a tool can do while it runs: ask, tell, and hear that it should stop. Without a turn around it."""
+"""The context of a running tool without a turn: questions, progress, and the signal to stop."""
 
 import math
 import threading
@@ -151,7 +151,7 @@ def test_progress_is_a_finite_number(bad: float) -> None:
 
 
 class Listener:
-    """Hears of one call, and knows in which thread it did."""
+    """Receives the progress of one call, with the thread."""
 
     def __init__(self) -> None:
         self.heard: list[tuple[float, float | None, str]] = []

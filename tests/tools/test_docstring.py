@@ -1,4 +1,4 @@
-"""What is read of a docstring."""
+"""Parsing docstrings."""
 
 from hypothesis import given
 from hypothesis import strategies as st

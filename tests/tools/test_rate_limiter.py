@@ -1,4 +1,4 @@
-"""How many calls of a tool run at once, and how often one starts: over all who call it."""
+"""Limits on the concurrent calls and the starts of a tool, over all of its callers."""
 
 import sys
 import threading

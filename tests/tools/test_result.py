@@ -1,4 +1,4 @@
-"""What a tool may give back, and what of it a journal is given."""
+"""Results of tools, and the parts of them that the journal gets."""
 
 import json
 import math

@@ -25,7 +25,7 @@ def run_jobs(request: pytest.FixtureRequest) -> InTasks:
 
 
 class Diary:
-    """What the jobs wrote down, in order."""
+    """The notes of the jobs, in order."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -36,7 +36,7 @@ class Diary:
             try:
                 await anyio.sleep(waits)
             except anyio.get_cancelled_exc_class():
-                self.lines.append(f"{name} is cancelled")
+                self.lines.append(f"{name} is canceled")
                 raise
             if error is not None:
                 raise error
@@ -71,7 +71,7 @@ async def test_the_first_that_raises_cancels_the_others_and_is_raised(run_jobs: 
     with pytest.raises(ValueError, match="wrong") as raised:
         await run_jobs([diary.job("a", waits=60), diary.job("b", error=wrong)])
     assert raised.value is wrong
-    assert diary.lines == ["a begins", "b begins", "a is cancelled"]
+    assert diary.lines == ["a begins", "b begins", "a is canceled"]
 
 
 async def test_an_error_without_a_wait_cancels_a_job_whose_task_has_not_begun(run_jobs: InTasks) -> None:
@@ -82,7 +82,7 @@ async def test_an_error_without_a_wait_cancels_a_job_whose_task_has_not_begun(ru
 
     with pytest.raises(ValueError, match="at once"):
         await run_jobs([work, diary.job("late", waits=60)])
-    assert diary.lines in (["late begins", "late is cancelled"], [])
+    assert diary.lines in (["late begins", "late is canceled"], [])
 
 
 async def test_a_cancellation_from_outside_cancels_all_and_is_not_swallowed(run_jobs: InTasks) -> None:
@@ -91,7 +91,7 @@ async def test_a_cancellation_from_outside_cancels_all_and_is_not_swallowed(run_
         await run_jobs([diary.job("a", waits=60), diary.job("b", waits=60)])
         diary.lines.append("never")
     assert scope.cancelled_caught
-    assert sorted(diary.lines) == ["a begins", "a is cancelled", "b begins", "b is cancelled"]
+    assert sorted(diary.lines) == ["a begins", "a is canceled", "b begins", "b is canceled"]
 
 
 @pytest.mark.no_waiting(False)

@@ -1,4 +1,4 @@
-"""What a tool is, what it asks, and how one call of it runs."""
+"""Tools: their declaration, their questions, and the execution of one call."""
 
 import asyncio
 import inspect
@@ -158,7 +158,7 @@ def raises_in_a_thread(error: BaseException) -> Tool:
 @pytest.mark.parametrize(
     ("error", "text"),
     [
-        (ValueError("no such colour"), "ValueError: no such colour"),
+        (ValueError("no such color"), "ValueError: no such color"),
         (KeyError("x"), "KeyError: 'x'"),
         (RuntimeError(), "RuntimeError"),
         (TimeoutError("the tool's own"), "TimeoutError: the tool's own"),

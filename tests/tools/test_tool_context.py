@@ -1,4 +1,4 @@
-"""What a tool can do in the middle of a turn: tell how far it is, hear that it should stop, ask, keep a pace."""
+"""A tool during a turn: progress, the signal to stop, questions, and rate limits."""
 
 import threading
 from collections.abc import Awaitable, Callable, Sequence
@@ -381,7 +381,7 @@ async def test_where_no_pause_is_left_the_outcome_of_the_call_is_unknown(pauses:
 
 
 async def test_an_answer_that_came_before_a_crash_is_there_after_it() -> None:
-    """It was posted, or journalled, and nobody had driven the turn since."""
+    """It was posted or journaled, and the turn was not driven since."""
     movers = Movers()
     engine = movers.engine(PUT, "Done.")
     paused = await engine.run(AGENT, "hi")
@@ -459,7 +459,7 @@ async def test_siblings_of_a_call_that_asks_keep_their_results() -> None:
 
 
 async def test_a_sub_agent_and_its_caller_may_want_the_same_tool_with_one_place_each() -> None:
-    """Whoever waits holds nothing: else each would wait for the other."""
+    """A waiting call holds nothing. Otherwise the calls would wait for each other."""
     order: list[str] = []
 
     @tool(concurrency=1)

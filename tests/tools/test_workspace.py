@@ -1,4 +1,4 @@
-"""Which paths may be read: nothing outside the root and the grants, whatever stands in between."""
+"""The readable paths: nothing outside the root and the grants, whatever links exist."""
 
 import os
 import socket

@@ -1,4 +1,4 @@
-"""Who watches a turn in a PostgreSQL database is told of what others write, if they tell; and never waits too long."""
+"""Watchers of a turn in a PostgreSQL database are notified of writes, and never wait too long."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -41,7 +41,7 @@ class Place:
             return await (await connection.execute(statement.encode())).fetchall()
 
     async def listeners(self) -> int:
-        """How many connections listen, to the whole database."""
+        """Return the number of listening connections in the database."""
         return len(await self.ask("SELECT 1 FROM pg_stat_activity WHERE application_name = 'turnwright listener'"))
 
     async def cut_off(self) -> None:
@@ -97,7 +97,7 @@ async def post(store: PostgresStore) -> None:
 
 @pytest.mark.parametrize("write", [make, append, let_go, post])
 async def test_who_watches_is_woken_by_what_another_process_writes(place: Place, write: Write) -> None:
-    """It made the turn, added to its journal, let go of it, or asked something of it."""
+    """It created the turn, appended to it, released it, or posted to it."""
     listener, teller = place.open(), place.open(notify=True)
     if write is not make:
         await teller.release(await make(teller))
@@ -121,7 +121,7 @@ async def test_what_was_written_before_the_wait_is_not_waited_for(place: Place) 
 
 
 async def test_who_is_told_nothing_of_a_turn_waits_on(place: Place) -> None:
-    """Nobody tells of what a quiet store writes; and what is told of another turn wakes those who watch that one."""
+    """A quiet store does not notify, and a notification of another turn wakes only that turn's watchers."""
     listener, quiet, teller = place.open(), place.open(), place.open(notify=True)
     await quiet.release(await Written("t1").create(quiet))
     woken: list[str] = []
@@ -139,7 +139,7 @@ async def test_who_is_told_nothing_of_a_turn_waits_on(place: Place) -> None:
         await append(quiet)
         await post(quiet)
         with anyio.fail_after(SOON):
-            # The server tells in the order of the commits.
+            # The server notifies in the order of the commits.
             await Written("t2").create(teller)
             await second(NEVER)
             assert woken == []
@@ -170,12 +170,12 @@ async def test_all_who_watch_in_a_process_share_one_connection_while_they_wait(p
 async def gone(place: Place) -> None:
     """Wait until nobody listens."""
     with anyio.fail_after(SOON):
-        while await place.listeners():  # noqa: ASYNC110 (the server does not tell)
+        while await place.listeners():  # noqa: ASYNC110 (the server does not notify)
             await anyio.sleep(0.01)
 
 
 async def test_a_connection_that_was_lost_is_made_again(place: Place) -> None:
-    """Meanwhile the time alone is waited for. When it is back whoever waits looks again, for it may have missed any."""
+    """Meanwhile a wait takes its full time. After the reconnect all watchers are woken: notifications were missed."""
     listener, teller = place.open(), place.open(notify=True)
     await teller.release(await make(teller))
     async with hearing(listener) as changed:
@@ -190,7 +190,7 @@ async def test_a_connection_that_was_lost_is_made_again(place: Place) -> None:
 
 
 async def test_who_cannot_listen_waits_for_the_time(postgres_server: PostgresServer) -> None:
-    """As where the server is gone, or takes no more connections: those who read are told, those who wait are not."""
+    """As with a server that is down or accepts no connections: readers get the error, watchers do not."""
     store = PostgresStore(
         postgres_server.address.replace(postgres_server.address.rpartition(":")[2], "1/db"), patience=1
     )
@@ -202,7 +202,7 @@ async def test_who_cannot_listen_waits_for_the_time(postgres_server: PostgresSer
 
 
 async def test_a_store_that_is_closed_lets_those_who_wait_go(place: Place) -> None:
-    """They are told by what they read next, and wait no longer than they say. Nothing listens any more."""
+    """Their next read fails, and they wait no longer than they said. Nothing listens any more."""
     store = place.open()
     async with hearing(store) as changed:
         async with anyio.create_task_group() as group:
@@ -238,7 +238,7 @@ async def test_a_turn_is_followed_as_it_is_told(place: Place) -> None:
 
 
 async def test_who_follows_may_stop_in_another_task(place: Place) -> None:
-    """A generator is closed by whoever comes; the connection is let go of."""
+    """Any task may close a generator. The connection is closed too."""
     async with Engine(model=ScriptedModel("Done."), store=place.open()) as engine:
         claim = await Written().create(engine.store)
         other = Engine(model=ScriptedModel("Done."), store=place.open())
@@ -251,7 +251,7 @@ async def test_who_follows_may_stop_in_another_task(place: Place) -> None:
         with anyio.fail_after(SOON):
             async with anyio.create_task_group() as group:
                 group.start_soon(listen)
-                while not await place.listeners():  # noqa: ASYNC110 (the server does not tell)
+                while not await place.listeners():  # noqa: ASYNC110 (the server does not notify)
                     await anyio.sleep(0.01)
                 group.cancel_scope.cancel()
             again = other.events("t1")

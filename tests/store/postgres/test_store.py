@@ -1,4 +1,4 @@
-"""The store in a PostgreSQL database, held against the suite of all stores, and what is its own."""
+"""The store in a PostgreSQL database: the suite of all stores, and tests of its own."""
 
 import asyncio
 import subprocess
@@ -164,7 +164,7 @@ async def test_a_process_that_was_killed_drives_nothing(bench: PostgresBench) ->
     with Claimers(bench.address, 1) as claimers:
         assert claimers.claim() == ["2"]
         claimers.children[0].kill()
-        while await store.is_driven("t1"):  # noqa: ASYNC110 (the server does not tell)
+        while await store.is_driven("t1"):  # noqa: ASYNC110 (the server does not notify)
             await anyio.sleep(0.01)
         claim = await store.claim("t1")
         assert (claim.epoch, claim.crashed) == (3, True)
@@ -200,7 +200,7 @@ async def test_a_worker_that_outlives_its_driver_holds_nothing_of_it(bench: Post
         assert await store.is_driven("t1")
         claimers.children[0].kill()
         with anyio.fail_after(60):
-            while await store.is_driven("t1"):  # noqa: ASYNC110 (the server does not tell)
+            while await store.is_driven("t1"):  # noqa: ASYNC110 (the server does not notify)
                 await anyio.sleep(0.01)
             assert (await store.claim("t1")).crashed
 
@@ -272,7 +272,7 @@ async def test_what_is_written_while_reads_are_cut_off_is_kept(bench: PostgresBe
 
 
 async def test_of_two_turns_of_a_session_that_are_made_at_once_one_is(bench: PostgresBench) -> None:
-    """The other is told which."""
+    """The other claim gets the driver's name."""
     made: list[Claim] = []
     busy: list[SessionBusyError] = []
 
@@ -310,7 +310,7 @@ async def test_a_server_that_was_stopped_and_started_is_gone_on_with(fragile: Po
 
 @pytest.mark.slow
 async def test_a_server_that_starts_again_is_waited_for(fragile: PostgresServer) -> None:
-    """For as long as the patience lasts: whoever drives notices nothing."""
+    """Within the timeout, a driver does not notice it."""
     address, written = fragile.new_schema(), Written()
     await migrated(address)
     store = PostgresStore(address, patience=60)
@@ -326,7 +326,7 @@ async def test_a_server_that_starts_again_is_waited_for(fragile: PostgresServer)
 
 async def _blocked(bench: PostgresBench) -> None:
     """Wait until a statement waits for a lock that another session has."""
-    while not await bench.execute("SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'"):  # noqa: ASYNC110 (the server does not tell)
+    while not await bench.execute("SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'"):  # noqa: ASYNC110 (the server does not notify)
         await anyio.sleep(0.005)
 
 
@@ -386,7 +386,7 @@ async def test_a_task_that_is_cancelled_leaves_a_clean_connection(bench: Postgre
 
 
 async def test_a_write_that_began_is_finished_when_its_scope_is_cancelled(bench: PostgresBench) -> None:
-    """As anyio cancels: whoever appends knows what is in the journal, and whoever claims has the turn."""
+    """As anyio cancels: the outcome of an append is known, and a claim has the turn."""
     store, written = await bench.open(), Written()
     claim = await written.create(store)
     claims: list[Claim] = []
@@ -433,7 +433,7 @@ async def test_an_append_sees_what_was_posted_while_it_waited(bench: PostgresBen
 
 
 async def test_a_claim_whose_commit_fails_leaves_nothing_driven(postgres_server: PostgresServer) -> None:
-    """Nor does a failed release: the next claim is told that nobody let go."""
+    """Nor does a failed release: the next claim is marked as after a crash."""
     bench = PostgresBench(postgres_server.new_schema())
     store = await bench.open()
     await store.migrate()
@@ -544,7 +544,7 @@ async def _migrate_to(address: str, steps: Sequence[Step]) -> tuple[int, int]:
 
 
 async def test_who_still_writes_as_before_a_migration_is_fenced(postgres_server: PostgresServer) -> None:
-    """Its lock was lost, so that it was not waited for; and whoever reads is told to upgrade."""
+    """Its lock was lost, so the migration did not wait for it. Later reads fail and ask for an upgrade."""
     bench, written = PostgresBench(postgres_server.new_schema()), Written()
     store = await bench.open()
     await store.migrate()
@@ -611,7 +611,7 @@ async def test_a_failed_migration_changes_nothing(postgres_server: PostgresServe
 
 
 async def test_a_wrong_password_is_told_at_once_and_not_shown(postgres_server: PostgresServer) -> None:
-    """Whoever only reads and whoever would drive are told the same: why, and where."""
+    """Reads and claims fail with the same message: the reason and the place."""
     wrong = postgres_server.address.replace(":", ":not-", 2).replace("not-//", "//")
     store = PostgresStore(wrong, patience=60)
     for call in (store.turns, lambda: store.claim("t1")):
@@ -636,7 +636,7 @@ async def test_a_wrong_password_is_told_at_once_and_not_shown(postgres_server: P
     ],
 )
 def test_an_address_that_cannot_be_read_is_not_repeated(address: str) -> None:
-    """What looks like a host may be half of a password."""
+    """The part that looks like a host may belong to a password."""
     with pytest.raises(ConfigError, match="percent-encoded") as error:
         PostgresStore(address)
     assert "cret" not in "".join(traceback.format_exception(error.value)).replace(f'"{address}"', "")
@@ -665,7 +665,7 @@ async def test_a_closed_store_raises_its_own_error(bench: PostgresBench) -> None
 
 
 async def test_closing_is_as_good_as_dying(bench: PostgresBench) -> None:
-    """A turn that was not let go of looks crashed to the next process."""
+    """A turn that was not released looks crashed to the next process."""
     store = await bench.open()
     await Written().create(store)
     await store.aclose()
@@ -673,7 +673,7 @@ async def test_closing_is_as_good_as_dying(bench: PostgresBench) -> None:
 
 
 async def test_a_databases_own_isolation_changes_nothing(postgres_server: PostgresServer) -> None:
-    """Who was overtaken while its append waited is fenced, and not told of a conflict."""
+    """A driver that lost the turn while its append waited gets `LeaseLostError`, and no conflict."""
     address = postgres_server.new_schema() + "%20-cdefault_transaction_isolation%3Dserializable"
     await migrated(address)
     bench, written = PostgresBench(address), Written()
@@ -733,7 +733,7 @@ async def test_a_fact_that_cannot_be_read_is_the_stores_error(bench: PostgresBen
     ],
 )
 async def test_a_damaged_row_concerns_its_own_turn(bench: PostgresBench, damage: str) -> None:
-    """It is listed with its fault, and whoever asks for it is told."""
+    """It is listed with its fault, and reading it raises."""
     store = await bench.open()
     for name in ("t0", "t1", "t2"):
         await store.release(await Written(name).create(store))

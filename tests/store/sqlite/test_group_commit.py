@@ -1,4 +1,4 @@
-"""Writes of many turns in one SQLite transaction: held against the same writes made one by one."""
+"""Writes of many turns in one SQLite transaction, compared with the same writes one by one."""
 
 import sqlite3
 from collections.abc import AsyncIterator, Sequence
@@ -97,7 +97,7 @@ async def append_at_once(turns: Sequence[Turn]) -> None:
 
 
 def dump(path: Path) -> list[list[tuple[object, ...]]]:
-    """What a store holds, but for the times and the order in which turns came."""
+    """Return the contents of a store, without times and the order of turns."""
     queries = (
         "SELECT turn_id, session, agent, model, epoch, owner IS NULL, live FROM turns",
         "SELECT turn_id, seq, kind, payload, state, reason, steps, tool_calls FROM facts, turns WHERE turn = number",
@@ -108,7 +108,7 @@ def dump(path: Path) -> list[list[tuple[object, ...]]]:
 
 
 async def play(path: Path, *, crowd: int) -> tuple[list[str], list[list[tuple[object, ...]]]]:
-    """What turns were told that append at once, each something else, and what the store holds after that."""
+    """Return the outcomes of concurrent appends, and the contents of the store after them."""
     store = SqliteStore(path, durability="normal", crowd=crowd)
     turns = [await Turn.make(store, f"t{n}") for n in range(12)]
     turns[1].facts = turns[1].written.abort()
@@ -130,7 +130,7 @@ async def play(path: Path, *, crowd: int) -> tuple[list[str], list[list[tuple[ob
 
 @both_loops
 async def test_a_group_leaves_behind_what_single_writes_do(tmp_path: Path) -> None:
-    """Whatever is among them: a fence, a place that is taken, no text, a turn's end. Each is told the same."""
+    """Also with a lost lease, a taken seq, invalid text or the end of a turn: each gets the same outcome."""
     told, held = await play(tmp_path / "group.db", crowd=0)
     assert (told, held) == await play(tmp_path / "single.db", crowd=1000)
     kinds = [line.split(": ")[1] for line in told]
@@ -166,7 +166,7 @@ async def test_what_comes_in_one_round_is_one_transaction() -> None:
 
 
 async def test_a_transaction_that_fails_fails_for_all_of_it(bench: GroupingBench) -> None:
-    """A full disk: each is told so, nothing is written; and once there is room the same appends are."""
+    """With a full disk each append fails and nothing is written. With room again, the same appends succeed."""
     store = await bench.open()
     turns = [await Turn.make(store, f"t{n}") for n in range(20)]
     before = dump(bench.path)
@@ -184,7 +184,7 @@ async def test_a_transaction_that_fails_fails_for_all_of_it(bench: GroupingBench
 
 
 async def test_a_file_that_is_held_is_waited_for_once() -> None:
-    """Not by each in its turn: after one wait all of them are told."""
+    """Not one after the other: all of them fail after one wait."""
     sizes: list[int] = []
     writes, grouped = [Blank() for _ in range(20)], recording(sizes, sqlite3.OperationalError("database is locked"))
     with pytest.RaisesGroup(*[sqlite3.OperationalError] * 20):

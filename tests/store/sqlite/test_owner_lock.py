@@ -69,7 +69,7 @@ sys.stdin.read()
 
 
 def test_a_forked_worker_neither_holds_nor_gives_up_the_lock(path: Path) -> None:
-    """It is held while the driver lives, and no longer, whoever outlives it. The worker is a driver of its own."""
+    """It is held exactly while the driver lives, also if a worker outlives it. The worker is a driver of its own."""
     with subprocess.Popen(
         [sys.executable, "-c", _DRIVER, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as driver:

@@ -162,7 +162,7 @@ async def test_a_file_that_is_put_back_is_used_again(tmp_path: Path) -> None:
 
 
 async def test_a_link_that_leads_elsewhere_counts_as_another_file(tmp_path: Path) -> None:
-    """Whoever opens the store by the same name finds no such turn."""
+    """A process that opens the store by the same name finds no such turn."""
     link = tmp_path / "turns.db"
     (tmp_path / "first.db").touch()
     (tmp_path / "second.db").touch()

@@ -105,7 +105,7 @@ _LEAN_FACTS = f"{_FACTS} JOIN turns ON turn = number"
 
 
 def rows(path: Path, *queries: str) -> list[tuple[object, ...]]:
-    """What these queries find, in an order of its own."""
+    """Return the sorted rows of these queries."""
     with closing(sqlite3.connect(path)) as other:
         return sorted((row for query in queries for row in other.execute(query)), key=repr)
 
@@ -209,7 +209,7 @@ async def test_a_migration_is_done_once(store: SqliteStore, path: Path, older: i
 
 
 async def test_nobody_migrates_under_a_driver(store: SqliteStore, path: Path, older: int) -> None:
-    """Its process has the older release. The turn is named, and all stays as it was until it is let go of."""
+    """Its process has the older release. The error names the turn, and nothing changes until its release."""
     driver = OwnerLock(path)
     with closing(sqlite3.connect(path)) as old:
         old.execute("UPDATE turns SET owner = ? WHERE turn_id = 't-a'", (driver.take(),))
@@ -303,5 +303,5 @@ def test_of_several_that_migrate_at_once_one_does_it(path: Path, older: int) -> 
 
 @pytest.mark.parametrize("round_", range(5))
 def test_several_may_open_a_new_file_at_once(tmp_path: Path, round_: int) -> None:
-    """One of them makes it; none is told that it is locked."""
+    """One process creates it, and none fails with a locked file."""
     assert at_once(6, lambda: migrated(tmp_path / f"{round_}.db")) == [(SCHEMA_VERSION, SCHEMA_VERSION)] * 6

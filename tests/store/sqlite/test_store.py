@@ -1,4 +1,4 @@
-"""The store in a SQLite file, held against the suite of all stores, and what is its own."""
+"""The store in a SQLite file: the suite of all stores, and tests of its own."""
 
 import os
 import sqlite3
@@ -29,7 +29,7 @@ class SqliteBench:
         return self.opened[-1]
 
     async def bury(self, store: Store) -> None:
-        """Take away the files of the locks: their owner cannot be told from a dead one any more."""
+        """Remove the lock files, so that their owner looks dead."""
         assert store in self.opened
         for lock in self.path.parent.glob(f"{self.path.name}-owner-*"):
             lock.unlink()
@@ -48,7 +48,7 @@ class TestSqliteStore(StoreSuite):
 
 
 async def test_others_may_write_to_it(bench: SqliteBench) -> None:
-    """So whoever drives looks at the inbox now and then."""
+    """So drivers poll the inbox."""
     assert (await bench.open()).shared
 
 
@@ -61,7 +61,7 @@ async def test_a_closed_store_leaves_no_lock_behind(bench: SqliteBench) -> None:
 
 
 async def test_closing_is_as_good_as_dying(bench: SqliteBench) -> None:
-    """A turn that was not let go of looks crashed to the next process."""
+    """A turn that was not released looks crashed to the next process."""
     store = await bench.open()
     await Written().create(store)
     await store.aclose()
@@ -130,7 +130,7 @@ async def test_a_full_disk_keeps_an_append_out_and_the_store_can_be_used(bench: 
 
 
 async def test_a_store_that_found_no_room_can_be_opened_when_there_is(bench: SqliteBench) -> None:
-    """What it left of itself is taken for a new file."""
+    """The empty rest of it counts as a new file."""
     for room in (0, 5000):
         with full_disk(room), pytest.raises(ConfigError, match=r"turns\.db.*disk"):
             await bench.open()
@@ -167,7 +167,7 @@ async def test_a_damaged_file_is_the_stores_error(bench: SqliteBench) -> None:
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everything")
 async def test_a_file_that_may_only_be_read_is_read(bench: SqliteBench) -> None:
-    """And who writes is told what is wrong."""
+    """And a write fails with the reason."""
     store, written = await bench.open(), Written()
     await store.release(await written.create(store))
     await store.aclose()
@@ -179,7 +179,7 @@ async def test_a_file_that_may_only_be_read_is_read(bench: SqliteBench) -> None:
 
 
 async def test_a_new_file_is_for_its_user_only(bench: SqliteBench) -> None:
-    """What people said to a model is in it, and in its log."""
+    """It contains the prompts of users, and so does its log."""
     store = await bench.open()
     await Written().create(store)
     for name in ("turns.db", "turns.db-wal", "turns.db-shm"):
@@ -204,7 +204,7 @@ async def test_what_was_deleted_is_not_left_in_the_file(bench: SqliteBench) -> N
 
 
 async def test_a_link_to_the_file_is_the_same_store(bench: SqliteBench) -> None:
-    """Also for the locks: whoever comes by the link sees who drives."""
+    """Also for the locks: a process that uses the link sees the driver."""
     (bench.path.parent / "elsewhere").mkdir()
     link = bench.path.parent / "elsewhere" / "link.db"
     link.symlink_to(bench.path)

@@ -20,7 +20,7 @@ Handler = Callable[[Context, types.CallToolRequestParams], Awaitable[Returned]]
 
 
 class Fields(TypedDict, total=False):
-    """What else a server says of a tool."""
+    """The other hints of a server about a tool."""
 
     title: str
     description: str
@@ -30,7 +30,7 @@ class Fields(TypedDict, total=False):
 
 
 class Stage:
-    """What a server offers, and what it was asked for."""
+    """The tools of a server, and the requests that it received."""
 
     def __init__(self) -> None:
         self.tools: dict[str, types.Tool] = {}
@@ -70,7 +70,7 @@ class Stage:
 
     @asynccontextmanager
     async def old(self) -> AsyncIterator[Any]:
-        """Reach it over streams, as one of before 2026-07-28, where nothing tells which call a request is about."""
+        """Connect over streams with a protocol before 2026-07-28, in which a request does not name its call."""
         to_client, from_server = anyio.create_memory_object_stream[SessionMessage | Exception](1)
         to_server, from_client = anyio.create_memory_object_stream[SessionMessage | Exception](1)
         self.lives += 1

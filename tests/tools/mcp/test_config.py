@@ -1,4 +1,4 @@
-"""What an `mcp.json` says: the formats of several clients, variables, mistakes, and secrets that are never shown."""
+"""Reading an `mcp.json`: the formats of several clients, variables, mistakes, and hidden secrets."""
 
 import json
 from collections.abc import Mapping
@@ -125,7 +125,7 @@ def test_variables_are_filled_in_everywhere(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_the_variables_of_an_entry_come_before_those_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """But not in `env` itself: there a name stands for what we have of it."""
+    """But not in `env` itself: there a name means a variable of our environment."""
     monkeypatch.setenv("TOKEN", SECRET)
     monkeypatch.setenv("MODE", "ours")
     args: JsonValue = [

@@ -1,4 +1,4 @@
-"""Servers that die, hang, and do not start: told to the model, with the server's last words, and started again.
+"""Servers that die, hang or do not start: the model gets their last output, and they are restarted.
 
 The server is a program of our own, which speaks the protocol as far as these tests need it.
 """
@@ -100,7 +100,7 @@ async def test_a_server_that_dies_in_a_call_is_started_again_for_the_next(mortal
 
 
 async def test_a_server_that_will_not_go_keeps_no_call_waiting(mortal: Entry) -> None:
-    """It neither answers nor ends: the call is told, and the next one has a server, while the old one still lives."""
+    """It neither answers nor ends: the call fails, and the next one has a new server while the old one still lives."""
     mortal["args"] = [*arguments(mortal), "99", "go_deaf"]
     async with mcp_tools(configured(mortal)) as (which, *_, go_deaf):
         process = int((await which.run({}, HERE)).text.rsplit(" ", 1)[1])
@@ -112,7 +112,7 @@ async def test_a_server_that_will_not_go_keeps_no_call_waiting(mortal: Entry) ->
 
 
 async def test_a_server_that_was_killed_meanwhile_is_started_again(mortal: Entry) -> None:
-    """At once where its end was noticed; a call that was on its way already is told of it."""
+    """At once if its end was noticed. A call that was sent already fails."""
     async with mcp_tools(configured(mortal)) as (which, *_):
         first = await which.run({}, HERE)
         os.kill(int(first.text.rsplit(" ", 1)[1]), signal.SIGKILL)
@@ -287,12 +287,12 @@ async def test_a_configuration_says_whose_calls_need_no_approval(mortal: Entry) 
 
 
 async def test_a_connection_that_ends_is_a_death_too(stage: Stage) -> None:
-    """Whatever transport it is: one that can be made again is."""
+    """With any transport that can be opened again."""
 
     @stage.tool("die")
     async def die(_context: Context, _params: object) -> str:
         await stage.dies()
-        return "nobody hears this"
+        return "this is never read"
 
     stage.says("hello", "hi")
     async with mcp_tools({"s": stage.old}) as tools:

@@ -1,4 +1,4 @@
-"""What a server asks a person for in the middle of a call: the turn pauses, and the call is made again with the answer.
+"""Questions of a server during a call: the turn pauses, and the call is repeated with the answer.
 
 Both ways of the protocol are tried: the request of a server that waits (old), and the result that says what is missing
 (new).
@@ -34,7 +34,7 @@ FREE = types.ToolAnnotations(read_only_hint=True)
 
 
 def asks(stage: Stage, name: str, *questions: tuple[str, dict[str, Any]]) -> None:
-    """Offer a tool that asks these questions, one after the other, and tells what was answered."""
+    """Offer a tool that asks these questions, one after the other, and returns the answers."""
 
     async def old(context: Context) -> str:
         said = []
@@ -100,7 +100,7 @@ async def test_a_question_pauses_the_turn_and_its_answer_goes_to_the_server(stag
 
 
 async def test_several_questions_are_a_pause_each(stage: Stage, target: Target) -> None:
-    """The server is asked from the beginning each time, and hears the same answers again."""
+    """The server starts from the beginning each time, and gets the same answers again."""
     asks(stage, "ask", ("Your name?", NAME), ("Sure?", SURE))
     first, second, done = await told(target, "Ada", "yes")
     assert [turn.interrupts[0].question.splitlines()[0] for turn in (first, second)] == [
@@ -121,7 +121,7 @@ async def test_an_answer_that_does_not_fit_is_asked_for_again(stage: Stage, targ
 
 
 async def test_a_person_who_never_answers_rightly_is_not_asked_for_ever(stage: Stage, target: Target) -> None:
-    """The pauses of a turn are counted, whoever asks for them."""
+    """A server's questions count as pauses of the turn."""
     asks(stage, "ask", ("Sure?", SURE))
     *_, last = await told(target, "?", "?", limits=Limits(max_pauses=2))
     assert (last.paused, last.text) == (False, "Done.")
@@ -147,7 +147,7 @@ async def test_several_fields_are_answered_together(stage: Stage, target: Target
 
 
 async def test_calls_that_ask_side_by_side_get_their_own_answers(stage: Stage, target: Target) -> None:
-    """Over streams nothing tells whose question it is: the calls are made again, one after the other."""
+    """Over streams a question does not name its call: the calls are repeated, one after the other."""
     asks(stage, "ask", ("Your name?", NAME))
     asks(stage, "check", ("Sure?", SURE))
     stage.says("quick", "at once", FREE)
@@ -260,7 +260,7 @@ async def test_an_address_to_visit_is_shown(stage: Stage) -> None:
 
 
 async def test_only_done_is_taken_for_consent_to_an_address(stage: Stage) -> None:
-    """Whoever says no, or asks back, has not paid."""
+    """An answer that is no consent is not sent as one."""
 
     @stage.tool("ask", FREE)
     async def ask(context: Context, _params: types.CallToolRequestParams) -> str:

@@ -75,7 +75,7 @@ def test_one_field_is_answered_with_its_value(field: dict[str, Any], said: str, 
 
 @pytest.mark.parametrize("said", ["name=Ada\nage: 36", '{"name": "Ada", "age": 36}', "age=36\n\n  name = Ada"])
 def test_several_fields_are_answered_in_lines_or_in_json(said: str) -> None:
-    """What is left out takes its default, or stays out."""
+    """A missing field gets its default, or stays missing."""
     asked = form(("name",), name=TEXT, age={"type": "integer"}, size=SIZE | {"default": "s"}, note=TEXT)
     assert read_form(said, asked) == {"name": "Ada", "age": 36, "size": "s"}
 

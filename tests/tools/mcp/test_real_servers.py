@@ -58,7 +58,7 @@ class Http:
 
     @property
     def url(self) -> str:
-        """Where it listens."""
+        """The server's address."""
         return f"http://127.0.0.1:{self.port}/mcp"
 
     def start(self) -> None:
@@ -258,7 +258,7 @@ async def test_a_server_that_forgot_us_is_greeted_again(http: Http) -> None:
 
 
 async def test_calls_over_http_ask_side_by_side(http: Http) -> None:
-    """There the stream tells whose question it is: none is made again before a person has answered."""
+    """There the stream identifies the call: none is repeated before a person has answered."""
     url: dict[str, JsonValue] = {"url": "https://example.com/pay"}
     model = ScriptedModel(
         asks_for(("e__trigger-elicitation-request", {}), ("e__trigger-url-elicitation", url)), "Done."

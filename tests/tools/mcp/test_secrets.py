@@ -1,4 +1,4 @@
-"""What in a server's configuration is a secret, though nothing says so: keys among arguments, and in addresses."""
+"""Finding secrets in a server's configuration: keys among arguments and in addresses."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""What a server may send: bytes that are no text, too much of anything, and what is cut so that the turn goes on."""
+"""Messages of a server: invalid bytes, messages that are too large, and the cuts that let the turn go on."""
 
 import base64
 import codecs
@@ -324,7 +324,7 @@ class Answers(BaseHTTPRequestHandler):
 
     @staticmethod
     def body() -> bytes:
-        """What it answers."""
+        """The answer."""
         return b""
 
     def do_POST(self) -> None:
