@@ -53,9 +53,17 @@ def test_the_trace_of_the_page_holds() -> None:
     assert {check.verdict for check in traces.check_trace(LINES.splitlines())} == {Verdict.HOLDS}
 
 
-def test_the_example_of_the_checker_prints_what_the_page_says() -> None:
-    verdict, detail = printed(TRACE)
-    assert f"It prints `{verdict}`, and `{detail}`." in PAGE
+def test_the_example_of_the_checker_prints_what_the_page_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = [line for line in LINES.splitlines(keepends=True) if '"event": "tool_' not in line]
+    (tmp_path / "t1.jsonl").write_text("".join(lines))
+    monkeypatch.chdir(tmp_path)
+    exec(TRACE, {})  # noqa: S102 (our own page)
+    verdict, *violated = capsys.readouterr().out.splitlines()
+    (detail,) = re.findall(r"the detail `(.+?)`", PAGE)
+    assert f"it prints `{verdict}`" in PAGE
+    assert detail in "\n".join(violated)
 
 
 def test_the_example_of_the_guard_prints_what_the_page_says() -> None:
