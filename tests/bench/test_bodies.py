@@ -4,9 +4,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 SCRIPT = Path(__file__).parents[2] / "bench" / "bodies.py"
 
 
+@pytest.mark.slow
 def test_each_wire_has_a_row() -> None:
     command = [sys.executable, str(SCRIPT), "--steps", "8", "--calls", "1", "--repeat", "1"]
     printed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout.splitlines()

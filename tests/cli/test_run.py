@@ -305,6 +305,7 @@ def test_a_reader_that_leaves_does_not_stop_the_turn(cli: "Cli", endpoint: "Endp
     assert cli.run("turns", "--json").last["outcome"] == "finished"
 
 
+@pytest.mark.slow
 def test_it_runs_without_any_output(cli: "Cli", endpoint: "Endpoint") -> None:
     """Standard output may be closed from the beginning."""
     endpoint.says("done")

@@ -92,6 +92,7 @@ def test_where_nobody_types_all_of_it_is_printed(cli: "Cli") -> None:
     assert shown.out.index("--approve") > end
 
 
+@pytest.mark.slow
 def test_turns_never_shorten_an_id_or_a_state_and_drop_columns_instead(cli: "Cli", tty: Open) -> None:
     turn = pause(cli.folder, "true")
     for columns in (120, 60, 40, 20):

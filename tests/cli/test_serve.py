@@ -159,6 +159,7 @@ def test_a_proxy_may_take_something_off_the_paths(cli: "Cli") -> None:
     child.terminate()
 
 
+@pytest.mark.slow
 def test_the_demo_serves_turns_of_every_kind_without_a_key(cli: "Cli") -> None:
     nothing = {"OPENAI_API_KEY": None, "OPENAI_BASE_URL": None, "TMPDIR": str(cli.folder)}
     child = cli.start("demo", "--serve", "--port", "0", "--json", env=nothing)

@@ -84,6 +84,7 @@ def test_what_is_like_a_secret_stays(secret: str, text: str) -> None:
     assert Secrets([secret]).hide(text) == text
 
 
+@pytest.mark.slow
 def test_a_text_is_looked_through_once() -> None:
     """Also one that is made of the beginning of a secret, again and again."""
     secret = "a" * 99 + "1"

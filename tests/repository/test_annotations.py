@@ -89,6 +89,7 @@ def ambiguous(
             yield from ambiguous(one.body, outer, type(one))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("room", ROOMS)
 def test_no_annotation_changes_its_meaning_when_it_is_evaluated_late(room: str) -> None:
     files = sorted((ROOT / room).rglob("*.py"))

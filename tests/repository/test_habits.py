@@ -223,6 +223,7 @@ def imported() -> dict[str, set[str]]:
     return {name: where for name, where in found.items() if name not in sys.stdlib_module_names | own}
 
 
+@pytest.mark.slow
 def test_whatever_is_imported_is_declared() -> None:
     """What another package brings along today may be gone tomorrow, and is not there for who installs only ours."""
     names, homes = declared(), packages_distributions()

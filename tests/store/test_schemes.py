@@ -115,6 +115,7 @@ def test_only_turns_in_memory_end_with_their_process() -> None:
     assert outlives_process("a name that somebody gave it")
 
 
+@pytest.mark.slow
 def test_the_command_line_runs_a_turn_in_the_store_of_a_package(packages: Path) -> None:
     """With a model of the same kind: both are found by the entry points of one installed package."""
     model = (

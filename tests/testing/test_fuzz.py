@@ -197,6 +197,7 @@ def run_as_test(text: str) -> None:
     names["test_every_invariant_holds"]()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("build", PLANTED, ids=IDS)
 def test_what_is_planted_is_found_made_small_and_written_down(build: Build) -> None:
     found = found_in(build)
@@ -244,6 +245,7 @@ def test_a_failure_that_does_not_come_back_is_told_as_it_came() -> None:
     assert "RuntimeError: once" in report.found.checks[0].detail
 
 
+@pytest.mark.slow
 def test_what_ships_keeps_every_invariant_and_takes_most_rows() -> None:
     tools = tuple(builtin_tools(Path()))
     agents = (

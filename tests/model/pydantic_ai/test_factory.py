@@ -141,6 +141,7 @@ def test_a_name_that_pydantic_ai_does_not_know_is_refused(name: str) -> None:
         pydantic_ai_model(name)
 
 
+@pytest.mark.slow
 def test_a_missing_key_or_a_missing_client_is_refused_at_once() -> None:
     """In a process of its own, without the keys of this one."""
     code = (
@@ -154,6 +155,7 @@ def test_a_missing_key_or_a_missing_client_is_refused_at_once() -> None:
     assert "key" in ran.stdout.lower() or "install" in ran.stdout
 
 
+@pytest.mark.slow
 def test_the_function_keeps_its_name_once_it_was_called() -> None:
     """In a process of its own: a submodule of the same name would have taken its place in the package."""
     code = (

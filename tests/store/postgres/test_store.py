@@ -247,6 +247,7 @@ async def test_many_who_ask_at_once_whether_a_driver_lives_agree(bench: Postgres
     assert answers == [False] * 40
 
 
+@pytest.mark.slow
 async def test_what_is_written_while_reads_are_cut_off_is_kept(bench: PostgresBench) -> None:
     """A connection that is given back in the middle of a pipeline queues the next statement, and never sends it."""
     store, other = await bench.open(), await bench.open()
