@@ -125,11 +125,6 @@ SENTENCES: Final = {
         says("for {} with Python's own thresholds", throughput("as Python is")),
         says("with the collector off it is {}", throughput("without the collector")),
     ],
-    "docs/models.md": [
-        says("costs {} times the CPU of httpx", ratio(CHAT["Turnwright"])),
-        says("OpenAI's client costs {} times.", ratio(CHAT["openai"], 1)),
-        says("On uvloop it is {} times", ratio(CHAT[ON_UVLOOP])),
-    ],
     "docs/scale.md": [
         says("every {:g} seconds, {:g} seconds is the patience", HEARTBEAT, PATIENCE),
         says("{:g} to {:g} seconds, and a little more on a busy machine", PATIENCE - HEARTBEAT, 1.1 * PATIENCE),
@@ -211,7 +206,6 @@ def test_the_figures_of_the_comparison_are_those_of_the_page_of_measurements() -
 
 #: Pages, or sections of them, all of whose figures were measured, and what else stands there in digits.
 MEASURED: Final = {
-    ("docs/models.md", "Cost of a chunk"): ["64 KiB", "0.2.0", "0.15.1"],
     ("docs/proof.md", "The walk"): ["caps 0 to 4", "budgets 0 to 5", "batches of 0 to 3", "--bound 1"],
     ("docs/proof.md", "SPIN"): [],
 }

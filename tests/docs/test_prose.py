@@ -175,7 +175,7 @@ def test_the_reasons_to_watch_are_reasons() -> None:
 
 
 def test_the_exit_codes_and_the_retries_are_those_of_the_code() -> None:
-    text = TEXTS["how-to/deploy.md"]
+    text = " ".join(TEXTS["how-to/deploy.md"].split())
     assert f"aborts the turn: exit code {codes.ABORTED}." in text
     assert f"has not ended: {codes.TERMINATED}." in text
     text = TEXTS["how-to/runbook.md"]

@@ -12,6 +12,39 @@ from turnwright.testing import INVARIANTS, Driven, strategies
 GUIDES = Path(__file__).parents[2] / "docs" / "how-to"
 PAGE = "".join((GUIDES / name).read_text(encoding="utf-8") for name in ("fuzz-your-agents.md", "fuzz-your-hooks.md"))
 
+#: The agent and the tools of both guides.
+AGENTS = """\
+---
+name: Clerk
+steps: 6
+budget: 10
+---
+You book rooms. Ask before you cancel anything.
+"""
+ROOMS = '''\
+from turnwright import tool
+
+BOOKED: dict[str, str] = {}
+
+
+@tool(idempotent=True)
+def find_booking(guest: str) -> str:
+    """Find the room of a guest."""
+    return BOOKED.get(guest, "no booking")
+
+
+@tool
+async def book(guest: str, room: int, nights: int = 1) -> str:
+    """Book a room."""
+    BOOKED[guest] = f"room {room}, {nights} nights"
+    return "booked"
+
+
+@tool(needs_approval=True)
+async def cancel(guest: str) -> str:
+    """Cancel a booking."""
+    return BOOKED.pop(guest, "no booking")
+'''
 #: The tool of `fuzz-your-agents.md` whose approval check assumes an argument.
 REFUNDS = '''\
 from collections.abc import Mapping
@@ -69,9 +102,10 @@ def without_figures(line: str) -> str:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """The folder that the page works in."""
-    for name in ("AGENTS.md", "rooms.py", "test_compaction.py"):
-        (tmp_path / name).write_text(block(f"file: {name}"))
+    (tmp_path / "AGENTS.md").write_text(AGENTS)
+    (tmp_path / "rooms.py").write_text(ROOMS)
     (tmp_path / "refunds.py").write_text(REFUNDS)
+    (tmp_path / "test_compaction.py").write_text(block("file: test_compaction.py"))
     return tmp_path
 
 
