@@ -17,15 +17,13 @@ from .agent import Agent
 from .driver.subagents import subagent_tools
 from .errors import ConfigError, EngineClosedError, TurnBusyError, TurnNotFoundError, known_options
 from .events import TurnEvent
-from .journal.admission import NewTurnClaim, TurnOptions, admit, limits_for, load_ended_turn, write_turn
+from .journal.admission import NewTurnClaim, TurnOptions, limits_for, start_turn
 from .journal.answers import Answers, current_result, need_accepted, need_live, need_root, post_answers
 from .journal.dependencies import Dependencies, Prepare, Price, Synthesis, tools_by_name
 from .journal.event_bus import EventBus, Observer
 from .journal.follow import follow, wait_until_idle
 from .journal.inbox import steer_item
-from .journal.message_history import EarlierJournals
 from .journal.recovery import recover_turns
-from .journal.termination import supersede_session
 from .journal.turn_journal import JournalFold
 from .journal.upkeep import delete_turn, prune_turns
 from .model.protocol import Model
@@ -138,7 +136,7 @@ class Engine:
         here, and what `Driver.drive` raises. How the turn ends is a value.
         """
         turn_id = new_id()
-        begun = await self._begin(turn_id, agent, prompt, **options)
+        begun = await self._start(turn_id, agent, prompt, options)
         return await self._turns.run(turn_id, begun)
 
     @asynccontextmanager
@@ -152,12 +150,12 @@ class Engine:
         """
         turn_id = new_id()
         if not self._runtime.embedded:
-            begun = await self._begin(turn_id, agent, prompt, **options)
+            begun = await self._start(turn_id, agent, prompt, options)
             async with self._followed(turn_id, 0, partial(self._turns.run, turn_id, begun)) as events:
                 yield events
             return
         with self._hub.follow(turn_id) as followed:
-            begun = await self._begin(turn_id, agent, prompt, **options)
+            begun = await self._start(turn_id, agent, prompt, options)
             async with background_task(self._turns.run, turn_id, begun):
                 yield followed
 
@@ -168,7 +166,7 @@ class Engine:
         with the same runtime. Takes and raises what `run` does.
         """
         turn_id = new_id()
-        await self._begin(turn_id, agent, prompt, driven=False, **options)
+        await self._start(turn_id, agent, prompt, options, driven=False)
         await submit_new(self._runtime, turn_id)
         return turn_id
 
@@ -377,29 +375,12 @@ class Engine:
         status = (await self._opened.get(turn_id)).status
         need_live(turn_id, status.outcome, status.reason)
 
-    async def _begin(
-        self, turn_id: str, agent: Agent, prompt: str, *, driven: bool = True, **options: Unpack[TurnOptions]
+    async def _start(
+        self, turn_id: str, agent: Agent, prompt: str, options: TurnOptions, *, driven: bool = True
     ) -> NewTurnClaim:
-        """Check everything that can be checked, then write the turn's first facts."""
-        self._need_open()
-        session, continues = options.get("session"), options.get("continue_from")
-        started = admit(self.setup, agent, prompt, options)
-        earlier: EarlierJournals = {}
-        if continues is not None:
-            before, earlier[continues] = await load_ended_turn(self._opened, continues)
-            session = session or before.session
-            started = started.model_copy(update={"session": session})
-        if session is not None:
-            earlier |= await supersede_session(self._opened, session, self._hub)
-        return await write_turn(
-            self._opened,
-            turn_id,
-            agent,
-            started,
-            created_at=self.setup.now(),
-            listeners=self._hub,
-            driven=driven and self._runtime.embedded,
-            earlier=earlier,
+        driven = driven and self._runtime.embedded
+        return await start_turn(
+            self._opened, self.setup, turn_id, agent, prompt, options, listeners=self._hub, driven=driven
         )
 
     @asynccontextmanager

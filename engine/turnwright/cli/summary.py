@@ -82,7 +82,7 @@ def print_closing(result: TurnResult, lines: list[str], *, flags: str = "") -> N
 
 
 def path_words(path: tuple[State, ...]) -> str:
-    """The way through the chart in one line; a stretch that repeats is written once with its count."""
+    """The way through the chart in one line; a part that repeats is written once with its count."""
     words: list[str] = []
     rest = [str(state) for state in path]
     while rest:

@@ -20,6 +20,7 @@ from turnwright_states.facts import Fact
 from .dependencies import Dependencies
 from .inbox import writable
 from .message_history import EarlierJournals
+from .termination import supersede_session
 from .turn_journal import Listeners, stamp
 
 
@@ -89,6 +90,36 @@ class NewTurnClaim(msgspec.Struct, frozen=True):
     facts: Sequence[Fact]
     #: Journals of earlier turns that admission read. Reading the history removes them from here.
     earlier: EarlierJournals = msgspec.field(default_factory=dict)
+
+
+async def start_turn(  # noqa: PLR0917 (where, which, and what)
+    store: Store,
+    setup: Dependencies,
+    turn_id: str,
+    agent: Agent,
+    prompt: str,
+    options: TurnOptions,
+    *,
+    listeners: Listeners,
+    driven: bool,
+) -> NewTurnClaim:
+    """Admit a turn, end the paused turn of its session, and write the new turn's first facts.
+
+    Raises what `admit`, `load_ended_turn`, `supersede_session` and `write_turn` raise.
+    """
+    session, continues = options.get("session"), options.get("continue_from")
+    started = admit(setup, agent, prompt, options)
+    earlier: EarlierJournals = {}
+    if continues is not None:
+        before, earlier[continues] = await load_ended_turn(store, continues)
+        session = session or before.session
+        started = started.model_copy(update={"session": session})
+    if session is not None:
+        earlier |= await supersede_session(store, session, listeners)
+    now = setup.now()
+    return await write_turn(
+        store, turn_id, agent, started, created_at=now, listeners=listeners, driven=driven, earlier=earlier
+    )
 
 
 async def write_turn(

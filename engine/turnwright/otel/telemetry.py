@@ -21,7 +21,7 @@ _CAPTURES: Final = ("true", "1", "span_only", "span_and_event")
 #: The number of turns whose last segment is remembered, to link the next one to it.
 _REMEMBERED: Final = 1024
 #: The key of the current segment in the context.
-_STRETCH: Final = context.create_key("turnwright-stretch")
+_SEGMENT: Final = context.create_key("turnwright-segment")
 
 
 class OpenTelemetry:
@@ -122,7 +122,7 @@ class TurnBlock(SpanBlock):
             self._above.used(usage)
 
     def __enter__(self) -> Self:
-        above = context.get_value(_STRETCH)
+        above = context.get_value(_SEGMENT)
         if isinstance(above, TurnBlock) and above.turn_id == self._work.started.parent_turn:
             self._above = above
         if self._work.model is not None:
@@ -136,7 +136,7 @@ class TurnBlock(SpanBlock):
         return self._work.id
 
     def _context(self) -> context.Context:
-        return context.set_value(_STRETCH, self, super()._context())
+        return context.set_value(_SEGMENT, self, super()._context())
 
     def _prompt(self) -> Mapping[str, object]:
         prompt = {"type": "text", "content": self._work.started.prompt}
