@@ -1,17 +1,19 @@
-"""MkDocs hooks: the parts of the site that mkdocs.yml cannot describe.
+"""The build of the site, where mkdocs.yml is not enough.
 
-**Files of the repository.** Pages link to files outside docs/ as one does on a code host (`../examples/own_loop.py`).
-Whatever is linked to becomes a page below `repository/`, and the links lead there: Markdown as a page, anything else
-as its text. What those pages link to follows.
+**Files of the repository.** Pages link to files outside docs/ as on a code host (`../examples/own_loop.py`). Each
+linked file becomes a page below `repository/`: Markdown as a page, other files as their text. Their links follow.
 
-**Pictures.** A Mermaid block is drawn by a code host; here that would take a script from somebody else's server. Its
-drawing takes its place.
+**Pictures.** A code host draws Mermaid blocks. The site would need a script from another server, so a drawing replaces
+each block.
 
-**For programs.** Each page is also written as Markdown, where `llms.txt` links to it; `llms-full.txt` has all of them.
+**Search.** Tutorials and guides rank above the reference. Decisions and files of the repository are left out.
 
-**Nobody else's servers.** The build fails when a page would load anything from one.
+**For programs.** Each page is also written as Markdown, for `llms.txt`. `llms-full.txt` holds all pages.
+
+**Other servers.** The build fails if a page loads anything from one.
 """
 
+import os
 import posixpath
 import re
 from collections.abc import Callable, Iterator
@@ -36,6 +38,20 @@ DRAWN: Final = {
     "docs/first-turn.md": ("![The way of the first turn](assets/first-turn.svg)",),
 }
 
+#: How search ranks the pages below a path: the first that fits. None leaves the pages out.
+RANKS: Final[tuple[tuple[str, float | None], ...]] = (
+    ("decisions/0", None),
+    ("repository/CHANGELOG.md", 0.5),
+    ("repository/CONTRIBUTING.md", 1),
+    ("repository/SECURITY.md", 1),
+    (f"{FOLDER}/", None),
+    ("tutorials/", 4),
+    ("from-a-loop.md", 4),
+    ("how-to/", 3),
+    ("api/", 0.5),
+    ("cli.md", 0.8),
+)
+
 _FENCE: Final = re.compile(r"^ *(`{3,}|~{3,})")
 _LINK: Final = re.compile(r"(?<=\]\()([^)\s]+)(?=[)\s])")
 _MERMAID: Final = re.compile(r"^```mermaid\n.*?^```\n", re.DOTALL | re.MULTILINE)
@@ -49,6 +65,14 @@ _LOADED: Final = re.compile(
 _texts: dict[str, str] = {}
 #: The pages in the order of the navigation.
 _order: list[str] = []
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Link to the repository that builds the site, where the build says which that is."""
+    server, repository = os.environ.get("GITHUB_SERVER_URL"), os.environ.get("GITHUB_REPOSITORY")
+    if server and repository and not config.repo_url:
+        config.repo_url, config.repo_name = f"{server}/{repository}", repository
+    return config
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -74,6 +98,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:  # noqa: ARG001 (so it is called)
     """Lead the links to where things are in the site."""
     path = _path(page.file.src_uri)
+    rank = next((rank for below, rank in RANKS if page.file.src_uri.startswith(below)), 1)
+    page.meta.setdefault("search", {"exclude": True} if rank is None else {"boost": rank})
     markdown = _outside_fences(markdown, lambda text: _COMMENT.sub("", text))
     pictures = DRAWN.get(str(path.relative_to(ROOT)), ())
     if len(_MERMAID.findall(markdown)) > len(pictures) and not _is_source(path):
@@ -92,6 +118,14 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         markdown = _outside_fences(markdown, lambda text: _LINK.sub(lead, text))
     _texts[page.file.src_uri] = markdown
     return markdown
+
+
+def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:  # noqa: ARG001 (so it is called)
+    """Name the theme's search dialog, and keep the theme from asking the repository's server for its stars."""
+    output = output.replace(
+        'data-md-component="search" role="dialog"', 'data-md-component="search" role="dialog" aria-label="Search"'
+    )
+    return output.replace(' data-md-component="source"', "")
 
 
 def on_nav(nav: Navigation, config: MkDocsConfig, files: Files) -> Navigation:  # noqa: ARG001 (so it is called)
