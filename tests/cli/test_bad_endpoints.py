@@ -208,6 +208,7 @@ def test_a_turn_ends_with_a_reason_and_in_words(case: Case, ended: "dict[str, tu
     assert len(asked) == case.requests
 
 
+@pytest.mark.slow
 def test_a_retry_waits_as_long_as_the_provider_asks(cli: "Cli", endpoint: "Endpoint") -> None:
     endpoint.plays(error("429 Too Many Requests", "slow down", "Retry-After: 1")).says("Hello")
     done = cli.run("run", "hi", "--json")

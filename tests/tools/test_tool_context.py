@@ -267,6 +267,7 @@ async def test_a_thread_that_must_be_left_behind_is_told_too() -> None:
     assert len(results(turn)) == 1
 
 
+@pytest.mark.slow
 async def test_the_deadline_tells_a_thread_as_well() -> None:
     told = threading.Event()
 

@@ -156,6 +156,7 @@ async def test_calls_side_by_side_of_a_server_that_dies_all_learn_of_it(mortal: 
     assert all(error.startswith("server m has died") for error in errors)
 
 
+@pytest.mark.slow
 async def test_a_server_that_hangs_ends_the_call_and_not_the_server(mortal: Entry) -> None:
     async with mcp_tools(configured(mortal, timeout=2)) as (which, _die, hang, *_):
         with pytest.raises(ToolTimeoutError):

@@ -294,6 +294,7 @@ async def test_aborting_the_turn_stops_the_servers_work(stage: Stage, target: Ta
         await stopped.wait()
 
 
+@pytest.mark.slow
 async def test_a_call_that_takes_too_long_ends(stage: Stage, target: Target) -> None:
     @stage.tool("hangs")
     async def hangs(_context: Context, _params: types.CallToolRequestParams) -> str:
