@@ -7,6 +7,9 @@ MCP_SERVERS := $(VENV)/mcp-servers
 PEERS := $(patsubst bench/peers/requirements/%.txt,%,$(wildcard bench/peers/requirements/*.txt))
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
+# Without bytecode each worker and each child process of the tests compiles all sources again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help install run test test-all check coverage examples demo demo-serve verify faults scale bench bench-peers bench-guard mutants diagrams \
   release-check audit docs docs-serve pictures recording reference proof format clean
@@ -66,10 +69,6 @@ install: $(VENV)/.installed $(VENV)/.local ## Make .venv with the package and th
 run: $(VENV)/.local ## Drive one turn of the embedded model with real tools
 	$(BIN)/turnwright run --model local --agents examples/calculator.md --tools examples/arithmetic.py \
 	  --store sqlite:///turns.db "What is 17 * 23? Use the multiply tool."
-
-# Bytecode is written for the suite, whatever the environment says: otherwise each worker and each child process compiles
-# all sources again.
-test test-all: export PYTHONDONTWRITEBYTECODE :=
 
 test: $(VENV)/.test ## Run the quick tests (three minutes)
 	$(BIN)/python -m pytest -n auto --dist worksteal -m 'not slow'

@@ -80,7 +80,7 @@ CASES = (
         requests=2,
         causes=("rate_limited", "rate_limited"),
     ),
-    Case("500", ((http("500 Internal Server Error"),),), "the fault is the provider's", causes=("server_error",)),
+    Case("500", ((http("500 Internal Server Error"),),), "the error is the provider's", causes=("server_error",)),
     Case("500 with garbage", ((http("500 Oh", "\x00\x1b[31mboom"),),), "boom", causes=("server_error",)),
     Case(
         "503, then all is well",

@@ -136,10 +136,10 @@ def test_a_picture_is_shown_with_the_prompt(cli: "Cli", endpoint: "Endpoint") ->
     ]
 
 
-@pytest.mark.parametrize("name", ["missing.png", "notes"])
-def test_a_file_that_cannot_be_shown_is_a_mistake(cli: "Cli", endpoint: "Endpoint", name: str) -> None:
+@pytest.mark.parametrize(("name", "words"), [("missing.png", "it cannot be read"), ("notes", "unknown type")])
+def test_a_file_that_cannot_be_shown_is_a_mistake(cli: "Cli", endpoint: "Endpoint", name: str, words: str) -> None:
     (cli.folder / "notes").write_text("hi")
     done = cli.run("run", "What is this?", "--file", name)
     assert (done.code, done.out) == (2, "")
-    assert f"file {name}: it" in done.err
+    assert f"file {name}: {words}" in done.err
     assert endpoint.requests == []
