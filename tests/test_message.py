@@ -104,8 +104,8 @@ def test_a_file_is_read_from_a_path_and_named_after_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "why"),
     [
-        ("plan", "unknown type: give its name an ending such as .png or .pdf"),
-        ("plans.tar.gz", "unknown type: give its name an ending such as .png or .pdf"),
+        ("plan", "its type is unknown: give its name an ending such as .png or .pdf"),
+        ("plans.tar.gz", "its type is unknown: give its name an ending such as .png or .pdf"),
         ("missing.pdf", "it cannot be read: No such file or directory"),
         ("empty.pdf", "it is empty"),
         ("large.pdf", "it is larger than 33,554,432 bytes"),

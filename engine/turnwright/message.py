@@ -141,7 +141,7 @@ class FilePart(Part, frozen=True, kw_only=True):
         path = Path(path)
         media_type, packed = mimetypes.guess_type(path.name)
         if media_type is None or packed is not None:
-            raise ConfigError(f"file {path}: unknown type: give its name an ending such as .png or .pdf")
+            raise ConfigError(f"file {path}: its type is unknown: give its name an ending such as .png or .pdf")
         try:
             content = read_regular(path, MAX_FILE)
         except FileTooLargeError:
