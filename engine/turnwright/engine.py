@@ -57,9 +57,10 @@ class Engine:
     when they are sent, or rejected (`reject`). With `show_budget_to_model` the model is sent what is left of the
     limits, in a standard text or in yours.
 
-    `max_parallel_tools` calls of a turn run at once. After an abort, tools have `cancel_grace` seconds to end. An inbox
-    that other processes may write to is read every `poll_interval` seconds. `now` is the wall clock, in seconds since
-    the Unix epoch; `clock` never goes back. `telemetry` receives the work as it happens: `turnwright.otel` has one.
+    `backoff` is the wait between attempts at a model call. `max_parallel_tools` calls of a turn run at once. After an
+    abort, tools have `cancel_grace` seconds to end. An inbox that other processes may write to is read every
+    `poll_interval` seconds. `now` is the wall clock, in seconds since the Unix epoch; `clock` never goes back.
+    `telemetry` receives the work as it happens: `turnwright.otel` has one.
 
     `runtime` decides which process drives a turn. The default, `Local`, drives it in the task that runs it. With
     another runtime, turns are submitted and their journal is followed: canceling the caller does not stop the turn, and
