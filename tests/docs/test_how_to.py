@@ -25,6 +25,7 @@ GUIDES = (
     "steer-and-abort.md",
     "test-an-agent.md",
     "use-hooks.md",
+    "use-sub-agents.md",
 )
 EXAMPLES = [
     pytest.param(block, below.text if below.language == "text" else "", id=f"{page}-{number}")
