@@ -189,21 +189,6 @@ def test_as_many_faults_are_planted_as_the_page_says() -> None:
     assert f"| {made} made by hand, and {tampered} kinds of tampering |" in page
 
 
-def rows(text: str) -> dict[str, list[str]]:
-    """The rows of all tables of a text, by their first cell."""
-    lines = (line.strip("|").split("|") for line in text.splitlines() if line.startswith("|"))
-    return {first.strip(): [cell.strip() for cell in rest] for first, *rest in lines}
-
-
-def test_the_figures_of_the_comparison_are_those_of_the_page_of_measurements() -> None:
-    """CPU of a step of bare loops, growth, and function calls."""
-    measured = rows(text_of("bench/RESULTS.md").split("## A step\n")[1].split("\n## ")[0])
-    compared = rows(text_of("docs/comparison.md").split("| | CPU of a step")[1].split("\n\n")[0])
-    compared = {name: cells for name, cells in compared.items() if name in measured}
-    assert len(compared) > PEERS
-    assert compared == {name: [measured[name][place] for place in (4, 6, 7)] for name in compared}
-
-
 #: Pages, or sections of them, all of whose figures were measured, and what else stands there in digits.
 MEASURED: Final = {
     ("docs/proof.md", "The walk"): ["caps 0 to 4", "budgets 0 to 5", "batches of 0 to 3", "--bound 1"],
