@@ -9,10 +9,11 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, ClassVar, Final, Protocol
 
 from msgspec import Struct
+from msgspec.structs import force_setattr
 
 from .inputs import Input, Usage
 from .limits import Limits
-from .payload import text_of
+from .payload import frozen, text_of
 from .state import State
 
 if TYPE_CHECKING:
@@ -51,6 +52,13 @@ class JournalValue(Struct, frozen=True, forbid_unknown_fields=True, omit_default
     #: test.
     public_fields: ClassVar[PublicFields] = {}
     private_fields: ClassVar[frozenset[str]] = frozenset()
+    #: The fields that contain dicts or lists.
+    json_fields: ClassVar[tuple[str, ...]] = ()
+
+    def freeze(self) -> None:
+        """Make the dicts and lists of a value that was read immutable, as the machine's own are."""
+        for name in self.json_fields:
+            force_setattr(self, name, _frozen(getattr(self, name)))
 
 
 class LoggedTurn(Protocol):
@@ -88,9 +96,6 @@ class Fact(JournalValue, frozen=True, tag_field="v", tag=PAYLOAD_VERSION):
     def payload(self) -> str:
         """Return the JSON text for the store."""
         return text_of(self)
-
-    def freeze(self) -> None:
-        """Make the dicts and lists of a fact that was read immutable, as the machine's own are."""
 
     def to_json(self) -> "dict[str, JsonValue]":
         """Return the payload as data, without its version. It shares nothing with the fact."""
@@ -133,6 +138,15 @@ class Fact(JournalValue, frozen=True, tag_field="v", tag=PAYLOAD_VERSION):
         """Return the fields of the fact's log record, except the turn, the step and the state."""
         fields = {name: getattr(self, name) for name in _LOG_FIELDS if name in self.__struct_fields__}
         return {name: str(value) for name, value in fields.items() if name == "call" or isinstance(value, StrEnum)}
+
+
+def _frozen(value: object) -> object:
+    if isinstance(value, tuple):
+        return tuple(map(_frozen, value))
+    if not isinstance(value, JournalValue):
+        return frozen(value)
+    value.freeze()
+    return value
 
 
 def _listed(columns: Mapping[str, object]) -> str:

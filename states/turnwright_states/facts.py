@@ -32,7 +32,7 @@ from .inputs import (
     Usage,
 )
 from .limits import MAX_CALLS_PER_REPLY, Limits
-from .payload import frozen, plain, text_of
+from .payload import plain, text_of
 from .reasons import Cause, EndReason
 from .state import Outcome, State
 
@@ -68,6 +68,7 @@ class CallMade(JournalValue, frozen=True, kw_only=True):
 
     public_fields = allow("id", "name", "arguments", "raw", "refused", "invalid")
     private_fields = frozenset({"provider_id", "key", "own_key", "lease"})
+    json_fields = ("arguments",)
 
     #: Our id, unique in the turn: nine letters and digits, which every provider accepts.
     id: str
@@ -91,6 +92,7 @@ class InterruptRecord(JournalValue, frozen=True, kw_only=True):
     """A question to a person. `call` is empty for a doom loop."""
 
     public_fields = allow("id", "kind", "call", "tool", "question", "choices", "grant", "arguments", "expires_at")
+    json_fields = ("arguments",)
 
     id: str
     kind: InterruptKind
@@ -125,6 +127,7 @@ class TurnStarted(Fact, frozen=True, kw_only=True, omit_defaults=False):
     private_fields = frozenset(
         {"limits", "session", "model", "message_history", "synthesis", "forked_from", "forked_at", "metadata", "chart"}
     )
+    json_fields = ("agent", "metadata", "files", "message_history")
     prompt: str
     limits: Limits
     session: str | None = None
@@ -141,13 +144,6 @@ class TurnStarted(Fact, frozen=True, kw_only=True, omit_defaults=False):
     forked_at: int | None = None
     metadata: JsonObject = field(default_factory=dict)
     chart: int
-
-    def freeze(self) -> None:
-        """See `Fact.freeze`."""
-        for name in ("agent", "metadata"):
-            force_setattr(self, name, frozen(getattr(self, name)))
-        for name in ("files", "message_history"):
-            force_setattr(self, name, tuple(map(frozen, getattr(self, name))))
 
     def payload(self) -> str:
         """Return the JSON text for the store.
@@ -199,18 +195,13 @@ class ModelReplied(Fact, frozen=True, kw_only=True):
     noteworthy = False
     public_fields = allow("text", "finish", calls=CallMade.public_fields, usage=TOKENS)
     private_fields = frozenset({"reasoning", "reasoning_details"})
+    json_fields = ("reasoning_details", "calls")
     text: str = ""
     reasoning: str = ""
     reasoning_details: tuple[JsonObject, ...] = ()
     calls: Annotated[tuple[CallMade, ...], Meta(max_length=MAX_CALLS_PER_REPLY)] = ()
     finish: Finish = Finish.STOP
     usage: Usage | None = None
-
-    def freeze(self) -> None:
-        """See `Fact.freeze`."""
-        force_setattr(self, "reasoning_details", tuple(map(frozen, self.reasoning_details)))
-        for made in self.calls:
-            force_setattr(made, "arguments", frozen(made.arguments))
 
     def _words(self, _: Mapping[str, str], /) -> str:
         return ", ".join(f"{call.name} ({call.id})" for call in self.calls) or self.text
@@ -277,17 +268,13 @@ class CallSettled(Fact, frozen=True, kw_only=True):
     noteworthy = False
     public_fields = allow("call", "status", "result", "structured", files=_FILES)
     private_fields = frozenset({"spent"})
+    json_fields = ("structured", "files")
     call: str
     status: CallStatus = CallStatus.OK
     result: str = ""
     structured: JsonValue = None
     files: tuple[JsonObject, ...] = ()
     spent: Spent | None = None
-
-    def freeze(self) -> None:
-        """See `Fact.freeze`."""
-        force_setattr(self, "structured", frozen(self.structured))
-        force_setattr(self, "files", tuple(map(frozen, self.files)))
 
     def _words(self, tools: Mapping[str, str], /) -> str:
         return f"{_call(self.call, tools)}: {self.status}{f': {self.result}' if self.result else ''}"
@@ -302,12 +289,9 @@ class CallWaiting(Fact, frozen=True, kw_only=True):
     kind = "call_waiting"
     noteworthy = False
     public_fields = allow("call", interrupt=InterruptRecord.public_fields)
+    json_fields = ("interrupt",)
     call: str
     interrupt: InterruptRecord
-
-    def freeze(self) -> None:
-        """See `Fact.freeze`."""
-        force_setattr(self.interrupt, "arguments", frozen(self.interrupt.arguments))
 
     def _words(self, tools: Mapping[str, str], /) -> str:
         return f"{_call(self.call, tools)} waits for {self.interrupt.id}"

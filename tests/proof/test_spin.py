@@ -238,7 +238,7 @@ def test_without_fairness_a_turn_need_not_end(pan_of: Callable[[str], Pan]) -> N
     ],
     ids=[
         *("a person who is gone", "a call that asks again without a bound", "places that nobody reserves"),
-        "a stop that tells of more calls than were lent",
+        "a stop that reports more calls than the lease",
     ],
 )
 def test_a_fault_in_the_surroundings_is_found(

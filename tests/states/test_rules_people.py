@@ -196,7 +196,7 @@ def test_each_kind_takes_its_own_decisions(begin: "Begin", kind: InterruptKind, 
     if decision in DECISIONS[kind]:
         assert turn.feed(answer)[0].kind == "answered"
         return
-    with pytest.raises(AnswerMismatchError, match=f"its kind, {kind}, takes .*, not {decision} .*open: {name}"):
+    with pytest.raises(AnswerMismatchError, match=f"its kind, {kind}, accepts .*, not {decision} .*open: {name}"):
         turn.feed(answer)
     assert turn.interrupts == [name]
 

@@ -207,7 +207,7 @@ def test_a_child_cannot_spend_more_calls_than_its_lease(begin: "Begin", spent: i
         turn.feed(settled)
         assert turn.calls == 1 + spent
         return
-    with pytest.raises(InvalidCallError, match="50 calls of a lease"):
+    with pytest.raises(InvalidCallError, match="used 50 calls, and its lease is"):
         turn.feed(settled)
     assert turn.calls == 1
 
