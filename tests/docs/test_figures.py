@@ -68,7 +68,6 @@ WORKER_MIB: Final = json_of("docs/scale.json")["phases"]["killed"]["worker_mib"]
 TEMPORAL: Final = {name: one.default for name, one in inspect.signature(Temporal).parameters.items()}
 PATIENCE, HEARTBEAT, SWEEP = (TEMPORAL[name] for name in ("patience", "heartbeat", "sweep"))
 LIMITS: Final = Limits()
-PEERS: Final = len(list((ROOT / "bench" / "peers" / "requirements").glob("*.txt")))
 
 
 def throughput(what: str) -> str:
