@@ -44,6 +44,13 @@ def test_every_model_of_the_table_can_be_imported(row: list[str]) -> None:
 
 
 @pytest.mark.parametrize("client", [models.OpenAIChat, models.AnthropicMessages])
-def test_every_keyword_of_the_clients_is_told(client: type) -> None:
-    told = {name for row in table("Client options") for name in names(row[0])}
-    assert set(inspect.signature(client).parameters) - {"model"} <= told
+def test_every_keyword_of_the_clients_is_explained(client: type) -> None:
+    """The API's page is made of the docstring and the signature."""
+    explained = set(re.findall(r"`(\w+)", inspect.getdoc(client) or ""))
+    assert set(inspect.signature(client).parameters) - explained == set()
+
+
+@pytest.mark.parametrize(("keyword", "default"), re.findall(r"`(\w+_timeout)` \((\d+) (?:s|h)\)", PAGE))
+def test_the_times_of_the_page_are_the_defaults(keyword: str, default: str) -> None:
+    seconds = inspect.signature(models.OpenAIChat).parameters[keyword].default
+    assert seconds in {float(default), 3600 * float(default)}

@@ -171,7 +171,7 @@ def test_the_reasons_to_watch_are_reasons() -> None:
     rows = {row[0]: row[1:] for row in table(TEXTS["how-to/monitor.md"])}
     assert {*codes_in(rows["limits that are reached"][0])} == REASONS_OF[Outcome.CAP_HIT]
     assert {*codes_in(rows["outcomes by reason"][1])} <= {*map(str, EndReason), *map(str, Outcome)}
-    assert codes_in(rows["doom loops"][0]) == [EndReason.DOOM_LOOP]
+    assert codes_in(rows["[doom loops](../glossary.md#limits)"][0]) == [EndReason.DOOM_LOOP]
 
 
 def test_the_exit_codes_and_the_retries_are_those_of_the_code() -> None:
