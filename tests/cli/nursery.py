@@ -40,7 +40,7 @@ IDLE = 0.5
 def serve(path: str) -> None:
     """Fork for every client. It returns in each child, ready to be the command line.
 
-    In this process it never returns: it ends with whoever started it, however that ends.
+    In this process it never returns. It exits when its parent process is gone.
     """
     listener = socket.socket(socket.AF_UNIX)
     unready = f"{path}.new"
