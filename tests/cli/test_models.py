@@ -136,7 +136,7 @@ def test_a_picture_is_shown_with_the_prompt(cli: "Cli", endpoint: "Endpoint") ->
     ]
 
 
-@pytest.mark.parametrize(("name", "words"), [("missing.png", "it cannot be read"), ("notes", "unknown type")])
+@pytest.mark.parametrize(("name", "words"), [("missing.png", "it cannot be read"), ("notes", "its type is unknown")])
 def test_a_file_that_cannot_be_shown_is_a_mistake(cli: "Cli", endpoint: "Endpoint", name: str, words: str) -> None:
     (cli.folder / "notes").write_text("hi")
     done = cli.run("run", "What is this?", "--file", name)
