@@ -46,7 +46,7 @@ def serve(path: str) -> None:
     unready = f"{path}.new"
     listener.bind(unready)
     listener.listen()
-    Path(unready).rename(path)  # who sees the path may connect
+    Path(unready).rename(path)  # a client that sees the path may connect
     running: dict[int, socket.socket] = {}
     parent = os.getppid()
     while os.getppid() == parent:
