@@ -63,14 +63,10 @@ def config(
 
 
 def settings_table() -> str:
-    from turnwright.config.files import variable  # noqa: PLC0415 (loads pydantic-settings)
     from turnwright.config.settings import SETTINGS  # noqa: PLC0415 (only needed here)
 
-    rows = [
-        (f"`{one.key}`", one.kind, _default(one), f"`{variable(one.key)}`", one.means.replace("|", "\\|"))
-        for one in SETTINGS.values()
-    ]
-    head = ("key", "values", "default", "environment", "what it is")
+    rows = [(f"`{one.key}`", one.kind, _default(one), one.means.replace("|", "\\|")) for one in SETTINGS.values()]
+    head = ("key", "values", "default", "what it is")
     return "\n".join(f"| {' | '.join(row)} |" for row in (head, ("---",) * len(head), *rows))
 
 
