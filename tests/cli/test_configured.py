@@ -1,4 +1,4 @@
-"""The configuration applies to the commands that run turns. A flag wins over it."""
+"""What the configuration says holds for the commands that run turns; a flag goes before it."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""The progress of `verify`: a share and a remaining time, from the start."""
+"""How far `verify` is: a share and a remaining time, from the first moment on."""
 
 from typing import TYPE_CHECKING
 

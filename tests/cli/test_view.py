@@ -1,4 +1,4 @@
-"""The line of a call on a display."""
+"""What a display keeps of a call."""
 
 import pytest
 

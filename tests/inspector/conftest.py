@@ -1,4 +1,4 @@
-"""Shared by the tests of the inspector: an engine with its own store, and an authorized client."""
+"""What the tests of the inspector share: an engine on a store of its own, and a client that is let in."""
 
 import re
 from collections.abc import AsyncIterator, Callable
@@ -47,7 +47,7 @@ def browser(app: Inspector, address: str = ADDRESS, **headers: str) -> httpx.Asy
 
 
 async def enter(client: httpx.AsyncClient, path: str = "/") -> httpx.Response:
-    """Open a page with the token, as in the printed address."""
+    """Go in with the token, as a person does who opens the printed address."""
     response = await client.get(path, params={"token": TOKEN}, follow_redirects=True)
     assert response.status_code == httpx.codes.OK
     return response
@@ -62,19 +62,19 @@ def csrf_of(response: httpx.Response) -> str:
 
 @dataclass
 class Person:
-    """An authorized client that sends forms."""
+    """Somebody at the pages of a turn."""
 
     client: httpx.AsyncClient
     csrf: str
 
     async def does(self, path: str, **fields: str) -> httpx.Response:
-        """Send a form, and follow its redirects."""
+        """Send a form, and see where it leads."""
         return await self.client.post(path, data={"csrf": self.csrf, **fields}, follow_redirects=True)
 
 
 @asynccontextmanager
 async def person_at(app: Inspector) -> AsyncIterator[Person]:
-    """Open the pages as an authorized person."""
+    """Somebody who was let in."""
     async with app.running(), browser(app) as client:
         yield Person(client, csrf_of(await enter(client)))
 
@@ -91,7 +91,7 @@ def asking(file: Path) -> Callable[[], Engine]:
 
 
 async def paused_turn(engine: Engine) -> str:
-    """Run a turn until it pauses, and return its id."""
+    """A turn that waits for a person."""
     turn = await engine.run(Agent(name="Cleaner"), "Delete old.log")
     assert turn.paused
     return turn.id

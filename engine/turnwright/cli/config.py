@@ -1,4 +1,4 @@
-"""`turnwright config`: every setting, its value and its source."""
+"""`turnwright config`: every effective setting, and where it came from."""
 
 import json
 from collections.abc import Mapping
@@ -25,27 +25,24 @@ if TYPE_CHECKING:
 def config(
     *,
     agent: Annotated[
-        str | None, typer.Option("--agent", metavar="NAME", help="Show the settings for turns of this agent.")
+        str | None, typer.Option("--agent", metavar="NAME", help="Show what holds for the turns of this agent.")
     ] = None,
     file: Annotated[
         Path | None,
-        typer.Option(
-            "--config",
-            metavar="FILE",
-            help="The configuration file [default: turnwright.toml, here or in a parent folder].",
-        ),
+        typer.Option("--config", metavar="FILE", help="The file [default: turnwright.toml, here or above]."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     settings: Annotated[bool, typer.Option("--settings", help="Print a Markdown table of all settings.")] = False,
 ) -> None:
-    """Print every setting, its value and its source.
+    """Print every setting with its value, and where that came from.
 
-    Precedence: flag or code, agent file, environment (TURNWRIGHT_...), turnwright.toml, preset, default.
+    Flags and code go before an agent's front matter, that before the environment
+    (TURNWRIGHT_...), then turnwright.toml, the preset, and the default.
     """
     if settings:
         echo(settings_table())
         return
-    from turnwright.config.config import load_config  # noqa: PLC0415 (pydantic-settings is slow to load)
+    from turnwright.config.config import load_config  # noqa: PLC0415 (other commands need not wait for pydantic-settings)
 
     found = load_config(file=file)
     origins, cap = found.origins, None
@@ -59,14 +56,18 @@ def config(
     echo(f"Configuration file: {'none' if found.file is None else found.file}\n")
     print_columns(("KEY", "VALUE", "SOURCE"), [(key, _text(key, one), str(one)) for key, one in origins.items()])
     if cap is not None:
-        echo(f"\nA turn of agent {agent!r} takes at most {cap.formula} steps. `turnwright explain` prints all limits.")
+        echo(f"\nA turn of agent {agent!r} takes at most {cap.formula} steps. `turnwright explain` has all bounds.")
 
 
 def settings_table() -> str:
+    from turnwright.config.files import variable  # noqa: PLC0415 (loads pydantic-settings)
     from turnwright.config.settings import SETTINGS  # noqa: PLC0415 (only needed here)
 
-    rows = [(f"`{one.key}`", one.kind, _default(one), one.means.replace("|", "\\|")) for one in SETTINGS.values()]
-    head = ("key", "values", "default", "what it is")
+    rows = [
+        (f"`{one.key}`", one.kind, _default(one), f"`{variable(one.key)}`", one.means.replace("|", "\\|"))
+        for one in SETTINGS.values()
+    ]
+    head = ("key", "values", "default", "environment", "what it is")
     return "\n".join(f"| {' | '.join(row)} |" for row in (head, ("---",) * len(head), *rows))
 
 
@@ -93,7 +94,7 @@ def _record(
 
 
 def _value(key: str, origin: "SettingOrigin") -> object:
-    """Return the value as JSON, without passwords and keys."""
+    """The value as JSON, without what nobody else may read."""
     match key, origin.value:
         case "store", str() as address:
             return without_password(address)
@@ -122,7 +123,7 @@ def _text(key: str, origin: "SettingOrigin") -> str:
 
 
 def _without_key(address: str) -> str:
-    """Return the address without user, password and query, any of which may be a key."""
+    """The address without user, password and query, any of which may be a key."""
     try:
         parts = urlsplit(address)
     except ValueError:

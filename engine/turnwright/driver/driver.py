@@ -93,7 +93,8 @@ class Driver:
         `TurnBusyError`, `LeaseLostError`, `StoreError`, and `CannotRunError` if the turn's tools or model are missing.
         """
         result = await self._drive(turn_id, begun, abandoned, claimed, known)
-        # A process that posts to a turn without a driver resumes it. What was posted during this release is left to us.
+        # A process that posts to a turn without a driver resumes it. An item that was posted during this release is
+        # left to this driver.
         with suppress(TurnBusyError):
             while (result is None or result.outcome is None) and await self._has_request(turn_id):
                 result = await self._drive(turn_id, None, NONE_ABANDONED, claimed)
@@ -133,8 +134,8 @@ class Driver:
 
     async def _has_request(self, turn_id: str) -> bool:
         """Whether an abort or an answer waits for a turn that has not ended."""
-        called = any(item.kind in RESUMING_KINDS for item in await self._store.inbox(turn_id))
-        return called and (await self._store.get(turn_id)).status.outcome is None
+        requested = any(item.kind in RESUMING_KINDS for item in await self._store.inbox(turn_id))
+        return requested and (await self._store.get(turn_id)).status.outcome is None
 
     @asynccontextmanager
     async def _claimed_segment(

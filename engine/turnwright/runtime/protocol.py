@@ -54,6 +54,10 @@ class WorkerApi(Protocol):
         `abandoned` covers earlier attempts at the same job: the turn is taken from them even if they live. If one of
         them went on into the next segment, so does this attempt. An earlier attempt in this process is stopped first.
         `claimed` is called with the epoch of each claim of this attempt.
+
+        If the task is canceled, the turn is released, and others may resume it at once. Raises `CannotRunError` if its
+        tools or its model are missing here, `LeaseLostError`, `TurnNotFoundError`, `StoreError`, and `TurnBusyError`
+        while another driver has it.
         """
         ...
 
