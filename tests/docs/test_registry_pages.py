@@ -44,7 +44,7 @@ def test_the_package_of_the_page_does_what_the_page_shows(tmp_path: Path, page: 
     ("page", "record", "hidden"),
     [("add-a-provider.md", Provider, {"api", "ids", "takes_model"}), ("add-a-store.md", StoreScheme, set[str]())],
 )
-def test_every_field_of_the_record_is_told(page: str, record: type, hidden: set[str]) -> None:
+def test_every_field_of_the_record_is_listed(page: str, record: type, hidden: set[str]) -> None:
     """But for those that only built-in providers have."""
-    told = set(re.findall(r"^\| `(\w+)` \|", text_of(page), re.MULTILINE))
-    assert told == {field.name for field in fields(record)} - hidden
+    listed = set(re.findall(r"^- `(\w+)`", text_of(page), re.MULTILINE))
+    assert listed == {field.name for field in fields(record)} - hidden
