@@ -1,4 +1,4 @@
-"""docs/models.md tells the truth: its flags, its causes and its models are those of the code."""
+"""docs/models.md tells the truth: its flags, its times and its models are those of the code."""
 
 import inspect
 import re
@@ -9,7 +9,6 @@ import pytest
 
 from turnwright import model as models
 from turnwright.model import Capabilities
-from turnwright_states import Cause
 
 PAGE = (Path(__file__).parents[2] / "docs" / "models.md").read_text(encoding="utf-8")
 
@@ -31,11 +30,6 @@ def test_every_flag_is_there_with_its_default() -> None:
     expected = {field.name: words[str(field.default)] for field in fields(Capabilities)}
     # The two about reasoning share a row.
     assert told == expected | {"reasoning_required": "none"}
-
-
-def test_every_cause_is_there_but_a_crash_with_what_the_chart_does_about_it() -> None:
-    told = {name: row[1] for row in table("Retries") for name in names(row[0])}
-    assert told == {str(cause): "yes" if cause.may_pass else "no" for cause in Cause if cause is not Cause.CRASH}
 
 
 @pytest.mark.parametrize("row", table("Models"), ids=lambda row: row[0])
