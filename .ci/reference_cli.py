@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import typer
 
-from turnwright.cli import app
+from turnwright.cli import app, help_text
 
 HEAD: Final = """\
 # Command line
@@ -22,7 +22,7 @@ the same.
 EXIT_CODES: Final = """\
 ## Exit codes
 
-| code | of `run`, `resume` and `fork` |
+| code | of `run`, `resume`, `fork` and `chat` |
 | --- | --- |
 | 0 | the turn finished, or its synthesis is done |
 | 1 | the turn failed: the model, the engine, the store or a Temporal server. The reason names which |
@@ -37,9 +37,15 @@ EXIT_CODES: Final = """\
 
 `verify`, `replay`, `trace` and `fuzz` exit with 0 if every check holds, with 1 if one is violated, with 2 after a usage error, and with 6 if the result is inconclusive.
 
+## Shell completion
+
+`turnwright --install-completion` installs completion of commands and options for the current shell (bash, zsh, fish or PowerShell). It takes effect in the next shell. `turnwright --show-completion` prints the script instead.
+
 ## Output
 
-With `--json`, a command prints one event a line, sub-agents' events included. Each event has its `turn`. The last line is the turn's own `turn_ended` or `paused`. Errors go to standard error.
+On a terminal, answers are rendered as Markdown, a line shows what the turn does, and a paused turn asks for its answer. In a pipe, and with `TERM=dumb`, the output is plain lines. `NO_COLOR` turns colors off.
+
+With `--json`, a command prints one event per line, with the events of sub-agents. Each event has its `turn`. The last line is the turn's own `turn_ended` or `paused`. Errors go to standard error.
 """  # noqa: E501 (a paragraph is one line)
 #: In a help text, what is typed stands as it is; on a page it is set as code.
 _TYPED: Final = re.compile(r"`[^`]*`|(?<![\w/-])--[a-z][a-z-]*(?!\w)")
@@ -62,7 +68,8 @@ def page() -> str:
         for one in _options_of(command)
         if _COMMON_FROM <= uses[_option(one)] < len(commands)
     }
-    parts = [HEAD, ", ".join(f"[`{name}`](#{name})" for name in commands) + "."]
+    groups = {title: ", ".join(f"[`{name}`](#{name})" for name in names) for title, names in help_text.GROUPS.items()}
+    parts = [HEAD, "\n".join(f"- {title}: {names}" for title, names in groups.items())]
     parts += [_command(name, one, {*common.values()}, {*everywhere}) for name, one in commands.items()]
     parts += ["## Common options", "\n".join(common.values())]
     parts += ["Every command also takes:", "\n".join(everywhere)] if everywhere else []
@@ -84,6 +91,7 @@ def _command(name: str, command: Any, common: set[str], everywhere: set[str]) ->
     shared = ", ".join(f"`{one.opts[0]}`" for line, one in options.items() if line in common)
     parts += ["\n".join(lines)] if lines else []
     parts += [f"[Common options](#common-options): {shared}."] if shared else []
+    parts.append(f"```bash\n{command.epilog}\n```")
     return "\n\n".join(parts)
 
 

@@ -265,11 +265,11 @@ def test_depth_is_no_bound() -> None:
 
 @pytest.mark.parametrize("edit", ["append", "extend", "insert", "pop", "remove", "clear", "sort", "reverse"])
 def test_a_frozen_list_refuses(edit: str) -> None:
-    with pytest.raises(TypeError, match=r"take a copy of it, with copy\.deepcopy"):
+    with pytest.raises(TypeError, match=r"make a copy with copy\.deepcopy"):
         getattr(FrozenList([1]), edit)(1)
 
 
 @pytest.mark.parametrize("edit", ["update", "setdefault", "pop", "popitem", "clear", "__setitem__", "__ior__"])
 def test_a_frozen_dict_refuses(edit: str) -> None:
-    with pytest.raises(TypeError, match=r"take a copy of it, with copy\.deepcopy"):
+    with pytest.raises(TypeError, match=r"make a copy with copy\.deepcopy"):
         getattr(FrozenDict({"a": 1}), edit)({"a": 2})

@@ -1,4 +1,4 @@
-"""A browser for all tests here, and a stage for each file of them."""
+"""A browser and a served store for each module."""
 
 from collections.abc import Iterator
 
@@ -7,7 +7,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 from .stage import CHROMIUM, Stage, serving, visiting
 
-#: It is to be quiet, and to run in a container.
+#: No background traffic, and no sandbox, which containers lack.
 FLAGS = (
     "--no-sandbox",
     "--disable-gpu",
@@ -22,8 +22,8 @@ FLAGS = (
 def browser() -> Iterator[Browser]:
     """The machine's Chromium.
 
-    It is gone with the file: as long as it is there, playwright has a loop of asyncio running in this thread, and no
-    asynchronous test of another file could run.
+    It is closed after each module. While it is open, Playwright runs an asyncio loop in this thread, and no
+    asynchronous test of another module could run.
     """
     if not CHROMIUM:
         pytest.skip("no Chromium is installed: its executable is looked for as chromium or google-chrome")
@@ -35,13 +35,13 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
-    """Pages that are served."""
+    """The inspector, served over HTTP."""
     with serving(tmp_path_factory.mktemp("served") / "turns.db") as stage:
         yield stage
 
 
 @pytest.fixture
 def page(browser: Browser, stage: Stage) -> Iterator[Page]:
-    """Somebody at a desk who was let in."""
+    """A page of an authorized person, at the size of a desktop."""
     with visiting(browser, stage) as page:
         yield page

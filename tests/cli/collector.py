@@ -42,7 +42,7 @@ class Sink(ThreadingHTTPServer):
 
     @property
     def url(self) -> str:
-        """Where to send to."""
+        """The address to send to."""
         return f"http://127.0.0.1:{self.server_address[1]}"
 
     @property
@@ -145,7 +145,7 @@ def collector(sink: Sink, folder: Path) -> Iterator[str]:
 
 
 def _library_path() -> dict[str, str]:
-    """Where the collector finds libpython, which it links to: not every Python is where the loader looks."""
+    """Return the folder of libpython, which the collector links to, because the loader does not find every Python."""
     folders = [sysconfig.get_config_var("LIBDIR"), os.environ.get("LD_LIBRARY_PATH")]
     return {"LD_LIBRARY_PATH": os.pathsep.join(filter(None, folders))}
 

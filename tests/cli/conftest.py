@@ -1,4 +1,4 @@
-"""The command line as a child process, and a model server of our own that plays what a test scripts.
+"""The command line as a child process, and a model server that plays a test's script.
 
 Every child gets a clean environment with a key in it. That key must never come out again: each run is checked for it,
 and so is each file that a test leaves behind. No run may end in a traceback.
@@ -55,7 +55,7 @@ def sse(*chunks: Json | str) -> bytes:
 
 @dataclass(frozen=True)
 class Asked:
-    """A request as the server got it."""
+    """A request that the server received."""
 
     path: str
     headers: Mapping[str, str]
@@ -63,13 +63,13 @@ class Asked:
 
     @property
     def messages(self) -> list[Json]:
-        """What was sent of the conversation."""
+        """The messages of the request."""
         messages: list[Json] = self.body["messages"]
         return messages
 
 
 class Endpoint(socketserver.ThreadingTCPServer):
-    """A model server on a real socket. It plays the scripted answers in turn, and the last one ever after."""
+    """A model server on a real socket. It plays the scripted answers in order, and then repeats the last one."""
 
     allow_reuse_address = True
     daemon_threads = True
@@ -94,7 +94,7 @@ class Endpoint(socketserver.ThreadingTCPServer):
         return self
 
     def forgets(self) -> Self:
-        """Drop what was to be played and has not been."""
+        """Drop the answers that were not played yet."""
         with self._lock:
             self._script.clear()
         return self
@@ -120,7 +120,7 @@ class Endpoint(socketserver.ThreadingTCPServer):
         return self.streams(delta(tool_calls=made), delta("tool_calls"), USAGE)
 
     def next_answer(self, asked: Asked) -> tuple[Move, ...]:
-        """What to play to this request."""
+        """Return the answer to this request."""
         with self._lock:
             self.requests.append(asked)
             if self._script:
@@ -157,7 +157,7 @@ class _Connection(socketserver.StreamRequestHandler):
             return  # the client has gone
 
     def _silent(self, seconds: float | None) -> bool:
-        """Wait so long, or until the client goes; tell whether it is time to leave."""
+        """Wait, at most until the client disconnects. Return whether to close the connection."""
         if seconds is not None:
             return self._endpoint.over.wait(seconds)
         self.connection.settimeout(0.05)
@@ -171,7 +171,7 @@ class _Connection(socketserver.StreamRequestHandler):
 
 @dataclass(frozen=True)
 class Done:
-    """What a child left behind."""
+    """The exit code and the output of a child process."""
 
     code: int
     out: str
@@ -195,7 +195,7 @@ class Done:
 
     @property
     def interrupts(self) -> list[Json]:
-        """What a paused turn waits for."""
+        """The open interrupts of a paused turn."""
         assert self.last["type"] == "paused", self.out
         pending: list[Json] = self.last["interrupts"]
         return pending
@@ -206,12 +206,12 @@ class Done:
 
 
 class Process(Protocol):
-    """What is used of a process that runs."""
+    """A running process."""
 
     pid: int
 
     def wait(self, timeout: float) -> int:
-        """The exit code, when it has ended."""
+        """Wait for the end of the process, and return its exit code."""
         ...
 
 
@@ -225,7 +225,7 @@ class Forked:
         self._code: int | None = None
 
     def wait(self, timeout: float) -> int:
-        """The exit code, when it has ended."""
+        """Wait for the end of the process, and return its exit code."""
         if self._code is None:
             self._connection.settimeout(timeout)
             self._code = int(self._lines.readline())
@@ -271,7 +271,7 @@ class Child:
         return self._tell(signal.SIGINT)
 
     def terminate(self) -> Self:
-        """What a container or a service is stopped with."""
+        """SIGTERM, as sent by a service manager or a container runtime."""
         return self._tell(signal.SIGTERM)
 
     def kill(self) -> None:
@@ -289,7 +289,7 @@ class Child:
         return done
 
     def _tell(self, number: signal.Signals) -> Self:
-        """Send a signal, and wait until the process has it: of two that are pending at once it would see one."""
+        """Send a signal, and wait until it is delivered: two equal pending signals are delivered as one."""
         os.kill(self.process.pid, number)
         wait_until(lambda: not _is_pending(self.process.pid, number))
         return self
@@ -302,7 +302,7 @@ class Child:
 
 
 def _is_pending(pid: int, number: signal.Signals) -> bool:
-    """Whether a signal was sent to a process, and the process was not interrupted by it yet. Known on Linux only."""
+    """Whether a signal is sent but not delivered. Always False outside Linux."""
     try:
         status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
     except OSError:
@@ -312,7 +312,7 @@ def _is_pending(pid: int, number: signal.Signals) -> bool:
 
 
 def _read(stream: IO[str], *takers: Callable[[str], None]) -> None:
-    """Hand on each line of a stream, and an empty one at its end."""
+    """Pass each line of a stream to the takers, and an empty line at its end to the last taker."""
     with stream, suppress(OSError):  # a terminal whose other side has gone ends in one
         for line in stream:
             for take in takers:
@@ -321,7 +321,7 @@ def _read(stream: IO[str], *takers: Callable[[str], None]) -> None:
 
 
 class Options(TypedDict, total=False):
-    """How a command is started."""
+    """Options of a command's process."""
 
     env: Mapping[str, str | None]
     """Changes to the environment; None takes a variable out."""
@@ -382,7 +382,7 @@ class Cli:
         wait_until(lambda: path.exists() and path.stat().st_size)
 
     def await_until(self, holds: Callable[[], object]) -> None:
-        """Wait for something that another process brings about."""
+        """Wait until a condition holds that another process makes true."""
         wait_until(holds)
 
     def await_abort(self) -> None:
@@ -418,7 +418,7 @@ class Cli:
         return self.write("AGENTS.md", "\n".join(["---", "name: Tester", *front_matter, "---", "Test well."]) + "\n")
 
     def close(self) -> None:
-        """Leave no child, and no key in any file."""
+        """Kill the children, and check that no file contains the key."""
         for child in self.children:
             child.kill()
         for path in self.folder.rglob("*"):
@@ -449,7 +449,7 @@ def _fork(nursery: Path, streams: Streams, arguments: list[str], env: dict[str, 
 
 
 def wait_until(holds: Callable[[], object]) -> None:
-    """Wait for something that another process or thread brings about."""
+    """Wait until a condition holds that another process or thread makes true."""
     ends = time.monotonic() + PATIENCE
     while not holds():
         assert time.monotonic() < ends, "it did not happen"
@@ -458,7 +458,7 @@ def wait_until(holds: Callable[[], object]) -> None:
 
 @pytest.fixture(scope="session")
 def nursery() -> Iterator[Path | None]:
-    """The socket of the nursery; None where a process had better not be forked (macOS), and each command is new."""
+    """The socket of the nursery. None outside Linux: each command is a new process where forking is unsafe (macOS)."""
     if sys.platform != "linux":
         yield None
         return

@@ -40,13 +40,13 @@ IDLE = 0.5
 def serve(path: str) -> None:
     """Fork for every client. It returns in each child, ready to be the command line.
 
-    In this process it never returns: it ends with whoever started it, however that ends.
+    In this process it never returns. It exits when its parent process is gone.
     """
     listener = socket.socket(socket.AF_UNIX)
     unready = f"{path}.new"
     listener.bind(unready)
     listener.listen()
-    Path(unready).rename(path)  # who sees the path may connect
+    Path(unready).rename(path)  # a client that sees the path may connect
     running: dict[int, socket.socket] = {}
     parent = os.getppid()
     while os.getppid() == parent:

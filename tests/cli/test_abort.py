@@ -44,7 +44,7 @@ async def block() -> str:
 
 @tool
 async def refuse() -> str:
-    """Will not be cancelled."""
+    """Ignore the cancellation."""
     Path("runs").write_text("refuse")
     while True:
         try:
@@ -111,7 +111,7 @@ def test_ctrl_c_is_told_to_a_person_with_what_was_written(cli: "Cli", endpoint: 
     assert (done.code, done.err) == (130, "")
     kept = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", done.out)
     assert re.search(r"step 1 of 200\s+Once upon\s", kept), "it scrolls away above the screen, and stays"
-    assert "aborted: aborted. Somebody aborted the turn." in kept
+    assert "Somebody aborted the turn." in kept
 
 
 def test_ctrl_c_while_the_model_is_silent(cli: "Cli", endpoint: "Endpoint") -> None:
@@ -165,7 +165,7 @@ def test_ctrl_c_lets_a_tool_that_is_nearly_done_finish(cli: "Cli", endpoint: "En
 @pytest.mark.parametrize(
     ("tool", "outcome"),
     [
-        pytest.param("block", "finished", id="the first could not be heard"),
+        pytest.param("block", "finished", id="the first had no effect"),
         pytest.param("refuse", "aborted", id="the first was written down"),
         pytest.param("wait", "aborted", id="the tool had its grace"),
         pytest.param("hang", "aborted", id="a thread had its grace"),
@@ -174,7 +174,7 @@ def test_ctrl_c_lets_a_tool_that_is_nearly_done_finish(cli: "Cli", endpoint: "En
 def test_a_second_ctrl_c_leaves_at_once_and_the_turn_can_be_resumed(
     cli: "Cli", endpoint: "Endpoint", tool: str, outcome: str
 ) -> None:
-    """Also where a tool blocks the process, or will not be cancelled. An abort that was written down is kept."""
+    """Also if a tool blocks the process or ignores its cancellation. A recorded abort is kept."""
     child = started(cli, endpoint, tool).interrupt()
     if tool == "block":
         time.sleep(0.5)  # nothing shows that a process has seen a signal when a tool blocks it
@@ -186,14 +186,14 @@ def test_a_second_ctrl_c_leaves_at_once_and_the_turn_can_be_resumed(
     if outcome == "aborted":
         # On a busy machine the grace of the first may be over by now, which is said before.
         said = [line for line in done.err.splitlines() if "ignored its cancellation" not in line]
-        ends = f"{turn} was told to stop and has not ended yet: {command} ends it"
-        assert said == [f"turnwright: left at once, and {ends}"]
-        assert f", and told to stop: if nobody drives it, {command} ends it\n" in cli.run("show", done.turn).out
+        ends = f"{turn} was asked to stop and has not ended: {command} ends it"
+        assert said == [f"turnwright: left at once; {ends}"]
+        assert f", and asked to stop. If its driver is gone, {command} ends it.\n" in cli.run("show", done.turn).out
         listed = cli.run("turns")
-        assert listed.err == f"turnwright: 1 turn was told to stop, and nobody drives it: {command} ends it\n"
+        assert listed.err == f"turnwright: 1 turn was asked to stop and lost its driver: {command} ends it\n"
     else:
-        assert done.err == f"turnwright: left at once, and {turn} has not ended: {command} takes it up again\n"
-        assert f": if nobody drives it, {command} takes it up again\n" in cli.run("show", done.turn).out
+        assert done.err == f"turnwright: left at once; {turn} has not ended: {command} resumes it\n"
+        assert f". If its driver is gone, {command} resumes it.\n" in cli.run("show", done.turn).out
     (row,) = cli.run("turns", "--json").events
     assert row["driver"] in ("crashed", "left")
     assert row["stopping"] is (outcome == "aborted")
@@ -218,7 +218,7 @@ def test_a_running_turn_is_aborted_from_another_process(cli: "Cli", endpoint: "E
     turn = child.until("text_delta")["turn"]
     told = cli.run("abort", turn)
     assert (told.code, told.err) == (0, "")
-    assert told.out == f"turn {turn}: told to stop; whoever drives it ends it\n"
+    assert told.out == f"turn {turn}: asked to stop; its driver ends it\n"
     check_aborted(child.done())
 
 

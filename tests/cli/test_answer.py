@@ -48,8 +48,8 @@ def test_an_answer_is_recorded_and_nothing_runs(cli: "Cli", paused: str) -> None
     assert (row["state"], row["driver"], row["answered"]) == ("PAUSED", None, True)
     listed = cli.run("turns")
     assert " PAUSED  answered" in listed.out
-    assert listed.err == (f"turnwright: 1 turn answered, and not taken up yet: `turnwright resume {paused}` goes on\n")
-    assert "answered, and not taken up yet" in cli.run("show", paused).out
+    assert listed.err == (f"turnwright: 1 turn answered, and not resumed yet: `turnwright resume {paused}` resumes\n")
+    assert "answered, and not resumed yet" in cli.run("show", paused).out
     assert cli.run("resume", paused).code == 0
     assert (cli.folder / "paid").read_text() == "5\n"
 
@@ -64,14 +64,14 @@ def test_a_turn_that_waits_for_another_answer_is_not_listed_as_answered(cli: "Cl
 def test_the_last_answer_says_who_goes_on_with_it(cli: "Cli", paused: str) -> None:
     cli.run("answer", paused, "--approve", "approval-1", "--approve", "approval-2")
     done = cli.run("answer", paused, "--answer", "q=x")
-    assert done.out == f"turn {paused}: recorded question-1; `turnwright resume {paused}` goes on with it\n"
+    assert done.out == f"turn {paused}: recorded question-1; `turnwright resume {paused}` continues the turn\n"
 
 
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
         ((), "no answer: give --approve, --reject or --answer with one of approval-1, approval-2, question-1"),
-        (("--approve", "approval"), "it is the beginning of approval-1, approval-2: write more of it"),
+        (("--approve", "approval"), "it is ambiguous: approval-1, approval-2: write more of it"),
         (("--approve", "x"), "no such interrupt is open"),
         (("--answer", "question-1"), "write --answer ID=TEXT"),
         (("--approve", "question-1"), "a question takes"),
@@ -108,7 +108,7 @@ def test_where_nothing_is_open_that_is_said(cli: "Cli", paused: str) -> None:
     """By a beginning as by the whole id; and once the turn has ended, that it has."""
     cli.run("answer", paused, "--approve", "approval-1", "--approve", "approval-2", "--answer", "question-1=x")
     assert cli.run("answer", paused).err == (
-        f"turnwright: turn {paused}: none is open: approval-1, approval-2, question-1: answered already\n"
+        f"turnwright: turn {paused}: nothing is open: approval-1, approval-2, question-1: already answered\n"
     )
     for name in ("approval-1", "approval-2", "question-1", "q"):
         done = cli.run("answer", paused, "--reject", f"{name}=no")
@@ -116,7 +116,7 @@ def test_where_nothing_is_open_that_is_said(cli: "Cli", paused: str) -> None:
         assert f"interrupt '{whole}': " in done.err
         assert "(none is open)" in done.err
     several = cli.run("answer", paused, "--reject", "approval").err
-    assert "it is the beginning of approval-1, approval-2: write more of it (none is open)" in several
+    assert "it is ambiguous: approval-1, approval-2: write more of it (none is open)" in several
     assert cli.run("resume", paused).code == 0
     for flags in ((), ("--approve", "approval-1")):
         assert f"turn {paused} has ended (finished: answered)" in cli.run("answer", paused, *flags).err
@@ -126,7 +126,7 @@ def test_a_turn_that_asks_nothing_says_so(cli: "Cli", endpoint: "Endpoint") -> N
     endpoint.begins("Once")
     child = cli.start("run", "A story", "--json")
     turn = child.until("text_delta")["turn"]
-    assert cli.run("answer", turn).err == f"turnwright: turn {turn} asks nothing: it is in STREAM\n"
+    assert cli.run("answer", turn).err == f"turnwright: turn {turn} has no open question: it is in STREAM\n"
     child.interrupt().done()
 
 
@@ -147,11 +147,11 @@ def test_a_turn_of_another_program_is_answered_and_nothing_else_is_suggested(cli
     assert "turnwright resume" not in shown
     done = cli.run("answer", turn, "--approve", "approval-1")
     assert done.out == (
-        f"turn {turn}: recorded approval-1; the program that began it, with `recover()`, goes on with it\n"
+        f"turn {turn}: recorded approval-1; the program that began it, with `recover()`, continues the turn\n"
     )
     assert "turnwright resume" not in cli.run("show", turn).out
     assert cli.run("turns").err == (
-        "turnwright: 1 turn answered, and not taken up yet: the program that began it, with `recover()`, goes on\n"
+        "turnwright: 1 turn answered, and not resumed yet: the program that began it, with `recover()`, resumes\n"
     )
 
 
@@ -206,7 +206,7 @@ def test_a_beginning_of_several_ids_is_refused_and_they_are_listed(cli: "Cli", e
     copied(cli.folder, turn, "aaaa1111", "aaaa2222", "aaaa")
     done = cli.run("show", "aaa")
     assert (done.code, done.out) == (2, "")
-    assert "aaa is the beginning of 3 turns: " in done.err
+    assert "aaa is ambiguous: 3 turns begin so: " in done.err
     assert all(name in done.err for name in ("aaaa1111", "aaaa2222"))
     assert cli.run("show", "aaaa").code == 0, "a whole id is no beginning"
     assert "there is no turn 'zzz'" in cli.run("show", "zzz").err

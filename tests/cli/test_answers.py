@@ -85,7 +85,7 @@ def check_refused(done: "Done", *words: str) -> None:
 def test_an_answer_is_given_to_the_process_that_drives_and_its_end_is_waited_for(
     cli: "Cli", endpoint: "Endpoint", driving: "Child"
 ) -> None:
-    """Whoever answers sees what happens from there on. Another answer to the same is refused."""
+    """The process that answers shows the events from then on. A second answer is refused."""
     turn = turn_of(cli)
     answering = cli.start("resume", turn, "--approve", "approval-1", "--json")
     await_answer(cli)
@@ -94,7 +94,7 @@ def test_an_answer_is_given_to_the_process_that_drives_and_its_end_is_waited_for
     check_refused(cli.run("resume", turn, "--reject", "app"), "'approval-1': it was answered before", "(none is open)")
     busy = cli.run("resume", turn)
     check_refused(busy, "is being driven by")
-    assert "to be answered meanwhile" not in busy.err
+    assert "you can answer" not in busy.err
     cli.write("open", "")
     driven, answered = driving.done(), answering.done()
     assert (driven.code, answered.code) == (0, 0)
@@ -104,14 +104,12 @@ def test_an_answer_is_given_to_the_process_that_drives_and_its_end_is_waited_for
     assert answered.events == facts[-len(answered.events) :]
     assert {event["type"] for event in answered.events} >= {"answered", "call_started", "turn_ended"}
     assert (cli.folder / "deleted").read_text() == "+"
-    assert answered.err == (
-        f"turnwright: turn {turn} is driven by another process, which is given the answers; waiting for it\n"
-    )
+    assert answered.err == (f"turnwright: another process drives turn {turn} and gets the answers; waiting for it\n")
     assert len(endpoint.requests) == 2
 
 
 def test_who_waits_takes_the_turn_over_when_its_driver_dies(cli: "Cli", endpoint: "Endpoint", driving: "Child") -> None:
-    """The answer is not lost, and no fact is told twice or left out."""
+    """The answer is not lost, and each fact is shown once."""
     turn = turn_of(cli)
     answering = cli.start("resume", turn, "--approve", "approval-1", "--json")
     await_answer(cli)
@@ -130,7 +128,7 @@ def test_ctrl_c_of_who_waits_leaves_the_turn_to_its_driver(cli: "Cli", driving: 
     await_answer(cli)
     left = answering.interrupt().done()
     assert left.code == 130
-    assert f"left at once; another process drives turn {turn} on: `turnwright abort {turn}` stops it\n" in left.err
+    assert f"left at once; another process drives turn {turn}: `turnwright abort {turn}` stops it\n" in left.err
     cli.write("open", "")
     done = driving.done()
     assert (done.code, done.last["tool_calls"]) == (0, 2)

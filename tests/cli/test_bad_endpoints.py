@@ -1,4 +1,4 @@
-"""Whatever an endpoint does, a turn ends with a reason and in clear words, or is refused before it begins.
+"""With any endpoint, a turn ends with a reason and a clear message, or is refused before it starts.
 
 The cases run a few at once, each against a server of its own; the tests then look at how each of them came out.
 """
@@ -37,7 +37,7 @@ def error(status: str, message: str, *headers: str, **fields: object) -> bytes:
 class Case:
     """An endpoint, and how the turn comes out.
 
-    `answers` are what the server plays; none means that nobody listens. `words` stand in the turn's error.
+    `answers` are what the server plays; none means that no server listens. The turn's error contains `words`.
     """
 
     name: str
@@ -179,7 +179,7 @@ def ended(
     serve: "Callable[[], Endpoint]",
     settle: "Callable[[Path, Endpoint], Cli]",
 ) -> "dict[str, tuple[Done, list[Asked]]]":
-    """How each case came out, and what its server was asked."""
+    """The result of each case, and the requests to its server."""
 
     def run(case: Case) -> "tuple[str, tuple[Done, list[Asked]]]":
         server = serve()

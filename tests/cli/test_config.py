@@ -49,7 +49,7 @@ def test_without_a_file_it_says_so(cli: "Cli") -> None:
 
 
 def test_an_agent_is_shown_with_what_its_front_matter_says(cli: "Cli") -> None:
-    """What it leaves out comes from where the engine's limits come from; the cap is the certificate's."""
+    """A limit that the agent leaves out has the source of the engine's limit. The cap is that of the certificate."""
     cli.agent("steps: 300", "budget: {seconds: 9}", "model: mine")
     environ = {"TURNWRIGHT_LIMITS__NUDGES": "1", "TURNWRIGHT_LIMITS__SECONDS": "60", "TURNWRIGHT_LIMITS__CEILING": "50"}
     said = cli.run("config", "--agent", "tester", "--json", env=environ)

@@ -1,4 +1,4 @@
-"""What the configuration says holds for the commands that run turns; a flag goes before it."""
+"""The configuration applies to the commands that run turns. A flag wins over it."""
 
 from typing import TYPE_CHECKING
 

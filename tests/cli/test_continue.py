@@ -59,7 +59,7 @@ def press_in_tool(child: "Child") -> None:
 
 @dataclass(frozen=True)
 class Stopped:
-    """How a turn was stopped that booked a room before. `ran` is how many calls ran, `told` what is kept of it."""
+    """A way to stop a turn that has booked a room. `ran` is the number of calls that ran, `told` a kept text."""
 
     name: str
     script: "Callable[[Endpoint], object]"
@@ -115,7 +115,9 @@ def test_a_turn_that_was_stopped_is_gone_on_from(cli: "Cli", endpoint: "Endpoint
     assert (before.code, before.last["outcome"]) == (stopped.code, stopped.outcome), before
     assert (cli.folder / "ran").read_text() == "+" * stopped.ran
     kept = cli.run("show", before.turn, "--journal").out
-    found = re.search(r'^go on: turnwright (.*) "\.\.\."$', cli.run("show", before.turn).out, re.MULTILINE)
+    found = re.search(
+        r'^To continue in a new turn:\n  turnwright (.*) "\.\.\."$', cli.run("show", before.turn).out, re.MULTILINE
+    )
     assert found is not None
     asked = len(endpoint.requests)
     after = cli.run(*shlex.split(found[1]), "Book a car too.", "--json")

@@ -83,7 +83,7 @@ def test_the_check_names_a_stale_file_and_exits_with_1(tmp_path: Path, name: str
     result = run("--check", str(copy))
     assert result.exit_code == 1
     assert result.stdout == f"{copy / name} is stale\n"
-    assert result.stderr == f"write them anew with `turnwright diagram --write {copy}`\n"
+    assert result.stderr == f"to update them: `turnwright diagram --write {copy}`\n"
 
 
 def test_the_check_names_what_is_missing(tmp_path: Path) -> None:
@@ -150,7 +150,7 @@ def test_an_unknown_format_is_a_usage_error_that_names_the_known_ones() -> None:
 
 
 def column(table: str) -> list[str]:
-    """What the table says was taken, row by row."""
+    """The counts in the table, row by row."""
     return [line.split(" | ")[1].strip() for line in table.splitlines() if re.match(r"\| \d", line)]
 
 

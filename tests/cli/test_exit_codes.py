@@ -69,7 +69,7 @@ def endings(
     serve: "Callable[[], Endpoint]",
     settle: "Callable[[Path, Endpoint], Cli]",
 ) -> "dict[str, Done]":
-    """How each turn came out."""
+    """The result of each turn."""
 
     def run(ending: Ending) -> "tuple[str, Done]":
         server = serve()
@@ -102,7 +102,7 @@ def test_each_outcome_has_its_code_and_its_last_line(ending: Ending, endings: "d
 
 @dataclass(frozen=True)
 class Mistake:
-    """A command that cannot be done. `{paused}` and `{ended}` stand for turns; `words` are what the user is told."""
+    """A command that fails. `{paused}` and `{ended}` are replaced by turns. `words` are in the error message."""
 
     name: str
     command: tuple[str, ...]
@@ -145,7 +145,7 @@ MISTAKES = (
     Mistake(
         "two answers",
         ("resume", "{paused}", "--answer", "q=1", "--reject", "q"),
-        "'q': it is answered twice: give one answer to each (open: question-1)",
+        "'q': it is answered twice: give one answer for each (open: question-1)",
     ),
     Mistake("steering nothing", ("steer", "nope", "Stop."), "there is no turn 'nope'"),
     Mistake("steering the past", ("steer", "{ended}", "Stop."), "has ended (finished: answered)"),
@@ -174,7 +174,7 @@ def mistakes(
     serve: "Callable[[], Endpoint]",
     settle: "Callable[[Path, Endpoint], Cli]",
 ) -> "dict[str, Done]":
-    """What came of each command, in a store with one turn that is paused and one that has ended."""
+    """The result of each command, in a store with a paused turn and an ended one."""
     server = serve().calls(("ask_user_input", {"question": "Which?"})).says("done")
     cli = settle(tmp_path_factory.mktemp("mistakes"), server)
     cli.write("broken.md", "---\nname: A\nsteps: -1\n---\n")

@@ -1,4 +1,4 @@
-"""What is heard of a turn that passes from another process to this one."""
+"""The events of a turn that passes from another process to this one."""
 
 import random
 from collections.abc import Sequence
@@ -7,7 +7,7 @@ import anyio
 import pytest
 
 from turnwright import Agent, Engine
-from turnwright.cli.following import Followed
+from turnwright.cli.following import FollowedTurn
 from turnwright.events import FactEvent, TextDeltaEvent, TurnEndedEvent, TurnEvent
 from turnwright.model.scripted import ScriptedModel, asks_for
 from turnwright.store import MemoryStore, TurnRow
@@ -37,7 +37,7 @@ def played() -> tuple[MemoryStore, TurnRow, list[tuple[int, Fact]], list[TurnEve
 
 
 def told(heard: Sequence[TurnEvent]) -> list[int]:
-    """The facts among what was heard."""
+    """The facts among the events."""
     return [event.seq for event in heard if isinstance(event, FactEvent | TurnEndedEvent)]
 
 
@@ -50,7 +50,7 @@ def test_each_fact_is_heard_once_and_in_order_whoever_tells_it(
     chance = random.Random(seed)  # noqa: S311 (no secret)
     before, ours = sorted(chance.sample(range(1, len(facts)), 2))
     heard: list[TurnEvent] = []
-    followed = Followed(heard.append, row, facts[:before], driven=True)
+    followed = FollowedTurn(heard.append, row, facts[:before], driven=True)
 
     async def follow() -> None:
         for event in events:
@@ -70,7 +70,7 @@ def test_pieces_of_a_reply_wait_for_what_came_before_them(
 ) -> None:
     store, row, facts, _ = played
     heard: list[TurnEvent] = []
-    followed = Followed(heard.append, row, facts[:-2], driven=True)
+    followed = FollowedTurn(heard.append, row, facts[:-2], driven=True)
     piece = TextDeltaEvent(turn=row.id, seq=len(facts), index=0, text="more")
     followed.observe(piece)
     assert heard == []
@@ -82,15 +82,15 @@ def test_pieces_of_a_reply_wait_for_what_came_before_them(
 def test_what_a_sub_agent_does_is_heard_at_once_and_after_what_led_to_it(
     played: tuple[MemoryStore, TurnRow, list[tuple[int, Fact]], list[TurnEvent]],
 ) -> None:
-    """Where another process drove the turn until now, what that one did comes first."""
+    """The events of the process that drove the turn before come first."""
     store, row, facts, events = played
     below = TextDeltaEvent(turn=f"{row.id}:call00001", seq=1, index=0, text="more")
     heard: list[TurnEvent] = []
-    resumed = Followed(heard.append, row, facts, driven=False)
+    resumed = FollowedTurn(heard.append, row, facts, driven=False)
     resumed.observe(below)
     assert heard == [below]
     heard.clear()
-    taken_over = Followed(heard.append, row, facts[:-3], driven=True)
+    taken_over = FollowedTurn(heard.append, row, facts[:-3], driven=True)
     for event in (below, events[-2], below, events[-1]):
         taken_over.observe(event)
     assert heard == []

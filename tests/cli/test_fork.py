@@ -7,7 +7,7 @@ import pytest
 if TYPE_CHECKING:
     from .conftest import Cli, Done, Endpoint, Json
 
-ASK: "tuple[str, Json]" = ("ask_user_input", {"question": "Which colour?", "choices": ["red", "blue"]})
+ASK: "tuple[str, Json]" = ("ask_user_input", {"question": "Which color?", "choices": ["red", "blue"]})
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def paused_at(cli: "Cli", turn: "Done") -> int:
 def test_without_a_place_the_places_are_listed_and_nothing_is_done(cli: "Cli", turn: "Done") -> None:
     done = cli.run("fork", turn.turn)
     assert done.code == 2
-    assert f"choose a place: turnwright fork {turn.turn} --at SEQ" in done.err
+    assert f"choose a fact: turnwright fork {turn.turn} --at SEQ" in done.err
     head, *rows = done.out.splitlines()
     assert head.split() == ["AT", "STATE", "AFTER"]
     assert [row.split(maxsplit=2) for row in rows] == [
@@ -68,7 +68,7 @@ def test_a_fork_is_driven_with_the_output_and_the_exit_code_of_a_resumption(
     done = cli.run("fork", turn.turn, "--at", "10")
     assert (done.code, done.err) == (0, "")
     assert f"forked from {turn.turn} at fact 10" in done.out
-    assert "finished: answered" in done.out
+    assert "Done in " in done.out
     endpoint.plays(b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
     assert cli.run("fork", turn.turn, "--at", "10").code == 1
 
@@ -79,7 +79,7 @@ def test_without_running_it_is_only_copied(cli: "Cli", endpoint: "Endpoint", tur
     assert (done.code, done.err) == (0, "")
     first, *rest = done.out.splitlines()
     copied = first.split()[1].rstrip(",")
-    assert first == f"turn {copied}, forked from {turn.turn} at fact 5: nothing was run yet"
+    assert first == f"turn {copied}, forked from {turn.turn} at fact 5: nothing has run yet"
     assert any(f'turnwright resume {copied} --answer question-1="..."' in line for line in rest)
     (line,) = cli.run("fork", turn.turn, "--at", "2", "--no-run", "--json").events
     assert (line["type"], line["seq"], line["forked_at"]) == ("turn_started", 1, 2)
@@ -127,5 +127,5 @@ def test_what_is_missing_is_found_before_anything_is_copied(cli: "Cli", turn: "D
 
 def test_replay_and_fork_say_of_themselves_which_executes(cli: "Cli") -> None:
     replay, fork = cli.each(["replay", "--help"], ["fork", "--help"])
-    assert "Nothing is executed and nothing is written" in " ".join(replay.out.split())
-    assert "the model is called, tools run" in " ".join(fork.out.split())
+    assert "No model is called, no tool runs, and nothing is written" in " ".join(replay.out.split())
+    assert "the model is called and tools run" in " ".join(fork.out.split())

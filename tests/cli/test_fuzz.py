@@ -48,10 +48,10 @@ def test_stand_ins_take_the_places_of_the_tools(cli: "Cli") -> None:
     )
     assert (said.code, said.err) == (0, "loaded\n")
     assert "played 30 examples, " in said.out
-    assert " of Tester with 6 tools: seed 1, " in said.out
-    assert "stand-ins took the places of the tools: none of them was run (--run-tools runs them)" in said.out
+    assert " with Tester and 6 tools: seed 1, " in said.out
+    assert "stand-ins replaced the tools: no tool was run (--run-tools runs them)" in said.out
     assert "\n  holds: every fact follows from the ones before (in " in said.out
-    assert "  never: 19  STREAM --fail--> FAILED (only a bug takes it)" in said.out
+    assert "  never: 19  STREAM --fail--> FAILED (taken only by a bug)" in said.out
     assert not (cli.folder / "reserved.txt").exists()
     assert sorted(path.name for path in cli.folder.iterdir()) == ["AGENTS.md", "r.json", "rooms.py"]
     rows = json.loads((cli.folder / "r.json").read_text())["rows"]
@@ -69,14 +69,14 @@ def test_what_fails_is_printed_as_a_test_that_fails_so(cli: "Cli") -> None:
     assert f"violated: {claim}: KeyError: 'nights'\n" in said.err
     assert "asking\n" in said.err
     command = "turnwright fuzz --agents AGENTS.md --tools rooms.py --run-tools --examples 200 --seed 1"
-    assert f"the same again: {command}\n" in said.err
+    assert f"to repeat: {command}\n" in said.err
     assert said.out.startswith(f"# Found by: {command}\n# violated: {claim}: \"KeyError: 'nights'\"\n")
     assert said.out.split("SCENARIO = ")[1].startswith('Scenario(script=(asks_for(("reserve", {})),))\n')
     assert cli.run(*command.split()[1:]).out == said.out
 
 
 def test_ctrl_c_is_inconclusive(cli: "Cli") -> None:
-    """What was seen until then is told, and none of it is a pass."""
+    """The results until then are printed, and nothing counts as passed."""
     tools = cli.write("rooms.py", NOISY)
     child = cli.start("fuzz", "--tools", tools, "--run-tools", "--examples", "100000")
     cli.await_file("reserved.txt")

@@ -1,4 +1,4 @@
-"""`--log-format` and `--log-level`: a log on stderr for whoever asks, and stdout as it was."""
+"""`--log-format` and `--log-level`: a log on stderr if asked for, and an unchanged stdout."""
 
 import json
 import subprocess
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def run(cli: "Cli", endpoint: "Endpoint") -> "list[str]":
-    """What runs one turn of a model that answers at once."""
+    """A script that runs one turn with a model that answers at once."""
     endpoint.says("Hello.")
     return ["run", "--base-url", endpoint.url, "--store", f"sqlite:///{cli.folder / 'turns.db'}", "Say hello"]
 
@@ -115,7 +115,7 @@ def test_every_command_takes_both(cli: "Cli", name: str) -> None:
 
 
 def test_no_key_is_in_the_log(cli: "Cli", endpoint: "Endpoint") -> None:
-    """The fixture fails the run if it is; here a server tells the key in its error."""
+    """The fixture fails the run if it is; here the error of a server contains the key."""
     endpoint.plays(b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 34\r\n\r\nbad key sk-secret-0123456789abcdef\n")
     done = cli.run("run", "--base-url", endpoint.url, "Hi", "--log-format", "json", "--log-level", "debug")
     assert (done.code, json.loads(done.err.splitlines()[-1])["reason"]) == (1, "model_error")
@@ -198,14 +198,14 @@ async def look(words: str) -> str:
 
 @pytest.fixture
 def raises(cli: "Cli", endpoint: "Endpoint", run: list[str]) -> list[str]:
-    """What runs a turn whose tool asks a check that quotes the model, and a key."""
+    """A script that runs a turn whose tool raises an error with the model's text and a key."""
     cli.write("mine.py", RAISES)
     endpoint.forgets().calls(("erase", {"words": FORGED})).says("It was refused.")
     return [*run, "--tools", "mine.py"]
 
 
 def logged(cli: "Cli", code: int, *arguments: str) -> str:
-    """What a run logs that ends so. A fixture's run may have no traceback in it, and JSON has one, as text."""
+    """The log of such a run. It is not a fixture's run, because JSON has a traceback as text."""
     command, env = [sys.executable, "-m", "turnwright", *arguments], {**cli.env, "MY_API_KEY": TOLD}
     ran = subprocess.run(command, cwd=cli.folder, env=env, capture_output=True, check=False)
     err = ran.stderr.decode()
@@ -274,7 +274,7 @@ def test_what_is_said_to_the_user_orders_nothing_and_a_bug_forges_no_line_and_te
 
 
 def test_a_worker_says_in_its_own_words_what_it_does(cli: "Cli", endpoint: "Endpoint") -> None:
-    """What the loggers say that a worker silences stays silenced, for it tells the same on its output."""
+    """Loggers that a worker silences stay silent, because its output has the same messages."""
     endpoint.says("Hello.")
     store = f"sqlite:///{cli.folder / 'turns.db'}"
     child = cli.start("worker", "--store", store, "--base-url", endpoint.url, "--json", "--log-format", "json")

@@ -23,8 +23,8 @@ def say(**message):
     print(json.dumps({"jsonrpc": "2.0", **message}), flush=True)
 
 def choose():
-    schema = {"type": "object", "properties": {"colour": {"type": "string"}}}
-    say(id="e", method="elicitation/create", params={"message": "Which colour?", "requestedSchema": schema})
+    schema = {"type": "object", "properties": {"color": {"type": "string"}}}
+    say(id="e", method="elicitation/create", params={"message": "Which color?", "requestedSchema": schema})
     answer = json.loads(sys.stdin.readline())["result"]
     return f"{answer['action']}: {answer.get('content')}"
 
@@ -89,7 +89,7 @@ def test_a_paused_turn_finds_its_servers_again(cli: "Cli", endpoint: "Endpoint",
     paused = cli.run("run", "choose", "--mcp", servers.name, "--json")
     assert paused.code == 3
     asked = {open_["tool"]: open_ for open_ in paused.interrupts}
-    assert asked["paint__choose"]["question"].startswith("paint asks: Which colour?")
+    assert asked["paint__choose"]["question"].startswith("paint asks: Which color?")
     assert asked["paint__erase"]["kind"] == "approval"
     (cli.folder / "elsewhere").mkdir()
     done = cli.run(
@@ -98,7 +98,7 @@ def test_a_paused_turn_finds_its_servers_again(cli: "Cli", endpoint: "Endpoint",
         folder=cli.folder / "elsewhere",
     )
     assert (done.code, done.err) == (0, "")
-    assert results(endpoint) == ["accept: {'colour': 'red'}", "erased x"]
+    assert results(endpoint) == ["accept: {'color': 'red'}", "erased x"]
     assert TOKEN.encode() not in (cli.folder / "turns.db").read_bytes()
 
 

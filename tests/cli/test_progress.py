@@ -1,4 +1,4 @@
-"""How far `verify` is: a share and a remaining time, from the first moment on."""
+"""The progress of `verify`: a share and a remaining time, from the start."""
 
 from typing import TYPE_CHECKING
 

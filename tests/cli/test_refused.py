@@ -1,4 +1,4 @@
-"""What the command line says of a turn that is not there and of a busy session: commands that work as they stand."""
+"""The messages for a missing turn and a busy session name commands that work unchanged."""
 
 import re
 import shlex
@@ -45,7 +45,7 @@ def test_of_a_sub_agents_turn_the_list_has_those(cli: "Cli", endpoint: "Endpoint
 def test_no_list_is_advised_of_a_store_in_memory(cli: "Cli") -> None:
     done = cli.run("show", "nope", "--store", "memory:")
     assert (done.code, commands_in(done.err)) == (2, [])
-    assert "there is no turn 'nope': a store in memory is empty when a command begins" in done.err
+    assert "there is no turn 'nope': a store in memory is empty when a command starts" in done.err
 
 
 def test_a_busy_session_is_told_by_whom_and_is_stopped_by_the_command_that_is_named(
@@ -56,7 +56,7 @@ def test_a_busy_session_is_told_by_whom_and_is_stopped_by_the_command_that_is_na
     turn = busy.until("step_started")["turn"]
     told = cli.run("run", "hi", "--session", "s1", *STORE)
     assert (told.code, told.out) == (2, "")
-    assert f"session 's1' is busy with turn {turn}, which is being driven: wait for it, or stop it: " in told.err
+    assert f"session 's1' is busy with turn {turn}, which is running: wait for it, or stop it with " in told.err
     (stop,) = commands_in(told.err)
     assert cli.run(*stop).code == 0
     assert busy.done().code == 130
@@ -70,7 +70,7 @@ def test_a_session_whose_process_died_is_free_after_either_command(cli: "Cli", e
         busy.kill()
         endpoint.forgets().says("Done.")
         told = cli.run("run", "hi", "--session", "s1", *STORE)
-        assert (told.code, "which nobody drives" in told.err) == (2, True)
+        assert (told.code, "whose driver is gone" in told.err) == (2, True)
         commands = commands_in(told.err)
         assert [one[0] for one in commands] == ["resume", "abort"]
         assert cli.run(*commands[place]).code == 0
@@ -86,7 +86,7 @@ def test_what_another_program_began_is_not_resumed_but_can_be_ended(cli: "Cli", 
     endpoint.says("Done.")
     told = cli.run("run", "hi", "--session", "s1", *STORE)
     assert told.code == 2
-    assert f"turn {turn}, which nobody drives: the program that began it, with `recover()`," in told.err
+    assert f"turn {turn}, whose driver is gone: the program that began it, with `recover()`," in told.err
     (stop,) = commands_in(told.err)
     assert stop[0] == "abort"
     assert cli.run(*stop).code == 0

@@ -46,7 +46,7 @@ def test_a_turn_of_the_store_holds(cli: "Cli", capped: "Done", lines: "list[Json
         f"holds: {len(lines)} facts, 7 events, every fact follows from the ones before",
         f"rows: 6 of the chart's {len(ROWS)} taken, 6 times in all",
         "turn: cap_hit, step_cap",
-        "not seen: texts that decided nothing (prompts, replies, results, answers) could have been changed",
+        "not checked: texts that decide nothing (prompts, replies, results, answers) may have been changed",
     ]
 
 
@@ -117,7 +117,7 @@ def test_a_forged_file_is_refused_at_its_first_wrong_fact(cli: "Cli", lines: "li
 
 
 def test_a_forged_store_is_refused(cli: "Cli", capped: "Done", lines: "list[Json]") -> None:
-    """Whoever can write the file can also skip a count; and the fact that cannot even be read is named as well."""
+    """A changed file may also skip a number. A fact that cannot be read is named as well."""
     place = next(line["seq"] for line in lines if line["kind"] == "call_started" and line["call"] == "call00002")
     with sqlite3.connect(cli.folder / "turns.db") as database:
         database.execute("DELETE FROM facts WHERE seq = ?", (place,))
@@ -196,7 +196,7 @@ def test_a_line_with_a_name_twice_is_refused(cli: "Cli", lines: "list[Json]", tw
     cli.write("turn.jsonl", text.replace(first, f"{first}, {first}", 1))
     done = cli.run("replay", "turn.jsonl")
     assert done.code == 1
-    said = f"violated: fact 1 of the journal: '{name}' stands twice in one object of its line"
+    said = f"violated: fact 1 of the journal: '{name}' occurs twice in one object of its line"
     assert done.out.splitlines()[0] == said
 
 

@@ -57,7 +57,7 @@ def quick() -> str:
     return "quick"
 '''
 
-ASK: "tuple[str, Json]" = ("ask_user_input", {"question": "Which colour?", "choices": ["red", "blue"]})
+ASK: "tuple[str, Json]" = ("ask_user_input", {"question": "Which color?", "choices": ["red", "blue"]})
 DELETE: "tuple[str, Json]" = ("delete_file", {"path": "old.log"})
 
 
@@ -82,7 +82,7 @@ def resume_each(cli: "Cli") -> "Callable[[str, Sequence[tuple[str, ...]]], list[
 
 
 def result_told(endpoint: "Endpoint") -> str:
-    """The last tool result that the model was told."""
+    """The last tool result that was sent to the model."""
     content: str = next(one["content"] for one in reversed(endpoint.requests[-1].messages) if one["role"] == "tool")
     return content
 
@@ -96,7 +96,7 @@ def test_a_question_pauses_and_its_answer_may_hold_an_equals_sign(cli: "Cli", en
         "id": asked["id"],
         "kind": "question",
         "tool": "ask_user_input",
-        "question": "Which colour?",
+        "question": "Which color?",
         "choices": ["red", "blue"],
     }
     assert "=" not in asked["id"]
@@ -160,7 +160,7 @@ def test_a_turn_stays_paused_until_each_interrupt_is_answered(cli: "Cli", endpoi
     some = cli.run("resume", paused.turn, "--answer", f"{question['id']}=red", "--json")
     assert (some.code, some.interrupts) == (3, [approval])
     plain = cli.run("resume", paused.turn)
-    assert (plain.code, "paused: the turn waits for 1 answer." in plain.out) == (3, True)
+    assert (plain.code, "Paused: the turn waits for 1 answer." in plain.out) == (3, True)
     rest = cli.run("resume", paused.turn, "--reject", approval["id"], "--json")
     assert (rest.code, rest.last["text"], rest.last["tool_calls"]) == (0, "All done.", 2)
 
@@ -192,7 +192,7 @@ def test_the_live_screen_keeps_what_led_to_the_pause(cli: "Cli", endpoint: "Endp
     assert "step 1 of 200" in kept.splitlines(), "it is above the screen, and not only in its last line"
     assert re.search(r"^delete_file +path='old.log' +waits for approval-1 *$", kept, re.MULTILINE)
     assert re.search(r"^quick +ok +\d\.\d\d s$", kept, re.MULTILINE)
-    assert "paused: the turn waits for 1 answer." in kept
+    assert "Paused: the turn waits for 1 answer." in kept
 
 
 def test_the_printed_command_can_be_copied(cli: "Cli", endpoint: "Endpoint") -> None:
@@ -254,7 +254,7 @@ def test_an_address_with_a_secret_is_not_kept(cli: "Cli", endpoint: "Endpoint") 
     command = ("resume", paused.turn, "--answer", f"{paused.interrupts[0]['id']}=red", "--json")
     lost = cli.run(*command, env={"OPENAI_BASE_URL": None})
     assert (lost.code, lost.out) == (2, "")
-    assert "give it again, with --base-url" in lost.err
+    assert "give it again with --base-url" in lost.err
     assert cli.run(*command, "--base-url", address).code == 0
 
 
@@ -317,7 +317,7 @@ def test_a_stream_whose_process_was_killed_is_asked_for_again(cli: "Cli", endpoi
     turn = child.until("text_delta")["turn"]
     child.kill()
     left = cli.run("show", turn)
-    assert f"`turnwright resume {turn}` takes it up again" in left.out
+    assert f"`turnwright resume {turn}` resumes it" in left.out
     done = cli.run("resume", turn, "--json")
     assert (done.code, done.last["text"], done.last["steps"]) == (0, "Once upon a time.", 1)
     assert [event["cause"] for event in done.of("attempt_failed")] == ["crash"]

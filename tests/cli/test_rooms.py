@@ -1,6 +1,8 @@
 """The command line loads the command that was asked for, and all of them only to list them."""
 
 import ast
+import re
+import shlex
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
 RUN = """
 import contextlib, io, sys
 from turnwright.cli import app
-with contextlib.redirect_stdout(io.StringIO()):
+with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
     app._code()
 print([room for room in set(app.ROOMS.values()) if f"turnwright.cli.{room}" in sys.modules])
 """
@@ -34,8 +36,34 @@ def test_every_command_is_in_its_room(name: str) -> None:
 
 
 def test_the_help_lists_every_command_in_order(cli: "Cli") -> None:
-    lines = cli.run("--help").out.partition("Commands:")[2].splitlines()
+    lines = cli.run("--help").out.partition("Run:")[2].splitlines()
     assert [line.split()[0] for line in lines if line[:2] == "  " and line[2:3].strip()][: len(ROOMS)] == list(ROOMS)
+
+
+def test_the_help_has_groups_and_a_whole_line_for_each_command(cli: "Cli") -> None:
+    out = cli.run("--help").out
+    assert re.findall(r"^(\w+):$", out, re.MULTILINE) == ["Options", "Run", "Inspect", "Check", "Operate"]
+    assert "..." not in out.partition("Run:")[2]
+
+
+def test_without_arguments_five_commands_are_shown_and_none_is_loaded(cli: "Cli") -> None:
+    done = cli.run()
+    assert (done.code, done.out) == (2, "")
+    assert re.findall(r"^  turnwright (\w+)", done.err, re.MULTILINE) == ["demo", "run", "chat", "show", "serve"]
+    assert rooms_for() == set()
+    assert max(map(len, done.err.splitlines())) <= 80
+
+
+@pytest.mark.parametrize("name", ROOMS)
+def test_the_help_of_each_command_has_examples_that_the_command_line_accepts(cli: "Cli", name: str) -> None:
+    examples = cli.run(name, "--help").out.partition("Examples:\n")[2].splitlines()
+    assert examples
+    for example in examples:
+        words = shlex.split(re.sub(r"^  (.* \| )?turnwright |( [|>] .*)$", "", example))
+        assert words[0] == name
+        flags = [word for word in words if word.startswith("--")]
+        options = cli.run(name, "--help").out.partition("Options:")[2].partition("Examples:")[0]
+        assert all(flag in options for flag in flags), example
 
 
 def test_only_the_room_of_the_command_is_loaded() -> None:

@@ -66,7 +66,7 @@ def escape() -> str:
     return "\\x1b]0;owned\\x07\\x1b[2J\\u009b31m red"
 '''
 
-#: Sets the title, clears the screen, and, in one character, begins a colour.
+#: Sets the title, clears the screen, and, in one character, begins a color.
 ESCAPES = "\x1b]0;owned\x07\x1b[2J\x9b31m"
 
 
@@ -100,7 +100,7 @@ def test_each_line_is_an_event_and_the_last_says_how_it_ended(cli: "Cli", endpoi
 def test_the_first_line_names_the_turn_also_where_it_takes_the_place_of_one_that_waits(
     cli: "Cli", endpoint: "Endpoint"
 ) -> None:
-    """What becomes of the other one is in the store."""
+    """The store has the end of the other one."""
     endpoint.calls(("ask_user_input", {"question": "Which?"})).says("Done.")
     waits = cli.run("run", "Ask", "--session", "s1", "--json").turn
     done = cli.run("run", "Never mind", "--session", "s1", "--json")
@@ -135,16 +135,27 @@ def test_a_line_is_one_line_whatever_the_model_writes(cli: "Cli", endpoint: "End
     assert done.out.count("\n") == len(done.events) == len(done.out.splitlines())
 
 
-def test_a_person_reads_the_answer_the_outcome_and_the_path(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_a_person_reads_the_answer_and_a_summary(cli: "Cli", endpoint: "Endpoint") -> None:
     endpoint.calls(("list_files", {})).says("Nothing here.\nReally.")
     done = cli.run("run", "What is here?")
     lines = done.out.splitlines()
-    assert re.fullmatch(r"turn \w{16}  agent assistant  model default  cap 200 steps  budget 50 tool calls", lines[0])
+    assert re.fullmatch(r"turn \w{16}  agent assistant  model default  limits: 200 steps, 50 tool calls", lines[0])
     assert "TOOL_EXEC    list_files()" in lines
     assert re.search(r"list_files: ok \d\.\d\d s: ", done.out)
     assert done.out.count("Nothing here.") == 1
-    assert "finished: answered. The model answered. Use the answer." in lines
-    assert "path:  CHECK > STREAM > TOOL_EXEC > CONTINUE > CHECK > STREAM > FINISHED" in lines
+    assert re.fullmatch(r"Done in 2 steps \(1 tool call, 36 tokens, \d+\.\d s\)\.", lines[-1])
+    assert "path:" not in done.out
+
+
+def test_verbose_adds_the_outcome_the_figures_and_the_path(cli: "Cli", endpoint: "Endpoint") -> None:
+    endpoint.calls(("list_files", {})).says("Nothing here.")
+    lines = cli.run("run", "What is here?", "--verbose").out.splitlines()
+    assert lines[-4] == "outcome:  finished: answered"
+    assert re.fullmatch(r"used:     2 steps, 1 tool call, 36 tokens, \d+\.\d s", lines[-3])
+    assert lines[-2:] == [
+        "next:     the tool-call limit (1 of 50)",
+        "path:     CHECK > STREAM > TOOL_EXEC > CONTINUE > CHECK > STREAM > FINISHED",
+    ]
 
 
 def test_the_request_carries_the_key_the_agent_and_its_model(cli: "Cli", endpoint: "Endpoint") -> None:
@@ -204,9 +215,8 @@ def test_the_way_on_after_a_cap_can_be_copied(cli: "Cli", endpoint: "Endpoint") 
     endpoint.calls(("list_files", {})).says("Not done.").says("Done now.")
     store = "sqlite:///other.db"
     capped = cli.run("run", "Work", "--steps", "1", "--store", store)
-    found = re.search(
-        r'^go on: turnwright (run --continue \w+ --store sqlite:///other\.db) "\.\.\."$', capped.out, re.MULTILINE
-    )
+    command = r'^To continue in a new turn:\n  turnwright (run --continue \w+ --store sqlite:///other\.db) "\.\.\."$'
+    found = re.search(command, capped.out, re.MULTILINE)
     assert found is not None, capped.out
     done = cli.run(*found[1].split(), "Go on, please.")
     assert (done.code, "Done now." in done.out) == (0, True)
@@ -260,7 +270,7 @@ def test_the_built_in_tools_stay_below_the_root(cli: "Cli", endpoint: "Endpoint"
 
 @pytest.mark.parametrize("terminal", [False, True], ids=["plain", "live"])
 def test_escape_sequences_are_shown_and_not_obeyed(cli: "Cli", endpoint: "Endpoint", *, terminal: bool) -> None:
-    """Those of the model's text, of its tools' names and arguments, and of the results."""
+    """In the model's text, in its tools' names and arguments, and in results."""
     cli.write("mine.py", TOOLS)
     calls: list[tuple[str, Json]] = [("escape", {}), ("read_file", {"path": ESCAPES}), (f"x{ESCAPES}", {})]
     endpoint.calls(*calls).says(f"Look: {ESCAPES}")
@@ -277,14 +287,14 @@ def test_the_live_screen_keeps_what_is_over(cli: "Cli", endpoint: "Endpoint") ->
     endpoint.calls(("list_files", {})).says("Nothing here.")
     done = cli.run("run", "What is here?", terminal=True, env={"TERM": "xterm", "COLUMNS": "120"})
     kept = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", done.out)
-    for words in ("step 1 of 200", "list_files", "step 2 of 200", "Nothing here.", "finished: answered."):
+    for words in ("step 1 of 200", "list_files", "step 2 of 200", "Nothing here.", "Done in 2 steps (1 tool call, "):
         assert words in kept
 
 
 def test_the_live_screen_shows_an_answer_without_a_step(cli: "Cli", endpoint: "Endpoint") -> None:
     endpoint.says("Only words.")
     done = cli.run("run", "Talk", "--steps", "0", terminal=True, env={"TERM": "xterm", "COLUMNS": "120"})
-    assert "Only words." in done.out.rpartition("finished: text_only")[0]
+    assert "Only words." in done.out.rpartition("Done in 0 steps")[0]
 
 
 @pytest.mark.parametrize("flags", [["--json"], []], ids=["json", "plain"])
@@ -301,7 +311,7 @@ def test_a_reader_that_leaves_does_not_stop_the_turn(cli: "Cli", endpoint: "Endp
         process.stdout.close()
         err = process.stderr.read()
     assert process.returncode == 0
-    assert err == "turnwright: the output cannot be written (Broken pipe); the turn goes on all the same\n"
+    assert err == "turnwright: the output cannot be written (Broken pipe); the turn continues\n"
     assert cli.run("turns", "--json").last["outcome"] == "finished"
 
 

@@ -100,7 +100,7 @@ def test_what_is_answered_is_driven_here_if_it_is_told_to(cli: "Cli", endpoint: 
 @pytest.mark.parametrize("flags", [("--tools", "x.py"), ("--model", "x"), ("--base-url", "http://x/v1")])
 def test_flags_for_driving_need_drive(cli: "Cli", flags: tuple[str, ...]) -> None:
     done = cli.run(*SERVE, *flags)
-    assert (done.code, f"{flags[0]}: is for driving turns: say --drive" in done.err) == (2, True)
+    assert (done.code, f"{flags[0]}: needs --drive" in done.err) == (2, True)
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "some.example"])  # noqa: S104 (refused)

@@ -62,9 +62,10 @@ def test_a_transcript_is_shown_without_what_a_terminal_would_obey(cli: "Cli", ca
         "there is no tool",
         "Not done. ",
         "[cap_hit: Stopped at the step limit (1 of 1)",
-        "cap_hit: step_cap. Stopped at the step limit (1 of 1).",
-        f'go on: turnwright run --continue {capped.turn} "..."',
-        "path:  CHECK > STREAM > TOOL_EXEC > CONTINUE > CHECK > CONCLUDE > CAP_HIT",
+        "Stopped at the step limit (1 of 1).\n",
+        f'  turnwright run --continue {capped.turn} "..."',
+        "outcome:  cap_hit: step_cap",
+        "path:     CHECK > STREAM > TOOL_EXEC > CONTINUE > CHECK > CONCLUDE > CAP_HIT",
     ):
         assert words in shown.out
     assert shown.out.count("Not done. ") == 1
@@ -147,7 +148,7 @@ def test_a_turn_that_failed_in_the_engine_is_printed_in_silence(cli: "Cli", endp
 def test_a_test_is_printed_alone(cli: "Cli", capped: "Done", other: str) -> None:
     done = cli.run("show", capped.turn, "--as-test", other)
     assert (done.code, done.out) == (2, "")
-    assert done.err == f"turnwright: --as-test prints a file of its own: leave out {other}\n"
+    assert done.err == f"turnwright: --as-test prints a file: leave out {other}\n"
 
 
 @pytest.mark.usefixtures("capped")

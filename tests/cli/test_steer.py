@@ -50,7 +50,7 @@ def test_a_turn_whose_tool_runs_takes_it_in_before_its_next_model_call(
     turn = cli.run("turns", "--json").last["turn"]
     told = cli.run("steer", turn, "Leave the tests alone.")
     assert (told.code, told.err) == (0, "")
-    assert told.out == f"turn {turn} takes it in before its next model call\n"
+    assert told.out == f"turn {turn} will read it before its next model call\n"
     cli.write("open", "")
     done = child.done()
     assert done.code == 0
@@ -67,7 +67,7 @@ def test_a_turn_that_waits_takes_it_in_when_it_goes_on(cli: "Cli", endpoint: "En
     endpoint.calls(("delete_file", {"path": "a"})).says("Done.")
     paused = cli.run("run", "Work", "--tools", "mine.py", "--json")
     told = cli.run("steer", paused.turn, stdin="Then stop.\n")
-    assert (told.code, told.out) == (0, f"turn {paused.turn} rests, and takes it in when it goes on\n")
+    assert (told.code, told.out) == (0, f"turn {paused.turn} is paused, and will read it when it continues\n")
     assert cli.run("resume", paused.turn, "--approve", "approval-1").code == 0
     assert last_messages(endpoint, 1) == [{"role": "user", "content": "Then stop."}]
 
@@ -79,7 +79,7 @@ def test_a_turn_whose_process_died_takes_it_in_when_it_is_taken_up(cli: "Cli", e
     child.kill()
     told = cli.run("steer", turn, "In verse.")
     command = f"turnwright resume {turn}"
-    assert told.out == f"turn {turn} is driven by nobody, and takes it in when `{command}` takes it up again\n"
+    assert told.out == f"turn {turn} has no driver, and will read it when `{command}` resumes it\n"
     assert cli.run("resume", turn).code == 0
     assert last_messages(endpoint, 1) == [{"role": "user", "content": "In verse."}]
 
@@ -94,7 +94,7 @@ def test_what_a_turn_did_not_take_in_is_named_at_its_end(cli: "Cli", endpoint: "
     done = child.interrupt().done()
     assert done.last["undelivered"] == ["In verse.", "And\nshort."]
     shown = cli.run("show", turn)
-    assert "\nnot delivered: In verse.\nnot delivered: And short.\n" in shown.out
+    assert "\nNot delivered: In verse.\nNot delivered: And short.\n" in shown.out
     assert cli.run("show", turn, "--json").last["undelivered"] == ["In verse.", "And\nshort."]
 
 
@@ -104,5 +104,5 @@ def test_a_turn_that_concludes_will_not_take_it_in_and_that_is_said_at_once(cli:
     turn = child.until("text_delta")["turn"]
     told = cli.run("steer", turn, "Go on.")
     assert told.code == 0
-    assert "makes no further call that may use tools: it will name the message as not delivered" in told.out
+    assert "makes no further call that may use tools: the message will be reported as not delivered" in told.out
     assert child.interrupt().done().last["undelivered"] == ["Go on."]

@@ -1,4 +1,4 @@
-"""How stores are named in what is printed: so that a command can be copied, and a password cannot."""
+"""A printed command can be copied, and has no password of a store."""
 
 import shlex
 
@@ -73,5 +73,5 @@ def test_the_commands_of_a_pause_hold_no_password_and_say_where_it_goes() -> Non
 
     lines = anyio.run(pause)
     assert any("turnwright resume" in line and "--store postgresql://me@db/turns --approve" in line for line in lines)
-    assert [line for line in lines if "PGPASSWORD" in line] == [f"store: {password_hint('postgresql://me:x@db/t')}"]
+    assert [line for line in lines if "PGPASSWORD" in line] == [f"Store: {password_hint('postgresql://me:x@db/t')}."]
     assert not any("secret" in line for line in lines)

@@ -56,7 +56,7 @@ async def slow() -> str:
     return "did it"
 '''
 
-ASK: "tuple[str, Json]" = ("ask_user_input", {"question": "Which colour?", "choices": ["red", "blue"]})
+ASK: "tuple[str, Json]" = ("ask_user_input", {"question": "Which color?", "choices": ["red", "blue"]})
 ERASE: "tuple[str, Json]" = ("erase", {"path": "old.log"})
 
 
@@ -79,7 +79,7 @@ def paused(cli: "Cli", endpoint: "Endpoint") -> "Done":
 
 
 def plain(text: str) -> str:
-    """What a terminal shows in the end, without its colours."""
+    """The final text of a terminal, without styles."""
     return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text)
 
 
@@ -105,7 +105,7 @@ def test_what_a_sub_agent_does_stands_indented_below_its_call_under_its_name(cli
         "             Work",
         "STREAM       step 1 of 200",
         "TOOL_EXEC    call00001 Reader(prompt='Tidy up.')",
-        "    call00001 Reader  turn T:call00001  agent Reader  model default  cap 5 steps  budget 49 tool calls",
+        "    call00001 Reader  turn T:call00001  agent Reader  model default  limits: 5 steps, 49 tool calls",
         "    call00001 Reader  STREAM       step 1 of 5",
         "    call00001 Reader  TOOL_EXEC    slow()",
         "    call00001 Reader               slow: ok 0.00 s: did it",
@@ -117,8 +117,8 @@ def test_what_a_sub_agent_does_stands_indented_below_its_call_under_its_name(cli
         "STREAM       step 2 of 200",
         "             All clean.",
     ]
-    assert [line.split(":")[0] for line in shown[shown.index("") + 1 :]] == ["finished", "used", "path"]
-    assert "2 steps, 2 tool calls run" in shown[-2]
+    assert shown[shown.index("") + 1 :][0].startswith("Done in 2 steps (2 tool calls, ")
+    assert len(shown) == shown.index("") + 2
 
 
 def test_sub_agents_that_run_side_by_side_tear_no_line(cli: "Cli", endpoint: "Endpoint") -> None:
@@ -134,7 +134,7 @@ def test_sub_agents_that_run_side_by_side_tear_no_line(cli: "Cli", endpoint: "En
         assert mine[0].startswith(f"turn {done.out.split()[1]}:{call}  agent Reader  ")
         assert mine[-3:] == ["             Clean.", "             Really.", "FINISHED     answered"]
     assert len(indented) == sum("Reader  " in line for line in done.out.splitlines())
-    assert done.out.count("finished: answered.") == 1
+    assert done.out.count("Done in ") == 1
 
 
 def test_json_names_the_turn_of_each_event_and_closes_with_the_turns_own(cli: "Cli", endpoint: "Endpoint") -> None:
@@ -157,7 +157,7 @@ def test_the_live_screen_keeps_what_sub_agents_did(cli: "Cli", endpoint: "Endpoi
     first, second = kept.index("    call00001 Reader"), kept.index("        call00001/call00001 Writer")
     assert kept.index("step 1 of 200") < first < kept.index("    step 1 of 5") < second
     assert second < kept.index("        Written.") < kept.index("    Read.") < kept.index("All done.")
-    assert sum(line.startswith("finished: answered.") for line in kept) == 1
+    assert sum(line.startswith("Done in ") for line in kept) == 1
 
 
 def test_a_low_screen_shows_as_many_sub_agents_as_it_has_room_for(cli: "Cli", endpoint: "Endpoint") -> None:
@@ -179,18 +179,18 @@ def test_a_paused_turn_says_which_sub_agent_asks_and_the_printed_command_answers
     for ending in ("Painted.", "Read.", "All done."):
         endpoint.says(ending)
     assert asked.code == 3
-    assert asked.out.count("paused: ") == 1
+    assert asked.out.count("Paused: ") == 1
     alone = cli.run("show", f"{asked.out.split()[1]}:call00001:call00001", "--store", "sqlite:///my turns.db")
     assert (alone.out.count("turnwright resume"), alone.out.count("will be asked after that")) == (1, 1)
     assert 'Reader > Writer: may erase run?\n    arguments:\n    | path: "old.log"\n' in asked.out
     grant = re.search(r"^ *turnwright (resume .* --approve call00001/call00001/approval-1) ", asked.out, re.MULTILINE)
     assert grant is not None, asked.out
     again = cli.run(*shlex.split(grant[1]))
-    assert (again.code, "Reader > Writer: Which colour? (red / blue)" in again.out) == (3, True)
+    assert (again.code, "Reader > Writer: Which color? (red / blue)" in again.out) == (3, True)
     answer = re.search(r"^ *turnwright (resume .* --answer call00001/call00001/question-1=.*)", again.out, re.MULTILINE)
     assert answer is not None, again.out
     done = cli.run(*shlex.split(answer[1].replace("...", "a/b=c")))
-    assert (done.code, "finished: answered." in done.out) == (0, True)
+    assert (done.code, "Done in " in done.out) == (0, True)
     told = [one["content"] for one in endpoint.requests[3].messages if one["role"] == "tool"]
     assert told == ["old.log is gone", "a/b=c"]
 
@@ -236,9 +236,9 @@ def test_a_sub_agent_whose_process_was_killed_goes_on_when_its_caller_is_resumed
     child.kill()
     (cli.folder / "AGENTS.md").unlink()
     listed = cli.run("turns")
-    assert f"1 turn crashed or left: `turnwright resume {turn}` takes it up again;" in listed.err
+    assert f"1 turn crashed or left: `turnwright resume {turn}` resumes it;" in listed.err
     shown = cli.run("show", f"{turn}:call00001")
-    assert f"`turnwright resume {turn}` takes it up again" in shown.out
+    assert f"`turnwright resume {turn}` resumes it" in shown.out
     done = cli.run("resume", turn)
     assert (done.code, (cli.folder / "ran").read_text()) == (0, "+")
     lines = done.out.splitlines()
@@ -247,7 +247,7 @@ def test_a_sub_agent_whose_process_was_killed_goes_on_when_its_caller_is_resumed
         "    call00001 Reader  STREAM       step 2 of 5",
         "    call00001 Reader               Perhaps.",
     ]
-    assert "finished: answered." in done.out
+    assert "Done in " in done.out
 
 
 @pytest.mark.slow
@@ -256,10 +256,10 @@ def test_a_signal_is_for_the_turn_and_reaches_its_sub_agents(cli: "Cli", endpoin
     told = cli.start(*RUN, "--json")
     cli.await_file("ran")
     left = told.terminate().done()
-    again = f"`turnwright resume {left.turn}` takes it up again"
+    again = f"`turnwright resume {left.turn}` resumes it"
     assert (left.code, left.err) == (
         143,
-        f"turnwright: stopped by SIGTERM, and turn {left.turn} has not ended: {again}\n",
+        f"turnwright: stopped by SIGTERM; turn {left.turn} has not ended: {again}\n",
     )
     (cli.folder / "ran").unlink()
     pressed = cli.start(*RUN, "--json")
@@ -278,8 +278,8 @@ def test_the_exit_code_is_the_turns_own(cli: "Cli", endpoint: "Endpoint") -> Non
     assert (of(done, f"{done.turn}:call00001")[-1]["outcome"], done.code) == ("cap_hit", 0)
     endpoint.calls(asks("Reader")).says("Clean.").says("Not done.")
     capped = cli.run(*RUN, "--steps", "1")
-    assert (capped.code, "cap_hit: step_cap." in capped.out) == (4, True)
-    assert f'go on: turnwright run --continue {capped.out.split()[1]} "..."' in capped.out
+    assert (capped.code, "Stopped at the step limit (1 of 1)." in capped.out) == (4, True)
+    assert f'To continue in a new turn:\n  turnwright run --continue {capped.out.split()[1]} "..."' in capped.out
 
 
 def test_a_sub_agent_has_the_limits_of_the_configuration_and_not_those_of_the_flag(
@@ -353,9 +353,9 @@ def test_a_sub_agent_is_steered_and_aborted_alone(cli: "Cli", endpoint: "Endpoin
     """Its caller goes on without it."""
     turn, writer = paused.turn, f"{paused.turn}:call00001:call00001"
     steered = cli.run("steer", writer, "Hurry.")
-    assert (steered.code, steered.out) == (0, f"turn {writer} rests, and takes it in when it goes on\n")
+    assert (steered.code, steered.out) == (0, f"turn {writer} is paused, and will read it when it continues\n")
     aborted = cli.run("abort", writer)
-    assert aborted.out == f"turn {writer}: aborted\n`turnwright resume {turn}` goes on without it\n"
+    assert aborted.out == f"turn {writer}: aborted\n`turnwright resume {turn}` continues without it\n"
     endpoint.says("Without it.").says("All done.")
     done = cli.run("resume", turn, "--json")
     assert (done.code, done.last["text"]) == (0, "All done.")

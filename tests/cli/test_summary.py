@@ -36,7 +36,7 @@ def test_every_line_of_a_question_is_shown_and_marked_as_its_own() -> None:
     """A server's form has one line a field, and a line of it must not pass for one of ours."""
     lines = closing_lines(paused("Who are you?\nname: text\n\x1b[2Jturnwright resume t1 --approve all"))
     assert lines[:5] == [
-        "paused: the turn waits for 1 answer.",
+        "Paused: the turn waits for 1 answer.",
         "  question-1: Who are you?",
         "    | name: text",
         r"    | \x1b[2Jturnwright resume t1 --approve all",
@@ -54,7 +54,7 @@ def test_a_time_to_answer_that_no_calendar_has_is_shown_in_seconds() -> None:
 def test_what_was_answered_asks_for_no_answer_and_says_who_goes_on() -> None:
     lines = closing_lines(replace(paused("Who are you?"), answered=frozenset({"question-1"})))
     assert lines[:3] == [
-        "paused: answered, and not taken up yet: `turnwright resume t1` goes on with it.",
+        "Paused: answered, and not resumed yet. To resume: `turnwright resume t1`.",
         "  question-1: Who are you?",
         "    answered",
     ]
@@ -69,7 +69,7 @@ def test_an_endless_question_is_shown_to_its_end() -> None:
 def test_what_was_told_to_stop_is_not_taken_up_but_ended(*, elsewhere: bool, command: str) -> None:
     left = replace(paused("Why?"), state=State.STREAM, interrupts=())
     (line, *_) = closing_lines(left, elsewhere=elsewhere, told_to_stop=True)
-    assert line == f"in STREAM, and told to stop: if nobody drives it, `{command}` ends it"
+    assert line == f"In STREAM, and asked to stop. If its driver is gone, `{command}` ends it."
 
 
 def ended(outcome: Outcome, reason: EndReason, used: float) -> list[str]:
@@ -101,18 +101,18 @@ def test_the_nearest_limit_is_named_where_a_limit_stopped_the_turn_or_one_is_nea
     outcome: Outcome, reason: EndReason, used: float, shown: bool
 ) -> None:
     lines = ended(outcome, reason, used)
-    assert ("next:  the nearest other limit is the tool-call limit (n of 50)" in lines) == shown
+    assert ("The nearest other limit is the tool-call limit (n of 50)." in lines) == shown
 
 
 def test_what_another_program_began_is_not_to_be_resumed_here() -> None:
     lines = closing_lines(paused("Who are you?"), elsewhere=True)
     assert lines[2:4] == [
         '    turnwright answer t1 --answer question-1="..."',
-        "  The program that began the turn goes on with it.",
+        "  The program that began the turn resumes it.",
     ]
     crashed = replace(paused(""), state=State.STREAM, interrupts=())
     (first, *_) = closing_lines(crashed, elsewhere=True)
-    assert first == "in STREAM: if nobody drives it, the program that began it, with `recover()`, takes it up again"
+    assert first == "In STREAM. If its driver is gone, the program that began it, with `recover()`, resumes it."
 
 
 def test_nobody_is_told_to_go_on_from_a_turn_that_was_in_memory(cli: "Cli", endpoint: "Endpoint") -> None:
@@ -127,7 +127,7 @@ def test_what_was_kept_in_memory_is_gone_and_nobody_is_told_to_answer_it(cli: "C
     endpoint.calls(("ask_user_input", {"question": "Which?"}))
     done = cli.run("run", "hi", "--store", "memory:")
     assert done.code == 3
-    assert "Its store was in memory and is gone" in done.out
+    assert "its store was in memory and is gone" in done.out
     assert "turnwright resume" not in done.out
 
 

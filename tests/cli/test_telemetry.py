@@ -57,7 +57,7 @@ def _tools(cli: "Cli") -> None:
 
 @pytest.fixture
 def sink() -> Iterator[Sink]:
-    """Where telemetry ends."""
+    """A collector that counts."""
     with Sink() as sink:
         yield sink
 
@@ -209,7 +209,7 @@ def test_a_collector_that_refuses_is_told_of_once_and_changes_nothing(
         address = sink.url.replace("//", "//ann:pw@")
         done = cli.run(*RUN, env={"OTEL_EXPORTER_OTLP_ENDPOINT": address})
     assert (done.code, done.last["outcome"]) == (0, "finished")
-    said = "the collector does not take what it is sent, and spans or metrics are lost"
+    said = "the collector does not accept the data, and spans or metrics are lost"
     assert done.err == f"turnwright: telemetry: {said} ({sink.url})\n"
 
 
@@ -243,7 +243,7 @@ def test_spans_that_find_no_room_are_told_of_once_and_how_many(cli: "Cli", endpo
     lost = 5004 - len(sink.spans)
     assert (done.code, lost > 0) == (0, True)
     last = f"turnwright: telemetry: {lost} spans were lost ({sink.url})\n"
-    first = "spans are lost, for more of them wait than there is room for (100): OTEL_BSP_MAX_QUEUE_SIZE makes more"
+    first = "spans are lost, because the queue is full (100 spans): raise OTEL_BSP_MAX_QUEUE_SIZE"
     assert done.err == f"turnwright: telemetry: {first} ({sink.url})\n{last}"
 
 
@@ -282,7 +282,11 @@ def test_without_the_packages_it_says_what_to_install(cli: "Cli") -> None:
 @pytest.mark.parametrize(
     ("name", "value", "words"),
     [
-        ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://[::1", "OTEL_EXPORTER_OTLP_ENDPOINT is no address (Invalid IPv6 URL)"),
+        (
+            "OTEL_EXPORTER_OTLP_ENDPOINT",
+            "http://[::1",
+            "OTLP_ENDPOINT is not an address (Invalid IPv6 URL)",
+        ),
         ("OTEL_BSP_MAX_QUEUE_SIZE", "-1", "OpenTelemetry refuses its environment: max_queue_size must be"),
         ("OTEL_BSP_MAX_QUEUE_SIZE", "many", "its environment: OTEL_BSP_MAX_QUEUE_SIZE=many is no number"),
     ],
@@ -324,10 +328,10 @@ def test_the_environment_says_what_is_sent(environment: dict[str, str], asked: l
 @pytest.mark.parametrize(
     ("environment", "words"),
     [
-        ({"OTEL_TRACES_EXPORTER": "console"}, "OTEL_TRACES_EXPORTER=console: telemetry is sent by otlp"),
+        ({"OTEL_TRACES_EXPORTER": "console"}, "OTEL_TRACES_EXPORTER=console: the only exporter is otlp"),
         (
             {"OTEL_TRACES_EXPORTER": "otlp", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"},
-            "OTEL_EXPORTER_OTLP_PROTOCOL=grpc: telemetry is sent over http/protobuf",
+            "OTEL_EXPORTER_OTLP_PROTOCOL=grpc: the only protocol is http/protobuf",
         ),
     ],
 )

@@ -1,4 +1,4 @@
-"""What leaves for a terminal holds no escape sequence but our own styles, whoever wrote it; JSON stays JSON."""
+"""Text for a terminal has no escape sequences but our own styles, wherever it came from. JSON stays JSON."""
 
 import json
 import sqlite3
@@ -128,7 +128,7 @@ def texts_in(value: JsonValue) -> str:
 
 
 def test_a_live_screen_has_no_escapes_but_its_own(cli: "Cli", endpoint: "Endpoint") -> None:
-    """Also of what a tool prints, whose colours rich would take over."""
+    """Also in the output of a tool, whose colors rich would show."""
     cli.write(
         "tools.py",
         "from turnwright import tool\n\n\n@tool\ndef shout(text: str) -> str:\n"
@@ -144,7 +144,7 @@ def test_a_live_screen_has_no_escapes_but_its_own(cli: "Cli", endpoint: "Endpoin
 
 @pytest.mark.parametrize("command", ["turns", "demo", "verify"])
 def test_ctrl_c_while_it_starts_prints_no_traceback(cli: "Cli", command: str) -> None:
-    """It comes while the package is being imported: Python tells of each import with `-v`."""
+    """The key is pressed during the imports, which Python prints with `-v`."""
     with Tty((command,), cli.folder, {**cli.env, "PYTHONVERBOSE": "1"}) as terminal:
         terminal.until("import 'turnwright._base.startup'")
         terminal.types("\x03")

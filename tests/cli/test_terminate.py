@@ -1,4 +1,4 @@
-"""SIGTERM, with which a container or a service is stopped: the process lets go of the turn, and another takes it up."""
+"""SIGTERM, with which containers and services are stopped: the turn is released, and another process resumes it."""
 
 import re
 import subprocess
@@ -71,10 +71,7 @@ def check_left(done: "Done") -> None:
     """It was stopped, and said how to go on."""
     assert done.code == 143
     command = f"turnwright resume {done.turn}"
-    assert (
-        done.err
-        == f"turnwright: stopped by SIGTERM, and turn {done.turn} has not ended: `{command}` takes it up again\n"
-    )
+    assert done.err == f"turnwright: stopped by SIGTERM; turn {done.turn} has not ended: `{command}` resumes it\n"
     assert not done.of("turn_ended")
 
 
@@ -111,7 +108,7 @@ def test_a_conclusion_is_begun_again(cli: "Cli", endpoint: "Endpoint") -> None:
 @pytest.mark.parametrize(
     ("tool", "ran", "told"),
     [
-        pytest.param("wait", "+", "outcome unknown", id="one that takes for ever is cancelled"),
+        pytest.param("wait", "+", "outcome unknown", id="one that never ends is canceled"),
         pytest.param("hang", "+", "outcome unknown", id="a thread is left behind"),
         pytest.param("block", "++", "did it", id="one that blocks the process ends with it, and may be run again"),
     ],
@@ -174,7 +171,7 @@ def test_the_command_in_its_last_words_names_the_store(cli: "Cli", endpoint: "En
     child = cli.start("run", "A story", "--store", "sqlite:///my turns.db")
     child.shows("STREAM")
     left = child.terminate().done()
-    assert re.search(r"`turnwright resume \w{16} --store 'sqlite:///my turns\.db'` takes it up again$", left.err)
+    assert re.search(r"`turnwright resume \w{16} --store 'sqlite:///my turns\.db'` resumes it$", left.err)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""`turnwright turns`: what a store holds, and which turns somebody must see to."""
+"""`turnwright turns`: the turns of a store, and those that need a person."""
 
 import re
 from typing import TYPE_CHECKING
@@ -81,7 +81,7 @@ def test_an_empty_store_says_so(cli: "Cli") -> None:
 def test_turns_that_nobody_drives_are_marked_with_the_command_that_takes_them_up(
     cli: "Cli", endpoint: "Endpoint"
 ) -> None:
-    """A process died, one was told to stop, one drives, and one turn waits for a person: that one is nobody's fault."""
+    """One process died, one was stopped, and one runs. A turn that waits for a person is not listed as left."""
     endpoint.calls(("ask_user_input", {"question": "Which?"})).begins("Once").begins("Once").begins("Once")
     waits = cli.run("run", "Ask", "--json").turn
     crashed, left, runs = (cli.start("run", "A story", "--json") for _ in range(3))
@@ -94,9 +94,9 @@ def test_turns_that_nobody_drives_are_marked_with_the_command_that_takes_them_up
     listed = cli.run("turns")
     assert re.search(rf"^{turns[0]} .* STREAM +crashed$", listed.out, re.MULTILINE)
     assert listed.err == (
-        "turnwright: 2 turns crashed or left: `turnwright resume TURN` takes one up again;"
-        " what another program began, its own `recover()` does\n"
+        "turnwright: 2 turns crashed or left: `turnwright resume TURN` resumes one;"
+        " turns of another program are resumed by its own `recover()`\n"
     )
     runs.interrupt().done()
     cli.run("abort", turns[1])
-    assert f"1 turn crashed or left: `turnwright resume {turns[0]}` takes" in cli.run("turns").err
+    assert f"1 turn crashed or left: `turnwright resume {turns[0]}` resumes it;" in cli.run("turns").err

@@ -112,5 +112,5 @@ def test_where_there_is_nothing_to_migrate_that_is_said(cli: "Cli") -> None:
     memory, nowhere = cli.each(["migrate", "--store", "memory:"], ["migrate"])
     assert (memory.code, memory.out) == (0, "memory:: a store in memory has nothing to migrate\n")
     assert nowhere.code == 0
-    assert nowhere.out.startswith("there is no store turns.db yet: whoever uses it first makes it")
+    assert nowhere.out.startswith("there is no store turns.db yet: the first use creates it")
     assert list(cli.folder.iterdir()) == []

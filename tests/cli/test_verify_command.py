@@ -95,12 +95,12 @@ def test_what_nobody_knows_is_no_pass(capsys: pytest.CaptureFixture[str]) -> Non
 
 def test_the_report_as_json_is_one_object(capsys: pytest.CaptureFixture[str]) -> None:
     report = VerifyReport(as_json=True)
-    report.add("the chart", [Check("it is whole", Verdict.HOLDS, "all of it")])
+    report.add("the chart", [Check("it is complete", Verdict.HOLDS, "all of it")])
     report.add_walks("the machine", [REST])
     assert report.close() == 0
     said = json.loads(capsys.readouterr().out)
     assert (said["verdict"], len(said["checks"])) == ("holds", 1 + len(Property))
-    assert said["checks"][0] == {"claim": "it is whole", "verdict": "holds", "detail": "all of it", "witness": []}
+    assert said["checks"][0] == {"claim": "it is complete", "verdict": "holds", "detail": "all of it", "witness": []}
     assert (said["walks"], said["configurations"], said["events"]) == (2, 1_000, 2_000)
     assert said["ends"] == REST.ends
 
@@ -114,7 +114,7 @@ def test_a_way_is_drawn_with_the_limits_the_states_and_the_numbers_of_the_rows(
     assert answer("cap_hit/budget", reach([TWO], read_goal("cap_hit/budget", ())[0]), "one case") == 0
     out = capsys.readouterr().out
     assert out.splitlines() == [
-        "cap_hit/budget: reached in 4 events, and in no fewer",
+        "cap_hit/budget: reached in 4 events; no shorter path exists",
         "",
         "  limits  steps=2, tool_calls=1, doom_threshold=none, max_retries=0, max_pauses=0",
         "  with    batches of up to 1 call",
@@ -149,7 +149,7 @@ def test_a_way_is_drawn_with_the_limits_the_states_and_the_numbers_of_the_rows(
 
 @pytest.mark.parametrize("end", ENDS)
 def test_every_end_is_drawn_within_the_width_of_a_terminal(end: str) -> None:
-    """Each row stands there with the number of its place in the chart."""
+    """Each row has its number in the chart."""
     witness = reach(DRAWN, Goal(frozenset({end}))).witness
     assert witness is not None
     lines = list(drawn(witness))
@@ -231,7 +231,7 @@ def test_conditions_are_states_events_and_values() -> None:
 @pytest.mark.parametrize(
     ("asked", "condition", "says"),
     [
-        ("paused", "", r"--can-reach paused: is no end, but a state on the way: --can-reach END --with PAUSED"),
+        ("paused", "", r"--can-reach paused: is a state and no end: use --can-reach END --with PAUSED"),
         ("cap", "", r"--can-reach cap: no such end.*cap_hit: budget, cost, deadline, step_cap, tokens"),
         ("failed/budget", "", r"--can-reach failed/budget: no such end"),
         ("failed", "paused", r"--with paused: no such state or event \(states: CHECK.*events: abort"),
@@ -244,7 +244,7 @@ def test_what_there_is_is_named_to_those_who_ask_for_another(asked: str, conditi
 
 
 def test_cases_are_narrowed_to_a_value_and_built_where_there_are_none() -> None:
-    """Those of the grid come first, and each is there once."""
+    """Cases of the grid come first, and each occurs once."""
     cases = narrowed(grid(1), {"steps": 1, "max_retries": 7, "synthesis": True})
     assert {(case.limits.steps, case.limits.max_retries, case.synthesis) for case in cases} == {(1, 7, True)}
     assert len(set(cases)) == len(cases)
@@ -290,7 +290,7 @@ def test_the_command_answers_with_a_way_or_a_line_on_stderr(cli: "Cli") -> None:
     assert last.endswith("inconclusive")
 
 
-@pytest.mark.skipif(shutil.which("pgrep") is None, reason="pgrep tells when the walks have begun")
+@pytest.mark.skipif(shutil.which("pgrep") is None, reason="pgrep shows when the walks have begun")
 def test_ctrl_c_ends_all_its_processes(cli: "Cli") -> None:
     """A terminal sends it to each of them; none shows a traceback, and nothing is said of the walk."""
     with subprocess.Popen(
@@ -301,7 +301,7 @@ def test_ctrl_c_ends_all_its_processes(cli: "Cli") -> None:
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
-        # Whoever runs the tests in the background of a shell ignores it, and children inherit that.
+        # A shell that runs the tests in the background ignores it, and children inherit that.
         preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 (no thread is here)
     ) as process:
         cli.await_children(process.pid, 2)

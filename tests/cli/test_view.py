@@ -1,4 +1,4 @@
-"""What a display keeps of a call."""
+"""The line of a call on a display."""
 
 import pytest
 

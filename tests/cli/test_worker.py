@@ -1,4 +1,4 @@
-"""`turnwright worker`: drives what others submit, and lets go of it in order. Workers of a store need no service."""
+"""`turnwright worker`: drives submitted turns, and releases them in order. Workers of a store need no service."""
 
 import os
 import re
@@ -87,7 +87,7 @@ def types(done: "Done") -> list[str]:
 
 
 def drained(*children: "Child") -> "list[Done]":
-    """Tell workers to stop, and wait for it."""
+    """Stop workers, and wait for their end."""
     done = [child.terminate() for child in children]
     ended = [child.done() for child in done]
     assert [(one.code, one.err) for one in ended] == [(0, "")] * len(ended)
@@ -120,7 +120,7 @@ def test_a_turn_that_rests_is_answered_by_resume(cli: "Cli", endpoint: "Endpoint
     assert (paused["turn"], paused["state"], paused["outcome"]) == (turn, "PAUSED", None)
     flags = ("--base-url", endpoint.url, "--tools", "mine.py")
     done = cli.run("resume", turn, "--approve", "approval-1", *flags, "--json")
-    assert (done.code, done.last["text"]) == (0, "Gone.")  # whoever drove it, the worker or the command
+    assert (done.code, done.last["text"]) == (0, "Gone.")  # driven by the worker or by the command
     drained(worker)
     assert len(endpoint.requests) == 2
 
@@ -147,7 +147,7 @@ def test_what_takes_longer_is_let_go_of_for_another_worker(cli: "Cli", endpoint:
     cli.await_file("met")
     done = first.terminate().done()
     assert (done.code, types(done)[-2:]) == (0, ["released", "stopped"])
-    assert done.of("released") == [{"type": "released", "turn": turn, "why": "another worker may take it up"}]
+    assert done.of("released") == [{"type": "released", "turn": turn, "why": "another worker can resume it"}]
     (cli.folder / "go").touch()
     second = cli.start(*WORKER)
     assert second.until("settled")["turn"] == turn
@@ -167,7 +167,7 @@ def test_a_second_signal_leaves_at_once(
     os.kill(worker.process.pid, number)
     done = worker.done()
     assert (done.code, types(done)[-1]) == (code, "released")
-    assert done.err == f"turnwright: left at once; other workers take up one of its turns: {turn}\n"
+    assert done.err == f"turnwright: left at once; other workers can resume one of its turns: {turn}\n"
 
 
 @pytest.mark.slow
@@ -180,7 +180,7 @@ def test_a_tool_that_blocks_the_process_does_not_hold_it_up(cli: "Cli", endpoint
     time.sleep(0.5)  # nothing shows that a process has seen a signal when a tool blocks it
     done = worker.terminate().done()
     assert done.code == 143
-    assert done.err == f"turnwright: left at once; other workers take up one of its turns: {turn}\n"
+    assert done.err == f"turnwright: left at once; other workers can resume one of its turns: {turn}\n"
     second = cli.start(*WORKER)
     assert second.until("settled")["outcome"] == "finished"
     drained(second)
@@ -236,7 +236,7 @@ def test_people_read_a_line_for_each_thing_that_happens(cli: "Cli", endpoint: "E
     assert re.fullmatch(r"worker of sqlite:///turns\.db  model usual  \d+ tools", lines[0])
     assert lines[1] == f"turn {turn}  claimed"
     assert re.fullmatch(rf"turn {turn}  finished: answered  \(\d+\.\d s\)", lines[2])
-    assert lines[3:] == ["draining: 0 turns may go on for 30 s; a second signal leaves at once", "stopped"]
+    assert lines[3:] == ["draining: 0 turns may continue for 30 s; a second signal leaves at once", "stopped"]
 
 
 @pytest.mark.slow
@@ -255,7 +255,7 @@ def test_workers_of_a_database_tell_whoever_follows(cli: "Cli", endpoint: "Endpo
             await engine.answer(turn, {"approval-1": "yes"})
             with anyio.fail_after(60):
                 while (await engine.get(turn)).outcome is None:
-                    await changed(60)  # each of them is told
+                    await changed(60)  # each of them is notified
 
     anyio.run(approve)
     assert worker.until("settled")["outcome"] == "finished"
@@ -285,18 +285,19 @@ def test_a_worker_killed_in_the_middle_of_a_tool_is_followed_by_another(
 @pytest.mark.parametrize(
     ("flags", "code", "words"),
     [
-        pytest.param(("--store", "memory:"), 2, "--store memory: is this process's alone", id="memory"),
+        pytest.param(("--store", "memory:"), 2, "--store memory: belongs to one process", id="memory"),
         pytest.param(("--store", "sqlite:///none/x.db"), 2, "store none/x.db: No such file", id="no folder"),
         pytest.param(("--notify", "--store", "sqlite:///made.db"), 2, "--notify: is for a PostgreSQL", id="notify"),
+        pytest.param(("--rate", "2"), 2, "--rate: needs a Temporal server: name it with --temporal-address", id="rate"),
+        pytest.param(("--queue", "q"), 2, "--queue: needs a Temporal server", id="queue"),
+        pytest.param(("--serves", "q"), 2, "--serves: needs a Temporal server", id="serves"),
         pytest.param(
-            ("--rate", "2"), 2, "--rate: is for a Temporal server: name it with --temporal-address", id="rate"
+            ("--temporal-address", "h:1", "--serves", "q"),
+            2,
+            "--serves q: is not a queue of",
+            id="no such queue",
         ),
-        pytest.param(("--queue", "q"), 2, "--queue: is for a Temporal server", id="queue"),
-        pytest.param(("--serves", "q"), 2, "--serves: is for a Temporal server", id="serves"),
-        pytest.param(
-            ("--temporal-address", "h:1", "--serves", "q"), 2, "--serves q: is no queue here", id="no such queue"
-        ),
-        pytest.param(("--namespace", "n"), 2, "--namespace: is for a Temporal server", id="namespace"),
+        pytest.param(("--namespace", "n"), 2, "--namespace: needs a Temporal server", id="namespace"),
         pytest.param(
             ("--temporal-address", "host"),
             2,
@@ -305,9 +306,12 @@ def test_a_worker_killed_in_the_middle_of_a_tool_is_followed_by_another(
         ),
         pytest.param(("--temporal-address", "http://h:1"), 2, "write the Temporal server's HOST:PORT", id="a URL"),
         pytest.param(
-            ("--temporal-address", "h:1", "--rate", "0"), 2, "--rate: is a number of turns a second", id="no rate"
+            ("--temporal-address", "h:1", "--rate", "0"),
+            2,
+            "--rate: must be a number of turns",
+            id="no rate",
         ),
-        pytest.param(("--drain", "-1"), 2, "--drain: is a number of seconds, at least 0, and not -1", id="drain"),
+        pytest.param(("--drain", "-1"), 2, "--drain: must be a number of seconds, at least 0, and is -1", id="drain"),
         pytest.param(("--concurrency", "0"), 2, "concurrency must be at least 1", id="concurrency"),
         pytest.param(
             ("--tools", "none.py", "--store", "sqlite:///made.db"), 2, "there is no tools file none.py", id="tools"
@@ -328,13 +332,13 @@ def test_flags_of_a_service_need_its_address(cli: "Cli", command: str) -> None:
     done = cli.run(command, "x", "--queue", "q")
     assert (done.code, done.err) == (
         2,
-        "turnwright: --queue: is for a Temporal server: name it with --temporal-address HOST:PORT\n",
+        "turnwright: --queue: needs a Temporal server: name it with --temporal-address HOST:PORT\n",
     )
 
 
 def test_what_is_submitted_needs_a_store_that_workers_share(cli: "Cli") -> None:
     done = cli.run("run", "Work", "--temporal-address", "127.0.0.1:1", "--store", "memory:")
-    assert (done.code, "--store memory: is this process's alone" in done.err) == (2, True)
+    assert (done.code, "--store memory: belongs to one process" in done.err) == (2, True)
 
 
 def test_a_worker_of_a_store_and_a_turn_that_is_driven_here_do_not_load_the_client_of_a_service() -> None:

@@ -119,7 +119,7 @@ def test_a_pause_is_answered_from_anywhere_with_the_command_that_was_printed(
     words = command.split()
     assert worker.until("settled")["state"] == "PAUSED"
     done = cli.run(*words[:3], flags[1], *words[4:])  # what is printed has no password
-    assert (done.code, "finished: answered" in done.out) == (0, True)
+    assert (done.code, "Done in 2 steps" in done.out) == (0, True)
     assert endpoint.requests[-1].body["model"] == "special"
     drain(worker)
 
@@ -139,7 +139,7 @@ def test_a_client_aborts_or_leaves_and_the_turn_of_one_that_left_is_aborted_by_a
     client.until("call_started")
     left = client.terminate().done()
     assert (left.code, left.of("turn_ended")) == (143, [])
-    assert f"SIGTERM; the workers go on with turn {left.turn}: `turnwright resume {left.turn} --store " in left.err
+    assert f"SIGTERM; the workers continue turn {left.turn}: `turnwright resume {left.turn} --store " in left.err
     follower = cli.start("resume", left.turn, "--json", *flags)
     stopped = cli.run("abort", left.turn, *flags)
     assert (stopped.code, stopped.err) == (0, "")

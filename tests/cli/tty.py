@@ -23,14 +23,21 @@ class Tty:
     """A command that runs on a terminal. Used as a context manager."""
 
     def __init__(
-        self, arguments: Sequence[str], folder: Path, env: Mapping[str, str], *, rows: int = 24, columns: int = 80
+        self,
+        arguments: Sequence[str],
+        folder: Path,
+        env: Mapping[str, str],
+        *,
+        rows: int = 24,
+        columns: int = 80,
+        term: str = "xterm-256color",
     ) -> None:
         self._here, there = pty.openpty()
         fcntl.ioctl(there, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
         self._process = subprocess.Popen(
             [sys.executable, "-m", "turnwright", *arguments],
             cwd=folder,
-            env={**env, "TERM": "xterm-256color"},
+            env={**env, "TERM": term},
             stdin=there,
             stdout=there,
             stderr=there,
@@ -89,4 +96,4 @@ class Tty:
 
 def _own_terminal() -> None:
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # whoever runs the tests in the background has it ignored
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # a shell that runs the tests in the background has it ignored

@@ -751,12 +751,11 @@ class TestThePage:
         assert settings_table() in PAGE
 
     def test_its_variables_are_those_that_are_read(self) -> None:
-        named = set(re.findall(r"TURNWRIGHT_[A-Z_]+", PAGE)) - {
-            "TURNWRIGHT_",
-            "TURNWRIGHT_CONFIG",
-            "TURNWRIGHT_WEIGHTS",
-        }
-        assert named == VARIABLES.keys()
+        keys = re.findall(r"^\| `([a-z_.]+)` \|", PAGE, re.MULTILINE)
+        assert "`TURNWRIGHT_` and the key in capitals, with `__` for the dot" in " ".join(PAGE.split())
+        assert {"TURNWRIGHT_" + key.upper().replace(".", "__") for key in keys} == VARIABLES.keys()
+        named = set(re.findall(r"TURNWRIGHT_[A-Z_]+", PAGE))
+        assert named - {"TURNWRIGHT_", "TURNWRIGHT_CONFIG", "TURNWRIGHT_WEIGHTS"} < VARIABLES.keys()
 
     @pytest.mark.parametrize("text", list(examples("toml")))
     def test_its_files_can_be_read(self, tmp_path: Path, text: str) -> None:

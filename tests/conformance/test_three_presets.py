@@ -71,7 +71,7 @@ class Ran:
     async def calls(self) -> str:
         outcome = await self.outcome()
         choices = [request.tool_choice for request in self.model.requests]
-        return f"{choices.count('auto')} with tools, {choices.count('none')} in text, {outcome}"
+        return f"{choices.count('auto')} + {choices.count('none')}, {outcome}"
 
     async def figures(self) -> str:
         """The figures that the sentinel begins with, or what the person is asked."""

@@ -146,6 +146,7 @@ def test_the_figures_about_speed_are_those_that_were_measured() -> None:
     of_bare = {row[0]: row[heads.index("of bare, 50")] for row in measured}
     page = " ".join(section(TEXTS["comparison.md"], "Speed").split())
     assert f"a step of Turnwright in memory takes {of_bare['Turnwright, in memory']} times" in page
+    assert f"and {of_bare['Turnwright, SQLite FULL']} times with SQLite" in page
     assert f"of smolagents takes {of_bare['smolagents']} times" in page
     for name in ("langgraph react", "pydantic-ai", "openai-agents"):
         assert f"of {name} {of_bare[name]}" in page

@@ -1,4 +1,4 @@
-"""What the tests of the inspector share: an engine on a store of its own, and a client that is let in."""
+"""Shared by the tests of the inspector: an engine with its own store, and an authorized client."""
 
 import re
 from collections.abc import AsyncIterator, Callable
@@ -47,7 +47,7 @@ def browser(app: Inspector, address: str = ADDRESS, **headers: str) -> httpx.Asy
 
 
 async def enter(client: httpx.AsyncClient, path: str = "/") -> httpx.Response:
-    """Go in with the token, as a person does who opens the printed address."""
+    """Open a page with the token, as in the printed address."""
     response = await client.get(path, params={"token": TOKEN}, follow_redirects=True)
     assert response.status_code == httpx.codes.OK
     return response
@@ -62,19 +62,19 @@ def csrf_of(response: httpx.Response) -> str:
 
 @dataclass
 class Person:
-    """Somebody at the pages of a turn."""
+    """An authorized client that sends forms."""
 
     client: httpx.AsyncClient
     csrf: str
 
     async def does(self, path: str, **fields: str) -> httpx.Response:
-        """Send a form, and see where it leads."""
+        """Send a form, and follow its redirects."""
         return await self.client.post(path, data={"csrf": self.csrf, **fields}, follow_redirects=True)
 
 
 @asynccontextmanager
 async def person_at(app: Inspector) -> AsyncIterator[Person]:
-    """Somebody who was let in."""
+    """Open the pages as an authorized person."""
     async with app.running(), browser(app) as client:
         yield Person(client, csrf_of(await enter(client)))
 
@@ -91,7 +91,7 @@ def asking(file: Path) -> Callable[[], Engine]:
 
 
 async def paused_turn(engine: Engine) -> str:
-    """A turn that waits for a person."""
+    """Run a turn until it pauses, and return its id."""
     turn = await engine.run(Agent(name="Cleaner"), "Delete old.log")
     assert turn.paused
     return turn.id

@@ -1,4 +1,4 @@
-"""What counts as a part of a reply, and that a server that sends anything else for ever is not waited for."""
+"""Progress of a reply: which events count as parts, and a timeout for a server that sends anything else for ever."""
 
 import json
 from collections.abc import AsyncIterator, Callable

@@ -1,4 +1,4 @@
-"""`turnwright agents`: what an agent file says, and what comes of it."""
+"""`turnwright agents`: the agents of a file, with their limits."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,20 +24,19 @@ def agents(
         Path | None,
         typer.Argument(
             metavar="[FILE]",
-            help="Agents in Markdown, or a folder (.opencode). Else the configuration's, or AGENTS.md.",
+            help="A Markdown file, or a folder like .opencode [default: the configuration's, else AGENTS.md].",
         ),
     ] = None,
     *,
     config: ConfigOption = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object a line.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")] = False,
 ) -> None:
-    """List the agents of FILE, with their limits as they will hold.
+    """List agents with their limits.
 
-    STEPS is as written, and CAP is min(steps, 200).
-    ALLOWANCE is how many steps may call tools: concluding comes after the cap,
-    or is the last call within it.
-    What an agent leaves out is shown as the configuration fills it in (see `config`). Where the tool calls go by
-    what the agent's tools do, the number of the class "default" is shown: `explain` knows the agent's class.
+    CAP is the step limit: STEPS of the agent file, at most 200. ALLOWANCE is how many of these steps may call tools:
+    the concluding call comes after the cap, or is the last one within it. A limit that the file leaves out comes from
+    the configuration (see `config`). If the tool-call limit depends on the class of the agent's tools, the limit of
+    the class "default" is shown; `explain` shows the agent's own.
     """
     try:
         said = configuration(config)
@@ -54,9 +53,9 @@ def agents(
 
 
 def record(agent: Agent, engine: Limits) -> dict[str, object]:
-    """What `--json` prints of an agent: `steps` as written (null if unset), all other limits as they will hold.
+    """Return an agent as `--json` prints it: `steps` as written (null if unset), all other limits as they apply.
 
-    `engine` are the limits that the agent's own are laid over.
+    `engine` has the limits that apply where the agent sets none.
     """
     limits = agent.limits_for(engine).for_tools("default")
     return {

@@ -1,4 +1,4 @@
-"""Answers as flags give them: for `turnwright resume`, which goes on with them, and `turnwright answer`."""
+"""Reads the answers that the flags of `turnwright resume` and `turnwright answer` give."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -20,10 +20,10 @@ class AnswerFlags:
 def read_answers(
     flags: AnswerFlags, still_open: Sequence[str], answered: Collection[str] = ()
 ) -> dict[str, str | Answer]:
-    """Return the answers by the ids of the interrupts, each of which may be given by its beginning.
+    """Return the answers by the ids of the interrupts. A flag may shorten an id to a unique beginning.
 
-    Also of one in `answered`: whoever takes the answers says then that somebody was faster. Raises `InvalidAnswerError`
-    for a text without an id, for an id that begins several, and for two answers to one interrupt.
+    The id of an interrupt in `answered` is accepted too: the engine then reports that another person was faster. Raises
+    `InvalidAnswerError` for a text without an id, an ambiguous id, and two answers to one interrupt.
     """
     given: list[tuple[str, str | Answer]] = []
     for text in flags.texts:
@@ -39,17 +39,17 @@ def read_answers(
     for name, answer in given:
         whole = _whole(name, still_open, answered)
         if whole in answers:
-            raise InvalidAnswerError(name, "it is answered twice: give one answer to each", still_open)
+            raise InvalidAnswerError(name, "it is answered twice: give one answer for each", still_open)
         answers[whole] = answer
     return answers
 
 
 def _whole(name: str, still_open: Sequence[str], answered: Collection[str]) -> str:
-    """Return the id of the open interrupt that begins so, or else of the answered one; any other name as it is."""
+    """Return the id that begins with `name`: of an open interrupt, or else of an answered one. Else return `name`."""
     if name in still_open or name in answered:
         return name
     found = [one for one in still_open if name and one.startswith(name)]
     found = found or sorted(one for one in answered if name and one.startswith(name))
     if len(found) > 1:
-        raise InvalidAnswerError(name, f"it is the beginning of {', '.join(found)}: write more of it", still_open)
+        raise InvalidAnswerError(name, f"it is ambiguous: {', '.join(found)}: write more of it", still_open)
     return found[0] if found else name

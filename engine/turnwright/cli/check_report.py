@@ -1,4 +1,4 @@
-"""What checks found, on paper: one line a claim, the way to each fault, and the exit code."""
+"""Prints the results of checks: one line for each claim, the path to each fault, and the exit code."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
@@ -12,22 +12,22 @@ from .view import one_line
 
 _CODES: Final = {Verdict.HOLDS: 0, Verdict.VIOLATED: codes.FAILED, Verdict.INCONCLUSIVE: codes.INCONCLUSIVE}
 _WIDTH: Final = max(map(len, Verdict))
-#: Characters of a detail, and of each step of a witness, that are printed.
+#: The longest detail, and the longest step of a witness, in characters.
 _LONGEST: Final = 400
 
 
 def exit_code(checks: Iterable[Check]) -> int:
-    """0 if all hold, 1 if one is violated, else 6."""
+    """Return 0 if all hold, 1 if one is violated, else 6."""
     return _CODES[worst(checks)]
 
 
 def lines_of(checks: Sequence[Check]) -> Iterator[str]:
-    """The checks for people: the verdict and the claim, then what is known of it, then the way to the fault."""
+    """Return each check as text: the verdict and the claim, the detail, and the path to the fault."""
     for check in checks:
         known = f" ({check.detail})" if check.detail and check.verdict is Verdict.HOLDS else ""
         yield f"{check.verdict:<{_WIDTH}}  {check.claim}{known}"
         if check.verdict is not Verdict.HOLDS:
-            # A witness quotes what was checked, which may be anybody's.
+            # A witness quotes the checked data, which may contain anything.
             yield f"{'':<{_WIDTH}}  {one_line(check.detail, _LONGEST)}"
             for step in check.witness:
                 yield f"{'':<{_WIDTH}}    {one_line(step, _LONGEST)}"

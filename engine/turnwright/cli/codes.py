@@ -1,4 +1,4 @@
-"""Exit codes (DESIGN 9)."""
+"""Exit codes (docs/cli.md#exit-codes)."""
 
 from typing import Final
 
@@ -10,10 +10,10 @@ USAGE: Final = 2
 PAUSED: Final = 3
 CAP_HIT: Final = 4
 DOOM_LOOP: Final = 5
-#: Of `verify`, `replay` and `fuzz`: a check could neither be passed nor be failed.
+#: For `verify`, `replay`, `trace` and `fuzz`: a check neither passed nor failed.
 INCONCLUSIVE: Final = 6
 ABORTED: Final = 130
-#: Of a command that SIGTERM stopped: its turn has not ended, and can be resumed.
+#: For a command that SIGTERM stopped. Its turn has not ended, and can be resumed.
 TERMINATED: Final = 143
 
 _OF_OUTCOME: Final = {
@@ -27,7 +27,7 @@ _OF_OUTCOME: Final = {
 
 
 def exit_code(result: TurnResult) -> int:
-    """The exit code of a turn that has ended or is paused. One that its driver left has failed."""
+    """Return the exit code of a turn that has ended or is paused. A turn that lost its driver counts as failed."""
     if result.outcome is not None:
         return _OF_OUTCOME[result.outcome]
     return PAUSED if result.paused else FAILED

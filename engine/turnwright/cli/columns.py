@@ -1,4 +1,4 @@
-"""Rows in columns: fitted to a terminal without breaking a word, or aligned in plain text where nothing is cut off."""
+"""Prints rows in columns: fitted to the terminal without breaking a word, or aligned as plain text."""
 
 from collections.abc import Collection, Iterator, Sequence
 
@@ -17,7 +17,7 @@ _GAP = "  "
 
 
 def print_columns(head: Row, rows: Sequence[Row], *, drops: Sequence[str] = ()) -> None:
-    """Print rows under a head: fitted to a terminal, in plain lines elsewhere. `drops`: see `Columns`."""
+    """Print rows below a head: fitted to a terminal, or as plain lines elsewhere. `drops`: see `Columns`."""
     console = Screen()
     if console.is_terminal:
         console.print(Columns(head, rows, drops), crop=False)
@@ -26,10 +26,10 @@ def print_columns(head: Row, rows: Sequence[Row], *, drops: Sequence[str] = ()) 
 
 
 class Columns:
-    """Rows for a terminal, which gives them its width.
+    """Rows that fit the width of the terminal.
 
-    Cells are wrapped between words. With `drops` no cell is: the columns of these names are left out, one after the
-    other, until the rest fits. Rows whose words are too long for columns are shown one field a line.
+    Cells are wrapped between words. With `drops` nothing is wrapped: the columns of these names are left out, in this
+    order, until the rest fits. If a word is too long for its column, each row is printed with one field per line.
     """
 
     def __init__(self, head: Row, rows: Sequence[Row], drops: Sequence[str] = ()) -> None:

@@ -1,4 +1,4 @@
-"""`turnwright config`: every effective setting, and where it came from."""
+"""`turnwright config`: every setting, its value and its source."""
 
 import json
 from collections.abc import Mapping
@@ -25,24 +25,27 @@ if TYPE_CHECKING:
 def config(
     *,
     agent: Annotated[
-        str | None, typer.Option("--agent", metavar="NAME", help="Show what holds for the turns of this agent.")
+        str | None, typer.Option("--agent", metavar="NAME", help="Show the settings for turns of this agent.")
     ] = None,
     file: Annotated[
         Path | None,
-        typer.Option("--config", metavar="FILE", help="The file [default: turnwright.toml, here or above]."),
+        typer.Option(
+            "--config",
+            metavar="FILE",
+            help="The configuration file [default: turnwright.toml, here or in a parent folder].",
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     settings: Annotated[bool, typer.Option("--settings", help="Print a Markdown table of all settings.")] = False,
 ) -> None:
-    """Print every setting with its value, and where that came from.
+    """Print every setting, its value and its source.
 
-    Flags and code go before an agent's front matter, that before the environment
-    (TURNWRIGHT_...), then turnwright.toml, the preset, and the default.
+    Precedence: flag or code, agent file, environment (TURNWRIGHT_...), turnwright.toml, preset, default.
     """
     if settings:
         echo(settings_table())
         return
-    from turnwright.config.config import load_config  # noqa: PLC0415 (other commands need not wait for pydantic-settings)
+    from turnwright.config.config import load_config  # noqa: PLC0415 (pydantic-settings is slow to load)
 
     found = load_config(file=file)
     origins, cap = found.origins, None
@@ -56,18 +59,14 @@ def config(
     echo(f"Configuration file: {'none' if found.file is None else found.file}\n")
     print_columns(("KEY", "VALUE", "SOURCE"), [(key, _text(key, one), str(one)) for key, one in origins.items()])
     if cap is not None:
-        echo(f"\nA turn of agent {agent!r} takes at most {cap.formula} steps. `turnwright explain` has all bounds.")
+        echo(f"\nA turn of agent {agent!r} takes at most {cap.formula} steps. `turnwright explain` prints all limits.")
 
 
 def settings_table() -> str:
-    from turnwright.config.files import variable  # noqa: PLC0415 (loads pydantic-settings)
     from turnwright.config.settings import SETTINGS  # noqa: PLC0415 (only needed here)
 
-    rows = [
-        (f"`{one.key}`", one.kind, _default(one), f"`{variable(one.key)}`", one.means.replace("|", "\\|"))
-        for one in SETTINGS.values()
-    ]
-    head = ("key", "values", "default", "environment", "what it is")
+    rows = [(f"`{one.key}`", one.kind, _default(one), one.means.replace("|", "\\|")) for one in SETTINGS.values()]
+    head = ("key", "values", "default", "what it is")
     return "\n".join(f"| {' | '.join(row)} |" for row in (head, ("---",) * len(head), *rows))
 
 
@@ -94,7 +93,7 @@ def _record(
 
 
 def _value(key: str, origin: "SettingOrigin") -> object:
-    """The value as JSON, without what nobody else may read."""
+    """Return the value as JSON, without passwords and keys."""
     match key, origin.value:
         case "store", str() as address:
             return without_password(address)
@@ -123,7 +122,7 @@ def _text(key: str, origin: "SettingOrigin") -> str:
 
 
 def _without_key(address: str) -> str:
-    """The address without user, password and query, any of which may be a key."""
+    """Return the address without user, password and query, any of which may be a key."""
     try:
         parts = urlsplit(address)
     except ValueError:

@@ -1,4 +1,4 @@
-"""`turnwright decode`: recorded streams of model providers, read as the clients read them."""
+"""`turnwright decode`: decodes recorded streams of model providers, as the clients do."""
 
 from collections.abc import Iterator
 from typing import Annotated, BinaryIO, Final
@@ -13,29 +13,27 @@ from turnwright.model.providers import DECODED, find_decoder
 
 from .process import echo, echo_json
 
-# How much of a file is read at once, in bytes.
-_PIECE: Final = 64 * 1024
+#: Bytes to read at once.
+_CHUNK: Final = 64 * 1024
 
 _USAGE_ERROR: Final = 2
 
 
 def decode(
-    files: Annotated[
-        list[str], typer.Argument(metavar="FILE", help="Recorded response bodies; - reads standard input.")
-    ],
+    files: Annotated[list[str], typer.Argument(metavar="FILE", help="Recorded response bodies; - is standard input.")],
     api: Annotated[
         str,
         typer.Option(
             "--api",
             metavar="|".join(DECODED),
-            help="The API that the bodies came from.",
+            help="The API that sent the bodies.",
         ),
     ],
 ) -> None:
-    """Print the reply that each recorded stream holds: one JSON object a line, in the order of the files.
+    """Decode recorded streams of model providers.
 
-    A stream that broke off or holds an error is printed with what had arrived and an `error`. Exit code 2 means that
-    a file could not be read; the others are printed all the same.
+    Prints one JSON object per file. For a stream that broke off or contains an error, the object has the part that
+    arrived, and an `error`. Exit code 2 means that a file could not be read; the other files are still printed.
     """
     try:
         provider = find_decoder(api)
@@ -56,7 +54,7 @@ def decode(
 
 
 def _decode(file: str, stream: ReplyStream) -> dict[str, JsonValue]:
-    for data in _pieces(file):
+    for data in _chunks(file):
         stream.feed(data)
         if stream.done:
             break
@@ -83,7 +81,7 @@ def _decode(file: str, stream: ReplyStream) -> dict[str, JsonValue]:
     }
 
 
-def _pieces(file: str) -> Iterator[bytes]:
+def _chunks(file: str) -> Iterator[bytes]:
     if file == "-":
         yield from _read(typer.get_binary_stream("stdin"))
         return
@@ -92,5 +90,5 @@ def _pieces(file: str) -> Iterator[bytes]:
 
 
 def _read(opened: BinaryIO) -> Iterator[bytes]:
-    while data := opened.read(_PIECE):
+    while data := opened.read(_CHUNK):
         yield data

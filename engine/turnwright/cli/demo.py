@@ -1,4 +1,4 @@
-"""`turnwright demo`: four turns that could have gone wrong, on a scripted model, explained as they happen."""
+"""`turnwright demo`: four turns on a scripted model that could have gone wrong, explained as they run."""
 
 import os
 import signal
@@ -29,7 +29,7 @@ from .process import echo
 from .screen import print_lines
 from .server_options import LOOPBACK, PORT, PortOption, ServerOptions, need_extra
 from .show import journal_lines
-from .summary import closing_lines
+from .summary import closing_lines, final_text
 
 
 @tool
@@ -41,15 +41,16 @@ async def look_up(word: str) -> str:
 def demo(
     *,
     serve: Annotated[
-        bool, typer.Option("--serve", help="Show turns of every kind as pages, and one that goes on, until Ctrl-C.")
+        bool, typer.Option("--serve", help="Serve pages with turns of every kind, one of them running, until Ctrl-C.")
     ] = False,
     port: PortOption = PORT,
-    as_json: Annotated[bool, typer.Option("--json", help="With --serve: print one JSON object a line.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="With --serve: print one JSON object per line.")] = False,
 ) -> None:
-    """Show a cap, a doom loop, a pause, and a kill -9 with its recovery; no key and no model needed.
+    """Show four turns that could have gone wrong. Needs no key.
 
-    With --serve the pages of `turnwright serve` show these and more, in a store that is gone afterwards. They can be
-    answered, steered, stopped and forked there.
+    A model that never stops, a model in a loop, a call that needs approval, and a process that is killed. With --serve
+    the inspector shows these turns and more, from a temporary store. There they can be answered, steered, stopped and
+    forked.
     """
     if serve:
         _serve(ServerOptions.of(LOOPBACK, port, None), as_json=as_json)
@@ -61,13 +62,13 @@ def demo(
             print_lines(["", "=" * 78, f"{number}. {title}", ""])
             print_lines([*(f"   {line.strip()}" for line in story if line.strip()), ""], hang=3)
             scene(Path(folder))
-    print_lines(["", "=" * 78, f"Four turns, four clear endings, in {time.monotonic() - began:.0f} s."])
-    print_lines(["No model was asked: each said what a script told it to, and everything else was real."])
+    print_lines(["", "=" * 78, f"Four turns ended clearly, in {time.monotonic() - began:.0f} s."])
+    print_lines(["The models were scripts. Everything else was real."])
 
 
 def _serve(place: ServerOptions, *, as_json: bool) -> None:
     need_extra()
-    from .demo_turns import demo_engine, play_turns  # noqa: PLC0415 (the other demo has turns of its own)
+    from .demo_turns import demo_engine, play_turns  # noqa: PLC0415 (the other demo does not need it)
     from .serving import serve_pages  # noqa: PLC0415 (an extra)
 
     with tempfile.TemporaryDirectory(prefix="turnwright-demo-") as folder:
@@ -77,16 +78,16 @@ def _serve(place: ServerOptions, *, as_json: bool) -> None:
             store="",
             drives=True,
             as_json=as_json,
-            words="open it in a browser: demo turns, on a model that says what a script tells it; Ctrl-C stops it",
+            words="open it in a browser: demo turns with a scripted model; Ctrl-C stops it",
             task=partial(play_turns, Path(folder)),
         )
 
 
 def _cap(folder: Path) -> None:
-    """A model that never stops asking meets the step cap.
+    """A model that never stops reaches the step limit.
 
-    The agent may take 3 steps. The model asks for another word each time, and would go on for ever.
-    After the third step it is called once more, with its tools disabled, to say what it did.
+    The agent may take 3 steps. The model asks for another word in each step, and would never stop.
+    After the third step the model is called once more, without tools, to summarize its work.
     """
     words = iter(("alpha", "beta", "gamma", "delta"))
 
@@ -99,40 +100,40 @@ def _cap(folder: Path) -> None:
 
 
 def _doom_loop(folder: Path) -> None:
-    """A model that repeats itself is stopped long before the cap.
+    """A model that repeats itself is stopped long before the step limit.
 
-    The same call with the same arguments, three rounds in a row: nothing new can come of it.
+    It makes the same call with the same arguments in three rounds: a doom loop.
     """
     _play(folder, ScriptedModel(keeps_looking_up("alpha"), repeat=True), Agent(name="Searcher"), "Find the word alpha.")
 
 
 def _pause(folder: Path) -> None:
-    """A call that needs a person pauses the turn; it goes on when she has answered.
+    """A call that needs approval pauses the turn until a person answers.
 
-    The turn rests in the journal: it could be answered tomorrow, by another process.
+    The paused turn is in the journal: another process could answer it tomorrow.
     """
     script = ScriptedModel(asks_for(("delete_file", {"path": "old.log"})), "old.log is gone.")
     display = PlainDisplay()
 
     async def play() -> TurnResult:
         engine = Engine(
-            model=script, tools=[delete_file], store=SqliteStore(folder / "demo.db"), on_event=[display.hear]
+            model=script, tools=[delete_file], store=SqliteStore(folder / "demo.db"), on_event=[display.show]
         )
         async with engine:
             paused = await engine.run(Agent(name="Cleaner"), "Delete old.log.")
-            echo("\n   ... the turn rests; nothing runs. A person is asked:\n")
+            echo("\n   ... the turn is paused; nothing runs. A person is asked:\n")
             print_lines(f"   {line}" for one in paused.interrupts for line in words(one).split("\n"))
-            echo("\n   ... and says yes:\n")
+            echo("\n   ... and approves:\n")
             return await engine.resume(paused.id, {one.id: "yes" for one in paused.interrupts})
 
     _close(anyio.run(play), display.view.said)
 
 
 def _crash(folder: Path) -> None:
-    """A process is killed with kill -9 in the middle of a tool call, and another takes the turn up.
+    """A process is killed with kill -9 during a tool call, and another process resumes the turn.
 
-    The first call had its result: it never runs again. The second had started: its tool says that it may be
-    rerun, with the same idempotency key. Each execution is appended to a file, which is the witness.
+    The first call had a result: it is not run again. The second call had started: its tool is idempotent, so it
+    is run again with the same idempotency key. Each execution appends a line to a file.
     """
     database, witness = folder / "crash.db", folder / "witness.txt"
     child = subprocess.Popen([sys.executable, "-c", CHILD, str(database), str(witness)])  # noqa: S603 (ourselves)
@@ -145,18 +146,18 @@ def _crash(folder: Path) -> None:
         child.wait()
     died_after = len(anyio.run(_journal, database, turn))
 
-    async def take_up() -> TurnResult:
+    async def resume_it() -> TurnResult:
         async with Engine(model=crash_script(), tools=crash_tools(witness), store=SqliteStore(database)) as engine:
             return (await engine.recover())[0]
 
-    result = anyio.run(take_up)
+    result = anyio.run(resume_it)
     echo("   the journal, and where the process died:\n")
     for seq, line in enumerate(journal_lines(anyio.run(_journal, database, turn)), start=1):
         print_lines([f"   {line}"], hang=40)
         if seq == died_after:
-            echo("     --  kill -9; another process takes the turn up")
+            echo("     --  kill -9; another process resumes the turn")
     _close(result)
-    echo("\n   executions, by the witness:")
+    echo("\n   executions, by the file:")
     for line in witness.read_text(encoding="utf-8").splitlines():
         print_lines([f"     {line}"])
 
@@ -182,12 +183,12 @@ def _play(folder: Path, model: ScriptedModel, agent: Agent, prompt: str) -> None
 
     async def play() -> TurnResult:
         store = SqliteStore(folder / "demo.db")
-        async with Engine(model=model, tools=[look_up], store=store, on_event=[display.hear]) as engine:
+        async with Engine(model=model, tools=[look_up], store=store, on_event=[display.show]) as engine:
             return await engine.run(agent, prompt)
 
     _close(anyio.run(play), display.view.said)
 
 
 def _close(result: TurnResult, said: str = "") -> None:
-    echo()
-    print_lines(closing_lines(result, said=said, hints=False))
+    text = final_text(result, said)
+    print_lines(["", *([text, ""] if text else []), *closing_lines(result, hints=False, verbose=True)])

@@ -1,4 +1,4 @@
-"""The process that `turnwright demo` kills, and the scripts and tools that both kinds of demo have."""
+"""The process that `turnwright demo` kills, and the scripts and tools that both demos share."""
 
 import sys
 from collections.abc import Callable
@@ -15,16 +15,16 @@ from turnwright.store import SqliteStore, Store
 from turnwright.tools import Tool, ToolContext, tool
 from turnwright_states import facts as f
 
-#: Python that is this process, and the seconds that it has to reach the call in which it is killed.
+#: The code of this process, and the seconds that it may take to reach the call in which it is killed.
 CHILD: Final = "from turnwright.cli.demo_child import be_killed; be_killed()"
 _PATIENCE: Final = 20.0
-#: What the turn is asked, and who is asked.
+#: The agent and the prompt of the turn.
 CLERK: Final = Agent(name="Clerk")
 PROMPT: Final = "Record order 17 and upload its invoice."
 
 
 def crash_line(request: ModelRequest) -> ModelResponse | str:
-    """What its model says: two calls, then an answer, wherever it is taken up."""
+    """Return two calls, then an answer, also after a recovery."""
     if any(message.role == "tool" for message in request.messages):
         return "Both are done."
     return asks_for(("record", {"what": "order 17"}), ("upload", {"what": "invoice 17"}))
@@ -36,12 +36,12 @@ def crash_script() -> ScriptedModel:
 
 @tool(needs_approval=True)
 async def delete_file(path: str) -> str:
-    """Delete a file; a person must approve it."""
-    return f"{path} is deleted (not really: this is a demonstration)"
+    """Delete a file. Needs approval."""
+    return f"{path} is deleted (not really: this is a demo)"
 
 
 def keeps_looking_up(word: str) -> Callable[[ModelRequest], ModelResponse | str]:
-    """A script that makes the same call until its tools are disabled."""
+    """Return a script that makes the same call until its tools are disabled."""
 
     def script(request: ModelRequest) -> ModelResponse | str:
         if request.tool_choice == "none":
@@ -52,7 +52,7 @@ def keeps_looking_up(word: str) -> Callable[[ModelRequest], ModelResponse | str]
 
 
 async def second_call(store: Store) -> str:
-    """Return the turn of the child once its second call has begun, and its first one is done."""
+    """Wait until the child's first call has finished and its second has started. Returns the turn."""
     with anyio.fail_after(_PATIENCE):
         while True:
             for row in await store.turns():
@@ -64,7 +64,7 @@ async def second_call(store: Store) -> str:
 
 
 def crash_tools(witness: Path) -> list[Tool]:
-    """The tools of the last scene. The first attempt at `upload` takes for ever."""
+    """Return the tools of the crash demo. The first attempt at `upload` never ends."""
 
     def executed(line: str) -> None:
         with witness.open("a", encoding="utf-8") as file:
@@ -72,13 +72,13 @@ def crash_tools(witness: Path) -> list[Tool]:
 
     @tool
     async def record(what: str) -> str:
-        """Record something; must not happen twice."""
+        """Record something. Must not run twice."""
         executed(f"record({what})")
         return f"recorded {what}"
 
     @tool(idempotent=True)
     async def upload(what: str, context: ToolContext) -> str:
-        """Upload something; safe to repeat with the same key."""
+        """Upload something. Safe to repeat with the same key."""
         executed(f"upload({what}) attempt {context.attempt}, key {context.idempotency_key}")
         if context.attempt == 1:
             await anyio.sleep_forever()
@@ -88,7 +88,7 @@ def crash_tools(witness: Path) -> list[Tool]:
 
 
 def be_killed() -> None:
-    """Drive the turn until somebody kills this process. Arguments: the database, the witness."""
+    """Drive the turn until this process is killed. The arguments are the database and the witness file."""
     database, witness = (Path(argument) for argument in sys.argv[1:])
 
     async def play() -> None:

@@ -1,4 +1,4 @@
-"""The turns that `turnwright demo --serve` shows, each of another kind: a scripted model, and tools that do nothing."""
+"""The turns of `turnwright demo --serve`, one of each kind, with a scripted model and harmless tools."""
 
 import os
 import signal
@@ -27,10 +27,10 @@ from .demo_child import CHILD, PROMPT, crash_line, crash_tools, delete_file, kee
 
 _DATABASE: Final = "turns.db"
 _WITNESS: Final = "witness.txt"
-#: Seconds between two words of a reply, and between two of the turns that go on while somebody looks.
+#: Seconds between two words of a reply, and between two walks.
 _WORD: Final = 0.04
 _BREAK: Final = 5.0
-#: How many of those there are, should nobody stop it.
+#: The most walks.
 _WALKS: Final = 100
 _PLACES: Final = ("the gate", "the orchard", "the well", "the barn", "the hedge", "the pond", "the bridge", "the mill")
 
@@ -55,7 +55,7 @@ async def measure(place: str, seconds: float) -> str:
 
 @tool
 async def walk_to(place: str, context: ToolContext) -> str:
-    """Walk to a place, and say how far it is."""
+    """Walk to a place, and report the distance."""
     steps = 6
     for step in range(1, steps + 1):
         await anyio.sleep(0.25)
@@ -64,7 +64,7 @@ async def walk_to(place: str, context: ToolContext) -> str:
 
 
 class DemoModel:
-    """Says what the scripts below say to the request's first message, one word after the other.
+    """Streams the reply of the script for the first message, word by word.
 
     The first attempt at a forecast fails.
     """
@@ -78,7 +78,7 @@ class DemoModel:
         asked = next((one.text for one in request.messages if one.role == "user"), "")
         if asked == _FORECAST and not self._overloaded:
             self._overloaded = True
-            raise ModelError("the model is overloaded, and asks to come back", cause=Cause.OVERLOADED, status=529)
+            raise ModelError("the model is overloaded; try again later", cause=Cause.OVERLOADED, status=529)
         said = _SCRIPTS.get(asked, _anything)(request)
         if isinstance(said, ModelError):
             raise said
@@ -94,74 +94,76 @@ def _rounds(request: ModelRequest) -> int:
     return sum(message.role == "assistant" for message in request.messages)
 
 
-_FIND: Final = "Find the word that nobody knows."
+_FIND: Final = "Find the unknown word."
 _FIND_ALPHA: Final = "Find the word alpha."
 _FIND_OMEGA: Final = "Find the word omega, and ask me if you get stuck."
 _TIDY: Final = "Delete old.log, and ask me what else may go."
 _FORECAST: Final = "How warm is it here and there?"
-_COMPARE: Final = "Compare tea and coffee, each by somebody who knows it."
-_TEA: Final = "What is to be said of tea?"
-_COFFEE: Final = "What is to be said of coffee?"
-_PLAN: Final = "Plan a walk, and mind what I say meanwhile."
-_WALK: Final = "Walk around the farm, and see whether everything is in order."
+_COMPARE: Final = "Compare tea and coffee. Ask an expert for each."
+_TEA: Final = "What do you know about tea?"
+_COFFEE: Final = "What do you know about coffee?"
+_PLAN: Final = "Plan a walk. I may send more messages."
+_WALK: Final = "Walk around the farm, and check that everything is in order."
 
 
 def _find(request: ModelRequest) -> ModelResponse | str:
     if request.tool_choice == "none":
-        return "I looked up six words, and none of them was found. The word that nobody knows is still missing."
+        return "I looked up six words and found none. The unknown word is still missing."
     words = ("ablaut", "bezel", "caravel", "dactyl", "ecru", "fathom", "gnomon", "hapax")
     first = 2 * _rounds(request) % len(words)
-    return asks_for(*(("look_up", {"word": word}) for word in words[first : first + 2]), text="I try two more.")
+    return asks_for(*(("look_up", {"word": word}) for word in words[first : first + 2]), text="I will try two more.")
 
 
 def _tidy(request: ModelRequest) -> ModelResponse | str:
     if _rounds(request):
         return "That is done."
     question: dict[str, JsonValue] = {"question": "What else may go?", "choices": ["old.log.1", "nothing else"]}
-    return asks_for(("delete_file", {"path": "old.log"}), ("ask_user_input", question), text="I need your word.")
+    return asks_for(
+        ("delete_file", {"path": "old.log"}), ("ask_user_input", question), text="I need your approval and an answer."
+    )
 
 
 def _forecast(request: ModelRequest) -> ModelResponse | str:
     if _rounds(request):
-        return "It is 21 degrees in the garden and 23 in the kitchen. Of the cellar I cannot tell: it is locked."
+        return "It is 21 degrees in the garden and 23 in the kitchen. I could not measure the cellar: it is locked."
     places = (("the garden", 0.7), ("the kitchen", 0.3), ("the cellar", 0.5), ("the attic", 0.9))
     return asks_for(*(ResponseToolCall("measure", {"place": place, "seconds": seconds}) for place, seconds in places))
 
 
 def _compare(request: ModelRequest) -> ModelResponse | str:
     if _rounds(request):
-        return "Tea is quieter, coffee is quicker: who must be awake in a minute takes coffee."
-    return asks_for(("expert", {"prompt": _TEA}), ("expert", {"prompt": _COFFEE}), text="I ask two who know.")
+        return "Tea is calmer and coffee is faster. Choose coffee if you must wake up quickly."
+    return asks_for(("expert", {"prompt": _TEA}), ("expert", {"prompt": _COFFEE}), text="I will ask two experts.")
 
 
 def _expert(word: str) -> _Script:
     def script(request: ModelRequest) -> ModelResponse | str:
         if _rounds(request):
-            return f"Of {word} I know this: it is best when it is hot."
+            return f"{word.capitalize()} is best when it is hot."
         return asks_for(("look_up", {"word": word}))
 
     return script
 
 
 def _plan(request: ModelRequest) -> ModelResponse | str:
-    told = [message.text for message in request.messages if message.role == "user"][1:]
-    if told and _rounds(request) > 1:
-        return f"The plan: out by the gate, back by the mill. I was told in between: {told[-1]}"
+    messages = [message.text for message in request.messages if message.role == "user"][1:]
+    if messages and _rounds(request) > 1:
+        return f"The plan: out by the gate, back by the mill. Your message: {messages[-1]}"
     return asks_for(("measure", {"place": _PLACES[_rounds(request) % len(_PLACES)], "seconds": 0.4}))
 
 
 def _walk(request: ModelRequest) -> ModelResponse | str:
     if request.tool_choice == "none" or _rounds(request) >= 3 * len(_PLACES):
-        return "I have been everywhere, and everything is in order."
+        return "I walked around the whole farm. Everything is in order."
     place = _PLACES[_rounds(request) % len(_PLACES)]
     said = [message.text for message in request.messages if message.role == "user"][1:]
-    heard = f" You said: {said[-1]}" if said else ""
-    text = f"Now I go to {place}, as slowly as one can who is to be watched on a page.{heard}"
+    reply = f" You said: {said[-1]}" if said else ""
+    text = f"I walk to {place}, slowly, so that you can watch the page.{reply}"
     return asks_for(ResponseToolCall("walk_to", {"place": place}), text=text)
 
 
 def _anything(_: ModelRequest) -> str:
-    return "This is a demonstration, and nothing was prepared to be said to that."
+    return "This is a demo. It has no reply to that message."
 
 
 _SCRIPTS: Final[dict[str, _Script]] = {
@@ -178,11 +180,11 @@ _SCRIPTS: Final[dict[str, _Script]] = {
     PROMPT: crash_line,
 }
 
-_EXPERT: Final = Agent(name="Expert", description="Knows one thing well.", instructions="You know one thing well.")
+_EXPERT: Final = Agent(name="Expert", description="Knows one subject well.", instructions="You know one subject well.")
 
 
 def demo_engine(folder: Path) -> Engine:
-    """An engine on a store in that folder. It can drive every turn of the demo."""
+    """Return an engine that can drive every turn of the demo, on a store in that folder."""
     asks = [one for one in builtin_tools(folder) if one.name == "ask_user_input"]
     tools: list[Tool] = [look_up, measure, delete_file, walk_to, *asks, *crash_tools(folder / _WITNESS)]
     expert = agent_tool(_EXPERT, name="expert")
@@ -190,7 +192,7 @@ def demo_engine(folder: Path) -> Engine:
 
 
 async def play_turns(folder: Path, engine: Engine) -> None:
-    """Run the turns of the demo, then one that goes on slowly, and another when it is over, until cancelled."""
+    """Run the turns of the demo, and one slow walk after another, until canceled."""
     async with anyio.create_task_group() as turns:
         for agent, prompt in (
             (Agent(name="Searcher", steps=3), _FIND),
@@ -210,8 +212,8 @@ async def _planned(engine: Engine) -> None:
     async with engine.stream(Agent(name="Planner"), _PLAN) as events:
         async for event in events:
             if event.type == "call_started" and event.seq < 8:  # noqa: PLR2004 (in its first step)
-                with suppress(TurnwrightError):  # somebody stopped it on the page
-                    await engine.steer(event.turn, "It is going to rain: take the short way.")
+                with suppress(TurnwrightError):  # a person stopped it on the page
+                    await engine.steer(event.turn, "It will rain: take the short path.")
 
 
 async def _crashed(folder: Path, engine: Engine) -> None:
@@ -223,12 +225,12 @@ async def _crashed(folder: Path, engine: Engine) -> None:
         with anyio.CancelScope(shield=True):
             os.kill(child.pid, signal.SIGKILL)
             await child.wait()
-    with suppress(TurnwrightError):  # somebody took it up, or stopped it, on the page
+    with suppress(TurnwrightError):  # a person resumed or stopped it on the page
         await engine.resume(turn)
 
 
 async def _walks(engine: Engine) -> None:
-    """There is always a turn to watch; what people do to one spoils nothing."""
+    """Run walks, so that a turn is always running. A person may stop one."""
     for _ in range(_WALKS):
         try:
             await engine.run(Agent(name="Walker", steps=40), _WALK)

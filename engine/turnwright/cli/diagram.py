@@ -1,4 +1,4 @@
-"""`turnwright diagram`: the chart, drawn; with what a turn or a run of tests took of it laid over it."""
+"""`turnwright diagram`: draws the chart, with the path of a turn or the coverage of tests over it."""
 
 from enum import StrEnum
 from pathlib import Path
@@ -45,20 +45,19 @@ def diagram(
     *,
     form: Annotated[
         Format | None,
-        typer.Option("--format", help="How to print it: mermaid, unless said otherwise.", show_default=False),
+        typer.Option("--format", help="The format [default: mermaid].", show_default=False),
     ] = None,
     main: Annotated[
-        bool, typer.Option("--main", help="Draw the main way: the stops that leave several states alike are one note.")
+        bool,
+        typer.Option("--main", help="Draw a smaller chart: transitions that several states share become one note."),
     ] = False,
-    turn: Annotated[
-        str | None, typer.Option("--turn", metavar="ID", help="Draw over it what this recorded turn took.")
-    ] = None,
+    turn: Annotated[str | None, typer.Option("--turn", metavar="ID", help="Mark the path of this turn.")] = None,
     coverage: Annotated[
         list[Path] | None,
         typer.Option(
             "--coverage",
             metavar="FILE",
-            help="Draw over it what tests took: a file of the pytest plugin or of `fuzz`. Several are added up.",
+            help="Color rows by how often tests took them: a file of the pytest plugin or of `fuzz`; may be repeated.",
             show_default=False,
         ),
     ] = None,
@@ -68,31 +67,29 @@ def diagram(
         typer.Option(
             "--write",
             metavar="DIR",
-            help="Write the main way (turn.svg, .dot, .mmd), the full chart (turn-full.*), turn.md and turn.pml there.",
+            help="Write the small chart (turn.svg, .dot, .mmd), the full one (turn-full.*), turn.md and turn.pml.",
         ),
     ] = None,
     check: Annotated[
-        Path | None, typer.Option("--check", metavar="DIR", help="Name the files there that are stale or missing.")
+        Path | None, typer.Option("--check", metavar="DIR", help="List the files there that are stale or missing.")
     ] = None,
 ) -> None:
-    """Draw the states of a turn, and the rows of the chart that lead from one to the next.
+    """Draw the chart of states, or the path of a turn in it.
 
-    Everything is taken from the chart that runs. Without options the full chart is printed as Mermaid; --main prints
-    the main way. SVG needs Graphviz's `dot` on PATH, and the other formats nothing.
-    --turn marks the rows that a recorded turn took, how often, and where it stands; it exits with 1 if the journal
-    does not follow from the chart. --coverage colours each row by how often tests took it.
-    --check exits with 1 if a file is stale or missing, and needs no Graphviz.
+    Without options, the full chart is printed as Mermaid. SVG needs Graphviz's `dot` on PATH. --turn marks each row
+    that a turn took, with its count, and exits with 1 if the journal does not follow the chart. --check exits with 1
+    if a file is stale or missing.
     """
     if sum(map(bool, (form or main or turn or coverage, write_to, check))) > 1:
-        _refuse("to print a picture, to --write the files and to --check them are three things to do: give one of them")
+        _refuse("printing a picture, --write and --check exclude each other: give one of them")
     if turn and coverage:
-        _refuse("--turn and --coverage are two overlays: give one of them")
+        _refuse("--turn and --coverage exclude each other: give one of them")
     if main and (turn or coverage or form in {Format.PROMELA, Format.TABLE}):
         _refuse(
             "--main is a picture in mermaid, dot or svg without an overlay: --turn and --coverage need the full chart"
         )
     if (turn or coverage) and form is Format.PROMELA:
-        _refuse("a Promela model is checked, and nothing is drawn over it: use mermaid, dot, svg or table")
+        _refuse("a Promela model has no overlay: use mermaid, dot, svg or table")
     try:
         if write_to is not None:
             _write(write_to)
@@ -146,7 +143,7 @@ def _check(directory: Path) -> None:
     for name, what in found.items():
         echo(f"{directory / name} is {what}")
     if found:
-        echo(f"write them anew with `turnwright diagram --write {directory}`", err=True)
+        echo(f"to update them: `turnwright diagram --write {directory}`", err=True)
         raise typer.Exit(codes.FAILED)
 
 

@@ -1,6 +1,7 @@
-"""What a person, or another program, sees of a turn while it runs: JSON lines, plain lines, or a live screen."""
+"""Shows a turn while it runs: as JSON lines, as plain lines, or on a live screen."""
 
 import sys
+import time
 from abc import ABC, abstractmethod
 from typing import Final, Self
 
@@ -13,23 +14,23 @@ from rich.text import Text
 
 from turnwright.events import FactEvent, TurnEndedEvent, TurnEvent, TurnPausedEvent
 from turnwright.result import TurnResult
-from turnwright_states import Outcome
+from turnwright_states import Outcome, State
 from turnwright_states import facts as f
 
 from .options import DEFAULT_STORE
 from .process import Output, json_line
-from .screen import Screen, escape_prints, fit, fitted, styled
+from .screen import Screen, escape_prints, fit, fitted, print_lines, styled
 from .stores import store_flag
-from .summary import closing_lines, print_closing
+from .summary import closing_lines, count, final_text, print_closing
 from .view import TurnView, file_line, one_line, shown_arguments
 
-#: How far a sub-agent stands to the right of whoever called it.
+#: The indentation of a sub-agent below its caller.
 _INDENT: Final = "    "
-#: Where a line goes on that is longer than the terminal.
+#: The indentation of the further rows of a line that is longer than the terminal.
 _HANG: Final = 15
-#: Seconds of waiting that somebody who looks on would notice.
+#: Seconds of waiting below which a wait is not mentioned.
 _WORTH_TELLING: Final = 0.05
-_COLOURS = {
+_COLORS = {
     "ok": "green",
     "error": "red",
     "rejected": "yellow",
@@ -37,19 +38,31 @@ _COLOURS = {
     "aborted": "red",
     "unknown": "red",
 }
+#: What a turn does in each state, for the line below the screen. A state that passes at once has no entry.
+_ACTIVITIES: Final = {
+    State.STREAM: "Waiting for the model",
+    State.TOOL_EXEC: "Running tools",
+    State.CONCLUDE: "Waiting for the conclusion",
+    State.TEXT_ONLY: "Waiting for the model",
+    State.PAUSED: "Paused",
+}
 
 
 class Display(ABC):
-    """Hears every event of a turn and of its sub-agents', and says in the end how it came out.
+    """Shows every event of a turn and of its sub-agents, and at the end how the turn ended.
 
-    Used as a context manager while it runs. `store` is the address of the turn's store; `service` has the flags that
-    name the service whose workers drive the turn, and is empty where this process does.
+    A display is a context manager that is entered while the turn runs. `store` is the address of the turn's store.
+    `service` has the flags of the service whose workers drive the turn, and is empty where this process drives it.
+    `verbose` adds the outcome, the figures and the path through the chart at the end.
     """
 
-    def __init__(self, store: str = DEFAULT_STORE, service: str = "") -> None:
+    def __init__(self, store: str = DEFAULT_STORE, service: str = "", *, verbose: bool = False) -> None:
         self.view = TurnView()
         self.store = store
         self.service = service
+        self.verbose = verbose
+        #: Whether the commands that continue the turn are shown at the end.
+        self.hints = True
 
     @property
     def flags(self) -> str:
@@ -57,16 +70,24 @@ class Display(ABC):
         return store_flag(self.store) + self.service
 
     @abstractmethod
-    def hear(self, event: TurnEvent) -> None: ...
+    def show(self, event: TurnEvent) -> None: ...
 
     @abstractmethod
     def close(self, result: TurnResult, seq: int) -> None:
-        """Say how the turn came out. `seq` is its last fact."""
+        """Show how the turn ended. `seq` is its last fact."""
+
+    def say_paused(self, result: TurnResult) -> None:
+        """Say how to answer a turn that the person has just left paused. The questions are on the screen already."""
+        print_lines(["Paused. To answer:", f"  turnwright resume {result.id}{self.flags}"])
 
     def _closing(self, result: TurnResult) -> list[str]:
-        view = self.view
         return closing_lines(
-            result, said=view.said, store=self.store, service=self.service, elsewhere=view.begun_elsewhere
+            result,
+            store=self.store,
+            service=self.service,
+            hints=self.hints,
+            elsewhere=self.view.begun_elsewhere,
+            verbose=self.verbose,
         )
 
     def __enter__(self) -> Self:
@@ -79,16 +100,16 @@ class Display(ABC):
 class JsonDisplay(Display):
     """One JSON event a line, flushed, for other programs. The last line is `turn_ended` or `paused`.
 
-    Only ASCII is written, all else is escaped: some readers take other characters for line ends too.
+    Only ASCII is written, because some readers take other characters for line ends.
     """
 
-    def __init__(self, store: str = DEFAULT_STORE, service: str = "") -> None:
-        super().__init__(store, service)
+    def __init__(self, store: str = DEFAULT_STORE, service: str = "", *, verbose: bool = False) -> None:
+        super().__init__(store, service, verbose=verbose)
         self._out = Output(alone=True)
-        #: What was heard last of the turn itself.
+        #: The type of the last event of the turn itself.
         self._last = ""
 
-    def hear(self, event: TurnEvent) -> None:
+    def show(self, event: TurnEvent) -> None:
         view = self.view.take(event)
         if view is not None:
             if view is self.view:
@@ -98,27 +119,28 @@ class JsonDisplay(Display):
     def close(self, result: TurnResult, seq: int) -> None:
         """Print the closing event, unless the turn has just printed it itself."""
         if result.paused and self._last != "paused":
-            self.hear(TurnPausedEvent(turn=result.id, seq=seq, interrupts=result.interrupts))
+            self.show(TurnPausedEvent(turn=result.id, seq=seq, interrupts=result.interrupts))
 
 
 class PlainDisplay(Display):
-    """A line for each thing that happens: for pipes, logs and dumb terminals.
+    """A line for each event: for pipes, logs and dumb terminals.
 
-    What a sub-agent does stands indented below its call, behind its name: others may do something at the same time.
+    The lines of a sub-agent are indented below its call and begin with its name, because several may run at once.
     """
 
-    def __init__(self, store: str = DEFAULT_STORE, service: str = "") -> None:
-        super().__init__(store, service)
+    def __init__(self, store: str = DEFAULT_STORE, service: str = "", *, verbose: bool = False) -> None:
+        super().__init__(store, service, verbose=verbose)
         self._out = Output()
 
-    def hear(self, event: TurnEvent) -> None:
+    def show(self, event: TurnEvent) -> None:
         view = self.view.take(event)
         if view is not None:
             gutter = f"{_INDENT * view.depth}{view.label}  " if view.label else ""
             self._out.write(*fit([f"{gutter}{line}" for line in _plain_lines(view, event)], _HANG))
 
     def close(self, result: TurnResult, seq: int) -> None:  # noqa: ARG002 (the JSON display needs it)
-        lines = ["", *self._closing(result)]
+        text = final_text(result, self.view.said)
+        lines = ["", *([text, ""] if text else []), *self._closing(result)]
         if sys.stdout.isatty():
             print_closing(result, lines, flags=self.flags)
         else:
@@ -137,7 +159,7 @@ def _plain_lines(view: TurnView, event: TurnEvent) -> list[str]:
 def _fact_lines(view: TurnView, event: FactEvent) -> list[str]:  # noqa: PLR0911 (one case a fact: flat)
     match event.fact:
         case f.TurnStarted():
-            # What a sub-agent was told stands in its call.
+            # The prompt of a sub-agent is an argument of its call, which is shown already.
             started = event.fact
             said = [] if view.path else [*forked(started), one_line(started.prompt), *map(file_line, started.files)]
             return [headline(view), *(f"             {line}" for line in said)]
@@ -163,7 +185,7 @@ def _fact_lines(view: TurnView, event: FactEvent) -> list[str]:  # noqa: PLR0911
 
 
 def _note(event: FactEvent) -> list[str]:
-    """The line for a fact that happens beside the steps and the calls; none for any other."""
+    """Return the line of a fact that belongs to no step and no call; nothing for any other fact."""
     match event.fact:
         case f.AttemptFailed() as failed:
             return [failed_attempt(failed)]
@@ -180,7 +202,7 @@ def _note(event: FactEvent) -> list[str]:
 
 
 def _named(view: TurnView, call: str) -> str:
-    """The tool of a call; before a sub-agent the call's id, under which it stands below."""
+    """Return the tool of a call. A sub-agent's comes with the call's id, which its own lines begin with."""
     one = view.calls[call]
     return f"{call} {one.name}" if one.delegated else one.name
 
@@ -190,26 +212,44 @@ def _indented(text: str) -> list[str]:
 
 
 class LiveDisplay(Display):
-    """A screen that changes in place: what is over scrolls away above it, what happens now stays below."""
+    """A screen that changes in place: finished steps scroll up, and the current one stays at the bottom.
 
-    def __init__(self, console: Console, store: str = DEFAULT_STORE, service: str = "") -> None:
-        super().__init__(store, service)
+    In a `chat` the prompt and the figures of each turn are left out: the person has typed the one, and knows the other.
+    """
+
+    def __init__(
+        self,
+        console: Console,
+        store: str = DEFAULT_STORE,
+        service: str = "",
+        *,
+        verbose: bool = False,
+        chat: bool = False,
+    ) -> None:
+        super().__init__(store, service, verbose=verbose)
         self._console = console
+        self._chat = chat
+        self.hints = not chat
         self._spinner = Spinner("dots")
-        self._live = Live(console=console, refresh_per_second=12, get_renderable=self._render, transient=True)
-        #: The last step of each turn whose text is on the screen for good.
+        self._live: Live | None = None
+        #: The last step of each turn whose text is printed for good.
         self._headed: dict[str, int] = {}
+        self._began = time.monotonic()
 
     def __enter__(self) -> Self:
+        self._began = time.monotonic()
+        # A new one each time: an old one would first erase as many lines as it had, which are other lines now.
+        self._live = Live(console=self._console, refresh_per_second=12, get_renderable=self._render, transient=True)
         self._live.start()
         escape_prints()
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        self._live.stop()
+        if self._live is not None:
+            self._live.stop()
 
-    def hear(self, event: TurnEvent) -> None:
-        """Show the event; what is over is printed for good."""
+    def show(self, event: TurnEvent) -> None:
+        """Show the event. A finished step is printed for good."""
         view = self.view.take(event)
         if view is None:
             return
@@ -217,14 +257,10 @@ class LiveDisplay(Display):
             case TurnPausedEvent():
                 self._print_step(view)
             case TurnEndedEvent(outcome=outcome, reason=reason, text=text) if view.path:
-                said = [styled(text)] if text and text != view.said else []
+                said = [_markdown(text)] if text and text != view.said else []
                 self._print(view, *said, styled(f"{outcome}: {reason}", style="dim"))
             case FactEvent(fact=f.TurnStarted() as started):
-                if view.path:
-                    self._print_head(self.view.above(view))
-                lines = [styled(line, style="dim") for line in [headline(view), *forked(started)]]
-                files = [styled(file_line(file), style="dim") for file in started.files]
-                self._print(view, *lines, styled(started.prompt, style="bold"), *files)
+                self._print_start(view, started)
             case FactEvent(fact=f.StepFinished()):
                 self._print_step(view)
                 view.text, view.calls = "", {}
@@ -241,16 +277,27 @@ class LiveDisplay(Display):
         if result.paused:
             print_closing(result, ["", *lines], flags=self.flags)
             return
+        text = final_text(result, self.view.said)
+        if text:
+            self._console.print(_markdown(text))
         good = result.outcome in (Outcome.FINISHED, Outcome.SYNTHESIS_DONE)
         self._console.print()
-        for line in lines:
-            bold = line.startswith(f"{result.outcome}:")
-            style = "" if not bold else "bold green" if good else "bold yellow"
+        for number, line in enumerate(lines):
+            style = "" if number or result.outcome is None else "bold green" if good else "bold yellow"
             for row in fitted(line, self._console.width):
                 self._console.print(styled(row, style), no_wrap=True, crop=False, overflow="ignore")
 
+    def _print_start(self, view: TurnView, started: f.TurnStarted) -> None:
+        if view.path:
+            self._print_head(self.view.above(view))
+        elif self._chat:
+            return
+        lines = [styled(line, style="dim") for line in [headline(view, limits=self.verbose), *forked(started)]]
+        files = [styled(file_line(file), style="dim") for file in started.files]
+        self._print(view, *lines, styled(started.prompt, style="bold"), *files)
+
     def _print(self, view: TurnView, *shown: RenderableType) -> None:
-        """Print for good what happened in a turn; of a sub-agent indented, under its name."""
+        """Print something for good. What a sub-agent did is indented below its name."""
         if not view.path:
             self._console.print(*shown, sep="\n")
             return
@@ -273,17 +320,22 @@ class LiveDisplay(Display):
         if self._headed.get(view.turn) == view.step or not (view.text or view.calls):
             return []
         self._headed[view.turn] = view.step
-        head: list[RenderableType] = [styled(f"step {view.step} of {view.limits.cap}", style="dim")]
+        head: list[RenderableType] = []
+        if view.path or not self._chat:
+            head.append(styled(f"step {view.step} of {view.limits.cap}", style="dim"))
         if view.text:
             view.said = view.text
-            head.append(styled(view.text))
+            head.append(_markdown(view.text))
         return head
 
     def _render(self) -> RenderableType:
         view = self.view
         if not view.turn or view.state.outcome is not None:
             return styled("")
-        self._spinner.update(text=Text.assemble((str(view.state), "bold"), f"  {_progress(view)}"))
+        seconds = f"  {time.monotonic() - self._began:.0f} s"
+        line = Text.assemble((_activity(view), "bold"), seconds, (f"  {_progress(view)}", "dim"))
+        line.truncate(max(self._console.width - 2, 1), overflow="ellipsis")
+        self._spinner.update(text=line)
         height = max(self._console.height - 8, 4)
         parts: list[RenderableType] = []
         if view.text and self._headed.get(view.turn) != view.step:
@@ -294,7 +346,7 @@ class LiveDisplay(Display):
 
 
 def _busy(view: TurnView, height: int) -> list[Text]:
-    """A line for each sub-agent that has not ended, as many as there is room for."""
+    """Return a line for each sub-agent that has not ended, at most `height` of them."""
     lines = [
         styled(f"{_INDENT * one.depth}{one.label}  {one.state}  {_progress(one)}", cut=True)
         for one in view.below.values()
@@ -303,37 +355,56 @@ def _busy(view: TurnView, height: int) -> list[Text]:
     return lines if len(lines) <= height else [*lines[:height], styled(f"{_INDENT}and {len(lines) - height} more")]
 
 
-def choose_display(*, as_json: bool, store: str = DEFAULT_STORE, service: str = "") -> Display:
-    """JSON lines if asked for; else a live screen on a terminal, and plain lines elsewhere."""
+def _markdown(text: str) -> RenderableType:
+    from .markdown import RenderedMarkdown  # noqa: PLC0415 (slow to load, and needed on a terminal alone)
+
+    return RenderedMarkdown(text)
+
+
+def choose_display(
+    *, as_json: bool = False, store: str = DEFAULT_STORE, service: str = "", verbose: bool = False, chat: bool = False
+) -> Display:
+    """Return JSON lines if asked for, else a live screen on a terminal, and plain lines elsewhere."""
     if as_json:
         return JsonDisplay(store, service)
     console = Screen()
     if console.is_terminal and not console.is_dumb_terminal:
-        return LiveDisplay(console, store, service)
-    return PlainDisplay(store, service)
+        return LiveDisplay(console, store, service, verbose=verbose, chat=chat)
+    return PlainDisplay(store, service, verbose=verbose)
 
 
-def headline(view: TurnView) -> str:
+def headline(view: TurnView, *, limits: bool = True) -> str:
     calls = "unlimited" if view.limits.call_limit is None else f"{view.limits.call_limit}"
     agent, model = one_line(view.agent), one_line(view.model)
-    return f"turn {view.turn}  agent {agent}  model {model}  cap {view.limits.cap} steps  budget {calls} tool calls"
+    if not limits:
+        return f"turn {view.turn}  agent {agent}  model {model}"
+    most = f"{count(view.limits.cap, 'step')}, {calls} tool call{'' if calls == '1' else 's'}"
+    return f"turn {view.turn}  agent {agent}  model {model}  limits: {most}"
 
 
 def failed_attempt(failed: f.AttemptFailed) -> str:
-    """The line that tells of a failed attempt: whether another one follows, and when."""
+    """Return the line about a failed attempt: whether another one follows, and when."""
     wait = f" in {failed.wait:.1f} s" if failed.wait >= _WORTH_TELLING else ""
     again = f", trying again{wait}" if failed.retry else ""
     return f"attempt failed{again}: {one_line(failed.message, 400)}"
 
 
 def forked(started: f.TurnStarted) -> list[str]:
-    """The line that tells of which turn this one is a copy, and how far; none if it is its own."""
+    """Return the line that names the turn this one was copied from; nothing for a turn that is no copy."""
     return [] if started.forked_from is None else [f"forked from {started.forked_from} at fact {started.forked_at}"]
 
 
+def _activity(view: TurnView) -> str:
+    running = [_named(view, name) for name, call in view.calls.items() if not call.status]
+    if view.state is State.TOOL_EXEC and running:
+        return f"Running {running[0]}" if len(running) == 1 else f"Running {len(running)} tools"
+    if view.text and view.state is not State.TOOL_EXEC:
+        return "Writing"
+    return _ACTIVITIES.get(view.state, "Working")
+
+
 def _progress(view: TurnView) -> str:
-    calls = "" if view.limits.call_limit is None else f" of {view.limits.call_limit}"
-    return f"step {view.step} of {view.limits.cap}  ·  {view.calls_run}{calls} tool calls  ·  {view.tokens} tokens"
+    return f"step {view.step} of {view.limits.cap}  {count(view.calls_run, 'tool call')}  {view.tokens:,} tokens"
 
 
 def _table(view: TurnView) -> Table:
@@ -343,7 +414,7 @@ def _table(view: TurnView) -> Table:
         table.add_row(
             styled(_named(view, name), style="cyan"),
             styled(call.arguments, cut=True),
-            styled(status, style=_COLOURS.get(status, "dim")),
+            styled(status, style=_COLORS.get(status, "dim")),
             styled(call.took, style="dim"),
         )
         if call.error:

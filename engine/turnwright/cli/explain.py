@@ -1,4 +1,4 @@
-"""`turnwright explain`: what can stop a turn, with values, formulas, who set them, and what may be overshot."""
+"""`turnwright explain`: the limits of a turn, with values, formulas, who set them, and how exact they are."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -29,7 +29,7 @@ from .options import (
 from .process import echo, echo_json
 from .screen import print_lines
 
-#: What the line of a sub-agent shows; `--json` has all of its bounds.
+#: The bounds in the line of a sub-agent. `--json` has all of them.
 _OF_SUB_AGENTS: Final = ("cap", "tool calls", "tokens", "cost", "seconds")
 
 
@@ -37,13 +37,13 @@ def explain(
     *,
     agent: AgentOption = None,
     agents: AgentsOption = None,
-    steps: Annotated[int | None, typer.Option("--steps", metavar="N", help="Steps, as `run` takes them.")] = None,
+    steps: Annotated[int | None, typer.Option("--steps", metavar="N", help="The most steps, as for `run`.")] = None,
     tools: ToolsOption = None,
     config: ConfigOption = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the certificate: one JSON object.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the certificate as one JSON object.")] = False,
     schema: Annotated[bool, typer.Option("--schema", help="Print the JSON Schema of the certificate.")] = False,
 ) -> None:
-    """Print every bound of an agent's turns: its value, its formula, who set it, and whether it is exact."""
+    """Print every limit of an agent's turns, and who set it."""
     if schema:
         echo(json.dumps(Certificate.model_json_schema(), indent=2))
         return
@@ -51,7 +51,7 @@ def explain(
     written, beside = choose_agent(agent, agents, said)
     chosen = said.prepared(written)
     helpers = {one.name: one for one in agent_tools(said.prepared(one.agent) for one in beside)}
-    with_steps(chosen, steps).limits_for(said.limits())  # refuses steps out of range in the words of the flag
+    with_steps(chosen, steps).limits_for(said.limits())  # an error about a wrong --steps names the flag
     module = tools or said.settings.tools
     offered: dict[str, Tool] = {one.name: one for one in choose_tools(module, Path(said.settings.root))}
     offered |= helpers
@@ -69,7 +69,7 @@ def explain(
 
 
 def _tools_of(offered: Mapping[str, Tool]) -> Callable[[Agent], list[Tool]]:
-    """The tools of an agent among those that are offered, which choose the class of its budget."""
+    """Return a function that finds an agent's tools among those offered. They decide its class."""
     return lambda agent: [one for name, one in offered.items() if agent.may_use(name, delegates=one.delegates)]
 
 
@@ -82,7 +82,7 @@ def _print(certified: Certificate) -> None:
         _print_sub_agents(certified.sub_agents)
     print_lines(["", *(f"{exactness}: {means}" for exactness, means in EXACTNESS.items())])
     print_lines(["", f"Chart {chart.version}, {chart.rows} rows, SHA-256 {chart.digest}"])
-    print_lines(["", "What ends it, and what to do then:", ""])
+    print_lines(["", "How a turn ends, and what to do then:", ""])
     print_lines([f"  {reason:<16}  {meaning.means} {meaning.next}" for reason, meaning in REASONS.items()], hang=20)
 
 

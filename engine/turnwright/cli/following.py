@@ -1,4 +1,4 @@
-"""What is heard of a turn that another process may be driving: each fact once, in the order of the journal."""
+"""Follows a turn that another process may drive: each fact once, in the order of the journal."""
 
 from collections import deque
 from collections.abc import Callable
@@ -15,41 +15,41 @@ from turnwright_states.facts import Fact
 _OfFacts: Final = FactEvent | TurnPausedEvent | TurnEndedEvent
 
 
-class Followed:
-    """One turn that is resumed here while another process may still drive it.
+class FollowedTurn:
+    """A turn that this process resumes while another process may still drive it.
 
-    `row` and `facts` are how it stood before, which `hear` is not told; `driven` says that somebody drove it then.
+    `row` and `facts` are its state before that; `show` gets only later events. `driven`: another process drove it then.
     """
 
     def __init__(
-        self, hear: Callable[[TurnEvent], None], row: TurnRow, facts: list[tuple[int, Fact]], *, driven: bool
+        self, show: Callable[[TurnEvent], None], row: TurnRow, facts: list[tuple[int, Fact]], *, driven: bool
     ) -> None:
         self.turn = row.id
         self.driven = driven
         self._epoch = row.epoch
-        self._hear = hear
-        #: The last fact that `hear` was told of, and the last one that was read.
-        self._told = self._read = len(facts)
+        self._show = show
+        #: The last fact that `show` got, and the last one that was read.
+        self._shown = self._read = len(facts)
         with reading(row.id):
             self._transcript = Transcript.of(facts)
-        #: What this process does to the turn, as long as it is not known what was done before that.
+        #: The events of this process, until everything before them was shown.
         self._held: deque[TurnEvent] = deque()
         self._ours = False
-        #: Whether nothing is missing between what was told and what this process does.
+        #: Whether nothing is missing between the last shown event and the events of this process.
         self._joined = not driven
 
     @property
     def open(self) -> list[str]:
-        """The ids of the interrupts that are open, as far as is known here."""
+        """The ids of the open interrupts, as far as this process knows."""
         return list(self._transcript.turn.interrupts)
 
     def observe(self, event: TurnEvent) -> None:
         self._ours = self._ours or event.turn == self.turn
         self._held.append(event)
-        self._tell_held()
+        self._show_held()
 
     async def follow(self, engine: Engine) -> None:
-        """Tell what another process does, until this one drives the turn and nothing is missing in between."""
+        """Show what another process does, until this one drives the turn and nothing is missing in between."""
         while not self._ours or self._held:
             await self.catch_up(engine.store)
             await anyio.sleep(engine.setup.poll_interval)
@@ -61,36 +61,36 @@ class Followed:
                 transcript.turn.apply(fact)
                 transcript.add(seq, fact)
             self._read = seq
-            if seq > self._told and not self._is_held(seq):
-                self._tell(event_of(self.turn, seq, fact, transcript))
+            if seq > self._shown and not self._is_held(seq):
+                self._show_event(event_of(self.turn, seq, fact, transcript))
         self._joined = self._joined or held
-        self._tell_held()
+        self._show_held()
 
     async def is_elsewhere(self, store: Store) -> bool:
-        """Whether the turn is still with the process that drove it when this one came."""
+        """Whether the process that drove the turn before still drives it."""
         return self.driven and (await store.get(self.turn)).epoch == self._epoch
 
     def _is_held(self, seq: int) -> bool:
-        """Whether this process appended the fact, and what its sub-agents did before and after it is held too."""
+        """Whether this process appended the fact. Then the events of its sub-agents are held as well."""
         return any(event.turn == self.turn and isinstance(event, _OfFacts) and event.seq <= seq for event in self._held)
 
-    def _tell_held(self) -> None:
+    def _show_held(self) -> None:
         while self._held:
             event = self._held[0]
-            if event.turn != self.turn:  # a sub-agent's, which has no place of its own in this turn's journal
+            if event.turn != self.turn:  # a sub-agent's event has no sequence number in this turn's journal
                 if not self._joined:
                     return
-                self._hear(self._held.popleft())
+                self._show(self._held.popleft())
                 continue
-            # A piece has the seq of the last fact before it.
-            due = self._told + isinstance(event, _OfFacts)
+            # A delta has the sequence number of the last fact before it.
+            due = self._shown + isinstance(event, _OfFacts)
             if event.seq > due:
                 return
             self._held.popleft()
-            if event.seq == due:  # else it was told already
+            if event.seq == due:  # else it was shown already
                 self._joined = True
-                self._tell(event)
+                self._show_event(event)
 
-    def _tell(self, event: TurnEvent) -> None:
-        self._told = event.seq
-        self._hear(event)
+    def _show_event(self, event: TurnEvent) -> None:
+        self._shown = event.seq
+        self._show(event)

@@ -1,4 +1,4 @@
-"""`turnwright fork`: goes on from a place in a turn's past, in a new turn."""
+"""`turnwright fork`: continues from an earlier point of a turn, in a new turn."""
 
 from functools import partial
 from typing import Annotated, Final
@@ -20,6 +20,7 @@ from .display import choose_display
 from .interactive import execute
 from .options import DEFAULT_STORE, EngineFlags, JsonOption, StoreOption, TurnArgument
 from .process import echo, echo_json, say
+from .prompts import can_ask
 from .run import engine_for
 from .stores import Journal, find_turn, read_journal, store_flag, use_store
 from .summary import closing_lines, print_closing
@@ -34,17 +35,18 @@ def fork(
     *,
     at: Annotated[
         int | None,
-        typer.Option("--at", metavar="SEQ", help="The last fact to copy; without it, the places are listed."),
+        typer.Option("--at", metavar="SEQ", help="The last fact to copy. Without it, the possible facts are listed."),
     ] = None,
-    no_run: Annotated[bool, typer.Option("--no-run", help="Only copy, and say how to go on.")] = False,
+    no_run: Annotated[bool, typer.Option("--no-run", help="Copy only, and print how to continue.")] = False,
     store: StoreOption = DEFAULT_STORE,
     flags: EngineFlags,
     as_json: JsonOption = False,
 ) -> None:
-    """Copy the beginning of a turn into a new turn, and drive that on from there: the model is called, tools run.
+    """Continue from an earlier point of a turn, in a new turn.
 
-    The original stays as it is, and what it did after that place may be done again. (To check a turn without doing
-    anything is `turnwright replay`.) Output and exit codes are those of `resume`.
+    The facts up to --at are copied, and the new turn runs from there: the model is called and tools run, so that work
+    that the original did later may be done again. The original does not change. `turnwright replay` checks a turn
+    without running anything. Output and exit codes are those of `resume`.
     """
     turn = find_turn(store, turn)
     journal = read_journal(store, turn)
@@ -57,16 +59,21 @@ def fork(
     display = choose_display(as_json=as_json, store=store)
     started, opened = first_fact(turn, journal), open_store(store, create=False)
     exporting = Exporting()
-    opening = engine_for(turn, started, opened, display.hear, flags, telemetry=exporting.telemetry)
+    opening = engine_for(turn, started, opened, display.show, flags, telemetry=exporting.telemetry)
     copied, facts = use_store(store, partial(_forked, turn=turn, at=at))
-    display.hear(FactEvent(turn=copied, seq=1, fact=facts[0][1]))
+    display.show(FactEvent(turn=copied, seq=1, fact=facts[0][1]))
     display.view.recall(copied, [fact for _, fact in facts])
     with exporting.sent():
-        execute(display, opening, lambda engine: engine.resume(copied))
+        execute(
+            display,
+            opening,
+            lambda engine: engine.resume(copied),
+            resume=(lambda engine, answers: engine.resume(copied, answers)) if can_ask(as_json=as_json) else None,
+        )
 
 
 def _list(turn: str, journal: Journal, *, flags: str, as_json: bool) -> None:
-    """Print the places at which a turn can be forked."""
+    """Print the facts at which a turn can be forked."""
     tools = tool_names(fact for _, fact in journal)
     heads = [(group, journal[group.first - 1][1]) for group in fork_places(turn, journal)]
     rows = [(group, one_line(f"{head.kind}  {head.summary(tools)}", 100)) for group, head in heads]
@@ -75,7 +82,7 @@ def _list(turn: str, journal: Journal, *, flags: str, as_json: bool) -> None:
             echo_json({"turn": turn, "at": group.last, "state": group.state, "after": after})
     else:
         print_columns(_COLUMNS, [(str(group.last), group.state, after) for group, after in rows])
-    say(f"choose a place: turnwright fork {turn}{flags} --at SEQ")
+    say(f"choose a fact: turnwright fork {turn}{flags} --at SEQ")
 
 
 def _copy(store: str, turn: str, at: int, *, as_json: bool) -> None:
@@ -83,7 +90,7 @@ def _copy(store: str, turn: str, at: int, *, as_json: bool) -> None:
     if as_json:
         echo_json(FactEvent(turn=copied, seq=1, fact=facts[0][1]).to_json())
         return
-    echo(f"turn {copied}, forked from {turn} at fact {at}: nothing was run yet")
+    echo(f"turn {copied}, forked from {turn} at fact {at}: nothing has run yet")
     elsewhere = not by_command_line(first_fact(copied, facts).metadata)
     result = result_of(copied, facts)
     print_closing(result, closing_lines(result, store=store, elsewhere=elsewhere), flags=store_flag(store))

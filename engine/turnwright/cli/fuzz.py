@@ -1,4 +1,4 @@
-"""`turnwright fuzz`: draws whole turns for the user's agents and tools, and checks what must hold of each."""
+"""`turnwright fuzz`: plays random turns with the user's agents and tools, and checks the invariants of each."""
 
 import secrets
 import shlex
@@ -28,7 +28,7 @@ from .screen import Screen
 if TYPE_CHECKING:
     from turnwright.testing.fuzz import FuzzReport, Progress, Target
 
-#: Seeds that people can copy by hand.
+#: Seeds are below this number, so that people can copy one by hand.
 _SEEDS: Final = 1_000_000
 _AGENTS: Final = Path("AGENTS.md")
 
@@ -40,34 +40,34 @@ def fuzz(
     tools: ToolsOption = None,
     run_tools: Annotated[
         bool,
-        typer.Option("--run-tools", help="Run the tools for real, with made-up arguments: not if they can do harm."),
+        typer.Option(
+            "--run-tools", help="Run the tools for real, with random arguments. Not for tools that can do harm."
+        ),
     ] = False,
     root: RootOption = None,
-    examples: Annotated[int, typer.Option("--examples", metavar="N", min=1, help="How many examples to play.")] = 200,
+    examples: Annotated[int, typer.Option("--examples", metavar="N", min=1, help="The number of examples.")] = 200,
     seconds: Annotated[
-        float | None, typer.Option("--seconds", metavar="S", min=0.0, help="Give up after S seconds.")
+        float | None, typer.Option("--seconds", metavar="S", min=0.0, help="Stop after S seconds.")
     ] = None,
     seed: Annotated[
-        int | None, typer.Option("--seed", metavar="N", min=0, help="Play the examples of an earlier run again.")
+        int | None, typer.Option("--seed", metavar="N", min=0, help="Repeat the examples of an earlier run.")
     ] = None,
     coverage: Annotated[
         Path | None,
-        typer.Option("--coverage", metavar="FILE", help="Write which rows were taken: see diagram --coverage."),
+        typer.Option("--coverage", metavar="FILE", help="Write the rows taken, for diagram --coverage."),
     ] = None,
 ) -> None:
-    """Play made-up turns with your agents and tools, and check what must hold of every turn.
+    """Play random turns with your agents and tools, and check them.
 
-    A scripted model obeys and disobeys; tools work, fail, hang and ask;
-    people answer, or leave; streams break off, and processes die.
-    Without --agents and --tools, the defaults of `run` are played.
+    A scripted model follows and breaks the rules; tools work, fail, hang and ask; people answer or do not; streams
+    break off, and processes die. Without --agents and --tools, the defaults of `run` are used.
 
-    Your tools are NOT run. Stand-ins with their names, schemas and settings
-    take their places. Only what decides about a call runs: the check of its
-    arguments, its approval, its loop key. --run-tools runs them for real.
+    Your tools are NOT run: stand-ins with the same names, schemas and settings replace them. Only the check of
+    arguments, the approval and the loop key of a tool run. --run-tools runs the tools for real.
 
-    What fails is made as small as it can be, and printed as a test.
+    A failure is reduced to the smallest example, and printed as a test.
 
-    Exit codes: 0 all held, 1 violated, 2 configuration, 6 inconclusive.
+    Exit codes: 0 all checks hold, 1 violated, 2 configuration, 6 inconclusive.
     """
     try:
         from turnwright.testing import fuzz as runner  # noqa: PLC0415 (Hypothesis is optional, and slow to load)
@@ -78,19 +78,19 @@ def fuzz(
     if coverage is not None and not coverage.parent.is_dir():
         raise ConfigError(f"--coverage {coverage}: there is no folder {coverage.parent}")
     folder = root or Path()
-    out = process.Output(alone=True)  # a tool may print, and a printed test must not be torn
+    out = process.Output(alone=True)  # a tool may print, but not inside a printed test
     target = runner.Target(_choose(agent, agents), tuple(choose_tools(tools, folder)), run_tools=run_tools)
     seed = secrets.randbelow(_SEEDS) if seed is None else seed
     with _bar(examples) as progress:
         report = runner.fuzz(target, examples=examples, seed=seed, seconds=seconds, progress=progress)
     if coverage is not None:
         _write(report, coverage)
-    command = _command(agents, agent, tools, root, run_tools=run_tools, examples=examples, seed=seed)
+    command = _rerun_command(agents, agent, tools, root, run_tools=run_tools, examples=examples, seed=seed)
     if report.found is None:
-        out.write(*_told(report, target))
+        out.write(*_report_lines(report, target))
     else:
         origin = _origin(report.found.agent, agents or (_AGENTS if agent else None), tools, folder)
-        _tell_found(report, report.found, command)
+        _print_found(report, report.found, command)
         out.write(as_test(report.found, origin, command=command, run_tools=run_tools).removesuffix("\n"))
     raise typer.Exit(exit_code(report.checks))
 
@@ -109,7 +109,7 @@ def _bar(examples: int) -> "Iterator[Progress]":
         task = bar.add_task("playing", total=examples)
 
         def show(played: int, smaller: bool) -> None:
-            bar.update(task, completed=played, description="making it smaller" if smaller else "playing")
+            bar.update(task, completed=played, description="reducing" if smaller else "playing")
 
         yield show
 
@@ -121,11 +121,11 @@ def _write(report: "FuzzReport", file: Path) -> None:
         raise ConfigError(f"--coverage {file}: cannot be written: {error.strerror}") from None
 
 
-def _told(report: "FuzzReport", target: "Target") -> Iterator[str]:
+def _report_lines(report: "FuzzReport", target: "Target") -> Iterator[str]:
     turns = sum(report.ends.values())
     names = ", ".join(agent.name for agent in target.agents)
     yield (
-        f"played {report.examples} examples, {turns} turns, of {names} with {len(target.tools)} tools:"
+        f"played {report.examples} examples, {turns} turns, with {names} and {len(target.tools)} tools:"
         f" seed {report.seed}, {report.seconds:.1f} s"
     )
     yield _RAN if target.run_tools else _STOOD_IN
@@ -138,20 +138,20 @@ def _told(report: "FuzzReport", target: "Target") -> Iterator[str]:
         yield f"  {end:<28} {count:>6,}"
     yield f"rows of the chart taken: {report.rows.covered} of {len(report.rows.taken)}"
     for number, name in report.rows.untaken:
-        bug = " (only a bug takes it)" if CHART.rows[number - 1].trigger is Trigger.FAIL else ""
+        bug = " (taken only by a bug)" if CHART.rows[number - 1].trigger is Trigger.FAIL else ""
         yield f"  never: {number:>2}  {name}{bug}"
 
 
-def _tell_found(report: "FuzzReport", found: Found, command: str) -> None:
+def _print_found(report: "FuzzReport", found: Found, command: str) -> None:
     for one in found.checks:
         echo(f"violated: {one.claim}: {one.detail}", err=True)
-    often = "" if found.comes_back else "; it held when the same was played again, and was made no smaller"
+    often = "" if found.comes_back else "; the same example passed when it was repeated, and was not reduced"
     echo(f"found in example {report.examples} of {report.wanted}{often}", err=True)
-    echo(f"the same again: {command}", err=True)
-    echo("the test that fails so is on stdout: put it into a file, and run pytest there", err=True)
+    echo(f"to repeat: {command}", err=True)
+    echo("a test that fails in this way is on stdout: save it in a file, and run pytest", err=True)
 
 
-def _command(
+def _rerun_command(
     agents: Path | None,
     agent: str | None,
     tools: str | None,
@@ -179,11 +179,11 @@ def _origin(agent: Agent, file: Path | None, tools: str | None, root: Path) -> F
     else:
         imported += [find_agent, load_agents]
         made = f"find_agent(load_agents({code(str(file))}), {code(agent.name)})"
-    # A tool of the module wins over a built-in one of its name.
+    # A tool of the module wins over a built-in tool of the same name.
     return FailureOrigin(
         tuple(imported), agent=made, tools=f"list({{tool.name: tool for tool in [{offered}]}}.values())"
     )
 
 
-_STOOD_IN: Final = "stand-ins took the places of the tools: none of them was run (--run-tools runs them)"
+_STOOD_IN: Final = "stand-ins replaced the tools: no tool was run (--run-tools runs them)"
 _RAN: Final = "the tools were run for real"

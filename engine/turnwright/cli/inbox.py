@@ -1,4 +1,4 @@
-"""`turnwright abort`, `answer` and `steer`: what anybody may ask of a turn, whichever process drives it."""
+"""`turnwright abort`, `answer` and `steer`: requests to a turn, whichever process drives it."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -30,7 +30,7 @@ from .options import (
 from .process import echo, echo_json
 from .runtimes import Service
 from .stores import find_turn, is_elsewhere, store_flag, use_store
-from .summary import taken_up_by
+from .summary import resumed_by
 
 
 def abort(
@@ -41,9 +41,10 @@ def abort(
     namespace: NamespaceOption = None,
     queue: QueueOption = None,
 ) -> None:
-    """Stop a turn, whatever it is doing, from this process or another. A sub-agent's may be stopped alone.
+    """End a paused turn, or stop a running one.
 
-    With --temporal-address the Temporal server is told too, whose jobs are then cancelled; workers hear of it anyway.
+    The turn of a sub-agent can be stopped alone. With --temporal-address the job on the Temporal server is canceled at
+    once; otherwise its worker sees the request within a moment.
     """
     service = Service(address, namespace, queue)
     turn = find_turn(store, turn)
@@ -59,13 +60,13 @@ def abort(
             await engine.abort(turn)
         finally:
             await runtime.aclose()
-        rests = await _rests(opened, root)
-        return await engine.get(turn), rests and not await is_elsewhere(opened, root)
+        idle = await _is_idle(opened, root)
+        return await engine.get(turn), idle and not await is_elsewhere(opened, root)
 
-    result, caller_rests = use_store(store, stop)
-    echo(f"turn {turn}: " + ("aborted" if result.outcome else "told to stop; whoever drives it ends it"))
-    if root != turn and caller_rests:
-        echo(f"`turnwright resume {root}{store_flag(store)}{service.flags}` goes on without it")
+    result, caller_is_idle = use_store(store, stop)
+    echo(f"turn {turn}: " + ("aborted" if result.outcome else "asked to stop; its driver ends it"))
+    if root != turn and caller_is_idle:
+        echo(f"`turnwright resume {root}{store_flag(store)}{service.flags}` continues without it")
 
 
 def answer(
@@ -74,17 +75,16 @@ def answer(
     approvals: ApproveOption = None,
     rejections: RejectOption = None,
     replies: Annotated[
-        list[str] | None, typer.Option("--answer", metavar="ID=TEXT", help="Reply to a question; may be repeated.")
+        list[str] | None, typer.Option("--answer", metavar="ID=TEXT", help="Answer a question; may be repeated.")
     ] = None,
     store: StoreOption = DEFAULT_STORE,
     service: Service,
     as_json: JsonObjectOption = False,
 ) -> None:
-    """Record answers of a paused turn, and do not drive it: whoever drives it on takes them in.
+    """Answer a paused turn, and leave it to its driver.
 
-    That is a worker, the program that began the turn, or `resume`. An ID may be the beginning of an interrupt's.
-
-    With --temporal-address the workers of a Temporal server are told.
+    The driver is a worker, the program that began the turn, or a later `turnwright resume`. An ID may be shortened to
+    a unique beginning. With --temporal-address the workers of the Temporal server are notified.
     """
     turn = find_turn(store, turn)
 
@@ -99,13 +99,13 @@ def answer(
             flags = AnswerFlags("--answer", replies or [], approvals or [], rejections or [])
             answers = read_answers(flags, still_open, before.answered)
             if not answers:
-                raise ConfigError(_nothing_said(before, still_open))
+                raise ConfigError(_no_answer(before, still_open))
             await engine.answer(turn, answers)
         finally:
             await runtime.aclose()
         driven = await opened.is_driven(turn)
-        again = taken_up_by(turn, store_flag(store) + service.flags, elsewhere=await is_elsewhere(opened, turn))
-        next_step = "whoever drives the turn takes it in" if driven else f"{again} goes on with it"
+        again = resumed_by(turn, store_flag(store) + service.flags, elsewhere=await is_elsewhere(opened, turn))
+        next_step = "the driver of the turn reads it" if driven else f"{again} continues the turn"
         return answers, await engine.get(turn), next_step
 
     answers, result, next_step = use_store(store, record)
@@ -121,14 +121,15 @@ def answer(
 def steer(
     turn: TurnArgument,
     text: Annotated[
-        str | None, typer.Argument(help="What to say; read from standard input if left out.", show_default=False)
+        str | None, typer.Argument(help="The message. Read from standard input if left out.", show_default=False)
     ] = None,
     *,
     store: StoreOption = DEFAULT_STORE,
 ) -> None:
-    """Say something to a turn that has not ended: it is taken in before the next model call that may use tools.
+    """Send a message to a running turn.
 
-    It refills no limit. A turn that ends before it took it in says so: "not delivered".
+    The model gets it with its next call that may use tools. A message adds nothing to a limit. If the turn ends first,
+    the message is reported as not delivered.
     """
     said = piped("message") if text is None else text
     if said is None:
@@ -139,32 +140,32 @@ def steer(
     async def post(opened: Store) -> str:
         await Engine(store=opened).steer(turn, said)
         driven, root = await opened.is_driven(turn), root_of(turn)
-        again = taken_up_by(root, store_flag(store), elsewhere=await is_elsewhere(opened, root))
-        return _taken_in((await opened.get(turn)).status.state, driven=driven, again=again)
+        again = resumed_by(root, store_flag(store), elsewhere=await is_elsewhere(opened, root))
+        return _when_read((await opened.get(turn)).status.state, driven=driven, again=again)
 
     echo(f"turn {turn} " + use_store(store, post))
 
 
-def _nothing_said(result: TurnResult, still_open: Sequence[str]) -> str:
+def _no_answer(result: TurnResult, still_open: Sequence[str]) -> str:
     if still_open:
         return f"no answer: give --approve, --reject or --answer with one of {', '.join(still_open)}"
     if result.interrupts:
-        return f"turn {result.id}: none is open: {', '.join(one.id for one in result.interrupts)}: answered already"
-    return f"turn {result.id} asks nothing: it is in {result.state}"
+        return f"turn {result.id}: nothing is open: {', '.join(one.id for one in result.interrupts)}: already answered"
+    return f"turn {result.id} has no open question: it is in {result.state}"
 
 
-async def _rests(store: Store, turn: str) -> bool:
+async def _is_idle(store: Store, turn: str) -> bool:
     with suppress(TurnNotFoundError):
         return (await store.get(turn)).status.outcome is None and not await store.is_driven(turn)
     return False
 
 
-def _taken_in(state: State | Queued, *, driven: bool, again: str) -> str:
-    """Return when a turn in this state takes a message in. `again` takes it up where nobody drives it."""
+def _when_read(state: State | Queued, *, driven: bool, again: str) -> str:
+    """Return when a turn in this state reads a message. `again` resumes a turn whose driver is gone."""
     if state.outcome is not None or state in (State.CONCLUDE, State.TEXT_ONLY):
-        return "makes no further call that may use tools: it will name the message as not delivered"
+        return "makes no further call that may use tools: the message will be reported as not delivered"
     if driven:
-        return "takes it in before its next model call"
+        return "will read it before its next model call"
     if state is State.PAUSED:
-        return "rests, and takes it in when it goes on"
-    return f"is driven by nobody, and takes it in when {again} takes it up again"
+        return "is paused, and will read it when it continues"
+    return f"has no driver, and will read it when {again} resumes it"

@@ -1,119 +1,173 @@
-"""Runs one engine call in front of a person: shows its events, and does what signals ask for.
+"""Drives a turn in front of a person: shows its events, handles signals, and asks what a paused turn waits for.
 
-Ctrl-C aborts the turn, a second one leaves at once. SIGTERM, with which containers and services are stopped, is no
-verdict on the turn: the process lets go of it, and another takes it up. A turn that workers of a service drive goes on
-without who looks on.
+The first Ctrl-C aborts the turn, and the second leaves at once. SIGTERM, with which containers and services are
+stopped, does not end the turn: the process releases it, and another process can resume it. A turn that the workers of
+a service drive continues when the person leaves.
 """
 
 import math
 import signal
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from types import FrameType
-from typing import Final
+from typing import Final, Protocol
 
 import anyio
 import typer
 
 from turnwright._base.background_task import background_task
 from turnwright.engine import Engine
+from turnwright.errors import InvalidAnswerError
+from turnwright.journal.answers import Answer
 from turnwright.result import TurnResult
 from turnwright.store.address import outlives_process
 
 from . import codes, process
 from .display import Display
-from .following import Followed
+from .following import FollowedTurn
+from .prompts import ask
 from .stores import password_hint
-from .summary import ended_by, taken_up_by
+from .summary import ended_by, resumed_by
 
 Work = Callable[[Engine], Awaitable[TurnResult]]
-#: What opens the engine, with whatever its tools need to be open as well. An engine opens itself.
+Answers = Mapping[str, str | Answer]
+
+
+class Resume(Protocol):
+    """Posts answers to the turn, and drives it until it ends or pauses again."""
+
+    def __call__(self, engine: Engine, answers: Answers) -> Awaitable[TurnResult]: ...
+
+
+#: Opens the engine, and what its tools need. An engine opens itself.
 Opening = AbstractAsyncContextManager[Engine]
 
-#: Seconds that the event loop has to leave in order when it was told to.
+#: Seconds that the event loop has to leave in order after a signal.
 ORDERLY: Final = 1.0
 #: The exit code of a process that a signal ended is its number above this.
-_SIGNALLED: Final = 128
-#: Seconds between two looks at whether the tools are done.
+_SIGNALED: Final = 128
+#: Seconds between two looks at whether the tools have finished.
 _LOOK: Final = 0.02
 
-_PRESSED: Final = "left at once"
-_TOLD: Final = "stopped by SIGTERM"
+_BY_CTRL_C: Final = "left at once"
+_BY_SIGTERM: Final = "stopped by SIGTERM"
 
 
 class RepeatedSignal:
-    """Counts signals, and ends the process if it does not leave by itself, whatever it is doing.
+    """A signal handler that ends the process if it does not leave by itself.
 
-    The n-th signal gives it `patience[n - 1]` seconds, where `math.inf` is no limit; one more than there are ends it
-    now. `farewell` makes its last words.
+    The n-th signal gives the process `patience[n - 1]` seconds, and `math.inf` sets no limit. One signal more than
+    there are entries ends the process at once. `farewell` returns the last message.
     """
 
     def __init__(self, patience: Sequence[float], farewell: Callable[[], str]) -> None:
         self._patience = tuple(patience)
         self._farewell = farewell
-        self._heard = 0
+        self._received = 0
 
     def __call__(self, number: int, _frame: FrameType | None) -> None:
-        self._heard += 1
-        if self._heard > len(self._patience):
+        self._received += 1
+        if self._received > len(self._patience):
             self._leave(number)
-        seconds = self._patience[self._heard - 1]
+        seconds = self._patience[self._received - 1]
         if seconds < math.inf:
             timer = threading.Timer(seconds, self._leave, (number,))
             timer.daemon = True
             timer.start()
 
     def _leave(self, number: int) -> None:
-        process.leave_now(_SIGNALLED + number, self._farewell())
+        process.leave_now(_SIGNALED + number, self._farewell())
 
 
 class QuitError(Exception):
-    """The process shall leave, with `code`, though the turn may go on. The text says how it came to that."""
+    """The process must leave with the exit code `code`. The turn may continue. The text says why."""
 
     def __init__(self, code: int, how: str) -> None:
         super().__init__(how)
         self.code = code
 
 
-def execute(display: Display, opening: Opening, work: Work, followed: Followed | None = None) -> None:
-    """Drive, show, and leave with the turn's exit code. `followed` is the turn, where another process may drive it."""
+def execute(
+    display: Display,
+    opening: Opening,
+    work: Work,
+    *,
+    followed: FollowedTurn | None = None,
+    resume: Resume | None = None,
+) -> None:
+    """Drive a turn, show it, and exit with the turn's exit code.
+
+    `followed` is the turn where another process may drive it. With `resume` a person is asked when the turn pauses.
+    """
+
+    async def drive() -> tuple[TurnResult, int, bool]:
+        async with opening as engine:
+            result = await driven(display, engine, work, followed)
+            quit_ = False
+            if resume is not None:
+                result, quit_ = await answered_by_person(display, engine, result, resume, followed)
+            return result, len(await engine.store.facts(result.id)), quit_
+
     try:
-        result, seq = anyio.run(_drive, display, opening, work, followed)
+        result, seq, quit_ = anyio.run(drive)
     except QuitError as left:
         process.say_last(str(left))
         raise typer.Exit(left.code) from None
-    display.close(result, seq)
+    if quit_:
+        display.say_paused(result)
+    else:
+        display.close(result, seq)
     raise typer.Exit(codes.exit_code(result))
 
 
-async def _drive(display: Display, opening: Opening, work: Work, followed: Followed | None) -> tuple[TurnResult, int]:
-    async with opening as engine:
-        with display, anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-            # The loop hears of a signal by a file descriptor, and not by the handler, which can therefore be ours: it
-            # is called too while a tool blocks the loop, or will not be cancelled.
-            patience = engine.setup.cancel_grace + ORDERLY
-            signal.signal(signal.SIGINT, RepeatedSignal((math.inf, ORDERLY), _farewell(display, _PRESSED)))
-            signal.signal(signal.SIGTERM, RepeatedSignal((patience,), _farewell(display, _TOLD)))
-            try:
-                async with background_task(_heed, signals, display, engine, followed):
-                    result = await work(engine)
-            except QuitError:
-                if display.view.state.outcome is None:
-                    raise
-                result = await engine.get(display.view.turn)  # it has ended all the same
-        return result, len(await engine.store.facts(result.id))
+async def answered_by_person(
+    display: Display, engine: Engine, result: TurnResult, resume: Resume, followed: FollowedTurn | None = None
+) -> tuple[TurnResult, bool]:
+    """Ask a person each time the turn pauses. Returns the result, and whether the person left the turn paused."""
+    while result.paused and len(result.answered) < len(result.interrupts):
+        try:
+            answers = ask(result)
+        except KeyboardInterrupt:
+            process.echo()
+            return result, True
+        if answers is None:
+            return result, True
+        try:
+            result = await driven(display, engine, partial(resume, answers=answers), followed)
+        except InvalidAnswerError as error:  # its time is over, or another person was faster
+            process.say(str(error))
+            result = await engine.get(result.id)
+    return result, False
 
 
-async def _heed(
-    signals: AsyncIterator[signal.Signals], display: Display, engine: Engine, followed: Followed | None
+async def driven(display: Display, engine: Engine, work: Work, followed: FollowedTurn | None = None) -> TurnResult:
+    """Drive a turn until it ends or pauses, with its events on the display. Raises `QuitError` when a signal asks."""
+    with display, anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        # The loop reads a signal from a file descriptor and needs no Python handler, so that ours can be set: it is
+        # called also while a tool blocks the loop or ignores its cancellation.
+        patience = engine.setup.cancel_grace + ORDERLY
+        signal.signal(signal.SIGINT, RepeatedSignal((math.inf, ORDERLY), _farewell(display, _BY_CTRL_C)))
+        signal.signal(signal.SIGTERM, RepeatedSignal((patience,), _farewell(display, _BY_SIGTERM)))
+        try:
+            async with background_task(_handle_signals, signals, display, engine, followed):
+                return await work(engine)
+        except QuitError:
+            if display.view.state.outcome is None:
+                raise
+            return await engine.get(display.view.turn)  # it ended before the signal could stop it
+
+
+async def _handle_signals(
+    signals: AsyncIterator[signal.Signals], display: Display, engine: Engine, followed: FollowedTurn | None
 ) -> None:
     asked = False
     async for number in signals:
-        code, how = (codes.TERMINATED, _TOLD) if number == signal.SIGTERM else (codes.ABORTED, _PRESSED)
+        code, how = (codes.TERMINATED, _BY_SIGTERM) if number == signal.SIGTERM else (codes.ABORTED, _BY_CTRL_C)
         if not display.service and followed is not None and await followed.is_elsewhere(engine.store):
             command = f"turnwright abort {followed.turn}{display.flags}"
-            raise QuitError(code, f"{how}; another process drives turn {followed.turn} on: `{command}` stops it")
+            raise QuitError(code, f"{how}; another process drives turn {followed.turn}: `{command}` stops it")
         if number == signal.SIGTERM and not display.service:
             await _finish_tools(display, engine)
         if number == signal.SIGTERM or asked or not display.view.turn:
@@ -124,7 +178,7 @@ async def _heed(
 
 
 async def _finish_tools(display: Display, engine: Engine) -> None:
-    """Wait a moment: a tool that is about to finish need not lose its result."""
+    """Wait a moment, so that a tool that is about to finish does not lose its result."""
     with anyio.move_on_after(engine.setup.cancel_grace):
         while display.view.in_tool:  # noqa: ASYNC110 (a display has no event to wait for)
             await anyio.sleep(_LOOK)
@@ -134,24 +188,20 @@ def _farewell(display: Display, how: str) -> Callable[[], str]:
     def say() -> str:
         turn = display.view.turn
         if not turn:
-            return f"{how}, before there was a turn"
+            return f"{how}, before the turn started"
         if not outlives_process(display.store):
-            return f"{how}, and turn {turn} is gone with its store, which was in memory"
+            return f"{how}; turn {turn} is lost, because its store was in memory"
         hint = f" ({password_hint(display.store)})" if password_hint(display.store) else ""
         told, elsewhere = display.view.told_to_stop, display.view.begun_elsewhere
         if display.service:
-            goes_on = (
-                f"turn {turn} was told to stop, and the workers end it"
-                if told
-                else f"the workers go on with turn {turn}"
-            )
-            return f"{how}; {goes_on}: `turnwright resume {turn}{display.flags}` follows it{hint}"
+            continues = f"the workers {'end' if told else 'continue'} turn {turn}"
+            return f"{how}; {continues}: `turnwright resume {turn}{display.flags}` follows it{hint}"
         if told:
             ends = ended_by(turn, display.flags, elsewhere=elsewhere)
-            return f"{how}, and turn {turn} was told to stop and has not ended yet: {ends} ends it{hint}"
+            return f"{how}; turn {turn} was asked to stop and has not ended: {ends} ends it{hint}"
         if elsewhere:
-            return f"{how}, and turn {turn} has not ended: the program that began it takes it up with `recover()`"
-        again = taken_up_by(turn, display.flags, elsewhere=False)
-        return f"{how}, and turn {turn} has not ended: {again} takes it up again{hint}"
+            return f"{how}; turn {turn} has not ended: the program that began it resumes it with `recover()`"
+        again = resumed_by(turn, display.flags, elsewhere=False)
+        return f"{how}; turn {turn} has not ended: {again} resumes it{hint}"
 
     return say

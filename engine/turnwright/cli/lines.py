@@ -1,4 +1,4 @@
-"""What is read from files and from standard input."""
+"""Reads files of JSON lines, and standard input."""
 
 import sys
 from typing import Final
@@ -15,21 +15,21 @@ _MAX_BYTES: Final = 1024**3
 def read_lines(file: str) -> list[str]:
     """Read the lines of a file of JSON lines; of standard input for `-`.
 
-    Raises `ConfigError` for what cannot be read, also for what is no regular file.
+    Raises `ConfigError` for a file that cannot be read, and for one that is no regular file.
     """
     try:
-        # Split at line feeds alone: a text may hold other separators of lines, which JSON does not escape.
+        # Split at line feeds only: a text may contain other line separators, which JSON does not escape.
         return (sys.stdin.buffer.read() if file == "-" else read_regular(file, _MAX_BYTES)).decode().split("\n")
     except UnicodeDecodeError as error:
         raise ConfigError(f"{file} is not UTF-8 text: {error.reason} at byte {error.start}") from error
-    except (OSError, ValueError) as error:  # ValueError: a name with a null character in it
+    except (OSError, ValueError) as error:  # ValueError: the name contains a null character
         raise ConfigError(f"cannot read {file}: {getattr(error, 'strerror', None) or error}") from error
 
 
 def piped(what: str) -> str | None:
-    """The text on standard input, or None where a person sits there. `what` names it.
+    """Return the text on standard input, or None if standard input is a terminal. `what` names the text.
 
-    Raises `ConfigError` for what is not UTF-8 text.
+    Raises `ConfigError` for input that is not UTF-8 text.
     """
     if sys.stdin is None or sys.stdin.isatty():
         return None

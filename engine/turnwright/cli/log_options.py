@@ -1,4 +1,4 @@
-"""The options that several commands share: those of the log, which goes to stderr, and those of an options object."""
+"""The logging options of every command, and commands that take several options as one object."""
 
 import inspect
 import logging
@@ -28,8 +28,8 @@ class LogLevel(StrEnum):
     ERROR = "error"
 
 
-_FORMAT_HELP: Final = "Write a log to stderr, with a line for each state of a turn: as text, or one JSON object a line."
-_LEVEL_HELP: Final = "The least that is logged [default: info with --log-format, else warning]."
+_FORMAT_HELP: Final = "Log each state of a turn to stderr, as text or as one JSON object per line."
+_LEVEL_HELP: Final = "The lowest level to log [default: info with --log-format, else warning]."
 
 LogFormatOption = Annotated[
     LogFormat | None,
@@ -39,7 +39,7 @@ LogLevelOption = Annotated[
     LogLevel | None,
     typer.Option("--log-level", envvar=LEVEL_VARIABLE, case_sensitive=False, help=_LEVEL_HELP),
 ]
-#: The same behind a command. The environment was heard before, so that it overrules no flag in front of the command.
+#: The same options after a command, without the environment: it must not override a flag before the command.
 _OPTIONS: Final = {
     "log_format": Annotated[LogFormat | None, typer.Option("--log-format", case_sensitive=False, help=_FORMAT_HELP)],
     "log_level": Annotated[LogLevel | None, typer.Option("--log-level", case_sensitive=False, help=_LEVEL_HELP)],
@@ -48,9 +48,9 @@ _FLAGS: Final = ("--log-format", "--log-level")
 
 
 def with_shared_options(command: Callable[..., object]) -> Callable[..., object]:
-    """The command as Typer sees it: a parameter whose type is a dataclass becomes an option for each of its fields.
+    """Return the command as Typer sees it: a parameter whose type is a dataclass becomes an option for each field.
 
-    The options of the log stand behind the command's own.
+    The logging options come after the options of the command.
     """
     kinds = get_type_hints(command, include_extras=True)
     groups = {name: kind for name, kind in kinds.items() if isinstance(kind, type) and is_dataclass(kind)}
@@ -74,7 +74,7 @@ def with_shared_options(command: Callable[..., object]) -> Callable[..., object]
         made = {name: kind(**{one.name: given.pop(one.name) for one in fields(kind)}) for name, kind in groups.items()}
         return command(**given, **made)
 
-    # By these two Typer knows what a function takes.
+    # Typer reads the parameters of a function from these two attributes.
     vars(spread).update(__signature__=inspect.Signature(list(shown.values())))
     spread.__annotations__ = {name: one.annotation for name, one in shown.items()}
     del spread.__wrapped__
@@ -82,7 +82,7 @@ def with_shared_options(command: Callable[..., object]) -> Callable[..., object]
 
 
 def behind_log_options(arguments: Sequence[str]) -> Sequence[str]:
-    """The arguments without the options of the log that stand in front of the command."""
+    """Return the arguments without the logging options before the command."""
     rest = list(arguments)
     while rest and rest[0].partition("=")[0] in _FLAGS:
         del rest[: 1 if "=" in rest[0] else 2]
@@ -90,20 +90,20 @@ def behind_log_options(arguments: Sequence[str]) -> Sequence[str]:
 
 
 def choose_log(log_format: LogFormat | None, log_level: LogLevel | None) -> None:
-    """Log as was asked for. Where neither was said nothing changes; behind the command goes before in front of it."""
+    """Set the log format and level; None changes nothing. An option after the command wins over one before it."""
     if log_format is not None:
-        _Chosen.format = log_format
+        _LogChoice.format = log_format
     if log_level is not None:
-        _Chosen.level = log_level
-    if _Chosen.format is None and _Chosen.level is None:
+        _LogChoice.level = log_level
+    if _LogChoice.format is None and _LogChoice.level is None:
         return
-    level = _Chosen.level or LogLevel.INFO
-    as_json = _Chosen.format is LogFormat.JSON
+    level = _LogChoice.level or LogLevel.INFO
+    as_json = _LogChoice.format is LogFormat.JSON
     process.log_as(as_json=as_json, level=logging.getLevelNamesMapping()[level.upper()])
 
 
-class _Chosen:
-    """What was said so far: in front of the command first."""
+class _LogChoice:
+    """The options read so far: those before the command are read first."""
 
     format: LogFormat | None = None
     level: LogLevel | None = None

@@ -1,4 +1,4 @@
-"""The models that `--model` names: `local`, an id at an endpoint, `anthropic:ID`, `pydantic-ai:PROVIDER:ID`."""
+"""Finds the model that `--model` names: `local`, an id at an endpoint, `anthropic:ID`, `pydantic-ai:PROVIDER:ID`."""
 
 import os
 from collections.abc import Callable
@@ -8,15 +8,16 @@ from turnwright.agent import Agent
 from turnwright.model.protocol import Model
 from turnwright.model.providers import LOCAL, open_model, openai_base_url, split_name, whole_name
 
-#: What is asked where nobody names a model: OpenAI's needs a real one, a server of one model takes any name.
+#: The model where no flag names one: OpenAI needs a real name, and a server with one model takes any.
 DEFAULT_MODEL: Final = "gpt-5-mini"
 ANY_MODEL: Final = "default"
 
 
 def model_named(name: str | None, base_url: str | None) -> str:
-    """The whole name of the model that the flags and the environment mean, as `open_model` takes it.
+    """Return the full name of a model, as `open_model` takes it.
 
-    None is what is configured, else the embedded model. Claude is asked at Anthropic unless an endpoint is named.
+    For None, return the model of the configured endpoint, or else the embedded model. A Claude model is asked at
+    Anthropic, unless an endpoint is named.
     """
     endpoint = base_url or openai_base_url()
     if name is None:
@@ -28,9 +29,10 @@ def model_named(name: str | None, base_url: str | None) -> str:
 def models_for(
     served: Model, name: str, agent: Agent | None, base_url: str | None, timeout: float | None = None
 ) -> Callable[[str], Model]:
-    """The models of a turn's agents by name: `served`, called `name`, is its own agent's, whatever that one names.
+    """Return a function that finds an agent's model by its name.
 
-    Without an agent each has the model that it names. The address is that of its own API alone.
+    `served`, called `name`, is the model of `agent`, whichever model the agent names. `base_url` is used only for
+    models of the same API as `name`.
     """
     named = None if agent is None else agent.model
     made = {one: served for one in (served.name, name, named) if one is not None}

@@ -1,4 +1,4 @@
-"""The options that several commands share, and what they mean."""
+"""The options that several commands share, and their values."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 DEFAULT_STORE: Final = "sqlite:///turns.db"
 
-#: The flags that are settings of the configuration, by key.
+#: The flag of each setting that has one, by key.
 FLAGS: Final[Mapping[str, str]] = {
     "limits.steps": "--steps",
     "model": "--model",
@@ -36,41 +36,41 @@ FLAGS: Final[Mapping[str, str]] = {
 
 
 def configuration(file: Path | None = None, given: Mapping[str, object] | None = None) -> "Config":
-    """The settings as they hold for this command. `given` are the values of its flags; None is one not given.
+    """Return the settings of this command. `given` has the values of its flags; None is a flag that was not given.
 
-    Raises `ConfigError` with every mistake.
+    Raises `ConfigError` that lists all mistakes.
     """
-    from turnwright.config.config import load_config  # noqa: PLC0415 (commands without settings need not wait for it)
+    from turnwright.config.config import load_config  # noqa: PLC0415 (slow to load)
 
     said = {key: value for key, value in ({} if given is None else given).items() if value is not None}
     return load_config(file=file, overrides=said, flags=FLAGS)
 
 
 def _store(context: typer.Context, value: str) -> str:
-    # By name: which click it comes from differs by the release of typer.
+    # Compared by name: which package defines the enum depends on the release of Typer.
     source = context.get_parameter_source("store")
     if source is not None and source.name != "DEFAULT":
         return value
     return configuration(context.params.get("config")).settings.store
 
 
-TurnArgument = Annotated[str, typer.Argument(help="The turn's id, or the beginning of it.")]
+TurnArgument = Annotated[str, typer.Argument(help="The turn's id, or a unique beginning of it.")]
 StoreOption = Annotated[
     str,
     typer.Option(
         "--store",
         metavar="URL",
         callback=_store,
-        help=f"{', '.join(one.example for one in SCHEMES)}, or one that a package adds.",
+        help=f"{', '.join(one.example for one in SCHEMES)}, or that of a package.",
     ),
 ]
 ToolsOption = Annotated[
     str | None,
-    typer.Option("--tools", metavar="MODULE", help="A module or a .py file whose @tool functions are offered."),
+    typer.Option("--tools", metavar="MODULE", help="A module or a .py file with @tool functions."),
 ]
 McpOption = Annotated[
     list[Path] | None,
-    typer.Option("--mcp", metavar="FILE", help="MCP servers whose tools are offered, as in mcp.json; may be repeated."),
+    typer.Option("--mcp", metavar="FILE", help="A file that names MCP servers, like mcp.json; may be repeated."),
 ]
 BaseUrlOption = Annotated[
     str | None, typer.Option("--base-url", metavar="URL", help="The model's endpoint, such as .../v1.")
@@ -80,46 +80,45 @@ TimeoutOption = Annotated[
     typer.Option(
         "--timeout",
         metavar="SECONDS",
-        help="How long an endpoint may be silent: to connect, to begin its answer, and inside it.",
+        help="How long the endpoint may be silent, at any point.",
     ),
 ]
 RootOption = Annotated[
-    Path | None, typer.Option("--root", metavar="DIR", help="The folder that the built-in tools may read [default: .].")
+    Path | None, typer.Option("--root", metavar="DIR", help="The folder for the built-in tools [default: .].")
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON event a line.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON event per line.")]
 AgentsOption = Annotated[
-    Path | None, typer.Option("--agents", metavar="FILE", help="The file with the agents, or a folder like .opencode.")
+    Path | None, typer.Option("--agents", metavar="FILE", help="A file with agents, or a folder like .opencode.")
 ]
 ConfigOption = Annotated[
     Path | None,
     typer.Option(
-        "--config", metavar="FILE", is_eager=True, help="The configuration [default: turnwright.toml, here or above]."
+        "--config",
+        metavar="FILE",
+        is_eager=True,
+        help="The configuration [default: turnwright.toml, here or in a parent folder].",
     ),
 ]
 AddressOption = Annotated[
     str | None,
-    typer.Option(
-        "--temporal-address", metavar="HOST:PORT", help="The Temporal server that has turns driven by its workers."
-    ),
+    typer.Option("--temporal-address", metavar="HOST:PORT", help="A Temporal server, whose workers drive the turns."),
 ]
 NamespaceOption = Annotated[
-    str | None, typer.Option("--namespace", metavar="NAME", help="The namespace there [default: default].")
+    str | None, typer.Option("--namespace", metavar="NAME", help="Its namespace [default: default].")
 ]
 QueueOption = Annotated[
-    str | None, typer.Option("--queue", metavar="NAME", help="The task queue there [default: turnwright].")
+    str | None, typer.Option("--queue", metavar="NAME", help="Its task queue [default: turnwright].")
 ]
 AgentQueuesOption = Annotated[
     list[str] | None,
-    typer.Option(
-        "--agent-queue", metavar="AGENT=QUEUE", help="An agent whose turns have another one; may be repeated."
-    ),
+    typer.Option("--agent-queue", metavar="AGENT=QUEUE", help="An agent with another task queue; may be repeated."),
 ]
 ServesOption = Annotated[
     list[str] | None,
     typer.Option(
         "--serves",
         metavar="QUEUE",
-        help="Take turns from this task queue alone; may be repeated [default: all of them].",
+        help="Take turns only from this task queue; may be repeated [default: all].",
     ),
 ]
 ModelOption = Annotated[
@@ -127,23 +126,31 @@ ModelOption = Annotated[
     typer.Option(
         "--model",
         metavar="ID",
-        help=f"The model: {', '.join(one.help for one in PROVIDERS)}, or PROVIDER:ID of one that a package adds.",
+        help=f"The model: {', '.join(one.help for one in PROVIDERS)}, or PROVIDER:ID of a package.",
     ),
 ]
 AgentOption = Annotated[str | None, typer.Option("--agent", metavar="NAME", help="The agent to run.")]
-JsonLinesOption = Annotated[bool, typer.Option("--json", help="Print one JSON object a line.")]
+JsonLinesOption = Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")]
 JsonObjectOption = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+StepsOption = Annotated[int | None, typer.Option("--steps", metavar="N", help="The most steps of the turn.")]
+NoInputOption = Annotated[bool, typer.Option("--no-input", help="Ask nothing: exit with 3 when the turn pauses.")]
+VerboseOption = Annotated[
+    bool, typer.Option("--verbose", "-v", help="Also print the outcome, what was used, and the path of states.")
+]
 ApproveOption = Annotated[
-    list[str] | None, typer.Option("--approve", metavar="ID", help="Approve what an interrupt asks.")
+    list[str] | None, typer.Option("--approve", metavar="ID", help="Approve an interrupt; may be repeated.")
 ]
 RejectOption = Annotated[
-    list[str] | None, typer.Option("--reject", metavar="ID[=WORDS]", help="Reject it, with words for the model.")
+    list[str] | None,
+    typer.Option(
+        "--reject", metavar="ID[=WORDS]", help="Reject an interrupt, with a note to the model; may be repeated."
+    ),
 ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineFlags:
-    """The flags that change the engine of a turn that has begun (see `with_shared_options`)."""
+    """The flags that change the engine of a turn that has started (see `with_shared_options`)."""
 
     tools: ToolsOption = None
     mcp: McpOption = None
@@ -153,7 +160,7 @@ class EngineFlags:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriverFlags(EngineFlags):
-    """The flags of an engine that drives the turns of others."""
+    """The flags of an engine that drives turns."""
 
     root: RootOption = None
     agents: AgentsOption = None
@@ -167,10 +174,10 @@ def first_given(flags: EngineFlags) -> str | None:
 
 
 def choose_agent(name: str | None, file: Path | None, said: "Config") -> tuple[Agent, list[AgentTool]]:
-    """The agent of that name, or the only one that is no sub-agent, or one without a file that just answers.
+    """Return the agent of that name, or the only one that is no sub-agent, and the sub-agents of its file.
 
-    With it the sub-agents that stand beside it. Raises `ConfigError` when there is none of that name, or several and
-    no name.
+    Without a name and a file, return a default agent. Raises `ConfigError` if no agent has the name, and if there are
+    several and no name was given.
     """
     if name is None and file is None:
         return Agent(name="assistant", instructions="Use the tools where they help. Answer briefly."), []
@@ -196,9 +203,9 @@ def with_steps(agent: Agent, steps: int | None) -> Agent:
 
 
 def choose_tools(module: str | None, root: Path) -> list[Tool]:
-    """The built-in tools, confined to `root`, and the module's, which win where a name is the same.
+    """Return the built-in tools, confined to `root`, and the tools of the module, which win for the same name.
 
-    Raises `ConfigError` for a root that is no folder and a module that cannot be loaded.
+    Raises `ConfigError` for a root that is no folder, and for a module that cannot be loaded.
     """
     if not root.is_dir():
         raise ConfigError(f"--root {root}: is no folder")

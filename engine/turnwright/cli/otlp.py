@@ -1,4 +1,4 @@
-"""Sends spans and metrics by OTLP over HTTP, and gives up in time. Loaded only where that is asked for."""
+"""Sends spans and metrics by OTLP over HTTP, with a time-out. Loaded only if the environment asks for it."""
 
 import logging
 import os
@@ -19,21 +19,21 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, Spa
 
 from turnwright.otel import OpenTelemetry
 
-#: Seconds in which what is left has to be sent when the command is over, where the environment sets no time-out.
+#: Seconds to send the rest when the command ends, where the environment sets no time-out.
 _LAST: Final = 3.0
 _NAMELESS: Final = "unknown_service"
-#: How many spans may wait to be sent where the environment does not say: what OpenTelemetry's specification says.
+#: The default size of the queue of spans, as in OpenTelemetry's specification.
 _QUEUE: Final = 2048
 
 Complain = Callable[[], None]
 
 
 class Sender:
-    """Sends the signals in `signals` (`TRACES`, `METRICS`) where OpenTelemetry's own environment says.
+    """Sends the signals in `signals` (`TRACES`, `METRICS`) to the endpoint of OpenTelemetry's standard environment.
 
-    `say` is told, once, that something could not be sent; and, where more spans end than can wait, that some are lost,
-    and in the end how many. What tools trace and measure themselves is sent as well. Raises `ValueError` for a value in
-    the environment that cannot be.
+    `say` is called once if something could not be sent. If more spans end than fit into the queue, it is called when
+    the first is lost, and at the end with the number. Spans and metrics of the tools are sent as well. Raises
+    `ValueError` for an invalid value in the environment.
     """
 
     def __init__(self, signals: Sequence[str], say: Callable[[str], None]) -> None:
@@ -41,8 +41,8 @@ class Sender:
         self._said = threading.Lock()
         self._queue = _queue_size()
         self._overflowed = threading.Lock()
-        self._waiting = _Waiting(self._queue, self._overflows)
-        # It tells of each try in several lines; that something is lost is told here, once.
+        self._waiting = _UnsentSpans(self._queue, self._overflows)
+        # The exporter logs several lines for each try. One line from here is enough.
         logging.getLogger("opentelemetry").setLevel(logging.CRITICAL + 1)
         resource = Resource.create()
         if str(resource.attributes.get(SERVICE_NAME, "")).startswith(_NAMELESS):
@@ -50,9 +50,11 @@ class Sender:
         self._tracers = TracerProvider(resource=resource, shutdown_on_exit=False)
         readers: list[PeriodicExportingMetricReader] = []
         if "TRACES" in signals:
-            self._tracers.add_span_processor(_Queue(_Spans(self._lost, self._waiting), self._queue, self._waiting))
+            self._tracers.add_span_processor(
+                _CountingProcessor(_SpanExporter(self._lost, self._waiting), self._queue, self._waiting)
+            )
         if "METRICS" in signals:
-            readers.append(PeriodicExportingMetricReader(_Metrics(self._lost)))
+            readers.append(PeriodicExportingMetricReader(_MetricExporter(self._lost)))
         self._meters = MeterProvider(readers, resource=resource, shutdown_on_exit=False)
         trace.set_tracer_provider(self._tracers)
         metrics.set_meter_provider(self._meters)
@@ -73,18 +75,18 @@ class Sender:
                 self._say(f"{self._waiting.number} spans were lost")
 
     def _overflows(self) -> None:
-        # A collector that takes nothing fills the queue too, and a longer one would be no help.
+        # If the collector accepts nothing, the queue is full as well, and a longer queue would not help.
         if not self._said.locked() and self._overflowed.acquire(blocking=False):
-            room = f"more of them wait than there is room for ({self._queue}): {OTEL_BSP_MAX_QUEUE_SIZE} makes more"
-            self._say(f"spans are lost, for {room}")
+            limit = f"({self._queue} spans): raise {OTEL_BSP_MAX_QUEUE_SIZE}"
+            self._say(f"spans are lost, because the queue is full {limit}")
 
     def _lost(self) -> None:
         if self._said.acquire(blocking=False):
-            self._say("the collector does not take what it is sent, and spans or metrics are lost")
+            self._say("the collector does not accept the data, and spans or metrics are lost")
 
 
-class _Waiting:
-    """How many sampled spans ended and were not taken to be sent: they wait, or were dropped by a full queue.
+class _UnsentSpans:
+    """Counts the sampled spans that ended and were not sent: they are in the queue, or were dropped by a full queue.
 
     `overflows` is called when some were certainly dropped.
     """
@@ -100,7 +102,7 @@ class _Waiting:
             self.number += 1
 
     def taken(self, number: int) -> None:
-        """So many are sent now. What is left is in the queue, or lost."""
+        """Count spans that are being sent. The rest is in the queue, or lost."""
         with self._counting:
             self.number -= number
             over = self.number > self._room
@@ -108,37 +110,37 @@ class _Waiting:
             self._overflows()
 
 
-class _Queue(BatchSpanProcessor):
-    def __init__(self, exporter: SpanExporter, size: int, waiting: _Waiting) -> None:
+class _CountingProcessor(BatchSpanProcessor):
+    def __init__(self, exporter: SpanExporter, size: int, waiting: _UnsentSpans) -> None:
         super().__init__(exporter, max_queue_size=size)
         self._counts = waiting
 
     def on_end(self, span: ReadableSpan) -> None:
         super().on_end(span)
-        # Counted when it is in the queue: what is not there yet is not lost.
+        # Counted once it is in the queue: before that it cannot be lost.
         if span.context is not None and span.context.trace_flags.sampled:
             self._counts.ended()
 
 
-class _Spans(OTLPSpanExporter):
-    def __init__(self, complain: Complain, waiting: _Waiting) -> None:
+class _SpanExporter(OTLPSpanExporter):
+    def __init__(self, complain: Complain, waiting: _UnsentSpans) -> None:
         super().__init__()
         self._complain = complain
         self._waiting = waiting
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        """See `SpanExporter.export`. It raises nothing, as that wants it."""
+        """See `SpanExporter.export`. Raises nothing."""
         self._waiting.taken(len(spans))
         try:
             result = super().export(spans)
-        except Exception:  # noqa: BLE001 (some versions raise what their HTTP client does)
+        except Exception:  # noqa: BLE001 (some versions raise the errors of their HTTP client)
             result = SpanExportResult.FAILURE
         if result is not SpanExportResult.SUCCESS:
             self._complain()
         return result
 
 
-class _Metrics(OTLPMetricExporter):
+class _MetricExporter(OTLPMetricExporter):
     def __init__(self, complain: Complain) -> None:
         super().__init__()
         self._complain = complain
@@ -146,10 +148,10 @@ class _Metrics(OTLPMetricExporter):
     def export(
         self, metrics_data: MetricsData, timeout_millis: float | None = None, **kwargs: object
     ) -> MetricExportResult:
-        """See `MetricExporter.export`. It raises nothing, as that wants it."""
+        """See `MetricExporter.export`. Raises nothing."""
         try:
             result = super().export(metrics_data, timeout_millis, **kwargs)
-        except Exception:  # noqa: BLE001 (some versions raise what their HTTP client does)
+        except Exception:  # noqa: BLE001 (some versions raise the errors of their HTTP client)
             result = MetricExportResult.FAILURE
         if result is not MetricExportResult.SUCCESS:
             self._complain()
@@ -159,14 +161,14 @@ class _Metrics(OTLPMetricExporter):
 def _seconds_to_send() -> float:
     try:
         return float(os.environ[OTEL_EXPORTER_OTLP_TIMEOUT])
-    except (KeyError, ValueError):  # the exporter says so where it is no number
+    except (KeyError, ValueError):  # the exporter itself reports a value that is no number
         return _LAST
 
 
 def _queue_size() -> int:
-    """How many spans may wait. Raises `ValueError` for what is no number."""
-    said = os.environ.get(OTEL_BSP_MAX_QUEUE_SIZE, "").strip()
+    """Return the size of the queue. Raises `ValueError` for a value that is no number."""
+    given = os.environ.get(OTEL_BSP_MAX_QUEUE_SIZE, "").strip()
     try:
-        return int(said or _QUEUE)
+        return int(given or _QUEUE)
     except ValueError:
-        raise ValueError(f"{OTEL_BSP_MAX_QUEUE_SIZE}={said} is no number") from None
+        raise ValueError(f"{OTEL_BSP_MAX_QUEUE_SIZE}={given} is no number") from None

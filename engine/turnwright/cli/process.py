@@ -1,4 +1,4 @@
-"""What the command line does to its own process: its streams, its log, and how it leaves."""
+"""The process of the command line: its streams, its log, and its exit."""
 
 import json
 import logging
@@ -21,48 +21,47 @@ if TYPE_CHECKING:
     from turnwright.privacy.redaction import Redactor
 
 _STDERR: Final = 2
-#: Seconds that threads get to end by themselves when the process does.
+#: Seconds that threads get to end by themselves at the exit.
 _LAST_MOMENT: Final = 0.2
-#: Temporal's client has threads of its own, which abort a process whose interpreter ends while one calls back into it.
+#: Threads of Temporal's client abort a process whose interpreter ends while one of them calls into it.
 _UNTIDY: Final = "temporalio"
 
 
 class Terminal(TextIOWrapper):
-    """A standard stream. Whatever is written to it, by us or by others, holds no escape sequence when it leaves.
+    """A standard stream that escapes every invisible character, and so every terminal escape sequence.
 
-    This is the one place where text is made harmless for a terminal: all that nobody sees is written as an escape.
-    Only `styled` goes around it.
+    All text for a terminal is made safe here, also what other packages write. Only `styled` bypasses it.
     """
 
     def __init__(self, stream: TextIOWrapper) -> None:
         encoding, buffered = stream.encoding, stream.line_buffering
-        # A terminal that cannot show a character shows another; that is no reason to fail.
+        # A character that the terminal cannot show is replaced, and is no error.
         super().__init__(stream.buffer, encoding=encoding, errors="replace", line_buffering=buffered)
-        self._beneath = stream  # which would close the file that it shares with this one
+        self._beneath = stream  # kept: its end would close the file that both share
 
     def write(self, text: str) -> int:
         super().write(escaped(text))
         return len(text)
 
     def close(self) -> None:
-        """See `IOBase.close`. At the exit it is closed by Python, which would say that the reader has left."""
+        """See `IOBase.close`. Python closes it at the exit, and would report a reader that has left."""
         with suppress(OSError):
             super().close()
 
     def styled(self, text: str) -> int:
-        """Write text that has escape sequences of ours, all else in it made harmless before. See `screen.Screen`."""
+        """Write text with our own escape sequences. The rest of it must be escaped already: see `screen.Screen`."""
         return super().write(text)
 
 
 def spelled(text: str) -> str:
-    """Return a text in which nothing becomes another character on stdout, whatever it can show: escapes instead."""
+    """Return a text with an escape for each character that stdout cannot show, so that none is replaced silently."""
     encoding = sys.stdout.encoding or "ascii"
     return escaped(text).encode(encoding, "backslashreplace").decode(encoding)
 
 
 def echo(text: object = "", *, err: bool = False) -> None:
     stream = sys.stderr if err else sys.stdout
-    # A stream of somebody else's, as where a command is called in a process of theirs, escapes nothing.
+    # The stream is not ours if another program calls a command in its own process.
     stream.write(f"{text}\n" if isinstance(stream, Terminal) else escaped(f"{text}\n"))
     stream.flush()
 
@@ -76,14 +75,14 @@ def echo_json(value: object) -> None:
 
 
 class Output:
-    """Lines for whoever reads them. The reader may leave: that is said once on stderr, and the turn goes on.
+    """Writes lines to standard output. If the reader leaves, one line on stderr says so, and the turn continues.
 
-    With `alone` it takes the stream away from everybody else: what a tool prints, or a program that a tool starts,
-    goes to stderr from then on, so that no line of ours is torn.
+    With `alone`, everything else that is printed in this process or its children goes to stderr from then on. So a tool
+    that prints cannot break a line.
     """
 
     def __init__(self, *, alone: bool = False) -> None:
-        self._stream: TextIO = _taken() if alone else sys.stdout
+        self._stream: TextIO = _claim_stdout() if alone else sys.stdout
         self._gone = False
 
     def write(self, *lines: str) -> None:
@@ -95,17 +94,17 @@ class Output:
         except OSError as error:
             self._gone = True
             with suppress(OSError):
-                # What is left in the buffer would be tried again at the exit, and fail again.
+                # The rest of the buffer would be written again at the exit, and fail again.
                 os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())
-            say(f"the output cannot be written ({error.strerror}); the turn goes on all the same")
+            say(f"the output cannot be written ({error.strerror}); the turn continues")
 
 
-#: What these say of a database that is gone, a `StoreError` says once.
-_TOLD_BY_US: Final = ("psycopg", "psycopg.pool")
+#: Loggers that repeat what one `StoreError` says: that the database is gone.
+_SILENCED: Final = ("psycopg", "psycopg.pool")
 
 
-class _Unsaid(Secrets):
-    """What no line of the log shows: the secrets of this process's environment, and what has the form of one."""
+class _EnvironmentSecrets(Secrets):
+    """The secrets of this process's environment, and texts that look like a secret: no log line shows them."""
 
     __slots__ = ("_environ", "_redactor")
 
@@ -123,9 +122,9 @@ class _Unsaid(Secrets):
 
 
 class _OneLine(logging.Formatter):
-    """A log record as one line, without secrets: of an error its type and its text, and no traceback.
+    """Formats a log record as one line, without secrets. An error is its type and its text, without a traceback.
 
-    A line break is shown as an escape: a server's words, or a model's, are in some.
+    A line break becomes an escape, because some records quote a server or a model.
     """
 
     def __init__(self, secrets: Secrets) -> None:
@@ -133,25 +132,25 @@ class _OneLine(logging.Formatter):
         self._secrets = secrets
 
     def format(self, record: logging.LogRecord) -> str:
-        return f"turnwright: {self._told(record)}"
+        return f"turnwright: {self._text(record)}"
 
-    def _told(self, record: logging.LogRecord) -> str:
-        told = record.getMessage()
+    def _text(self, record: logging.LogRecord) -> str:
+        text = record.getMessage()
         error = record.exc_info[1] if record.exc_info else None
         if error is not None:
-            told = f"{told}: {type(error).__name__}: {error}"
-        return _one_line(self._secrets.hide(told).rstrip())
+            text = f"{text}: {type(error).__name__}: {error}"
+        return _one_line(self._secrets.hide(text).rstrip())
 
 
 class _Stamped(_OneLine):
-    """The same with the moment, the level and the logger in front, for those who asked for a log."""
+    """The same, with the time, the level and the logger, for a log that the user asked for."""
 
     def format(self, record: logging.LogRecord) -> str:
-        return f"{utc(record.created)} {record.levelname} {_one_line(record.name)}: {self._told(record)}"
+        return f"{utc(record.created)} {record.levelname} {_one_line(record.name)}: {self._text(record)}"
 
 
 class _ToStderr(logging.StreamHandler[TextIO]):
-    """Writes to stderr. Of a record that cannot be written out it tells the logger alone, and none of what it holds."""
+    """Writes to stderr. A record that cannot be formatted is named by its logger only: it may hold secrets."""
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 (the name is the base class's)
         error = sys.exc_info()[0]
@@ -159,17 +158,17 @@ class _ToStderr(logging.StreamHandler[TextIO]):
 
 
 class _Log:
-    """How this process logs: in which format, once somebody has asked for one."""
+    """The state of logging in this process."""
 
     handler: logging.Handler | None = None
-    #: What no line shows.
+    #: Hidden in every line.
     secrets = Secrets()
-    #: Where stderr is one JSON object a line, what is said to the user is one as well.
+    #: Set if stderr has one JSON object per line. Then messages to the user are objects as well.
     json: JsonFormatter | None = None
 
 
 def log_as(*, as_json: bool, level: int) -> None:
-    """Log what is at least of `level` (of other packages, warnings at most) to stderr, as JSON or as stamped text."""
+    """Log records from `level` on to stderr, as JSON or as text; of other packages, warnings and errors only."""
     _Log.json = JsonFormatter(secrets=_Log.secrets) if as_json else None
     if _Log.handler is not None:
         _Log.handler.setFormatter(_Log.json or _Stamped(_Log.secrets))
@@ -178,24 +177,24 @@ def log_as(*, as_json: bool, level: int) -> None:
 
 
 def prepare() -> None:
-    """Make the streams safe for any text, and log in lines, also what Python warns of."""
+    """Make the streams safe for any text, and log one line for each record and each Python warning."""
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout = Terminal(sys.stdout)
     if isinstance(sys.stderr, TextIOWrapper):
         sys.stderr = Terminal(sys.stderr)
-    if sys.stdout is None:  # closed by whoever started us
-        sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 (it lives as long as the process)
-    _Log.secrets = _Unsaid()
+    if sys.stdout is None:  # closed by the parent process
+        sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 (open until the process ends)
+    _Log.secrets = _EnvironmentSecrets()
     _Log.handler = _ToStderr()
     _Log.handler.setFormatter(_OneLine(_Log.secrets))
     logging.basicConfig(level=logging.WARNING, handlers=[_Log.handler])
     logging.captureWarnings(capture=True)
-    for name in _TOLD_BY_US:
+    for name in _SILENCED:
         logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
 def check_arguments(arguments: list[str]) -> None:
-    """Raise `ConfigError` for an argument that is no text: it could be neither stored nor sent."""
+    """Raise `ConfigError` for an argument that is not UTF-8: it could be neither stored nor sent."""
     for argument in arguments:
         try:
             argument.encode()
@@ -204,21 +203,21 @@ def check_arguments(arguments: list[str]) -> None:
 
 
 def say(text: str) -> None:
-    with suppress(OSError, AttributeError):  # nobody may be there to hear it
+    with suppress(OSError, AttributeError):  # stderr may be closed
         sys.stderr.write(_line(text))
         sys.stderr.flush()
 
 
 def say_bug(error: Exception) -> None:
-    """Say that something happened that should not have, and where, in one line."""
+    """Report an unexpected error and its place, in one line."""
     frames = traceback.extract_tb(error.__traceback__)
     where = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
-    told = _one_line(_Log.secrets.hide(f"{type(error).__name__}: {error}"))
-    say(f"this is a bug, please report it: {told}{where}")
+    text = _one_line(_Log.secrets.hide(f"{type(error).__name__}: {error}"))
+    say(f"this is a bug, please report it: {text}{where}")
 
 
 def leave(code: int) -> NoReturn:
-    """End the process. A thread that a tool, or a service's client, left behind neither holds it up nor breaks it."""
+    """End the process, without waiting for threads that a tool or a client left behind."""
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError, AttributeError):
             stream.flush()
@@ -235,28 +234,28 @@ def leave(code: int) -> NoReturn:
 
 
 def leave_now(code: int, text: str) -> NoReturn:
-    """End the process wherever it is: also out of a signal handler, where streams may not be used."""
-    _LastWords.say(text)
+    """End the process at once. Safe in a signal handler, where streams must not be used."""
+    _FinalMessage.say(text)
     os._exit(code)
 
 
 def say_last(text: str) -> None:
-    """Say why the process ends before it has done its work, unless a signal's handler or timer has said so already."""
+    """Print why the process ends early, unless a signal handler or a timer has done so."""
     with suppress(OSError, ValueError, AttributeError):
         sys.stderr.flush()
-    _LastWords.say(text)
+    _FinalMessage.say(text)
 
 
-class _LastWords:
-    """Said once, by whoever is first: the main thread, a timer, or a handler that interrupts the main thread."""
+class _FinalMessage:
+    """A message that is printed once: by the main thread, a timer, or a signal handler, whichever is first."""
 
     _lock = threading.RLock()  # a handler may interrupt the thread that holds it
     _said = False
 
     @classmethod
     def say(cls, text: str) -> None:
-        """Write them past the streams, whole: whoever comes second waits until they are out."""
-        # Nobody waits for ever where stderr is a pipe that is full.
+        """Write the message to the descriptor. A second caller waits until it is written."""
+        # Not forever: stderr may be a full pipe.
         held = cls._lock.acquire(timeout=_LAST_MOMENT)
         if cls._said or not held:
             return
@@ -278,13 +277,13 @@ def _one_line(text: str) -> str:
     return "".join(escape(mark) if mark in "\r\n\t" else mark for mark in text)
 
 
-def _taken() -> TextIO:
-    """Standard output, for us alone."""
+def _claim_stdout() -> TextIO:
+    """Return standard output for us alone. What others print goes to stderr."""
     ours = sys.stdout
-    with suppress(OSError):  # no file is behind it, as in a test that runs us in its own process
+    with suppress(OSError):  # no file, as in a test that runs a command in its own process
         descriptor = ours.fileno()
         ours.flush()
-        # For as long as the process lives, so that nobody closes it.
+        # Never closed: it is used until the process ends.
         ours = Terminal(os.fdopen(os.dup(descriptor), "w", encoding="utf-8", closefd=False))
         os.dup2(_STDERR, descriptor)
     sys.stdout = sys.stderr

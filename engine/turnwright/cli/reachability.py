@@ -1,4 +1,4 @@
-"""What `verify --can-reach ... --with ...` asks for, and the way through the chart that answers it, drawn in text."""
+"""Reads the goal of `verify --can-reach ... --with ...`, and draws the path through the chart that reaches it."""
 
 import json
 import textwrap
@@ -12,19 +12,20 @@ from turnwright_states import REASONS, REASONS_OF, Input, Limits, Outcome, State
 from turnwright_states.chart import CHART, Row
 from turnwright_states.verify import ENDS, Case, Counterexample, Edge, Goal, event_name, retrace
 
-#: The events that are fed to a machine, as `--with` spells them; the chart's own names are a shorter way to say some.
+#: The inputs of a machine, as `--with` spells them, and the chart's own shorter names for some.
 EVENTS: Final = frozenset({event_name(kind) for kind in Input.__subclasses__()} - {"started"}) | frozenset(Trigger)
-_OF_A_CASE: Final = tuple(name for name in Case._fields if name != "limits")
-_FIELDS: Final = (*Limits.model_fields, *_OF_A_CASE)
+_CASE_FIELDS: Final = tuple(name for name in Case._fields if name != "limits")
+_FIELDS: Final = (*Limits.model_fields, *_CASE_FIELDS)
 _WIDTH: Final = 96
 _LINE: Final = "    │  "
 
 
 def read_goal(reach: str, conditions: Iterable[str]) -> tuple[Goal, dict[str, object]]:
-    """The goal, and the values that the cases must have, by field.
+    """Return the goal, and the values that the cases must have, by field.
 
-    `reach` is an outcome (`cap_hit`), one of its reasons (`cap_hit/budget`) or a reason alone (`deadline`). A condition
-    is a state (`PAUSED`), an event (`abort`), or `FIELD=VALUE`. Raises `ConfigError` for any other, with what there is.
+    `reach` is an outcome (`cap_hit`), both an outcome and a reason (`cap_hit/budget`), or a reason (`deadline`). A
+    condition is a state (`PAUSED`), an event (`abort`), or `FIELD=VALUE`. Raises `ConfigError` for anything else, with
+    the possible values.
     """
     states: set[State] = set()
     events: set[str] = set()
@@ -44,11 +45,11 @@ def read_goal(reach: str, conditions: Iterable[str]) -> tuple[Goal, dict[str, ob
 
 
 def _ends(reach: str) -> frozenset[str]:
-    wanted = reach.lower()  # the chart writes its ends in capitals
+    wanted = reach.lower()  # the chart writes final states in capitals
     ends = {end for end in ENDS if wanted in (end, end.split("/")[0])} or {e for e in ENDS if e.split("/")[1] == wanted}
     if not ends and reach.upper() in State.__members__:
         state = reach.upper()
-        raise ConfigError(f"--can-reach {reach}: is no end, but a state on the way: --can-reach END --with {state}")
+        raise ConfigError(f"--can-reach {reach}: is a state and no end: use --can-reach END --with {state}")
     if not ends:
         known = "; ".join(f"{outcome}: {', '.join(sorted(REASONS_OF[outcome]))}" for outcome in Outcome)
         what = "name an outcome, OUTCOME/REASON or a reason"
@@ -76,7 +77,7 @@ def narrowed(cases: Iterable[Case], values: dict[str, object]) -> list[Case]:
     chosen = list(cases)
     for name, value in values.items():
         valued = {case: _with(case, name, value) for case in chosen}
-        # Those of the grid come first: where ways are equally short, theirs is shown.
+        # Cases of the grid come first: of several shortest paths, theirs is shown.
         chosen = list(dict.fromkeys(sorted(valued.values(), key=lambda case: case not in valued)))
     return chosen
 
@@ -88,7 +89,7 @@ def _with(case: Case, name: str, value: object) -> Case:
                 f"--with widest={value}: must be a whole number from 1 to {case.limits.max_calls_per_step}"
             )
         return case._replace(widest=value)
-    if name in _OF_A_CASE:
+    if name in _CASE_FIELDS:
         if not isinstance(value, bool):
             raise ConfigError(f"--with {name}={value}: must be true or false")
         return case._replace(synthesis=value) if name == "synthesis" else case._replace(delegates=value)
@@ -100,7 +101,7 @@ def _with(case: Case, name: str, value: object) -> Case:
 
 
 def drawn(witness: Counterexample) -> Iterator[str]:
-    """The limits of the case, then the way, line by line. A row has the number of its place in the chart, from 1."""
+    """Return the limits of the case and the path, line by line. A row has its number in the chart, from 1."""
     path, machine = retrace(witness.case, witness.events)
     yield from limits_of(witness.case)
     yield ""
@@ -108,7 +109,7 @@ def drawn(witness: Counterexample) -> Iterator[str]:
     for edge in path:
         yield from _drawn(edge)
     turn = machine.turn
-    if turn.reason is not None:  # as it is at every end
+    if turn.reason is not None:  # set at every end
         also = f" (also reached: {', '.join(turn.also_reached)})" if turn.also_reached else ""
         yield from _wrapped(f"{turn.reason}: {REASONS[turn.reason].means}{also}", "    ", "    ")
 
@@ -117,12 +118,12 @@ def _drawn(edge: Edge) -> Iterator[str]:
     yield from _wrapped(edge.happened, _LINE, _LINE)
     for row in edge.rows:
         number = f"{_number(row)}  "
-        yield from _wrapped(_said(row), f"    ├─ {number}", _LINE + " " * len(number))
+        yield from _wrapped(_row_text(row), f"    ├─ {number}", _LINE + " " * len(number))
         yield "    ▼"
         yield f"  {row.dest}"
 
 
-def _said(row: Row) -> str:
+def _row_text(row: Row) -> str:
     guard = f" [{row.guard.words}]" if row.guard.text else ""
     return f"{row.trigger}{guard}" + (f" / {row.reason}" if row.reason else "")
 
@@ -132,7 +133,7 @@ def _number(row: Row) -> int:
 
 
 def limits_of(case: Case) -> Iterator[str]:
-    """The limits of a case that are not the defaults, and what its surroundings have."""
+    """Return the limits of a case that differ from the defaults, and its environment."""
     limits = ", ".join(
         f"{name}={'none' if value is None else value}"
         for name, value in case.limits.model_dump(exclude_defaults=True).items()

@@ -1,4 +1,4 @@
-"""What a command says of a turn that is not there and of a session that is busy: which commands help, with flags."""
+"""Error messages for a missing turn and a busy session, with the commands that help."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def with_advice(command: Callable[..., object]) -> Callable[..., object]:
-    """The command, which says what helps in its own words: the library's are for whoever calls the library.
+    """Return the command with error messages for users of the command line. The library's own are for its callers.
 
     It raises `ConfigError` for `TurnNotFoundError` and `SessionBusyError`, if it has an option `store`.
     """
@@ -31,7 +31,7 @@ def with_advice(command: Callable[..., object]) -> Callable[..., object]:
 
 
 def _advice(error: SessionBusyError | TurnNotFoundError, store: str, given: Mapping[str, object]) -> str:
-    # Only who made a mistake waits for these to be loaded.
+    # Loaded after a mistake only.
     from .runtimes import Service  # noqa: PLC0415
     from .stores import password_hint, store_flag, use_store  # noqa: PLC0415
 
@@ -41,37 +41,38 @@ def _advice(error: SessionBusyError | TurnNotFoundError, store: str, given: Mapp
     named = given.get("service")
     service = replace(named, agent_queues=None).flags if isinstance(named, Service) else ""
     try:
-        driven, elsewhere = use_store(store, partial(_standing, turn=error.turn))
-    except TurnwrightError:  # it was deleted since
+        driven, elsewhere = use_store(store, partial(_driver_of, turn=error.turn))
+    except TurnwrightError:  # it has been deleted
         return str(error)
     return busy_words(error, flags, service=service, driven=driven, elsewhere=elsewhere) + hint
 
 
-async def _standing(store: "Store", *, turn: str) -> tuple[bool, bool]:
-    from .stores import is_elsewhere  # noqa: PLC0415 (likewise)
+async def _driver_of(store: "Store", *, turn: str) -> tuple[bool, bool]:
+    from .stores import is_elsewhere  # noqa: PLC0415 (as above)
 
     return await store.is_driven(turn), await is_elsewhere(store, turn)
 
 
 def unknown_words(turn: str, store: str, flags: str) -> str:
-    from turnwright.store.address import outlives_process  # noqa: PLC0415 (likewise)
+    from turnwright.store.address import outlives_process  # noqa: PLC0415 (as above)
 
     if not outlives_process(store):
-        return f"there is no turn {turn!r}: a store in memory is empty when a command begins: name another --store"
+        return f"there is no turn {turn!r}: a store in memory is empty when a command starts: name another --store"
     every = " --all" if ":" in turn else ""
     return f"there is no turn {turn!r} in this store: `turnwright turns{every}{flags}` lists them"
 
 
 def busy_words(busy: SessionBusyError, flags: str, *, service: str = "", driven: bool, elsewhere: bool) -> str:
-    """Say what the session is busy with, and which commands end that: `service` has the flags of one, if any.
+    """Return a message that names the turn of the session, and the commands that resume or end it.
 
-    `elsewhere`: another program began the turn, and alone has its model and its tools.
+    `service` has the flags of the service, if any. `elsewhere`: another program began the turn, and only that program
+    has its model and tools.
     """
-    from .summary import taken_up_by  # noqa: PLC0415 (likewise)
+    from .summary import resumed_by  # noqa: PLC0415 (as above)
 
     stop = f"`turnwright abort {busy.turn}{flags}{service}`"
     what = f"session {busy.session!r} is busy with turn {busy.turn}"
     if driven:
-        return f"{what}, which is being driven: wait for it, or stop it: {stop}"
-    again = taken_up_by(busy.turn, flags + service, elsewhere=elsewhere)
-    return f"{what}, which nobody drives: {again} takes it up again, {stop} ends it"
+        return f"{what}, which is running: wait for it, or stop it with {stop}"
+    again = resumed_by(busy.turn, flags + service, elsewhere=elsewhere)
+    return f"{what}, whose driver is gone: {again} resumes it, {stop} ends it"

@@ -1,4 +1,4 @@
-"""`turnwright replay`: checks a journal, and does nothing of what is in it."""
+"""`turnwright replay`: checks a journal, and executes nothing."""
 
 import json
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ from .screen import print_lines
 from .stores import find_turn, read_journal
 from .view import one_line
 
-#: Characters of a verdict's words that are printed: they may quote what anybody wrote.
+#: The longest line, in characters: it may quote any text of the journal.
 _LONGEST = 600
 
 
@@ -36,20 +36,20 @@ def replay(
         str,
         typer.Argument(
             metavar="TURN|FILE",
-            help="A turn's id, or a file that `show TURN --journal --json` printed (.jsonl; - is standard input).",
+            help="A turn's id, or a file from `show TURN --journal --json` (.jsonl; - is standard input).",
         ),
     ],
     *,
     store: StoreOption = DEFAULT_STORE,
-    as_json: Annotated[bool, typer.Option("--json", help="Print what was found as one JSON object.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Check that each fact of a turn's journal follows from the ones before, by the chart that ships.
+    """Check a recorded turn against the chart. Executes nothing.
 
-    Nothing is executed and nothing is written: no model is called, no tool is run. (To go on from a place in a turn's
-    past, which does execute, is `turnwright fork`.)
+    Each fact of the journal must follow from the facts before it. No model is called, no tool runs, and nothing is
+    written. `turnwright fork` runs a turn from an earlier point.
 
-    Exit code 0 when it holds, 1 when it is violated (the first fact that does not follow is named), 2 when the journal
-    cannot be read, 6 when it cannot be judged.
+    Exit codes: 0 the journal holds, 1 violated (the first wrong fact is printed), 2 the journal cannot be read, 6
+    inconclusive.
     """
     is_file = journal == "-" or journal.endswith(".jsonl") or _exists(journal)
     found = replayed_from(_from_file(journal) if is_file else _from_store(store, journal))
@@ -61,7 +61,7 @@ def replay(
 
 
 def _exists(name: str) -> bool:
-    with suppress(OSError, ValueError):  # no name of a file at all, so that it must be a turn's
+    with suppress(OSError, ValueError):  # no file can have this name, so it is a turn's
         return Path(name).is_file()
     return False
 
@@ -74,7 +74,7 @@ def _from_file(file: str) -> Iterator[tuple[int, Fact]]:
 
 def _read(line: str, where: str) -> tuple[int, Fact]:
     if nests_deeper(line, MAX_NESTING):
-        raise ConfigError(f"{where}: nests more than {MAX_NESTING} lists and objects, which no fact does")
+        raise ConfigError(f"{where}: nests more than {MAX_NESTING} lists and objects, and no fact does")
     try:
         fields = json.loads(line)
     except (ValueError, RecursionError) as error:
@@ -86,7 +86,7 @@ def _read(line: str, where: str) -> tuple[int, Fact]:
         raise ConfigError(f"{where}: a fact has a whole number as its `seq`, and a text as its `kind`")
     name = repeated(line)
     if name is not None:
-        raise InvalidJournalError(seq, f"{name!r} stands twice in one object of its line")
+        raise InvalidJournalError(seq, f"{name!r} occurs twice in one object of its line")
     return seq, parse_fact(kind, json.dumps(fields), seq)
 
 
@@ -94,7 +94,7 @@ def _from_store(store: str, turn: str) -> Iterator[tuple[int, Fact]]:
     try:
         yield from read_journal(store, find_turn(store, turn))
     except StoreError as error:
-        if isinstance(error.__cause__, InvalidJournalError):  # it was read, and what it holds is no fact
+        if isinstance(error.__cause__, InvalidJournalError):  # it was read, and is no fact
             raise error.__cause__ from None
         raise
 
@@ -113,8 +113,8 @@ def _lines(found: Replayed) -> Iterator[str]:
         yield f"turn: {turn.state.outcome}, {turn.reason}" if turn.reason else f"turn: not ended, in {turn.state}"
     if found.believed:
         calls = ", ".join(found.believed)
-        yield f"not checked: name and arguments of {calls}, which have no loop key, or one that their tools gave"
-    yield "not seen: texts that decided nothing (prompts, replies, results, answers) could have been changed"
+        yield f"not checked: name and arguments of {calls}, which have no loop key, or one from their tools"
+    yield "not checked: texts that decide nothing (prompts, replies, results, answers) may have been changed"
 
 
 def _record(found: Replayed) -> dict[str, JsonValue]:

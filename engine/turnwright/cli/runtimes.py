@@ -1,4 +1,4 @@
-"""Runtimes as the command line names them: a Temporal server by its address; without one, the machine's own."""
+"""The runtime that the flags name: a Temporal server with an address, or else this machine."""
 
 import logging
 import math
@@ -20,19 +20,19 @@ from .options import AddressOption, AgentQueuesOption, EngineFlags, NamespaceOpt
 if TYPE_CHECKING:
     from turnwright.runtime import Temporal
 
-#: The task queue where none is named.
+#: The default task queue.
 QUEUE: Final = "turnwright"
-#: How many turns of each queue a worker of a service drives at once, where nobody says.
+#: The default number of turns of each queue that a worker of a service drives at once.
 _AT_ONCE: Final = 100
 _HIGHEST_PORT: Final = 65_535
 
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """Where turns are submitted: a Temporal server, in a namespace, on a task queue; without an address nowhere.
+    """The Temporal server to which turns are submitted, with a namespace and a task queue. No address means no server.
 
-    What is None is as Temporal's own environment and Turnwright's defaults have it. Commands take it as an options
-    object. Raises `ConfigError` for what is no address, and for flags without one.
+    None is the value of Temporal's own environment, or Turnwright's default. Commands take this class as an options
+    object. Raises `ConfigError` for a wrong address, and for other flags without an address.
     """
 
     address: AddressOption = None
@@ -43,11 +43,11 @@ class Service:
     def __post_init__(self) -> None:
         flags = {"--namespace": self.namespace, "--queue": self.queue, "--agent-queue": self.agent_queues}
         check_flags(self.address, flags)
-        self.queues  # noqa: B018 (it refuses what names no queue)
+        self.queues  # noqa: B018 (raises for a flag without a queue)
 
     @property
     def queues(self) -> dict[str, str]:
-        """The agents whose turns have another queue, each with that."""
+        """The queue of each agent that does not use the default one."""
         return dict(map(_agent_queue, self.agent_queues or ()))
 
     @property
@@ -57,27 +57,27 @@ class Service:
 
     @property
     def flags(self) -> str:
-        """What a command needs to find the same service: flags that begin with a space, or nothing."""
+        """The flags with which another command finds the service. They begin with a space, unless empty."""
         given = {"--temporal-address": self.address, "--namespace": self.namespace, "--queue": self.queue}
         named = [(flag, value) for flag, value in given.items() if value is not None]
         named += [("--agent-queue", text) for text in self.agent_queues or ()]
         return "".join(f" {flag} {shlex.quote(value)}" for flag, value in named)
 
     def runtime(self) -> Runtime:
-        """What has turns driven. Raises `ConfigError` when the client of the service is not installed."""
+        """Return the runtime. Raises `ConfigError` if the client of the service is not installed."""
         if self.address is None:
             return Local()
         return temporal()(self.address, namespace=self.namespace, queue=self.queue or QUEUE, queues=self.queues)
 
     def refuse(self, flags: EngineFlags) -> None:
-        """Raise `ConfigError` for any of `flags` that was given: they say how a turn is driven here."""
+        """Raise `ConfigError` if any of `flags` was given: they are for a turn that this process drives."""
         given = first_given(flags)
         if given is not None:
             why = "with --temporal-address the workers have the tools and the models"
             raise ConfigError(f"{given}: {why}: leave it out")
 
     def store(self, address: str, *, create: bool = True) -> Store:
-        """The store of the turns: where a service has them driven, one that its workers share.
+        """Return the store of the turns. With a service it must be a store that the workers share.
 
         Raises `ConfigError`.
         """
@@ -98,18 +98,18 @@ def temporal_worker(
     queue_rate: float | None,
     drain: float,
 ) -> Runtime:
-    """The runtime of a worker that a Temporal server gives turns to.
+    """Return the runtime of a worker of a Temporal server.
 
-    It takes from the queues in `serves`, by default from all of the service's. Raises `ConfigError`.
+    The worker takes turns from the queues in `serves`, by default from all queues of the service. Raises `ConfigError`.
     """
     _check_seconds(drain)
     for flag, number in (("--rate", rate), ("--queue-rate", queue_rate)):
         if number is not None and not 0 < number < math.inf:
-            raise ConfigError(f"{flag}: is a number of turns a second, above 0, and not {number:g}")
+            raise ConfigError(f"{flag}: must be a number of turns per second above 0, and is {number:g}")
     queue, queues = service.queue or QUEUE, service.queues
     for one in serves:
         if one not in (queue, *queues.values()):
-            raise ConfigError(f"--serves {one}: is no queue here: name it with --queue, or with --agent-queue")
+            raise ConfigError(f"--serves {one}: is not a queue of this worker: name it with --queue or --agent-queue")
     return temporal()(
         service.address,
         namespace=service.namespace,
@@ -125,7 +125,7 @@ def temporal_worker(
 
 def temporal() -> "type[Temporal]":
     try:
-        from turnwright.runtime import Temporal  # noqa: PLC0415 (an extra: who drives turns here need not have it)
+        from turnwright.runtime import Temporal  # noqa: PLC0415 (an extra)
     except ImportError as error:
         raise ConfigError(
             f"--temporal-address: Temporal's client cannot be imported ({error}): pip install 'turnwright[temporal]'"
@@ -135,7 +135,7 @@ def temporal() -> "type[Temporal]":
 
 
 def _quieten() -> None:
-    """Have what Temporal's client says of itself go to `logging`, errors alone, and not straight to the terminal."""
+    """Send the messages of Temporal's client to `logging`, errors only, instead of straight to the terminal."""
     from temporalio import runtime as sdk  # noqa: PLC0415 (an extra)
 
     forwarded = sdk.LogForwardingConfig(logger=logging.getLogger("temporalio.core"))
@@ -145,11 +145,11 @@ def _quieten() -> None:
 
 
 def check_flags(address: str | None, flags: Mapping[str, object]) -> None:
-    """Raise `ConfigError` for what is no `HOST:PORT`, and without an address for any of `flags` that was given."""
+    """Raise `ConfigError` for an address that is not `HOST:PORT`, and for a flag of `flags` without an address."""
     if address is None:
         given = next((flag for flag, value in flags.items() if value not in (None, [])), None)
         if given is not None:
-            raise ConfigError(f"{given}: is for a Temporal server: name it with --temporal-address HOST:PORT")
+            raise ConfigError(f"{given}: needs a Temporal server: name it with --temporal-address HOST:PORT")
         return
     host, _, port = address.rpartition(":")
     if not host or "/" in host or not port.isdecimal() or not 0 < int(port) <= _HIGHEST_PORT:
@@ -159,25 +159,25 @@ def check_flags(address: str | None, flags: Mapping[str, object]) -> None:
 
 
 def shared_store(address: str, *, create: bool = False, notify: bool = False) -> Store:
-    """The store at `address`, which several processes use; with `notify` each append tells those who watch.
+    """Return the store at `address`, for several processes. With `notify` each append notifies the followers.
 
-    Raises `ConfigError` for one that they cannot share, and for one that cannot notify.
+    Raises `ConfigError` for a store that processes cannot share, and for one that cannot notify.
     """
     scheme = find_scheme(address)
     if notify and scheme is not None and not scheme.notifies:
         able = " or ".join(one.help for one in SCHEMES if one.notifies)
-        raise ConfigError(f"--notify: is for {able}; others are looked at again and again")
+        raise ConfigError(f"--notify: is for {able}; other stores are polled")
     store = open_store(address, create=create, notify=notify)
     if not store.shared:
         raise ConfigError(
-            "--store memory: is this process's alone: name a store that its workers share, such as"
+            "--store memory: belongs to one process: name a store that the workers share, such as"
             " sqlite:///turns.db or postgresql://host/database"
         )
     return store
 
 
 class WorkersModel:
-    """A model that only workers have: its name is written down, and here it is never asked."""
+    """A model that only the workers have. This process records its name and never calls it."""
 
     def __init__(self, name: str) -> None:
         self.name = split_name(name)[1] or name
@@ -189,7 +189,7 @@ class WorkersModel:
     def stream(self, request: ModelRequest) -> AsyncIterator[Delta | ModelResponse]:
         """See `Model.stream`. Raises `ConfigError`."""
         raise ConfigError(
-            f"model {self.name!r} is the workers', and was asked for {len(request.messages)} messages here"
+            f"model {self.name!r} runs in the workers, and was called here with {len(request.messages)} messages"
         )
 
 
@@ -202,4 +202,4 @@ def _agent_queue(text: str) -> tuple[str, str]:
 
 def _check_seconds(drain: float) -> None:
     if not 0 <= drain < math.inf:
-        raise ConfigError(f"--drain: is a number of seconds, at least 0, and not {drain:g}")
+        raise ConfigError(f"--drain: must be a number of seconds, at least 0, and is {drain:g}")

@@ -1,4 +1,4 @@
-"""What the command line keeps with a turn, so that `resume` needs no flags: where its model and its tools are."""
+"""The flags that the command line saves with a turn, so that `resume` needs none."""
 
 import os
 from collections.abc import Sequence
@@ -17,10 +17,10 @@ from turnwright_states.inputs import JsonObject
 
 
 class SavedOptions(BaseModel):
-    """The flags of a run. No key is among them: keys come from the environment, each time.
+    """The flags of a run, without keys: keys come from the environment each time.
 
-    An address with a password or a query in it is not kept either; `withheld` says that there was one. `from_flag`
-    says that the address was a flag: then it holds whatever the environment says later.
+    An address with a password or a query is not saved either; `withheld` is then true. `from_flag`: the address was a
+    flag, and so wins over a later environment.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -32,11 +32,11 @@ class SavedOptions(BaseModel):
     timeout: float | None = None
     tools: str | None = None
     root: Path | None = None
-    #: The files that name MCP servers. What they hold is read each time: there may be secrets in it.
+    #: The files that name MCP servers. They are read each time, because they may contain secrets.
     mcp: tuple[Path, ...] = ()
-    #: The sub-agents that stood beside the turn's agent: their files may have changed since.
+    #: The sub-agents of the turn. They are saved, because their files may change.
     subagents: tuple[JsonObject, ...] = ()
-    #: Under which limits those begin, however the configuration has changed since; none without any.
+    #: The limits of the sub-agents, whatever the configuration says later. None if there are no sub-agents.
     limits: Limits | None = None
 
     @classmethod
@@ -53,7 +53,7 @@ class SavedOptions(BaseModel):
         helpers: Sequence[AgentTool] = (),
         limits: Limits | None = None,
     ) -> Self:
-        """The flags as they still hold from another folder. `model` is the model's id, or `local`."""
+        """Return the flags with absolute paths. `model` is the model's id, or `local`."""
         secret = base_url is not None and _may_hold_secret(base_url)
         if tools is not None and tools.endswith(".py"):
             tools = str(Path(tools).expanduser().resolve())
@@ -74,19 +74,19 @@ class SavedOptions(BaseModel):
         try:
             return agent_tools(Agent.from_json(one) for one in self.subagents)
         except ValidationError as error:
-            raise ConfigError(f"a sub-agent of the turn cannot be read: {error.errors()[0]['msg']}") from None
+            raise ConfigError(f"a saved sub-agent of the turn is damaged: {error.errors()[0]['msg']}") from None
 
     def endpoint(self, flag: str | None) -> str | None:
-        """The address to go on with: the flag of now, the flag of then, the environment's, or the one that was kept.
+        """Return the address: from the flag now, the saved flag, the environment, or else any saved address.
 
-        Raises `ConfigError` when it was not kept and nothing else names one.
+        Raises `ConfigError` if the address was withheld and nothing else gives one.
         """
         named = (
             flag or (self.base_url if self.from_flag else None) or os.environ.get(BASE_URL_VARIABLE) or self.base_url
         )
         if named is None and self.withheld:
             raise ConfigError(
-                "the turn's base URL was not kept, for it may hold a secret: give it again, with --base-url or"
+                "the turn's base URL was not saved, because it may hold a secret: give it again with --base-url or"
                 f" {BASE_URL_VARIABLE}"
             )
         return named
@@ -96,7 +96,7 @@ class SavedOptions(BaseModel):
             mode="json", exclude_none=True, exclude_defaults=True, exclude={"limits"}
         )
         if self.limits is not None:
-            # What was set alone: the rest the class of an agent's tools may decide.
+            # Only the fields that were set: the class of the agent's tools may decide the others.
             kept["limits"] = self.limits.model_dump(mode="json", exclude_unset=True)
         return kept
 
@@ -105,7 +105,7 @@ class SavedOptions(BaseModel):
         try:
             return cls.model_validate(kept)
         except ValidationError as error:
-            raise ConfigError(f"the turn's metadata cannot be read: {error.errors()[0]['msg']}") from None
+            raise ConfigError(f"the turn's metadata is damaged: {error.errors()[0]['msg']}") from None
 
 
 def _may_hold_secret(address: str) -> bool:

@@ -1,4 +1,4 @@
-"""Text on a terminal: wrapped between words, one screen at a time where that matters, and free of foreign escapes."""
+"""Text on a terminal: wrapped between words, one screen at a time if needed, and without foreign escape sequences."""
 
 import re
 import sys
@@ -15,17 +15,17 @@ from turnwright.privacy.invisible import escaped
 
 from .process import Terminal, echo
 
-#: What stands before the next row of a line that somebody else wrote, so that no such row passes for a line of ours.
+#: The start of a further row of foreign text, so that no such row looks like a line of ours.
 _CONTINUED: Final = "> "
-#: A line of a question or of arguments, and the heading of one: its first row, and how far it is indented.
+#: A line of a question or of arguments, which is foreign text, and the heading of one.
 _FOREIGN: Final = re.compile(r" *\| |  \w[\w/-]*: ")
-#: A command: it is to be copied, so it stays one line. A remark may follow it.
+#: A command. It stays on one line, so that it can be copied. A remark may follow it.
 _COMMAND: Final = re.compile(r"(?P<command> +turnwright .*?)(?P<remark> {4}\(or .*)?")
 _MORE: Final = "-- Enter shows the next {rows} of {left} more lines, q leaves --"
 
 
-class _Styled:
-    """The stream of a `Screen`: it takes escape sequences as they are."""
+class _UnescapedStream:
+    """The stream of a `Screen`, which writes escape sequences unchanged."""
 
     def __init__(self, stream: Terminal) -> None:
         self._stream = stream
@@ -35,20 +35,20 @@ class _Styled:
 
 
 class Screen(Console):
-    """A console of rich in which only styles and the cursor of ours make escape sequences."""
+    """A console of rich in which only our own styles and cursor moves make escape sequences."""
 
     def __init__(self, *, err: bool = False) -> None:
         stream = sys.stderr if err else sys.stdout
-        super().__init__(file=cast(TextIO, _Styled(stream)) if isinstance(stream, Terminal) else stream)
+        super().__init__(file=cast(TextIO, _UnescapedStream(stream)) if isinstance(stream, Terminal) else stream)
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
-        """See `Console.render`. All that is printed comes through here, cut into segments."""
+        """See `Console.render`. Everything that is printed passes through here in segments."""
         for segment in super().render(renderable, options):
             yield segment if segment.control else Segment(escaped(segment.text), segment.style)
 
 
-class _Printed:
-    """What takes the place of a standard stream while a live screen is up: what others print stands above it."""
+class _EscapedStream:
+    """Replaces a standard stream while a live screen is up. What others print appears above the screen, escaped."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -61,22 +61,22 @@ class _Printed:
 
 
 def escape_prints() -> None:
-    sys.stdout, sys.stderr = cast(TextIO, _Printed(sys.stdout)), cast(TextIO, _Printed(sys.stderr))
+    sys.stdout, sys.stderr = cast(TextIO, _EscapedStream(sys.stdout)), cast(TextIO, _EscapedStream(sys.stderr))
 
 
 def styled(text: str, style: str = "", *, cut: bool = False) -> Text:
-    """Return text for a `Screen`, `cut` where it is longer than its place instead of wrapped.
+    """Return text for a `Screen`. With `cut`, text that is too long is cut instead of wrapped.
 
-    It is escaped before it is laid out, and rich drops nothing of it.
+    The text is escaped before its width is measured, and is shown as it is, without rich's markup.
     """
     return Text(escaped(text), style=style, no_wrap=cut or None, overflow="ellipsis" if cut else None)
 
 
 def fitted(line: str, width: int, hang: int | None = None) -> list[str]:
-    """Return a line as rows of a terminal, broken between words, the later ones indented by `hang` (default: 2 more).
+    """Return a line as rows of a terminal, broken between words. Further rows are indented by `hang` (default: 2 more).
 
-    A row that goes on with what somebody else wrote begins with `> `, and has the blank at which it was broken: so the
-    rows together are the line. A command stays in one piece.
+    A further row of foreign text begins with `> ` and keeps the blank where it was broken, so that the rows together
+    are the line. A command is not broken.
     """
     line = escaped(line)
     if cell_len(line) <= width:
@@ -92,12 +92,12 @@ def fitted(line: str, width: int, hang: int | None = None) -> list[str]:
 
 
 def wrapped(text: str, width: int, lead: str = "") -> list[str]:
-    """Return a text as rows of at most `width` cells, broken between words; all but the first begin with `lead`."""
+    """Return a text as rows of at most `width` cells, broken between words. Further rows begin with `lead`."""
     return _rows(escaped(text), max(width, 1), 0, lead, exact=False)
 
 
 def _rows(line: str, width: int, begin: int, lead: str, *, exact: bool) -> list[str]:
-    """Return the rows of a line that is too long, the first of which is not broken before `begin`."""
+    """Return the rows of a line that is too long. The first row is not broken before `begin`."""
     lead = lead if len(lead) <= width // 2 else lead[-2:]
     rows: list[str] = []
     start, before = 0, ""
@@ -108,7 +108,7 @@ def _rows(line: str, width: int, begin: int, lead: str, *, exact: bool) -> list[
         if at == len(line):
             return [*rows, before + line[start:]]
         floor = max(start, begin)
-        # A blank right behind the row is a place between words too.
+        # The blank may be just after the row.
         blank = line.rfind(" ", floor + 1, at + 1)
         at = blank if blank > floor else max(at, start + 1)
         rows.append(before + line[start:at])
@@ -124,25 +124,29 @@ def print_lines(lines: Iterable[str], hang: int | None = None) -> None:
         echo(row)
 
 
-def print_paged(lines: Sequence[str], unfinished: str) -> None:
-    """Print lines that a person must read to the end before the last ones count, one screen at a time.
+def somebody_types() -> bool:
+    """Return whether a person can read and type here: input and output are terminals."""
+    return sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty()
 
-    Where nobody sits at a terminal all of it is printed at once. Whoever leaves is told what is `unfinished`.
+
+def print_to_the_end(lines: Sequence[str]) -> bool:
+    """Print lines one screen at a time, and return whether the person has seen the last one.
+
+    Where no person types, everything is printed at once.
     """
     rows = list(fit(lines, None))
-    somebody_types = sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty()
-    most = max(Screen().height - 1, 1) if somebody_types else len(rows)
+    most = max(Screen().height - 1, 1) if somebody_types() else len(rows)
     for start in range(0, len(rows), most):
         if start and not _goes_on(min(most, len(rows) - start), len(rows) - start):
-            echo(unfinished)
-            return
+            return False
         for row in rows[start : start + most]:
             echo(row)
+    return True
 
 
 def _goes_on(rows: int, left: int) -> bool:
     try:
-        # What was typed before the question stands there is no answer to it.
+        # Keys that were typed before this line appeared are no answer to it.
         termios.tcflush(sys.stdin, termios.TCIFLUSH)
         sys.stdout.write(_MORE.format(rows=rows, left=left))
         sys.stdout.flush()
@@ -154,7 +158,7 @@ def _goes_on(rows: int, left: int) -> bool:
 
 
 def fit(lines: Iterable[str], hang: int | None = None) -> Iterator[str]:
-    """Return lines as rows: `fitted` on a terminal, as they are elsewhere."""
+    """Return lines as rows: `fitted` on a terminal, unchanged elsewhere."""
     each = (line for text in lines for line in text.replace("\r\n", "\n").split("\n"))
     if not sys.stdout.isatty():
         return each

@@ -1,4 +1,4 @@
-"""Where the inspector is served, and who is let in there: what the flags of `serve` come to."""
+"""The address of the inspector and the access to it, from the flags of `serve`."""
 
 import os
 import socket
@@ -17,22 +17,22 @@ LOOPBACK: Final = "127.0.0.1"
 
 _HIGHEST_PORT: Final = 65535
 
-PortOption = Annotated[int, typer.Option("--port", metavar="N", help="The port; 0 is any that is free.")]
+PortOption = Annotated[int, typer.Option("--port", metavar="N", help="The port; 0 picks a free one.")]
 TokenOption = Annotated[
     str | None,
     typer.Option(
         "--token",
         metavar="TEXT",
-        help=f"What lets people in [default: {TOKEN_VARIABLE}, else a random one]. Others here see it in `ps`.",
+        help=f"The access token [default: {TOKEN_VARIABLE}, else a random one]. It is visible in `ps`.",
     ),
 ]
 
 
 @dataclass(frozen=True, slots=True)
 class ServerOptions:
-    """An address to serve the inspector at. `token` is what a person gave; empty has one made.
+    """The address and the access token of the inspector. If `token` is empty, one is generated.
 
-    `hosts` are the names that it is reached by beside `localhost`, `root_path` what a proxy puts before its paths.
+    `hosts` are host names of the server besides `localhost`. `root_path` is the path prefix of a proxy.
     """
 
     host: str
@@ -52,18 +52,18 @@ class ServerOptions:
         root_path: str = "",
         remote: bool = False,
     ) -> "ServerOptions":
-        """What the flags say. Raises `ConfigError` for an address that others reach, unless it is meant so."""
+        """Check the flags. Raises `ConfigError` for an address that other machines reach without `remote`."""
         given = os.environ.get(TOKEN_VARIABLE, "") if token is None else token
         if token is not None and not token:
-            raise ConfigError("--token: is empty: give one, or leave it out for a random one")
+            raise ConfigError("--token: is empty: give a token, or leave the flag out for a random one")
         if not 0 <= port <= _HIGHEST_PORT:
-            raise ConfigError(f"--port {port}: is no port: use 1 to {_HIGHEST_PORT}, or 0 for any that is free")
+            raise ConfigError(f"--port {port}: is no port: use 1 to {_HIGHEST_PORT}, or 0 for a free one")
         if not _is_loopback(host):
-            why = f"--host {host}: other machines may reach it, and whoever has the token may answer and stop turns"
+            why = f"--host {host}: other machines may reach it, and anybody with the token may answer and stop turns"
             if not remote:
-                raise ConfigError(f"{why}: if that is meant, say --allow-remote")
+                raise ConfigError(f"{why}: to allow that, give --allow-remote")
             if not given:
-                raise ConfigError(f"{why}: give a token of your own, by {TOKEN_VARIABLE} or --token")
+                raise ConfigError(f"{why}: give a token of your own, with {TOKEN_VARIABLE} or --token")
         path = f"/{root_path.strip('/')}" if root_path.strip("/") else ""
         return cls(host, port, given, tuple(hosts), path)
 
@@ -72,7 +72,7 @@ class ServerOptions:
         return _is_loopback(self.host)
 
     def listen(self) -> socket.socket:
-        """A socket that takes connections there. Raises `ConfigError` where none can be had."""
+        """Return a socket that listens on the address. Raises `ConfigError` if that fails."""
         try:
             family, kind, protocol, _, address = socket.getaddrinfo(
                 self.host, self.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -87,15 +87,15 @@ class ServerOptions:
                 raise
         except OSError as error:
             raise ConfigError(
-                f"{self.host}, port {self.port}: cannot be served at ({error.strerror}): choose another --port"
-                " (0 is any that is free), or another --host"
+                f"{self.host}, port {self.port}: cannot listen ({error.strerror}): choose another --port"
+                " (0 picks a free one), or another --host"
             ) from None
         return listening
 
     def address(self, port: int) -> str:
         names = [name for name in self.hosts if name != "*"]
         host = self.host if self.is_loopback or not names else names[0]
-        if host in ("0.0.0.0", "::"):  # noqa: S104 (what is reached at any address is reached at this one)
+        if host in ("0.0.0.0", "::"):  # noqa: S104 (a server on every address is on this one too)
             host = LOOPBACK
         return f"http://{f'[{host}]' if ':' in host else host}:{port}{self.root_path}"
 

@@ -1,4 +1,4 @@
-"""Serves the inspector until it is told to stop. Needs the extra `serve`."""
+"""Serves the inspector until a signal stops it. Needs the extra `serve`."""
 
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -18,14 +18,14 @@ from .interactive import ORDERLY, Opening, QuitError, RepeatedSignal
 from .process import json_line
 from .server_options import ServerOptions
 
-#: Seconds that requests may take which are under way when it is told to stop. Streams of events end by themselves.
+#: Seconds that open requests may take after a signal. Streams of events end by themselves.
 _DRAIN: Final = 2
-#: Seconds after which a process is ended that has not left: a tool may block it.
+#: Seconds after which the process is ended, because a tool may block it.
 _BEYOND: Final = 5.0
 _STOPPED_AT_ONCE: Final = "left at once"
 
-#: Runs beside the pages.
-Beside = Callable[[Engine], Awaitable[object]]
+#: Runs while the pages are served.
+ServedTask = Callable[[Engine], Awaitable[object]]
 
 
 def serve_pages(
@@ -36,18 +36,18 @@ def serve_pages(
     drives: bool,
     as_json: bool,
     words: str = "",
-    task: Beside | None = None,
+    task: ServedTask | None = None,
 ) -> None:
-    """Serve the inspector of the engine that `opening` opens, until Ctrl-C or SIGTERM; a second one leaves at once.
+    """Serve the inspector of the engine that `opening` opens, until Ctrl-C or SIGTERM. A second signal leaves at once.
 
-    The first line on standard output is the address, or with `as_json` an object with it. `store` is shown as it is;
-    `words` say what is served. `task` runs beside. Raises `ConfigError` for a place that cannot be had, and what the
-    engine and the task raise.
+    The first line on standard output is the address, or with `as_json` an object with it. `store` is printed unchanged,
+    and `words` describe what is served. `task` runs at the same time. Raises `ConfigError` if the server cannot listen,
+    and the errors of the engine and the task.
     """
     access = Token(place.token, place.hosts) if place.token else Token(hosts=place.hosts)
     out = process.Output(alone=as_json)
 
-    def told(address: str) -> None:
+    def announce(address: str) -> None:
         fields = {"type": "started", "address": address, "store": store, "drives": drives}
         out.write(json_line(fields) if as_json else address)
         if not as_json:
@@ -55,7 +55,7 @@ def serve_pages(
 
     async def run() -> None:
         async with opening as engine:
-            # What is wrong with the store is said before anybody is let in.
+            # An error of the store must appear before the first request.
             await engine.store.turns(limit=1)
             app = inspector_app(engine, access=access, store=store, drives=drives)
             with place.listen() as listening:
@@ -63,7 +63,7 @@ def serve_pages(
                 server = _Server(
                     uvicorn.Config(
                         app,
-                        access_log=False,  # it would have the token
+                        access_log=False,  # it would contain the token
                         log_config=None,
                         server_header=False,
                         ws="none",
@@ -73,13 +73,16 @@ def serve_pages(
                     )
                 )
                 with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-                    # As where a turn is driven: a tool may block the loop, which then hears of no signal.
+                    # A tool may block the loop, which then receives no signal.
                     repeated = RepeatedSignal((_BEYOND, ORDERLY), lambda: _STOPPED_AT_ONCE)
                     for number in (signal.SIGINT, signal.SIGTERM):
                         signal.signal(number, repeated)
-                    async with background_task(_heed, signals, server), background_task(task or _nothing, engine):
-                        # Where others reach it, what is printed is kept by some log.
-                        told(app.entry(first_page) if place.is_loopback else f"{first_page}/")
+                    async with (
+                        background_task(_stop_on_signals, signals, server),
+                        background_task(task or _no_task, engine),
+                    ):
+                        # The token is not printed for a server that others reach, because logs may keep the line.
+                        announce(app.entry(first_page) if place.is_loopback else f"{first_page}/")
                         await server.serve([listening])
         if as_json:
             out.write(json_line({"type": "stopped"}))
@@ -92,19 +95,19 @@ def serve_pages(
 
 
 class _Server(uvicorn.Server):
-    """A server that leaves signals to us: it would end the process by the same signal once more."""
+    """A server that leaves signals to us. Its own handler would raise the signal again at the end."""
 
-    def capture_signals(self) -> AbstractContextManager[None]:  # type: ignore[override]  # a generator, for no reason
-        """Nothing is captured."""
+    def capture_signals(self) -> AbstractContextManager[None]:  # type: ignore[override]  # typed as a generator there
+        """Capture nothing."""
         return nullcontext()
 
 
-async def _heed(signals: AsyncIterator[signal.Signals], server: uvicorn.Server) -> None:
+async def _stop_on_signals(signals: AsyncIterator[signal.Signals], server: uvicorn.Server) -> None:
     async for number in signals:
         if server.should_exit:
             raise QuitError(codes.TERMINATED if number == signal.SIGTERM else codes.ABORTED, _STOPPED_AT_ONCE)
-        server.handle_exit(number, None)  # streams of events look out for this too
+        server.handle_exit(number, None)  # streams of events watch for this too
 
 
-async def _nothing(_: Engine) -> None:
-    """Nothing runs beside."""
+async def _no_task(_: Engine) -> None:
+    """Do nothing."""

@@ -1,4 +1,4 @@
-"""`turnwright show`: one turn as its store has it."""
+"""`turnwright show`: prints one turn from its store."""
 
 import json
 import logging
@@ -45,10 +45,10 @@ from .stores import Journal, find_turn, store_flag, use_store
 from .summary import closing_lines, count, print_closing
 from .view import file_line, one_line
 
-#: Where what is said begins, behind who says it.
+#: The width of the column with the role.
 _MARGIN: Final = 11
 _KIND_WIDTH: Final = max(map(len, KINDS)) + 1
-#: Characters of a fact's summary.
+#: The longest summary of a fact, in characters.
 _LONGEST: Final = 400
 
 
@@ -57,51 +57,51 @@ def show(
     *,
     journal: Annotated[
         bool,
-        typer.Option("--journal", help="Print the facts instead of the transcript: a line each; with --json whole."),
+        typer.Option("--journal", help="Print the facts instead of the transcript, one per line; with --json in full."),
     ] = False,
     as_test: Annotated[
         bool,
         typer.Option(
             "--as-test",
-            help="Print a pytest file that plays the turn again, its model and its tools as recorded."
-            " All that the journal holds is in it, secrets too: read it before you share it.",
+            help="Print a pytest file that repeats the turn with its recorded model and tools."
+            " It contains the whole journal, secrets too: read it before you share it.",
         ),
     ] = False,
     store: StoreOption = DEFAULT_STORE,
     as_json: JsonOption = False,
 ) -> None:
-    """Show a turn: its transcript, how it stands, and why it stopped."""
+    """Show a turn: its transcript, its state, and why it ended."""
     turn = find_turn(store, turn)
     if as_test:
         if journal or as_json:
-            raise ConfigError(f"--as-test prints a file of its own: leave out {'--journal' if journal else '--json'}")
+            raise ConfigError(f"--as-test prints a file: leave out {'--journal' if journal else '--json'}")
         _print_test(use_store(store, partial(_read_incident, turn=turn)))
         return
     result, facts, below, begun, told_to_stop = use_store(store, partial(_turn, turn=turn))
     started = first_fact(turn, facts)
     if journal:
-        for line in _kept(facts) if as_json else journal_lines(facts):
+        for line in _json_facts(facts) if as_json else journal_lines(facts):
             echo(line)
     elif as_json:
         echo_json(_result_record(result) | _origin(started) | _below(below))
     else:
         print_lines([*_called(started), *forked(started)])
         for message in result.messages:
-            print_lines(_said(message, below), hang=_MARGIN)
+            print_lines(_message_lines(message, below), hang=_MARGIN)
         flags, elsewhere = store_flag(store), not by_command_line(begun.metadata)
-        closing = closing_lines(result, said=result.text, store=store, elsewhere=elsewhere, told_to_stop=told_to_stop)
+        closing = closing_lines(result, store=store, elsewhere=elsewhere, told_to_stop=told_to_stop, verbose=True)
         print_closing(result, closing, flags=flags)
 
 
 def journal_lines(facts: Journal) -> Iterator[str]:
-    """Return a line for each fact: its place, its kind, the seconds of driving, and its summary."""
+    """Return a line for each fact: its number, its kind, the active seconds, and its summary."""
     tools = tool_names(fact for _, fact in facts)
     for seq, fact in facts:
         summary = one_line(fact.summary(tools), _LONGEST)
         yield f"{seq:>4}  {fact.kind:<{_KIND_WIDTH}} {fact.elapsed:>9.3f} s  {summary}".rstrip()
 
 
-def _kept(facts: Journal) -> Iterator[str]:
+def _json_facts(facts: Journal) -> Iterator[str]:
     for seq, fact in facts:
         yield json_line({"seq": seq, "kind": fact.kind, **json.loads(fact.payload())})
 
@@ -109,30 +109,27 @@ def _kept(facts: Journal) -> Iterator[str]:
 async def _turn(
     store: Store, *, turn: str
 ) -> tuple[TurnResult, list[tuple[int, Fact]], dict[str, TurnRow], TurnStarted, bool]:
-    """Return a turn as it stands, its facts, its sub-agents' rows, and how the turn that a person began was begun.
-
-    And whether it was told to stop, and has not heard of it.
-    """
+    """Return a turn, its facts, its sub-agents' rows, the first fact of its root turn, and if a stop was requested."""
     result, facts = await Engine(store=store).get(turn), await store.facts(turn)
     begun, root = first_fact(turn, facts), root_of(turn)
     if root != turn:
-        with suppress(TurnNotFoundError):  # somebody made a turn with such an id
+        with suppress(TurnNotFoundError):  # a turn may have a colon in its id and no root
             begun = first_fact(root, await store.facts(root))
     told_to_stop = any(item.kind is InboxKind.ABORT for item in await store.inbox(turn))
     return result, facts, await sub_turns(store, turn, facts), begun, told_to_stop
 
 
 def _print_test(make: Callable[[], str]) -> None:
-    # A turn that failed fails again where it is played: that is no news of this process.
+    # A failed turn fails again when it is repeated, and must not be logged as an error here.
     logging.disable()
     if isinstance(sys.stdout, TextIOWrapper):
-        sys.stdout.reconfigure(encoding="utf-8")  # that is what Python reads, whatever the terminal speaks
+        sys.stdout.reconfigure(encoding="utf-8")  # Python reads source files as UTF-8
     echo(make().removesuffix("\n"))
 
 
 async def _read_incident(store: Store, *, turn: str) -> Callable[[], str]:
-    """What writes the test of a turn, once no event loop runs here: it plays the turn in one of its own."""
-    # Only who wants a test pays for the means to write it.
+    """Return a function that writes the test of a turn. It must run without an event loop, because it starts one."""
+    # Slow to load.
     from turnwright.testing.regression_test import as_test  # noqa: PLC0415
 
     row, facts = await store.get(turn), await store.facts(turn)
@@ -169,7 +166,7 @@ def _result_record(result: TurnResult) -> dict[str, JsonValue]:
 
 
 def _parts(message: Message) -> JsonValue:
-    """The parts as JSON, without the contents of files: those are in the journal (`--journal --json`)."""
+    """Return the parts as JSON, without the contents of files. The journal has those (`--journal --json`)."""
     return without_content([part.to_json() for part in message.parts])
 
 
@@ -205,7 +202,7 @@ def _called(started: TurnStarted) -> list[str]:
     return [f"agent {agent}, called by {started.parent_call} of turn {started.parent_turn}"]
 
 
-def _said(message: Message, below: Mapping[str, TurnRow]) -> list[str]:
+def _message_lines(message: Message, below: Mapping[str, TurnRow]) -> list[str]:
     lines = [line for part in message.parts for line in _part(part, below)]
     return [f"{message.role + ':' if not index else '':<{_MARGIN}}{line}" for index, line in enumerate(lines)]
 
@@ -220,8 +217,8 @@ def _part(part: AnyPart, below: Mapping[str, TurnRow]) -> list[str]:  # noqa: PL
             ]
         case ToolCallPart():
             call, *arguments = map(spelled, call_lines(part.name, part.arguments))
-            drove = [_drove(below[part.id])] if part.id in below else []
-            return [f"{part.id}  {call}", *(f"  {line}" for line in arguments), *drove]
+            sub_turn = [_sub_turn_line(below[part.id])] if part.id in below else []
+            return [f"{part.id}  {call}", *(f"  {line}" for line in arguments), *sub_turn]
         case ToolResultPart():
             first, *rest = part.text.splitlines() or [""]
             files = [file_line(file.to_json()) for file in part.files]
@@ -234,6 +231,6 @@ def _part(part: AnyPart, below: Mapping[str, TurnRow]) -> list[str]:  # noqa: PL
             return part.text.splitlines()
 
 
-def _drove(row: TurnRow) -> str:
+def _sub_turn_line(row: TurnRow) -> str:
     stands = f"{row.status.state} {row.status.reason or ''}".rstrip()
     return f"  turn {row.id}, agent {one_line(row.agent)}: {stands}"

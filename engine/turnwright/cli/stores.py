@@ -1,4 +1,4 @@
-"""Stores as the command line meets them: used for a moment, and named in the commands that it prints."""
+"""Opens a store for one query, and names it in the commands that are printed."""
 
 import shlex
 from collections.abc import Awaitable, Callable, Sequence
@@ -19,23 +19,23 @@ from turnwright_states.facts import Fact
 
 from .options import configuration
 
-Found = TypeVar("Found")
+_Answer = TypeVar("_Answer")
 Journal = list[tuple[int, Fact]]
 
-#: How many ids a message lists.
+#: The most ids in a message.
 _MOST_LISTED: Final = 20
-#: What libpq takes in an address's query that nobody else may read.
+#: The secret parameters of a libpq address.
 _SECRETS: Final = frozenset({"password", "sslpassword"})
 
 
-def use_store(address: str, use: Callable[[Store], Awaitable[Found]]) -> Found:
-    """What `use` makes of the store at `address`. It is opened for that alone, and closed again.
+def use_store(address: str, use: Callable[[Store], Awaitable[_Answer]]) -> _Answer:
+    """Open the store at `address`, call `use`, and close the store. Returns the result of `use`.
 
-    An event loop runs for that alone too, so a store that is driven on afterwards is opened anew: its connections
-    belong to one loop. Raises `ConfigError` where there is no such store.
+    It runs an event loop of its own, to which the connections belong. So a turn is driven on another store object.
+    Raises `ConfigError` if there is no such store.
     """
 
-    async def opened() -> Found:
+    async def opened() -> _Answer:
         store = open_store(address, create=False)
         try:
             return await use(store)
@@ -46,10 +46,10 @@ def use_store(address: str, use: Callable[[Store], Awaitable[Found]]) -> Found:
 
 
 def find_turn(address: str, beginning_of_id: str) -> str:
-    """Return the id of the turn that this names: its id, or the beginning of it where no other turn's begins so.
+    """Return the id of the turn whose id begins so. Return a text that matches no turn unchanged.
 
-    Of a sub-agent's turn each part may be a beginning: `4f:call`. What names no turn comes back as it is. Raises
-    `ConfigError`, which lists them, where it is the beginning of several.
+    In the id of a sub-agent's turn each part may be shortened: `4f:call`. Raises `ConfigError` with the matching ids if
+    there are several.
     """
     return use_store(address, partial(_find_turn, named=beginning_of_id))
 
@@ -58,13 +58,13 @@ async def _find_turn(store: Store, *, named: str) -> str:
     try:
         return (await store.get(named)).id
     except (UnreadableTurnError, ConfigError):
-        return named  # it is damaged, or there is no store: the command says so in its own words
+        return named  # damaged, or no store: the command reports that itself
     except TurnNotFoundError:
         pass
     parts = named.split(":")
     found = [row.id for row in await store.turns() if all(parts) and _begins(row.id.split(":"), parts)]
     if len(found) > 1:
-        raise ConfigError(f"{named} is the beginning of {len(found)} turns: {listed(found)}: write more of it")
+        raise ConfigError(f"{named} is ambiguous: {len(found)} turns begin so: {listed(found)}: write more of the id")
     return found[0] if found else named
 
 
@@ -78,7 +78,7 @@ def listed(names: Sequence[str]) -> str:
 
 
 async def is_elsewhere(store: Store, turn: str) -> bool:
-    """Return whether another program began the turn, and alone has its model and its tools."""
+    """Return whether another program began the turn. Only that program has its model and tools."""
     with suppress(TurnNotFoundError, UnreadableTurnError):
         return not by_command_line(first_fact(turn, await store.facts(turn)).metadata)
     return False
@@ -89,15 +89,15 @@ def read_journal(address: str, turn: str) -> Journal:
 
 
 def missing_file(address: str) -> Path | None:
-    """Return the file of a store that is not there yet; None for one that is, and for a store that is no file."""
+    """Return the file of a store if it does not exist yet; None if it exists, or if the store is no file."""
     path = split_file(address)[1].partition("?")[0]
     return Path(path) if path and not Path(path).exists() else None
 
 
 def store_flag(address: str) -> str:
-    """What a command needs to find a turn of this store; empty for the one that it looks in anyway.
+    """Return the flag with which another command finds the store; empty for the configured store.
 
-    It begins with a space, and holds no password: `password_hint` says where that goes.
+    The flag begins with a space and has no password. `password_hint` explains how to add it.
     """
     return "" if address == configuration().settings.store else f" --store {shlex.quote(without_password(address))}"
 
@@ -113,7 +113,7 @@ def without_password(address: str) -> str:
 
 
 def password_hint(address: str) -> str:
-    """Where the password goes that a printed command does not have; empty if it lacks none."""
+    """Return how to add the password that a printed command does not have; empty if there is none."""
     if without_password(address) == address:
         return ""
-    return "the store's password is left out: write it into the address again, or into PGPASSWORD or ~/.pgpass"
+    return "the store's password is not shown: add it to the address, or to PGPASSWORD or ~/.pgpass"

@@ -1,4 +1,4 @@
-"""The closing lines of a run: the outcome, the reason, what would have stopped the turn next, and its path."""
+"""The last lines of a run: how the turn ended in one sentence, what to do next, and with `--verbose` the details."""
 
 from datetime import datetime
 from typing import Final
@@ -12,77 +12,85 @@ from turnwright.store.address import outlives_process
 from turnwright_states import REASONS, EndReason, InterruptKind, Outcome, State
 
 from .options import DEFAULT_STORE
-from .process import spelled
-from .screen import print_lines, print_paged
+from .process import echo, spelled
+from .screen import print_lines, print_to_the_end
 from .stores import password_hint, store_flag
 from .view import one_line
 
-#: What becomes of an interrupt that nobody answered in time, where it is not rejected.
+#: What happens to an interrupt that is not answered in time. Any other kind is rejected.
 _UNANSWERED: Final = {InterruptKind.DOOM_LOOP: "stopped", InterruptKind.UNKNOWN_OUTCOME: "left unknown"}
 
-#: The share of a limit from which on its being the nearest is worth a line.
+#: The share of a limit above which it is mentioned, although it did not stop the turn.
 _NEAR: Final = 0.7
 
 #: Reasons that a limit stops a turn for.
 _OF_LIMITS: Final = frozenset(reason for _, reason in LIMITS.values())
-#: Outcomes after which a command goes on, and reasons of the others after which it may help.
-_GOES_ON: Final = frozenset({Outcome.CAP_HIT, Outcome.DOOM_LOOP})
-_MAY_GO_ON: Final = frozenset(
+#: Outcomes after which the user can continue in a new turn, and other reasons after which that may help.
+_CONTINUED: Final = frozenset({Outcome.CAP_HIT, Outcome.DOOM_LOOP})
+_MAY_CONTINUE: Final = frozenset(
     {EndReason.TRUNCATED, EndReason.ABORTED, EndReason.MODEL_ERROR, EndReason.EMPTY_REPLY, EndReason.CRASHED}
 )
+
+
+def final_text(result: TurnResult, said: str = "") -> str:
+    """Return the text of a turn that has ended; empty if it is what was `said` last, and so is on the screen."""
+    return result.text if result.outcome is not None and result.text != said else ""
 
 
 def closing_lines(
     result: TurnResult,
     *,
-    said: str = "",
     hints: bool = True,
     store: str = DEFAULT_STORE,
     service: str = "",
     elsewhere: bool = False,
     told_to_stop: bool = False,
+    verbose: bool = False,
 ) -> list[str]:
-    """Return what to say at the end: the turn's text, unless it is what was `said` last, the outcome, and the figures.
+    """Return how the turn ended or why it is paused, and what to do next.
 
-    `hints`: which commands go on from here, in the store of that address, with the flags of a service if one drives.
+    `hints` adds the commands that continue it, with flags for the store at that address and for a `service`.
     `elsewhere`: another program began the turn, and only that program has its model and tools. `told_to_stop`: a
-    request to stop is in its inbox.
+    request to stop is in its inbox. `verbose` adds the outcome, the figures and the path through the chart.
     """
     flags, lost = store_flag(store) + service, not outlives_process(store)
     if result.paused:
         lines = _paused(result, flags, lost=lost, elsewhere=elsewhere)
     elif result.outcome is None:
-        lines = [_live(result, flags, elsewhere=elsewhere, told_to_stop=told_to_stop)]
+        lines = [_unfinished(result, flags, elsewhere=elsewhere, told_to_stop=told_to_stop)]
     else:
-        lines = _ended(result, flags, hints=hints and not lost, elsewhere=elsewhere)
+        lines = _ended(result, flags, hints=hints and not lost, elsewhere=elsewhere, verbose=verbose)
     if flags and any(flags in line for line in lines) and password_hint(store):
-        lines.append(f"store: {password_hint(store)}")
-    lines += [f"not delivered: {one_line(text, 600)}" for text in result.undelivered]
-    figures = [count(result.steps, "step"), f"{count(result.tool_calls, 'tool call')} run"]
-    if result.usage.tokens:
-        figures.append(f"{result.usage.tokens} tokens")
-    lines.append(f"used:  {', '.join(figures)}, {result.seconds:.1f} s of driving")
-    if result.next_limit and (result.reason in _OF_LIMITS or result.next_limit_used > _NEAR):
-        lines.append(f"next:  the nearest other limit is {result.next_limit}")
-    lines.append("path:  " + path_words(result.path))
-    if result.outcome is not None and result.text and result.text != said:
-        return [result.text, "", *lines]
-    return lines
+        lines.append(f"Store: {password_hint(store)}.")
+    lines += [f"Not delivered: {one_line(text, 600)}" for text in result.undelivered]
+    return lines + (detail_lines(result) if verbose else [])
+
+
+def detail_lines(result: TurnResult) -> list[str]:
+    """Return the outcome, what was used, the next limit and the path through the chart, a line each."""
+    lines = []
+    if result.outcome is not None:
+        also = f" (also reached: {', '.join(result.also_reached)})" if result.also_reached else ""
+        lines.append(f"outcome:  {result.outcome}: {result.reason}{also}")
+    lines.append(f"used:     {count(result.steps, 'step')}, {', '.join(_figures(result))}")
+    if result.next_limit:
+        lines.append(f"next:     {result.next_limit}")
+    return [*lines, f"path:     {path_words(result.path)}"]
 
 
 def print_closing(result: TurnResult, lines: list[str], *, flags: str = "") -> None:
     """Print the closing lines. A question that is longer than the screen is shown one screen at a time.
 
-    Whoever leaves before its end is shown no command that answers it.
+    If the person leaves before its end, no command that answers it is shown.
     """
-    if result.paused:
-        print_paged(lines, f"not all was shown: `turnwright show {result.id}{flags}` begins again")
-    else:
+    if not result.paused:
         print_lines(lines)
+    elif not print_to_the_end(lines):
+        echo(f"Not everything was shown: `turnwright show {result.id}{flags}` shows it again.")
 
 
 def path_words(path: tuple[State, ...]) -> str:
-    """The way through the chart in one line; a part that repeats is written once with its count."""
+    """Return the path through the chart in one line. A part that repeats is written once, with its count."""
     words: list[str] = []
     rest = [str(state) for state in path]
     while rest:
@@ -107,8 +115,8 @@ def count(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
 
 
-def taken_up_by(turn: str, flags: str, *, elsewhere: bool) -> str:
-    """Return who takes a turn up that nobody drives: a command, or the program that began it."""
+def resumed_by(turn: str, flags: str, *, elsewhere: bool) -> str:
+    """Return what resumes a turn whose driver is gone: a command, or the program that began the turn."""
     if elsewhere:
         return "the program that began it, with `recover()`,"
     return f"`turnwright resume {root_of(turn)}{flags}`"
@@ -118,45 +126,59 @@ def ended_by(turn: str, flags: str, *, elsewhere: bool) -> str:
     return f"`turnwright {'abort' if elsewhere else 'resume'} {root_of(turn)}{flags}`"
 
 
-def _live(result: TurnResult, flags: str, *, elsewhere: bool, told_to_stop: bool) -> str:
+def _figures(result: TurnResult) -> list[str]:
+    calls = [count(result.tool_calls, "tool call")] if result.tool_calls else []
+    tokens = [f"{result.usage.tokens:,} tokens"] if result.usage.tokens else []
+    return [*calls, *tokens, f"{result.seconds:.1f} s"]
+
+
+def _unfinished(result: TurnResult, flags: str, *, elsewhere: bool, told_to_stop: bool) -> str:
     if told_to_stop:
         ends = ended_by(result.id, flags, elsewhere=elsewhere)
-        return f"in {result.state}, and told to stop: if nobody drives it, {ends} ends it"
-    again = taken_up_by(result.id, flags, elsewhere=elsewhere)
+        return f"In {result.state}, and asked to stop. If its driver is gone, {ends} ends it."
+    again = resumed_by(result.id, flags, elsewhere=elsewhere)
     if result.state is QUEUED:
-        return f"in {result.state}: no worker has taken it up yet: start `turnwright worker`, or {again} drives it"
-    return f"in {result.state}: if nobody drives it, {again} takes it up again"
+        return f"In {result.state}: no worker has claimed it yet. Start `turnwright worker`, or {again} drives it."
+    return f"In {result.state}. If its driver is gone, {again} resumes it."
 
 
-def _ended(result: TurnResult, flags: str, *, hints: bool, elsewhere: bool) -> list[str]:
+def _ended(result: TurnResult, flags: str, *, hints: bool, elsewhere: bool, verbose: bool) -> list[str]:
     if result.outcome is None or result.reason is None:
         return []
-    also = f" (also reached: {', '.join(result.also_reached)})" if result.also_reached else ""
-    lines = [f"{result.outcome}: {result.reason}{also}. {_why(result, result.reason)}"]
-    if result.error and result.error.rstrip(".") not in lines[0]:
-        lines.append(f"error: {result.error}")
-    may_go_on = hints and not elsewhere and root_of(result.id) == result.id
-    if may_go_on and (result.outcome in _GOES_ON or result.reason in _MAY_GO_ON):
-        lines.append(f'go on: turnwright run --continue {result.id}{flags} "..."')
-    return lines
-
-
-def _why(result: TurnResult, reason: EndReason) -> str:
-    """The sentinel with the setting to change; of a turn that nothing stopped, what the reason means."""
-    if result.sentinel is not None:
-        return f"{result.sentinel.text} {result.advice}"
-    return f"{REASONS[reason].means} {REASONS[reason].next}"
+    meaning, figures = REASONS[result.reason], ", ".join(_figures(result))
+    used = f"{count(result.steps, 'step')} ({figures})"
+    if result.outcome in (Outcome.FINISHED, Outcome.SYNTHESIS_DONE):
+        lines = [f"Done in {used}."]
+        if result.sentinel is not None:
+            lines += [result.sentinel.text, result.advice]
+        elif result.reason is EndReason.TRUNCATED:
+            lines += [meaning.means, meaning.next]
+    elif result.outcome is Outcome.ABORTED:
+        lines = [f"Stopped after {used}. {meaning.means}"]
+    elif result.outcome is Outcome.FAILED:
+        lines = [f"Failed after {used}. {meaning.means}"]
+        lines += [f"Error: {result.error}"] if result.error and result.error.rstrip(".") not in lines[0] else []
+        lines.append(meaning.next)
+    else:
+        said = meaning.means if result.sentinel is None else result.sentinel.text.removesuffix(f" {meaning.for_users}")
+        lines = [said, result.advice or meaning.next, "" if verbose else f"Used {used}."]
+    if not verbose and result.next_limit and (result.reason in _OF_LIMITS or result.next_limit_used > _NEAR):
+        lines.append(f"The nearest other limit is {result.next_limit}.")
+    may_continue = hints and not elsewhere and root_of(result.id) == result.id
+    if may_continue and (result.outcome in _CONTINUED or result.reason in _MAY_CONTINUE):
+        lines += ["To continue in a new turn:", f'  turnwright run --continue {result.id}{flags} "..."']
+    return [line for line in lines if line]
 
 
 def _paused(result: TurnResult, flags: str, *, lost: bool, elsewhere: bool) -> list[str]:
     waits = len(result.interrupts) - len(result.answered)
-    lines = [f"paused: the turn waits for {count(waits, 'answer')}."]
+    lines = [f"Paused: the turn waits for {count(waits, 'answer')}."]
     if not waits:
-        again = taken_up_by(result.id, flags, elsewhere=elsewhere)
-        lines = [f"paused: answered, and not taken up yet: {again} goes on with it."]
+        again = resumed_by(result.id, flags, elsewhere=elsewhere)
+        lines = [f"Paused: answered, and not resumed yet. To resume: {again}."]
     if lost:
-        lines.append("  Its store was in memory and is gone, so nobody can answer it: run it with another --store.")
-    # What a sub-agent asks is answered in the turn that began it all.
+        lines.append("  Nobody can answer it: its store was in memory and is gone. Use another --store.")
+    # An interrupt of a sub-agent is answered in the root turn.
     root, _, calls = result.id.partition(":")
     path = f"{calls.replace(':', '/')}/" if calls else ""
     for place, one in enumerate(result.interrupts):
@@ -169,13 +191,13 @@ def _paused(result: TurnResult, flags: str, *, lost: bool, elsewhere: bool) -> l
             continue
         if one.id in result.answered:
             lines.append("    answered")
-        elif path and place:  # the turn above is asked one thing at a time
+        elif path and place:  # the root turn asks one thing at a time
             lines.append("    will be asked after that")
         else:
             command = f"turnwright {'answer' if elsewhere else 'resume'} {root}{flags}"
             lines.append(f"    {command} {_how(one.kind, path + one.id)}")
     if elsewhere and waits and not lost:
-        lines.append("  The program that began the turn goes on with it.")
+        lines.append("  The program that began the turn resumes it.")
     return lines
 
 
@@ -194,5 +216,5 @@ def _how(kind: InterruptKind, name: str) -> str:
 def _date(seconds: float) -> str:
     try:
         return datetime.fromtimestamp(seconds).astimezone().strftime("%Y-%m-%d %H:%M:%S %z")
-    except (OverflowError, OSError, ValueError):  # later than any calendar goes
+    except (OverflowError, OSError, ValueError):  # later than the last date of a calendar
         return f"{seconds:g} s since 1970"

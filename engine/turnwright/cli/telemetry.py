@@ -1,4 +1,4 @@
-"""Telemetry of the command line: sent where OpenTelemetry's standard environment says, and nowhere else."""
+"""Telemetry of the command line, configured by OpenTelemetry's standard environment variables only."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 
 _ENDPOINT: Final = "OTEL_EXPORTER_OTLP_ENDPOINT"
 _PROTOCOL: Final = "OTEL_EXPORTER_OTLP_PROTOCOL"
-#: What OpenTelemetry calls what we tell, in its variables.
+#: The signals, as they are called in OpenTelemetry's variables.
 _SIGNALS: Final = ("TRACES", "METRICS")
 _INSTALL: Final = "pip install 'turnwright[otel]' opentelemetry-sdk opentelemetry-exporter-otlp-proto-http"
 
 
 class Exporting:
-    """What is sent, and where: nothing unless the environment says so. `telemetry` is for the engine.
+    """The export of spans and metrics, if the environment asks for it. `telemetry` is for the engine.
 
-    Raises `ConfigError` for what the environment asks and is not to be had: another exporter or protocol than OTLP over
-    HTTP, an address that is none, a value that OpenTelemetry refuses, or packages that are not installed.
+    Raises `ConfigError` for an exporter or a protocol other than OTLP over HTTP, a wrong address, a value that
+    OpenTelemetry refuses, and packages that are not installed.
     """
 
     def __init__(self, environment: Mapping[str, str] = os.environ) -> None:
@@ -51,7 +51,7 @@ class Exporting:
 
     @contextmanager
     def sent(self) -> Iterator[None]:
-        """Send what was not sent yet when the block is over, however it ends, within a moment."""
+        """Send the rest when the block ends, with or without an error, within a few seconds."""
         try:
             yield
         finally:
@@ -60,7 +60,7 @@ class Exporting:
 
 
 def asked_for(environment: Mapping[str, str]) -> list[str]:
-    """The settings that ask for telemetry, as `NAME=value` or, where the value may hold a secret, by name alone.
+    """Return the names of the settings that ask for telemetry.
 
     Raises `ConfigError` for an exporter or a protocol that the command line does not have.
     """
@@ -88,23 +88,25 @@ def _wanted(environment: Mapping[str, str], signal: str) -> bool:
 def _check(environment: Mapping[str, str], signal: str) -> None:
     exporter = environment.get(f"OTEL_{signal}_EXPORTER", "").strip()
     if exporter and exporter.lower() != "otlp":
-        raise ConfigError(f"OTEL_{signal}_EXPORTER={exporter}: telemetry is sent by otlp: write that, or none")
+        raise ConfigError(f"OTEL_{signal}_EXPORTER={exporter}: the only exporter is otlp: write otlp, or none")
     for name in (f"OTEL_EXPORTER_OTLP_{signal}_PROTOCOL", _PROTOCOL):
         protocol = environment.get(name, "").strip()
         if protocol:
             if protocol != "http/protobuf":
-                raise ConfigError(f"{name}={protocol}: telemetry is sent over http/protobuf: write that")
+                raise ConfigError(f"{name}={protocol}: the only protocol is http/protobuf")
             return
 
 
 def _where(environment: Mapping[str, str]) -> str:
-    """The server that was asked, without a user, a password, or a path, any of which may hold a secret."""
+    """Return the server without user, password and path, any of which may be a secret."""
     for name in (_ENDPOINT, *(f"OTEL_EXPORTER_OTLP_{signal}_ENDPOINT" for signal in _SIGNALS)):
         address = environment.get(name, "").strip()
         if address:
             try:
                 parts = urlsplit(address)
             except ValueError as error:
-                raise ConfigError(f"{name} is no address ({error}): write one such as http://localhost:4318") from error
+                raise ConfigError(
+                    f"{name} is not an address ({error}): write one such as http://localhost:4318"
+                ) from error
             return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
     return "http://localhost:4318"

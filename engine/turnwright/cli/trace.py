@@ -1,4 +1,4 @@
-"""`turnwright trace`: what any runtime recorded of its turns, checked against the invariants of a turn."""
+"""`turnwright trace`: checks a trace, recorded by any runtime, against the invariants of a turn."""
 
 from collections.abc import Sequence
 from typing import Annotated
@@ -16,18 +16,16 @@ from .screen import print_lines
 
 
 def trace(
-    file: Annotated[
-        str, typer.Argument(metavar="FILE", help="A trace, one JSON event a line; - reads standard input.")
-    ],
+    file: Annotated[str, typer.Argument(metavar="FILE", help="A trace, one JSON event per line; - is standard input.")],
     *,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the verdicts as one JSON object.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Check a trace of turns, from any runtime: pairing, one ending, bounds.
+    """Check a trace of turns from any runtime.
 
-    docs/how-to/check-a-trace.md has the format.
+    The claims: calls and results are paired, a turn ends once, and its limits hold. docs/how-to/check-a-trace.md
+    describes the format.
 
-    Exit code 0 when every claim holds, 1 when one is violated, 2 when the file cannot be read, 6 when the trace lacks
-    what a claim needs.
+    Exit codes: 0 all claims hold, 1 violated, 2 the file cannot be read, 6 the trace lacks data that a claim needs.
     """
     checks = _checked(file)
     if as_json:

@@ -1,4 +1,4 @@
-"""`turnwright turns`: the turns of a store, and which of them somebody must see to."""
+"""`turnwright turns`: lists the turns of a store, and those that need a person."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -20,13 +20,13 @@ from .columns import print_columns
 from .options import DEFAULT_STORE, StoreOption
 from .process import echo, echo_json, say
 from .stores import is_elsewhere, missing_file, password_hint, store_flag, use_store
-from .summary import count, ended_by, taken_up_by
+from .summary import count, ended_by, resumed_by
 from .view import one_line
 
 _COLUMNS: Final = ("TURN", "WHEN", "AGENT", "MODEL", "STEPS", "CALLS", "STATE", "DRIVER", "REASON", "SESSION")
-#: The columns that a narrow terminal goes without, in this order. A turn's id and its state are always there.
+#: The columns that a narrow terminal leaves out, in this order. The id and the state are always shown.
 _DROPS: Final = ("MODEL", "SESSION", "AGENT", "WHEN", "CALLS", "STEPS", "REASON", "DRIVER")
-_WAITS: Final = frozenset({DriverStatus.CRASHED, DriverStatus.LEFT})
+_NO_DRIVER: Final = frozenset({DriverStatus.CRASHED, DriverStatus.LEFT})
 _INDENT: Final = "  "
 _LIMIT: Final = 50
 #: The state of a turn whose row is damaged.
@@ -34,11 +34,11 @@ _UNREADABLE: Final = "unreadable"
 
 
 @dataclass(frozen=True, slots=True)
-class _Listed:
-    """Turns with who sees to each.
+class _TurnList:
+    """Turns with the status of each driver.
 
-    `elsewhere`: the unfinished ones that nobody drives and another program began. `stopping`: those that were told to
-    stop, and have not ended. `answered`: the paused ones of which nothing is open any more, and that nobody drives yet.
+    `elsewhere`: unfinished turns without a driver that another program began. `stopping`: turns that were asked to stop
+    and have not ended. `answered`: paused turns that are answered and have no driver yet.
     """
 
     rows: Sequence[tuple[TurnRow, DriverStatus | None]]
@@ -51,18 +51,23 @@ class _Listed:
 def turns(
     *,
     store: StoreOption = DEFAULT_STORE,
-    session: Annotated[str | None, typer.Option("--session", metavar="ID", help="Only of this conversation.")] = None,
-    sub_turns: Annotated[bool, typer.Option("--all", help="Also those of sub-agents, below their callers'.")] = False,
+    session: Annotated[str | None, typer.Option("--session", metavar="ID", help="Only turns of this session.")] = None,
+    sub_turns: Annotated[bool, typer.Option("--all", help="Also turns of sub-agents, below their callers.")] = False,
     limit: Annotated[
-        int, typer.Option("--limit", metavar="N", min=1, help="At most so many, not counting those of sub-agents.")
+        int, typer.Option("--limit", metavar="N", min=1, help="The most turns, without those of sub-agents.")
     ] = _LIMIT,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object a line.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")] = False,
 ) -> None:
-    """List turns, the newest first, and which of them nobody drives: they crashed or were left, and can be resumed."""
+    """List turns, newest first, and those to resume.
+
+    DRIVER shows which turns have lost their driver (crashed, left) and which are answered and not resumed yet.
+    """
     nothing_run_here = store_flag(store) == "" and missing_file(store) is not None
     query = partial(_listed, session=session, sub_turns=sub_turns, limit=limit)
     listed = (
-        _Listed((), frozenset(), frozenset(), frozenset(), more=False) if nothing_run_here else use_store(store, query)
+        _TurnList((), frozenset(), frozenset(), frozenset(), more=False)
+        if nothing_run_here
+        else use_store(store, query)
     )
     if as_json:
         for row, driver in listed.rows:
@@ -75,38 +80,38 @@ def turns(
             [_cells(row, driver, answered=row.id in listed.answered) for row, driver in listed.rows],
             drops=_DROPS,
         )
-        _say_what_waits(listed, store)
+        _say_what_to_do(listed, store)
     if listed.more:
         say(f"these are the newest {limit}: --limit {10 * limit} lists more")
 
 
-async def _listed(store: Store, *, session: str | None, sub_turns: bool, limit: int) -> _Listed:
+async def _listed(store: Store, *, session: str | None, sub_turns: bool, limit: int) -> _TurnList:
     roots, more = await _roots(store, session, limit)
     below = [row for row in (await store.turns() if sub_turns else ()) if not _is_root(row)]
-    below.sort(key=lambda row: row.id)  # as their calls were made
+    below.sort(key=lambda row: row.id)  # in the order of their calls
     listed: list[tuple[TurnRow, DriverStatus | None]] = []
     elsewhere: set[str] = set()
     waits = await store.requests(InboxKind.ABORT, InboxKind.ANSWER)
-    told = {item.turn for item in waits if item.kind is InboxKind.ABORT}
-    # Of few turns answers wait at any time: only their journals are read.
+    stopped = {item.turn for item in waits if item.kind is InboxKind.ABORT}
+    # Only the journals of turns with new answers are read: those are few.
     replied = {item.turn for item in waits if item.kind is InboxKind.ANSWER}
     answered: set[str] = set()
     for root in roots:
         for row in (root, *(one for one in below if root_of(one.id) == root.id)):
-            with suppress(TurnNotFoundError):  # somebody has just deleted it
+            with suppress(TurnNotFoundError):  # it has just been deleted
                 seen, driver = await driving_status(store, row)
                 listed.append((seen, driver))
                 if row.id in replied and driver is None and await _is_answered(store, row.id):
                     answered.add(row.id)
-                rests = driver in _WAITS or row.id in answered
-                if rests and _is_root(row) and await is_elsewhere(store, row.id):
+                idle = driver in _NO_DRIVER or row.id in answered
+                if idle and _is_root(row) and await is_elsewhere(store, row.id):
                     elsewhere.add(row.id)
-    stopping = frozenset(row.id for row, _ in listed if row.id in told and row.status.outcome is None)
-    return _Listed(listed, frozenset(elsewhere), stopping, frozenset(answered), more)
+    stopping = frozenset(row.id for row, _ in listed if row.id in stopped and row.status.outcome is None)
+    return _TurnList(listed, frozenset(elsewhere), stopping, frozenset(answered), more)
 
 
 async def _is_answered(store: Store, turn: str) -> bool:
-    """Return whether a turn is paused, and each of its interrupts has an answer that nobody has taken in yet."""
+    """Return whether a turn is paused, and all of its interrupts have answers that no driver has read yet."""
     with suppress(TurnNotFoundError, UnreadableTurnError):
         result = await current_result(store, turn)
         return result.paused and len(result.answered) == len(result.interrupts)
@@ -114,7 +119,7 @@ async def _is_answered(store: Store, turn: str) -> bool:
 
 
 async def _roots(store: Store, session: str | None, limit: int) -> tuple[list[TurnRow], bool]:
-    """Return the newest turns that are no sub-agent's, and whether there are more."""
+    """Return the newest root turns, and whether there are more."""
     roots: list[TurnRow] = []
     before: int | None = None
     while page := await store.turns(session=session, limit=limit + 1, before=before):
@@ -129,40 +134,42 @@ def _is_root(row: TurnRow) -> bool:
     return root_of(row.id) == row.id
 
 
-def _say_what_waits(listed: _Listed, store: str) -> None:
+def _say_what_to_do(listed: _TurnList, store: str) -> None:
     for row, _ in listed.rows:
         if row.fault:
             say(f"turn {one_line(row.id)} cannot be read: {row.fault}: restore a copy of the store, or delete the turn")
     hint = f" ({password_hint(store)})" if password_hint(store) else ""
-    left = [row.id for row, driver in listed.rows if driver in _WAITS and _is_root(row)]
+    left = [row.id for row, driver in listed.rows if driver in _NO_DRIVER and _is_root(row)]
     stopping = [turn for turn in left if turn in listed.stopping]
     if stopping:
         one = len(stopping) == 1
-        which, were, whom, what = (stopping[0], "was", "it", "it") if one else ("TURN", "were", "them", "one")
-        # `abort` ends the turns of any program, and `resume` those that a command line began.
+        which, were, their, what = (stopping[0], "was", "its", "it") if one else ("TURN", "were", "their", "one")
+        # `abort` ends the turns of any program, and `resume` only those that the command line began.
         ends = ended_by(which, store_flag(store), elsewhere=not listed.elsewhere.isdisjoint(stopping))
-        say(f"{count(len(stopping), 'turn')} {were} told to stop, and nobody drives {whom}: {ends} ends {what}{hint}")
+        say(f"{count(len(stopping), 'turn')} {were} asked to stop and lost {their} driver: {ends} ends {what}{hint}")
     answered = [row.id for row, _ in listed.rows if row.id in listed.answered]
     if answered:
         which = answered[0] if len(answered) == 1 else "TURN"
         theirs = listed.elsewhere.intersection(answered)
-        again = taken_up_by(which, store_flag(store), elsewhere=len(theirs) == len(answered))
-        others = "; what another program began, its own `recover()` does" if 0 < len(theirs) < len(answered) else ""
-        say(f"{count(len(answered), 'turn')} answered, and not taken up yet: {again} goes on{hint}{others}")
+        again = resumed_by(which, store_flag(store), elsewhere=len(theirs) == len(answered))
+        others = (
+            "; turns of another program are resumed by its own `recover()`" if 0 < len(theirs) < len(answered) else ""
+        )
+        say(f"{count(len(answered), 'turn')} answered, and not resumed yet: {again} resumes{hint}{others}")
     waiting = [turn for turn in left if turn not in listed.stopping]
     ours = [turn for turn in waiting if turn not in listed.elsewhere]
     if ours:
         which, what = (ours[0], "it") if len(ours) == 1 else ("TURN", "one")
         command = f"`turnwright resume {which}{store_flag(store)}`"
         say(
-            f"{count(len(ours), 'turn')} crashed or left: {command} takes {what} up again{hint};"
-            " what another program began, its own `recover()` does"
+            f"{count(len(ours), 'turn')} crashed or left: {command} resumes {what}{hint};"
+            " turns of another program are resumed by its own `recover()`"
         )
     elif waiting:
-        say(f"{count(len(waiting), 'turn')} crashed or left: another program began them, and its `recover()` goes on")
+        say(f"{count(len(waiting), 'turn')} crashed or left: the program that began them resumes them with `recover()`")
 
 
-def _record(row: TurnRow, driver: DriverStatus | None, listed: _Listed) -> dict[str, JsonValue]:
+def _record(row: TurnRow, driver: DriverStatus | None, listed: _TurnList) -> dict[str, JsonValue]:
     return {
         "turn": row.id,
         "parent": row.id.rpartition(":")[0] or None,
@@ -184,11 +191,11 @@ def _record(row: TurnRow, driver: DriverStatus | None, listed: _Listed) -> dict[
 
 def _cells(row: TurnRow, driver: DriverStatus | None, *, answered: bool) -> tuple[str, ...]:
     if row.fault:
-        when, figures, stands = "", ("", ""), (_UNREADABLE, "", "")
+        when, figures, state_columns = "", ("", ""), (_UNREADABLE, "", "")
     else:
         when = datetime.fromtimestamp(row.created_at).astimezone().strftime("%Y-%m-%d %H:%M:%S")
         status = row.status
         figures = (str(status.steps), str(status.tool_calls))
-        stands = (status.state, driver or ("answered" if answered else ""), status.reason or "")
-    rest = (when, row.agent, row.model, *figures, *stands, row.session or "")
+        state_columns = (status.state, driver or ("answered" if answered else ""), status.reason or "")
+    rest = (when, row.agent, row.model, *figures, *state_columns, row.session or "")
     return (_INDENT * row.id.count(":") + row.id.replace("\n", r"\n"), *map(one_line, rest))

@@ -1,4 +1,4 @@
-"""`turnwright delete`, `prune` and `migrate`: what a store needs now and then."""
+"""`turnwright delete`, `prune` and `migrate`: maintenance of a store."""
 
 import re
 from typing import Annotated, Final
@@ -22,7 +22,7 @@ _DURATION: Final = re.compile(r"([0-9]{1,9})([smhdw])")
 
 
 def delete(turn: TurnArgument, *, store: StoreOption = DEFAULT_STORE) -> None:
-    """Forget a turn and its sub-turns for good: what was said, and what was done. Nothing is asked first.
+    """Delete a turn and its sub-turns. Does not ask.
 
     A turn that is being driven is not deleted: abort it first.
     """
@@ -39,12 +39,12 @@ def prune(
         typer.Option(
             "--older-than",
             metavar="DURATION",
-            help="How long ago a turn must have ended: a number of s, m, h, d or w, such as 30d.",
+            help="Time since the turn ended: a number of s, m, h, d or w, such as 30d.",
         ),
     ],
     store: StoreOption = DEFAULT_STORE,
 ) -> None:
-    """Delete the turns that ended long enough ago, with their sub-turns. Turns that have not ended stay."""
+    """Delete the turns that ended long ago, and their sub-turns."""
     seconds = _seconds(older_than)
 
     async def delete_old(opened: Store) -> tuple[int, int]:
@@ -57,10 +57,13 @@ def prune(
 
 
 def migrate(*, store: StoreOption = DEFAULT_STORE) -> None:
-    """Bring a store of an older release to the schema of this one. It may be run twice, and by two at once."""
+    """Update a store to the schema of this release.
+
+    It may be run more than once, and by several processes at once.
+    """
     file = missing_file(store)
     if file is not None:
-        echo(f"there is no store {file} yet: whoever uses it first makes it with the schema of this release")
+        echo(f"there is no store {file} yet: the first use creates it with the schema of this release")
         return
     shown, scheme = without_password(store), find_scheme(store)
     versions = use_store(store, lambda opened: opened.migrate())

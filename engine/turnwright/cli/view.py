@@ -1,4 +1,4 @@
-"""What a display knows of the turn it shows, gathered from the events as they come."""
+"""The state of the turn on a display, updated by each event."""
 
 import time
 from collections.abc import Iterable, Mapping
@@ -24,22 +24,22 @@ from turnwright_states import facts as f
 
 @dataclass(slots=True)
 class CallLine:
-    """One tool call on the screen."""
+    """A tool call on the screen."""
 
     name: str
     arguments: str
-    #: Whether a sub-agent does it.
+    #: Whether a sub-agent runs it.
     delegated: bool = False
     status: str = ""
-    #: The first line of what it failed with that says something.
+    #: The first line of the error that has words.
     error: str = ""
-    #: How far it is, as it says itself.
+    #: The progress that the tool reports.
     progress: str = ""
     seconds: float | None = None
     started: float | None = None
 
     def settle(self, fact: f.CallSettled, started: float | None) -> None:
-        """Take in how it came out. `started` is in seconds of the turn's time; None for a call that never ran."""
+        """Set the result. `started` is in active seconds of the turn; None for a call that never ran."""
         self.status = str(fact.status)
         if fact.status is not CallStatus.OK:
             self.error = one_line(_first_line(fact.result), 400)
@@ -48,7 +48,7 @@ class CallLine:
 
     @property
     def took(self) -> str:
-        """How long it took, or has taken so far; empty for a call that never ran."""
+        """The time of the call, or its time so far; empty for a call that never ran."""
         if self.seconds is not None:
             return f"{self.seconds:.2f} s"
         return "" if self.started is None else f"{time.monotonic() - self.started:.1f} s"
@@ -56,16 +56,16 @@ class CallLine:
 
 @dataclass(slots=True)
 class TurnView:
-    """One turn on the screen, and its sub-agents' turns in `below`, near and far, by their ids."""
+    """A turn on the screen. `below` has the turns of all its sub-agents by their ids."""
 
     turn: str = ""
-    #: The calls that lead from the turn that is shown to this one, as in the ids of interrupts; empty for itself.
+    #: The calls that lead from the shown turn to this one, as in the ids of interrupts; empty for the shown turn.
     path: str = ""
     agent: str = ""
     model: str = ""
-    #: Whether another program began it, which alone has its model and its tools.
+    #: Whether another program began it. Only that program has its model and tools.
     begun_elsewhere: bool = False
-    #: Whether this process has told it to stop, which stands in its inbox until it has ended.
+    #: Whether this process has asked it to stop. The request is in its inbox until the turn has ended.
     told_to_stop: bool = False
     limits: Limits = field(default_factory=Limits)
     state: State = State.CHECK
@@ -73,7 +73,7 @@ class TurnView:
     calls_run: int = 0
     tokens: int = 0
     text: str = ""
-    #: The last text that is on the screen for good.
+    #: The last text that was printed for good.
     said: str = ""
     calls: dict[str, CallLine] = field(default_factory=dict)
     pending: tuple[Interrupt, ...] = ()
@@ -86,7 +86,7 @@ class TurnView:
 
     @property
     def label(self) -> str:
-        """Who does it: the calls that lead to a sub-agent's turn, and the sub-agent; empty for the turn itself."""
+        """The calls that lead to a sub-agent's turn, and the sub-agent; empty for the shown turn."""
         return f"{self.path} {one_line(self.agent, 24)}" if self.path else ""
 
     @property
@@ -98,16 +98,16 @@ class TurnView:
         )
 
     def recall(self, turn: str, facts: Iterable[f.Fact]) -> None:
-        """Take in what happened before this process took the turn up: of the turn first, then of its sub-agents."""
+        """Add the facts from before this process drove the turn: those of the turn first, then of its sub-agents."""
         self.turn = self.turn or turn
         view = self._of(turn)
         for fact in facts:
             view.add_fact(fact)
 
     def take(self, event: TurnEvent) -> "TurnView | None":
-        """Take one event in. Returns the view of its turn; None for a turn that is not shown.
+        """Add an event. Returns the view of its turn; None for a turn that is not shown.
 
-        The turn that is shown is the one that begins first: another may end before that, in the same session.
+        The shown turn is the first one that starts. Before that, another turn of the session may end.
         """
         if not self.turn and isinstance(event, FactEvent) and isinstance(event.fact, f.TurnStarted):
             self.turn = event.turn
@@ -175,12 +175,12 @@ class TurnView:
                 pass
 
     def answered_as(self, interrupt: str) -> str:
-        """The id under which people answer it: in the turn that is shown."""
+        """Return the id with which people answer an interrupt, in the shown turn."""
         return f"{self.path}/{interrupt}" if self.path else interrupt
 
 
 def shown_arguments(call: f.CallMade, width: int = 120) -> str:
-    """The arguments of a call in one line of at most `width` characters."""
+    """Return the arguments of a call in one line of at most `width` characters."""
     if call.arguments is None:
         text = call.raw
     else:
@@ -189,17 +189,17 @@ def shown_arguments(call: f.CallMade, width: int = 120) -> str:
 
 
 def file_line(file: Mapping[str, JsonValue]) -> str:
-    """A picture or a document in one line, from its JSON: its name and type, and its size or its address."""
+    """Return one line for a picture or a document: its name and type, and its size or its address."""
     shown = without_content(dict(file))
     fields = shown if isinstance(shown, dict) else {}
     size = fields.get("size")
     place = f"{size:,} bytes" if isinstance(size, int) else str(fields.get("url", ""))
-    said = (str(fields.get("name", "")), str(fields.get("media_type", "")), place)
-    return f"[file: {one_line(', '.join(one for one in said if one))}]"
+    words = (str(fields.get("name", "")), str(fields.get("media_type", "")), place)
+    return f"[file: {one_line(', '.join(one for one in words if one))}]"
 
 
 def _first_line(text: str) -> str:
-    """The first line with words: an error's type alone, before a text that begins with blank lines, says too little."""
+    """Return the first line with words. If that is only an error's type, add the next line."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return " ".join(lines[:2]) if lines and lines[0].endswith(":") else "".join(lines[:1])
 

@@ -1,4 +1,4 @@
-"""`turnwright worker`: drives the turns that others submit, until it is told to stop."""
+"""`turnwright worker`: drives the turns that other processes submit, until a signal stops it."""
 
 import gc
 import logging
@@ -32,11 +32,11 @@ from .telemetry import Exporting
 from .worker_engine import driving, driving_model
 from .worker_listener import ObservedRuntime, WorkerListener
 
-#: Seconds beyond the drain after which a process is ended that has not left: a tool may block it.
+#: Seconds after the drain at which the process is ended, because a tool may block it.
 _BEYOND: Final = 10.0
-#: With these thresholds a process that drives thousands of turns does up to twice as much (docs/speed.md).
+#: With these thresholds a process that drives thousands of turns is up to twice as fast (docs/speed.md).
 _GARBAGE: Final = (20_000, 50, 50)
-#: What these log of a turn, and of a store that is gone, a worker tells in its own words.
+#: Loggers that repeat what a worker prints itself.
 _QUIET: Final = ("turnwright.runtime.local", "turnwright.runtime.temporal.activities", "temporalio")
 
 
@@ -51,37 +51,37 @@ def worker(
         typer.Option(
             "--concurrency",
             metavar="N",
-            help="How many turns it drives at once [default: 8; with --temporal-address 100 of each queue].",
+            help="The most turns at once [default: 8; with --temporal-address 100 per queue].",
         ),
     ] = None,
     rate: Annotated[
         float | None,
-        typer.Option("--rate", metavar="N", help="How many turns a second it begins at most, of each queue."),
+        typer.Option("--rate", metavar="N", help="The most turns per second that it starts, per queue."),
     ] = None,
     queue_rate: Annotated[
         float | None,
-        typer.Option("--queue-rate", metavar="N", help="How many a second all workers of a queue begin together."),
+        typer.Option("--queue-rate", metavar="N", help="The most turns per second that all workers of a queue start."),
     ] = None,
     drain: Annotated[
         float,
-        typer.Option("--drain", metavar="SECONDS", help="How long turns may go on when the worker is told to stop."),
+        typer.Option("--drain", metavar="SECONDS", help="How long turns may continue after a stop signal."),
     ] = 30.0,
     notify: Annotated[
-        bool, typer.Option("--notify", help="PostgreSQL: tell whoever follows a turn of all that is written.")
+        bool, typer.Option("--notify", help="PostgreSQL: notify the followers of a turn of each write.")
     ] = False,
     config: ConfigOption = None,
     as_json: JsonLinesOption = False,
 ) -> None:
-    """Drive turns that others submit (`Engine.submit`, `run --temporal-address`) or left behind, until told to stop.
+    """Drive turns that other processes submit.
 
-    Without --temporal-address the worker finds them in the store, which any number of workers share.
-    With it a Temporal server, which all of them name, says who drives what.
+    Turns come from `Engine.submit`, from `run --temporal-address`, or from a driver that is gone. Workers share the
+    store; with --temporal-address, a Temporal server assigns the turns.
 
-    A turn runs with the worker's tools, and with its own agent's model or else the worker's. One that needs others is
-    left alone.
+    A turn runs with the worker's tools, and with the model of its agent or else the worker's. A turn that needs other
+    tools or another model is not claimed.
 
-    Ctrl-C or SIGTERM drains: nothing new is begun, and what takes longer than --drain is let go of, for other workers.
-    A second one leaves at once.
+    Ctrl-C or SIGTERM drains the worker: it starts no turn, and after --drain it releases its turns for other workers.
+    A second signal leaves at once.
     """
     said = configuration(config, {"base_url": flags.base_url, "timeout": flags.timeout})
     runtime = _runtime(service, serves or [], concurrency=concurrency, rate=rate, queue_rate=queue_rate, drain=drain)
@@ -103,7 +103,7 @@ def worker(
     if service.address is not None:
         queues = serves or dict.fromkeys((service.queue or QUEUE, *service.queues.values()))
         at = {"address": service.address, "namespace": service.namespace, "queues": [*queues]}
-    # What a turn in flight is made of would be looked through again and again, and is never garbage.
+    # Objects of a running turn are never garbage, and should not be scanned again and again.
     gc.set_threshold(*_GARBAGE)
     gc.freeze()
     for name in _QUIET:
@@ -143,12 +143,12 @@ async def _work(
     stopping = anyio.Event()
     async with opening as engine:
         with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-            # As where a turn is driven: a tool may block the loop, which then hears of no signal.
+            # A tool may block the loop, which then receives no signal.
             repeated = RepeatedSignal((drain + _BEYOND, ORDERLY), partial(_farewell, observed))
             for number in (signal.SIGINT, signal.SIGTERM):
                 signal.signal(number, repeated)
-            async with background_task(_heed, signals, stopping, observed, listener, drain):
-                # What is wrong with the store, or with the way to the service, is said before anything begins.
+            async with background_task(_drain_on_signal, signals, stopping, observed, listener, drain):
+                # An error of the store or of the service must appear before the worker starts.
                 await engine.store.requests(InboxKind.ABORT)
                 await observed.reach()
                 started(sorted(engine.setup.tools))
@@ -156,7 +156,7 @@ async def _work(
     listener.stopped()
 
 
-async def _heed(
+async def _drain_on_signal(
     signals: AsyncIterator[signal.Signals],
     stopping: anyio.Event,
     observed: ObservedRuntime,
@@ -173,4 +173,4 @@ async def _heed(
 def _farewell(observed: ObservedRuntime) -> str:
     driven = observed.driven
     what = "one of its turns" if len(driven) == 1 else f"{len(driven)} of its turns"
-    return "left at once" + (f"; other workers take up {what}: {', '.join(driven)}" if driven else "")
+    return "left at once" + (f"; other workers can resume {what}: {', '.join(driven)}" if driven else "")

@@ -1,4 +1,4 @@
-"""What drives turns that others began, as `worker` and `serve --drive` do: from the flags to an engine that opens."""
+"""From the flags of `worker` and `serve --drive` to an engine that drives the turns of other processes."""
 
 import logging
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -26,19 +26,19 @@ from .options import DriverFlags, choose_tools
 if TYPE_CHECKING:
     from turnwright.config.config import Config, EngineOptions
 
-#: The MCP SDK's own loggers. What they warn of, with tracebacks, the results of calls tell in their own words.
+#: Loggers of the MCP SDK. The results of calls contain the same errors, without tracebacks.
 _NOISY: Final = ("client", "mcp", "httpx2")
 
 
 def driving_model(said: "Config", model: str | None) -> str:
-    """The whole name of the model that turns are driven with, by the flag `--model` or what `said` configures.
+    """Return the full name of the model: from the flag `--model`, or from the configuration `said`.
 
-    Raises `ConfigError` where nobody names one: the embedded model is for trying things out, and is never meant.
+    Raises `ConfigError` if neither names one. The embedded model must be named to be used by a worker.
     """
     settings = said.settings
     named = model_named(model or settings.model, settings.base_url)
     if named == LOCAL.name and not (model or settings.model):
-        raise ConfigError("no model: name the one that turns are driven with, by --model, and --base-url for a server")
+        raise ConfigError("no model: name one with --model, and a server with --base-url")
     return named
 
 
@@ -52,10 +52,10 @@ def driving(
     on_event: Sequence[Observer] = (),
     telemetry: Telemetry | None = None,
 ) -> Opening:
-    """What opens an engine that drives the turns in `store`, with the model `named` and what `said` configures.
+    """Return an engine that opens and drives the turns in `store`, configured by `flags` and else by `said`.
 
-    The `flags` win over `said`. The agents of the files are offered as tools; a turn has the model that its own agent
-    names, or else `named`. Raises `ConfigError` for a model, a tool or an agent that is not to be had.
+    Agents of the files are offered as tools. A turn uses the model of its own agent, or else the model `named`. Raises
+    `ConfigError` for a model, a tool or an agent that is not available.
     """
     settings, options = said.settings, said.engine_options()
     served = open_model(named, base_url=settings.base_url, timeout=settings.timeout)
@@ -86,7 +86,7 @@ def engine_with(
     runtime: Runtime | None = None,
     telemetry: Telemetry | None = None,
 ) -> Engine:
-    """The engine with what the configuration decides; its store is `store`. Raises `ConfigError`."""
+    """Return an engine with the options of the configuration. Raises `ConfigError`."""
     return Engine(
         model=model,
         models=models,
@@ -103,9 +103,9 @@ def engine_with(
 
 
 def with_mcp(files: Sequence[Path], make: Callable[..., Engine], tools: Sequence[Tool]) -> Opening:
-    """What opens the servers that `files` name, and then the engine with `tools` and theirs.
+    """Return a context manager that opens the MCP servers of `files`, and the engine with `tools` and their tools.
 
-    Without a file that is the engine itself, so that its mistakes are told at once.
+    Without a file it is the engine itself, so that an error of the engine is raised at once.
     """
     return _open(files, make, tools) if files else make(tools=tools)
 

@@ -1,4 +1,4 @@
-"""Says which turns a worker drives, and what becomes of them."""
+"""Reports the turns that a worker drives, and their results."""
 
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -22,12 +22,12 @@ from .process import json_line
 from .summary import count
 from .view import one_line
 
-#: Seconds after which it is asked whether a turn is ours of which nothing was heard yet.
+#: Seconds without an event after which the store is asked whether this worker drives the turn.
 _SILENCE: Final = 1.0
 
 
 class WorkerListener:
-    """Says what happens: a JSON object a line, or a line for people."""
+    """Prints what happens, as a JSON object or as text, a line each."""
 
     def __init__(self, *, as_json: bool) -> None:
         self._as_json = as_json
@@ -37,15 +37,15 @@ class WorkerListener:
         at = f" at {service['address']}" if service else ""
         words = f"worker of {store}{at}  model {one_line(model)}  {count(len(tools), 'tool')}"
         fields: dict[str, JsonValue] = {"store": store, **service, "model": model, "tools": [*tools]}
-        self._tell("started", words, **fields)
+        self._print("started", words, **fields)
 
     def claimed(self, turn: str) -> None:
-        self._tell("claimed", f"turn {turn}  claimed", turn=turn)
+        self._print("claimed", f"turn {turn}  claimed", turn=turn)
 
     def settled(self, turn: str, status: TurnStatus, seconds: float) -> None:
         outcome, reason = status.state.outcome, status.reason
         how = "paused" if outcome is None else f"{outcome}: {reason}"
-        self._tell(
+        self._print(
             "settled",
             f"turn {turn}  {how}  ({seconds:.1f} s)",
             turn=turn,
@@ -56,28 +56,28 @@ class WorkerListener:
         )
 
     def refused(self, turn: str, why: str) -> None:
-        self._tell("refused", f"turn {turn}  refused: {one_line(why, 600)}", turn=turn, why=why)
+        self._print("refused", f"turn {turn}  refused: {one_line(why, 600)}", turn=turn, why=why)
 
     def released(self, turn: str, why: str) -> None:
-        self._tell("released", f"turn {turn}  released: {one_line(why, 600)}", turn=turn, why=why)
+        self._print("released", f"turn {turn}  released: {one_line(why, 600)}", turn=turn, why=why)
 
     def waits(self, why: str) -> None:
-        self._tell("waiting", f"no turns are found: {one_line(why, 600)}", why=why)
+        self._print("waiting", f"cannot look for turns: {one_line(why, 600)}", why=why)
 
     def draining(self, turns: list[str], seconds: float) -> None:
-        words = f"draining: {count(len(turns), 'turn')} may go on for {seconds:g} s; a second signal leaves at once"
-        self._tell("draining", words, turns=[*turns], seconds=seconds)
+        words = f"draining: {count(len(turns), 'turn')} may continue for {seconds:g} s; a second signal leaves at once"
+        self._print("draining", words, turns=[*turns], seconds=seconds)
 
     def stopped(self) -> None:
-        self._tell("stopped", "stopped")
+        self._print("stopped", "stopped")
 
-    def _tell(self, kind: str, words: str, **fields: JsonValue) -> None:
+    def _print(self, kind: str, words: str, **fields: JsonValue) -> None:
         self._out.write(json_line({"type": kind, **fields}) if self._as_json else words)
 
 
 @dataclass(slots=True)
-class _Try:
-    """A turn that is driven, or would be if nobody else had it. `ours`: whether it is, and that was told."""
+class _ClaimAttempt:
+    """An attempt to drive a turn. `ours`: this worker drives it, and that was reported."""
 
     began: float = field(default_factory=time.monotonic)
     ours: bool = False
@@ -85,16 +85,16 @@ class _Try:
 
 
 class ObservedRuntime:
-    """A runtime that tells `listener` what its worker does. `observe` is to be an observer of its engine.
+    """A runtime that reports to `listener` what its worker does. `observe` must observe the events of its engine.
 
-    `store` is the engine's.
+    `store` is the engine's store.
     """
 
     def __init__(self, runtime: Runtime, store: Store, listener: WorkerListener) -> None:
         self._runtime = runtime
         self._store = store
         self._listener = listener
-        self._tries: dict[str, _Try] = {}
+        self._tries: dict[str, _ClaimAttempt] = {}
         self.embedded = runtime.embedded
 
     @property
@@ -102,7 +102,7 @@ class ObservedRuntime:
         return [turn for turn, one in self._tries.items() if one.ours]
 
     def observe(self, event: TurnEvent) -> None:
-        """Take an event in: a turn whose events are heard is driven here."""
+        """Handle an event: a turn with events in this process is driven by this worker."""
         self._is_ours(root_of(event.turn))
 
     def bind(self, work: WorkerApi) -> None:
@@ -124,12 +124,12 @@ class ObservedRuntime:
         await self._runtime.aclose()
 
     async def reach(self) -> None:
-        """Ask the runtime's service something, whatever it answers. Raises `RuntimeUnavailableError`."""
+        """Send the runtime's service a request, and ignore the answer. Raises `RuntimeUnavailableError`."""
         await self._runtime.failure("worker", 1)
 
-    async def hear(self, turn_id: str, driving: Awaitable[TurnStatus]) -> TurnStatus:
-        """Await the driving of a turn, and tell of it. Raises what that raises."""
-        before, one = self._tries.get(turn_id), _Try()
+    async def watch(self, turn_id: str, driving: Awaitable[TurnStatus]) -> TurnStatus:
+        """Await `driving` and report on it. Raises the errors of `driving`."""
+        before, one = self._tries.get(turn_id), _ClaimAttempt()
         self._tries[turn_id] = one
         try:
             async with background_task(self._look, turn_id, one):
@@ -141,7 +141,7 @@ class ObservedRuntime:
             raise
         except BaseException as error:
             if one.ours:
-                why = str(error) if isinstance(error, TurnwrightError) else "another worker may take it up"
+                why = str(error) if isinstance(error, TurnwrightError) else "another worker can resume it"
                 self._listener.released(turn_id, why)
             raise
         finally:
@@ -154,7 +154,7 @@ class ObservedRuntime:
             self._listener.settled(turn_id, status, time.monotonic() - one.began)
         return status
 
-    async def _look(self, turn_id: str, one: _Try) -> None:
+    async def _look(self, turn_id: str, one: _ClaimAttempt) -> None:
         while not one.ours:
             await anyio.sleep(_SILENCE)
             with suppress(TurnwrightError):
@@ -169,7 +169,7 @@ class ObservedRuntime:
 
 
 class _ObservedWork:
-    """What the worker does, told to `observed`."""
+    """A worker API that reports to `observed`."""
 
     def __init__(self, work: WorkerApi, observed: ObservedRuntime, listener: WorkerListener) -> None:
         self._work = work
@@ -188,7 +188,7 @@ class _ObservedWork:
         abandoned: AbandonedDrivers = NONE_ABANDONED,
         claimed: Callable[[int], None] | None = None,
     ) -> TurnStatus:
-        return await self._observed.hear(
+        return await self._observed.watch(
             turn_id, self._work.drive(turn_id, segment, abandoned=abandoned, claimed=claimed)
         )
 

@@ -81,7 +81,9 @@ async def test_it_is_a_part_of_the_message_over_json(play: "Play", by: str, kind
 @SENTINELS
 async def test_the_command_line_ends_with_it(play: "Play", by: str, kind: str, says: str) -> None:
     turn = await stopped(play, by)
-    assert any(line.startswith(f"{kind}: {by}") and says in line for line in closing_lines(turn.result))
+    lines = closing_lines(turn.result, verbose=True)
+    assert says in lines[0]
+    assert any(line.startswith(f"outcome:  {kind}: {by}") for line in lines)
 
 
 @SENTINELS

@@ -1,0 +1,129 @@
+"""The shape of the help: commands in groups, examples below each command, and five commands for a beginner."""
+
+from functools import partial
+from shutil import get_terminal_size
+from typing import Any, Final
+
+from typer.core import TyperCommand, TyperGroup
+
+#: The commands by what they are for, in the order of the help. Each name comes with the module that defines it.
+GROUPS: Final = {
+    "Run": {
+        "demo": "demo",
+        "run": "run",
+        "chat": "chat",
+        "resume": "run",
+        "answer": "inbox",
+        "steer": "inbox",
+        "abort": "inbox",
+        "fork": "fork",
+    },
+    "Inspect": {
+        "turns": "turns",
+        "show": "show",
+        "serve": "serve",
+        "explain": "explain",
+        "config": "config",
+        "agents": "agents",
+        "diagram": "diagram",
+    },
+    "Check": {"verify": "verify", "fuzz": "fuzz", "replay": "replay", "trace": "trace", "decode": "decode"},
+    "Operate": {"worker": "worker", "delete": "upkeep", "prune": "upkeep", "migrate": "upkeep"},
+}
+
+#: Printed by `turnwright` without arguments.
+FIRST_STEPS: Final = """\
+Usage: turnwright COMMAND [ARGS]...
+
+  turnwright demo           See a limit, a loop, an approval, a crash.
+  turnwright run "PROMPT"   Run one turn.
+  turnwright chat           Talk with an agent.
+  turnwright show TURN      Show a turn, and why it ended.
+  turnwright serve          Open the inspector in a browser.
+
+All commands: turnwright --help"""
+
+#: A terminal with fewer columns has a layout of its own.
+_NARROW: Final = 60
+#: The examples in the help of each command, as people type them.
+EXAMPLES: Final = {
+    "demo": ["turnwright demo", "turnwright demo --serve"],
+    "run": [
+        'turnwright run "What does this folder contain?"',
+        'turnwright run "Fix the tests" --tools tools.py --steps 20',
+        'turnwright run "Summarize" --file report.pdf --model gpt-5-mini',
+        'turnwright run --continue 4f2c "Go on"',
+        'git diff | turnwright run --json | jq -r "select(.text).text"',
+    ],
+    "chat": ["turnwright chat", "turnwright chat --agents AGENTS.md --tools tools.py", "turnwright chat --continue"],
+    "resume": [
+        "turnwright resume 4f2c",
+        "turnwright resume 4f2c --approve approval-1",
+        'turnwright resume 4f2c --reject approval-1="Use the test database"',
+    ],
+    "answer": ["turnwright answer 4f2c --approve approval-1", 'turnwright answer 4f2c --answer question-1="blue"'],
+    "steer": ['turnwright steer 4f2c "Leave the tests alone."'],
+    "abort": ["turnwright abort 4f2c"],
+    "fork": ["turnwright fork 4f2c", "turnwright fork 4f2c --at 12"],
+    "turns": ["turnwright turns", "turnwright turns --session s1 --limit 10"],
+    "show": ["turnwright show 4f2c", "turnwright show 4f2c --journal", "turnwright show 4f2c --as-test > test_4f2c.py"],
+    "serve": ["turnwright serve", "turnwright serve --drive --model gpt-5-mini"],
+    "explain": ["turnwright explain --agents AGENTS.md --agent Coder", "turnwright explain --steps 5 --json"],
+    "config": ["turnwright config", "turnwright config --agent Coder"],
+    "agents": ["turnwright agents", "turnwright agents .opencode"],
+    "diagram": ["turnwright diagram --main --format svg > turn.svg", "turnwright diagram --turn 4f2c"],
+    "verify": ["turnwright verify", "turnwright verify --can-reach cap_hit/budget --with steps=4 --with PAUSED"],
+    "fuzz": ["turnwright fuzz --agents AGENTS.md --tools tools.py", "turnwright fuzz --seed 42 --examples 1000"],
+    "replay": ["turnwright replay 4f2c", "turnwright replay journal.jsonl"],
+    "trace": ["turnwright trace turns.jsonl"],
+    "decode": ["turnwright decode --api openai-chat body.txt"],
+    "worker": [
+        "turnwright worker --model gpt-5-mini --tools tools.py",
+        "turnwright worker --store postgresql://host/db --concurrency 50",
+    ],
+    "delete": ["turnwright delete 4f2c"],
+    "prune": ["turnwright prune --older-than 30d"],
+    "migrate": ["turnwright migrate --store sqlite:///turns.db"],
+}
+
+
+class GroupedCommands(TyperGroup):
+    """The top-level help, with the commands in groups.
+
+    The types of click's own classes are `Any`: which package defines them depends on the release of Typer.
+    """
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 (see above)
+        _fit(formatter)
+        super().format_help(ctx, formatter)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401, ARG002 (click's signature)
+        widest = max(map(len, self.commands))
+        for group, names in GROUPS.items():
+            commands = [self.commands[name] for name in names if name in self.commands]
+            rows = [(one.name, one.get_short_help_str(1000)) for one in commands]
+            if rows:
+                with formatter.section(group):
+                    formatter.write_dl([(f"{name:<{widest}}", text) for name, text in rows])
+
+
+class CommandWithExamples(TyperCommand):
+    """A command whose epilog has one example per line. They are not wrapped."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 (see above)
+        _fit(formatter)
+        super().format_help(ctx, formatter)
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401, ARG002 (click's signature)
+        if self.epilog:
+            with formatter.section("Examples"):
+                for line in self.epilog.splitlines():
+                    formatter.write(f"{'':{formatter.current_indent}}{line}\n")
+
+
+def _fit(formatter: Any) -> None:  # noqa: ANN401 (see above)
+    """Fit the help to a narrow terminal: click's own least width is 50, with options in a column of 30."""
+    columns = get_terminal_size().columns
+    if columns < _NARROW:
+        formatter.width = max(columns - 1, 1)
+        formatter.write_dl = partial(formatter.write_dl, col_max=10, col_spacing=1)

@@ -1,0 +1,186 @@
+"""Asks the person at the terminal for the answers that a paused turn waits for."""
+
+import select
+import signal
+import sys
+import termios
+import time
+from collections.abc import Mapping
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Final
+
+from turnwright.journal.answers import Answer, approve, reject
+from turnwright.journal.questions import words
+from turnwright.transcript.interrupt import Interrupt
+from turnwright_states import Decision, InterruptKind
+
+from .process import echo, spelled
+from .screen import print_lines, print_to_the_end, somebody_types
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from turnwright.result import TurnResult
+
+#: Seconds after a question appears in which typed keys are ignored: they were meant for something else.
+_UNREAD: Final = 0.5
+#: Seconds after which a wait for a key looks for signals.
+_WAKE: Final = 0.1
+#: The keys of each kind of interrupt, with what they do. A question takes a text instead.
+_KEYS: Final[Mapping[InterruptKind, Mapping[str, tuple[str, Decision | None]]]] = {
+    InterruptKind.DOOM_LOOP: {
+        "g": ("go on", Decision.GO_ON),
+        "a": ("go on, and never ask again in this turn", Decision.ALWAYS),
+        "s": ("stop the turn", Decision.STOP),
+    },
+    InterruptKind.UNKNOWN_OUTCOME: {
+        "r": ("run the call again", Decision.RERUN),
+        "u": ("tell the model that the outcome is unknown", Decision.UNKNOWN),
+    },
+}
+_APPROVAL_KEYS: Final[Mapping[str, tuple[str, Decision | None]]] = {
+    "y": ("approve", Decision.APPROVE),
+    "n": ("reject", Decision.REJECT),
+    "e": ("reject, with a note to the model: what to change", None),
+}
+_QUIT: Final = "q"
+_QUIT_WORDS: Final = "quit: leave the turn paused"
+
+
+def can_ask(*, no_input: bool = False, as_json: bool = False) -> bool:
+    """Return whether a person at a terminal can be asked."""
+    return not no_input and not as_json and somebody_types()
+
+
+def ask(result: "TurnResult") -> dict[str, str | Answer] | None:
+    """Ask for each open interrupt of a paused turn. Returns None if the person quits, and then nothing is answered.
+
+    A question that was not shown to its end cannot be answered. Keys typed before it was shown are ignored. Raises
+    `KeyboardInterrupt` for Ctrl-C.
+    """
+    answers: dict[str, str | Answer] = {}
+    waiting = [one for one in result.interrupts if one.id not in result.answered]
+    for number, one in enumerate(waiting, start=1):
+        place = f" ({number} of {len(waiting)})" if len(waiting) > 1 else ""
+        with _interruptible():
+            answer = _ask_one(one, place)
+        if answer is None:
+            return None
+        answers[one.id] = answer
+    return answers
+
+
+def read_line(prompt: str) -> str | None:
+    """Read a line from the terminal; None at the end of the input. Raises `KeyboardInterrupt` for Ctrl-C.
+
+    It blocks the event loop. That is intended: nothing is driven while a person types, and line editing and Ctrl-C
+    work in the main thread alone.
+    """
+    try:
+        import readline  # noqa: F401, PLC0415 (it gives `input` line editing, where Python has it)
+    except ImportError:
+        edits = False
+    else:
+        edits = True
+    with _interruptible():
+        while True:
+            try:
+                with _key_awaited(prompt, by_key=edits):
+                    return input(prompt)
+            except EOFError:
+                echo()
+                return None
+            except UnicodeDecodeError:
+                echo("That is not UTF-8 text.")
+
+
+@contextmanager
+def _key_awaited(prompt: str, *, by_key: bool) -> "Iterator[None]":
+    """Show the prompt, and wait for the first key, or for a whole line, before `input` is called.
+
+    `input` waits in C. A Ctrl-C that comes just before that has no effect until the next key, and one that comes while
+    Python waits has. With `by_key` the terminal gives each key at once, as line editing needs it.
+    """
+    descriptor = sys.stdin.fileno()
+    before = termios.tcgetattr(descriptor)
+    try:
+        if by_key:
+            _set_local_flags(descriptor, before, ~(termios.ICANON | termios.ECHO))
+        sys.stdout.write(prompt)
+        sys.stdout.flush()
+        while not select.select([descriptor], [], [], _WAKE)[0]:
+            pass
+        if by_key:
+            _set_local_flags(descriptor, before, ~termios.ICANON)
+        getattr(sys.stdout, "styled", sys.stdout.write)("\r")  # `input` prints the prompt again
+        sys.stdout.flush()
+        yield
+    finally:
+        termios.tcsetattr(descriptor, termios.TCSANOW, before)
+
+
+def _set_local_flags(descriptor: int, before: "list[int | list[bytes | int]]", kept: int) -> None:
+    inputs, outputs, controls, local, *rest = before
+    if isinstance(local, int):
+        termios.tcsetattr(descriptor, termios.TCSANOW, [inputs, outputs, controls, local & kept, *rest])
+
+
+@contextmanager
+def _interruptible() -> "Iterator[None]":
+    """Have Ctrl-C raise `KeyboardInterrupt`. The event loop's own handler would only cancel its task later."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _ask_one(asked: Interrupt, place: str) -> str | Answer | None:
+    is_question = asked.kind is InterruptKind.QUESTION
+    first, *rest = spelled(words(asked, choices=not is_question)).split("\n")
+    lines = ["", f"  {asked.id}{place}: {first}", *(f"    {line}" for line in rest)]
+    lines += [f"    {number}  {spelled(choice)}" for number, choice in enumerate(asked.choices, 1) if is_question]
+    if not print_to_the_end(lines):
+        return None
+    if is_question:
+        return _read_answer(asked)
+    keys = _KEYS.get(asked.kind, _APPROVAL_KEYS)
+    print_lines([f"    {key}  {text}" for key, (text, _) in keys.items()] + [f"    {_QUIT}  {_QUIT_WORDS}"])
+    _ignore_earlier_keys()
+    while True:
+        line = read_line(f"  [{'/'.join([*keys, _QUIT])}] ")
+        if line is None or line.strip().lower() in (_QUIT, "quit"):
+            return None
+        text, decision = next((keys[key] for key in keys if line.strip().lower() in _spellings(key, keys)), ("", None))
+        if not text:
+            continue
+        if decision is not None:
+            return approve() if decision is Decision.APPROVE else Answer(decision)
+        note = read_line("  Note to the model: ")
+        if note is not None and note.strip():
+            return reject(note.strip())
+
+
+def _spellings(key: str, keys: Mapping[str, tuple[str, Decision | None]]) -> tuple[str, ...]:
+    """Return the words that mean a key: itself, and for approvals the whole word."""
+    return (key, {"y": "yes", "n": "no", "e": "edit"}[key]) if keys is _APPROVAL_KEYS else (key,)
+
+
+def _read_answer(asked: Interrupt) -> str | None:
+    """Read the answer to a question: a text, or the number of a choice."""
+    print_lines(["    (Ctrl-D: leave the turn paused)"])
+    _ignore_earlier_keys()
+    while (line := read_line("  Answer: ")) is not None:
+        text = line.strip()
+        with suppress(ValueError, IndexError):
+            if int(text) > 0:
+                return asked.choices[int(text) - 1]
+        if text:
+            return text
+    return None
+
+
+def _ignore_earlier_keys() -> None:
+    sys.stdout.flush()
+    time.sleep(_UNREAD)
+    termios.tcflush(sys.stdin, termios.TCIFLUSH)

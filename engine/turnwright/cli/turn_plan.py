@@ -1,0 +1,115 @@
+"""From the flags of `run` and `chat` to an agent, an engine that opens, and the metadata that a turn keeps of them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from pydantic import JsonValue, ValidationError
+
+from turnwright.agent import Agent
+from turnwright.driver.subagents import agent_tools
+from turnwright.errors import ConfigError, StoreError
+from turnwright.journal.driving_status import by_command_line
+from turnwright.journal.event_bus import Observer
+from turnwright.model.providers import open_model
+from turnwright.telemetry import Telemetry
+from turnwright_states import Limits
+from turnwright_states.facts import TurnStarted
+
+from .interactive import Opening
+from .models import model_named, models_for
+from .options import DriverFlags, choose_agent, choose_tools, configuration, with_steps
+from .runtimes import Service, WorkersModel
+from .saved_options import SavedOptions
+from .worker_engine import engine_with, with_mcp
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnFlags:
+    """The values of the flags that say how new turns run. `before` is the first fact of the turn to continue from."""
+
+    driver: DriverFlags
+    store: str
+    service: Service
+    agent: str | None = None
+    steps: int | None = None
+    config: Path | None = None
+    before: TurnStarted | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TurnPlan:
+    """An agent, an engine, limits and metadata for new turns."""
+
+    agent: Agent
+    opening: Opening
+    limits: Limits
+    metadata: dict[str, JsonValue]
+
+
+def plan_turn(turn_flags: TurnFlags, on_event: Sequence[Observer], telemetry: Telemetry | None) -> TurnPlan:
+    """Return what new turns run with: flags first, then the options kept by the turn before, then the configuration.
+
+    Raises `ConfigError` for an agent, a model, a tool or a file that is not available.
+    """
+    flags, service, before = turn_flags.driver, turn_flags.service, turn_flags.before
+    steps, config = turn_flags.steps, turn_flags.config
+    kept = SavedOptions() if before is None else SavedOptions.from_json(before.metadata)
+    if before is not None and not by_command_line(before.metadata) and flags.model is None and flags.base_url is None:
+        raise ConfigError(
+            f"the turn was run by another program, which has its model {before.model!r} and its tools: continue it"
+            " there, or name a model with --model, and the tools with --tools"
+        )
+    flagged = turn_flags.agent is not None or flags.agents is not None
+    said_so = configuration(config, {"limits.steps": steps, "base_url": flags.base_url, "timeout": flags.timeout})
+    # --steps is for the turn's own agent. Its sub-agents have the steps of their files and of the configuration.
+    for_all = said_so if steps is None else configuration(config)
+    options = for_all.engine_options()
+    if flagged or before is None:
+        chosen, others = choose_agent(turn_flags.agent, flags.agents, said_so)
+        chosen, helpers = said_so.prepared(chosen), agent_tools(for_all.prepared(one.agent) for one in others)
+    else:
+        chosen, helpers = with_steps(same_agent(before), steps), kept.helpers()
+        options["limits"] = kept.limits or before.limits
+    url = said_so.settings.base_url if before is None else kept.endpoint(flags.base_url)
+    timeout = kept.timeout if flags.timeout is None and kept.timeout is not None else said_so.settings.timeout
+    asked = flags.model or (chosen.model if flagged else None) or kept.model or chosen.model or said_so.settings.model
+    named = model_named(asked, url)
+    if not service.embedded and flags.model is not None:
+        chosen = chosen.model_copy(update={"model": named})  # workers know of a turn only what its journal has
+    served = open_model(named, base_url=url, timeout=timeout) if service.embedded else WorkersModel(named)
+    tools = flags.tools or kept.tools or said_so.settings.tools
+    root = flags.root or kept.root or Path(said_so.settings.root)
+    servers = flags.mcp or kept.mcp or tuple(map(Path, said_so.settings.mcp))
+    make = partial(
+        engine_with,
+        options,
+        telemetry=telemetry,
+        model=served,
+        models=models_for(served, named, chosen, url, timeout) if service.embedded else WorkersModel.named,
+        store=service.store(turn_flags.store),
+        runtime=service.runtime(),
+        on_event=on_event if service.embedded else [],
+    )
+    metadata = SavedOptions.of(
+        model=named,
+        base_url=url,
+        from_flag=flags.base_url is not None or kept.from_flag,
+        timeout=timeout,
+        tools=tools,
+        root=root,
+        mcp=servers,
+        helpers=helpers,
+        limits=options["limits"],
+    ).to_json()
+    opening = with_mcp(servers, make, [*choose_tools(tools, root), *helpers])
+    return TurnPlan(chosen, opening, options["limits"], metadata)
+
+
+def same_agent(before: TurnStarted) -> Agent:
+    """Return the agent of a recorded turn. Raises `StoreError` for a record that is damaged."""
+    try:
+        return Agent.from_json(before.agent)
+    except ValidationError as error:
+        raise StoreError(f"the agent of the turn to continue from is damaged: {error.errors()[0]['msg']}") from None

@@ -1,0 +1,144 @@
+"""`turnwright chat`: a session in a real terminal."""
+
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import pytest
+
+from .tty import Tty
+
+if TYPE_CHECKING:
+    from .conftest import Cli, Endpoint
+
+Open = Callable[..., Tty]
+
+TOOLS = '''
+from pathlib import Path
+
+import anyio
+
+from turnwright import tool
+
+
+@tool(needs_approval=True)
+def remove(path: str) -> str:
+    """Remove a file."""
+    with Path("removed").open("a") as file:
+        file.write(path + "\\n")
+    return f"{path} is gone"
+
+
+@tool
+async def wait() -> str:
+    """Never end."""
+    Path("waits").write_text("+")
+    await anyio.sleep_forever()
+    return "never"
+'''
+
+
+@pytest.fixture
+def chat(cli: "Cli") -> Open:
+    cli.write("mine.py", TOOLS)
+    return lambda *arguments, **size: Tty(("chat", *arguments), cli.folder, cli.env, **size)
+
+
+def plain(terminal: Tty) -> str:
+    return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", terminal.shown)
+
+
+def test_a_session_streams_answers_asks_for_approval_and_keeps_its_history(
+    cli: "Cli", endpoint: "Endpoint", chat: Open
+) -> None:
+    endpoint.says("Hello **you**.").calls(("remove", {"path": "old.log"})).says("It is gone.").says("As I said: gone.")
+    with chat("--tools", "mine.py", "--session", "s1") as terminal:
+        terminal.until("/help lists the commands.")
+        terminal.until("> ")
+        terminal.types("hi\n").until("Done in 1 step")
+        terminal.until("> ")
+        terminal.types("remove the log\n").until("may remove run?")
+        terminal.until("[y/n/e/q] ")
+        terminal.types("y\n").until("Done in 2 steps")
+        terminal.until("> ")
+        terminal.types("/quit\n").until("turnwright chat --session s1")
+        assert terminal.done() == 0
+    assert (cli.folder / "removed").read_text() == "old.log\n"
+    assert "Hello you." in plain(terminal)
+    with chat("--continue") as terminal:
+        terminal.until("session s1")
+        terminal.until("> ")
+        terminal.types("really?\n").until("Done in 1 step")
+        terminal.until("> ")
+        terminal.types("\x04")
+        assert terminal.done() == 0
+    asked = endpoint.requests[-1]
+    assert [one["content"] for one in asked.messages if one["role"] == "user"] == ["hi", "remove the log", "really?"]
+    assert "remove" in [one["function"]["name"] for one in asked.body["tools"]], "the tools of the session are kept"
+    listed = cli.run("turns", "--session", "s1", "--json").events
+    assert [one["outcome"] for one in listed] == ["finished"] * 3
+
+
+def test_ctrl_c_stops_the_turn_and_at_the_prompt_twice_the_program(
+    cli: "Cli", endpoint: "Endpoint", chat: Open
+) -> None:
+    endpoint.begins("Once upon").calls(("wait", {})).says("Still here.")
+    with chat("--tools", "mine.py") as terminal:
+        terminal.until("> ")
+        terminal.types("a story\n").until("Once upon")
+        terminal.types("\x03").until("Stopped after 1 step")
+        terminal.until("> ")
+        terminal.types("wait\n").until("Running wait")
+        cli.await_file("waits")
+        terminal.types("\x03").until("Stopped after 1 step")
+        terminal.until("> ")
+        terminal.types("/why\n").until("aborted: aborted")
+        terminal.until("> ")
+        terminal.types("there?\n").until("Done in 1 step")
+        terminal.until("> ")
+        terminal.types("\x03").until("Press Ctrl-C again to leave")
+        terminal.until("> ")
+        terminal.types("\x03")
+        assert terminal.done() == 130
+    assert "Traceback" not in terminal.shown
+    outcomes = [one["outcome"] for one in cli.run("turns", "--json").events]
+    assert outcomes == ["finished", "aborted", "aborted"]
+
+
+def test_commands_show_limits_and_resume_a_turn_that_was_left_paused(
+    cli: "Cli", endpoint: "Endpoint", chat: Open
+) -> None:
+    endpoint.calls(("remove", {"path": "a"})).says("Kept it.")
+    with chat("--tools", "mine.py", "--steps", "7", columns=40) as terminal:
+        terminal.until("> ")
+        terminal.types("/resume\n").until("Nothing to resume: no turn has run yet.")
+        terminal.until("> ")
+        terminal.types("/nothing\n").until("There is no command /nothing.")
+        terminal.until("> ")
+        terminal.types("remove a\n").until("[y/n/e/q] ")
+        terminal.types("q\n").until("The last turn is paused.")
+        terminal.until("> ")
+        terminal.types("/limits\n").until("steps       7         1")
+        terminal.until("> ")
+        terminal.types("/resume\n").until("[y/n/e/q] ")
+        terminal.types("e\n").until("Note to the model: ")
+        terminal.types("not that one\n").until("Done in 2 steps")
+        terminal.until("> ")
+        terminal.types("/resume\n").until("the last turn has ended")
+        terminal.until("> ")
+        terminal.types("/help\n").until("/quit    leave")
+        terminal.types("/exit\n")
+        assert terminal.done() == 0
+    assert not (cli.folder / "removed").exists()
+    assert "not that one" in endpoint.requests[-1].messages[-1]["content"]
+
+
+def test_a_chat_needs_a_terminal_and_one_session(cli: "Cli", chat: Open) -> None:
+    done = cli.run("chat", stdin="hi\n")
+    assert (done.code, "chat needs a terminal" in done.err) == (2, True)
+    with chat("--continue") as terminal:
+        assert terminal.done() == 2
+    assert "the store has no session yet" in terminal.shown
+    with chat("--continue", "--session", "s") as terminal:
+        assert terminal.done() == 2
+    assert "give one of them" in terminal.shown

@@ -1,0 +1,46 @@
+"""Answers on a terminal are Markdown, of which no part of the text is lost."""
+
+import pytest
+
+from turnwright.cli.markdown import RenderedMarkdown
+from turnwright.cli.screen import Screen
+
+
+def rendered(text: str, width: int = 100) -> str:
+    screen = Screen()
+    screen.width = width
+    with screen.capture() as capture:
+        screen.print(RenderedMarkdown(text))
+    return "\n".join(line.rstrip() for line in capture.get().splitlines())
+
+
+def test_marks_become_styles() -> None:
+    shown = rendered("Use **bold** and `code`:\n\n- one\n- two\n\n```python\nprint(1)\n```")
+    assert "Use bold and code:" in shown
+    assert " • one\n • two" in shown
+    assert " print(1)" in shown
+    assert "```" not in shown
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "first line\nsecond line",
+        "if a < b & c > d: <b>html</b> &amp;",
+        "<script>alert(1)</script>",
+        "[1]: http://example.com",
+        "\\x1b[31m",
+    ],
+)
+def test_what_is_no_markdown_stays_as_it_is(text: str) -> None:
+    assert rendered(text).strip() == text
+
+
+def test_addresses_are_shown_and_hide_behind_no_text() -> None:
+    shown = rendered("See [the bank](http://evil.example) and ![a cat](http://cat.example).")
+    assert shown.strip() == "See the bank (http://evil.example) and !a cat (http://cat.example)."
+    assert "\x1b]8" not in rendered("[x](http://y.example)")
+
+
+def test_an_escape_sequence_of_the_model_is_shown() -> None:
+    assert rendered("**\x1b]0;owned\x07**").strip() == r"\x1b]0;owned\x07"
