@@ -28,7 +28,7 @@ from .inputs import (
     ToolCall,
     Usage,
 )
-from .limits import Limits, ToolCallLimits
+from .limits import MAX_STEPS, Limits, ToolCallLimits
 from .loop_guard import CallDecision, LoopGuard, NeedsAnswer, Proceed, ResultsMissing, Stopped
 from .machine import TurnMachine
 from .reasons import REASONS, REASONS_OF, Cause, EndReason, Meaning
@@ -37,6 +37,7 @@ from .turn import Turn, fold
 
 __all__ = [
     "DECISIONS",
+    "MAX_STEPS",
     "REASONS",
     "REASONS_OF",
     "AbortInput",

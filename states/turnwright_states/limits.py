@@ -7,8 +7,8 @@ from typing import Final, Literal, NamedTuple, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
-#: The highest `ceiling`, and its default.
-_HIGHEST_CEILING: Final = 200
+#: The most steps that any turn may take: the highest `ceiling`, and its default.
+MAX_STEPS: Final = 200
 MAX_DEPTH: Final = 3
 MAX_CALLS_PER_STEP: Final = 32
 #: The most calls of one reply. A step runs far fewer, but each refused call needs a message, and thousands of messages
@@ -96,7 +96,7 @@ class Limits(_Checked):
 
     steps: int | None = None
     """The steps that the agent asks for; at least 0. None means `ceiling`."""
-    ceiling: int = _HIGHEST_CEILING
+    ceiling: int = MAX_STEPS
     """The engine's bound on `steps`, 0 to 200."""
     concluding: Concluding = "after"
     """Whether the concluding call comes after the last step of the cap (`after`) or is that step (`within`)."""
@@ -161,8 +161,8 @@ class Limits(_Checked):
 
     @model_validator(mode="after")
     def _ceilings(self) -> Self:
-        if self.ceiling > _HIGHEST_CEILING:
-            raise ValueError(f"ceiling must be at most {_HIGHEST_CEILING}, not {self.ceiling}")
+        if self.ceiling > MAX_STEPS:
+            raise ValueError(f"ceiling must be at most {MAX_STEPS}, not {self.ceiling}")
         if self.max_calls_per_step > MAX_CALLS_PER_STEP:
             raise ValueError(f"max_calls_per_step must be at most {MAX_CALLS_PER_STEP}, not {self.max_calls_per_step}")
         return self

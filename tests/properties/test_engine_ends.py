@@ -22,7 +22,7 @@ from turnwright.testing import FaultyStore
 from turnwright.tools import Tool
 from turnwright.transcript.pairing import check_pairing
 from turnwright.transcript.transcript import Transcript
-from turnwright_states import DECISIONS, Cause, Finish, InterruptKind, Limits, Turn, Usage
+from turnwright_states import DECISIONS, MAX_STEPS, Cause, Finish, InterruptKind, Limits, Turn, Usage
 from turnwright_states import facts as f
 from turnwright_states.limits import Concluding, DoomResponse
 
@@ -81,7 +81,7 @@ scripts = st.lists(st.one_of(replies, replies, replies, errors), min_size=1, max
 limits = st.builds(
     Limits,
     steps=st.none() | st.integers(0, 6),
-    ceiling=st.sampled_from([8, Limits().ceiling]),
+    ceiling=st.sampled_from([8, MAX_STEPS]),
     concluding=st.sampled_from(CONCLUDING),
     tool_calls=st.none() | st.integers(0, 8),
     max_calls_per_step=st.integers(1, 4),
@@ -188,7 +188,7 @@ def test_every_script_ends_within_its_bounds(path: Path, run: Run) -> None:
     bounds = run.limits
     assert turn.outcome is not None
     assert turn.reason is not EndReason.ENGINE_ERROR, turn.error
-    assert turn.steps <= bounds.allowance <= min(bounds.cap, Limits().ceiling)
+    assert turn.steps <= bounds.allowance <= min(bounds.cap, MAX_STEPS)
     assert len(run.model.requests) <= bounds.model_calls
     if bounds.call_limit is not None:
         assert turn.tool_calls <= bounds.call_limit

@@ -12,7 +12,7 @@ from turnwright.message import Message, ToolCallPart, ToolResultPart
 from turnwright.tools import RESULT_LIMIT
 from turnwright.transcript.pairing import UnpairedError, check_pairing
 from turnwright.transcript.transcript import Transcript
-from turnwright_states import REASONS_OF, Decision, EndReason, Limits, Turn
+from turnwright_states import MAX_STEPS, REASONS_OF, Decision, EndReason, Limits, Turn
 from turnwright_states import facts as f
 from turnwright_states.replay import replay
 from turnwright_states.verdict import Check, Verdict
@@ -84,7 +84,7 @@ def within_steps(driven: Driven) -> Check:
     limits = _limits(driven)
     numbers = [fact.number for fact in _of(driven, f.StepStarted)]
     faults = [] if numbers == list(range(1, len(numbers) + 1)) else [f"steps are numbered {numbers}"]
-    most = min(limits.allowance, limits.cap, Limits().ceiling)
+    most = min(limits.allowance, limits.cap, MAX_STEPS)
     faults += [f"{len(numbers)} steps started, of {most}"] if len(numbers) > most else []
     return _check("steps <= min(steps, ceiling, 200), counted one by one", faults)
 

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from turnwright.agent import Agent
 from turnwright.message import Message, TextPart, ToolResultPart
 from turnwright.tools.text import shorten
-from turnwright_states import REASONS, CallStatus, EndReason, Limits, Outcome, Turn
+from turnwright_states import MAX_STEPS, REASONS, CallStatus, EndReason, Limits, Outcome, Turn
 from turnwright_states.facts import Notice, TurnStarted
 from turnwright_states.inputs import is_blank
 from turnwright_states.reasons import NOTHING_SAID
@@ -124,7 +124,7 @@ def _step_advice(limits: Limits, own: Mapping[str, object]) -> str:
     if _steps_bind(limits):
         whose = "the agent's `steps`" if "steps" in own else "`steps` in the agent or in the engine's limits"
         return f"Raise {whose} (now {limits.steps})."
-    if limits.ceiling < Limits().ceiling:
+    if limits.ceiling < MAX_STEPS:
         return f"Raise `ceiling` in the engine's limits (now {limits.ceiling}): it applies before `steps`."
     return f"{limits.ceiling} steps is the highest ceiling: continue in a new turn."
 

@@ -14,7 +14,7 @@ import pytest
 from turnwright import Agent, load_agents
 from turnwright.message import ToolResultPart
 from turnwright.model.scripted import asks_for
-from turnwright_states import CallStatus, Limits
+from turnwright_states import MAX_STEPS, CallStatus, Limits
 
 if TYPE_CHECKING:
     from .conftest import Play
@@ -35,7 +35,7 @@ async def test_a_turn_takes_the_smaller_of_its_agents_steps_and_200(play: "Play"
     assert turn.ended == ("cap_hit", "step_cap")
     assert (turn.result.steps, turn.result.tool_calls, len(turn.sent)) == (cap, cap, cap + 1)
     assert [request.tool_choice for request in turn.sent] == ["auto"] * cap + ["none"]
-    assert Limits().ceiling == 200
+    assert MAX_STEPS == 200
 
 
 async def test_steps_that_are_not_written_are_200(play: "Play") -> None:

@@ -16,7 +16,7 @@ from turnwright import Agent, Limits
 from turnwright.message import ToolResultPart
 from turnwright.model.protocol import ModelError, ModelResponse, ResponseToolCall
 from turnwright.model.scripted import ScriptedModel, asks_for
-from turnwright_states import Cause
+from turnwright_states import MAX_STEPS, Cause
 
 if TYPE_CHECKING:
     from .conftest import Play
@@ -49,7 +49,7 @@ async def test_an_answer_in_time_is_an_answer(play: "Play", answers_at: int) -> 
 
 def test_absent_is_25_and_none_is_unlimited_which_is_200() -> None:
     """They are two things, for the preset and for an agent; and `unlimited` still ends."""
-    assert (Limits.preset("glm-cli").cap, Limits.preset("glm-cli", steps=None).cap, Limits().ceiling) == (25, 200, 200)
+    assert (Limits.preset("glm-cli").cap, Limits.preset("glm-cli", steps=None).cap, MAX_STEPS) == (25, 200, 200)
     base = Limits.preset("glm-cli")
     assert Agent(name="glm").limits_for(base).cap == 25
     assert Agent(name="glm", steps=None).limits_for(base).cap == 200

@@ -13,6 +13,7 @@ from turnwright import Agent, Limits
 from turnwright.message import ToolResultPart
 from turnwright.model.protocol import ModelResponse
 from turnwright.model.scripted import ScriptedModel, asks_for
+from turnwright_states import MAX_STEPS
 
 if TYPE_CHECKING:
     from .conftest import Play
@@ -36,7 +37,7 @@ async def test_steps_that_are_not_written_are_200(play: "Play") -> None:
     """opencode has no limit then; here nobody can switch the ceiling off."""
     ran = await play(play.endless(answers_at=3))
     assert (ran.ended, ran.turn.steps) == (("finished", "answered"), 3)
-    assert (Limits.preset("opencode").steps, Limits.preset("opencode").cap, Limits().ceiling) == (None, 200, 200)
+    assert (Limits.preset("opencode").steps, Limits.preset("opencode").cap, MAX_STEPS) == (None, 200, 200)
 
 
 @pytest.mark.parametrize("cap", [2, 3, 25, 200])
