@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from turnwright.cli.config import settings_table
+from turnwright.cli.config import settings_list
 from turnwright.cli.options import DEFAULT_STORE
 from turnwright.config.settings import SETTINGS
 
@@ -109,4 +109,4 @@ def test_commands_and_configuration_have_one_store() -> None:
 
 
 def test_the_table_of_all_settings(cli: "Cli") -> None:
-    assert cli.run("config", "--settings").out.strip() == settings_table()
+    assert cli.run("config", "--settings").out.strip() == settings_list()

@@ -18,7 +18,7 @@ from tests.hypothesis_examples import percent_of_examples
 
 from turnwright import Agent, ConfigError, Engine, Limits, Price
 from turnwright.agents.markdown import parse_agents
-from turnwright.cli.config import settings_table
+from turnwright.cli.config import settings_list
 from turnwright.config.config import Config, SettingSource, load_config
 from turnwright.config.files import MAX_BYTES, VARIABLES, variable
 from turnwright.config.settings import SETTINGS, PriceRow
@@ -746,12 +746,12 @@ def examples(language: str) -> Iterator[str]:
 
 
 class TestThePage:
-    def test_its_table_is_the_one_that_the_command_prints(self) -> None:
+    def test_its_list_is_the_one_that_the_command_prints(self) -> None:
         """`turnwright config --settings` writes it anew."""
-        assert settings_table() in PAGE
+        assert settings_list() in PAGE
 
     def test_its_variables_are_those_that_are_read(self) -> None:
-        keys = re.findall(r"^\| `([a-z_.]+)` \|", PAGE, re.MULTILINE)
+        keys = re.findall(r"^- `([a-z_.]+)` \(", PAGE, re.MULTILINE)
         assert "`TURNWRIGHT_` and the key in capitals, with `__` for the dot" in " ".join(PAGE.split())
         assert {"TURNWRIGHT_" + key.upper().replace(".", "__") for key in keys} == VARIABLES.keys()
         named = set(re.findall(r"TURNWRIGHT_[A-Z_]+", PAGE))

@@ -36,14 +36,14 @@ def config(
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
-    settings: Annotated[bool, typer.Option("--settings", help="Print a Markdown table of all settings.")] = False,
+    settings: Annotated[bool, typer.Option("--settings", help="List all settings and their meanings.")] = False,
 ) -> None:
     """Print every setting, its value and its source.
 
     Precedence: flag or code, agent file, environment (TURNWRIGHT_...), turnwright.toml, preset, default.
     """
     if settings:
-        echo(settings_table())
+        echo(settings_list())
         return
     from turnwright.config.config import load_config  # noqa: PLC0415 (pydantic-settings is slow to load)
 
@@ -62,12 +62,10 @@ def config(
         echo(f"\nA turn of agent {agent!r} takes at most {cap.formula} steps. `turnwright explain` prints all limits.")
 
 
-def settings_table() -> str:
+def settings_list() -> str:
     from turnwright.config.settings import SETTINGS  # noqa: PLC0415 (only needed here)
 
-    rows = [(f"`{one.key}`", one.kind, _default(one), one.means.replace("|", "\\|")) for one in SETTINGS.values()]
-    head = ("key", "values", "default", "what it is")
-    return "\n".join(f"| {' | '.join(row)} |" for row in (head, ("---",) * len(head), *rows))
+    return "\n".join(f"- `{one.key}` ({one.kind}; {_default(one)}): {one.means}" for one in SETTINGS.values())
 
 
 def _default(setting: "Setting") -> str:
