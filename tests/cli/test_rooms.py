@@ -75,3 +75,12 @@ def test_only_the_room_of_the_command_is_loaded() -> None:
 def test_a_command_that_is_not_there_is_a_mistake_like_any_other(cli: "Cli") -> None:
     done = cli.run("rnu")
     assert (done.code, "No such command 'rnu'" in done.err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("line", "words"), [("turnwright ch", "chat"), ("turnwright run --verb", "--verbose"), ("turnwright nope x", "")]
+)
+def test_a_shell_completes_commands_and_options(cli: "Cli", line: str, words: str) -> None:
+    variables = {"_TURNWRIGHT_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(line.count(" "))}
+    done = cli.run(env=variables, fresh=True)
+    assert (done.code, done.out.strip(), done.err) == (0, words, "")

@@ -102,7 +102,7 @@ def _code() -> int:
         app = _app(_needed(arguments))
         startup.interrupt_as_usual()
         # In standalone mode Typer would print its errors past our streams, which replace what ASCII cannot show.
-        ended = app(standalone_mode=False)
+        ended = app(standalone_mode=False, prog_name="turnwright")
     except SystemExit as ending:
         return ending.code if isinstance(ending.code, int) else 0 if ending.code is None else codes.FAILED
     except KeyboardInterrupt:
