@@ -19,7 +19,7 @@ CHROMIUM: Final = next(filter(None, map(shutil.which, ("chromium", "chromium-bro
 #: The pictures: a name, the text of the link to the page in the list of turns (none: the list), and the height.
 PICTURES: Final = (
     ("inspector-turns", "", 760),
-    ("inspector", "Find the word that nobody knows.", 900),
+    ("inspector", "Find the unknown word.", 900),
     ("inspector-question", "Delete old.log", 700),
 )
 
