@@ -35,7 +35,7 @@ _KEYS: Final[Mapping[InterruptKind, Mapping[str, tuple[str, Decision | None]]]] 
     },
     InterruptKind.UNKNOWN_OUTCOME: {
         "r": ("run the call again", Decision.RERUN),
-        "u": ("tell the model that the outcome is unknown", Decision.UNKNOWN),
+        "u": ("report an unknown outcome to the model", Decision.UNKNOWN),
     },
 }
 _APPROVAL_KEYS: Final[Mapping[str, tuple[str, Decision | None]]] = {
