@@ -116,12 +116,13 @@ examples: $(BIN)/python ## Run the examples, the one with LangGraph too
 mutants: $(VENV)/.mutants ## Change the pure machine one thing at a time, and see that a test notices (half an hour)
 	$(BIN)/python .ci/mutants.py
 
-check: $(VENV)/.dev ## Lint, format, types (of the documentation's examples too), import rules, wheel contents, diagrams
+check: $(VENV)/.dev ## Lint, format, types (of the documentation's examples too), style, import rules, wheel, diagrams
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/pyright
 	$(BIN)/python .ci/check_examples.py
+	$(BIN)/python .ci/check_style.py
 	$(BIN)/lint-imports
 	$(BIN)/python .ci/check_wheel.py
 	$(BIN)/turnwright diagram --check diagrams
