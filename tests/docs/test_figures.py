@@ -125,8 +125,8 @@ SENTENCES: Final = {
         says("with the collector off it is {}", throughput("without the collector")),
     ],
     "docs/scale.md": [
-        says("every {:g} seconds, {:g} seconds is the patience", HEARTBEAT, PATIENCE),
-        says("{:g} to {:g} seconds, and a little more on a busy machine", PATIENCE - HEARTBEAT, 1.1 * PATIENCE),
+        says("heartbeat is {:g} seconds, the patience {:g} seconds", HEARTBEAT, PATIENCE),
+        says("{:g} to {:g} seconds, or twice as long", PATIENCE - HEARTBEAT, 1.1 * PATIENCE),
         says("so {} turns per second", capacity("50 workers, 5,000 actions per second")),
         says("allows {} turns per second", capacity("50 workers")),
         says("it allows {}.", capacity("50 workers, heartbeat every 10 s")),

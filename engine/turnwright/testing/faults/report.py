@@ -95,10 +95,10 @@ class FaultReport:
             "", [(words, [getattr(one, name) for one in reports]) for name, words in _FIGURES.items()]
         )
         yield ""
-        yield f"These must be 0 ({' / '.join(_TITLES.get(name, name) for name in self.stores)}):"
+        yield f"{self.faults} violations:"
         yield ""
         for claim in CLAIMS:
-            yield f"- {'/'.join(f'{one.faults[claim]:,}' for one in reports)} {claim}"
+            yield f"- {sum(one.faults[claim] for one in reports):,} {claim}"
         kills = dict.fromkeys(name for one in reports for name in one.killed)
         yield ""
         yield from self._table("kills", [(name, [one.killed.get(name, 0) for one in reports]) for name in kills])
