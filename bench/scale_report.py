@@ -136,10 +136,8 @@ class Report(Struct, frozen=True):
         stopped = [f"{one.load.deaths}{', one stopped' if one.load.stalls else ''}" for one in every]
         yield "planned kills", *stopped
         yield "seconds in all", *(f"{one.seconds:.1f}" for one in every)
-        yield "turns per second, without first and last tenth", *(f"{one.rate:.1f}" for one in every)
         yield "ms to submit a turn, median and p90", *(_ms(one.submit) for one in every)
         yield "s to drive a turn, median and p90", *(f"{one.drive.median:.1f}, {one.drive.p90:.1f}" for one in every)
-        yield "cores in use", *(f"{sum(one.cpu.values()) * one.load.turns / one.seconds:.2f}" for one in every)
         yield "peak memory of a worker, MiB", *(f"{one.worker_mib:.0f}" for one in every)
         yield "database, KiB per turn", *(f"{one.kib:.0f}" for one in every)
 

@@ -91,9 +91,7 @@ class FaultReport:
         reports = list(self.stores.values())
         yield f"Turnwright {self.version}, seed {self.seed}."
         yield ""
-        yield from self._table(
-            "", [(words, [getattr(one, name) for one in reports]) for name, words in _FIGURES.items()]
-        )
+        yield from self._table([(words, [getattr(one, name) for one in reports]) for name, words in _FIGURES.items()])
         yield ""
         yield f"{self.faults} violations:"
         yield ""
@@ -101,10 +99,11 @@ class FaultReport:
             yield f"- {sum(one.faults[claim] for one in reports):,} {claim}"
         kills = dict.fromkeys(name for one in reports for name in one.killed)
         yield ""
-        yield from self._table("kills", [(name, [one.killed.get(name, 0) for one in reports]) for name in kills])
+        places = (f"{name} {'/'.join(f'{one.killed.get(name, 0):,}' for one in reports)}" for name in kills)
+        yield f"Kills: {', '.join(places)}."
 
-    def _table(self, title: str, rows: Iterable[tuple[str, Sequence[int]]]) -> Iterator[str]:
-        yield f"| {' | '.join([title, *(_TITLES.get(name, name) for name in self.stores)])} |"
+    def _table(self, rows: Iterable[tuple[str, Sequence[int]]]) -> Iterator[str]:
+        yield f"| {' | '.join(['', *(_TITLES.get(name, name) for name in self.stores)])} |"
         yield f"| --- |{' ---: |' * len(self.stores)}"
         for name, numbers in rows:
             yield f"| {' | '.join([name, *(f'{number:,}' for number in numbers)])} |"
