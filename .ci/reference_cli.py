@@ -13,10 +13,10 @@ from turnwright.cli import app, help_text
 HEAD: Final = """\
 # Command line
 
-Every command of `turnwright`, with its arguments, options, defaults and exit codes. `turnwright COMMAND --help` says
-the same.
+Every command of `turnwright`; `turnwright COMMAND --help` prints the same. `TURN` is a turn's id, or a unique
+beginning of it.
 
-<!-- Made by `make reference` from the commands: edit their help, not this page. -->
+<!-- Made by `make reference`: edit the help of the commands, not this page. -->
 """
 #: `tests/docs/test_reference.py` compares the table with the code.
 EXIT_CODES: Final = """\
@@ -25,27 +25,25 @@ EXIT_CODES: Final = """\
 | code | of `run`, `resume`, `fork` and `chat` |
 | --- | --- |
 | 0 | the turn finished, or its synthesis is done |
-| 1 | the turn failed: the model, the engine, the store or a Temporal server. The reason names which |
+| 1 | the turn failed; the reason names the model, the engine, the store or a Temporal server |
 | 2 | usage or configuration: an unknown turn or interrupt, a turn that has ended, an invalid agent file |
 | 3 | the turn is paused. The last line shows how to answer |
 | 4 | the turn reached a limit (`cap_hit`) |
 | 5 | the turn repeated itself (`doom_loop`) |
 | 130 | the turn was aborted |
-| 143 | SIGTERM stopped the process. The turn has not ended, and `resume` continues it |
+| 143 | SIGTERM stopped the process; `resume` continues the turn |
 
-`worker` exits with 0 after it has drained, and with 130 or 143 if a second signal stopped it.
-
-`verify`, `replay`, `trace` and `fuzz` exit with 0 if every check holds, with 1 if one is violated, with 2 after a usage error, and with 6 if the result is inconclusive.
+`worker` exits with 0 after it has drained, and with 130 or 143 after a second signal. `verify`, `replay`, `trace` and `fuzz` list their own codes.
 
 ## Shell completion
 
-`turnwright --install-completion` installs completion of commands and options for the current shell (bash, zsh, fish or PowerShell). It takes effect in the next shell. `turnwright --show-completion` prints the script instead.
+`turnwright --install-completion` installs completion for the current shell (bash, zsh, fish or PowerShell), from its next start. `turnwright --show-completion` prints the script.
 
 ## Output
 
-On a terminal, answers are rendered as Markdown, a line shows what the turn does, and a paused turn asks for its answer. In a pipe, and with `TERM=dumb`, the output is plain lines. `NO_COLOR` turns colors off.
+On a terminal, answers are rendered as Markdown, and a line shows what the turn does. In a pipe, and with `TERM=dumb`, the output is plain lines. `NO_COLOR` turns colors off. Errors go to standard error.
 
-With `--json`, a command prints one event per line, with the events of sub-agents. Each event has its `turn`. The last line is the turn's own `turn_ended` or `paused`. Errors go to standard error.
+With `--json`, `run`, `resume` and `fork` print one event per line, also those of sub-agents. Each event has its `turn`. The last line is the turn's own `turn_ended` or `paused`.
 """  # noqa: E501 (a paragraph is one line)
 #: In a help text, what is typed stands as it is; on a page it is set as code.
 _TYPED: Final = re.compile(r"`[^`]*`|(?<![\w/-])--[a-z][a-z-]*(?!\w)")
@@ -53,7 +51,10 @@ _EXIT: Final = re.compile(r"^Exit codes: ", re.MULTILINE)
 
 
 #: An option that so many commands share, in the same words, is described once.
-_COMMON_FROM: Final = 3
+_COMMON_FROM: Final = 2
+#: Described once, though its words differ: each command says "Print one JSON object", or "event", or "per line".
+_JSON: Final = "- `--json`: Print one JSON object, or one per line."
+_PLAIN_JSON: Final = re.compile(r"- `--json`: Print one JSON (object|event)( per line)?\.")
 
 
 def page() -> str:
@@ -84,9 +85,9 @@ def _options_of(command: Any) -> list[Any]:  # noqa: ANN401 (Typer ships the cla
 def _command(name: str, command: Any, common: set[str], everywhere: set[str]) -> str:  # noqa: ANN401 (as above)
     arguments = [one for one in command.params if one.opts[0][:1] != "-" and not one.hidden]
     options = {_option(one): one for one in _options_of(command)}
-    usage = " ".join(["turnwright", name, *map(_placeholder, arguments), *(["[OPTIONS]"] if options else [])])
-    parts = [f"## `{name}`", f"```text\n{usage}\n```", *map(_marked, _paragraphs(command.help))]
-    lines = [f"- `{_placeholder(one)}`: {_line(_help(one))}" for one in arguments]
+    usage = " ".join(["turnwright", name, *map(_placeholder, arguments)])
+    parts = [f"## `{name}`", *([f"`{usage}`"] if arguments else []), *map(_marked, _paragraphs(command.help))]
+    lines = [f"- `{_placeholder(one)}`: {_line(_help(one))}" for one in arguments if _placeholder(one) != "TURN"]
     lines += [line for line in options if line not in common | everywhere]
     shared = ", ".join(f"`{one.opts[0]}`" for line, one in options.items() if line in common)
     parts += ["\n".join(lines)] if lines else []
@@ -99,7 +100,8 @@ def _option(option: Any) -> str:  # noqa: ANN401 (as above)
     """Return the line of a list that describes an option."""
     default = _default(option)
     said = {"": "", "required": " Required."}.get(default, f" Default: {default}.")
-    return f"- {_spelled(option)}: {_line(_help(option))}{said}"
+    line = f"- {_spelled(option)}: {_line(_help(option))}{said}"
+    return _JSON if _PLAIN_JSON.fullmatch(line) else line
 
 
 def _paragraphs(text: str | None) -> list[str]:

@@ -33,10 +33,9 @@ def agents(
 ) -> None:
     """List agents with their limits.
 
-    CAP is the step limit: STEPS of the agent file, at most 200. ALLOWANCE is how many of these steps may call tools:
-    the concluding call comes after the cap, or is the last one within it. A limit that the file leaves out comes from
-    the configuration (see `config`). If the tool-call limit depends on the class of the agent's tools, the limit of
-    the class "default" is shown; `explain` shows the agent's own.
+    CAP is the step limit: STEPS of the agent file, at most 200. ALLOWANCE is how many of these steps may call tools. A
+    limit that the file leaves out comes from the configuration (see `config`). If the tool-call limit depends on the
+    class of the agent's tools, that of the class "default" is shown; `explain` shows the agent's own.
     """
     try:
         said = configuration(config)

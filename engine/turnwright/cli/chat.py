@@ -66,8 +66,8 @@ def chat(
 ) -> None:
     """Talk with an agent in the terminal. Each message is one turn, and the store keeps the session.
 
-    The answer streams, tools are shown, and approvals are asked for. Ctrl-C stops the turn and not the program.
-    Commands: /limits, /why, /resume, /help, /quit.
+    The answer streams, tools are shown, and approvals are asked for. Ctrl-C stops only the turn. Commands: /limits,
+    /why, /resume, /help, /quit.
 
     A continued session keeps the agent, the model and the tools of its last turn, unless a flag changes them.
     """

@@ -33,7 +33,7 @@ def decode(
     """Decode recorded streams of model providers.
 
     Prints one JSON object per file. For a stream that broke off or contains an error, the object has the part that
-    arrived, and an `error`. Exit code 2 means that a file could not be read; the other files are still printed.
+    arrived, and an `error`. Exit code 2: a file could not be read; the others are still printed.
     """
     try:
         provider = find_decoder(api)

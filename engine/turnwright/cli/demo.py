@@ -48,9 +48,8 @@ def demo(
 ) -> None:
     """Show four turns that could have gone wrong. Needs no key.
 
-    A model that never stops, a model in a loop, a call that needs approval, and a process that is killed. With --serve
-    the inspector shows these turns and more, from a temporary store. There they can be answered, steered, stopped and
-    forked.
+    A model that never stops, a model in a loop, a call that needs approval, and a killed process. With --serve the
+    inspector shows these turns and more, from a temporary store, and you can answer, steer, stop and fork them.
     """
     if serve:
         _serve(ServerOptions.of(LOOPBACK, port, None), as_json=as_json)

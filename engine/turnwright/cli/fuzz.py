@@ -63,7 +63,7 @@ def fuzz(
     break off, and processes die. Without --agents and --tools, the defaults of `run` are used.
 
     Your tools are NOT run: stand-ins with the same names, schemas and settings replace them. Only the check of
-    arguments, the approval and the loop key of a tool run. --run-tools runs the tools for real.
+    arguments, the approval and the loop key of a tool run.
 
     A failure is reduced to the smallest example, and printed as a test.
 

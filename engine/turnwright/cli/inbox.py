@@ -83,8 +83,8 @@ def answer(
 ) -> None:
     """Answer a paused turn, and leave it to its driver.
 
-    The driver is a worker, the program that began the turn, or a later `turnwright resume`. An ID may be shortened to
-    a unique beginning. With --temporal-address the workers of the Temporal server are notified.
+    The driver is a worker, the program that began the turn, or a later `turnwright resume`. With --temporal-address
+    the workers of the Temporal server are notified.
     """
     turn = find_turn(store, turn)
 

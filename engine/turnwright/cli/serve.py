@@ -51,12 +51,11 @@ def serve(
 ) -> None:
     """Serve the inspector: turns as pages in a browser.
 
-    The pages show each step and why a turn ended. There you can answer, steer, stop and fork turns. The first line
-    printed is the address to open, with an access token. Only this machine reaches it, unless --allow-remote is given.
+    There you can answer, steer, stop and fork turns. The first line printed is the address to open, with an access
+    token. Only this machine reaches it, unless --allow-remote is given.
 
-    An answer on a page is left to the process that drives the turn, or to `turnwright worker`. With --drive, this
-    process drives the turn, with the tools and the model of the flags. Ctrl-C or SIGTERM stops the server and
-    releases its turns, which can be resumed.
+    The process that drives a turn, or `turnwright worker`, gets the answers. With --drive, this process drives the
+    turn, with the tools and the model of the flags. Ctrl-C or SIGTERM stops the server and releases its turns.
     """
     given = first_given(flags)
     if given is not None and not drive:

@@ -77,11 +77,11 @@ def worker(
     Turns come from `Engine.submit`, from `run --temporal-address`, or from a driver that is gone. Workers share the
     store; with --temporal-address, a Temporal server assigns the turns.
 
-    A turn runs with the worker's tools, and with the model of its agent or else the worker's. A turn that needs other
-    tools or another model is not claimed.
+    A turn runs with the worker's tools, and with the model of its agent or else the worker's. A worker leaves turns
+    that need others.
 
-    Ctrl-C or SIGTERM drains the worker: it starts no turn, and after --drain it releases its turns for other workers.
-    A second signal leaves at once.
+    Ctrl-C or SIGTERM drains the worker: it starts no turn, and after --drain it releases its turns. A second signal
+    leaves at once.
     """
     said = configuration(config, {"base_url": flags.base_url, "timeout": flags.timeout})
     runtime = _runtime(service, serves or [], concurrency=concurrency, rate=rate, queue_rate=queue_rate, drain=drain)
