@@ -136,7 +136,6 @@ class Report(Struct, frozen=True):
         stopped = [f"{one.load.deaths}{', one stopped' if one.load.stalls else ''}" for one in every]
         yield "planned kills", *stopped
         yield "seconds in all", *(f"{one.seconds:.1f}" for one in every)
-        yield "ms to submit a turn, median and p90", *(_ms(one.submit) for one in every)
         yield "s to drive a turn, median and p90", *(f"{one.drive.median:.1f}, {one.drive.p90:.1f}" for one in every)
         yield "peak memory of a worker, MiB", *(f"{one.worker_mib:.0f}" for one in every)
         yield "database, KiB per turn", *(f"{one.kib:.0f}" for one in every)
@@ -172,7 +171,6 @@ class Report(Struct, frozen=True):
             "50 workers": Fleet(50, actions=500.0),
             "50 workers, heartbeat every 10 s": Fleet(50, actions=500.0, heartbeat=10.0),
             "50 workers, 5,000 actions per second": Fleet(50, actions=5000.0),
-            "the same, 20 turns per worker": Fleet(50, concurrency=20, actions=5000.0),
         }
         said = {name: capacity(fleet, _EXAMPLE, costs) for name, fleet in fleets.items()}
         head = ("", *next(iter(said.values())).bounds, "turns per second")
@@ -211,10 +209,6 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
     yield f"| --- |{' ---: |' * (len(head) - 1)}"
     for row in rows:
         yield f"| {' | '.join(row)} |"
-
-
-def _ms(spread: Spread) -> str:
-    return f"{1000 * spread.median:.1f}, {1000 * spread.p90:.1f}"
 
 
 def _ms_cost(cost: Cost) -> tuple[str, str]:

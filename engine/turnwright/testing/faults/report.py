@@ -100,7 +100,7 @@ class FaultReport:
         kills = dict.fromkeys(name for one in reports for name in one.killed)
         yield ""
         places = (f"{name} {'/'.join(f'{one.killed.get(name, 0):,}' for one in reports)}" for name in kills)
-        yield f"Kills: {', '.join(places)}."
+        yield f"Kills ({'/'.join(_TITLES.get(name, name) for name in self.stores)}): {', '.join(places)}."
 
     def _table(self, rows: Iterable[tuple[str, Sequence[int]]]) -> Iterator[str]:
         yield f"| {' | '.join(['', *(_TITLES.get(name, name) for name in self.stores)])} |"
