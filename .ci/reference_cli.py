@@ -8,13 +8,13 @@ from typing import Any, Final
 
 import typer
 
-from turnwright.cli import app, help_text
+from turnwright.cli import app
 
 HEAD: Final = """\
 # Command line
 
-Every command of `turnwright`; `turnwright COMMAND --help` prints the same. `TURN` is a turn's id, or a unique
-beginning of it.
+`turnwright COMMAND --help` prints the same. A turn is named by its id, or a unique beginning of it. Options with
+`...` may be repeated.
 
 <!-- Made by `make reference`: edit the help of the commands, not this page. -->
 """
@@ -54,6 +54,7 @@ _EXIT: Final = re.compile(r"^Exit codes: ", re.MULTILINE)
 _COMMON_FROM: Final = 2
 #: Described once, though its words differ: each command says "Print one JSON object", or "event", or "per line".
 _JSON: Final = "- `--json`: Print one JSON object, or one per line."
+_REPEATED: Final = "; may be repeated"
 _PLAIN_JSON: Final = re.compile(r"- `--json`: Print one JSON (object|event)( per line)?\.")
 
 
@@ -69,8 +70,7 @@ def page() -> str:
         for one in _options_of(command)
         if _COMMON_FROM <= uses[_option(one)] < len(commands)
     }
-    groups = {title: ", ".join(f"[`{name}`](#{name})" for name in names) for title, names in help_text.GROUPS.items()}
-    parts = [HEAD, "\n".join(f"- {title}: {names}" for title, names in groups.items())]
+    parts = [HEAD]
     parts += [_command(name, one, {*common.values()}, {*everywhere}) for name, one in commands.items()]
     parts += ["## Common options", "\n".join(common.values())]
     parts += ["Every command also takes:", "\n".join(everywhere)] if everywhere else []
@@ -85,13 +85,12 @@ def _options_of(command: Any) -> list[Any]:  # noqa: ANN401 (Typer ships the cla
 def _command(name: str, command: Any, common: set[str], everywhere: set[str]) -> str:  # noqa: ANN401 (as above)
     arguments = [one for one in command.params if one.opts[0][:1] != "-" and not one.hidden]
     options = {_option(one): one for one in _options_of(command)}
-    usage = " ".join(["turnwright", name, *map(_placeholder, arguments)])
-    parts = [f"## `{name}`", *([f"`{usage}`"] if arguments else []), *map(_marked, _paragraphs(command.help))]
+    parts = [f"## `{name}`", *map(_marked, _paragraphs(command.help))]
     lines = [f"- `{_placeholder(one)}`: {_line(_help(one))}" for one in arguments if _placeholder(one) != "TURN"]
     lines += [line for line in options if line not in common | everywhere]
     shared = ", ".join(f"`{one.opts[0]}`" for line, one in options.items() if line in common)
     parts += ["\n".join(lines)] if lines else []
-    parts += [f"[Common options](#common-options): {shared}."] if shared else []
+    parts += [f"[Also](#common-options): {shared}."] if shared else []
     parts.append(f"```bash\n{command.epilog}\n```")
     return "\n\n".join(parts)
 
@@ -100,7 +99,7 @@ def _option(option: Any) -> str:  # noqa: ANN401 (as above)
     """Return the line of a list that describes an option."""
     default = _default(option)
     said = {"": "", "required": " Required."}.get(default, f" Default: {default}.")
-    line = f"- {_spelled(option)}: {_line(_help(option))}{said}"
+    line = f"- {_spelled(option)}: {_line(_help(option)).replace(_REPEATED, '')}{said}"
     return _JSON if _PLAIN_JSON.fullmatch(line) else line
 
 
@@ -142,6 +141,7 @@ def _spelled(option: Any) -> str:  # noqa: ANN401 (as above)
     value = "" if option.is_flag else " " + (option.metavar or option.name.upper()).strip("[]")
     if "=" in value and option.metavar:
         value = f" {option.metavar}"
+    value += "..." if _REPEATED in (option.help or "") else ""
     names = [*option.opts, *option.secondary_opts]
     return ", ".join(f"`{name + value}`" for name in names)
 

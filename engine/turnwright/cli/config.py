@@ -32,7 +32,7 @@ def config(
         typer.Option(
             "--config",
             metavar="FILE",
-            help="The configuration file [default: turnwright.toml, here or in a parent folder].",
+            help="The configuration [default: turnwright.toml, here or in a parent folder].",
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,

@@ -49,7 +49,7 @@ def diagram(
     ] = None,
     main: Annotated[
         bool,
-        typer.Option("--main", help="Draw a smaller chart: transitions that several states share become one note."),
+        typer.Option("--main", help="Draw a smaller chart: shared transitions become one note."),
     ] = False,
     turn: Annotated[str | None, typer.Option("--turn", metavar="ID", help="Mark the path of this turn.")] = None,
     coverage: Annotated[
@@ -76,9 +76,9 @@ def diagram(
 ) -> None:
     """Draw the chart of states, or the path of a turn in it.
 
-    Without options, the full chart is printed as Mermaid. SVG needs Graphviz's `dot` on PATH. --turn marks each row
-    that a turn took, with its count, and exits with 1 if the journal does not follow the chart. --check exits with 1
-    if a file is stale or missing.
+    Without options, the full chart is printed as Mermaid. SVG needs Graphviz's `dot` on PATH. --turn marks and counts
+    the rows that a turn took, and exits with 1 if the journal does not follow the chart. --check exits with 1 if it
+    lists a file.
     """
     if sum(map(bool, (form or main or turn or coverage, write_to, check))) > 1:
         _refuse("printing a picture, --write and --check exclude each other: give one of them")

@@ -44,7 +44,7 @@ def abort(
     """End a paused turn, or stop a running one.
 
     The turn of a sub-agent can be stopped alone. With --temporal-address the job on the Temporal server is canceled at
-    once; otherwise its worker sees the request within a moment.
+    once.
     """
     service = Service(address, namespace, queue)
     turn = find_turn(store, turn)

@@ -129,7 +129,7 @@ def resume(
     turn: TurnArgument,
     *,
     answer: Annotated[
-        list[str] | None, typer.Option("--answer", metavar="ID=TEXT", help="Answer an interrupt; may be repeated.")
+        list[str] | None, typer.Option("--answer", metavar="ID=TEXT", help="Answer a question; may be repeated.")
     ] = None,
     approvals: ApproveOption = None,
     rejections: RejectOption = None,

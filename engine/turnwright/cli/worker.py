@@ -56,19 +56,17 @@ def worker(
     ] = None,
     rate: Annotated[
         float | None,
-        typer.Option("--rate", metavar="N", help="The most turns per second that it starts, per queue."),
+        typer.Option("--rate", metavar="N", help="The most turns that it starts per second and queue."),
     ] = None,
     queue_rate: Annotated[
         float | None,
-        typer.Option("--queue-rate", metavar="N", help="The most turns per second that all workers of a queue start."),
+        typer.Option("--queue-rate", metavar="N", help="The same for all workers of a queue together."),
     ] = None,
     drain: Annotated[
         float,
         typer.Option("--drain", metavar="SECONDS", help="How long turns may continue after a stop signal."),
     ] = 30.0,
-    notify: Annotated[
-        bool, typer.Option("--notify", help="PostgreSQL: notify the followers of a turn of each write.")
-    ] = False,
+    notify: Annotated[bool, typer.Option("--notify", help="PostgreSQL: notify followers of each write.")] = False,
     config: ConfigOption = None,
     as_json: JsonLinesOption = False,
 ) -> None:
