@@ -30,6 +30,7 @@ SLOW: Final = frozenset(
     for path in (
         "browser",
         "cli/test_fuzz.py",
+        "cli/test_log_format.py",
         "cli/test_mcp.py",
         "cli/test_worker_temporal.py",
         "docs",
@@ -43,6 +44,7 @@ SLOW: Final = frozenset(
         "proof/test_spin.py",
         "runtime/temporal",
         "runtime/test_postgres_queue.py",
+        "store/postgres/test_store.py",
         "testing/test_conformance_pages.py",
         "testing/test_fuzzing_pages.py",
         "testing/test_postgres_server.py",
