@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from turnwright import Agent, Engine, UnreadableTurnError, tool
-from turnwright.journal.answers import Answer
-from turnwright.journal.inbox import abort_item, answer_item, steer_item
+from turnwright.journal.answers import Answer, answer_item
+from turnwright.journal.inbox import abort_item, steer_item
 from turnwright.model import ScriptedModel, asks_for
 from turnwright.store import AbandonedDrivers, Claim, InboxItem, SqliteStore, Status
 from turnwright.store.protocol import NONE_ABANDONED

@@ -9,8 +9,8 @@ import pytest
 
 from turnwright import Agent, Engine, StoreError, TurnNotFoundError, tool
 from turnwright.driver.subagents import agent_tool
-from turnwright.journal.answers import Answer
-from turnwright.journal.inbox import abort_item, answer_item, steer_item
+from turnwright.journal.answers import Answer, answer_item
+from turnwright.journal.inbox import abort_item, steer_item
 from turnwright.journal.recovery import Sweep
 from turnwright.model.scripted import Line, ScriptedModel, asks_for
 from turnwright.store import MemoryStore, SqliteStore, Store

@@ -26,7 +26,7 @@ from turnwright import (
 )
 from turnwright.events import FactEvent, ToolProgressEvent, TurnEvent
 from turnwright.journal.answers import Answer as PersonsReply
-from turnwright.journal.inbox import answer_item
+from turnwright.journal.answers import answer_item
 from turnwright.message import ToolResultPart
 from turnwright.model.scripted import Line, ScriptedModel, asks_for
 from turnwright.store import MemoryStore

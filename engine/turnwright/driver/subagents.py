@@ -13,8 +13,8 @@ from turnwright._base.ids import child_id
 from turnwright.agent import Agent
 from turnwright.errors import CannotRunError, ConfigError, TurnBusyError, TurnNotFoundError
 from turnwright.journal.admission import NewTurnClaim, admit, write_turn
-from turnwright.journal.answers import Answer, unanswered
-from turnwright.journal.inbox import abort_item, answer_item
+from turnwright.journal.answers import Answer, answer_item, unanswered
+from turnwright.journal.inbox import abort_item
 from turnwright.journal.questions import question
 from turnwright.journal.termination import end_child, spent_by
 from turnwright.journal.turn_journal import first_fact

@@ -1,5 +1,6 @@
 """A person's answers to the open interrupts of a turn: checked, then posted to its inbox."""
 
+import json
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
@@ -8,12 +9,12 @@ from typing import Final
 from turnwright._base.ids import root_of
 from turnwright.errors import ConfigError, InvalidAnswerError, TurnAlreadyEndedError
 from turnwright.result import TurnResult, result_of
-from turnwright.store import QUEUED, Store
+from turnwright.store import QUEUED, InboxItem, InboxKind, Store
 from turnwright.transcript.interrupt import Interrupt
 from turnwright_states import DECISIONS, Decision, EndReason, InterruptKind, Outcome
 from turnwright_states.facts import Answered
 
-from .inbox import answer_item, answers_in, steers
+from .inbox import ANSWER_PREFIX, answers_in, steers
 from .turn_journal import JournalFold
 
 _YES: Final = frozenset({"yes", "y", "true", "ok", "grant", "approve", "allow"})
@@ -32,6 +33,12 @@ class Answer:
 
 
 Answers = Mapping[str, str | bool | Answer]
+
+
+def answer_item(turn: str, interrupt: str, answer: Answer) -> InboxItem:
+    """Make an answer to an open interrupt. An interrupt has at most one."""
+    payload = json.dumps({"interrupt": interrupt, "decision": answer.decision, "text": answer.text})
+    return InboxItem(turn, f"{ANSWER_PREFIX}{interrupt}", InboxKind.ANSWER, payload)
 
 
 def unanswered(kind: InterruptKind) -> Decision:

@@ -3,7 +3,7 @@
 import json
 import secrets
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pydantic import ValidationError
 
@@ -11,26 +11,17 @@ from turnwright.errors import ConfigError
 from turnwright.store import InboxItem, InboxKind
 from turnwright_states import AnsweredInput
 
-if TYPE_CHECKING:
-    from .answers import Answer
-
 #: The kinds of items that resume a paused turn.
 RESUMING_KINDS: Final = frozenset({InboxKind.ABORT, InboxKind.ANSWER})
 #: The id of an abort.
 ABORT: Final = "abort"
 #: The prefix of an answer's id. The interrupt follows.
-_ANSWER: Final = "answer:"
+ANSWER_PREFIX: Final = "answer:"
 
 
 def abort_item(turn: str) -> InboxItem:
     """Make an abort. A turn has at most one, however often it is posted."""
     return InboxItem(turn, ABORT, InboxKind.ABORT)
-
-
-def answer_item(turn: str, interrupt: str, reply: "Answer") -> InboxItem:
-    """Make an answer to an open interrupt. An interrupt has at most one."""
-    payload = json.dumps({"interrupt": interrupt, "decision": reply.decision, "text": reply.text})
-    return InboxItem(turn, f"{_ANSWER}{interrupt}", InboxKind.ANSWER, payload)
 
 
 def steer_item(turn: str, text: str) -> InboxItem:
@@ -50,7 +41,7 @@ def to_answered_input(item: InboxItem, elapsed: float) -> AnsweredInput | None:
 
 def answers_in(items: Iterable[InboxItem]) -> frozenset[str]:
     """Return the interrupts whose answers are among the items."""
-    return frozenset(item.id.removeprefix(_ANSWER) for item in items if item.kind is InboxKind.ANSWER)
+    return frozenset(item.id.removeprefix(ANSWER_PREFIX) for item in items if item.kind is InboxKind.ANSWER)
 
 
 def steers(items: Iterable[InboxItem]) -> dict[str, str]:

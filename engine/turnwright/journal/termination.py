@@ -16,8 +16,8 @@ from turnwright_states import AbortInput, EndReason, Spent, State, TurnMachine
 from turnwright_states.facts import Fact
 from turnwright_states.inputs import AbortReason
 
-from .answers import Answer, unanswered
-from .inbox import ABORT, abort_item, answer_item, steers
+from .answers import Answer, answer_item, unanswered
+from .inbox import ABORT, abort_item, steers
 from .message_history import EarlierJournals
 from .turn_journal import JournalFold, Listeners, TurnJournal
 

@@ -12,8 +12,7 @@ from turnwright import Agent, Engine, tool
 from turnwright.inspector.views.stop_reason import StopReason, stop_of
 from turnwright.inspector.views.tab_context import TabContext
 from turnwright.inspector.views.turn_record import TurnRecord, read_turn
-from turnwright.journal.answers import approve
-from turnwright.journal.inbox import answer_item
+from turnwright.journal.answers import answer_item, approve
 from turnwright.model import ScriptedModel, asks_for
 from turnwright.model.protocol import ModelRequest, ModelResponse
 from turnwright.model.scripted import Line
