@@ -79,7 +79,7 @@ class TurnMachine:
     def __init__(self, turn: Turn, chart: Chart = CHART) -> None:
         #: The state of the turn: counters, the open batch, the open interrupts.
         self.turn = turn
-        #: The state of `transitions.Machine`. It equals `turn.state` whenever `feed` has returned.
+        #: The state of `transitions.Machine`. It equals `turn.state` whenever `feed` or `apply` has returned.
         self.state: State = turn.state
         self._chart = chart
         self._out: list[f.Fact] = []
@@ -123,6 +123,11 @@ class TurnMachine:
         if not seq:
             raise InvalidJournalError(seq, "the journal is empty")
         return cls(turn, chart)
+
+    def apply(self, fact: f.Fact) -> None:
+        """Apply a fact that another driver has journaled since. As with `resume`, nothing is evaluated again."""
+        self.turn.apply(fact)
+        self.state = self.turn.state
 
     @property
     def action(self) -> Action:

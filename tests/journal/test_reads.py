@@ -2,13 +2,15 @@
 
 from collections import Counter
 
+import anyio
 import pytest
 
 from turnwright import Agent, Engine, approve, reject, tool
+from turnwright.journal.turn_journal import JournalFold
 from turnwright.model.scripted import Line, ScriptedModel, asks_for
 from turnwright.store import InboxItem, MemoryStore, Store
 from turnwright.testing.faults.wrapper import StoreWrapper
-from turnwright_states import Outcome
+from turnwright_states import Outcome, State, TurnMachine
 from turnwright_states.facts import Fact
 
 AGENT = Agent(name="Tidier")
@@ -100,6 +102,47 @@ async def test_what_was_written_since_is_all_that_is_read_again() -> None:
     assert read[1].journals == {paused.id: 1}
     assert known.seq > before
     assert turn == await engine.get(paused.id)
+
+
+async def test_whoever_read_the_journal_a_moment_earlier_drives_on_as_if_it_had_read_it_now() -> None:
+    """Another driver wrote any part of it between this read and the claim."""
+    store = MemoryStore()
+    engine, _ = engine_on(store, asks_for(("erase", {"path": "x"})))
+    paused = await engine.run(AGENT, "hi")
+    await engine_on(store, "Done.")[0].resume(paused.id, {paused.interrupts[0].id: True})
+    facts = await store.facts(paused.id)
+    now = TurnMachine.resume(fact for _, fact in facts)
+    for read in range(1, len(facts)):
+        known = JournalFold(paused.id, facts[:read])
+        await known.catch_up(store)
+        assert (known.machine.state, known.machine.turn.digest()) == (now.state, now.turn.digest())
+        assert known.machine.action == now.action
+
+
+async def test_a_turn_that_was_read_while_the_model_replied_runs_its_calls() -> None:
+    """The driver that received the reply was canceled in the call."""
+    store, began = MemoryStore(), anyio.Event()
+
+    @tool(read_only=True, on_crash="rerun")
+    async def look(again: bool) -> str:
+        """Look once, or for ever."""
+        if began.is_set():
+            return f"seen {again}"
+        began.set()
+        await anyio.sleep_forever()
+        raise AssertionError
+
+    first = Engine(model=ScriptedModel(asks_for(("look", {"again": True}))), tools=[look], store=store)
+    async with anyio.create_task_group() as group:
+        group.start_soon(first.run, AGENT, "hi")
+        await began.wait()
+        group.cancel_scope.cancel()
+    turn_id = (await store.turns())[0].id
+    streaming = JournalFold(turn_id, (await store.facts(turn_id))[:2])
+    assert streaming.machine.state is State.STREAM
+    second = Engine(model=ScriptedModel("Done."), tools=[look], store=store)
+    turn = await second._resume(streaming, None)  # noqa: SLF001 (the moment between reading and driving)
+    assert (turn.outcome, turn.text) == (Outcome.FINISHED, "Done.")
 
 
 @pytest.mark.parametrize("continues", [False, True])

@@ -115,7 +115,7 @@ class JournalFold:
         new = await store.facts(self.turn_id, self.seq)
         with reading(self.turn_id):
             for seq, fact in new:
-                self.machine.turn.apply(fact)
+                self.machine.apply(fact)
                 self.transcript.add(seq, fact)
                 self.seq = seq
         self.facts += new
