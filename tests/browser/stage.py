@@ -69,7 +69,7 @@ def searching(*, calls: int = 1) -> Line:
 
 
 class Gate:
-    """A tool whose calls wait until they are let go on."""
+    """A tool whose calls wait until they are released."""
 
     def __init__(self) -> None:
         self._passes = 0
@@ -184,7 +184,7 @@ class Stage:
         self.portal.call(answer)
 
     def asked(self, turn: str) -> list[str]:
-        """What a turn asks by now and nobody has answered."""
+        """Return the ids of the turn's unanswered interrupts."""
 
         async def look() -> list[str]:
             async with self.engine() as engine:

@@ -1,4 +1,4 @@
-"""Who gets in with a real browser, and what the pages keep to."""
+"""Access with a real browser, and the security rules that the pages keep."""
 
 from playwright.sync_api import Browser, Page, expect
 

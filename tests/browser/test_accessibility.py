@@ -11,7 +11,7 @@ from turnwright.model import asks_for
 
 from .stage import DESKTOP, PHONE, Stage, searching, visiting
 
-#: Every rule in light; in dark nothing is different but the colours.
+#: Every rule in light; in dark nothing is different but the colors.
 RULES: Final = {
     "light": {"type": "tag", "values": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]},
     "dark": {"type": "rule", "values": ["color-contrast"]},
@@ -34,7 +34,7 @@ def turns(stage: Stage) -> dict[str, str]:
 
 
 def violations(page: Page) -> list[str]:
-    """What is wrong with what is shown, in light and in dark."""
+    """Return the violations on the page as shown, in light and in dark."""
     found = []
     for scheme, rules in RULES.items():
         page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")

@@ -1,4 +1,4 @@
-"""What people do on the pages, with a real browser: watch a turn, answer it, steer it, stop it, fork it."""
+"""Actions of people with a real browser: watch a turn, answer it, steer it, stop it, fork it."""
 
 import re
 
@@ -70,7 +70,7 @@ def test_who_comes_second_is_told_and_loses_no_word(browser: Browser, stage: Sta
     context = browser.new_context()
     late = context.new_page()
     late.goto(f"{stage.address}/?token={TOKEN}")
-    # It does not hear of what the other one does.
+    # The late page receives nothing of the first page's actions.
     late.route(re.compile("/live"), lambda route: route.abort())
     late.goto(stage.url(turn))
     late.route(stage.url(turn), lambda route: route.abort())
@@ -85,7 +85,7 @@ def test_who_comes_second_is_told_and_loses_no_word(browser: Browser, stage: Sta
     context.close()
 
 
-#: Presses a button as soon as there is one: a click that was meant for what stood in its place.
+#: Presses a button as soon as there is one: a click that was meant for the button before it.
 PRESSED_AT_ONCE = """([form, value]) => new MutationObserver(() => {
     const button = document.querySelector(`form:has(input[value="${form}"]) button[value=${value}]`);
     if (!button || window.pressed || !window.isReady(button)) return;
@@ -95,7 +95,7 @@ PRESSED_AT_ONCE = """([form, value]) => new MutationObserver(() => {
 
 
 def sent_by(page: Page) -> list[str]:
-    """Where forms go that are sent from now on."""
+    """Return a list that receives the address of each form sent from now on."""
     sent: list[str] = []
     page.on("request", lambda request: sent.append(request.url) if request.method == "POST" else None)
     return sent

@@ -1,4 +1,4 @@
-"""What is shown is exchanged, with a real browser: what was not answered as asked, or too late, takes nothing away."""
+"""Parts of a page are replaced, with a real browser: a failed or late response removes nothing."""
 
 import re
 import time
@@ -24,7 +24,7 @@ def page(browser: Browser, stage: Stage) -> Iterator[Page]:
 
 
 class Held:
-    """Requests that are held up until they are let go on."""
+    """Requests that are held up until they are released."""
 
     def __init__(self, page: Page, address: re.Pattern[str], method: str = "GET") -> None:
         self._method = method
@@ -63,7 +63,7 @@ def failing(page: Page, address: re.Pattern[str], *, times: int, status: int = 5
 
 
 def of(turn: str) -> re.Pattern[str]:
-    """The addresses of a turn's page, and not what is told of it while it goes on."""
+    """Return a pattern for the addresses of a turn's page, without its live events."""
     return re.compile(rf"/turns/{re.escape(turn)}(\?|$)")
 
 

@@ -169,7 +169,7 @@ COVERED = """() => [...document.querySelectorAll(".times rect")].flatMap((count)
 
 @pytest.mark.parametrize("view", ["", "?chart=full"])
 def test_the_words_of_the_chart_stay_in_their_cards(page: Page, stage: Stage, capped: str, view: str) -> None:
-    """Whatever fonts the machine has."""
+    """Words fit with any fonts of the machine."""
     page.goto(stage.url(capped, view))
     room = page.evaluate(WITHIN_ITS_CARD)
     assert room

@@ -48,7 +48,7 @@ async def mail(order: int, context: ToolContext) -> str:
 
 
 def say(request: ModelRequest) -> ModelResponse | str:
-    """Stand in for a model: reply by the results so far."""
+    """Reply by the results so far, in place of a model."""
     results = [message for message in request.messages if message.role == "tool"]
     if not results:
         return asks_for(("reserve", {"order": 17}))

@@ -57,7 +57,7 @@ class Terminal:
         self._environment = {**kept, "PATH": path, **environment}
 
     def run(self, command: str) -> str:
-        """What a command prints on standard output."""
+        """Run a command and return its standard output."""
         ran = subprocess.run(
             ["/bin/sh", "-c", command],
             cwd=self.folder,

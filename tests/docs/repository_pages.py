@@ -30,7 +30,7 @@ class Block(NamedTuple):
 
 
 def name_of(page: Path) -> str:
-    """How a page is called in the name of a test."""
+    """Return the page's name as the name of a test has it."""
     return str(page.relative_to(ROOT))
 
 
@@ -79,7 +79,7 @@ def prose(text: str) -> str:
 
 
 def links(text: str) -> list[str]:
-    """What a page links to, but for addresses."""
+    """Return the targets of the page's links, without those on the web."""
     return [link for link in _LINK.findall(prose(text)) if not re.match(r"[a-z]+:", link)]
 
 

@@ -1,4 +1,4 @@
-"""docs/chart.md tells the truth: it explains every state, row and outcome, and its turn is played here."""
+"""docs/chart.md explains every state, row and outcome; the turn that it shows is played here."""
 
 import re
 from itertools import pairwise
@@ -65,7 +65,7 @@ def test_every_state_that_is_left_has_a_section_which_explains_each_way_out() ->
 
 
 def test_every_row_is_explained_with_its_destination() -> None:
-    """Where a row is named, the state that it leads to is too, or it stays where it is."""
+    """A line that names a row names its target state too, unless the row stays in its state."""
     for number, row in enumerate(ROWS, 1):
         said = section("From anywhere" if row.trigger in ("abort", "fail") else row.source)
         assert row.dest is row.source or row.dest in said, (number, row.name)

@@ -84,7 +84,7 @@ def test_under_trio_a_deadline_ends_a_tool_that_would_wait_for_a_day() -> None:
 
 @pytest.mark.skipif(find_spec("langgraph") is None, reason="needs LangGraph: pip install 'turnwright[examples]'")
 def test_a_node_of_langgraph_runs_a_turn_that_asks_and_hands_its_reason_to_the_edges() -> None:
-    """What a person approved runs once, though LangGraph runs its nodes again when it resumes."""
+    """An approved call runs once, though LangGraph runs its nodes again when it resumes."""
     files = ["old1.log", "old2.log", "old3.log", "old4.log"]
     assert printed("langgraph_node.py") == [
         *(f"asked:    delete_file({{'path': '{file}'}})" for file in files),

@@ -1,8 +1,8 @@
-"""Every figure of the README and the pages is that of the file which it came from.
+"""Every figure of the README and the pages equals the value in the file that it was taken from.
 
-A sentence with figures is written here a second time, with the values in place of the figures: who measures again sees
-which sentences are no longer true. Tables that a program writes into a page are held against their file where that
-program is tested (`docs/scale.md`, `docs/reliability.md`).
+A sentence with figures is written here a second time, with the values in place of the figures. After a new measurement
+the failing tests name the sentences that are no longer true. The tests of the programs that write tables into pages
+compare those tables with their files (`docs/scale.md`, `docs/reliability.md`).
 """
 
 import inspect
@@ -156,7 +156,7 @@ def test_a_sentence_with_figures_says_what_was_measured(page: str, sentence: str
 
 
 def test_about_a_thousand_drivers_were_killed() -> None:
-    """What the README says in words."""
+    """The README gives this number in words."""
     assert about(KILLS, 1) == "1,000"
 
 
@@ -188,7 +188,7 @@ def test_as_many_faults_are_planted_as_the_page_says() -> None:
     assert f"| {made} made by hand, and {tampered} kinds of tampering |" in page
 
 
-#: Pages, or sections of them, all of whose figures were measured, and what else stands there in digits.
+#: Pages or sections whose figures were all measured, each with the other digits that it contains.
 MEASURED: Final = {
     ("docs/proof.md", "The walk"): ["caps 0 to 4", "budgets 0 to 5", "batches of 0 to 3", "--bound 1"],
     ("docs/proof.md", "SPIN"): [],
@@ -197,7 +197,7 @@ MEASURED: Final = {
 
 @pytest.mark.parametrize(("page", "heading"), MEASURED)
 def test_no_figure_of_a_measured_section_is_left_out(page: str, heading: str) -> None:
-    """Each stands in a sentence above, or is listed with what it is."""
+    """A sentence above contains each figure, or the list of other digits does."""
     section = re.split(r"^#{2,3} ", text_of(page).split(f"# {heading}\n")[1], maxsplit=1, flags=re.MULTILINE)[0]
     text = " ".join(re.sub(r"\]\([^)]*\)", "]", section).split())
     for known in sorted([*SENTENCES[page], *MEASURED[page, heading]], key=len, reverse=True):

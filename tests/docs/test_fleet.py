@@ -32,7 +32,7 @@ Json = dict[str, JsonValue]
 
 
 class _Model(BaseHTTPRequestHandler):
-    """It counts, then orders, then is done: whatever it says follows from what it is sent, whoever asks."""
+    """A model that counts, orders, and ends. It keeps no state: each reply follows from the request alone."""
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
@@ -211,7 +211,7 @@ def test_a_turn_goes_on_when_its_worker_is_killed_and_is_paused_and_answered(fle
 
 
 def test_what_the_fleet_refuses_has_a_status_and_words(fleet: Fleet) -> None:
-    """No worker is needed for that, nor to stop a turn that nobody has taken up."""
+    """Refusals need no worker, and neither does an abort of a turn that no worker has claimed."""
     for method, path in (("GET", ""), ("GET", "/events"), ("DELETE", "")):
         status, words = fleet.refuses(method, f"/turns/nothing{path}")
         assert (status, "there is no turn 'nothing'" in words) == (httpx.codes.NOT_FOUND, True)
@@ -227,7 +227,7 @@ def test_what_the_fleet_refuses_has_a_status_and_words(fleet: Fleet) -> None:
 
 
 def test_a_turn_outlives_the_api_that_took_it_in(fleet: Fleet, place: str, model: str) -> None:
-    """Who followed it attaches to another one, and misses nothing."""
+    """A client that followed the turn attaches to another API, and misses no event."""
     with fleet_of(place, model) as other:
         turn = other.begin(prompt="Count")
         heard = [next(other.events(turn))]

@@ -1,4 +1,4 @@
-"""`docs/inspector.md` tells the truth: both servers of its examples let in whom it says."""
+"""Both example servers of `docs/inspector.md` admit exactly the users that the page names."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""docs/logging.md tells the truth: its example prints what it says, and every field is in its table."""
+"""The example of docs/logging.md prints the output that the page shows, and the table lists every field."""
 
 import json
 import re
@@ -13,7 +13,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "logging.md").read_text(encoding="u
 
 
 def run(example: str) -> str:
-    """What a program prints, with the turn's id as on the page."""
+    """Run a program and return its output, with the turn's id as on the page."""
     ran = subprocess.run([sys.executable, "-W", "error", "-c", example], capture_output=True, text=True, check=True)
     return re.sub(r"\b[0-9a-f]{16}\b", "4f1c...", ran.stdout)
 

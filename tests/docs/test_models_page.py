@@ -1,4 +1,4 @@
-"""docs/models.md tells the truth: its flags, its times and its models are those of the code."""
+"""The flags, times and models on docs/models.md are those of the code."""
 
 import inspect
 import re

@@ -1,4 +1,4 @@
-"""docs/why.md, comparison.md, security.md and the guides to operating tell the truth, as far as it can be looked up."""
+"""Claims of docs/why.md, comparison.md, security.md and the operating guides, compared with the code."""
 
 import re
 import shutil
@@ -34,7 +34,7 @@ RESULTS: Final = (ROOT / "bench" / "RESULTS.md").read_text(encoding="utf-8")
 
 
 def section(text: str, heading: str) -> str:
-    """What stands under a heading, up to the next of its rank."""
+    """Return the text under a heading, up to the next heading of the same level."""
     return text.split(f"## {heading}\n", 1)[1].split("\n## ", 1)[0]
 
 
@@ -45,7 +45,7 @@ def table(text: str) -> list[list[str]]:
 
 
 def codes_in(text: str) -> list[str]:
-    """What is set as code in a text."""
+    """Return the code spans of a text."""
     return re.findall(r"`([^`\n]+)`", text)
 
 

@@ -1,4 +1,4 @@
-"""docs/reasons.md tells the truth: every reason has its first fix, every cause its row."""
+"""docs/reasons.md has a first fix for every reason and a row for every cause."""
 
 import re
 
@@ -7,7 +7,7 @@ from turnwright_states import REASONS, REASONS_OF, Cause, EndReason
 from .repository_pages import DOCS, anchors
 
 PAGE = (DOCS / "reasons.md").read_text(encoding="utf-8")
-#: What stands below each heading of the third level, by the heading of the second that it is under.
+#: The text below each third-level heading, by the second-level heading above it.
 SECTIONS = {
     heading.split("\n", 1)[0]: dict(re.findall(r"^### (\w+)\n\n(.+?)(?=\n#|\Z)", heading, re.DOTALL | re.MULTILINE))
     for heading in re.split(r"^## ", PAGE, flags=re.MULTILINE)[1:]

@@ -1,4 +1,4 @@
-"""What is made from the code is fresh, and nothing public is left out of it."""
+"""The generated reference is up to date, and contains every public name."""
 
 import re
 import subprocess

@@ -1,4 +1,4 @@
-"""docs/add-a-provider.md and docs/add-a-store.md tell the truth: their packages work, and their tables are whole."""
+"""The example packages of docs/add-a-provider.md and docs/add-a-store.md work, and their tables are complete."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""docs/telemetry.md tells the truth: its example prints what it says, and every name that is told is on it."""
+"""The example of docs/telemetry.md prints the output that the page shows, and the page lists every exported name."""
 
 import re
 import subprocess

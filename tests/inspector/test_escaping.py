@@ -1,4 +1,4 @@
-"""Whatever a model, a tool or a person wrote is text on every page, and no secret in it is shown on any."""
+"""Every page shows the words of models, tools and people as plain text, and shows no secret in them."""
 
 import json
 import re

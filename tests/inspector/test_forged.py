@@ -53,7 +53,7 @@ def nested(levels: int) -> dict[str, object]:
 
 
 def swapped(place: int) -> Forge:
-    """A fact stands in the place of the next one, and that in its."""
+    """Exchange a fact with the next one."""
 
     def forged(rows: list[Row]) -> list[Row]:
         other = {place: place + 1, place + 1: place}

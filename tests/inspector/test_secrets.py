@@ -1,4 +1,4 @@
-"""What stands under a name that says that it is a secret is on no page, whatever is in it and wherever it stands."""
+"""No page shows a value whose key names a secret, with any content and at any depth."""
 
 import html
 import json

@@ -68,18 +68,18 @@ async def kept(driven: Sequence[Driven]) -> tuple[Engine, tuple[str, ...]]:
 
 
 async def look(engine: Engine, name: str, step: str | None = None, at: int | None = None) -> TabContext:
-    """What the tabs of a turn's page are asked to show."""
+    """Return the context that the tabs of a turn's page receive."""
     turn = await read_turn(engine.store, name, at)
     history = await history_of(engine.store, turn)
     return TabContext(engine, turn, turn.step(step), "sqlite:///turns.db", history)
 
 
 class Parted(Protocol):
-    """What a tab shows of its rows."""
+    """A tab that shows a window of its rows."""
 
     @property
     def window(self) -> Window | None:
-        """Which of them these are."""
+        """The rows that are shown; None for all."""
         ...
 
 

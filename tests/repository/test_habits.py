@@ -47,7 +47,7 @@ def parsed(path: Path) -> Any:  # noqa: ANN401 (any document)
 
 
 def code_in(page: str) -> list[str]:
-    """What stands in code on a page."""
+    """Return the code blocks and code spans of a page."""
     return re.findall(r"`([^`\n]+)`", read(page))
 
 
@@ -225,7 +225,7 @@ def imported() -> dict[str, set[str]]:
 
 @pytest.mark.slow
 def test_whatever_is_imported_is_declared() -> None:
-    """What another package brings along today may be gone tomorrow, and is not there for who installs only ours."""
+    """A package that only a dependency installs may be gone tomorrow."""
     names, homes = declared(), packages_distributions()
     undeclared = {
         name: where

@@ -1,4 +1,4 @@
-"""What `make release-check` refuses, and in which words. The whole of it takes a minute, and runs in CI."""
+"""The refusals of `make release-check` and their messages. The complete check takes a minute, and runs in CI."""
 
 import importlib.util
 import re
@@ -21,7 +21,7 @@ CONSTRAINTS = ROOT / ".ci" / "release-constraints.txt"
 
 
 class Script(Protocol):
-    """What is tested of the script."""
+    """The names of the script that the tests use."""
 
     UnfitError: type[Exception]
 
@@ -42,7 +42,7 @@ def script() -> Script:
 
 @pytest.fixture
 def metadata() -> Message:
-    """What a wheel that may go out says of itself."""
+    """The metadata of a wheel that may be published."""
     found = Message()
     fields = {
         "Name": "turnwright",

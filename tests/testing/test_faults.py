@@ -180,7 +180,7 @@ def test_lines_of_a_witness_stand_whole_and_in_order(tmp_path: Path) -> None:
 
 
 def test_no_file_grows_on_a_full_disk_and_there_is_space_afterwards(tmp_path: Path) -> None:
-    """What fits is written: the rest of the same write is refused."""
+    """The bytes that fit are written: the rest of the same write is refused."""
     file = os.open(tmp_path / "file", os.O_WRONLY | os.O_CREAT)
     with full_disk(1000):
         assert os.write(file, b"x" * 1500) == 1000

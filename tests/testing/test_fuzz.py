@@ -27,7 +27,7 @@ from turnwright_states.verdict import Verdict
 
 @tool
 def look(path: str) -> str:
-    """Stood in for."""
+    """Look at a path; a stand-in answers."""
     raise AssertionError(f"it ran, with {path}, though a stand-in takes its place")
 
 
@@ -114,7 +114,7 @@ async def wait_for_ever(_messages: Sequence[Message]) -> list[Message]:
 
 
 class Broken(BaseException):
-    """What no hook may raise."""
+    """An exception that no hook may raise."""
 
 
 async def break_out(_messages: Sequence[Message]) -> list[Message]:
@@ -191,7 +191,7 @@ def found_in(build: Build, seed: int = 1) -> Found:
 
 
 def run_as_test(text: str) -> None:
-    """What pytest would do with the printed file."""
+    """Run the printed file as pytest would."""
     names: dict[str, Callable[[], None]] = {}
     exec(compile(text, "test_found.py", "exec"), names)  # noqa: S102 (it is what we printed)
     names["test_every_invariant_holds"]()
@@ -284,7 +284,7 @@ def test_a_run_whose_time_is_up_is_no_pass() -> None:
 
 
 def test_a_violation_that_was_found_before_the_end_stays_one() -> None:
-    """Ctrl-C while a failing example is being made smaller: what was found so far is told."""
+    """Ctrl-C while a failing example is being made smaller: the report has the findings so far."""
 
     def interrupt(_examples: int, smaller: bool) -> None:
         if smaller:

@@ -23,7 +23,7 @@ Facts = Sequence[tuple[int, f.Fact]]
 
 @tool
 def look(path: str) -> str:
-    """Stood in for."""
+    """Look at a path; a stand-in answers."""
     raise AssertionError(f"it ran, with {path}, though it is only looked at")
 
 

@@ -112,7 +112,7 @@ class HttpBench(ABC):
 
     @abstractmethod
     def sent(self, body: dict[str, JsonValue]) -> SentRequest:
-        """What a request says."""
+        """Return the parsed request."""
 
 
 def _list(value: JsonValue) -> list[dict[str, JsonValue]]:
@@ -295,7 +295,7 @@ class TestAnthropicMessages(ModelSuite):
             await model.aclose()
 
 
-# A model that says what it was told to: there is no provider that could do it wrong.
+# A model that replies as scripted: there is no provider that could do it wrong.
 
 
 class ScriptedBench:

@@ -37,7 +37,7 @@ RAN: list[str] = []
 
 @tool(timeout=60)
 async def look(path: str = "") -> str:
-    """Stood in for, unless the tools run."""
+    """Look at a path; a stand-in answers unless the tools run."""
     RAN.append(path)
     return f"saw {path}"
 

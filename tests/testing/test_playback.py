@@ -88,7 +88,7 @@ def test_a_script_that_has_ended_ends_the_turn() -> None:
 
 
 def test_an_error_is_raised_where_it_was() -> None:
-    """When the reply arrives, before the call begins, or in the tool: only then it counts as a call."""
+    """Errors occur when the reply arrives, before the call begins, or in the tool: only the last counts as a call."""
     for at, begun in (("reply", 0), ("start", 0), ("run", 1)):
         wrong = Recorded("wrong", CallStatus.ERROR, at=at)  # type: ignore[arg-type]
         turn = playback(replace(TWO, results={"call00001": wrong, "call00002": Recorded("paid")}))
@@ -154,7 +154,7 @@ def test_a_turn_is_aborted_in_the_middle_of_a_word() -> None:
 
 @pytest.mark.parametrize(("facts", "results"), [(3, {}), (4, {}), (5, {"call00001": LOOKED})])
 def test_a_turn_is_stopped_while_its_calls_run(facts: int, results: dict[str, Recorded]) -> None:
-    """What had not begun does not begin."""
+    """Calls that had not begun do not begin."""
     begun = Recorded(f"{ABORTED.text}; it had begun: verify before retrying", CallStatus.ABORTED)
     expected = {"call00001": begun if facts == 4 else ABORTED, "call00002": ABORTED, **results}
     turn = playback(replace(TWO, results=expected, then=(At(facts, "abort"),)))

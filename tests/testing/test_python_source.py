@@ -85,7 +85,7 @@ values: st.SearchStrategy[object] = st.one_of(
 
 
 def evaluated(value: object) -> object:
-    """What the source of a value evaluates to, with nothing but its own imports."""
+    """Evaluate the source of a value with nothing but its own imports."""
     imports = Imports()
     source = code(value, imports)
     names: dict[str, object] = {}
@@ -107,7 +107,7 @@ def test_what_is_evaluated_is_what_was_written(value: list[object]) -> None:
 
 @given(value=values, indent=st.sampled_from([0, 4, 8]))
 def test_no_line_is_too_long_for_a_linter(value: object, indent: int) -> None:
-    """Whatever texts there are; only a number without an end is longer."""
+    """Texts of any kind are split; only a very long number exceeds the limit."""
     lines = written(value, indent=indent).splitlines()
     assert [line for line in lines if len(line) > 120 and not re.search(r"0x[0-9a-f]{60}|\d{60}", line)] == []
 
@@ -186,7 +186,7 @@ def test_a_long_text_is_cut_at_its_lines_and_its_words() -> None:
 
 
 def test_a_number_too_long_for_python_comes_back() -> None:
-    """Which refuses to read decimals of more than 4,300 digits, and to write them."""
+    """Python refuses to read and to write decimals of more than 4,300 digits."""
     assert evaluated(-(10**5_000)) == -(10**5_000)
 
 

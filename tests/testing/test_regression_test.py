@@ -222,7 +222,7 @@ SCENARIOS = {
 
 
 class Told:
-    """What tools and models know of the engine that drives them."""
+    """The engine that drives the turn, for its tools and models."""
 
     engine: Engine
 
@@ -610,7 +610,7 @@ def test_a_fixed_summary_that_tells_times_is_not_compared(printed: dict[str, str
 
 
 def test_a_turn_of_another_driver_is_played_too() -> None:
-    """Who says nothing of its agent, and words its answers. Here the time was up before a person answered."""
+    """Another driver names no agent, and chooses its own words. Here the time was up before a person answered."""
     started = StartedInput(prompt="Go on.", limits=Limits(seconds=90, doom_response="ask"))
     rounds = [event for number in (1, 2, 3) for event in round_of(number)]
     answered = AnsweredInput(interrupt="doom-1", decision=Decision.GO_ON, text="fine", elapsed=91)

@@ -1,4 +1,4 @@
-"""Traces: a sound one holds, each fault is found where it is, and what a trace does not tell is never a pass."""
+"""Traces: a sound one holds, each fault is found where it is, and missing information is never a pass."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -89,7 +89,7 @@ def verdicts(*events: TraceEvent) -> dict[str, Verdict]:
 
 
 def violated(*events: TraceEvent) -> dict[str, str]:
-    """What is violated, and the detail."""
+    """Return the violated claims, each with its detail."""
     return {check.claim: check.detail for check in check_events(events) if check.verdict is Verdict.VIOLATED}
 
 
@@ -114,7 +114,7 @@ def test_turns_may_be_interleaved() -> None:
 
 
 class Broken(NamedTuple):
-    """A trace with one fault: the claim that it breaks, and how the fault is told."""
+    """A trace with one fault: the claim that it breaks, and the detail that names the fault."""
 
     claim: TraceClaim
     detail: str
@@ -437,7 +437,7 @@ def test_a_fault_in_a_trace_that_stops_is_a_fault() -> None:
 
 
 def test_a_trace_that_begins_in_the_middle_proves_nothing() -> None:
-    """What looks wrong in it may be explained by what is missing."""
+    """Missing events may explain an apparent fault."""
     found = unknown(TraceToolResult(call="c1"), CALLED, ANSWER, END, END)
     assert set(found) == set(TraceClaim)
     assert set(found.values()) == {"the trace begins in the middle of the turn: there is no turn_started first"}
@@ -614,7 +614,7 @@ def test_a_line_that_cannot_be_read_is_named_with_what_is_wrong_in_it(line: str,
     assert bad.value.line == 3
 
 
-# Our own turns, told as a trace.
+# Our own turns, as traces.
 
 
 @tool
@@ -634,7 +634,7 @@ TOOLS: tuple[Tool, ...] = (read, remove)
 
 @given(scenarios(TOOLS))
 def test_every_turn_of_ours_holds(scenario: Scenario) -> None:
-    """Whatever the model, the tools, people and crashes do. Only a budget that is switched off bounds nothing."""
+    """Claims hold for any model, tools, people and crashes. Only a limit that is switched off bounds nothing."""
     for driven in play(scenario, tools=TOOLS):
         journal = [fact for _, fact in driven.facts]
         checks = check_events(trace_of("t", journal))
@@ -731,7 +731,7 @@ def test_a_pause_that_ends_the_turn_is_not_resumed() -> None:
     ],
 )
 def test_a_journal_that_lacks_a_fact_does_not_hold(dropped: type[facts.Fact], claim: TraceClaim | None) -> None:
-    """The trace tells what the journal says, not what it should say."""
+    """The trace contains the journal's facts, not the facts that it should have."""
     journal = recorded()
     last = max(place for place, fact in enumerate(journal) if isinstance(fact, dropped))
     del journal[last]

@@ -234,7 +234,7 @@ async def test_open_lets_everybody_in_and_still_checks_who_sent_a_form(engine: E
 
 
 async def test_a_form_of_another_process_is_no_form_of_this_one(engine: Engine) -> None:
-    """Where everybody is let in the key is random, and not one that all who have the code know."""
+    """Without access control the key is random, and not a constant that readers of the code know."""
     one, other = (inspector_app(engine, access=Open()) for _ in range(2))
     async with browser(one) as there, browser(other) as here:
         csrf = csrf_of(await there.get("/"))

@@ -1,4 +1,4 @@
-"""Links to turns: whatever stands in a journal, a link leads to the turn that it names, or there is none."""
+"""Links to turns: with any text in a journal, a link leads to the turn that it names, or there is no link."""
 
 import re
 from urllib.parse import unquote

@@ -1,4 +1,4 @@
-"""What people do on the pages: each form does what it says, or says why it did not."""
+"""Actions on the pages: each form does what its button names, or the page says why not."""
 
 import html
 from collections.abc import AsyncIterator, Callable

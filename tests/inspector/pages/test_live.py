@@ -1,4 +1,4 @@
-"""What happens is heard while a page is open, whoever drives the turns, and nobody is disturbed by that."""
+"""Open pages receive each event, from any driver of the turns, and following them disturbs no driver."""
 
 import json
 import subprocess
@@ -203,7 +203,7 @@ async def test_of_a_turn_that_is_over_nothing_will_come(app: Inspector, other: E
     async with browser(app) as client:
         path = f"/turns/{turn}/live"
         assert (await client.get(path, params={"after": last})).status_code == httpx.codes.NO_CONTENT
-        # A browser that connects again says what it heard last, and not what its page once had.
+        # A browser that connects again sends the id of the last event that it received, not the one of its page.
         again = await client.get(path, params={"after": 1}, headers={"Last-Event-ID": str(last)})
         assert again.status_code == httpx.codes.NO_CONTENT
         assert "ended" in (await client.get(path, params={"after": "x"})).text
@@ -293,7 +293,7 @@ async def test_how_far_a_tool_is_is_heard_where_it_runs(file: Path) -> None:
 
     @tool
     async def measure(context: ToolContext) -> str:
-        """Say how far it is until somebody has heard it."""
+        """Report progress until a listener has received it."""
         while not heard.is_set():
             context.progress(1, 2, "half")
             await anyio.sleep(0.01)

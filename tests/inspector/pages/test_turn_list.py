@@ -231,7 +231,7 @@ async def test_a_digest_is_never_older_than_its_turn() -> None:
     for place, fact in enumerate(facts[1:], start=1):
         assert (await digests.of(row)).seconds == facts[place - 1].elapsed
         await store.append(claim, [fact], Status(State.STREAM, 1))
-    # The row is the old one: what tells of the new facts is the store alone.
+    # The row is the old one: only the store has the new facts.
     assert (await digests.of(row)).seconds == facts[-1].elapsed
     await store.release(claim)
     await store.delete("t")

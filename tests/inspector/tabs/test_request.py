@@ -51,7 +51,7 @@ def same(one: ModelRequest, other: ModelRequest) -> bool:
 
 
 async def requests_of(engine: Engine, name: str) -> list[tuple[ModelRequest, bool]]:
-    """What the page says was sent in each attempt, in order, and whether the journal has what came of it."""
+    """Return the request of each attempt as the page shows it, in order, and whether the journal has its outcome."""
     found = []
     for looked in (await look_at_each_step(engine, name)).values():
         assert looked.step is not None

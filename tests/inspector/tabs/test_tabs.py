@@ -1,4 +1,4 @@
-"""What the tabs of a turn say: over turns of every kind, against the turn's own figures and a replay."""
+"""The tabs of turns of every kind agree with the turn's own figures and with a replay."""
 
 import ast
 import html

@@ -1,4 +1,4 @@
-"""What a model writes is told word by word: whole from wherever somebody heard it, and without any secret."""
+"""A reply is streamed word by word without its secrets; each listener receives complete words from where it began."""
 
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from typing import Any
@@ -42,7 +42,7 @@ def pieces_of(
 
 
 def heard(words: Words, pieces: Iterable[DeltaEvent]) -> str:
-    """What a page shows when it was told of these pieces, and that the reply is whole."""
+    """Return the text that a page shows after these pieces and the end of the reply."""
     shown = ""
     for told in [*(one for piece in pieces for one in words.add(piece)), *words.rest()]:
         assert told.name == "piece"
@@ -113,7 +113,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def sent(*told: PageEvent, rest: float = 0.0, then: Sequence[PageEvent] = ()) -> list[tuple[str, object]]:
-    """The names and the first data of what a browser hears of these, which happen at once, and then of those."""
+    """Return the names and first data that a browser receives for `told`, sent at once, and for `then`."""
     waits = anyio.Event()
 
     async def source() -> AsyncGenerator[PageEvent]:
@@ -161,7 +161,7 @@ async def test_what_ends_meanwhile_is_told_at_once() -> None:
 
 
 async def test_what_is_written_meanwhile_is_told_at_once_and_again_when_the_page_is_new() -> None:
-    """A page that is told to grow forgets what was written, for it is in the journal then."""
+    """A page that receives `grown` drops the streamed text, for the journal has it then."""
     events = (PageEvent.grown(1), said("a"), PageEvent.grown(2), said("b"), PageEvent.grown(3), said("c"), said("d"))
     shown, last = "", []
     for name, data in await sent(*events, rest=0.1, then=[PageEvent.of("ended")]):

@@ -1,4 +1,4 @@
-"""The steps of a turn, as its journal tells of them."""
+"""The steps of a turn, read from its journal."""
 
 from collections import Counter
 

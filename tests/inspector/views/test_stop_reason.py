@@ -1,4 +1,4 @@
-"""Why a turn stopped, what it waits for, and what will stop it: as the page says it."""
+"""The page's words for why a turn stopped, what it waits for, and what will stop it."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -46,7 +46,7 @@ async def explained(
     at: int | None = None,
     **agent: object,
 ) -> StopReason:
-    """What the page says of a turn on these lines; `change` is what became of it since."""
+    """Play a turn with these lines and return its stop reason; `change` is applied to the record first."""
     settings = {"name": "Searcher"} | agent
     async with Engine(model=ScriptedModel(*lines, repeat=True), tools=[look_up, delete_file]) as engine:
         turn = await engine.run(Agent.model_validate(settings), "Find the word.")
@@ -57,7 +57,7 @@ async def explained(
 async def submitted(
     change: Callable[[TurnRecord], TurnRecord] = as_it_is, *, store: str = "sqlite:///turns.db"
 ) -> StopReason:
-    """What the page says of a turn that was submitted, on a page that knows its store by this address."""
+    """Return the stop reason of a submitted turn; `store` is the store's address on the page."""
     async with Engine(model=ScriptedModel("Done."), tools=[look_up]) as engine:
         name = await engine.submit(Agent(name="Searcher", steps=5), "Find the word.")
         read = change(await read_turn(engine.store, name))
