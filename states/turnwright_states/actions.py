@@ -11,6 +11,9 @@ from .state import Outcome
 class CallModel(Struct, frozen=True):
     """Call the model, and feed `ModelRepliedInput`, `AttemptFailedInput` or `ExpireInput`.
 
+    Feed `RequestPreparedInput` first if something in the step's requests is dynamic, and `OversizedInput` instead if the
+    request is to be compacted.
+
     `tools`: whether it may call tools; if not, the definitions are kept and `tool_choice` is `none`. `nudge`: add a
     hint, to this request alone, that the model repeats itself. `max_tokens`: the rest of the token budget; None without
     one.
@@ -29,6 +32,24 @@ class RunTools(Struct, frozen=True):
     """
 
     calls: tuple[Call, ...]
+
+
+class Review(Struct, frozen=True):
+    """Check the reply, of which nothing has run: hooks, the output type, guardrails.
+
+    Feed `ReviewedInput`, `TrippedInput` or `AttemptFailedInput`. `calls` are those of the reply.
+    """
+
+    calls: tuple[Call, ...]
+
+
+class Compact(Struct, frozen=True):
+    """Summarize the older steps, and feed `CompactedInput` or `AttemptFailedInput`.
+
+    `max_tokens`: the rest of the token budget; None without one.
+    """
+
+    max_tokens: int | None = None
 
 
 class Synthesize(Struct, frozen=True):
@@ -64,4 +85,4 @@ class Halt(Struct, frozen=True):
     also_reached: tuple[EndReason, ...] = ()
 
 
-Action = CallModel | RunTools | Synthesize | AwaitPerson | Conclude | Halt
+Action = CallModel | Review | Compact | RunTools | Synthesize | AwaitPerson | Conclude | Halt

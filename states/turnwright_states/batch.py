@@ -24,6 +24,8 @@ TOO_DEEP: Final = f"not executed: sub-agents may be nested {MAX_DEPTH} deep"
 NO_LEASE: Final = "not executed: nothing is left of the budget to lend to a sub-agent"
 UNKNOWN_OUTCOME: Final = "outcome unknown: it had started, and this turn may not pause to ask; verify before retrying"
 NO_RERUN: Final = "outcome unknown: the process died while it ran, and no retry is left; verify before retrying"
+OUTPUT_ACCEPTED: Final = "accepted"
+OUTPUT_UNUSED: Final = "not used: another call of this reply gave the answer"
 NO_PAUSE: Final = "not executed: this turn may not pause for a person any more"
 
 
@@ -46,6 +48,8 @@ def decide(turn: Turn, calls: tuple[ToolCall, ...], usage: Usage | None, *, allo
             refused = NO_TOOLS
         elif call.problem or arguments is None:
             refused, invalid = call.problem or NOT_WHOLE, True
+        elif call.output:
+            pass  # it never runs, so it needs no place
         elif places <= 0:
             spent = left is not None and left <= most
             refused = BUDGET_SPENT if spent else f"not executed: at most {most} calls run in one step"
@@ -68,6 +72,7 @@ def decide(turn: Turn, calls: tuple[ToolCall, ...], usage: Usage | None, *, allo
                 own_key=watched and call.loop_key is not None,
                 refused=refused,
                 invalid=invalid,
+                output=call.output and allowed,
             )
         )
     return _leased(turn, decided, children, usage or Usage(), left) if children else tuple(decided)
@@ -81,7 +86,7 @@ def _leased(
     `left` is the rest of the tool-call budget before this batch; None without a budget.
     """
     limits, k = turn.limits, len(children)
-    own = sum(not made.refused for made in decided)
+    own = sum(not made.refused and not made.output for made in decided)
     lease = f.Lease(
         calls=None if left is None else (left - own) // k,
         tokens=None if limits.tokens is None else max(limits.tokens - turn.tokens - usage.tokens, 0) // k,

@@ -7,7 +7,8 @@ whose guard holds is taken, and the row names the reason of an ending.
 A line of the literal below may name several source states; `ROWS` has one row for each of them.
 
 A turn is a loop: CHECK decides whether another step may start, STREAM receives the model's reply, TOOL_EXEC runs its
-calls, CONTINUE closes the step. The loop leaves through CONCLUDE when a limit was reached (one more model call, tools
+calls, CONTINUE closes the step. COMPACT makes a long conversation shorter before the model call, and REVIEW checks a
+reply before anything of it runs. The loop leaves through CONCLUDE when a limit was reached (one more model call, tools
 disabled), through PAUSED while a person is asked, through TEXT_ONLY when no step was allowed at all, and otherwise
 directly into a final state. Every row lowers the rank (`turn.py`), so every turn ends; `verify/` walks the machine to
 check it (docs/rules.md#termination).
@@ -41,17 +42,20 @@ from .reasons import EndReason
 from .state import FINAL, State, Trigger
 
 #: Raise it with every change of a row: a journal names the chart that it was written under.
-VERSION: Final = 2
+VERSION: Final = 3
 
 CHECK, STREAM, TOOL_EXEC, CONTINUE = State.CHECK, State.STREAM, State.TOOL_EXEC, State.CONTINUE
-PAUSED, CONCLUDE, TEXT_ONLY = State.PAUSED, State.CONCLUDE, State.TEXT_ONLY
+COMPACT, REVIEW, PAUSED = State.COMPACT, State.REVIEW, State.PAUSED
+CONCLUDE, TEXT_ONLY = State.CONCLUDE, State.TEXT_ONLY
 FINISHED, SYNTHESIS_DONE, CAP_HIT = State.FINISHED, State.SYNTHESIS_DONE, State.CAP_HIT
 DOOM_LOOP, ABORTED, FAILED = State.DOOM_LOOP, State.ABORTED, State.FAILED
 
 PROCEED, REPLIED, ATTEMPT_FAILED, SETTLED = Trigger.PROCEED, Trigger.REPLIED, Trigger.ATTEMPT_FAILED, Trigger.SETTLED
-ANSWERED, CONCLUDED, EXPIRE, ABORT, FAIL = (
+REVIEWED, OVERSIZED, COMPACTED = Trigger.REVIEWED, Trigger.OVERSIZED, Trigger.COMPACTED
+ANSWERED, CONCLUDED, TRIPPED, EXPIRE, ABORT, FAIL = (
     Trigger.ANSWERED,
     Trigger.CONCLUDED,
+    Trigger.TRIPPED,
     Trigger.EXPIRE,
     Trigger.ABORT,
     Trigger.FAIL,
@@ -91,7 +95,7 @@ def _rows(
 
 _R = EndReason
 _CARRIED, _CAUSE, _EVENT = ReasonFrom.CARRIED, ReasonFrom.CAUSE, ReasonFrom.EVENT
-_ASKS, _WORKS = "STREAM TEXT_ONLY", "STREAM TOOL_EXEC CONCLUDE TEXT_ONLY"
+_ASKS, _WORKS = "STREAM TEXT_ONLY", "STREAM COMPACT REVIEW TOOL_EXEC CONCLUDE TEXT_ONLY"
 
 # fmt: off
 _LINES: Final = (
@@ -108,15 +112,33 @@ _LINES: Final = (
     _rows(CHECK, PROCEED, "", STREAM),
     # The model replies: in a step, or once and in text if no step is allowed.
     _rows(_ASKS, REPLIED, "filtered", FAILED, _R.CONTENT_FILTER),
+    _rows(STREAM, REPLIED, "review", REVIEW),
     _rows(STREAM, REPLIED, "made > 0", TOOL_EXEC),
     _rows(STREAM, REPLIED, "truncated", FINISHED, _R.TRUNCATED),
     _rows(STREAM, REPLIED, "", FINISHED, _R.ANSWERED),
     _rows(TEXT_ONLY, REPLIED, "", FINISHED, _R.TEXT_ONLY),
     _rows(STREAM, ATTEMPT_FAILED, "retries_left > 0 and may_pass", STREAM),
     _rows(TEXT_ONLY, ATTEMPT_FAILED, "retries_left > 0 and may_pass", TEXT_ONLY),
+    _rows(STREAM, ATTEMPT_FAILED, "overflow and compactions_left > 0", COMPACT),
     _rows(_ASKS, ATTEMPT_FAILED, "", FAILED, _CAUSE),
+    # The conversation is too long for the next call. That call follows, whether the compaction succeeds or not.
+    _rows(STREAM, OVERSIZED, "", COMPACT),
+    _rows(COMPACT, COMPACTED, "tokens_spent", CONCLUDE, _R.TOKENS),
+    _rows(COMPACT, COMPACTED, "cost_spent", CONCLUDE, _R.COST),
+    _rows(COMPACT, COMPACTED, "", STREAM),
+    _rows(COMPACT, ATTEMPT_FAILED, "retries_left > 0 and may_pass", COMPACT),
+    _rows(COMPACT, ATTEMPT_FAILED, "", STREAM),
+    # Hooks, the output type and guardrails check the reply. Nothing of it has run.
+    _rows(REVIEW, REVIEWED, "refused and output_retries_left > 0", CONTINUE),
+    _rows(REVIEW, REVIEWED, "refused", FAILED, _R.INVALID_OUTPUT),
+    _rows(REVIEW, REVIEWED, "made > 0", TOOL_EXEC),
+    _rows(REVIEW, REVIEWED, "truncated", FINISHED, _R.TRUNCATED),
+    _rows(REVIEW, REVIEWED, "", FINISHED, _R.ANSWERED),
+    _rows(REVIEW, ATTEMPT_FAILED, "retries_left > 0 and may_pass", REVIEW),
+    _rows(REVIEW, ATTEMPT_FAILED, "", FAILED, _CAUSE),
     # Its calls run; `settled` comes when no call can run any more.
     _rows(TOOL_EXEC, SETTLED, "waiting > 0", PAUSED),
+    _rows(TOOL_EXEC, SETTLED, "final", FINISHED, _R.ANSWERED),
     _rows(TOOL_EXEC, SETTLED, "synthesized", SYNTHESIS_DONE, _R.SYNTHESIZED),
     _rows(TOOL_EXEC, SETTLED, "", CONTINUE),
     # The step is over.
@@ -134,8 +156,10 @@ _LINES: Final = (
     _rows(CONCLUDE, CONCLUDED, "no_text and retries_left > 0 and not second_try", CONCLUDE, _CARRIED),
     _rows(CONCLUDE, CONCLUDED, "carried_doom", DOOM_LOOP, _CARRIED),
     _rows(CONCLUDE, CONCLUDED, "", CAP_HIT, _CARRIED),
-    # In several states: the time is up, somebody aborts the turn, the engine fails.
-    _rows("STREAM TOOL_EXEC", EXPIRE, "", CONCLUDE, _R.DEADLINE),
+    # In several states: a guardrail trips, the time is up, somebody aborts the turn, the engine fails.
+    _rows("STREAM REVIEW TOOL_EXEC CONCLUDE TEXT_ONLY", TRIPPED, "", FAILED, _R.GUARDRAIL),
+    _rows(TOOL_EXEC, EXPIRE, "final", FINISHED, _R.ANSWERED),
+    _rows("STREAM COMPACT REVIEW TOOL_EXEC", EXPIRE, "", CONCLUDE, _R.DEADLINE),
     _rows(TEXT_ONLY, EXPIRE, "", CAP_HIT, _R.DEADLINE),
     _rows("PAUSED " + _WORKS, ABORT, "", ABORTED, _EVENT),
     _rows(_WORKS, FAIL, "", FAILED, _R.ENGINE_ERROR),
@@ -153,8 +177,10 @@ class Refused(NamedTuple):
     why: str
 
 
+#: The triggers of a review and of a compaction.
+_BESIDE: Final = (REVIEWED, OVERSIZED, COMPACTED)
 _PASSED_THROUGH: Final = Refused(
-    (REPLIED, ATTEMPT_FAILED, SETTLED, ANSWERED, CONCLUDED, EXPIRE, ABORT, FAIL),
+    tuple(trigger for trigger in Trigger if trigger is not PROCEED),
     "the machine leaves it by itself, so no input arrives here",
 )
 
@@ -162,12 +188,21 @@ _PASSED_THROUGH: Final = Refused(
 #: The pairs of state and trigger that have no row on purpose. A final state refuses everything: the turn is over.
 ILLEGAL: Final[dict[State, Refused]] = {
     CHECK: _PASSED_THROUGH,
-    STREAM: Refused((PROCEED, SETTLED, ANSWERED, CONCLUDED), "only a step's model call is open"),
-    TOOL_EXEC: Refused((PROCEED, REPLIED, ATTEMPT_FAILED, ANSWERED, CONCLUDED), "only a batch is open"),
+    STREAM: Refused((PROCEED, SETTLED, ANSWERED, CONCLUDED, REVIEWED, COMPACTED), "only a step's model call is open"),
+    COMPACT: Refused(
+        (PROCEED, REPLIED, SETTLED, ANSWERED, CONCLUDED, REVIEWED, OVERSIZED, TRIPPED), "only a summary is being made"
+    ),
+    REVIEW: Refused(
+        (PROCEED, REPLIED, SETTLED, ANSWERED, CONCLUDED, OVERSIZED, COMPACTED), "only a reply is being checked"
+    ),
+    TOOL_EXEC: Refused((PROCEED, REPLIED, ATTEMPT_FAILED, ANSWERED, CONCLUDED, *_BESIDE), "only a batch is open"),
     CONTINUE: _PASSED_THROUGH,
-    PAUSED: Refused((PROCEED, REPLIED, ATTEMPT_FAILED, SETTLED, CONCLUDED, EXPIRE, FAIL), "only a person acts in it"),
-    CONCLUDE: Refused((PROCEED, REPLIED, SETTLED, ANSWERED, EXPIRE), "the concluding call has its own timeout"),
-    TEXT_ONLY: Refused((PROCEED, SETTLED, ANSWERED, CONCLUDED), "only the turn's single model call is open"),
+    PAUSED: Refused(
+        (PROCEED, REPLIED, ATTEMPT_FAILED, SETTLED, CONCLUDED, TRIPPED, EXPIRE, FAIL, *_BESIDE),
+        "only a person acts in it",
+    ),
+    CONCLUDE: Refused((PROCEED, REPLIED, SETTLED, ANSWERED, EXPIRE, *_BESIDE), "the concluding call has its own timeout"),
+    TEXT_ONLY: Refused((PROCEED, SETTLED, ANSWERED, CONCLUDED, *_BESIDE), "only the turn's single model call is open"),
 }
 # fmt: on
 

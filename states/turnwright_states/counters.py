@@ -38,17 +38,24 @@ KEPT: Final[Mapping[str, Atoms]] = {
     # The turn concludes because of a doom loop.
     "carried_doom": _flag("stopping for a doom loop", "not stopping for a doom loop"),
     "second_try": _flag("the second try", "the first try"),  # the model concluded without text, and was asked once more
+    "output_retries_left": {" > 0": ("an output retry is left", "no output retry is left")},  # replies to refuse
+    "compactions_left": {" > 0": ("a compaction is left", "no compaction is left")},
+    "final": _flag("a call gave the answer", "no call gave the answer"),  # a call of the open batch
 }
-#: Set by one input and read by the rows of its trigger; not part of the state.
-PASSING: Final[Mapping[str, tuple[Trigger, Atoms]]] = {
-    "made": (Trigger.REPLIED, {" > 0": ("tool calls", "no tool calls")}),  # the calls that a reply asked for
-    "filtered": (Trigger.REPLIED, _flag("content filter", "no content filter")),
-    "truncated": (Trigger.REPLIED, _flag("cut off by length", "not cut off")),
-    "may_pass": (Trigger.ATTEMPT_FAILED, _flag("the cause may pass", "the cause will not pass")),
-    "no_text": (Trigger.CONCLUDED, _flag("no text", "text")),
-    "synthesized": (Trigger.SETTLED, _flag("the synthesis succeeded", "no synthesis")),
-    "doom_asked": (Trigger.ANSWERED, _flag("a doom loop was answered", "no doom loop was answered")),
-    "go_on": (Trigger.ANSWERED, _flag("go on", "do not go on")),
+_OF_REPLY: Final = (Trigger.REPLIED, Trigger.REVIEWED)
+#: Set by one input and read by the rows of its triggers; not part of the state.
+PASSING: Final[Mapping[str, tuple[tuple[Trigger, ...], Atoms]]] = {
+    "made": (_OF_REPLY, {" > 0": ("tool calls", "no tool calls")}),  # the calls that a reply asked for
+    "filtered": ((Trigger.REPLIED,), _flag("content filter", "no content filter")),
+    "truncated": (_OF_REPLY, _flag("cut off by length", "not cut off")),
+    "may_pass": ((Trigger.ATTEMPT_FAILED,), _flag("the cause may pass", "the cause will not pass")),
+    "no_text": ((Trigger.CONCLUDED,), _flag("no text", "text")),
+    "synthesized": ((Trigger.SETTLED,), _flag("the synthesis succeeded", "no synthesis")),
+    "doom_asked": ((Trigger.ANSWERED,), _flag("a doom loop was answered", "no doom loop was answered")),
+    "go_on": ((Trigger.ANSWERED,), _flag("go on", "do not go on")),
+    "review": ((Trigger.REPLIED,), _flag("to be reviewed", "nothing to review")),
+    "refused": ((Trigger.REVIEWED,), _flag("refused", "accepted")),
+    "overflow": ((Trigger.ATTEMPT_FAILED,), _flag("the context overflowed", "the context did not overflow")),
 }
 NAMES: Final = (*KEPT, *PASSING)
 _kept: Final[Callable[["Counters"], tuple[int | bool, ...]]] = attrgetter(*KEPT)
@@ -73,9 +80,12 @@ class Counters:
         self.nudges_left = limits.nudges
         self.pauses_left = limits.max_pauses
         self.retries_left = limits.max_retries
+        self.output_retries_left = limits.output_retries
+        self.compactions_left = limits.max_compactions
         self.row = None
         self.filtered = self.truncated = self.may_pass = self.no_text = False
         self.synthesized = self.doom_asked = self.go_on = False
+        self.final = self.review = self.refused = self.overflow = False
 
     @property
     def steps_left(self) -> int:

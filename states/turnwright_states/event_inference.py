@@ -25,11 +25,14 @@ from .inputs import (
     FailInput,
     Input,
     ModelRepliedInput,
+    ReviewedInput,
     StartedInput,
     ToolCall,
+    TrippedInput,
     Usage,
 )
 from .reasons import Cause, EndReason
+from .state import State
 from .turn import Turn
 
 #: The statuses of calls that a stop closes.
@@ -56,7 +59,9 @@ def infer_inputs(facts: Sequence[f.Fact], at: int, turn: Turn) -> Iterator[Input
     elapsed = head.elapsed
     match head:
         case f.ModelReplied():
-            yield _same(head, ModelRepliedInput, calls=tuple(map(_asked, head.calls)))
+            yield _same(
+                head, ModelRepliedInput, calls=tuple(map(_asked, head.calls)), review=head.state is State.REVIEW
+            )
         case f.AttemptFailed():
             if head.cause is Cause.EMPTY_REPLY:
                 yield ModelRepliedInput(elapsed=elapsed, usage=head.usage)
@@ -69,6 +74,8 @@ def infer_inputs(facts: Sequence[f.Fact], at: int, turn: Turn) -> Iterator[Input
                 yield from _stops(facts, at, turn)
         case f.CallWaiting():
             yield _wait(head)
+        case f.Reviewed():
+            yield _same(head, ReviewedInput)
         case f.Concluded():
             yield _same(head, ConcludedInput, calls=tuple(ToolCall(name=name) for name in head.refused))
         case f.StepFinished() | f.TurnEnded():
@@ -94,6 +101,7 @@ def _asked(made: f.CallMade) -> ToolCall:
         loop_key="" if made.own_key else None,
         ignore_in_loop_detection=not made.key,
         delegates=made.lease is not None or made.refused in (TOO_DEEP, NO_LEASE),
+        output=made.output,
     )
 
 
@@ -110,6 +118,8 @@ def _wait(fact: f.CallWaiting) -> CallWaitingInput:
         arguments=asked.arguments,
         expires_at=asked.expires_at,
         forwarded=forwarded,
+        changed=fact.changed,
+        decisions=fact.decisions,
     )
 
 
@@ -132,6 +142,16 @@ def _stops(facts: Sequence[f.Fact], at: int, turn: Turn) -> Iterator[Input]:
         for reason in _ABORTED:
             yield AbortInput(elapsed=elapsed, partial=partial, spent=spent, reason=reason)
         yield FailInput(elapsed=elapsed, error=stop.error if stop else "", partial=partial, spent=spent)
+        if stop is not None and stop.guardrail is not None:
+            yield TrippedInput(
+                elapsed=elapsed,
+                guardrail=stop.guardrail.name,
+                message=stop.guardrail.message,
+                metadata=stop.guardrail.metadata,
+                partial=partial,
+                usage=usage,
+                spent=spent,
+            )
     yield ExpireInput(elapsed=elapsed, partial=partial, spent=spent, usage=usage)
     finished = facts[end - 1]
     if isinstance(finished, f.StepFinished):

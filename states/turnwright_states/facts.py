@@ -23,9 +23,12 @@ from .inputs import (
     AnsweredInput,
     CallStartedInput,
     CallStatus,
+    CompactedInput,
     Decision,
     Finish,
     InterruptKind,
+    OversizedInput,
+    RequestPreparedInput,
     Spent,
     SteeredInput,
     SynthesizedInput,
@@ -66,7 +69,7 @@ class Lease(JournalValue, frozen=True, kw_only=True):
 class CallMade(JournalValue, frozen=True, kw_only=True):
     """One call of a reply, and the decision about it."""
 
-    public_fields = allow("id", "name", "arguments", "raw", "refused", "invalid")
+    public_fields = allow("id", "name", "arguments", "raw", "refused", "invalid", "output")
     private_fields = frozenset({"provider_id", "key", "own_key", "lease"})
     json_fields = ("arguments",)
 
@@ -86,6 +89,8 @@ class CallMade(JournalValue, frozen=True, kw_only=True):
     #: Whether `refused` is a mistake of the model (unknown tool, bad arguments), not a limit.
     invalid: bool = False
     lease: Lease | None = None
+    #: Whether it is the turn's typed answer.
+    output: bool = False
 
 
 class InterruptRecord(JournalValue, frozen=True, kw_only=True):
@@ -214,6 +219,98 @@ class ModelReplied(Fact, frozen=True, kw_only=True):
         return level, f"the model replied; {runs} of {made} calls run" if made else "the model replied, without calls"
 
 
+class RequestPrepared(Fact, frozen=True, kw_only=True):
+    """The dynamic part of the step's requests: every attempt of the step sends the same.
+
+    `instructions` is None if the text has not changed since the last step, and `tools` if every tool may be called.
+    """
+
+    kind = "request_prepared"
+    noteworthy = False
+    public_fields = allow("tools")
+    private_fields = frozenset({"instructions", "settings", "append", "decisions"})
+    json_fields = ("settings", "decisions")
+    follows_from = RequestPreparedInput
+    instructions: str | None = None
+    tools: tuple[str, ...] | None = None
+    settings: JsonObject = field(default_factory=dict)
+    append: tuple[str, ...] = ()
+    decisions: tuple[JsonObject, ...] = ()
+
+    def _words(self, _: Mapping[str, str], /) -> str:
+        parts = ["instructions"] if self.instructions is not None else []
+        parts += ["settings"] if self.settings else []
+        parts += [f"{len(self.append)} messages"] if self.append else []
+        parts += [f"tools {', '.join(self.tools) or 'none'}"] if self.tools is not None else []
+        return "; ".join(parts) or "nothing changed"
+
+    def _logged(self, _: LoggedTurn, /) -> LogLine:
+        return DEBUG, "the request was prepared"
+
+
+class Reviewed(Fact, frozen=True, kw_only=True):
+    """The reply was accepted, or refused with feedback. `retry`: another step follows, in which the model reads it.
+
+    `answer` is the call that is the typed answer, and `output` the answer as data.
+    """
+
+    kind = "reviewed"
+    public_fields = allow("refused", "retry", "feedback", "answer", "output")
+    private_fields = frozenset({"decisions"})
+    json_fields = ("output", "decisions")
+    refused: bool = False
+    retry: bool = False
+    feedback: str = ""
+    answer: str | None = None
+    output: JsonValue = None
+    decisions: tuple[JsonObject, ...] = ()
+
+    def _words(self, _: Mapping[str, str], /) -> str:
+        return f"refused: {self.feedback}" if self.refused else "accepted"
+
+    def _logged(self, _: LoggedTurn, /) -> LogLine:
+        if not self.refused:
+            return DEBUG, "the reply was accepted"
+        return INFO, f"the reply was refused, {'another step follows' if self.retry else 'no output retry is left'}"
+
+
+class CompactionStarted(Fact, frozen=True, kw_only=True):
+    """The conversation is too long for the next request, and is compacted first.
+
+    `tokens` is the estimate of the request; 0 if the provider refused it.
+    """
+
+    kind = "compaction_started"
+    public_fields = allow("tokens")
+    follows_from = OversizedInput
+    tokens: Annotated[int, Meta(ge=0)] = 0
+
+    def _words(self, _: Mapping[str, str], /) -> str:
+        return f"about {self.tokens} tokens" if self.tokens else "the provider refused the request"
+
+    def _logged(self, _: LoggedTurn, /) -> LogLine:
+        return INFO, f"compaction started: {self.summary()}"
+
+
+class Compacted(Fact, frozen=True, kw_only=True):
+    """The messages up to the fact `through` are replaced by a summary, or (`cleared`) lost their tool results."""
+
+    kind = "compacted"
+    noteworthy = False
+    public_fields = allow("text", "cleared", "through", usage=TOKENS)
+    follows_from = CompactedInput
+    text: str = ""
+    cleared: bool = False
+    through: Annotated[int, Meta(ge=0)] = 0
+    usage: Usage | None = None
+
+    def _words(self, _: Mapping[str, str], /) -> str:
+        return f"tool results up to fact {self.through} cleared" if self.cleared else self.text
+
+    def _logged(self, _: LoggedTurn, /) -> LogLine:
+        return INFO, f"the conversation was {'cleared' if self.cleared else 'summarized'} up to fact {self.through}"
+
+
 class AttemptFailed(Fact, frozen=True, kw_only=True):
     """An attempt failed. `retry`: another one follows, after `wait` seconds."""
 
@@ -245,11 +342,16 @@ class CallStarted(Fact, frozen=True, kw_only=True):
 
     kind = "call_started"
     noteworthy = False
-    public_fields = allow("call", "attempt", "child")
+    public_fields = allow("call", "attempt", "child", "arguments")
+    private_fields = frozenset({"decisions"})
+    json_fields = ("arguments", "decisions")
     follows_from = CallStartedInput
     call: str
     attempt: int = 1
     child: str | None = None
+    #: The arguments that hooks changed, and the hooks' decisions.
+    arguments: JsonObject | None = None
+    decisions: tuple[JsonObject, ...] = ()
 
     def _words(self, tools: Mapping[str, str], /) -> str:
         return _call(self.call, tools) + (f", attempt {self.attempt}" if self.attempt > 1 else "")
@@ -261,20 +363,23 @@ class CallStarted(Fact, frozen=True, kw_only=True):
 class CallSettled(Fact, frozen=True, kw_only=True):
     """A call has its only result: a text for the model, and the same as data for programs (`structured`).
 
-    `files` are its pictures and documents.
+    `files` are its pictures and documents. `final`: the result is the turn's answer. `retry`: its tool raised `Retry`.
     """
 
     kind = "call_settled"
     noteworthy = False
-    public_fields = allow("call", "status", "result", "structured", files=_FILES)
-    private_fields = frozenset({"spent"})
-    json_fields = ("structured", "files")
+    public_fields = allow("call", "status", "result", "structured", "final", "retry", files=_FILES)
+    private_fields = frozenset({"spent", "decisions"})
+    json_fields = ("structured", "files", "decisions")
     call: str
     status: CallStatus = CallStatus.OK
     result: str = ""
     structured: JsonValue = None
     files: tuple[JsonObject, ...] = ()
     spent: Spent | None = None
+    final: bool = False
+    retry: bool = False
+    decisions: tuple[JsonObject, ...] = ()
 
     def _words(self, tools: Mapping[str, str], /) -> str:
         return f"{_call(self.call, tools)}: {self.status}{f': {self.result}' if self.result else ''}"
@@ -288,10 +393,14 @@ class CallWaiting(Fact, frozen=True, kw_only=True):
 
     kind = "call_waiting"
     noteworthy = False
-    public_fields = allow("call", interrupt=InterruptRecord.public_fields)
-    json_fields = ("interrupt",)
+    public_fields = allow("call", "changed", interrupt=InterruptRecord.public_fields)
+    private_fields = frozenset({"decisions"})
+    json_fields = ("interrupt", "changed", "decisions")
     call: str
     interrupt: InterruptRecord
+    #: The call's own arguments as hooks changed them, and the hooks' decisions.
+    changed: JsonObject | None = None
+    decisions: tuple[JsonObject, ...] = ()
 
     def _words(self, tools: Mapping[str, str], /) -> str:
         return f"{_call(self.call, tools)} waits for {self.interrupt.id}"
@@ -336,8 +445,9 @@ class Answered(Fact, frozen=True, kw_only=True):
 
     kind = "answered"
     noteworthy = False
-    public_fields = allow("interrupt", "decision", "text", "grant")
+    public_fields = allow("interrupt", "decision", "text", "grant", "arguments")
     private_fields = frozenset({"always_for"})
+    json_fields = ("arguments",)
     follows_from = AnsweredInput
     interrupt: str
     decision: Decision
@@ -346,6 +456,8 @@ class Answered(Fact, frozen=True, kw_only=True):
     grant: str | None = None
     #: The tools that the doom-loop detector ignores for the rest of the turn.
     always_for: tuple[str, ...] = ()
+    #: The arguments that the person approved instead of the call's own.
+    arguments: JsonObject | None = None
 
     def _words(self, _: Mapping[str, str], /) -> str:
         return f"{self.interrupt}: {self.decision}{f': {self.text}' if self.text else ''}"
@@ -435,13 +547,34 @@ class Concluded(Fact, frozen=True, kw_only=True):
         return DEBUG, "the model concluded" if self.text is not None else "the model concluded without text"
 
 
+class TrippedGuardrail(JournalValue, frozen=True, kw_only=True):
+    """The guardrail that ended a turn: its name, its message for people, and its data for programs."""
+
+    public_fields = allow("name", "message")
+    private_fields = frozenset({"metadata"})
+    json_fields = ("metadata",)
+
+    name: str
+    message: str = ""
+    metadata: JsonObject = field(default_factory=dict)
+
+
 class TurnEnded(Fact, frozen=True, kw_only=True):
     """The turn is over."""
 
     kind = "turn_ended"
     noteworthy = False
-    public_fields = allow("outcome", "reason", "also_reached", "partial", "undelivered", usage=TOKENS)
+    public_fields = allow(
+        "outcome",
+        "reason",
+        "also_reached",
+        "partial",
+        "undelivered",
+        usage=TOKENS,
+        guardrail=TrippedGuardrail.public_fields,
+    )
     private_fields = frozenset({"error"})
+    json_fields = ("guardrail",)
     outcome: Outcome
     reason: EndReason
     also_reached: tuple[EndReason, ...] = ()
@@ -450,6 +583,7 @@ class TurnEnded(Fact, frozen=True, kw_only=True):
     error: str = ""
     #: The usage of the attempt that was cut off.
     usage: Usage | None = None
+    guardrail: TrippedGuardrail | None = None
 
     def _words(self, _: Mapping[str, str], /) -> str:
         return f"{self.outcome}: {self.reason}"

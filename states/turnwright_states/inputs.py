@@ -153,6 +153,8 @@ class ToolCall(Frozen):
     ignore_in_loop_detection: bool = False
     #: Whether the call runs a sub-agent, which leases a share of the turn's rest (docs/rules.md#sub-agents).
     delegates: bool = False
+    #: Whether the call is the turn's typed answer (docs/rules.md#typed-answers): it never runs, and takes no budget.
+    output: bool = False
 
 
 #: The calls of one reply.
@@ -217,10 +219,62 @@ class ModelRepliedInput(Input):
     calls: Calls = ()
     finish: Finish = Finish.STOP
     usage: Usage | None = None
+    #: Whether hooks, guardrails or the output type check the reply before anything of it runs.
+    review: bool = False
+
+
+class RequestPreparedInput(Input):
+    """The dynamic part of a step's requests is known. It is journaled once a step, before the model call.
+
+    `instructions` is None if the text has not changed since the last step, and `tools` if every tool may be called.
+    """
+
+    instructions: str | None = None
+    tools: tuple[str, ...] | None = None
+    #: The model settings that hooks changed, and the messages that they added: kept, not read.
+    settings: JsonObject = Field(default_factory=dict)
+    append: tuple[str, ...] = ()
+    #: The hooks' decisions: kept, not read.
+    decisions: tuple[JsonObject, ...] = ()
+
+
+class ReviewedInput(Input):
+    """The reply that was journaled last is accepted, or refused with feedback for the model."""
+
+    trigger = Trigger.REVIEWED
+    refused: bool = False
+    feedback: str = ""
+    #: The call of the reply that is the typed answer.
+    answer: str | None = None
+    #: The typed answer as data: kept, not read.
+    output: JsonValue = None
+    #: The hooks' decisions: kept, not read.
+    decisions: tuple[JsonObject, ...] = ()
+
+
+class OversizedInput(Input):
+    """The next request would exceed the compaction's threshold: compact the conversation first."""
+
+    trigger = Trigger.OVERSIZED
+    #: The estimated tokens of the request.
+    tokens: Annotated[int, Field(ge=0)] = 0
+
+
+class CompactedInput(Input):
+    """The conversation before the step `through` is replaced by a summary, or its tool results were cleared."""
+
+    trigger = Trigger.COMPACTED
+    #: The summary.
+    text: str = ""
+    #: Whether the tool results up to there were cleared, instead of a summary.
+    cleared: bool = False
+    #: The last fact whose messages are replaced, by its number in the journal.
+    through: Annotated[int, Field(ge=0)] = 0
+    usage: Usage | None = None
 
 
 class AttemptFailedInput(Input):
-    """A model call, or the synthesis, failed. The chart allows or refuses a retry."""
+    """A model call, the synthesis, a review or a compaction failed. The chart allows or refuses a retry."""
 
     trigger = Trigger.ATTEMPT_FAILED
     cause: Cause
@@ -238,6 +292,9 @@ class CallStartedInput(Input):
     call: str
     #: The id of the child turn that this call drives.
     child: str | None = None
+    #: The arguments that hooks changed, and the hooks' decisions.
+    arguments: JsonObject | None = None
+    decisions: tuple[JsonObject, ...] = ()
 
 
 class CallSettledInput(Input):
@@ -250,6 +307,12 @@ class CallSettledInput(Input):
     structured: JsonValue = None
     files: tuple[JsonObject, ...] = ()
     spent: Spent | None = None
+    #: Whether the result, if it is `ok`, is the turn's answer (`return_direct`).
+    final: bool = False
+    #: Whether the tool raised `Retry`: counted for its `retries`.
+    retry: bool = False
+    #: The hooks' decisions: kept, not read.
+    decisions: tuple[JsonObject, ...] = ()
 
 
 class CallWaitingInput(Input):
@@ -267,6 +330,9 @@ class CallWaitingInput(Input):
     expires_at: float | None = None
     #: The id of a child's interrupt that is forwarded as `call/interrupt`.
     forwarded: Writable | None = None
+    #: The call's own arguments as hooks changed them, which the person sees; and the hooks' decisions.
+    changed: JsonObject | None = None
+    decisions: tuple[JsonObject, ...] = ()
 
 
 class SynthesizedInput(Input):
@@ -283,6 +349,8 @@ class AnsweredInput(Input):
     interrupt: str
     decision: Decision
     text: str = ""
+    #: The arguments that the person approved instead of the call's own.
+    arguments: JsonObject | None = None
 
 
 class SteeredInput(Input):
@@ -323,6 +391,17 @@ class AbortInput(StopInput):
 
     trigger = Trigger.ABORT
     reason: AbortReason = EndReason.ABORTED
+
+
+class TrippedInput(StopInput):
+    """A guardrail tripped."""
+
+    trigger = Trigger.TRIPPED
+    guardrail: str
+    #: What people read, and data for programs.
+    message: str = ""
+    metadata: JsonObject = Field(default_factory=dict)
+    usage: Usage | None = None
 
 
 class FailInput(StopInput):

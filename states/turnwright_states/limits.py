@@ -120,6 +120,10 @@ class Limits(_Checked):
     """Whether the notice about steps comes once, at 80 % of the cap, or again at each later step but the last."""
     max_retries: int = 3
     """Further attempts at one model call, one batch or the concluding call; at least 0."""
+    output_retries: int = 2
+    """Replies of the whole turn that may be refused: an invalid answer, or a hook's feedback; at least 0."""
+    max_compactions: int = 0
+    """Compactions of the conversation in the whole turn; at least 0. `Compact` sets it."""
     max_pauses: int = 100
     """Times that a turn may pause for a person; at least 0."""
     conclude_seconds: float = 30.0
@@ -127,7 +131,9 @@ class Limits(_Checked):
     conclude_tokens: int = 1024
     """Tokens that the concluding call may write; at least 1."""
 
-    @field_validator("steps", "ceiling", "nudges", "max_retries", "max_pauses", mode="before")
+    @field_validator(
+        "steps", "ceiling", "nudges", "max_retries", "output_retries", "max_compactions", "max_pauses", mode="before"
+    )
     @classmethod
     def _count(cls, value: object) -> object:
         return _whole(value, least=0)
@@ -207,8 +213,11 @@ class Limits(_Checked):
 
     @property
     def model_calls(self) -> int:
-        """The most model calls of a turn, with retries and the concluding call (docs/rules.md#model-calls)."""
-        return (self.allowance + 1) * (1 + self.max_retries)
+        """The most model calls of a turn, with retries, compactions and the concluding call.
+
+        See docs/rules.md#model-calls.
+        """
+        return (self.allowance + 1) * (1 + self.max_retries) + 2 * self.max_compactions
 
 
 class _OpencodeLimits(Limits):

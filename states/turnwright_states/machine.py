@@ -17,7 +17,7 @@ from msgspec.structs import force_setattr
 
 from . import batch
 from . import facts as f
-from .actions import Action, AwaitPerson, CallModel, Conclude, Halt, RunTools, Synthesize
+from .actions import Action, AwaitPerson, CallModel, Compact, Conclude, Halt, Review, RunTools, Synthesize
 from .call import Call, CallState
 from .chart import CHART, VERSION, Chart, ReasonFrom, Row
 from .errors import AnswerMismatchError, IllegalInputError, InvalidCallError, InvalidJournalError
@@ -31,6 +31,7 @@ from .inputs import (
     CallStartedInput,
     CallStatus,
     CallWaitingInput,
+    CompactedInput,
     ConcludedInput,
     Decision,
     ExpireInput,
@@ -39,11 +40,15 @@ from .inputs import (
     Input,
     InterruptKind,
     ModelRepliedInput,
+    OversizedInput,
+    RequestPreparedInput,
+    ReviewedInput,
     Spent,
     StartedInput,
     SteeredInput,
     StopInput,
     SynthesizedInput,
+    TrippedInput,
     Usage,
     is_blank,
 )
@@ -54,7 +59,7 @@ from .turn import Turn
 
 _SETTLES_AT_ONCE: Final = {Decision.REJECT: CallStatus.REJECTED, Decision.UNKNOWN: CallStatus.UNKNOWN}
 #: Facts after which a limit may be near.
-_RAISES: Final = frozenset({f.StepStarted, f.ModelReplied, f.AttemptFailed, f.CallStarted, f.CallSettled})
+_RAISES: Final = frozenset({f.StepStarted, f.ModelReplied, f.AttemptFailed, f.CallStarted, f.CallSettled, f.Compacted})
 _NOTHING: Final[Mapping[str, Spent]] = {}
 #: The fields that `turn_started` copies from its input.
 _KEPT_OF_START: Final = StartedInput.model_fields.keys() & {*f.TurnStarted.__struct_fields__} - {"elapsed", "limits"}
@@ -139,6 +144,10 @@ class TurnMachine:
             case State.TOOL_EXEC:
                 runnable = turn.runnable()
                 return RunTools(runnable) if runnable else Synthesize(tuple(turn.batch.values()))
+            case State.REVIEW:
+                return Review(tuple(turn.batch.values()))
+            case State.COMPACT:
+                return Compact(turn.tokens_left)
             case State.TEXT_ONLY:
                 return CallModel(False, max_tokens=turn.tokens_left)
             case State.PAUSED:
@@ -157,12 +166,19 @@ class TurnMachine:
         return TurnMachine(self.turn.copy(), self._chart)
 
     def may_end_with(self, event: Input) -> bool:
-        """Return whether this input would end the turn now: its row leads to a final state. Nothing changes.
+        """Return whether this input may end the turn now, for example because its row leads to a final state.
 
-        Messages that still wait are too late then. Pass them in the input's `undelivered`.
+        Messages that still wait are too late then. Pass them in the input's `undelivered`. Nothing changes.
         """
-        if (self.state, event.trigger) not in self._chart.ending:
-            return False
+        match event:
+            case CallSettledInput(final=True) | ReviewedInput(answer=str()):
+                return True
+            case CallSettledInput() | CallStartedInput() | CallWaitingInput() | AnsweredInput() if (
+                self.turn.counters.final
+            ):
+                return True
+            case _ if (self.state, event.trigger) not in self._chart.ending:
+                return False
         row = self._chart.row(self.state, self._trigger(event), self.turn.counters)
         return row is not None and row.dest in FINAL
 
@@ -214,15 +230,19 @@ class TurnMachine:
         match event:
             case ModelRepliedInput():
                 counters.made, counters.truncated = len(event.calls), event.finish is Finish.LENGTH
-                counters.filtered = event.finish is Finish.CONTENT_FILTER
+                counters.filtered, counters.review = event.finish is Finish.CONTENT_FILTER, event.review
                 if not counters.made and not counters.filtered and is_blank(event.text):
-                    counters.may_pass = Cause.EMPTY_REPLY.may_pass
+                    counters.may_pass, counters.overflow = Cause.EMPTY_REPLY.may_pass, False
                     return Trigger.ATTEMPT_FAILED
             case AttemptFailedInput():
                 counters.may_pass = event.cause.may_pass
+                counters.overflow = event.cause is Cause.CONTEXT_OVERFLOW
                 if self.state is State.CONCLUDE and event.cause is Cause.EMPTY_REPLY:
                     counters.no_text = True
                     return Trigger.CONCLUDED
+            case ReviewedInput():
+                counters.made, counters.truncated = len(self.turn.batch), self.turn.truncated
+                counters.refused = event.refused
             case SynthesizedInput():
                 counters.synthesized = _shown(event.text) is not None
             case ConcludedInput():
@@ -241,7 +261,7 @@ class TurnMachine:
         before, row = self.state, self._fire(Trigger.REPLIED)
         replied = f.ModelReplied(
             self._elapsed,
-            State.TOOL_EXEC if row.dest is State.TOOL_EXEC else before,
+            row.dest if row.dest is State.TOOL_EXEC or row.dest is State.REVIEW else before,
             text=event.text,
             reasoning=event.reasoning,
             reasoning_details=tuple(map(frozen, event.reasoning_details)) if event.reasoning_details else (),
@@ -257,9 +277,95 @@ class TurnMachine:
                 self._settle_call(self.turn.batch[call.id], status, call.refused)
             else:
                 runs = True
+        if row.dest is State.REVIEW:
+            return None
         if row.dest is not State.TOOL_EXEC:
             return self._halt(row)
         return None if runs else self._settle_if_done()
+
+    def _prepared(self, event: RequestPreparedInput) -> None:
+        if not self.turn.may_prepare:
+            self._refuse(event)
+        prepared = f.RequestPrepared(
+            self._elapsed,
+            self.turn.state,
+            instructions=event.instructions,
+            tools=event.tools,
+            settings=frozen(event.settings),
+            append=event.append,
+            decisions=tuple(map(frozen, event.decisions)),
+        )
+        self._emit(prepared)
+
+    def _reviewed(self, event: ReviewedInput) -> None:
+        if not self._chart.accepts(self.state, Trigger.REVIEWED):
+            self._refuse(event)
+        self._check_answer(event)
+        self._trigger(event)
+        row = self._fire(Trigger.REVIEWED)
+        reviewed = f.Reviewed(
+            self._elapsed,
+            State.TOOL_EXEC if row.dest is State.TOOL_EXEC else State.REVIEW,
+            refused=event.refused,
+            retry=row.dest is State.CONTINUE,
+            feedback=event.feedback,
+            answer=event.answer,
+            output=frozen(event.output),
+            decisions=tuple(map(frozen, event.decisions)),
+        )
+        self._emit(reviewed)
+        if row.dest is State.TOOL_EXEC:
+            self._settle_output_calls(event.answer)
+            self._settle_if_done()
+        elif row.dest is State.CONTINUE:
+            self._close_calls(f"refused: {event.feedback}", status=CallStatus.REFUSED, spent=_NOTHING)
+            self._close_step()
+        else:
+            self._halt(row, error=event.feedback)
+
+    def _check_answer(self, event: ReviewedInput) -> None:
+        """Refuse a review that accepts a call which is no typed answer, or leaves such a call open."""
+        answers = [call.id for call in self.turn.open_calls() if call.made.output]
+        if event.answer is not None and (event.refused or event.answer not in answers):
+            raise InvalidCallError(event.title(), event.answer, "it is no open typed answer of an accepted reply")
+        if event.answer is None and answers and not event.refused:
+            raise InvalidCallError(event.title(), answers[0], "it is a typed answer, and an accepted reply names one")
+
+    def _settle_output_calls(self, answer: str | None) -> None:
+        """Settle the calls that are typed answers: `answer` as the turn's, and the others as not used."""
+        for call in self.turn.open_calls():
+            if call.id == answer:
+                self._settle_call(call, CallStatus.OK, batch.OUTPUT_ACCEPTED, final=True)
+            elif call.made.output:
+                self._settle_call(call, CallStatus.REFUSED, batch.OUTPUT_UNUSED)
+
+    def _oversized(self, event: OversizedInput) -> None:
+        if not self.turn.counters.compactions_left:
+            self._refuse(event)
+        self._fire(Trigger.OVERSIZED)
+        self._emit(f.CompactionStarted(self._elapsed, State.COMPACT, tokens=event.tokens))
+
+    def _compacted(self, event: CompactedInput) -> None:
+        if not self._chart.accepts(self.state, Trigger.COMPACTED):
+            self._refuse(event)
+        turn, usage = self.turn, event.usage
+        if usage is not None:  # the row is chosen before the fact has added its usage
+            limits, counters = turn.limits, turn.counters
+            counters.tokens_spent = limits.tokens is not None and turn.tokens + usage.tokens >= limits.tokens
+            counters.cost_spent = limits.cost is not None and turn.cost + usage.cost >= limits.cost
+        row = self._fire(Trigger.COMPACTED)
+        compacted = f.Compacted(
+            self._elapsed,
+            State.STREAM if row.dest is State.STREAM else State.COMPACT,
+            text=event.text,
+            cleared=event.cleared,
+            through=event.through,
+            usage=usage,
+        )
+        self._emit(compacted)
+        if row.dest is State.CONCLUDE:
+            self._finish_step()
+            self._stop(row)
 
     def _decide(self, event: ModelRepliedInput) -> tuple[f.CallMade, ...]:
         return batch.decide(self.turn, event.calls, event.usage, allowed=self.state is State.STREAM)
@@ -276,7 +382,7 @@ class TurnMachine:
             retry = row.dest is before
         failed = f.AttemptFailed(
             self._elapsed,
-            self.turn.state,
+            State.STREAM if row is not None and row.dest is State.STREAM else self.turn.state,
             attempt=self.turn.limits.max_retries - counters.retries_left + 1,
             cause=event.cause,
             retry=retry,
@@ -290,6 +396,10 @@ class TurnMachine:
             return None
         if row is None:
             return self._synthesized(None)
+        if row.dest is State.COMPACT:
+            return self._emit(f.CompactionStarted(self._elapsed, State.COMPACT))
+        if row.dest is State.STREAM:  # the compaction failed, and the model is called without it
+            return None
         return self._halt(row, cause=event.cause, error=event.message, partial=event.partial)
 
     def _call_started(self, event: CallStartedInput) -> None:
@@ -297,10 +407,16 @@ class TurnMachine:
         if call.state is CallState.STARTED and self.turn.counters.retries_left == 0:
             self._settle_call(call, CallStatus.UNKNOWN, batch.NO_RERUN, batch.unaccounted(call))
             return self._settle_if_done()
-        attempt = call.attempt + 1
-        return self._emit(
-            f.CallStarted(self._elapsed, self.turn.state, call=call.id, attempt=attempt, child=event.child)
+        started = f.CallStarted(
+            self._elapsed,
+            self.turn.state,
+            call=call.id,
+            attempt=call.attempt + 1,
+            child=event.child,
+            arguments=event.arguments if event.arguments is None else frozen(event.arguments),
+            decisions=tuple(map(frozen, event.decisions)) if event.decisions else (),
         )
+        return self._emit(started)
 
     def _call_settled(self, event: CallSettledInput) -> None:
         call = self._call(event, event.call)
@@ -317,6 +433,9 @@ class TurnMachine:
             structured=event.structured if event.structured is None else frozen(event.structured),
             files=tuple(map(frozen, event.files)) if event.files else (),
             spent=event.spent,
+            final=event.final,
+            retry=event.retry,
+            decisions=tuple(map(frozen, event.decisions)) if event.decisions else (),
         )
         self._emit(settled)
         self._settle_if_done()
@@ -333,7 +452,15 @@ class TurnMachine:
             self._settle_call(call, status, result, batch.unaccounted(call))
             return self._settle_if_done()
         interrupt = batch.ask(self.turn, call, event)
-        self._emit(f.CallWaiting(self._elapsed, self.turn.state, call=call.id, interrupt=interrupt))
+        waiting = f.CallWaiting(
+            self._elapsed,
+            self.turn.state,
+            call=call.id,
+            interrupt=interrupt,
+            changed=event.changed if event.changed is None else frozen(event.changed),
+            decisions=tuple(map(frozen, event.decisions)) if event.decisions else (),
+        )
+        self._emit(waiting)
         return self._settle_if_done()
 
     def _offered(self, event: SynthesizedInput) -> None:
@@ -369,6 +496,7 @@ class TurnMachine:
             text=event.text,
             grant=asked.grant if event.decision is Decision.APPROVE else None,
             always_for=turn.loop_tools if event.decision is Decision.ALWAYS and not asked.call else (),
+            arguments=event.arguments if event.arguments is None else frozen(event.arguments),
         )
         self._emit(answered)
         if event.decision in _SETTLES_AT_ONCE and not asked.forwarded:
@@ -401,7 +529,7 @@ class TurnMachine:
             self._finish_step(usage=event.usage)
             self._stop(row, partial=event.partial, usage=event.usage)
         else:
-            self._halt(row, partial=event.partial, usage=event.usage)
+            self._halt(row, partial=event.partial, usage=event.usage, spent=event.spent)
 
     def _abort(self, event: AbortInput) -> None:
         self._halt(
@@ -410,6 +538,11 @@ class TurnMachine:
 
     def _fail(self, event: FailInput) -> None:
         self._halt(self._stopped_by(event, Trigger.FAIL), error=event.error, partial=event.partial, spent=event.spent)
+
+    def _tripped(self, event: TrippedInput) -> None:
+        row = self._stopped_by(event, Trigger.TRIPPED)
+        guardrail = f.TrippedGuardrail(name=event.guardrail, message=event.message, metadata=frozen(event.metadata))
+        self._halt(row, partial=event.partial, usage=event.usage, spent=event.spent, guardrail=guardrail)
 
     def _stopped_by(self, event: StopInput, trigger: Trigger) -> Row:
         """Check the reported usage of sub-agents, then take the row."""
@@ -420,6 +553,11 @@ class TurnMachine:
 
     _TAKES: ClassVar[dict[type, Callable[["TurnMachine", Any], None]]] = {
         ModelRepliedInput: _replied,
+        RequestPreparedInput: _prepared,
+        ReviewedInput: _reviewed,
+        OversizedInput: _oversized,
+        CompactedInput: _compacted,
+        TrippedInput: _tripped,
         CallStartedInput: _call_started,
         CallSettledInput: _call_settled,
         CallWaitingInput: _call_waits,
@@ -442,9 +580,11 @@ class TurnMachine:
         """Refuse a message unless CHECK or the next model call will include it (docs/rules.md#messages).
 
         So messages are accepted in STREAM, and before the last result of a batch, also while a call waits for a person.
-        A question about a doom loop is too late, because CHECK has decided already.
+        A question about a doom loop is too late, because CHECK has decided already. So is a batch with the answer.
         """
         match self.state:
+            case _ if self.turn.counters.final:
+                pass
             case State.STREAM:
                 return
             case State.TOOL_EXEC if self.turn.runnable():
@@ -486,7 +626,7 @@ class TurnMachine:
             state = turn.batch[name].state
             if state is CallState.READY or state is CallState.STARTED:
                 return
-        if turn.synthesis and not turn.counters.waiting and not turn.synthesis_done:
+        if turn.synthesis and not turn.counters.waiting and not turn.synthesis_done and not turn.counters.final:
             return
         self._settle()
 
@@ -496,12 +636,15 @@ class TurnMachine:
         if row.dest is State.PAUSED:
             self._emit(f.Paused(self._elapsed, State.PAUSED))
         elif row.dest is State.CONTINUE:
-            row = self._fire(Trigger.PROCEED)
-            self._finish_step(state=row.dest)
-            if row.dest is State.CHECK:
-                self._leave_check(self._fire(Trigger.PROCEED))
+            self._close_step()
         else:
             self._halt(row)
+
+    def _close_step(self) -> None:
+        row = self._fire(Trigger.PROCEED)
+        self._finish_step(state=row.dest)
+        if row.dest is State.CHECK:
+            self._leave_check(self._fire(Trigger.PROCEED))
 
     def _finish_step(self, *, state: State | None = None, usage: Usage | None = None) -> None:
         """Finish the step, if one is open.
@@ -550,6 +693,7 @@ class TurnMachine:
         partial: str = "",
         usage: Usage | None = None,
         spent: Mapping[str, Spent] = _NOTHING,
+        guardrail: f.TrippedGuardrail | None = None,
     ) -> None:
         """End the turn along `row`. `cause` and `aborted` give the reason where the row takes it from the input."""
         carried = self.turn.carried
@@ -578,12 +722,15 @@ class TurnMachine:
                 undelivered=self._event.undelivered,
                 error=error,
                 usage=usage,
+                guardrail=guardrail,
             )
         )
 
     def _also_reached(self, row: Row, reason: EndReason) -> tuple[EndReason, ...]:
         """Return the other limits that were reached. A turn that was not stopped has none (decision 11)."""
         turn = self.turn
+        if row.dest is State.FINISHED:
+            return ()
         if row.trigger is Trigger.EXPIRE:
             return tuple(one for one in reached(turn.counters) if one is not reason)
         if row.reason is ReasonFrom.CARRIED:
@@ -592,18 +739,32 @@ class TurnMachine:
             return (turn.carried, *turn.also_reached)
         return (EndReason.DOOM_LOOP,) if turn.state is State.PAUSED and turn.counters.doom else ()
 
-    def _close_calls(self, why: str, *, waiting: CallStatus = CallStatus.ABORTED, spent: Mapping[str, Spent]) -> None:
-        """Settle every open call: one that waits for a person as `waiting`, with its sub-agent's usage from `spent`."""
+    def _close_calls(
+        self,
+        why: str,
+        *,
+        status: CallStatus = CallStatus.ABORTED,
+        waiting: CallStatus = CallStatus.ABORTED,
+        spent: Mapping[str, Spent],
+    ) -> None:
+        """Settle every open call as `status`, and one that waits for a person as `waiting`.
+
+        `spent` has the usage of their sub-agents.
+        """
         for call in self.turn.open_calls():
-            status = waiting if call.state is CallState.WAITING else CallStatus.ABORTED
             # The progress of a call that has started is unknown, and a thread may even finish later. This includes a
             # call that asked a person after its start.
             result = f"{why}; it had begun: verify before retrying" if call.counted else why
-            self._settle_call(call, status, result, spent.get(call.id))
+            as_ = waiting if call.state is CallState.WAITING else status
+            self._settle_call(call, as_, result, spent.get(call.id))
 
-    def _settle_call(self, call: Call, status: CallStatus, result: str, spent: Spent | None = None) -> None:
+    def _settle_call(  # noqa: PLR0917 (what a result is)
+        self, call: Call, status: CallStatus, result: str, spent: Spent | None = None, *, final: bool = False
+    ) -> None:
         """Settle a call with a result that no tool gave."""
-        settled = f.CallSettled(self._elapsed, self.turn.state, call=call.id, status=status, result=result, spent=spent)
+        settled = f.CallSettled(
+            self._elapsed, self.turn.state, call=call.id, status=status, result=result, spent=spent, final=final
+        )
         self._emit(settled)
 
     # The chart and the facts.

@@ -31,6 +31,8 @@ class EndReason(StrEnum):
     CONTEXT_OVERFLOW = "context_overflow"
     CRASHED = "crashed"
     ENGINE_ERROR = "engine_error"
+    INVALID_OUTPUT = "invalid_output"
+    GUARDRAIL = "guardrail"
 
 
 class Cause(StrEnum):
@@ -94,8 +96,8 @@ _CONTINUE: Final = "You can continue in a new message."
 _TRY_AGAIN: Final = "You can try again."
 
 
-def _answer(means: str, next_: str = _USE, for_users: str = "") -> Meaning:
-    return Meaning(Outcome.FINISHED, means, next_, for_users, (Trigger.REPLIED,))
+def _answer(means: str, next_: str = _USE, for_users: str = "", *more: Trigger) -> Meaning:
+    return Meaning(Outcome.FINISHED, means, next_, for_users, (Trigger.REPLIED, *more))
 
 
 def _stop(means: str, next_: str, for_users: str) -> Meaning:
@@ -116,12 +118,13 @@ def _failure(
 
 #: If several limits are reached, the first in this order is the reason.
 REASONS: Final[dict[EndReason, Meaning]] = {
-    EndReason.ANSWERED: _answer("The model answered."),
+    EndReason.ANSWERED: _answer("The model answered.", _USE, "", Trigger.REVIEWED, Trigger.SETTLED, Trigger.EXPIRE),
     EndReason.TEXT_ONLY: _answer("The turn was allowed no step or no tool call, so the model answered in text."),
     EndReason.TRUNCATED: _answer(
         "The answer was cut off at the model's output limit.",
         "Raise the model's output limit, or ask it to go on.",
         "You can ask it to go on.",
+        Trigger.REVIEWED,
     ),
     EndReason.SYNTHESIZED: Meaning(
         Outcome.SYNTHESIS_DONE, "The synthesis turned the last batch into the answer.", _USE, "", (Trigger.SETTLED,)
@@ -139,8 +142,8 @@ REASONS: Final[dict[EndReason, Meaning]] = {
         limit="doom_threshold",
     ),
     EndReason.BUDGET: _limit("tool_calls", "calls_spent", "The turn reached its tool-call limit."),
-    EndReason.TOKENS: _limit("tokens", "tokens_spent", "The turn spent its budget of tokens."),
-    EndReason.COST: _limit("cost", "cost_spent", "The turn spent its budget of money."),
+    EndReason.TOKENS: _limit("tokens", "tokens_spent", "The turn spent its budget of tokens.", "", Trigger.COMPACTED),
+    EndReason.COST: _limit("cost", "cost_spent", "The turn spent its budget of money.", "", Trigger.COMPACTED),
     EndReason.DEADLINE: _limit("seconds", "time_spent", "The turn used up its time.", "", Trigger.EXPIRE),
     EndReason.ABORTED: _stop("Somebody aborted the turn.", "Nothing to mend; ask again when you like.", _CONTINUE),
     EndReason.SUPERSEDED: _stop(
@@ -179,7 +182,7 @@ REASONS: Final[dict[EndReason, Meaning]] = {
     ),
     EndReason.CONTEXT_OVERFLOW: _failure(
         "The conversation no longer fits the model's context.",
-        "Compact it with a `history_processor` hook, or start anew.",
+        "Give the agent a `compaction`, or start anew.",
         "You can go on in a new conversation.",
         lasting=(Cause.CONTEXT_OVERFLOW,),
     ),
@@ -195,6 +198,20 @@ REASONS: Final[dict[EndReason, Meaning]] = {
         "Report it with the turn's journal; do not retry.",
         "You can report it with the id of this turn.",
         (Trigger.FAIL,),
+    ),
+    EndReason.INVALID_OUTPUT: Meaning(
+        Outcome.FAILED,
+        "The model's answer was refused, and no output retry was left.",
+        "Read the error; simplify the output type, or raise `output_retries`.",
+        _TRY_AGAIN,
+        (Trigger.REVIEWED,),
+    ),
+    EndReason.GUARDRAIL: Meaning(
+        Outcome.FAILED,
+        "A guardrail tripped.",
+        "Read its message; do not retry unchanged.",
+        "You can ask again in other words.",
+        (Trigger.TRIPPED,),
     ),
 }
 

@@ -20,6 +20,8 @@ class State(StrEnum):
 
     CHECK = "CHECK"
     STREAM = "STREAM"
+    COMPACT = "COMPACT"
+    REVIEW = "REVIEW"
     TOOL_EXEC = "TOOL_EXEC"
     CONTINUE = "CONTINUE"
     PAUSED = "PAUSED"
@@ -43,10 +45,14 @@ class Trigger(StrEnum):
 
     PROCEED = "proceed"
     REPLIED = "replied"
+    REVIEWED = "reviewed"
     ATTEMPT_FAILED = "attempt_failed"
+    OVERSIZED = "oversized"
+    COMPACTED = "compacted"
     SETTLED = "settled"
     ANSWERED = "answered"
     CONCLUDED = "concluded"
+    TRIPPED = "tripped"
     EXPIRE = "expire"
     ABORT = "abort"
     FAIL = "fail"
@@ -58,14 +64,16 @@ OUTCOMES: Final[dict[State, Outcome]] = {State[outcome.name]: outcome for outcom
 TRANSIENT: Final = frozenset({State.CHECK, State.CONTINUE})
 #: The turn waits here until a person answers.
 RESTING: Final = frozenset({State.PAUSED})
-#: The engine works here. Entering one resets the retries.
-LIVE: Final = frozenset({State.STREAM, State.TOOL_EXEC, State.CONCLUDE, State.TEXT_ONLY})
+#: The engine works here. Entering one resets the retries, but a compaction shares those of its model call.
+LIVE: Final = frozenset({State.STREAM, State.COMPACT, State.REVIEW, State.TOOL_EXEC, State.CONCLUDE, State.TEXT_ONLY})
 #: The turn is over.
 FINAL: Final = frozenset(OUTCOMES)
 #: The stage of each state in the rank: smaller is nearer to the end.
 STAGE: Final = {
-    State.PAUSED: 6,
-    State.STREAM: 5,
+    State.PAUSED: 8,
+    State.COMPACT: 7,
+    State.STREAM: 6,
+    State.REVIEW: 5,
     State.TOOL_EXEC: 4,
     State.CONTINUE: 3,
     State.CHECK: 2,

@@ -17,13 +17,13 @@ from .call import Call, CallState
 from .construct import construct_unchecked
 from .counters import Counters
 from .doom import Round, looping, make_round, remember
-from .inputs import Decision, Usage
+from .inputs import CallStatus, Decision, Finish, Usage
 from .limits import Limits, LimitThresholds
 from .payload import FrozenDict
 from .reasons import EndReason
 from .state import LIVE, STAGE, State
 
-Rank = tuple[int, int, int, int, int, int, int]
+Rank = tuple[int, int, int, int, int, int, int, int, int, int]
 
 _packed: Final = msgpack.Encoder().encode
 _NOTHING_USED: Final = construct_unchecked(Usage)
@@ -59,6 +59,12 @@ class Turn:
         self.always_for: frozenset[str] = frozenset()
         self.nudge = False
         self.step_open = False
+        #: Whether the dynamic part of the step's requests is journaled.
+        self.prepared = False
+        #: Whether the last reply was cut off.
+        self.truncated = False
+        #: How often each tool raised `Retry`.
+        self.tool_retries: dict[str, int] = {}
         self.step_started_at = 0.0
         self.step_usage = _NOTHING_USED
         #: Whether the open batch has been offered to the synthesis.
@@ -87,20 +93,29 @@ class Turn:
     def rank(self) -> Rank:
         """The rank, which every event lowers in lexicographic order, so that the turn ends (docs/rules.md#termination).
 
-        Its parts are the steps left, pauses left, stage, retries left, open interrupts (while paused), calls that can
-        still run, and calls that have not started.
+        Its parts are the steps left, output retries left, compactions left, pauses left, stage, retries left, open
+        interrupts (while paused), calls that can still run, calls that have not started, and 1 for a request that may
+        still be prepared.
         """
         c = self.counters
         can_run = self.runnable()
         return (
             c.steps_left,
+            c.output_retries_left,
+            c.compactions_left,
             c.pauses_left,
             STAGE.get(self.state, 0),
             c.retries_left,
             c.waiting if self.state is State.PAUSED else 0,
             len(can_run),
             sum(call.state is CallState.READY for call in can_run),
+            int(self.may_prepare),
         )
+
+    @property
+    def may_prepare(self) -> bool:
+        """Whether the dynamic part of the next request may still be journaled: once a step."""
+        return not self.prepared and (self.state is State.STREAM or self.state is State.TEXT_ONLY)
 
     def use(self) -> Iterable[tuple[str, float, float]]:
         """Yield (name, used, limit) for each limit that is set."""
@@ -138,13 +153,16 @@ class Turn:
                 raise TypeError(f"{type(fact).__name__} is no fact of a turn") from None
             take = next((self._TAKES[kind] for kind in type(fact).__mro__ if kind in self._TAKES), Turn._note)
         state = fact.state
-        entered = state is not self.state
+        before = self.state
+        entered = state is not before
         self.state = state
         if fact.elapsed > self.elapsed:
             self.elapsed = fact.elapsed
             self._pass_time()
         take(self, fact)
-        if entered and state in LIVE:
+        # A compaction and its model call share their retries: their number bounds the calls of a step.
+        shared = state is State.COMPACT or (before is State.COMPACT and state is State.STREAM)
+        if entered and state in LIVE and not shared:
             self.counters.retries_left = self.limits.max_retries
 
     def _note(self, fact: f.Fact) -> None:
@@ -169,7 +187,19 @@ class Turn:
         self.near = self.near or 5 * fact.number >= self.marks.steps
         self.nudge = fact.nudge
         self.step_open, self.step_started_at, self.step_usage = True, fact.elapsed, _NOTHING_USED
-        self.batch, self.synthesis_done = {}, False
+        self.batch, self.synthesis_done, self.prepared = {}, False, False
+
+    def _prepare(self, fact: f.RequestPrepared) -> None:  # noqa: ARG002 (its values are only for the requests)
+        self.prepared = True
+
+    def _review(self, fact: f.Reviewed) -> None:
+        self.counters.output_retries_left -= fact.retry
+
+    def _start_compaction(self, fact: f.CompactionStarted) -> None:  # noqa: ARG002 (its estimate is only for people)
+        self.counters.compactions_left -= 1
+
+    def _compact(self, fact: f.Compacted) -> None:
+        self._use(fact.usage)
 
     def _reply(self, fact: f.ModelReplied) -> None:
         if fact.usage is not None:
@@ -178,7 +208,8 @@ class Turn:
             self.near = True
         self.batch = {one.id: Call(one, one.id, one.name, one.arguments or _NO_ARGUMENTS) for one in fact.calls}
         self.calls_made += len(fact.calls)
-        self.synthesis_done = False
+        self.synthesis_done = self.counters.final = False
+        self.truncated = fact.finish is Finish.LENGTH
         threshold = self.limits.doom_threshold
         latest = make_round([(call.name, call.key) for call in fact.calls if call.key])
         if threshold is None or latest is None:
@@ -222,11 +253,17 @@ class Turn:
             call.counted = True
             self.near = self.near or 5 * counters.calls >= self.marks.tool_calls
         call.attempt = fact.attempt
+        if fact.arguments is not None:
+            call.arguments = fact.arguments
         call.state = CallState.STARTED
 
     def _settle(self, fact: f.CallSettled) -> None:
         call = self.batch[fact.call]
         call.state = CallState.SETTLED
+        if fact.final and fact.status is CallStatus.OK:
+            self.counters.final = True
+        if fact.retry:
+            self.tool_retries = {**self.tool_retries, call.name: self.tool_retries.get(call.name, 0) + 1}
         if self.interrupts:
             self.interrupts = {name: asked for name, asked in self.interrupts.items() if asked.call != call.id}
             self.counters.waiting = len(self.interrupts)
@@ -236,7 +273,10 @@ class Turn:
             self._spend(fact.spent.tokens, 0, fact.spent.cost)
 
     def _wait(self, fact: f.CallWaiting) -> None:
-        self.batch[fact.call].state = CallState.WAITING
+        call = self.batch[fact.call]
+        call.state = CallState.WAITING
+        if fact.changed is not None:
+            call.arguments = fact.changed
         self._ask(fact.interrupt)
 
     def _pause(self, fact: f.Paused) -> None:
@@ -259,6 +299,8 @@ class Turn:
             call = self.batch[interrupt.call]
             call.answers = (*call.answers, fact)
             call.state = CallState.READY
+            if fact.arguments is not None and not interrupt.forwarded:
+                call.arguments = fact.arguments
         elif fact.decision in (Decision.GO_ON, Decision.ALWAYS):
             self._forget_rounds()
             self.always_for |= frozenset(fact.always_for)
@@ -302,7 +344,11 @@ class Turn:
     _TAKES: ClassVar[dict[type[f.Fact], Callable[["Turn", Any], None]]] = {
         f.TurnStarted: _begin,
         f.StepStarted: _begin_step,
+        f.RequestPrepared: _prepare,
         f.ModelReplied: _reply,
+        f.Reviewed: _review,
+        f.CompactionStarted: _start_compaction,
+        f.Compacted: _compact,
         f.AttemptFailed: _fail_attempt,
         f.CallStarted: _start,
         f.CallSettled: _settle,
@@ -337,6 +383,13 @@ class Turn:
             known += (sorted(self.always_for), [*self.interrupts])
         if c.second_try:
             known.append("second_try")
+        # A turn that uses none of these has the hash that it had before they existed.
+        limits = self.limits
+        spent = limits.output_retries - c.output_retries_left, limits.max_compactions - c.compactions_left
+        if spent != (0, 0) or c.final or self.prepared or self.tool_retries:
+            known += ("beside", *spent, c.final, self.prepared, sorted(self.tool_retries.items()))
+        if self.state is State.REVIEW:
+            known.append(self.truncated)
         for name in batch:
             call = batch[name]
             known += (call.state, call.attempt, call.counted, call.made.own_key)

@@ -9,11 +9,13 @@
 
 /* The limits, chosen once. Tokens, money, time and the synthesis need no limit here. A random choice covers both cases:
  * a limit that is off is never spent, and a missing synthesis never succeeds. */
-byte allowance, budget, max_retries;
+byte allowance, budget, max_retries, max_compactions;
 bool budgeted, doom_asks;      /* without a budget, calls are not counted */
 
 mtype state = CHECK;
 byte steps, calls, nudges_left, pauses_left, retries_left, waiting;
+byte output_retries_left, compactions_left;
+bool final;                    /* a call of the open batch gave the answer */
 bool tokens_spent, cost_spent, time_spent, doom, carried_doom, second_try;
 mtype reason;                  /* the reason that a conclusion carries, then the reason of the end */
 
@@ -21,11 +23,15 @@ mtype reason;                  /* the reason that a conclusion carries, then the
 mtype event, given;            /* given: the reason in the event: of a cause or of an abort */
 byte made, runs, used;         /* calls asked for; those of them that may run; calls that a sub-agent ran */
 bool filtered, truncated, lends, may_pass, no_text, synthesized, doom_asked, go_on;
+bool review, refused, overflow, answers;   /* answers: the reply has a typed answer */
 mtype before;                  /* the state in which the event came */
 byte row;                      /* the row that was taken; 0: none accepts the event */
 
-/* The open batch: calls without a result. A call is `counted` once it has taken its place in the budget. */
+/* The open batch: calls without a result. A call is `counted` once it has taken its place in the budget. The typed
+ * answer is a call that never runs. */
 byte ready, ready_counted, running, asking, asking_counted;
+bool answering;
+bool had_calls, was_cut;       /* what a review needs of its reply */
 byte lent;                     /* places that the batch's sub-agents may use between them */
 
 /* The person's message, until the driver reads it. */
@@ -34,13 +40,14 @@ mtype inbox;
 
 /* Only the claims read these. */
 byte model_calls;
-bool refused, overdrawn, overspent, began_on_spent, asked_too_often;
+bool unaccepted, overdrawn, overspent, began_on_spent, asked_too_often, went_on;
 
 #define over (state == FINISHED || state == SYNTHESIS_DONE || state == CAP_HIT || \
               state == DOOM_LOOP || state == ABORTED || state == FAILED)
-#define calls_the_model (state == STREAM || state == CONCLUDE || state == TEXT_ONLY)
-#define open_calls (ready + ready_counted + running + asking + asking_counted)
-#define most_model_calls ((allowance + 1) * (1 + max_retries))
+#define calls_the_model (state == STREAM || state == COMPACT || state == CONCLUDE || state == TEXT_ONLY)
+#define works (calls_the_model || state == REVIEW || state == TOOL_EXEC)
+#define open_calls (ready + ready_counted + running + asking + asking_counted + answering)
+#define most_model_calls ((allowance + 1) * (1 + max_retries) + 2 * max_compactions)
 #define a_budget_is_spent (budgeted && calls >= budget || tokens_spent || cost_spent || time_spent)
 #define places_left (budgeted -> budget - calls : WIDEST_BATCH)
 
@@ -68,8 +75,12 @@ inline choose_the_limits() {
   select (max_retries : 0 .. MAX_RETRIES);
   select (pauses_left : 0 .. MAX_PAUSES);
   select (nudges_left : 0 .. MAX_NUDGES);
+  select (output_retries_left : 0 .. MAX_OUTPUT_RETRIES);
+  select (max_compactions : 0 .. MAX_COMPACTIONS);
+  compactions_left = max_compactions;
   perhaps(doom_asks);
-  printf("limits %d %d %d %d %d %d %d\n", allowance, budgeted, budget, max_retries, pauses_left, nudges_left, doom_asks)
+  printf("limits %d %d %d %d %d %d %d", allowance, budgeted, budget, max_retries, pauses_left, nudges_left, doom_asks);
+  printf(" %d %d\n", output_retries_left, max_compactions)
 }
 
 /* ---- What can happen -------------------------------------------------------------------------------------------- */
@@ -87,7 +98,7 @@ inline an_attempt_fails() {
   :: may_pass = false;
      if
      :: given = why_model_error
-     :: given = why_context_overflow
+     :: given = why_context_overflow; overflow = true
      :: given = why_content_filter
      fi
   fi
@@ -120,7 +131,12 @@ inline the_model_replies() {
   perhaps(truncated);
   if
   :: state == STREAM ->
-     select (runs : 0 .. (made < places_left -> made : places_left));
+     perhaps(review);
+     if
+     :: review && made > 0 -> perhaps(answers)                          /* one of the calls is the typed answer */
+     :: else
+     fi;
+     select (runs : 0 .. (made - answers < places_left -> made - answers : places_left));
      if
      :: runs > 0 && budgeted -> perhaps(lends)
      :: else
@@ -134,6 +150,31 @@ inline the_model_is_called() {
   :: state == CONCLUDE -> event = concluded; perhaps(no_text)          /* empty, or only calls */
   :: state != CONCLUDE -> the_model_replies()
   :: state != CONCLUDE -> event = expire            /* a conclusion that times out is a failed attempt */
+  :: state == STREAM && compactions_left > 0 -> event = oversized
+  :: event = tripped
+  :: an_attempt_fails()
+  :: the_driver_is_stopped()
+  fi
+}
+
+/* docs/rules.md#compaction: what the summary used may spend a budget. */
+inline the_summary_is_made() {
+  if
+  :: event = compacted;
+     if :: tokens_spent = true :: skip fi;
+     if :: cost_spent = true :: skip fi
+  :: event = expire
+  :: an_attempt_fails()
+  :: the_driver_is_stopped()
+  fi
+}
+
+/* docs/rules.md#reviews: hooks, the output type and guardrails check a reply, of which nothing has run. */
+inline the_reply_is_reviewed() {
+  if
+  :: event = reviewed; made = had_calls; truncated = was_cut; perhaps(refused)
+  :: event = tripped
+  :: event = expire
   :: an_attempt_fails()
   :: the_driver_is_stopped()
   fi
@@ -165,6 +206,7 @@ inline the_calls_run() {
   :: running > 0 -> running--;
      if
      :: skip                                               /* its result; after a crash: an unknown outcome */
+     :: final = true                                       /* its result is the turn's answer */
      :: lent > 0 -> select (used : 1 .. lent); calls = calls + used; lent = lent - used
      :: a_person_is_wanted(asking_counted)                 /* after a crash, or for a sub-agent: it asks */
      :: retries_left > 0 -> retries_left--; running++      /* after a crash: it is run again */
@@ -172,9 +214,11 @@ inline the_calls_run() {
   :: ready + ready_counted + running == 0 && waiting > 0 -> event = settled
   :: ready + ready_counted + running == 0 && waiting == 0 ->
      if
-     :: event = settled; perhaps(synthesized)
-     :: retries_left > 0 -> retries_left--                 /* the synthesis failed, and is tried again */
+     :: event = settled
+     :: !final -> event = settled; synthesized = true
+     :: !final && retries_left > 0 -> retries_left--       /* the synthesis failed, and is tried again */
      fi
+  :: event = tripped; the_sub_agents_are_counted()
   :: event = expire; the_sub_agents_are_counted()
   :: the_driver_is_stopped()
   fi
@@ -218,6 +262,10 @@ inline something_comes_late() {
   :: event = settled; perhaps(synthesized)
   :: event = answered; perhaps(doom_asked); perhaps(go_on)
   :: event = concluded; perhaps(no_text)
+  :: event = reviewed; perhaps(refused)
+  :: event = oversized
+  :: event = compacted
+  :: event = tripped
   :: event = expire
   :: event = abort; given = why_aborted
   :: event = fail
@@ -234,12 +282,25 @@ inline the_row_is_followed() {
   :: event == concluded && state == before ->                       /* the second request costs a retry */
      asked_too_often = asked_too_often || second_try;
      take_one(retries_left); second_try = true
-  :: event == replied && state == TOOL_EXEC ->
-     ready = runs;
-     lent = (lends -> budget - calls - runs : 0)
+  :: event == replied && (state == TOOL_EXEC || state == REVIEW) ->
+     ready = runs; final = false;
+     lent = (lends -> budget - calls - runs : 0);
+     if
+     :: state == REVIEW -> answering = answers; had_calls = made > 0; was_cut = truncated
+     :: else
+     fi
+  :: event == reviewed ->
+     final = answering && state == TOOL_EXEC;
+     answering = false; had_calls = false; was_cut = false;
+     if
+     :: state == CONTINUE -> take_one(output_retries_left); ready = 0     /* every call is refused */
+     :: else
+     fi
+  :: before == STREAM && state == COMPACT -> take_one(compactions_left)
   :: event == answered && doom_asked && go_on -> doom = false       /* the detector forgets the rounds so far */
   :: else
   fi;
+  went_on = went_on || (final && (before == CHECK && state == STREAM || state == CONCLUDE));
   if
   :: before == CHECK && state == STREAM ->                          /* the only place where a step is counted */
      steps = steps + (steps <= allowance);                          /* one too many is enough for the claim */
@@ -253,13 +314,15 @@ inline the_row_is_followed() {
      waiting = waiting + (before == CHECK)                          /* the question of a doom loop */
   :: state == CONCLUDE || over ->                                   /* every open call gets a result */
      ready = 0; ready_counted = 0; running = 0; asking = 0; asking_counted = 0; lent = 0; waiting = 0;
+     answering = false; had_calls = false; was_cut = false; final = false;
      carried_doom = (state == CONCLUDE && reason == why_doom_loop)
   :: state == CONTINUE -> lent = 0                                  /* the unused rest returns */
   :: else
   fi;
-  if                                                                /* retries belong to a phase */
-  :: before != state && (calls_the_model || state == TOOL_EXEC) -> retries_left = max_retries
-  :: before != state && !calls_the_model && state != TOOL_EXEC -> retries_left = 0
+  if                                /* retries belong to a phase, and a compaction to that of its model call */
+  :: state == COMPACT || before == COMPACT && state == STREAM
+  :: before != state && works && state != COMPACT && !(before == COMPACT && state == STREAM) -> retries_left = max_retries
+  :: before != state && !works -> retries_left = 0
   :: else
   fi;
   if
@@ -270,6 +333,7 @@ inline the_row_is_followed() {
   :: over ->                                 /* merges thousands of states into one.                               */
      steps = 0; calls = 0; nudges_left = 0; pauses_left = 0; model_calls = 0; doom = false;
      tokens_spent = false; cost_spent = false; time_spent = false; second_try = false;
+     output_retries_left = 0; compactions_left = 0; max_compactions = 0;
      allowance = 0; budgeted = false; budget = 0; max_retries = 0; doom_asks = false
   :: else
   fi
@@ -278,7 +342,8 @@ inline the_row_is_followed() {
 inline the_event_is_forgotten() {
   event = 0; given = 0; before = 0; row = 0; made = 0; runs = 0; used = 0;
   filtered = false; truncated = false; lends = false; may_pass = false; no_text = false;
-  synthesized = false; doom_asked = false; go_on = false
+  synthesized = false; doom_asked = false; go_on = false;
+  review = false; refused = false; overflow = false; answers = false
 }
 
 /* ---- Who acts --------------------------------------------------------------------------------------------------- */
@@ -291,7 +356,9 @@ active proctype driver() {
        if
        :: state == CHECK -> event = proceed
        :: state == CONTINUE -> the_step_ends()
-       :: calls_the_model -> the_model_is_called()
+       :: state == COMPACT -> the_summary_is_made()
+       :: state == REVIEW -> the_reply_is_reviewed()
+       :: calls_the_model && state != COMPACT -> the_model_is_called()
        :: state == TOOL_EXEC -> the_calls_run()
        :: state == PAUSED && inbox != 0 -> the_driver_takes_the_answer()
        :: over -> something_comes_late()
@@ -302,7 +369,7 @@ active proctype driver() {
           take_the_first_row_that_holds();
           d_step {
             if
-            :: row == 0 && !over -> refused = true; printf("refused %d\n", event)
+            :: row == 0 && !over -> unaccepted = true; printf("refused %d\n", event)
             :: row == 0 && over -> skip                     /* after the end, a refusal is right */
             :: else -> printf("row %d\n", row); the_row_is_followed()
             fi;
@@ -310,7 +377,7 @@ active proctype driver() {
           }
        :: else
        fi;
-       !refused                                             /* no row accepts the event: the driver is stuck */
+       !unaccepted                                          /* no row accepts the event: the driver is stuck */
      }
   od
 }
@@ -360,8 +427,10 @@ ltl model_calls_within_formula { [] (model_calls <= most_model_calls) }
 ltl no_step_on_a_spent_budget  { [] !began_on_spent }
 ltl asked_again_once           { [] !asked_too_often }
 ltl nothing_is_overdrawn       { [] !overdrawn }
-ltl closed_steps_are_settled   { [] (open_calls == 0 || state == TOOL_EXEC || state == PAUSED) }
-ltl every_event_finds_a_row    { [] !refused }
+ltl closed_steps_are_settled   { [] (open_calls == 0 || state == TOOL_EXEC || state == PAUSED ||
+                                     state == REVIEW) }
+ltl nothing_follows_an_answer  { [] !went_on }
+ltl every_event_finds_a_row    { [] !unaccepted }
 ltl reasons_fit_their_outcomes { [] ((state == FINISHED -> reason == why_answered || reason == why_text_only ||
                                                            reason == why_truncated) &&
                                      (state == SYNTHESIS_DONE -> reason == why_synthesized) &&
@@ -371,5 +440,6 @@ ltl reasons_fit_their_outcomes { [] ((state == FINISHED -> reason == why_answere
                                      (state == DOOM_LOOP -> reason == why_doom_loop) &&
                                      (state == ABORTED -> reason == why_aborted || reason == why_superseded) &&
                                      (state == FAILED -> reason == why_model_error || reason == why_empty_reply ||
+                                                         reason == why_invalid_output || reason == why_guardrail ||
                                                          reason == why_content_filter || reason == why_crashed ||
                                                          reason == why_context_overflow || reason == why_engine_error)) }

@@ -18,7 +18,7 @@ from turnwright.errors import ConfigError
 from turnwright_states.chart import CHART, Chart, ReasonFrom, Row
 from turnwright_states.counters import PASSING
 from turnwright_states.reasons import EndReason
-from turnwright_states.state import State, Trigger
+from turnwright_states.state import LIVE, State, Trigger
 
 #: Larger bounds would not fit the model's bytes; the search runs out of memory long before.
 _LARGEST: Final = 15
@@ -29,10 +29,11 @@ CLAIMS: Final[Mapping[str, str]] = {
     "stays_ended": "no final state is left",
     "steps_within_allowance": "steps <= allowance",
     "calls_within_budget": "started calls <= budget",
-    "model_calls_within_formula": "model calls <= (allowance + 1) x (1 + max_retries)",
+    "model_calls_within_formula": "model calls <= (allowance + 1) x (1 + max_retries) + 2 x max_compactions",
     "no_step_on_a_spent_budget": "no step starts on a spent budget",
     "asked_again_once": "a conclusion without text is asked for again once at most",
-    "nothing_is_overdrawn": "no retry, pause or nudge is taken that is not left",
+    "nothing_is_overdrawn": "no retry, pause, nudge, output retry or compaction is taken that is not left",
+    "nothing_follows_an_answer": "no step starts and no conclusion is asked for after a call gave the answer",
     "closed_steps_are_settled": "every call of a closed step has its result",
     "every_event_finds_a_row": "every event that can come finds a row",
     "reasons_fit_their_outcomes": "each ending has a reason that its outcome allows",
@@ -40,9 +41,10 @@ CLAIMS: Final[Mapping[str, str]] = {
 
 #: The states and events in which the model keeps a value for a name. Names that are missing here hold everywhere.
 _KNOWN: Final[Mapping[str, frozenset[State | Trigger]]] = {
-    **dict.fromkeys(("doom", "tokens_spent", "cost_spent", "time_spent"), frozenset({State.CHECK})),
-    "retries_left": frozenset({State.STREAM, State.TOOL_EXEC, State.CONCLUDE, State.TEXT_ONLY}),
-    **{name: frozenset({trigger}) for name, (trigger, _) in PASSING.items()},
+    **dict.fromkeys(("doom", "time_spent"), frozenset({State.CHECK})),
+    **dict.fromkeys(("tokens_spent", "cost_spent"), frozenset({State.CHECK, Trigger.COMPACTED})),
+    "retries_left": LIVE,
+    **{name: frozenset(triggers) for name, (triggers, _) in PASSING.items()},
 }
 
 _HEAD: Final = """\
@@ -89,6 +91,10 @@ class Bounds:
     """Times that the turn may pause."""
     nudges: int = 1
     """Hints before the response to a doom loop."""
+    output_retries: int = 1
+    """Replies that may be refused."""
+    compactions: int = 1
+    """Compactions of the conversation."""
     batch: int = 3
     """Calls of the widest reply, 1 to 15."""
 
@@ -114,12 +120,14 @@ def to_promela(chart: Chart = CHART, bounds: Bounds | None = None) -> str:
         "MAX_RETRIES": bounds.retries,
         "MAX_PAUSES": bounds.pauses,
         "MAX_NUDGES": bounds.nudges,
+        "MAX_OUTPUT_RETRIES": bounds.output_retries,
+        "MAX_COMPACTIONS": bounds.compactions,
         "WIDEST_BATCH": bounds.batch,
     }
     return "".join(
         (
             _HEAD,
-            *(f"#define {name:<13} {value}\n" for name, value in defines.items()),
+            *(f"#define {name:<18} {value}\n" for name, value in defines.items()),
             "\n",
             _names("The states", State),
             _names("The events", Trigger),

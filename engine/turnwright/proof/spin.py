@@ -166,10 +166,11 @@ def _counts(search: SpinSearch) -> str:
 
 
 def _limits(values: list[str]) -> str:
-    allowance, budgeted, budget, retries, pauses, nudges, asks = map(int, values)
+    allowance, budgeted, budget, retries, pauses, nudges, asks, output_retries, compactions = map(int, values)
     return (
         f"allowance {allowance}, {f'budget {budget}' if budgeted else 'no budget'}, max_retries {retries}, "
-        f"max_pauses {pauses}, nudges {nudges}, doom_response {'ask' if asks else 'stop'}"
+        f"max_pauses {pauses}, nudges {nudges}, doom_response {'ask' if asks else 'stop'}, "
+        f"output_retries {output_retries}, max_compactions {compactions}"
     )
 
 

@@ -10,13 +10,14 @@ class Case(NamedTuple):
     """The limits, and the abilities of the environment.
 
     `synthesis`: whether the app has one. `widest`: the calls of the widest batch, at least 1. `delegates`: whether some
-    calls run sub-agents. The environment spends tokens, money and time if the limits have such a budget.
+    calls run sub-agents. `hooked`: whether hooks, guardrails and typed answers act. The environment spends tokens, money and time if the limits have such a budget.
     """
 
     limits: Limits
     synthesis: bool = False
     widest: int = 2
     delegates: bool = False
+    hooked: bool = False
 
     @property
     def started(self) -> StartedInput:
@@ -27,5 +28,5 @@ class Case(NamedTuple):
     def changed(self) -> dict[str, object]:
         """The limits without those that have their defaults, by field name, and the other fields of the case."""
         extras: dict[str, object] = {"widest": self.widest}
-        extras |= {name: True for name in ("synthesis", "delegates") if getattr(self, name)}
+        extras |= {name: True for name in ("synthesis", "delegates", "hooked") if getattr(self, name)}
         return self.limits.model_dump(exclude_defaults=True) | extras

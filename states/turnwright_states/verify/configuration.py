@@ -73,6 +73,9 @@ def key_of(turn: Turn) -> Key:
         turn.step_open,
         turn.synthesis_done,
         turn.nudge,
+        turn.prepared,
+        # A review reads whether the reply was cut off, and whether it has calls, also settled ones.
+        (turn.truncated, turn.batch != {}) if turn.state is State.REVIEW else (),
         limits.tokens and max(limits.tokens - turn.input_tokens - turn.output_tokens, 0),
         limits.cost and max(limits.cost - turn.cost, 0.0),
     )
@@ -88,8 +91,8 @@ def loops_ahead(turn: Turn) -> Key:
     threshold, rounds = turn.limits.doom_threshold, turn.rounds
     if threshold is None or not rounds:
         return ()
-    # In STREAM the reply of the started step is still missing.
-    to_come = turn.counters.steps_left + (turn.state is State.STREAM)
+    # In STREAM and COMPACT the reply of the started step is still missing.
+    to_come = turn.counters.steps_left + (turn.state is State.STREAM or turn.state is State.COMPACT)
     runs: list[tuple[int, int]] = []
     for period in range(1, LONGEST_PERIOD + 1):
         needed, most = period * (threshold - 1), len(rounds) - period
@@ -107,6 +110,7 @@ def condition(turn: Turn, call: Call) -> tuple[object, ...]:
     return (
         call.state,
         call.counted,
+        call.made.output,
         () if lease is None else (lease.calls, lease.tokens, lease.cost),
         _asked(turn, call) if call.state is CallState.WAITING else (),
     )
@@ -132,6 +136,8 @@ def whole_key_of(turn: Turn) -> Key:
         turn.step_open,
         turn.synthesis_done,
         turn.nudge,
+        turn.prepared,
+        turn.truncated,
         turn.input_tokens,
         turn.output_tokens,
         turn.cost,

@@ -24,10 +24,11 @@ class Placed(NamedTuple):
         return self.row.name
 
 
-#: The components of `Turn.rank` that rows can change, most significant first. The last two, calls not settled and calls
-#: not started, change only inside TOOL_EXEC.
+#: The components of `Turn.rank` that rows can change, most significant first. The last ones (calls not
+#: settled, calls not started, an unprepared request) change only inside a state.
 STEPS, PAUSES, STAGES, RETRIES, INTERRUPTS = "steps left", "pauses left", "stage", "retries left", "open interrupts"
-COMPONENTS: Final = (STEPS, PAUSES, STAGES, RETRIES, INTERRUPTS)
+REFUSALS, COMPACTIONS = "output retries left", "compactions left"
+COMPONENTS: Final = (STEPS, REFUSALS, COMPACTIONS, PAUSES, STAGES, RETRIES, INTERRUPTS)
 #: The triggers whose rows back to the same state take a retry.
 _TRIED_AGAIN: Final = (Trigger.ATTEMPT_FAILED, Trigger.CONCLUDED)
 
@@ -43,12 +44,17 @@ def _change(row: Row, component: str) -> int:
     entered = source is not dest
     if component == STEPS:  # counted only on the way from CHECK to STREAM
         return -(source is State.CHECK and dest is State.STREAM)
+    if component == REFUSALS:
+        return -(source is State.REVIEW and dest is State.CONTINUE)
+    if component == COMPACTIONS:
+        return -(source is State.STREAM and dest is State.COMPACT)
     if component == PAUSES:
         return -(entered and dest is State.PAUSED)
     if component == STAGES:
         return STAGE.get(dest, 0) - STAGE.get(source, 0)
-    if component == RETRIES:  # reset on entering a state that does I/O
-        return 1 if entered and dest in LIVE else -(not entered and trigger in _TRIED_AGAIN)
+    if component == RETRIES:  # reset on entering a state that does I/O; a compaction shares those of its model call
+        shared = {source, dest} == {State.STREAM, State.COMPACT}
+        return 1 if entered and dest in LIVE and not shared else -(not entered and trigger in _TRIED_AGAIN)
     # Open interrupts count only while the turn is paused.
     return 1 if entered and dest is State.PAUSED else -(row[:2] == (State.PAUSED, Trigger.ANSWERED) and not entered)
 

@@ -11,7 +11,7 @@ from functools import cache
 from itertools import combinations_with_replacement, product
 from typing import Final
 
-from turnwright_states.actions import Action, AwaitPerson, CallModel, Conclude, RunTools, Synthesize
+from turnwright_states.actions import Action, AwaitPerson, CallModel, Compact, Conclude, Review, RunTools, Synthesize
 from turnwright_states.call import Call, CallState
 from turnwright_states.facts import Lease
 from turnwright_states.inputs import (
@@ -23,6 +23,7 @@ from turnwright_states.inputs import (
     CallStartedInput,
     CallStatus,
     CallWaitingInput,
+    CompactedInput,
     ConcludedInput,
     Decision,
     ExpireInput,
@@ -31,10 +32,14 @@ from turnwright_states.inputs import (
     Input,
     InterruptKind,
     ModelRepliedInput,
+    OversizedInput,
+    RequestPreparedInput,
+    ReviewedInput,
     Spent,
     SteeredInput,
     SynthesizedInput,
     ToolCall,
+    TrippedInput,
     Usage,
 )
 from turnwright_states.reasons import Cause, EndReason
@@ -46,6 +51,7 @@ from .configuration import condition, loops_ahead
 _A, _B = ToolCall(name="a", arguments={}), ToolCall(name="b", arguments={})
 _BAD = ToolCall(name="a", problem="unknown tool")
 _CHILD = ToolCall(name="agent", arguments={}, delegates=True)
+_ANSWER = ToolCall(name="answer", arguments={}, output=True)
 
 _NOTHING: Final = Usage()
 #: For each reason a cause that may pass and one that will not, if they exist. Replies cover the two that are excluded.
@@ -84,6 +90,20 @@ _ODD_ENDINGS: Final = tuple(
     ModelRepliedInput(calls=(_A,), finish=finish, usage=_NOTHING) for finish in (Finish.CONTENT_FILTER, Finish.LENGTH)
 )
 _STEERED: Final = SteeredInput(text="x")
+_PREPARED: Final = RequestPreparedInput(instructions="x")
+_OVERSIZED: Final = OversizedInput(tokens=1)
+_TRIPPED: Final = TrippedInput(guardrail="x")
+#: Replies that are reviewed: an answer, a cut-off one, calls, a call that cannot run, typed answers.
+_REVIEWED: Final = (
+    ModelRepliedInput(text="x", usage=_NOTHING, review=True),
+    ModelRepliedInput(text="x", finish=Finish.LENGTH, usage=_NOTHING, review=True),
+    *(
+        ModelRepliedInput(calls=calls, usage=_NOTHING, review=True)
+        for calls in ((_A,), (_A, _BAD), (_BAD,), (_ANSWER,), (_A, _ANSWER), (_ANSWER, _ANSWER))
+    ),
+)
+_REFUSED: Final = ReviewedInput(refused=True, feedback="x")
+_REVIEW_FAILED: Final = (AttemptFailedInput(cause=Cause.CRASH), AttemptFailedInput(cause=Cause.BAD_REQUEST))
 #: The interrupts of sub-agents that a parent forwards.
 _FORWARDED: Final = (("question-1", InterruptKind.QUESTION), ("doom-1", InterruptKind.DOOM_LOOP))
 
@@ -98,6 +118,7 @@ class Environment:
     def __init__(self, case: Case, *, reduced: bool = True) -> None:
         limits = case.limits
         self._reduced = reduced
+        self._hooked = case.hooked
         self._timed = limits.seconds is not None
         #: All that a turn may spend, at once.
         self._spends = Usage(input_tokens=limits.tokens or 0, cost=limits.cost or 0.0)
@@ -120,25 +141,58 @@ class Environment:
                 yield from (self._first_replies if unnamed else self._replies) if tools else self._text_only
                 if tools:
                     yield _STEERED
+                if tools and turn.counters.compactions_left:
+                    yield _OVERSIZED
+                if self._hooked:
+                    yield from self._hooks(turn, tools=tools)
+            case Review():
+                yield from self._reviews(turn)
+            case Compact():
+                yield CompactedInput(text="x", usage=_NOTHING)
+                if self._spends != _NOTHING:
+                    yield CompactedInput(text="x", usage=self._spends)
+                yield from self._cut_off
             case RunTools(calls=calls):
                 for call in self._one_of_each(turn, calls):
                     yield from self._call_moves(call)
-                yield _STEERED
+                if not turn.counters.final:
+                    yield _STEERED
+                if self._hooked:
+                    yield _TRIPPED
                 yield from _with_what_was_used(turn, self._stopped)
             case Synthesize():
                 yield from _SYNTHESIZED
                 yield from self._stopped
             case AwaitPerson():
                 yield from self._answers(turn)
-                if all(asked.call for asked in turn.interrupts.values()):
+                if not turn.counters.final and all(asked.call for asked in turn.interrupts.values()):
                     yield _STEERED
                 yield from _with_what_was_used(turn, _LEFT)
             case Conclude():
                 yield from _CONCLUDED
+                if self._hooked:
+                    yield _TRIPPED
                 yield from _FAILED
                 yield from _STOPPED
             case _:  # Halt: a turn that is over gets no input
                 pass
+
+    def _hooks(self, turn: Turn, *, tools: bool) -> Iterator[Input]:
+        """Yield what hooks and guardrails do at a model call."""
+        yield _TRIPPED
+        if turn.may_prepare:
+            yield _PREPARED
+        if tools:
+            yield from _REVIEWED
+
+    def _reviews(self, turn: Turn) -> Iterator[Input]:
+        """Yield what hooks, guardrails and the output type say of a reply."""
+        answers = [call.id for call in turn.open_calls() if call.made.output]
+        yield from (ReviewedInput(answer=one, output={}) for one in answers) if answers else (ReviewedInput(),)
+        yield _REFUSED
+        yield from _REVIEW_FAILED
+        yield _TRIPPED
+        yield from self._stopped
 
     def false_accounts(self, turn: Turn, action: Action) -> Iterator[Input]:
         """Yield inputs with an impossible usage of sub-agents, which the machine must refuse.
@@ -181,6 +235,8 @@ class Environment:
             yield from ends or _failed_check(call.id)
             return
         yield from ends or _settled(call.id)
+        if self._hooked and not ends:
+            yield CallSettledInput(call=call.id, final=True)
         if lease is not None:
             yield from _child_asks(call.id)
         yield from _started_moves(call.id)

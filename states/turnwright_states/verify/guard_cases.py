@@ -33,6 +33,12 @@ ASSUMED: Final = (
         Guard("not waiting > 0 or not pauses_left == 0"),
         "without a pause left, a call that needs a person is settled at once, so none waits",
     ),
+    Assumption(
+        State.STREAM,
+        Trigger.OVERSIZED,
+        Guard("compactions_left > 0"),
+        "the machine refuses the input when no compaction is left",
+    ),
 )
 
 #: The signs next to a name in Promela, as spaces.

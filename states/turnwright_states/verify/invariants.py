@@ -41,12 +41,16 @@ def fault_of(machine: WalkedMachine, rank: Rank, facts: list[f.Fact]) -> Fault |
     return None
 
 
-_BATCH_OPEN = frozenset({State.TOOL_EXEC, State.PAUSED})
-_LOOKED_AT = frozenset({f.StepStarted, f.Stopping, f.CallSettled, f.TurnEnded})
+_BATCH_OPEN = frozenset({State.TOOL_EXEC, State.PAUSED, State.REVIEW})
+_LOOKED_AT = frozenset({f.StepStarted, f.Stopping, f.CallSettled, f.Reviewed, f.TurnEnded})
 
 
 def _fault_of_fact(fact: f.Fact, turn: Turn, rows: list[Row]) -> Fault | None:
     match fact:
+        case f.StepStarted() | f.Stopping() if turn.counters.final:
+            return Property.ANSWER, f"{fact.kind} although a call gave the answer"
+        case f.Reviewed() if fact.refused and turn.open_calls():
+            return Property.REFUSED, "a call of a refused reply is open"
         case f.StepStarted():
             holds = [reason for reason in holding(turn) if reason is not EndReason.STEP_CAP]
             allowed = [EndReason.DOOM_LOOP] if fact.nudge else []

@@ -15,7 +15,20 @@ from turnwright_states.reasons import REASONS, REASONS_OF, EndReason
 from turnwright_states.state import FINAL, Outcome, State, Trigger
 from turnwright_states.verdict import Check, Verdict
 
-from .cycles import INTERRUPTS, PAUSES, RETRIES, STEPS, Placed, cyclic, endless, lowers, reachable, way
+from .cycles import (
+    COMPACTIONS,
+    INTERRUPTS,
+    PAUSES,
+    REFUSALS,
+    RETRIES,
+    STEPS,
+    Placed,
+    cyclic,
+    endless,
+    lowers,
+    reachable,
+    way,
+)
 from .guard_cases import ASSUMED, Assumption, Choice, guard_cases
 
 #: The guards that must hold when a row lowers a component of the rank. A step also needs a budget and, in a doom loop,
@@ -24,6 +37,8 @@ _LEFT: Final = (
     (STEPS, Guard("not steps >= allowance")),
     (STEPS, Guard("not spent")),
     (STEPS, Guard("not doom or nudges_left > 0")),
+    (REFUSALS, Guard("output_retries_left > 0")),
+    (COMPACTIONS, Guard("compactions_left > 0")),
     (PAUSES, Guard("not pauses_left == 0")),
     (RETRIES, Guard("retries_left > 0")),
     (INTERRUPTS, Guard("waiting > 0")),
@@ -178,7 +193,7 @@ def _nothing_is_spent_twice(table: Table) -> Check:
     for survey in table.surveys.values():
         spending += sum(map(bool, survey.needs.values()))
         faults += [f"{placed} {wrong} ({shown})" for (placed, wrong), shown in survey.overspent.items()]
-    claim = "a row takes a step, a pause, a retry or an interrupt only if one is left"
+    claim = "a row takes a step, a retry, a pause, a compaction or an interrupt only if one is left"
     assumed = [f"; assumed in {one.source} at {one.trigger}: {one.why}" for one in table.assumed]
     return _check(claim, f"{spending} rows that take one{''.join(assumed)}", faults)
 

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from turnwright_states import facts as f
-from turnwright_states.actions import Action, CallModel, Conclude
+from turnwright_states.actions import Action, CallModel, Compact, Conclude
 from turnwright_states.chart import CHART, Chart, Row
 from turnwright_states.errors import MachineError
-from turnwright_states.inputs import Input, SteeredInput
+from turnwright_states.inputs import Input, OversizedInput, RequestPreparedInput, SteeredInput
 from turnwright_states.state import FINAL, Trigger
 from turnwright_states.turn import Rank
 
@@ -29,6 +29,8 @@ from .path import Edge, Path, describe_path
 
 #: The most configurations of one walk. A walk that reaches it counts as cut.
 MOST: Final = 2_000_000
+#: Inputs that arrive before the model call.
+_BEFORE_CALL: Final = (SteeredInput, RequestPreparedInput, OversizedInput)
 
 
 @dataclass(slots=True)
@@ -95,8 +97,8 @@ class _Place:
         self.best = 0
 
     def count(self, calls: int) -> None:
-        """Count a successor with up to `calls` model calls. A message comes before the model call, so it adds none."""
-        asked = isinstance(self.action, CallModel | Conclude) and not isinstance(self.event, SteeredInput)
+        """Count a successor with up to `calls` model calls. What comes before the model call adds none."""
+        asked = isinstance(self.action, CallModel | Compact | Conclude) and not isinstance(self.event, _BEFORE_CALL)
         self.best = max(self.best, calls + asked)
 
 
