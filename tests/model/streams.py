@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pydantic import JsonValue
 
 from turnwright.model.http.reply_stream import ReplyStream
-from turnwright.model.protocol import ModelResponse, ReasoningDelta, TextDelta
+from turnwright.model.protocol import Delta, ModelResponse, ReasoningDelta, TextDelta, ToolCallDelta
 from turnwright_states import Cause
 
 TEXT = st.sampled_from(["", "a", "é\u2028", "😀", "\ud83d", "\ude00", '{"a"', ": 1}", "stop", "f", "[DONE]"])
@@ -20,7 +20,8 @@ EDITS: st.SearchStrategy[list[tuple[int, int]]] = st.just([]) | st.lists(
 CUTS = st.lists(st.integers(0, 2000), max_size=6)
 NOISE = st.sampled_from([": PROCESSING", "event: error", "event: x", "{", '{"error": "x"}', "id: 1", "  ", "<p>"])
 END = st.sampled_from(["\n\n", "\r\n\r\n", "\r\r", "\n", "\r\n", "\r", "\r\n\n"])
-Seen = tuple[str, str, ModelResponse, str | None, bool, str | None, Cause | None, ModelResponse | None]
+Calls = dict[int, tuple[str, str]]
+Seen = tuple[str, str, ModelResponse, str | None, bool, str | None, Cause | None, ModelResponse | None, Calls]
 
 
 def streams(data: st.SearchStrategy[str], noise: st.SearchStrategy[str] = NOISE) -> st.SearchStrategy[bytes]:
@@ -67,7 +68,17 @@ def run(make: Callable[[], ReplyStream], *pieces: bytes) -> Seen:
         str(error) if error else None,
         error.cause if error else None,
         error.partial if error else None,
+        calls_in(deltas),
     )
+
+
+def calls_in(deltas: list[Delta]) -> Calls:
+    """The tool and the joined arguments of each call whose deltas these are."""
+    calls: Calls = {}
+    for delta in deltas:
+        if isinstance(delta, ToolCallDelta):
+            calls[delta.call_index] = (delta.tool, calls.get(delta.call_index, ("", ""))[1] + delta.arguments_delta)
+    return calls
 
 
 def kept(seen: Seen) -> list[str]:

@@ -20,7 +20,7 @@ from turnwright.model.http.reply_stream import ReplyStream
 from turnwright.model.http.sse import MAX_EVENT
 from turnwright.model.openai_chat.fast_events import read_chunk
 from turnwright.model.openai_chat.stream import ChatStream
-from turnwright.model.protocol import Delta, ModelResponse, ReasoningDelta, TextDelta
+from turnwright.model.protocol import Delta, ModelResponse, ReasoningDelta, TextDelta, ToolCallDelta
 
 from .chunks import chunk, sse
 from .streams import events_in, run
@@ -270,7 +270,7 @@ class TestMessages:
             TextDelta("a")
         ]
         assert stream.feed(delta(1, type="thinking_delta", thinking="b")) == [ReasoningDelta("b")]
-        assert stream.feed(delta(2, type="input_json_delta", partial_json="{}")) == []
+        assert stream.feed(delta(2, type="input_json_delta", partial_json="{}")) == [ToolCallDelta(0, "f", "{}")]
         assert [call.raw for call in stream.partial.calls] == ["{}"]
 
     @pytest.mark.parametrize("kind", ["tool_use", "server_tool_use", "web_search_tool_result"])

@@ -10,7 +10,8 @@ from msgspec import structs
 from pydantic import JsonValue
 
 from turnwright.message import Message, ToolResultPart
-from turnwright.model import Model, ModelError, ModelRequest, ModelResponse, ReasoningDelta, ResponseToolCall, TextDelta
+from turnwright.model import Model, ModelError, ModelRequest, ModelResponse, ResponseToolCall, TextDelta, ToolCallDelta
+from turnwright.model.protocol import Delta
 from turnwright.testing.exchange import (
     Exchange,
     Fails,
@@ -26,7 +27,7 @@ from turnwright.testing.exchange import (
 from turnwright.testing.model_suite import ModelSuite
 from turnwright_states import Cause, Finish, Usage
 
-Item = TextDelta | ReasoningDelta | ModelResponse
+Item = Delta | ModelResponse
 
 _STATUS = {
     400: Cause.BAD_REQUEST,
@@ -158,6 +159,20 @@ class SwallowsErrors(Honest):
         except ModelError as error:
             yield TextDelta("sorry")
             yield ModelResponse(text=f"sorry: {error}")
+
+
+class MixesUpCalls(Honest):
+    async def replied(self) -> AsyncIterator[Item]:
+        async for item in super().replied():
+            if isinstance(item, ModelResponse):
+                for number, call in enumerate(item.calls):
+                    yield ToolCallDelta(len(item.calls) - 1 - number, call.name, call.raw)
+            yield item
+
+
+class TestMixesUpCalls(Suite):
+    __test__ = True
+    kind = MixesUpCalls
 
 
 class TestSwallowsErrors(Suite):

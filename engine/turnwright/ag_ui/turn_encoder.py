@@ -26,6 +26,7 @@ from turnwright.events import (
     FactEvent,
     ReasoningDeltaEvent,
     ResponseRestartedEvent,
+    TextDeltaEvent,
     ToolProgressEvent,
     TurnEndedEvent,
     TurnEvent,
@@ -286,7 +287,7 @@ class TurnEncoder:
         if piece.index != self._index:
             return  # sent once the journal has it
         self._index += 1
-        if not piece.text:
+        if not isinstance(piece, TextDeltaEvent | ReasoningDeltaEvent) or not piece.text:
             return
         message, thought = self._message, reasoning_id(self._message)
         if isinstance(piece, ReasoningDeltaEvent):

@@ -12,13 +12,20 @@ from dataclasses import replace
 import anyio
 
 from turnwright.agent import Agent
-from turnwright.events import ReasoningDeltaEvent, ResponseRestartedEvent, TextDeltaEvent, ToolProgressEvent
+from turnwright.events import (
+    DeltaEvent,
+    ReasoningDeltaEvent,
+    ResponseRestartedEvent,
+    TextDeltaEvent,
+    ToolCallDeltaEvent,
+    ToolProgressEvent,
+)
 from turnwright.journal.answers import unanswered
 from turnwright.journal.dependencies import Dependencies
 from turnwright.journal.inbox import steers, to_answered_input
 from turnwright.journal.turn_journal import TurnJournal
 from turnwright.message import Message
-from turnwright.model.protocol import Model, ReasoningDelta, TextDelta
+from turnwright.model.protocol import Delta, Model, ReasoningDelta, TextDelta
 from turnwright.result import TurnResult
 from turnwright.store import InboxItem, InboxKind
 from turnwright.tools.batch_context import BatchContext, Delegate, Values, refuse_subagent
@@ -239,14 +246,13 @@ class Segment:
         """The received text of a reply that is not journaled yet."""
         return "".join(self._draft.text)
 
-    def receive(self, delta: TextDelta | ReasoningDelta) -> None:
+    def receive(self, delta: Delta) -> None:
         """Receive a piece of the reply, and publish it."""
         draft, journal = self._draft, self.journal
         if isinstance(delta, TextDelta):
             draft.text.append(delta.text)
         if journal.is_followed:
-            piece = TextDeltaEvent if isinstance(delta, TextDelta) else ReasoningDeltaEvent
-            journal.publish(piece(turn=journal.turn_id, seq=journal.claim.seq, index=draft.pieces, text=delta.text))
+            journal.publish(_piece(journal.turn_id, journal.claim.seq, draft.pieces, delta))
         draft.pieces += 1
 
     def reply_complete(self) -> None:
@@ -329,3 +335,12 @@ class Segment:
         while (expired := self._expired()) is not None:
             decision, text = unanswered(expired.kind), "nobody answered in time"
             await self.feed(AnsweredInput(interrupt=expired.id, decision=decision, text=text, elapsed=self.elapsed()))
+
+
+def _piece(turn: str, seq: int, index: int, delta: Delta) -> DeltaEvent:
+    """Return the event of a piece of a reply."""
+    if isinstance(delta, TextDelta):
+        return TextDeltaEvent(turn, seq, index, delta.text)
+    if isinstance(delta, ReasoningDelta):
+        return ReasoningDeltaEvent(turn, seq, index, delta.text)
+    return ToolCallDeltaEvent(turn, seq, index, delta.call_index, delta.tool, delta.arguments_delta)

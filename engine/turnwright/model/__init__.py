@@ -15,6 +15,7 @@ from .protocol import (
     ResponseInfo,
     ResponseToolCall,
     TextDelta,
+    ToolCallDelta,
     ToolChoice,
 )
 from .pydantic_ai.factory import pydantic_ai_model
@@ -54,6 +55,7 @@ __all__ = [
     "ResponseToolCall",
     "ScriptedModel",
     "TextDelta",
+    "ToolCallDelta",
     "ToolChoice",
     "ToolSpec",
     "asks_for",

@@ -45,8 +45,20 @@ class ReasoningDelta(msgspec.Struct, frozen=True):
     text: str
 
 
+class ToolCallDelta(msgspec.Struct, frozen=True):
+    """A piece of the arguments of a tool call, as they stream in.
+
+    `call_index` counts the calls of the reply from 0, in the order in which they began. The first piece of a call may
+    be empty: it names the tool. Pieces are a preview; only the complete reply says which calls there are.
+    """
+
+    call_index: int
+    tool: str
+    arguments_delta: str
+
+
 #: A piece that a model streams before its complete reply.
-Delta = TextDelta | ReasoningDelta
+Delta = TextDelta | ReasoningDelta | ToolCallDelta
 
 
 class ResponseToolCall(msgspec.Struct, frozen=True):

@@ -16,12 +16,13 @@ import anyio
 import pytest
 
 from turnwright.message import Message, ToolCallPart
-from turnwright.model import Model, ModelError, ModelRequest, ModelResponse, ReasoningDelta, TextDelta, ToolSpec
+from turnwright.model import Model, ModelError, ModelRequest, ModelResponse, TextDelta, ToolCallDelta, ToolSpec
+from turnwright.model.protocol import Delta
 from turnwright_states import Cause, Finish, Usage
 
 from .exchange import Exchange, Fails, ModelBench, Nonsense, SaidCall, Says, SentCall, SentMessage, Unreachable
 
-Item = TextDelta | ReasoningDelta | ModelResponse
+Item = Delta | ModelResponse
 
 HELLO: Final = ModelRequest((Message.user("hello"),))
 SEARCH: Final = ToolSpec("search", "Search the project.", {"type": "object", "properties": {"q": {"type": "string"}}})
@@ -84,6 +85,18 @@ class ModelSuite:
             {"path": "a.py"},
             {"q": "b"},
         ]
+
+    async def test_deltas_of_a_call_are_the_beginning_of_its_arguments(self, bench: ModelBench) -> None:
+        """A model need not stream arguments. If it does, each call has its number in the reply, and its tool."""
+        said = (SaidCall("id-1", "search", '{"q": "é"}'), SaidCall("id-2", "read", '{"path": "a.py"}'))
+        *deltas, reply = await self.ask(bench, Says(calls=said, finish="calls"))
+        assert isinstance(reply, ModelResponse)
+        streamed: dict[int, str] = {}
+        for delta in deltas:
+            if isinstance(delta, ToolCallDelta):
+                assert delta.tool == reply.calls[delta.call_index].name
+                streamed[delta.call_index] = streamed.get(delta.call_index, "") + delta.arguments_delta
+        assert all(reply.calls[number].raw.startswith(text) for number, text in streamed.items())
 
     async def test_ids_that_are_not_unique_stay_as_they_are(self, bench: ModelBench) -> None:
         """Some providers give every call the same one: the calls are still two."""

@@ -30,7 +30,7 @@ TEXTS = st.lists(
 
 
 def pieces_of(
-    text: str, sizes: Sequence[int], *, kind: type[DeltaEvent] = TextDeltaEvent, seq: int = 3
+    text: str, sizes: Sequence[int], *, kind: type[TextDeltaEvent | ReasoningDeltaEvent] = TextDeltaEvent, seq: int = 3
 ) -> list[DeltaEvent]:
     """The text in pieces of these lengths, again and again."""
     made: list[DeltaEvent] = []

@@ -13,7 +13,16 @@ from turnwright.errors import ConfigError
 from turnwright.message import Message, ToolCallPart, ToolSpec
 from turnwright.model.anthropic.client import ANTHROPIC_API, AnthropicMessages
 from turnwright.model.capabilities import Capabilities
-from turnwright.model.protocol import Model, ModelError, ModelRequest, ModelResponse, ReasoningDelta, TextDelta
+from turnwright.model.protocol import (
+    Delta,
+    Model,
+    ModelError,
+    ModelRequest,
+    ModelResponse,
+    ReasoningDelta,
+    TextDelta,
+    ToolCallDelta,
+)
 from turnwright_states import Cause, Finish, Usage
 
 pytestmark = [pytest.mark.anyio, pytest.mark.no_waiting]
@@ -91,9 +100,7 @@ def model(
     return AnthropicMessages("m", **options)
 
 
-async def ask(
-    model: AnthropicMessages, request: ModelRequest = HELLO
-) -> list[TextDelta | ReasoningDelta | ModelResponse]:
+async def ask(model: AnthropicMessages, request: ModelRequest = HELLO) -> list[Delta | ModelResponse]:
     async with model:
         return [item async for item in model.stream(request)]
 
@@ -142,7 +149,13 @@ async def test_parallel_calls_are_given_in_their_order() -> None:
         return block(index, "tool_use", *deltas, id=f"toolu_{index}", name=name)
 
     body = Body(sse(START), call(0, "f", '{"a"', ": 1}"), call(1, "g"), sse(stop("tool_use"), STOP))
-    (reply,) = await ask(model(body))
+    *deltas, reply = await ask(model(body))
+    assert deltas == [
+        ToolCallDelta(0, "f", ""),
+        ToolCallDelta(0, "f", '{"a"'),
+        ToolCallDelta(0, "f", ": 1}"),
+        ToolCallDelta(1, "g", ""),
+    ]
     assert isinstance(reply, ModelResponse)
     assert [(each.id, each.name, each.arguments) for each in reply.calls] == [
         ("toolu_0", "f", {"a": 1}),
@@ -322,7 +335,7 @@ async def test_cancelling_closes_the_connection() -> None:
 def test_a_model_outlives_the_event_loop_that_it_was_used_in() -> None:
     used = model(lambda _: httpx.Response(200, content=sse(START) + text("a") + sse(stop(), STOP)))
 
-    async def once() -> list[TextDelta | ReasoningDelta | ModelResponse]:
+    async def once() -> list[Delta | ModelResponse]:
         return [item async for item in used.stream(HELLO)]
 
     assert anyio.run(once) == anyio.run(once)

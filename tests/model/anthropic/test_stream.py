@@ -9,7 +9,14 @@ from pydantic import JsonValue
 
 from turnwright.model.anthropic.stream import MessagesStream
 from turnwright.model.http.text_buffer import MAX_CALLS
-from turnwright.model.protocol import ModelError, ModelResponse, ReasoningDelta, ResponseToolCall, TextDelta
+from turnwright.model.protocol import (
+    ModelError,
+    ModelResponse,
+    ReasoningDelta,
+    ResponseToolCall,
+    TextDelta,
+    ToolCallDelta,
+)
 from turnwright_states import Cause, Finish, Usage
 
 Event = dict[str, JsonValue]
@@ -398,7 +405,7 @@ class TestBlocks:
         ]
         stream = MessagesStream()
         begun = start(content, stop_reason="tool_use")
-        assert stream.feed(sse(begun)) == [ReasoningDelta("hm"), TextDelta("a")]
+        assert stream.feed(sse(begun)) == [ReasoningDelta("hm"), TextDelta("a"), ToolCallDelta(0, "f", "")]
         assert stream.feed(sse(text(1, "b"), end(None), STOP)) == [TextDelta("b")]
         given = stream.reply()
         assert given.text == "ab"
@@ -660,7 +667,7 @@ class TestBodies:
         body = {key: value for key, value in self.BODY.items() if key != lacks}
         stream = MessagesStream()
         assert stream.feed(b"\n " + json.dumps(body, indent=2).encode()) == []
-        assert stream.end() == [ReasoningDelta("hm"), TextDelta("Hi")]
+        assert stream.end() == [ReasoningDelta("hm"), TextDelta("Hi"), ToolCallDelta(0, "f", "")]
         given = stream.reply()
         assert (given.text, given.reasoning) == ("Hi", "hm")
         assert given.calls == (called("f", {"x": 1}, '{"x": 1}', "a"),)

@@ -262,7 +262,8 @@ def test_a_reply_is_read_as_it_was_sent(blocks: list[Block], cuts: list[int], en
     expected = reply_of(blocks)
     for pieces in ([data], cut(data, cuts), events_in(data), [bytes([byte]) for byte in data]):
         seen = run(MessagesStream, *pieces)
-        assert seen == (expected.text, expected.reasoning, expected, "end_turn", True, None, None, None)
+        calls = {number: (call.name, call.raw) for number, call in enumerate(expected.calls)}
+        assert seen == (expected.text, expected.reasoning, expected, "end_turn", True, None, None, None, calls)
 
 
 @given(data=STREAM | st.binary())

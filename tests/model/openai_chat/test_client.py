@@ -15,7 +15,16 @@ from turnwright.errors import ConfigError
 from turnwright.message import Message, ToolSpec
 from turnwright.model.capabilities import Capabilities
 from turnwright.model.openai_chat.client import OpenAIChat
-from turnwright.model.protocol import Model, ModelError, ModelRequest, ModelResponse, ReasoningDelta, TextDelta
+from turnwright.model.protocol import (
+    Delta,
+    Model,
+    ModelError,
+    ModelRequest,
+    ModelResponse,
+    ReasoningDelta,
+    TextDelta,
+    ToolCallDelta,
+)
 from turnwright_states import Cause, Usage
 
 pytestmark = [pytest.mark.anyio, pytest.mark.no_waiting]
@@ -73,7 +82,7 @@ def model(
     return OpenAIChat("m", **options)
 
 
-async def ask(model: OpenAIChat, request: ModelRequest = HELLO) -> list[TextDelta | ReasoningDelta | ModelResponse]:
+async def ask(model: OpenAIChat, request: ModelRequest = HELLO) -> list[Delta | ModelResponse]:
     async with model:
         return [item async for item in model.stream(request)]
 
@@ -125,7 +134,8 @@ async def test_parallel_calls_are_given_in_their_order() -> None:
         sse(chunk({"tool_calls": [call(0, "f", '{"a"'), call(1, "g", "")]}), done=False),
         sse(chunk({"tool_calls": [call(0, "", ": 1}")]}), chunk({}, "tool_calls")),
     )
-    (reply,) = await ask(model(body))
+    *deltas, reply = await ask(model(body))
+    assert deltas == [ToolCallDelta(0, "f", '{"a"'), ToolCallDelta(1, "g", ""), ToolCallDelta(0, "f", ": 1}")]
     assert isinstance(reply, ModelResponse)
     assert [(each.id, each.name, each.arguments) for each in reply.calls] == [("id0", "f", {"a": 1}), ("id1", "g", {})]
 
@@ -400,7 +410,7 @@ class TestConnections:
 def test_a_model_outlives_the_event_loop_that_it_was_used_in() -> None:
     used = model(lambda _: httpx.Response(200, content=sse(chunk({"content": "a"}))))
 
-    async def once() -> list[TextDelta | ReasoningDelta | ModelResponse]:
+    async def once() -> list[Delta | ModelResponse]:
         return [item async for item in used.stream(HELLO)]
 
     assert anyio.run(once) == anyio.run(once)

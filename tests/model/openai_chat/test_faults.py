@@ -7,7 +7,7 @@ from pydantic import JsonValue
 from tests.model.chunks import STOP, Chunk, chunk, decode, failure, reply, sse
 
 from turnwright.model.openai_chat.stream import ChatStream
-from turnwright.model.protocol import ModelError, ModelResponse, ReasoningDelta, TextDelta
+from turnwright.model.protocol import ModelError, ModelResponse, ReasoningDelta, TextDelta, ToolCallDelta
 from turnwright_states import Cause, Usage
 
 
@@ -131,7 +131,7 @@ class TestBodies:
         }
         stream = ChatStream()
         assert stream.feed(b"\n " + json.dumps(body, indent=2).encode()) == []
-        assert stream.end() == [ReasoningDelta("hm"), TextDelta("hi")]
+        assert stream.end() == [ReasoningDelta("hm"), TextDelta("hi"), ToolCallDelta(0, "f", '{"a": 1}')]
         given = stream.reply()
         assert (given.text, given.reasoning, given.finish_reason) == ("hi", "hm", "tool_calls")
         assert [(each.name, each.arguments) for each in given.calls] == [("f", {"a": 1})]

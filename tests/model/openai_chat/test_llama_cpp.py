@@ -13,7 +13,7 @@ from tests.model.llama_cpp import MULTIPLY, PRODUCT, WEATHER, ask, failure, need
 from turnwright.message import Message, ToolCallPart
 from turnwright.model.local.server import LocalServer
 from turnwright.model.openai_chat.client import OpenAIChat
-from turnwright.model.protocol import ModelRequest
+from turnwright.model.protocol import ModelRequest, TextDelta
 from turnwright_states import Cause, Finish
 
 
@@ -45,7 +45,7 @@ async def test_text_streams_in_pieces_that_make_up_the_reply(server: LocalServer
     async with client(server) as model:
         deltas, reply = await ask(model, ModelRequest((Message.user("Say hello."),), max_tokens=32))
     assert len(deltas) > 1
-    assert "".join(delta.text for delta in deltas) == reply.text
+    assert "".join(delta.text for delta in deltas if isinstance(delta, TextDelta)) == reply.text
     assert reply.calls == ()
     assert reply.usage is not None
     assert reply.usage.input_tokens > 0

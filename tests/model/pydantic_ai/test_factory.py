@@ -43,10 +43,12 @@ from turnwright.model import (
     ReasoningDelta,
     ResponseToolCall,
     TextDelta,
+    ToolCallDelta,
     ToolSpec,
     pydantic_ai_model,
 )
 from turnwright.model.http.text_buffer import MAX_ARGUMENTS, MAX_CALLS
+from turnwright.model.protocol import Delta
 from turnwright.model.pydantic_ai.reply import Hearing
 from turnwright.store import SqliteStore
 from turnwright.testing.exchange import Exchange, ModelBench, Says, SentRequest
@@ -106,7 +108,7 @@ def called(name: str, arguments: str, number: int = 0) -> dict[int, DeltaToolCal
     return {number: DeltaToolCall(name, arguments, tool_call_id=f"theirs-{number}")}
 
 
-async def items(model: Model, request: ModelRequest = HELLO) -> list[TextDelta | ReasoningDelta | ModelResponse]:
+async def items(model: Model, request: ModelRequest = HELLO) -> list[Delta | ModelResponse]:
     return [item async for item in model.stream(request)]
 
 
@@ -265,10 +267,15 @@ async def test_a_client_that_cannot_be_told_not_to_retry_is_warned_of(
 # What comes back.
 
 
-async def test_thinking_and_text_stream_and_calls_come_with_the_reply() -> None:
+async def test_thinking_text_and_the_arguments_of_calls_stream() -> None:
     script = Script(({0: DeltaThinkingPart(content="hm")}, "I ", "look.", called("search", '{"q": "a"}', 1)))
     *deltas, last = await items(pydantic_ai_model(script.model()))
-    assert deltas == [ReasoningDelta("hm"), TextDelta("I "), TextDelta("look.")]
+    assert deltas == [
+        ReasoningDelta("hm"),
+        TextDelta("I "),
+        TextDelta("look."),
+        ToolCallDelta(0, "search", '{"q": "a"}'),
+    ]
     assert isinstance(last, ModelResponse)
     assert (last.text, last.reasoning) == ("I look.", "hm")
     assert last.calls == (ResponseToolCall("search", {"q": "a"}, '{"q": "a"}', "theirs-1"),)

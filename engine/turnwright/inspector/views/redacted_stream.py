@@ -5,7 +5,7 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Final
 
-from turnwright.events import DeltaEvent, TextDeltaEvent
+from turnwright.events import DeltaEvent, ReasoningDeltaEvent, TextDeltaEvent, ToolCallDeltaEvent
 from turnwright.inspector.http.event_stream import PageEvent
 from turnwright.privacy.redaction import opened_in, redactor
 
@@ -76,7 +76,7 @@ class Words:
 
     def _add(self, piece: DeltaEvent, *, cut: bool = False) -> Iterator[PageEvent]:
         """Add a piece. `cut` is whether the text before it is unknown."""
-        kind, text = "text" if isinstance(piece, TextDeltaEvent) else "reasoning", piece.text
+        kind, text = _kind_and_text(piece)
         if cut or kind != self._kind:
             yield from self._flush()
             self._kind = kind
@@ -111,6 +111,18 @@ class Words:
         kept = _needed(written)
         self._shown = max(self._shown, len(shown)) if kept == written else len(redactor().hide(kept))
         self._before = kept
+
+
+def _kind_and_text(piece: DeltaEvent) -> tuple[str, str]:
+    match piece:
+        case TextDeltaEvent(text=text):
+            return "text", text
+        case ReasoningDeltaEvent(text=text):
+            return "reasoning", text
+        case ToolCallDeltaEvent(call_index=number, tool=tool, arguments_delta=text):
+            return f"call {number + 1}: {tool}", text
+        case _:
+            return "", ""
 
 
 def _needed(written: str) -> str:

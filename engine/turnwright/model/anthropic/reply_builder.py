@@ -18,6 +18,7 @@ from turnwright.model.protocol import (
     ReasoningDelta,
     ResponseToolCall,
     TextDelta,
+    ToolCallDelta,
 )
 from turnwright_states import Finish
 
@@ -59,6 +60,8 @@ class MessageBuilder(Builder):
         self._others: set[tuple[str, str, str]] = set()
         self._last: _BlockBuilder | None = None
         self._calls = 0
+        #: The number of calls whose deltas were returned.
+        self._shown = 0
         self._stop_reason = ""
         #: Whether `message_stop` has come.
         self.stopped = False
@@ -105,7 +108,7 @@ class MessageBuilder(Builder):
             if delta.thinking:
                 deltas.append(ReasoningDelta(block.thinking.add_mended(delta.thinking)))
         elif delta.partial_json:
-            block.add_arguments(delta.partial_json)
+            deltas += self._add_to(block, delta.partial_json)
         return True
 
     @property
@@ -153,7 +156,8 @@ class MessageBuilder(Builder):
                 self._others.add(other)
                 self._meter.take(sum(map(len, other)))
             return []
-        return block.add(content)
+        named = block.name
+        return [*block.add(content), *([self._delta(block)] if block.name and not named else ())]
 
     def _go_on(self, index: JsonValue, delta: Mapping[str, JsonValue]) -> list[Delta]:
         """Add a delta to the block of its index, which may never have begun."""
@@ -164,26 +168,34 @@ class MessageBuilder(Builder):
                 return []
             # A delta behind a stopped block belongs to another one.
             block = None
-        if arguments:
-            self._add_arguments(block, arguments)
+        deltas = self._add_arguments(block, arguments) if arguments else []
         known = {
             "text": _named(delta, "text_delta", "text"),
             "thinking": _named(delta, "thinking_delta", "thinking"),
             "signature": _named(delta, "signature_delta", "signature"),
         }
         if not any(known.values()):
-            return []
-        return (block or self._open(index, "")).add(known)
+            return deltas
+        return [*deltas, *(block or self._open(index, "")).add(known)]
 
-    def _add_arguments(self, block: "_BlockBuilder | None", piece: str) -> None:
+    def _add_arguments(self, block: "_BlockBuilder | None", piece: str) -> list[Delta]:
         """Add to the arguments of a block. If the block is no call, they may belong to the open call that began last.
 
         Without an open call they are dropped; they may belong to a tool of the provider.
         """
         if block is None or block.kind != _TOOL:
             block = None if self._last is None or self._last.stopped else self._last
-        if block is not None and block.kind == _TOOL:
-            block.add_arguments(piece)
+        return self._add_to(block, piece) if block is not None and block.kind == _TOOL else []
+
+    def _add_to(self, block: "_BlockBuilder", piece: str) -> list[Delta]:
+        readable = block.add_arguments(piece)
+        return [self._delta(block, readable)] if readable else []
+
+    def _delta(self, block: "_BlockBuilder", piece: str = "") -> ToolCallDelta:
+        if block.number is None:
+            block.number = self._shown
+            self._shown += 1
+        return ToolCallDelta(block.number, block.name, piece)
 
     def _at(self, index: JsonValue) -> "_BlockBuilder | None":
         """Return the block of an index; without an index, the block that began last."""
@@ -210,6 +222,9 @@ class _BlockBuilder:
         self.kind = kind if kind in _OURS else _OTHER
         meter.reserve(_BLOCK_SIZE)  # to open a block adds nothing yet
         self.stopped = False
+        #: The call's number among those whose deltas were returned; None before its first delta.
+        self.number: int | None = None
+        self.name = ""
         self.text = Pieces(meter)
         self.thinking = Pieces(meter)
         self._meter = meter
@@ -217,7 +232,6 @@ class _BlockBuilder:
         self._signature = Pieces(meter)
         self._redacted: Mapping[str, JsonValue] | None = None
         self._id = ""
-        self._name = ""
         self._arguments = Pieces(meter)
         self._input = ""
 
@@ -234,10 +248,13 @@ class _BlockBuilder:
         text = self.text.add(_text(content.get("text")))
         return [*([ReasoningDelta(reasoning)] if reasoning else ()), *([TextDelta(text)] if text else ())]
 
-    def add_arguments(self, piece: str) -> None:
-        """Take a piece of the arguments. They count instead of the input that the block began with."""
+    def add_arguments(self, piece: str) -> str:
+        """Take a piece of the arguments. They count instead of the input that the block began with.
+
+        Returns the new readable part.
+        """
         self._check(len(self._arguments) + len(piece))
-        self._arguments.add(piece)
+        return self._arguments.add(piece)
 
     def repeated_by(self, content: Mapping[str, JsonValue]) -> bool:
         """Whether a block that begins here repeats this one: the same call, without arguments so far."""
@@ -252,13 +269,13 @@ class _BlockBuilder:
     @property
     def is_call(self) -> bool:
         """Whether the block calls one of our tools. A block that was only opened calls none."""
-        return self.kind == _TOOL and bool(self._id or self._name or self._input or len(self._arguments))
+        return self.kind == _TOOL and bool(self._id or self.name or self._input or len(self._arguments))
 
     def call(self) -> ResponseToolCall:
         """Return the call. Blank arguments count as no arguments."""
         raw = str(self._arguments)
         raw = raw if raw.strip() else self._input
-        return ResponseToolCall(name=self._name, arguments=whole_object(raw), raw=raw, id=self._id)
+        return ResponseToolCall(name=self.name, arguments=whole_object(raw), raw=raw, id=self._id)
 
     def details(self) -> Iterator[Mapping[str, JsonValue]]:
         """Return the signed or encrypted reasoning, which must be sent back unchanged."""
@@ -273,9 +290,9 @@ class _BlockBuilder:
         if not self._id:
             self._id = read_id(content.get("id"))
             self._meter.take(len(self._id))
-        if not self._name:
-            self._name = mend(_text(content.get("name")))
-            self._meter.take(len(self._name))
+        if not self.name:
+            self.name = mend(_text(content.get("name")))
+            self._meter.take(len(self.name))
         if given and not self._input:
             raw = given if isinstance(given, str) else json.dumps(given, ensure_ascii=False)
             self._check(len(raw))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, Self
 from turnwright.errors import ConfigError
 from turnwright.model.capabilities import Capabilities
 from turnwright.model.fit import fit
-from turnwright.model.protocol import ModelError, ModelRequest, ModelResponse, ReasoningDelta, TextDelta
+from turnwright.model.protocol import Delta, ModelError, ModelRequest, ModelResponse
 
 from .endpoint import Endpoint
 from .exchange import Poster
@@ -77,7 +77,7 @@ class HttpModel:
         """Close the connections of this event loop. The next call opens new ones."""
         await self._poster.aclose()
 
-    async def stream(self, request: ModelRequest) -> AsyncGenerator[TextDelta | ReasoningDelta | ModelResponse, None]:
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta | ModelResponse, None]:
         """Stream the reply to `request`: deltas as they come, then the complete `ModelResponse`.
 
         Cancellation closes the connection. Raises `ModelError`, with its cause and any partial reply, for every

@@ -19,7 +19,7 @@ from msgspec import structs
 from turnwright.model.capabilities import Capabilities
 from turnwright.model.http.known_servers import known_capabilities
 from turnwright.model.openai_chat.client import OpenAIChat
-from turnwright.model.protocol import ModelRequest, ModelResponse, ReasoningDelta, TextDelta
+from turnwright.model.protocol import Delta, ModelRequest, ModelResponse
 
 from .server import LocalServer
 from .weights import find_weights, model_name
@@ -92,7 +92,7 @@ class LocalModel:
         """The known capabilities of a model of this name."""
         return known_capabilities("localhost", self.name)
 
-    async def stream(self, request: ModelRequest) -> AsyncGenerator[TextDelta | ReasoningDelta | ModelResponse, None]:
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta | ModelResponse, None]:
         """Stream the reply to `request` (see `Model.stream`). Starts the server if necessary."""
         chat = await self._connected()
         if request.max_tokens is None:

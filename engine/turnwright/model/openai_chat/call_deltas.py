@@ -13,7 +13,7 @@ from pydantic import JsonValue
 
 from turnwright.model.http.json_text import read_id, read_index, whole_object
 from turnwright.model.http.text_buffer import MAX_ARGUMENTS, MAX_CALLS, Meter, Pieces, TooLargeError, mend
-from turnwright.model.protocol import ResponseToolCall
+from turnwright.model.protocol import Delta, ResponseToolCall, ToolCallDelta
 
 from .fast_events import QuickCall
 
@@ -34,14 +34,16 @@ class _CallBuilder:
         self.arguments = Pieces(meter)
         self.extra: Mapping[str, JsonValue] | None = None
         self.indexed = False
+        #: The call's number among those whose deltas were returned; None before its first delta.
+        self.number: int | None = None
         self._end = ""
         self._braces = _Braces()
         self._whole: bool | None = None
         self._meter = meter
         self._max_arguments = max_arguments
 
-    def add(self, call_id: str, function: dict[str, JsonValue]) -> None:
-        """Add a delta: the first id and name that are not empty, and all arguments."""
+    def add(self, call_id: str, function: dict[str, JsonValue]) -> str:
+        """Add a delta: the first id and name that are not empty, and all arguments. Returns its readable arguments."""
         name = function.get("name")
         if call_id and not self.id:
             self._meter.take(len(call_id))
@@ -53,14 +55,14 @@ class _CallBuilder:
         # An object instead of a text is complete. An empty one counts as an empty text.
         if arguments and not isinstance(arguments, str):
             arguments = json.dumps(arguments, ensure_ascii=False)
-        if isinstance(arguments, str):
-            self.add_arguments(arguments)
+        return self.add_arguments(arguments) if isinstance(arguments, str) else ""
 
-    def add_arguments(self, piece: str) -> None:
+    def add_arguments(self, piece: str) -> str:
         if len(self.arguments) + len(piece) > self._max_arguments:
             raise TooLargeError(f"the arguments of a call are longer than {self._max_arguments:,} characters")
-        self.arguments.add(piece)
+        readable = self.arguments.add(piece)
         self._follow(piece)
+        return readable
 
     def keep_extra(self, extra: JsonValue) -> None:
         """Keep the first value, if it is not empty, that the provider requires back with the call."""
@@ -148,6 +150,8 @@ class CallAssembler:
         self._by_id: dict[str, _CallBuilder] = {}
         self._last: _CallBuilder | None = None
         self._legacy: _CallBuilder | None = None
+        #: The number of calls whose deltas were returned.
+        self._shown = 0
 
     def __bool__(self) -> bool:
         return bool(self._calls) or self._legacy is not None
@@ -157,17 +161,21 @@ class CallAssembler:
         """Whether there is a call that is not empty."""
         return bool(self._found())
 
-    def add(self, entries: Sequence[JsonValue]) -> None:
+    def add(self, entries: Sequence[JsonValue]) -> list[Delta]:
         """Add the entries of one delta, except those that are no object. Raises `TooLargeError`."""
+        deltas: list[Delta] = []
         for entry in entries:
             if isinstance(entry, dict):
                 function = entry.get("function")
-                self._add(entry, function if isinstance(function, dict) else {})
+                deltas += self._add(entry, function if isinstance(function, dict) else {})
+        return deltas
 
-    def add_quickly(self, entry: QuickCall) -> None:
+    def add_quickly(self, entry: QuickCall, deltas: list[Delta]) -> None:
         """Add an entry of a call for whose index `has` is true."""
         self._last = call = self._by_index[entry.index]
-        call.add_arguments(entry.function.arguments)
+        piece = call.add_arguments(entry.function.arguments)
+        if piece:
+            deltas.append(self._delta(call, piece))
 
     def has(self, entries: Sequence[QuickCall]) -> bool:
         """Whether the calls of all these entries have begun."""
@@ -198,7 +206,7 @@ class CallAssembler:
             found = [self._legacy]
         return found
 
-    def _add(self, entry: dict[str, JsonValue], function: dict[str, JsonValue]) -> None:
+    def _add(self, entry: dict[str, JsonValue], function: dict[str, JsonValue]) -> list[Delta]:
         call_id = read_id(entry.get("id"))
         index = read_index(entry.get("index"))
         call = self._unindexed(call_id, function) if index is None else self._indexed(index, call_id, function)
@@ -210,10 +218,18 @@ class CallAssembler:
             self._by_index[index] = call
             call.indexed = True
         self._last = call
-        call.add(call_id, function)
+        named = bool(call.name)
+        piece = call.add(call_id, function)
         call.keep_extra(entry.get(_EXTRA))
         if call.id and call.id == call_id:
             self._by_id[call_id] = call
+        return [self._delta(call, piece)] if piece or (call.name and not named) else []
+
+    def _delta(self, call: _CallBuilder, piece: str) -> ToolCallDelta:
+        if call.number is None:
+            call.number = self._shown
+            self._shown += 1
+        return ToolCallDelta(call.number, call.name, piece)
 
     def _begin(self) -> _CallBuilder:
         if len(self._calls) == MAX_CALLS:

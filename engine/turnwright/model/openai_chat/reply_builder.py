@@ -87,15 +87,16 @@ class ReplyBuilder(Builder):
             text = main.text.add_mended(text)
         if reasoning:
             reasoning = main.reasoning.add_mended(reasoning)
-        if delta.tool_calls:
-            for entry in delta.tool_calls:
-                main.calls.add_quickly(entry)
+        calls: list[Delta] = []
+        for entry in delta.tool_calls or ():
+            main.calls.add_quickly(entry, calls)
         if chunk.usage is not None:
             self._count(cast("JsonValue", chunk.usage))
         if reasoning:
             deltas.append(ReasoningDelta(reasoning))
         if text:
             deltas.append(TextDelta(text))
+        deltas += calls
         return True
 
     @property
@@ -182,12 +183,11 @@ class _ChoiceBuilder:
         self.details.add(delta.get("reasoning_details"))
         self.refusal.add("".join(_refusals(delta)))
         calls = delta.get("tool_calls")
-        if isinstance(calls, list | dict):
-            self.calls.add(calls if isinstance(calls, list) else [calls])
+        begun = self.calls.add(calls if isinstance(calls, list) else [calls]) if isinstance(calls, list | dict) else []
         function_call = delta.get("function_call")
         if isinstance(function_call, dict):
             self.calls.add_function_call(function_call)
-        return [*([ReasoningDelta(reasoning)] if reasoning else ()), *([TextDelta(text)] if text else ())]
+        return [*([ReasoningDelta(reasoning)] if reasoning else ()), *([TextDelta(text)] if text else ()), *begun]
 
     def _has(self, name: str) -> bool:
         """Whether the deltas contained this field of a message."""

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 import pydantic_ai.messages as pai
 from pydantic import JsonValue
@@ -18,6 +18,7 @@ from turnwright.model.protocol import (
     ResponseInfo,
     ResponseToolCall,
     TextDelta,
+    ToolCallDelta,
     read_name,
 )
 from turnwright_states import Cause, Finish, Usage
@@ -30,6 +31,17 @@ _MANY_CALLS: Final = f"the reply asks for more than {MAX_CALLS:,} calls"
 _FINISHES: Final = {"length": Finish.LENGTH, "content_filter": Finish.CONTENT_FILTER}
 
 
+class _Call(NamedTuple):
+    number: int
+    tool: str
+    arguments: Pieces
+
+    def go_on(self, piece: str) -> Iterator[Delta]:
+        text = self.arguments.add(piece)
+        if text:
+            yield ToolCallDelta(self.number, self.tool, text)
+
+
 class Hearing:
     """Reads the events of one response as they come, and then the response."""
 
@@ -38,8 +50,8 @@ class Hearing:
         self._text = Pieces(self._meter)
         self._reasoning = Pieces(self._meter)
         self._left = MAX_CHUNKS
-        # The indexes of the parts that have begun: our calls, and other parts than text or thinking.
-        self._calls: set[int] = set()
+        # The parts that have begun, by index: our calls, and other parts than text or thinking.
+        self._calls: dict[int, _Call] = {}
         self._parts: set[int] = set()
 
     @property
@@ -61,11 +73,18 @@ class Hearing:
                 yield from self._thought(piece)
             case pai.PartDeltaEvent(delta=pai.ThinkingPartDelta(content_delta=str(piece))):
                 yield from self._thought(piece)
+            case pai.PartDeltaEvent(index=index, delta=pai.ToolCallPartDelta(args_delta=str(piece))) if (
+                index in self._calls
+            ):
+                yield from self._calls[index].go_on(piece)
             case pai.PartDeltaEvent(delta=pai.ToolCallPartDelta(args_delta=str(arguments) | dict(arguments))):
                 self._meter.take(len(arguments))
-            case pai.PartStartEvent(index=index, part=part):
-                # A call, or a part of the provider. A part that begins again at an index counts again.
-                self._begin(index, is_call=isinstance(part, pai.ToolCallPart))
+            case pai.PartStartEvent(index=index, part=pai.ToolCallPart() as part):
+                self._begin(index)
+                yield from self._called(index, part)
+            case pai.PartStartEvent(index=index):
+                # A part of the provider. A part that begins again at an index counts again.
+                self._begin(index)
             case _:
                 pass
 
@@ -78,15 +97,19 @@ class Hearing:
             if whole.startswith(told):
                 yield from give(whole[len(told) :])
 
-    def _begin(self, index: int, *, is_call: bool) -> None:
-        if is_call:
-            self._calls.add(index)
-            if len(self._calls) > MAX_CALLS:
-                raise TooLargeError(_MANY_CALLS)
+    def _begin(self, index: int) -> None:
         if index not in self._parts:
             self._parts.add(index)
             self._meter.take(1)
             self._meter.reserve(_PART_SIZE)
+
+    def _called(self, index: int, part: pai.ToolCallPart) -> Iterator[Delta]:
+        """Return the first delta of a call. Arguments that are no text have no deltas."""
+        number = self._calls[index].number if index in self._calls else len(self._calls)
+        if number >= MAX_CALLS:
+            raise TooLargeError(_MANY_CALLS)
+        self._calls[index] = call = _Call(number, mend(part.tool_name), Pieces(self._meter))
+        yield ToolCallDelta(number, call.tool, call.arguments.add(part.args if isinstance(part.args, str) else ""))
 
     def _texted(self, piece: str) -> Iterator[Delta]:
         text = self._text.add(piece)
