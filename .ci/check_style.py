@@ -18,8 +18,8 @@ STYLE = tomllib.loads((ROOT / ".ci" / "style.toml").read_text(encoding="utf-8"))
 LIMITS = STYLE["pages"]
 WORDS = [(re.compile(pattern, re.IGNORECASE), instead) for pattern, instead in STYLE["words"].items()]
 RIDDLE = re.compile(STYLE["docstrings"]["riddle"])
-SOURCES = ("engine", "states", "examples", ".ci")
-PAGES = ("README.md", "CONTRIBUTING.md", "SECURITY.md", "docs", "examples")
+SOURCES = ("engine", "states", "examples", "tests", "bench", ".ci")
+PAGES = ("README.md", "CONTRIBUTING.md", "SECURITY.md", "docs", "examples", "tests", "bench")
 CODE_SPAN = re.compile(r"(`+)(?!`).+?(?<!`)\1(?!`)", re.DOTALL)
 FENCE = re.compile(r"^\s*(```|~~~)")
 

@@ -16,7 +16,7 @@ Every part is measured in a child process of its own, so that none sees what ano
   held in their sixth until the last has come there: at that moment resident memory, less what it was before the first,
   is divided by their number. CPU and wall time are those of all steps of all turns. A turn is right when it was asked
   10 times and returned the final text; the tool's calls are counted too. Rounds are repeated up to 1,000 turns in all,
-  and at least 3 times where that takes less than 30 s: the median is told.
+  and at least 3 times where that takes less than 30 s: the median is given.
 - `import`: CPU of a process between its start-up and the end of the imports that a user writes; median of 7 processes.
 """
 

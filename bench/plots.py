@@ -1,6 +1,6 @@
 """The two plots: what a step costs by its place in the turn, and how turns in flight change throughput and memory.
 
-Colours are Okabe and Ito's, which people tell apart whatever they see of colours; each line is named at its end.
+The palette is that of Okabe and Ito, which is safe for color blindness; each line is named at its end.
 """
 
 # pyright: reportMissingImports=false

@@ -5,7 +5,7 @@
 
 It starts PostgreSQL, Temporal's development server and the workers, each for itself, and ends them. First it measures
 what a turn costs, then it drives turns undisturbed, then with workers that are killed and one that stalls, and looks at
-every journal. The capacity model is fed with the costs alone, and held against what was measured. `--quick` drives few
+every journal. The capacity model receives the costs alone, and is compared with the measurements. `--quick` drives few
 turns, to see that all goes well. Exit code 0 when nothing happened that must not, 1 when it did. Linux only: it reads
 `/proc`.
 """

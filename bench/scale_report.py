@@ -32,8 +32,7 @@ class Report(Struct, frozen=True):
 
     `start` and `idle` are CPU seconds by part: of a worker until it is ready, and of a second without work.
     `calibration` are the phases `few` and `many` (steps, one turn at a time) and `empty` (turns without steps, many at
-    once); `phases` those that the model is held against. `faults` are counted by claim, also those of which there are
-    none.
+    once); `phases` those that the model is compared with. `faults` are counted by claim, zeros included.
     """
 
     runtime: str

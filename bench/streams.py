@@ -10,8 +10,8 @@ split by hand` in the same round. Measured is from the first text to the last: a
 nobody needs here, are made before. The function calls are those that cProfile counts in one more round, built-in ones
 included: they hardly depend on the machine.
 
-The same two clients are also run on uvloop, an event loop that whoever embeds them may choose. A client whose library
-is not installed is left out, and that is said: `pip install 'turnwright[bench]'` brings them.
+The same two clients are also run on uvloop, an event loop that an application may choose. A client whose library
+is not installed is left out, and the output says so: `pip install 'turnwright[bench]'` brings them.
 """
 
 import argparse

@@ -29,7 +29,7 @@ calls of the tool `look` in every step but the last, to be run in parallel; the 
 `FINAL`, which the turn returns. A fake that outlives one turn finds the script of the turn it is called in with
 `current()`; tasks, and threads of `asyncio.to_thread`, inherit it.
 
-What `main` measures, in children of its own, is told in `bench.measure`. `--list` names the subjects, `--only NAME`
+`bench.measure` describes what `main` measures, in children of its own. `--list` names the subjects, `--only NAME`
 measures one, `--quick` measures little, to see that all goes well. Standard output is one JSON object.
 """
 
@@ -180,8 +180,8 @@ def look_now(place: int) -> str:
 class Subject(ABC):
     """One way to run a turn.
 
-    `name` stands in the tables; `modules` are what a user of it imports, and `packages` the distributions whose
-    versions are told. `most_in_flight` is how many turns it can hold at once; `notes` are told below the tables.
+    `name` is shown in the tables; `modules` are what a user of it imports, and `packages` the distributions whose
+    versions are shown. `most_in_flight` is how many turns it can hold at once; `notes` are shown below the tables.
     """
 
     name: ClassVar[str]

@@ -163,7 +163,7 @@ class StateGraphSqliteBehind(StateGraphSqlite):
     durability = "async"
     notes: ClassVar[tuple[str, ...]] = (
         "Durability async, the default: the graph goes on while a thread stores.",
-        "A model that answers at once leaves the store far behind, so bytes are told of sync alone; both end the same.",
+        "A model that answers at once leaves the store far behind, so bytes are those of sync; both end the same.",
     )
 
     def stored(self) -> None:

@@ -37,7 +37,7 @@ class PydanticAi(Subject):
     name = "pydantic-ai"
     modules = ("pydantic_ai",)
     packages = ("pydantic-ai-slim", "pydantic")
-    notes: ClassVar[tuple[str, ...]] = ("Its FunctionModel estimates the usage of a stream, and cannot be told it.",)
+    notes: ClassVar[tuple[str, ...]] = ("Its FunctionModel estimates the usage of a stream; a test cannot set it.",)
 
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[None]:

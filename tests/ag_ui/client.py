@@ -15,12 +15,12 @@ _EVENT: TypeAdapter[BaseEvent] = TypeAdapter(Event)
 
 
 def asked(*messages: UserMessage, run: str = "r1") -> RunAgentInput:
-    """What a client asks with."""
+    """Return a client's run input."""
     return RunAgentInput(thread_id="s1", run_id=run, messages=list(messages))
 
 
 def heard(events: Iterable[BaseEvent]) -> "Client":
-    """A client that has heard this whole stream."""
+    """Return a client that has received this stream to its end."""
     client = Client()
     client.hear(events)
     client.end()
@@ -67,11 +67,11 @@ class Client:
             self._apply(line)
 
     def end(self) -> None:
-        """The stream is over: exactly one end must have been the last thing heard."""
+        """Check that the stream is over: its last event must be its only end."""
         self._rule(self._closed or self._failed, "the stream ends with its run")
 
     def types(self) -> list[str]:
-        """The types of what was heard; a custom event's name stands for it."""
+        """Return the types of the received events; a custom event is listed by its name."""
         return [event["name"] if event["type"] == "CUSTOM" else event["type"] for event in self.events]
 
     def custom(self, name: str) -> list[Json]:
@@ -79,7 +79,7 @@ class Client:
         return [event["value"] for event in self.events if event.get("name") == name]
 
     def text(self, role: str = "assistant") -> list[str]:
-        """What the messages of a role say, those that say something."""
+        """Return the texts of a role's messages, without empty ones."""
         return [message["content"] for message in self.messages if message["role"] == role and message.get("content")]
 
     # The rules.
@@ -175,7 +175,7 @@ class Client:
                 parent = self._message(event["parentMessageId"], "assistant", event)
                 function = {"name": event["toolCallName"], "arguments": ""}
                 call = {"id": event["toolCallId"], "type": "function", "function": function}
-                assert call["id"] not in {one["id"] for one in self._calls()}, "a call is told once"
+                assert call["id"] not in {one["id"] for one in self._calls()}, "a call is sent once"
                 parent.setdefault("toolCalls", []).append(call)
             case "TOOL_CALL_ARGS":
                 call = next(one for one in self._calls() if one["id"] == event["toolCallId"])
@@ -206,7 +206,7 @@ class Client:
 
     def _reconcile(self, snapshot: list[Json]) -> None:
         told = {message["id"]: message for message in snapshot}
-        assert len(told) == len(snapshot), "an id stands for one message"
+        assert len(told) == len(snapshot), "an id belongs to one message"
         roles = {message["role"] for message in snapshot}
         # What agents do not keep stays, unless the snapshot has some of it.
         spared = {"activity", "reasoning"} - roles
@@ -217,7 +217,7 @@ class Client:
 def comparable(messages: Iterable[Mapping[str, Any]]) -> tuple[list[str], dict[str, Json]]:
     """Messages as far as two clients must agree: the order of those that are no results, and what each one says.
 
-    Arguments that are no JSON object stand for none, as in a transcript; reasoning that was void is empty.
+    Arguments that are no JSON object count as none, as in a transcript; reasoning that was void is empty.
     """
     said: dict[str, Json] = {}
     for message in messages:

@@ -1,4 +1,4 @@
-"""What a client of AG-UI hears of a turn: what streams in, how it ends, and what it finds when it comes back."""
+"""The AG-UI events of a turn: its stream, its end, and what a client finds when it comes back."""
 
 from collections.abc import Callable, Sequence
 
@@ -269,7 +269,7 @@ async def test_the_files_that_a_client_sent_come_back_to_it_as_it_sent_them() ->
     engine = Engine(model=ScriptedModel("A dot."))
     async with engine.stream(AGENT, request.prompt, files=request.files) as events:
         told = [event async for event in events]
-    encoder = AgUiEncoder(run, after=1)  # it comes back, and is told all messages
+    encoder = AgUiEncoder(run, after=1)  # it comes back, and receives all messages
     client = heard([*(one for event in told for one in encoder.encode(event)), *encoder.close()])
     (shown,) = [message["content"] for message in client.messages if message["role"] == "user"]
     assert shown == [
@@ -321,14 +321,14 @@ async def asks_twice() -> tuple[Engine, TurnPausedEvent]:
 
 
 def is_open(end: Json) -> list[str]:
-    """Which interrupts the end of a run lists, by our ids."""
+    """Return the interrupts that the end of a run lists, by our ids."""
     assert end["outcome"]["type"] == "interrupt"
     return [one["id"].rpartition("/")[2] for one in end["outcome"]["interrupts"]]
 
 
 @pytest.mark.parametrize("heard_before", ["nothing", "the pause", "all"])
 async def test_a_turn_that_is_left_after_it_was_resumed_ends_with_an_error(heard_before: str) -> None:
-    """What was asked is answered, and is not asked again."""
+    """The answered interrupts are not asked again."""
     engine, paused = await asks_twice()
     await engine.resume(paused.turn, {one.id: True for one in paused.interrupts})
     events = [event async for event in engine.events(paused.turn)]
@@ -462,7 +462,7 @@ async def test_half_a_surrogate_pair_does_not_break_the_stream() -> None:
 
 
 def team(*script: str | ModelResponse, child: Sequence[str | ModelResponse]) -> tuple[Engine, list[TurnEvent]]:
-    """An engine whose agent may call a Reader, and everything that is heard of both."""
+    """Return an engine whose agent may call a Reader, and the events of both."""
     events: list[TurnEvent] = []
     models: dict[str, Model] = {"root": ScriptedModel(*script), "reader": ScriptedModel(*child)}
     reader = Agent(name="Reader", description="Reads.", model="reader", steps=2)

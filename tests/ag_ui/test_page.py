@@ -1,4 +1,4 @@
-"""The page about AG-UI leaves nothing out that a listener hears, names nothing that is not told, and its code runs."""
+"""The page about AG-UI names every event that a listener receives and no other, and its code runs."""
 
 import json
 import re
@@ -44,7 +44,7 @@ def named(heading: str) -> list[str]:
 
 
 def test_every_event_that_is_heard_has_its_row() -> None:
-    # Of the facts, `FactEvent` tells all but the two that have a class of their own.
+    # `FactEvent` carries every fact but the two that have a class of their own.
     assert {one.__name__ for one in kinds_of(TurnEvent)} - {"FactEvent", "DeltaEvent"} == {
         "ReasoningDeltaEvent",
         "ResponseRestartedEvent",
@@ -80,7 +80,7 @@ async def erase(path: str) -> str:
 
 
 class Server:
-    """The page's own code, and a client that posts to it. The client knows no id of ours but those that it was told."""
+    """The page's own code, and a client that posts to it. The client knows only the ids that it received."""
 
     def __init__(self) -> None:
         self._page: dict[str, Any] = {}
@@ -97,7 +97,7 @@ class Server:
         self.client.end()
 
     def approval(self) -> RunAgentInput:
-        """What the client posts to approve what the last run asked."""
+        """Return the input that approves the interrupts of the last run."""
         (interrupt,) = self.client.ends[-1]["outcome"]["interrupts"]
         entry = {"interruptId": interrupt["id"], "status": "resolved", "payload": {"approved": True}}
         return asked(QUESTION, run="r2").model_copy(update={"resume": [ResumeEntry.model_validate(entry)]})

@@ -1,4 +1,4 @@
-"""Whatever a turn does, its stream is one of the protocol's; live, replayed and cut off it comes to the same."""
+"""The stream of any turn keeps to the protocol; live, replayed and cut off it gives the same messages."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -63,7 +63,7 @@ pausing = st.builds(asks_first, played, st.integers(1, 3), st.lists(st.integers(
 
 
 class Told:
-    """A turn as its journal tells it, and as it was heard live; `messages` is what it came to."""
+    """A turn's events, from its journal and as they were received live; `messages` is the result."""
 
     def __init__(self, turn: str, facts: Sequence[tuple[int, f.Fact]], heard_live: Sequence[TurnEvent]) -> None:
         transcript = Transcript()
@@ -72,7 +72,7 @@ class Told:
         self.journal: list[TurnEvent] = []
         #: How it stood after each fact: its state, and the interrupts that were open.
         self.stood: list[tuple[State, list[str]]] = []
-        #: As feeds one after the other tell it that say how the turn rests also where nothing but an answer was new.
+        #: The events of several feeds in a row: each ends with the pause, also where only an answer was new.
         self.told_again: list[TurnEvent] = []
         for (seq, fact), following in zip(facts, [*(fact for _, fact in facts[1:]), None], strict=True):
             folded = transcript.turn
@@ -90,7 +90,7 @@ class Told:
         self.live = list(self._followed(heard_live))
 
     def _followed(self, events: Sequence[TurnEvent]) -> list[TurnEvent]:
-        """As a follower hears them: what was written while nobody published comes from the journal."""
+        """Return the events that a follower receives: facts that no driver published come from the journal."""
         followed: list[TurnEvent] = []
         seq = 0
         for event in events:
@@ -102,7 +102,7 @@ class Told:
 
 
 def told(scenario: Scenario) -> list[Told]:
-    """Play the scenario, and hear its turns."""
+    """Play the scenario, and return its turns with their events."""
     events: defaultdict[str, list[TurnEvent]] = defaultdict(list)
 
     def build(**parts: Unpack[EngineParts]) -> Engine:
@@ -153,14 +153,14 @@ def test_a_client_that_comes_back_at_any_place_ends_with_the_same_messages(
     scenario: Scenario, data: st.DataObject
 ) -> None:
     for turn in told(scenario):
-        cut = data.draw(st.integers(1, len(turn.live)), label="events heard before the connection broke")
+        cut = data.draw(st.integers(1, len(turn.live)), label="events received before the connection broke")
         again = data.draw(st.integers(0, len(turn.live)), label="events that are live when it comes back")
         client = Client()
         first = AgUiEncoder(asked())
         client.hear(one for event in turn.live[:cut] for one in first.encode(event))
         known = max(event.seq for event in turn.live[:cut])
         client.attach()
-        # What lies behind is read from the journal; of a reply that streams in, only its end is heard.
+        # What lies behind is read from the journal; of a reply that streams in, only its end is received.
         written = max((event.seq for event in turn.live[:again] if isinstance(event, _FACTS)), default=0)
         later = [event for event in turn.live[again:] if not isinstance(event, _FACTS) or event.seq > written]
         second = AgUiEncoder(asked(run="r2"), after=known)
@@ -180,7 +180,7 @@ def test_a_stream_that_is_cut_off_ends_as_the_turn_stood_then(scenario: Scenario
         cut = data.draw(st.integers(pauses[0] if pauses else 1, len(events)), label="events before it is cut off")
         written = max((event.seq for event in events[:cut] if isinstance(event, _FACTS)), default=0)
         rests = [events[place - 1].seq for place in pauses if place <= cut]
-        after = data.draw(st.sampled_from([0, *rests, written]) | st.integers(0, written), label="heard before")
+        after = data.draw(st.sampled_from([0, *rests, written]) | st.integers(0, written), label="received before")
         check_the_end(encoded(events[:cut], after), turn, written)
 
 
@@ -229,7 +229,7 @@ _lines = st.lists(
 
 
 async def team(scripts: Mapping[str, tuple[Line, ...]]) -> list[TurnEvent]:
-    """All that is heard of a turn and of its sub-agents; whoever is asked says yes."""
+    """Return all events of a turn and of its sub-agents; each approval is given."""
     events: list[TurnEvent] = []
     models: dict[str, Model] = {name: FlakyModel(script) for name, script in scripts.items()}
     engine = Engine(

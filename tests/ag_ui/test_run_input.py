@@ -1,4 +1,4 @@
-"""What a client sends becomes a prompt with its files, or answers to what a paused turn asked."""
+"""A client's input becomes a prompt with its files, or answers to the interrupts of a paused turn."""
 
 import logging
 
@@ -145,7 +145,7 @@ def answered(asked: Interrupt, payload: JsonValue, status: str = "resolved") -> 
 
 
 async def paused(engine: Engine) -> tuple[TurnResult, dict[str, JsonValue]]:
-    """A turn that waits, and the interrupt that its client was told."""
+    """Return a paused turn, and the interrupt that its client received."""
     turn = await engine.run(AGENT, "hi", session="s1")
     encoder = AgUiEncoder(RunAgentInput(thread_id="s1", run_id="r1", messages=[]))
     told = [one async for event in engine.events(turn.id) for one in encoder.encode(event)]

@@ -1,4 +1,4 @@
-"""What building a body costs is printed for each wire. How much it is is the machine's, and not asserted."""
+"""The cost of building a body is printed for each API. The figures depend on the machine: no test asserts them."""
 
 import subprocess
 import sys

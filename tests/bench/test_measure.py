@@ -1,4 +1,4 @@
-"""What is measured is what happened: growth, counts, memory's turns, and work that was not done."""
+"""Measurements report what happened: growth, counts, turns held in memory, and work that was not done."""
 
 import sqlite3
 from contextlib import closing

@@ -1,4 +1,4 @@
-"""`docs/scale.md` tells the truth: its tables are the last run's, in which nothing happened that must not."""
+"""The tables of `docs/scale.md` are those of the last run, which had no fault."""
 
 from pathlib import Path
 

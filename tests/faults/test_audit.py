@@ -1,4 +1,4 @@
-"""The audit of a trial finds what is wrong with it: each fault is planted, and is the one that is told."""
+"""The audit of a trial finds what is wrong with it: each fault is planted, and the audit reports exactly that one."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -107,7 +107,7 @@ def test_a_second_answer_to_one_interrupt_is_found(seen: Seen) -> None:
 
 
 def test_a_driver_that_runs_a_tool_when_another_has_the_turn_is_found(seen: Seen) -> None:
-    """Even if it had journalled the start before."""
+    """Even if it had written the start to the journal before."""
     first = next(place for place, line in enumerate(seen.lines) if line.words[3:] == ("start",))
     lines = list(seen.lines)
     lines.insert(first, WitnessLine(OTHER, ("claimed", seen.turn, "9", "2")))

@@ -45,7 +45,7 @@ LINES: tuple[ModelResponse | str, ...] = (
 
 
 def next_line(request: ModelRequest) -> ModelResponse | str:
-    """What comes next depends on what was said, not on how often the model was called."""
+    """Choose the reply by the conversation, not by the number of calls."""
     return LINES[sum(bool(message.calls) for message in request.messages)]
 
 
@@ -271,9 +271,9 @@ async def test_a_process_that_dies_at_the_same_call_again_and_again_ends_the_tur
 
 @pytest.mark.parametrize("at", range(1, APPENDS + 1))
 async def test_a_store_that_fails_once_leaves_a_turn_that_can_be_taken_up(at: int) -> None:
-    """A disk that was full for a moment: nothing is written by those who were at it, and the turn is let go of.
+    """The disk was full for a moment: the driver writes nothing more, and releases the turn.
 
-    What they had done is lost with the append, as after a crash, and the next driver accounts for it.
+    Its work is lost with the append, as after a crash, and the next driver accounts for it.
     """
     memory, world = MemoryStore(), World(idempotent=True)
     store = FaultyStore(memory, at=at, heals=True)

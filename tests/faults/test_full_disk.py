@@ -23,7 +23,7 @@ LINES: tuple[ModelResponse | str, ...] = (asks_for(("note", {"n": 1})), asks_for
 
 
 def next_line(request: ModelRequest) -> ModelResponse | str:
-    """What comes next depends on what was said, not on how often the model was called."""
+    """Choose the reply by the conversation, not by the number of calls."""
     return LINES[sum(bool(message.calls) for message in request.messages)]
 
 
@@ -80,7 +80,7 @@ async def test_the_engine_says_so_and_goes_on_when_there_is_space(tmp_path: Path
 
 
 async def test_another_process_can_take_the_turn_up_when_the_first_has_ended(tmp_path: Path) -> None:
-    """The first could not even let go of the turn."""
+    """The first process could not even release the turn."""
     path = tmp_path / "turns.db"
     world = World(path, 0)
     with world.full:

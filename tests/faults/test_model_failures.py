@@ -185,7 +185,7 @@ async def test_listeners_are_told_to_drop_the_pieces_of_a_failed_attempt() -> No
 
 
 async def test_the_thoughts_of_an_empty_reply_are_dropped_too() -> None:
-    """It was heard, and it was a failed attempt (docs/rules.md#replies, #retries)."""
+    """Listeners received them, and the attempt failed (docs/rules.md#replies, #retries)."""
     heard: list[str] = []
     model = ScriptedModel(ModelResponse(reasoning="hm", usage=Usage()), ModelResponse(text="Hello.", usage=Usage()))
     turn = await Engine(model=model, on_event=[lambda event: heard.append(event.type)]).run(AGENT, "hi")

@@ -1,4 +1,4 @@
-"""The database server goes away in the middle of a turn, and comes back: the journal is whole, and the turn goes on."""
+"""The database server stops in the middle of a turn and starts again: the journal is complete, the turn continues."""
 
 from collections.abc import Callable, Iterator
 
@@ -41,7 +41,7 @@ def address(running: PostgresServer, new_database: Callable[[], str]) -> str:
 
 
 def next_line(request: ModelRequest) -> ModelResponse | str:
-    """What comes next depends on what was said, not on how often the model was called."""
+    """Choose the reply by the conversation, not by the number of calls."""
     return LINES[sum(bool(message.calls) for message in request.messages)]
 
 
@@ -73,7 +73,7 @@ class World:
 async def test_a_turn_whose_server_went_away_goes_on_when_it_is_back(
     running: PostgresServer, address: str, how: str
 ) -> None:
-    """What the tool did is lost with its append, as in a crash; nothing that was acknowledged is lost."""
+    """The tool's result is lost with its append, as in a crash; nothing acknowledged is lost."""
     world = World(running.stop if how == "stop" else running.kill)
     async with world.engine(address) as engine:
         # Either the append of the result or a look into the inbox is the first to miss the server.
@@ -98,7 +98,7 @@ async def test_a_turn_whose_server_went_away_goes_on_when_it_is_back(
 
 
 async def test_another_process_takes_the_turn_up_when_the_server_is_back(running: PostgresServer, address: str) -> None:
-    """The first could not even let go of the turn, and still lives; its session, and with it its lock, is gone."""
+    """The first process still lives but could not release the turn; its session and its lock are gone."""
     world = World(running.stop)
     async with world.engine(address) as engine:
         with pytest.raises(StoreError):
@@ -112,7 +112,7 @@ async def test_another_process_takes_the_turn_up_when_the_server_is_back(running
 async def test_a_turn_survives_a_server_that_was_started_again_while_a_tool_ran(
     running: PostgresServer, address: str
 ) -> None:
-    """Whether the engine noticed or not: the journal is whole, and the turn ends."""
+    """The journal is complete and the turn ends, whether the engine noticed the restart or not."""
     world = World(running.restart)
     async with world.engine(address) as engine:
         try:

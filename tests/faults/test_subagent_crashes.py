@@ -38,7 +38,7 @@ LINES: dict[str, tuple[ModelResponse | str, ...]] = {
     "lead": (
         asks_for(("Reader", {"prompt": "plain"}), ("Reader", {"prompt": "asking"}), ("Editor", {"prompt": "plain"})),
         asks_for(("Reader", {"prompt": "plain"})),
-        "All told.",
+        "That is all.",
     ),
     "reader": (asks_for(("note", {"text": "a"})), asks_for(("note", {"text": "b"})), "Read."),
     "asking": (asks_for(("erase", {"path": "x"}), ("note", {"text": "c"})), "Erased."),
@@ -85,7 +85,7 @@ class World:
         self.tools: list[Tool] = [note, erase, agent_tool(READER), agent_tool(EDITOR)]
 
     def next_line(self, request: ModelRequest, who: str) -> ModelResponse | str:
-        """What comes next depends on what was said, not on how often the model was called."""
+        """Choose the reply by the conversation, not by the number of calls."""
         self.requests.append(request)
         said = [message.text for message in request.messages if message.role == "user"]
         lines = LINES["asking" if who == "reader" and said[0] == "asking" else who]
@@ -138,7 +138,7 @@ async def sound(world: World, store: Store) -> None:
 async def test_the_tree_is_written_to_as_often_as_is_swept() -> None:
     store, world = MortalStore(MemoryStore()), World()
     turn = await finish(world, store, (await world.engine(store).run(LEAD, "hi")).id)
-    assert (turn.outcome, turn.text, store.appends) == (Outcome.FINISHED, "All told.", WRITES)
+    assert (turn.outcome, turn.text, store.appends) == (Outcome.FINISHED, "That is all.", WRITES)
     assert len(await store.turns()) == 6
     await sound(world, store)
 
@@ -151,7 +151,7 @@ async def test_the_tree_ends_and_nothing_that_was_done_is_done_again(at: int, af
     left, ran = await journals(memory), list(world.ran)
     await store.aclose()
     turn = await finish(world, memory, root)
-    assert (turn.outcome, turn.text) == (Outcome.FINISHED, "All told.")
+    assert (turn.outcome, turn.text) == (Outcome.FINISHED, "That is all.")
     assert await memory.turns(live=True) == []
     assert len(await memory.turns()) == 6
     assert settled(left).isdisjoint(world.ran[len(ran) :])
@@ -180,7 +180,7 @@ async def test_on_a_disk_it_is_the_same(tmp_path: Path, at: int) -> None:
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("at", range(1, 16))
 async def test_a_crash_while_a_tree_is_stopped_leaves_nobody_behind(at: int, after: bool) -> None:
-    """Those below end first; the request outlives the process, and the next one ends the rest."""
+    """Sub-agents end first; the request outlives the process, and the next process ends the rest."""
     memory, world = MemoryStore(), World()
     store = MortalStore(memory, after=after)
     engine = world.engine(store)

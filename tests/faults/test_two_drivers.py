@@ -52,7 +52,7 @@ def address(request: pytest.FixtureRequest) -> str:
 
 
 def take_lock_away(address: str, owner: str) -> None:
-    """What an operator does, or a network: the driver lives, and looks dead to everybody."""
+    """Remove the lock as an operator or a network may: the driver lives, and looks dead to other processes."""
     if address.startswith("sqlite:///"):
         path = Path(address.removeprefix("sqlite:///"))
         path.with_name(f"{path.name}-owner-{owner}").unlink()

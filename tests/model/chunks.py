@@ -43,7 +43,7 @@ def reply(*chunks: JsonValue, done: bool = True) -> ModelResponse:
 
 
 def failure(data: bytes) -> ModelError:
-    """What is raised for a stream."""
+    """Return the error that a stream raises."""
     with pytest.raises(ModelError) as caught:
         decode(data).reply()
     return caught.value

@@ -78,7 +78,7 @@ def said(draw: st.DrawFn) -> tuple[Message, ...]:
 
 
 def requests(messages: tuple[Message, ...]) -> st.SearchStrategy[ModelRequest]:
-    """What one call may ask of a conversation, with a word for this call alone."""
+    """Generate requests that continue a conversation, some with a message for one call alone."""
     return st.builds(
         ModelRequest,
         messages=st.sampled_from([(), (Message.user("A hint."),)]).map(lambda hint: (*messages, *hint)),
@@ -125,7 +125,7 @@ def changed(part: AnyPart) -> AnyPart:
 
 
 def whole(messages: Sequence[Message]) -> tuple[Message, ...]:
-    """Those messages of a conversation that are still paired when some of it was cut away."""
+    """Return the messages that are still paired after some were removed."""
     out: list[Message] = []
     left = list(messages)
     while left:

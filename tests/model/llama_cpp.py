@@ -1,4 +1,4 @@
-"""What the tests of the local model share: what is asked of it, and which processes there are."""
+"""Shared by the tests of the local model: requests to it, and its processes."""
 
 import os
 import subprocess
@@ -40,7 +40,7 @@ async def ask(model: Model, request: ModelRequest) -> tuple[list[Delta], ModelRe
 
 
 async def failure(model: Model, request: ModelRequest) -> ModelError:
-    """How the call fails."""
+    """Return the error with which the call fails."""
     with pytest.raises(ModelError) as caught:
         await ask(model, request)
     return caught.value
@@ -64,7 +64,7 @@ def children() -> set[int]:
 
 
 def listed(columns: str, *which: str) -> list[str]:
-    """What `ps` says of some processes, a line for each."""
+    """Return the output of `ps` for some processes, a line for each."""
     done = subprocess.run(["ps", "-o", columns, *which], capture_output=True, text=True, check=False)  # noqa: S607
     return done.stdout.splitlines()
 

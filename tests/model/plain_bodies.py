@@ -79,7 +79,7 @@ def answers(result: Message, call: ToolCallPart) -> bool:
 
 
 def alternating(messages: Sequence[Message]) -> list[Message]:
-    """The messages that are heard, those of one role in a row as one, with whoever has to speak between them."""
+    """Return the messages that are sent: a role's messages in a row as one, with a bridge where a role must speak."""
     heard: list[Message] = []
     for message in filter(is_heard, messages):
         later = message.role == "system" and any(each.role != "system" for each in heard)
@@ -176,7 +176,7 @@ def messages_body(
 
 
 def conversation(messages: Sequence[Message], *, prefill: bool) -> list[Sent]:
-    """What is sent of the messages behind the instructions."""
+    """Return the messages that are sent behind the instructions."""
     sent: list[Sent] = []
     go_on = ("user", [GO_ON], [GO_ON])
     for message in messages:
@@ -220,7 +220,7 @@ def begun_without_thinking(sent: Sequence[Sent]) -> bool:
 
 
 def stable(roles: Sequence[str]) -> set[int]:
-    """Where marks stand: at the end, and before the last reply."""
+    """Return the places of marks: the end, and before the last reply."""
     replies = [number for number, role in enumerate(roles) if role == "assistant"]
     return {stable_before(roles, len(roles)), stable_before(roles, replies[-1]) if replies else 0}
 

@@ -91,7 +91,7 @@ class PlayedModel(Model):
 
 
 def refusal(fails: Fails) -> Exception:
-    """What the adapters raise for a refusal."""
+    """Return the exception that the adapters raise for a refusal."""
     if fails.about == "filter":
         return ContentFilterError("Content filter triggered", body=json.dumps({"error": {"code": "content_filter"}}))
     return ModelHTTPError.for_category(

@@ -1,4 +1,4 @@
-"""What the streams of providers look like, one of each shape, with the reply that each holds.
+"""Streams of providers, one of each shape, with the reply that each contains.
 
 Shortened from what they document and what people have recorded; the fields that set them apart are kept.
 """

@@ -1,4 +1,4 @@
-"""What the properties of both decoders share: texts that are hard, ways to write events, and all that can be seen."""
+"""Shared by the properties of both decoders: hard texts, ways to write events, and all visible results."""
 
 import json
 import re

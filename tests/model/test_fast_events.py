@@ -1,4 +1,4 @@
-"""What goes the quick way through a stream, and what does not. That it reads alike, the decoders' properties say."""
+"""Events that take the quick way through a stream. The decoders' properties show that both ways read alike."""
 
 import cProfile
 import json
@@ -87,7 +87,7 @@ class Stream(ReplyStream):
 
 
 def quick_in(*pieces: bytes, max_event: int = MAX_EVENT) -> list[bytes]:
-    """What of these pieces went the quick way, behind an event that never does."""
+    """Return the data that took the quick way, behind an event that never does."""
     stream = Stream(max_event=max_event)
     for piece in (b"data: 1\n\n", *pieces):
         stream.feed(piece)
@@ -102,7 +102,7 @@ class TestTheBytes:
         assert quick_in(b"data: {}\n\ndata: {", b"}\n\n", b'data: {"b": 2}\n\n') == [b"{}", b'{"b": 2}']
 
     def test_the_first_event_goes_the_plain_way(self) -> None:
-        """What a stream is, is seen there, and a byte order mark."""
+        """The first event shows the kind of stream, and a byte order mark."""
         stream = Stream()
         stream.feed(b"data: {}\n\n")
         assert stream.shown.quick == []
@@ -244,7 +244,7 @@ class TestChatCompletions:
         assert run(ChatStream, data)[0] == "a"
 
     def test_the_call_that_a_quick_chunk_goes_on_with_is_the_last_one(self) -> None:
-        """What comes without an index belongs to it."""
+        """A chunk without an index belongs to the last call."""
 
         def begun(index: int) -> JsonValue:
             return chunk(
@@ -293,7 +293,7 @@ class TestMessages:
     ids=["chat completions", "messages"],
 )
 def test_a_quick_event_costs_few_calls(stream: ReplyStream, first: bytes, more: bytes) -> None:
-    """The plain way takes more than a hundred: whoever makes a chunk go it by mistake will hardly see it elsewhere."""
+    """The plain way takes more than a hundred; no other test would notice a chunk that takes it by mistake."""
     stream.feed(first)
     profile = cProfile.Profile()
     profile.enable()

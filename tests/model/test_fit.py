@@ -1,4 +1,4 @@
-"""What a model takes, and that a request is made to fit it without losing anything."""
+"""Capabilities of models, and requests that are fitted to them without losing anything."""
 
 import gc
 import itertools
@@ -53,7 +53,7 @@ BATCH = (HI, asking("a"), result("a"))
 
 
 def said(request: ModelRequest) -> list[tuple[str, str]]:
-    """Who speaks, and what; a call by its id, a result by what it answers."""
+    """Return each message's role and text; a call by its id, a result by its call."""
     return [(message.role, _said(message)) for message in request.messages]
 
 
@@ -215,7 +215,7 @@ NAMES = st.sampled_from(["note", "erase"])
 
 @st.composite
 def paired(draw: st.DrawFn) -> tuple[Message, ...]:
-    """Any paired list, with a text of its own for each text, result and file, to tell them apart."""
+    """Any paired list, with a text of its own for each text, result and file, to distinguish them."""
     numbers = itertools.count()
 
     def text() -> TextPart:
@@ -283,7 +283,7 @@ def files(messages: Sequence[Message]) -> list[str]:
 
 
 def heard(messages: Sequence[Message]) -> str:
-    """Who speaks, a letter a message; `c` is an assistant that calls. What is not sent has none."""
+    """Return a letter per message for its role; `c` is an assistant with calls. Unsent messages have none."""
     letters = {"system": "s", "user": "u", "tool": "t", "assistant": "a"}
     return "".join(
         "c" if message.calls else letters[message.role]

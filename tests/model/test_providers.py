@@ -25,7 +25,7 @@ class OtherModel(ScriptedModel):
 
 def open_other(model, *, base_url=None, timeout=None):
     made = OtherModel("Done.", name=model)
-    made.told = (base_url, timeout)
+    made.options = (base_url, timeout)
     return made
 
 OTHER = Provider(
@@ -60,19 +60,19 @@ def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_model_of_a_package_is_made_by_its_whole_name_with_the_options_that_are_set() -> None:
     model = open_model("other:x:y", base_url="http://there", timeout=2.5)
-    assert (model.name, vars(model)["told"]) == ("x:y", ("http://there", 2.5))
-    assert vars(open_model("other:x"))["told"] == (None, None)
+    assert (model.name, vars(model)["options"]) == ("x:y", ("http://there", 2.5))
+    assert vars(open_model("other:x"))["options"] == (None, None)
     assert model_named("other:x", None) == "other:x"
 
 
 def test_the_address_in_openais_variable_is_not_another_providers() -> None:
-    assert vars(open_model("other:x", base_url="http://localhost:8080/v1"))["told"] == (None, None)
+    assert vars(open_model("other:x", base_url="http://localhost:8080/v1"))["options"] == (None, None)
 
 
 def test_a_sub_agent_may_name_a_model_of_a_package() -> None:
     """It is not asked at the address of the turn's own model."""
     find = models_for(open_model("small"), "small", None, "http://elsewhere/v1")
-    assert vars(find("other:x"))["told"] == (None, None)
+    assert vars(find("other:x"))["options"] == (None, None)
 
 
 def test_telemetry_asks_the_class_of_a_model() -> None:

@@ -1,4 +1,4 @@
-"""What providers tell beside their replies: ids, models, what a cache held, and how long the first chunk took."""
+"""Information beside replies: ids, models, cached tokens, and the time to the first chunk."""
 
 from collections.abc import AsyncIterator
 
@@ -40,14 +40,14 @@ def told(given: ModelResponse) -> ResponseInfo:
 
 
 def message(**fields: JsonValue) -> ResponseInfo:
-    """What is told of a message of the Messages API that begins so."""
+    """Return the information of a Messages API message that starts with these fields."""
     builder = MessageBuilder()
     builder.add({"type": "message_start", "message": fields})
     return told(builder.reply())
 
 
 class Served(TestModel):
-    """One that says where it is asked, as those of providers do."""
+    """A model that names its address, as those of providers do."""
 
     def __init__(self, model: str, host: str = "models.example") -> None:
         super().__init__(model_name=model)

@@ -1,4 +1,4 @@
-"""Shared by the tests of what is told to OpenTelemetry."""
+"""Shared by the tests of OpenTelemetry."""
 
 from collections.abc import Iterator
 
@@ -9,7 +9,7 @@ from .told import Told
 
 @pytest.fixture
 def told() -> Iterator[Told]:
-    """A telemetry that keeps what it is told."""
+    """A telemetry that keeps all spans and points in memory."""
     told = Told()
     yield told
     told.tracers.shutdown()

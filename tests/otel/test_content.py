@@ -1,4 +1,4 @@
-"""What people, models and tools say leaves the process only where that is switched on, and keys never do."""
+"""Texts of people, models and tools leave the process only where that is switched on; keys never do."""
 
 from pathlib import Path
 
@@ -159,7 +159,7 @@ async def test_half_a_surrogate_pair_is_told_as_what_can_be_sent(told: Told) -> 
 def test_a_block_that_fails_on_its_way_in_leaves_nothing_behind(told: Told) -> None:
     class Untold:
         def __repr__(self) -> str:
-            raise RuntimeError("nothing to tell")
+            raise RuntimeError("no text")
 
     class Block(SpanBlock):
         def _finish(self, error: BaseException | None, seconds: float) -> None:

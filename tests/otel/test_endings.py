@@ -1,4 +1,4 @@
-"""However a turn is let go of, its spans end, and only a failure is an error."""
+"""A turn's spans end however its driver leaves it, and only a failure is an error."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence

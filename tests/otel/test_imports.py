@@ -1,4 +1,4 @@
-"""Nothing of OpenTelemetry is loaded by who does not ask for it, and who asks without having it is told what to do."""
+"""OpenTelemetry is imported only on request; without the package, the error says what to install."""
 
 import subprocess
 import sys
@@ -29,7 +29,7 @@ def test_nothing_is_loaded_unasked(code: str) -> None:
 
 
 def test_the_api_alone_is_enough() -> None:
-    """Where there is no SDK everything runs, and nothing is recorded."""
+    """Without the SDK everything runs, and nothing is recorded."""
     code = TURN.replace('("done"))', '("done"), telemetry=OpenTelemetry())').replace(
         "import asyncio, sys", "import asyncio, sys; sys.modules['opentelemetry.sdk'] = None"
     )

@@ -1,4 +1,4 @@
-"""What is measured: tokens and durations by the conventions, and turns by how they ended."""
+"""Metrics: tokens and durations by the conventions, and turns by how they ended."""
 
 import pytest
 from opentelemetry.sdk.metrics.export import HistogramDataPoint, NumberDataPoint

@@ -1,4 +1,4 @@
-"""Whose a model is: by its server, by the format that it speaks, or nobody's that the conventions know."""
+"""The provider of a model: by its server, by the format of its API, or none that the conventions name."""
 
 import pytest
 from pydantic_ai.models.test import TestModel

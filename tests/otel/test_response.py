@@ -1,4 +1,4 @@
-"""What a provider tells of its reply is told on, and tokens are counted as the conventions count them."""
+"""Spans carry the provider's information about a reply, and count tokens as the conventions do."""
 
 import json
 from collections.abc import AsyncGenerator, Callable
@@ -204,7 +204,7 @@ async def test_a_turn_whose_provider_counts_nothing_tells_no_usage(told: Told) -
 
 async def test_a_model_of_pydantic_ai_is_told_by_the_name_that_is_sent(told: Told) -> None:
     class Served(TestModel):
-        """One that says where it is asked, as those of providers do."""
+        """A model that names its address, as those of providers do."""
 
         @property
         def base_url(self) -> str:

@@ -1,4 +1,4 @@
-"""What an engine tells of its turns, kept in memory."""
+"""An engine's telemetry, kept in memory."""
 
 import json
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ Point = HistogramDataPoint | NumberDataPoint
 
 
 class Told:
-    """All that was told, and what tells it."""
+    """A telemetry, and the spans and points that it received."""
 
     def __init__(self) -> None:
         self._spans = InMemorySpanExporter()
@@ -64,7 +64,7 @@ class Told:
         return lines
 
     def points(self, name: str) -> list[Point]:
-        """What was measured under a name."""
+        """Return the points of the metric with this name."""
         data = self._metrics.get_metrics_data()
         assert data is not None
         found: list[Point] = []

@@ -1,4 +1,4 @@
-"""What a turn sends, built a little longer each time, is what building it from all its messages would be."""
+"""A turn's request, extended step by step, equals a request built from all its messages."""
 
 from collections.abc import Sequence
 
@@ -33,7 +33,7 @@ BEGUN = st.builds(Message, role=st.just("assistant"), parts=st.tuples(SILENT))
 
 @st.composite
 def steps(draw: st.DrawFn) -> list[Message]:
-    """What is said in a step: the reply with its calls, their results, and the user."""
+    """Draw the messages of a step: the reply with its calls, their results, and the user."""
     calls = draw(st.lists(CALLS, max_size=3))
     said = [Message(role="assistant", parts=(draw(SILENT), *calls))]
     said += [Message.result(call.id, call.name, "noted") for call in draw(st.permutations(calls))]
@@ -47,7 +47,7 @@ SAID = st.lists(st.one_of(steps(), steps(), steps(), st.lists(MESSAGES, max_size
 
 
 class Told(Transcript):
-    """A transcript of the messages that it is told."""
+    """A transcript of given messages."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -63,7 +63,7 @@ class Told(Transcript):
 
 
 def hooked(data: st.DataObject, messages: tuple[Message, ...]) -> Sequence[Message] | None:
-    """What a `history_processor` hook makes of the messages; None without one."""
+    """Draw the messages that a `history_processor` hook returns; None without a hook."""
     note = Message.user("It is noon.")
     at = data.draw(st.integers(0, len(messages)))
     kind = data.draw(st.sampled_from(["none", "same", "noted", "begun", "cut", "short", "without", "other", "equal"]))

@@ -1,4 +1,4 @@
-"""Whatever a model says and whatever its tools do: the turn ends, within its bounds, and its journal tells it again."""
+"""With any model and any tools the turn ends within its bounds, and its journal replays to the same turn."""
 
 import tempfile
 from collections.abc import Iterator, Mapping

@@ -1,4 +1,4 @@
-"""Whoever speaks, answers, stops, crashes and takes over, and whenever: the turn ends or rests, and nothing is lost."""
+"""With messages, answers, aborts, crashes and takeovers in any order, the turn ends or pauses, and nothing is lost."""
 
 import tempfile
 from collections import Counter
@@ -46,7 +46,7 @@ REFUSALS = (StoreError, LeaseLostError, TurnBusyError, TurnAlreadyEndedError, In
 
 @dataclass(frozen=True)
 class Move:
-    """What somebody does to the turn, `wait` rounds of the loop after the move before."""
+    """An action on the turn, `wait` rounds of the loop after the move before."""
 
     what: str
     wait: int
@@ -89,7 +89,7 @@ plays = st.builds(
 
 
 class Mortal(StoreWrapper):
-    """The handle of one process. It waits a round of the loop before each call, and dies when it is told to."""
+    """The handle of one process. It waits a round of the loop before each call, and dies on request."""
 
     def __init__(self, inner: Store) -> None:
         super().__init__(inner)
@@ -188,7 +188,7 @@ class World:
             yield asks_for(*calls, text="Well")
 
     def tools(self) -> list[Tool]:
-        """One that is done at once, one that wants leave, one that takes its time."""
+        """Return three tools: a quick one, one that needs approval, and a slow one."""
 
         @tool
         async def note(n: int, context: ToolContext) -> str:
@@ -280,7 +280,7 @@ class World:
         await self.bury()
 
     async def _nothing_is_stranded(self) -> None:
-        """Whoever let go of the turn has seen to what was posted while it did."""
+        """Check that the driver that released the turn handled the items posted meanwhile."""
         store = self.open()
         for row in await store.turns(live=True):
             assert row.status.state is State.PAUSED
@@ -316,7 +316,7 @@ class World:
 
 
 def _unlock(folder: Path) -> None:
-    """Whoever drives looks dead from now on."""
+    """Make every present driver look dead."""
     for lock in folder.glob("*-owner-*"):
         lock.unlink()
 

@@ -70,21 +70,21 @@ ran: Counter[tuple[str, str]] = Counter()
 
 @tool
 async def act(n: int, context: ToolContext) -> str:
-    """What must not happen twice."""
+    """Act once; a second time would be a fault."""
     ran[context.turn_id, context.call_id] += 1
     return f"done {n}"
 
 
 @tool(needs_approval=True)
 async def ask(n: int, context: ToolContext) -> str:
-    """What a person must allow."""
+    """Act with a person's approval."""
     ran[context.turn_id, context.call_id] += 1
     return f"allowed {n}"
 
 
 @tool(on_crash="ask")
 async def careful(n: int, context: ToolContext) -> str:
-    """What a person is asked about when it is not known whether it happened."""
+    """Act; after a crash, a person is asked."""
     ran[context.turn_id, context.call_id] += 1
     return f"careful {n}"
 
@@ -182,7 +182,7 @@ class Orderings(RuleBasedStateMachine):
 
     @rule(script=scripts)
     def recover(self, script: list[ModelResponse | str | ModelError]) -> None:
-        """A process takes up what others left: afterwards a live turn waits for a person."""
+        """A process recovers the turns of others: afterwards a live turn waits for a person."""
         self.process(script * 8, lambda engine: engine.recover())
         assert all(row.state is State.PAUSED for row in self.live())
 
@@ -225,7 +225,7 @@ class Orderings(RuleBasedStateMachine):
             assert request.messages[-1].role != "assistant"
 
     def teardown(self) -> None:
-        """Whatever was left open is recovered, denied, and ends."""
+        """Recover each open turn and reject its interrupts: each ends."""
         self.process(["Done."] * 40, lambda engine: engine.recover())
         for _ in range(LIMITS.max_pauses + 1):
             for row in self.paused():
@@ -453,7 +453,7 @@ class Machines(RuleBasedStateMachine):
 
     @rule(which=st.integers(0, 9))
     def a_crash(self, which: int) -> None:
-        """What is left is the journal's text; taken up from it, the turn is what it was."""
+        """Only the journal's text remains; a turn resumed from it equals the turn before."""
         turn = self.turns[which % len(self.turns)]
         before = known(turn.machine)
         turn.journal = [parse_fact(fact.kind, fact.payload(), seq) for seq, fact in enumerate(turn.journal, 1)]

@@ -1,4 +1,4 @@
-"""What holds of the repair of any list of messages, however it was cut, shuffled or made up."""
+"""Properties of the repair of any list of messages: cut, shuffled or invented."""
 
 from collections.abc import Callable, Sequence
 
@@ -30,7 +30,7 @@ MESSAGES = st.one_of(
 
 
 def numbered(messages: Sequence[Message]) -> list[Message]:
-    """The same messages with a text of its own for each text and each result, to tell them apart."""
+    """The same messages with a text of its own for each text and each result, to distinguish them."""
     out: list[Message] = []
     for number, message in enumerate(messages):
         parts = tuple(
@@ -62,7 +62,7 @@ def calls_of(messages: Sequence[Message]) -> list[str]:
 
 
 def texts_of(messages: Sequence[Message]) -> list[tuple[str, str]]:
-    """What was said by anybody but tools."""
+    """Return the texts of all messages but those of tools."""
     return [
         (message.role, part.text)
         for message in messages
@@ -131,7 +131,7 @@ def _answer(said: Sequence[tuple[int, AnyPart]], name: str, nth: int) -> str:
 
 
 def fault(messages: Sequence[Message]) -> str:
-    """What is wrong with a list, by definition, looking at all of it; nothing if it is paired."""
+    """Return a list's first fault by the definition, from the complete list; empty if it is paired."""
     for number, message in enumerate(messages):
         asker = max((n for n in range(number) if messages[n].role != "tool"), default=-1)
         asked = [call.id for call in messages[asker].calls] if asker >= 0 else []
@@ -164,7 +164,7 @@ def without(asked: Sequence[str], answered: Sequence[str]) -> list[str]:
 
 
 def refused(check: Callable[[Sequence[Message]], object], messages: Sequence[Message]) -> str:
-    """Why `check` refuses the messages; nothing if it takes them."""
+    """Return why `check` refuses the messages; empty if it accepts them."""
     try:
         check(messages)
     except UnpairedError as error:
@@ -179,7 +179,7 @@ def test_a_list_is_refused_for_its_first_fault_and_for_no_other_reason(messages:
 
 @given(LISTS | paired_lists(), st.lists(MESSAGES, max_size=2))
 def test_a_list_that_grows_is_looked_at_as_one_that_is_whole(messages: list[Message], once: list[Message]) -> None:
-    """Whatever follows it for once; and what does not follow is left out."""
+    """Each list may be followed by messages for one call; those that do not fit are refused."""
     known, so_far = Paired(), list[Message]()
     for message in messages:
         why = refused(known.followed_by, once)

@@ -1,4 +1,4 @@
-"""Whatever the models of a tree say, and wherever its process dies: it ends, within the budgets of its root."""
+"""A tree of turns ends within the budgets of its root, with any replies and a death of its process anywhere."""
 
 from collections.abc import Iterator
 from itertools import cycle

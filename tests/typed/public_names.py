@@ -1,4 +1,4 @@
-"""What type checkers make of the public names. Nothing runs this: mypy and pyright read it in `make check`."""
+"""Types of the public names. Nothing runs this file: mypy and pyright read it in `make check`."""
 
 from collections.abc import Sequence
 from functools import partial

@@ -9,8 +9,8 @@
 - pause (user input, read grant)
 - synthesis success
 
-Each has an outcome and a reason, at most one sentinel, a transcript in which every step is whole, and events that end
-with it.
+Each has an outcome and a reason, at most one sentinel, a transcript in which every step is complete, and events that
+end with it.
 """
 
 from pathlib import Path
@@ -104,7 +104,7 @@ async def test_the_tool_budget_ends_the_loop(play: "Play") -> None:
 
 
 async def test_an_abort_ends_the_loop(play: "Play") -> None:
-    """What was done stays, and the call that was open has a result too."""
+    """Finished calls keep their results, and the open call has a result too."""
     turn = await play(asks_for(("note", {"n": 1}), ("hang", {})))
     ends(turn, "aborted", "aborted")
     assert play.done == ["note 1", "hang"]
@@ -122,7 +122,7 @@ async def test_an_abort_ends_a_turn_that_waits_too(play: "Play") -> None:
 
 
 async def test_a_stream_error_ends_the_loop(play: "Play") -> None:
-    """What the model has done before it failed stays."""
+    """The steps before the failure stay."""
     turn = await play(NOTE, ModelError("the key is not valid", cause=Cause.AUTHENTICATION))
     ends(turn, "failed", "model_error")
     assert [kind for kind, *_ in turn.sentinels] == ["failed"]

@@ -1,4 +1,4 @@
-"""BooCode: the part that tells the user why the turn was stopped.
+"""BooCode: the part that shows the user why the turn was stopped.
 
 - Parts of kind `cap_hit` with reason `budget | step_cap` ("Stopped at the tool-call limit (50 of 50
   calls)", "Stopped at the step limit (5 of 5)"), and `doom_loop`.
@@ -123,7 +123,7 @@ async def test_calls_that_come_with_the_conclusion_are_refused_and_noted_once(pl
 async def test_a_budget_and_a_cap_that_are_reached_together_make_one(
     play: "Play", calls: int, reason: str | None
 ) -> None:
-    """The cap comes first in the chart; the budget is told beside it, if it is spent too."""
+    """The cap comes first in the chart; the budget is also reported, if it is spent too."""
     line = play.endless(25)
     last = play.endless(calls - 25)
     turn = await play(line, last, "Enough.", agent=Agent(name="Tidier", steps=2))

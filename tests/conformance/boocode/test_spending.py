@@ -29,7 +29,7 @@ BESIDE = pytest.mark.parametrize(
 
 
 def outcome(turn: "Turn", reason: str) -> str:
-    """How it ended, having checked that it was this limit that stopped it, if one did."""
+    """Return how the turn ended; check that no other limit stopped it."""
     kind = turn.ended[0]
     assert turn.ended == ((kind, reason) if kind == "cap_hit" else ("finished", "answered"))
     assert turn.result.steps == (1 if kind == "cap_hit" else 2)
@@ -94,7 +94,7 @@ async def test_paused_time_is_not_counted(play: "Play") -> None:
 
 @pytest.mark.parametrize(("used", "left"), [(98, 2), (99, 1), (100, None), (101, None)])
 async def test_max_tokens_is_what_the_token_budget_leaves(play: "Play", used: int, left: int | None) -> None:
-    """When nothing is left there is no step any more; the concluding call has a number of its own."""
+    """Without tokens left there is no further step; the concluding call has a number of its own."""
     asked = asks_for(("note", {}), usage=Usage(input_tokens=used, output_tokens=0))
     turn = await play(asked, "Tidy.", agent=Agent(name="T", budget=Limits(tokens=100)))
     second = Limits().conclude_tokens if left is None else left

@@ -1,8 +1,8 @@
-"""BooCode, and what Turnwright adds to it: people and models are told what is left.
+"""BooCode, and an addition of Turnwright: notices and messages say how much of each limit is left.
 
 - At 80 % of steps, tool calls, tokens, cost and seconds there is a notice, once; never at 79 %.
 - A notice has a text for people, one form for all: "Step 20/25 - 5 steps remaining".
-- With `show_budget_to_model=True` the model is told before each step what is left, in exact numbers, in the user's
+- With `show_budget_to_model=True` each step's request ends with what is left, in exact numbers, in the user's
   role; it is sent and never stored. The text is replaceable.
 """
 
@@ -98,17 +98,17 @@ def test_the_steps_that_remain_are_those_up_to_the_cap(used: int, cap: int, text
         assert notice_text(notice, limits) == text
 
 
-# What the model is told.
+# Messages to the model.
 
 
 def told(turn: "Turn") -> list[str]:
-    """What each request says last, but for what the transcript has."""
+    """Return each request's last text; empty where the transcript has it."""
     kept = {message.text for message in turn.result.messages}
     return [one.messages[-1].text if one.messages[-1].text not in kept else "" for one in turn.sent]
 
 
 async def test_the_model_is_told_what_is_left_before_each_step(play: "Play") -> None:
-    """The step that begins is no longer left. A conclusion is told of the limit that was reached, and nothing else."""
+    """The step that begins is no longer left. A conclusion's request names the limit reached, and nothing else."""
     usage = Usage(input_tokens=40, output_tokens=2)
     agent = Agent(name="T", steps=2, budget=Limits(tool_calls=9, tokens=1000, cost=2.0, seconds=60))
     timed = ModelResponse(calls=(ResponseToolCall("work", {"seconds": 1.5}), ResponseToolCall("note", {})), usage=usage)

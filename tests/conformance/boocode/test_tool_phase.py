@@ -35,7 +35,7 @@ def call(number: int, name: str = "note", status: str = "ok") -> dict[str, objec
 
 
 def phases(turn: "Turn") -> list[tuple[object, object]]:
-    """Every result of a tool phase, with the type of the line that tells it."""
+    """Every result of a tool phase, with the type of its line."""
     return [(line["type"], line["tools"]) for line in turn.lines if "tools" in line]
 
 

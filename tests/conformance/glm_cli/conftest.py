@@ -1,4 +1,4 @@
-"""What the tests of this preset share: a model that never stops by itself, and a way to run it."""
+"""Shared by the tests of this preset: a model that never stops by itself, and a way to run it."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -54,7 +54,7 @@ class Ran:
 
     @property
     def sentinels(self) -> list[str]:
-        """Why the turn was stopped, in words."""
+        """The texts of the turn's sentinels."""
         return [part.text for m in self.turn.messages for part in m.parts if isinstance(part, SentinelPart)]
 
     async def notices(self) -> list[Notice]:

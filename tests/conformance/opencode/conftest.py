@@ -1,4 +1,4 @@
-"""What the tests of this preset share: a model that never stops by itself, and a way to run it."""
+"""Shared by the tests of this preset: a model that never stops by itself, and a way to run it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,7 @@
 """opencode: how many steps an agent may take, and what happens at the last one.
 
 - `steps` per agent; unset means the ceiling here; 0 is invalid; 1 answers in text at once; 2 allows one round of tools.
-- On the last call tools are disabled, the instruction is sent in the user's role, and the reply summarises.
+- On the last call tools are disabled, the instruction is sent in the user's role, and the reply summarizes.
 - A clear status when the limit is reached.
 """
 

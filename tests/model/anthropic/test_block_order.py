@@ -1,4 +1,4 @@
-"""What was thought comes back at its place: the API refuses a last message in which it was moved."""
+"""Thinking blocks go back in their place: the API refuses a last message in which they were moved."""
 
 import json
 from collections.abc import Sequence
@@ -55,7 +55,7 @@ def journalled(given: ModelResponse) -> Message:
 
 
 def back(*blocks: Block) -> list[Block]:
-    """What goes back for a reply of these blocks."""
+    """Return the blocks that go back for a reply of these blocks."""
     sent: list[Block] = json.loads(b"[" + encode_blocks(journalled(reply(blocks))).thought + b"]")
     return sent
 
@@ -143,7 +143,7 @@ def test_where_the_order_is_not_that_of_the_message_what_was_thought_stands_firs
 
 
 def test_merged_messages_are_told_one_after_the_other() -> None:
-    """Where messages of one side in a row are sent as one."""
+    """Messages of one role in a row are sent as one."""
     parts = [
         part
         for given in ([thinking("1"), text("a")], [text("b"), thinking("2"), text("c"), call()])

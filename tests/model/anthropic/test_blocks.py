@@ -31,7 +31,7 @@ def content(message: Message) -> list[dict[str, Any]]:
 
 
 def thinking(message: Message) -> list[dict[str, Any]]:
-    """What stands in front if what was thought goes along: all of it, in a message that was not interleaved."""
+    """Return the blocks before the content: all thinking, in a message that was not interleaved."""
     encoded = encode_blocks(message)
     blocks: list[dict[str, Any]] = json.loads(b"[" + encoded.thought + b"]")
     assert blocks[len(blocks) - len(content(message)) :] == content(message)

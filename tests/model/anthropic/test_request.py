@@ -48,7 +48,7 @@ def said(role: str, *texts: str) -> dict[str, Any]:
 
 
 def marked(body: dict[str, Any]) -> list[Any]:
-    """What stands where the provider may keep everything before: names of tools, texts, and ids of results."""
+    """Return the marked places, up to which the provider may cache: names of tools, texts, and ids of results."""
     blocks = [
         *body.get("tools", ()),
         *body.get("system", ()),

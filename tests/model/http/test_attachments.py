@@ -1,4 +1,4 @@
-"""What a model is told of a file that its API has no form for."""
+"""The text that replaces a file that the API has no form for."""
 
 import pytest
 

@@ -96,7 +96,7 @@ SETTINGS = pytest.mark.parametrize("capabilities", PUT_TOGETHER, ids=range(len(P
 
 @pytest.fixture
 def _no_garbage() -> Iterator[None]:
-    """What the garbage collector calls, in the middle of anything, is no work of what is measured."""
+    """Keep the garbage collector off: its calls are not part of the measured work."""
     gc.disable()
     yield
     gc.enable()

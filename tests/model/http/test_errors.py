@@ -319,7 +319,7 @@ class TestRetryAfter:
 
 
 def test_an_error_inside_a_stream_names_no_variable() -> None:
-    """Which one it would be is known to the client alone."""
+    """Only the client knows the variable's name."""
     failure = stream_failure({"error": {"type": "authentication_error", "message": "no"}}, partial=ModelResponse())
     assert str(failure).endswith("no. Check the API key.")
 

@@ -1,4 +1,4 @@
-"""How long the clients wait, with each of the alarms that they wait by."""
+"""The clients' timeouts, with each event loop's timer."""
 
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
@@ -50,7 +50,7 @@ class Body(httpx.AsyncByteStream):
 
 @dataclass(frozen=True)
 class Server:
-    """A server that speaks an API, and whoever asks it on this event loop."""
+    """A server that speaks an API, and a client of it on this event loop."""
 
     api: dict[str, bytes]
     loop: Loop
@@ -58,9 +58,9 @@ class Server:
     def ask(
         self, *said: Piece, then: tuple[Piece, ...] = (), slow: float = 0
     ) -> tuple[ModelResponse | ModelError, float]:
-        """Let it say `said`, and then `then` for ever: how it came out, and after how many seconds.
+        """Send `said`, and then `then` for ever; return the reply or the error, and the seconds until then.
 
-        `slow` is how long whoever reads the stream takes for each delta.
+        `slow` is the time in seconds that the reader of the stream takes for each delta.
         """
         pieces = (
             self.api[each] if isinstance(each, str) else each

@@ -1,4 +1,4 @@
-"""What is known of public servers and models."""
+"""The known facts about public servers and models."""
 
 import pytest
 

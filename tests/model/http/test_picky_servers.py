@@ -41,7 +41,7 @@ async def plot() -> FilePart:
 
 @dataclass
 class Server:
-    """Asks for `calls` while it is offered tools and not told to stop; `refuses` is its 400, if any."""
+    """Ask for `calls` while tools are offered and no message says to stop; `refuses` is its 400, if any."""
 
     refuses: Callable[[Body], str | None]
     calls: tuple[str, ...] = ("note",)
@@ -227,7 +227,7 @@ async def test_an_agent_without_tools_goes_on_where_another_used_some(refuses: C
 
 @pytest.mark.parametrize("refuses", [mistral, mistral_template])
 async def test_whatever_is_said_in_a_row_user_and_assistant_take_turns(refuses: Callable[[Body], str | None]) -> None:
-    """What an embedder brings, and what is told with each step behind the results."""
+    """Imported history, and the budget message behind each step's results."""
     server = Server(refuses)
     async with server.model(STRICT) as model:
         engine = Engine(model=model, tools=[note], show_budget_to_model=True)

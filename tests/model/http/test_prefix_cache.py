@@ -39,7 +39,7 @@ def conversation(*says: str) -> Messages:
 
 
 def test_a_beginning_ends_before_the_last_reply() -> None:
-    """What is said behind it may be for one call only."""
+    """Messages behind the last reply may be for one call only."""
     taken = Taken()
     assert taken.of(*conversation("a", "b", "c", "d", "e")) == (["a", "b", "c"], ["d", "e"])
     assert taken.of(Message.user("a"), Message.user("b")) == ([], ["a", "b"])
@@ -125,7 +125,7 @@ def test_a_window_that_moves_along_leaves_nothing_behind() -> None:
 
 @given(st.data())
 def test_what_is_begun_and_the_rest_are_always_the_messages(data: st.DataObject) -> None:
-    """Whatever messages come, in whatever order, also the same one twice."""
+    """Messages may come in any order, also the same one twice."""
     known = conversation(*"abcdefgh")
     taken = Taken(steps=data.draw(st.integers(1, 2)))
     for _ in range(8):

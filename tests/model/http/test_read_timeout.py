@@ -1,4 +1,4 @@
-"""What ends a read that takes too long: the same on every event loop."""
+"""The end of a read that takes too long: the same on every event loop."""
 
 import asyncio
 
@@ -87,7 +87,7 @@ class TestAlarm:
 
     @pytest.mark.parametrize("after", [1, 5, 5.000001])
     def test_a_cancellation_from_outside_is_not_taken_for_its_own(self, loop: Loop, after: float) -> None:
-        """Whatever comes first, and where both come at once: what is outside ends too."""
+        """The outer scope ends too, in any order of the two, and when both come at once."""
 
         async def outer() -> tuple[bool, float]:
             began = anyio.current_time()

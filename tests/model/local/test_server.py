@@ -1,4 +1,4 @@
-"""How the local model's server starts and ends."""
+"""Start and end of the local model's server."""
 
 import os
 import signal

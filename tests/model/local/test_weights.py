@@ -1,4 +1,4 @@
-"""Where the local model's weights come from."""
+"""The sources of the local model's weights."""
 
 from pathlib import Path
 

@@ -98,7 +98,7 @@ def accepts(model: Model) -> Model:
 
 
 async def test_a_key_in_the_address_is_in_no_line_that_the_http_library_logs(caplog: pytest.LogCaptureFixture) -> None:
-    """It tells the whole address of each request to whoever listens."""
+    """The library passes the full address of each request to its log handlers."""
     caplog.set_level("INFO")
     answers = httpx.MockTransport(lambda _: httpx.Response(200, content=sse(chunk({"content": "a"}, "stop"))))
     async with OpenAIChat("m", base_url=f"http://h.test/v1?api-key={KEY}", transport=answers) as client:
@@ -389,7 +389,7 @@ class TestConnections:
         assert body.closed
 
     async def test_nothing_is_read_after_done_but_a_short_end(self) -> None:
-        """What follows `[DONE]` is no part of the reply, and who leaves the connection open is not waited for."""
+        """Data after `[DONE]` is no part of the reply, and a connection that stays open is not waited for."""
         body = Body(sse(chunk({"content": "a"})), sse(chunk({"content": "b"})), 60.0)
         with anyio.fail_after(60):
             assert await ask(model(body)) == [TextDelta("a"), ModelResponse(text="a")]
@@ -432,7 +432,7 @@ class TestCapabilities:
         assert model(Body(), **options).capabilities == known
 
     async def test_a_request_is_made_to_fit(self) -> None:
-        """Whoever asks the model, an engine or not."""
+        """Requests of an engine and of other callers are fitted alike."""
         bodies: list[dict[str, Any]] = []
 
         def handle(request: httpx.Request) -> httpx.Response:

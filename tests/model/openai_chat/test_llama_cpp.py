@@ -133,7 +133,7 @@ async def test_a_history_with_a_call_and_its_result_is_answered_in_text(server: 
 @pytest.mark.anyio
 async def test_a_reply_cut_by_max_tokens_says_so(server: LocalServer) -> None:
     async with client(server) as model:
-        _, reply = await ask(model, ModelRequest((Message.user("Tell me a long story."),), max_tokens=4))
+        _, reply = await ask(model, ModelRequest((Message.user("Write a long story."),), max_tokens=4))
     assert reply.finish is Finish.LENGTH
     assert reply.usage is not None
     assert reply.usage.output_tokens == 4
@@ -183,7 +183,7 @@ async def test_a_call_cancelled_in_mid_stream_leaves_the_server_free_for_the_nex
     """It has one slot: were the first call not given up, the second would wait until it has its 4,000 tokens."""
     async with client(server, {"ignore_eos": True}) as endless, client(server) as model:
         with anyio.CancelScope() as scope:
-            async for _ in endless.stream(ModelRequest((Message.user("Tell me a story."),), max_tokens=4000)):
+            async for _ in endless.stream(ModelRequest((Message.user("Write a story."),), max_tokens=4000)):
                 scope.cancel()
         assert scope.cancelled_caught
         with anyio.fail_after(60):

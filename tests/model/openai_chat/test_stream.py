@@ -153,7 +153,7 @@ class TestChunks:
         assert decode(data).reply().text == "a"
 
     def test_a_chunk_that_is_no_whole_json_breaks_the_reply(self) -> None:
-        """A reply without it is another reply: here the arguments would be whole, and a tenth of what was meant."""
+        """Without the chunk the reply is another one: its arguments would parse, with a tenth of the amount."""
         begun, rest = (
             sse(chunk({"tool_calls": [{"index": 0, "function": {"name": "pay", "arguments": text}}]}), done=False)
             for text in ('{"amount": 1', "}")
@@ -396,7 +396,7 @@ class TestBounds:
         ],
     )
     def test_what_an_event_holds_is_bounded(self, event: str, bound: str) -> None:
-        """What holds next to nothing, a million times, would keep all other turns waiting."""
+        """A million nearly empty parts would keep all other turns waiting."""
         for data in (f"data: {event}\n\n", event):
             error = failure(sse(chunk({"content": "a"}), done=False) + data.encode())
             assert (error.cause, error.partial) == (Cause.REJECTED, ModelResponse(text="a"))

@@ -240,7 +240,7 @@ def put(chunks: list[JsonValue], place: int, other: JsonValue) -> None:
 
 
 def nothing_worse_than_the_documented_error(data: bytes) -> None:
-    """Whatever comes is a reply or the error, can be encoded, and is bounded."""
+    """Any data gives a reply or the documented error, both encodable and bounded."""
     seen = run(small, data)
     assert run(small, *events_in(data)) == seen
     texts = kept(seen)

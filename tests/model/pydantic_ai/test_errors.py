@@ -13,7 +13,7 @@ from turnwright_states import Cause
 
 
 class APIStatusError(Exception):
-    """What the clients of OpenAI and Anthropic raise."""
+    """The exception of the clients of OpenAI and Anthropic."""
 
     def __init__(self, status: int, body: object = None, headers: dict[str, str] | None = None) -> None:
         super().__init__("it was refused")
@@ -27,7 +27,7 @@ class APITimeoutError(Exception):
 
 
 class ClientError(Exception):
-    """What botocore raises."""
+    """The exception of botocore."""
 
     def __init__(self, status: int, code: str) -> None:
         super().__init__(f"An error occurred ({code})")
@@ -35,7 +35,7 @@ class ClientError(Exception):
 
 
 class APIError(Exception):
-    """What Google's client raises."""
+    """The exception of Google's client."""
 
     def __init__(self, code: int, details: object) -> None:
         super().__init__(f"{code} failed")
@@ -151,7 +151,7 @@ def test_what_pydantic_ai_would_do_about_it_is_told() -> None:
 
 
 def test_a_reply_that_had_begun_was_interrupted() -> None:
-    """So what had arrived is told; the same error before it is one of the connection."""
+    """The error carries the partial reply; the same error before any data is one of the connection."""
     half = ModelResponse(text="half")
     for error in (exceptions.ModelConnectionError("m", "gone"), httpx.ReadError("gone")):
         made = failure(error, where="m", partial=half)

@@ -200,7 +200,7 @@ def test_importing_our_models_does_not_import_pydantic_ai() -> None:
 
 
 class Stubborn(TestModel):
-    """An adapter that cannot tell its client not to retry, as Bedrock's."""
+    """An adapter that cannot switch off its client's retries, as Bedrock's."""
 
     unsupported_settings = frozenset({"max_retries"})
 
@@ -310,7 +310,7 @@ async def test_a_model_that_cannot_stream_is_asked_once_for_its_whole_reply() ->
 async def test_arguments_may_be_an_object_a_text_or_nothing(
     arguments: str | dict[str, object] | None, read: dict[str, JsonValue] | None, raw: str
 ) -> None:
-    """What is no JSON is kept as text, and cannot be run."""
+    """Arguments that are no JSON are kept as text, and cannot be run."""
     model = PlayedWhole(PydanticResponse(parts=[ToolCallPart("search", arguments, tool_call_id="c")]))
     assert (await reply(pydantic_ai_model(model))).calls == (ResponseToolCall("search", read, raw, "c"),)
 
@@ -473,7 +473,7 @@ async def test_it_can_be_entered_and_left() -> None:
 
 
 class Connected(WrapperModel):
-    """Tells whether anybody is in it, as a model tells its provider."""
+    """A model that counts its entries and exits, as a provider's client does."""
 
     inside = 0
     left = 0

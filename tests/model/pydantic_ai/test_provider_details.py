@@ -1,4 +1,4 @@
-"""What must go back to its provider unchanged comes through the journal, and back to its place."""
+"""Provider details survive the journal, and go back unchanged to their place."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -43,7 +43,7 @@ def journalled(reply: ModelResponse) -> Message:
 
 
 def back(*parts: ModelResponsePart, provider: str | None = None) -> Sequence[ModelResponsePart]:
-    """What goes back for a response of these parts."""
+    """Return the parts that go back for a response of these parts."""
     response = response_of(journalled(reply_of(PydanticResponse(parts=parts, provider_name=provider))))
     assert response is not None
     assert response.provider_name == (provider if details_of(PydanticResponse(parts=parts)) else None)
