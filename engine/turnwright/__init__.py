@@ -30,6 +30,7 @@ from .errors import (
 from .journal.answers import Answer, approve, reject
 from .journal.dependencies import FinishedCall, Price
 from .message import FilePart, Message
+from .model_settings import ModelSettings
 from .result import TurnResult
 from .store import QUEUED, TurnRow
 from .tools import Ask, Tool, ToolContext, ToolError, ToolResult, tool
@@ -69,6 +70,7 @@ __all__ = [
     "LeaseLostError",
     "Limits",
     "Message",
+    "ModelSettings",
     "Outcome",
     "Price",
     "RuntimeUnavailableError",

@@ -161,10 +161,6 @@ def _stops(facts: Sequence[f.Fact], at: int, turn: Turn) -> Iterator[Input]:
 
 def _rest(whole: Usage, part: Usage) -> Usage | None:
     try:
-        return Usage(
-            input_tokens=whole.input_tokens - part.input_tokens,
-            output_tokens=whole.output_tokens - part.output_tokens,
-            cost=whole.cost - part.cost,
-        )
+        return whole - part
     except ValidationError:  # the part is larger than the whole
         return None

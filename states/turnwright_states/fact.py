@@ -41,7 +41,7 @@ def allow(*names: str, **parts: PublicPart) -> dict[str, PublicPart]:
 
 
 #: The usage of a model call without its cost.
-TOKENS: Final = allow("input_tokens", "output_tokens")
+TOKENS: Final = allow("input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens")
 
 
 # The garbage collector need not track these values, because their parts were made before them: no cycle is possible.

@@ -57,10 +57,16 @@ class Frozen(BaseModel):
 class Usage(Frozen):
     """The usage of a model call, as the provider counted it."""
 
+    #: All tokens of the prompt, cached ones included.
     input_tokens: Annotated[int, Field(ge=0)] = 0
+    #: All tokens of the reply, reasoning included.
     output_tokens: Annotated[int, Field(ge=0)] = 0
     #: In the currency of the limits' `cost`; 0 where no price is known.
     cost: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
+    #: The input tokens that the provider read from a cache.
+    cached_tokens: Annotated[int, Field(ge=0)] = 0
+    #: The output tokens that the model used to reason.
+    reasoning_tokens: Annotated[int, Field(ge=0)] = 0
 
     @property
     def tokens(self) -> int:
@@ -72,6 +78,18 @@ class Usage(Frozen):
             input_tokens=self.input_tokens + other.input_tokens,
             output_tokens=self.output_tokens + other.output_tokens,
             cost=self.cost + other.cost,
+            cached_tokens=self.cached_tokens + other.cached_tokens,
+            reasoning_tokens=self.reasoning_tokens + other.reasoning_tokens,
+        )
+
+    def __sub__(self, part: "Usage") -> "Usage":
+        """Return the rest of a sum without `part`. Raises pydantic's `ValidationError` if `part` is larger."""
+        return Usage(
+            input_tokens=self.input_tokens - part.input_tokens,
+            output_tokens=self.output_tokens - part.output_tokens,
+            cost=self.cost - part.cost,
+            cached_tokens=self.cached_tokens - part.cached_tokens,
+            reasoning_tokens=self.reasoning_tokens - part.reasoning_tokens,
         )
 
 

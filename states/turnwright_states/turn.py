@@ -44,6 +44,8 @@ class Turn:
         self.input_tokens = 0
         self.output_tokens = 0
         self.cost = 0.0
+        #: Parts of the input and output tokens.
+        self.cached_tokens = self.reasoning_tokens = 0
         #: The number of calls in all replies, from which their ids are made.
         self.calls_made = 0
         #: The calls of the open step by id, in the model's order.
@@ -87,7 +89,13 @@ class Turn:
     @property
     def usage(self) -> Usage:
         """The usage of all model calls of the turn, including sub-agents."""
-        return Usage(input_tokens=self.input_tokens, output_tokens=self.output_tokens, cost=self.cost)
+        return Usage(
+            input_tokens=self.input_tokens,
+            output_tokens=self.output_tokens,
+            cost=self.cost,
+            cached_tokens=self.cached_tokens,
+            reasoning_tokens=self.reasoning_tokens,
+        )
 
     @property
     def rank(self) -> Rank:
@@ -231,6 +239,8 @@ class Turn:
         if usage is not None:
             self.step_usage = usage if self.step_usage is _NOTHING_USED else self.step_usage + usage
             self._spend(usage.input_tokens, usage.output_tokens, usage.cost)
+            self.cached_tokens += usage.cached_tokens
+            self.reasoning_tokens += usage.reasoning_tokens
 
     def _spend(self, input_tokens: int, output_tokens: int, cost: float) -> None:
         self.input_tokens += input_tokens
@@ -390,6 +400,8 @@ class Turn:
             known += ("beside", *spent, c.final, self.prepared, sorted(self.tool_retries.items()))
         if self.state is State.REVIEW:
             known.append(self.truncated)
+        if self.cached_tokens or self.reasoning_tokens:  # likewise
+            known += ("parts", self.cached_tokens, self.reasoning_tokens)
         for name in batch:
             call = batch[name]
             known += (call.state, call.attempt, call.counted, call.made.own_key)

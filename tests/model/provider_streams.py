@@ -301,7 +301,7 @@ STREAMS: Final[dict[str, tuple[bytes, ModelResponse]]] = {
             chunk({"content": "Hello"}),
             only(delta={}, finish_reason="stop", usage=usage(5, 7, cached_tokens=5)),
         ),
-        ModelResponse(text="Hello", usage=counted(5, 7)),
+        ModelResponse(text="Hello", usage=Usage(input_tokens=5, output_tokens=7, cached_tokens=5)),
     ),
     "GLM": (
         sse(

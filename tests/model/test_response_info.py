@@ -90,24 +90,31 @@ class TestMessages:
         info = message(id="msg_1", model="claude-sonnet-4-5-20250929")
         assert (info.id, info.model) == ("msg_1", "claude-sonnet-4-5-20250929")
 
-    def test_the_prompt_is_all_of_it_while_the_usage_stays_the_providers_own(self) -> None:
+    def test_the_usage_counts_the_whole_prompt_and_what_a_cache_held_of_it(self) -> None:
         builder = MessageBuilder()
         builder.add({"type": "message_start", "message": {"usage": self.USAGE}})
         given = builder.reply()
-        assert given.usage == Usage(input_tokens=3, output_tokens=1)
+        assert given.usage == Usage(input_tokens=1203, output_tokens=1, cached_tokens=1000)
+        assert builder.reported == {"input_tokens": 3, "output_tokens": 1}
         info = told(given)
-        assert (info.input_tokens, info.cache_read_input_tokens, info.cache_creation_input_tokens) == (1203, 1000, 200)
+        assert (info.cache_read_input_tokens, info.cache_creation_input_tokens) == (1000, 200)
+
+    def test_thinking_is_a_part_of_the_output(self) -> None:
+        builder = MessageBuilder()
+        builder.add({"type": "message_start", "message": {"usage": {"input_tokens": 3, "output_tokens": 1}}})
+        usage: JsonValue = {"output_tokens": 90, "output_tokens_details": {"thinking_tokens": 70}}
+        builder.add({"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": usage})
+        assert builder.reply().usage == Usage(input_tokens=3, output_tokens=90, reasoning_tokens=70)
 
     def test_a_cache_that_nobody_speaks_of_is_not_told(self) -> None:
         info = message(usage={"input_tokens": 3, "cache_read_input_tokens": None})
-        assert (info.input_tokens, info.cache_read_input_tokens, info.cache_creation_input_tokens) == (3, None, None)
-        assert message().input_tokens is None
+        assert (info.cache_read_input_tokens, info.cache_creation_input_tokens) == (None, None)
 
     def test_a_later_count_takes_the_place_of_an_earlier_one(self) -> None:
         builder = MessageBuilder()
         builder.add({"type": "message_start", "message": {"usage": self.USAGE}})
         builder.add({"type": "message_delta", "delta": {}, "usage": {"cache_read_input_tokens": 1100}})
-        assert told(builder.reply()).input_tokens == 1303
+        assert builder.reply().usage == Usage(input_tokens=1303, output_tokens=1, cached_tokens=1100)
 
     def test_what_a_cache_held_is_no_usage_by_itself(self) -> None:
         builder = MessageBuilder()
@@ -118,7 +125,8 @@ class TestMessages:
         builder = MessageBuilder()
         builder.add({"type": "message", "id": "msg_1", "model": "m", "usage": self.USAGE, "content": "Hi"})
         info = told(builder.reply())
-        assert (info.id, info.model, info.input_tokens) == ("msg_1", "m", 1203)
+        assert (info.id, info.model) == ("msg_1", "m")
+        assert builder.reply().usage == Usage(input_tokens=1203, output_tokens=1, cached_tokens=1000)
 
     def test_the_first_block_is_the_first_chunk(self) -> None:
         builder = MessageBuilder()
@@ -139,7 +147,8 @@ class TestMessages:
         info = message(id=name, model=model, usage=usage)
         assert isinstance(info.id, str)
         assert isinstance(info.model, str)
-        assert all(count is None or count >= 0 for count in (info.input_tokens, info.cache_read_input_tokens))
+        counts = (info.cache_creation_input_tokens, info.cache_read_input_tokens)
+        assert all(count is None or count >= 0 for count in counts)
 
 
 class TestChatCompletions:
@@ -156,9 +165,51 @@ class TestChatCompletions:
             "prompt_tokens_details": {"cached_tokens": 20, "cache_write_tokens": 5},
         }
         given = reply(chunk({"content": "a"}, "stop"), {"choices": [], "usage": usage})
-        assert given.usage == Usage(input_tokens=30, output_tokens=4)
+        assert given.usage == Usage(input_tokens=30, output_tokens=4, cached_tokens=20)
         info = told(given)
-        assert (info.input_tokens, info.cache_read_input_tokens, info.cache_creation_input_tokens) == (None, 20, 5)
+        assert (info.cache_read_input_tokens, info.cache_creation_input_tokens) == (20, 5)
+
+    @pytest.mark.parametrize(
+        ("usage", "expected"),
+        [
+            # OpenAI, OpenRouter, Groq: reasoning is part of the completion.
+            (
+                {"completion_tokens": 90, "completion_tokens_details": {"reasoning_tokens": 64}, "total_tokens": 120},
+                Usage(input_tokens=30, output_tokens=90, reasoning_tokens=64),
+            ),
+            # xAI counts it apart, as its total shows.
+            (
+                {"completion_tokens": 9, "completion_tokens_details": {"reasoning_tokens": 64}, "total_tokens": 103},
+                Usage(input_tokens=30, output_tokens=73, reasoning_tokens=64),
+            ),
+            # DeepSeek
+            (
+                {"completion_tokens": 9, "prompt_cache_hit_tokens": 20, "prompt_cache_miss_tokens": 10},
+                Usage(input_tokens=30, output_tokens=9, cached_tokens=20),
+            ),
+            # Moonshot
+            ({"completion_tokens": 9, "cached_tokens": 12}, Usage(input_tokens=30, output_tokens=9, cached_tokens=12)),
+            # A server that counts more than there is.
+            (
+                {
+                    "completion_tokens": 9,
+                    "completion_tokens_details": {"reasoning_tokens": 10},
+                    "prompt_tokens_details": {"cached_tokens": 31},
+                },
+                Usage(input_tokens=30, output_tokens=9, cached_tokens=30, reasoning_tokens=9),
+            ),
+            (
+                {"completion_tokens": 9, "completion_tokens_details": None, "prompt_tokens_details": "x"},
+                Usage(input_tokens=30, output_tokens=9),
+            ),
+        ],
+        ids=["in the completion", "beside it", "deepseek", "moonshot", "too many", "no details"],
+    )
+    def test_cached_and_reasoning_tokens_are_parts_of_the_whole(
+        self, usage: dict[str, JsonValue], expected: Usage
+    ) -> None:
+        last: Chunk = {"choices": [], "usage": {"prompt_tokens": 30, **usage}}
+        assert reply(chunk({"content": "a"}, "stop"), last).usage == expected
 
     def test_usage_in_every_chunk_counts_as_the_last(self) -> None:
         def counted(count: int) -> JsonValue:
@@ -208,7 +259,7 @@ class TestPydanticAI:
         parts = [TextPart("Hi")]
         said = PydanticResponse(parts, usage=usage, model_name="gemini-x-001", provider_response_id="r1")
         given = await replied(PlayedWhole(said))
-        assert given.usage == Usage(input_tokens=30, output_tokens=4)
+        assert given.usage == Usage(input_tokens=30, output_tokens=4, cached_tokens=20)
         assert given.response == ResponseInfo(
             id="r1", model="gemini-x-001", cache_read_input_tokens=20, cache_creation_input_tokens=5
         )

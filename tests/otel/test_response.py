@@ -85,9 +85,17 @@ async def test_input_tokens_are_those_of_the_whole_prompt(told: Told) -> None:
     assert tokens == {"input": 1203, "output": 7}
 
 
-async def test_the_journal_counts_as_the_provider_does(told: Told) -> None:
+async def test_the_journal_counts_as_the_telemetry_does(told: Told) -> None:
     turn = await Engine(model=claude(), telemetry=told.telemetry).run(AGENT, "Tidy up")
-    assert turn.usage == Usage(input_tokens=3, output_tokens=7)
+    assert turn.usage == Usage(input_tokens=1203, output_tokens=7, cached_tokens=1000)
+    assert attributes(told.one("invoke_agent"))["gen_ai.usage.cache_read.input_tokens"] == 1000
+
+
+async def test_reasoning_is_told_by_itself(told: Told) -> None:
+    thought = ModelResponse(text="Done.", usage=Usage(input_tokens=3, output_tokens=9, reasoning_tokens=6))
+    chat = await ran(told, ScriptedModel(thought))
+    assert chat["gen_ai.usage.output_tokens"] == 9
+    assert chat["gen_ai.usage.reasoning.output_tokens"] == 6
 
 
 async def test_cached_tokens_that_are_counted_as_input_are_not_counted_twice(told: Told) -> None:
@@ -148,8 +156,8 @@ async def test_a_model_that_tells_nothing_more_is_not_known_to_stream(told: Told
 
 
 async def test_a_reply_that_broke_off_tells_what_had_come(told: Told) -> None:
-    info = ResponseInfo(id="r1", input_tokens=50, cache_read_input_tokens=40, time_to_first_chunk=0.25)
-    partial = ModelResponse(usage=Usage(input_tokens=10), response=info)
+    info = ResponseInfo(id="r1", cache_read_input_tokens=40, time_to_first_chunk=0.25)
+    partial = ModelResponse(usage=Usage(input_tokens=50, cached_tokens=40), response=info)
     failed = ModelError("lost", cause=Cause.INTERRUPTED, partial=partial)
     engine = Engine(model=ScriptedModel(failed, "Done."), backoff=Backoff(initial=0.0), telemetry=told.telemetry)
     await engine.run(AGENT, "Tidy up")
@@ -162,10 +170,8 @@ async def test_a_reply_that_broke_off_tells_what_had_come(told: Told) -> None:
 
 async def test_a_turn_tells_the_sum_of_the_attempts_below_it(told: Told) -> None:
     def counted(reply: ModelResponse, prompt: int) -> ModelResponse:
-        usage = Usage(input_tokens=1, output_tokens=2, cost=0.5)
-        return ModelResponse(
-            text=reply.text, calls=reply.calls, usage=usage, response=ResponseInfo(input_tokens=prompt)
-        )
+        usage = Usage(input_tokens=prompt, output_tokens=2, cost=0.5)
+        return ModelResponse(text=reply.text, calls=reply.calls, usage=usage)
 
     reader = agent_tool(Agent(name="Reader", description="Reads."), name="reader")
     model = ScriptedModel(

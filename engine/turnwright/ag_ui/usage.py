@@ -42,6 +42,8 @@ class RunUsage:
         self._own += Usage(
             input_tokens=max(turn.input_tokens - self._turn.input_tokens, 0),
             output_tokens=max(turn.output_tokens - self._turn.output_tokens, 0),
+            cached_tokens=max(turn.cached_tokens - self._turn.cached_tokens, 0),
+            reasoning_tokens=max(turn.reasoning_tokens - self._turn.reasoning_tokens, 0),
         )
         self._turn = turn
 
@@ -56,6 +58,8 @@ class RunUsage:
                     model=self._model or None,
                     input_tokens=own.input_tokens,
                     output_tokens=own.output_tokens,
+                    reasoning_tokens=own.reasoning_tokens or None,
+                    cached_input_tokens=own.cached_tokens or None,
                     total_tokens=own.tokens,
                 )
             )

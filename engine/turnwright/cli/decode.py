@@ -60,7 +60,6 @@ def _decode(file: str, stream: ReplyStream) -> dict[str, JsonValue]:
             break
     stream.end()
     reply = stream.partial
-    usage = reply.usage
     return {
         "file": file,
         "text": reply.text,
@@ -75,7 +74,7 @@ def _decode(file: str, stream: ReplyStream) -> dict[str, JsonValue]:
             for call in reply.calls
         ],
         "finish_reason": reply.finish_reason,
-        "usage": None if usage is None else usage.model_dump(include={"input_tokens", "output_tokens"}),
+        "usage": None if stream.reported_usage is None else {**stream.reported_usage},
         "complete": stream.complete,
         "error": str(stream.error) if stream.error else None,
     }

@@ -7,6 +7,10 @@ from turnwright.errors import ConfigError
 
 #: The names under which chat completions servers accept the reasoning of an assistant's message.
 ReasoningField = Literal["reasoning_content", "reasoning"]
+#: The ways to switch thinking: `effort` names a level (`reasoning_effort`); `reasoning` is OpenRouter's object, with a
+#: level or a budget; `switch` is on or off (`thinking.type`); `budget` has tokens (Anthropic's `budget_tokens`);
+#: `adaptive` has a level (Anthropic's `output_config.effort`).
+ThinkingControl = Literal["effort", "reasoning", "switch", "budget", "adaptive"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +42,10 @@ class Capabilities:
     #: The `reasoning_details` of a reply are sent back. A server that produces them accepts them. Some other servers
     #: answer 400, when a conversation began at another server of the same model.
     reasoning_details: bool = True
+    #: How thinking is set (`ModelSettings.thinking`). None: it cannot be set.
+    thinking: ThinkingControl | None = "effort"
+    #: The settings that the server rejects or ignores, by their names in `ModelSettings`. They are not sent.
+    unsupported_settings: frozenset[str] = frozenset()
 
 
 def checked_capabilities(capabilities: Capabilities) -> Capabilities:

@@ -11,6 +11,7 @@ from pydantic import JsonValue
 
 from turnwright.errors import TurnwrightError
 from turnwright.message import Message, ToolSpec
+from turnwright.model_settings import ModelSettings
 from turnwright_states import Cause, Finish, Usage
 from turnwright_states.limits import MAX_CALLS_PER_REPLY
 
@@ -23,7 +24,8 @@ _LONGEST_NAME: Final = 256
 class ModelRequest(msgspec.Struct, frozen=True):
     """One model call. `max_tokens` limits the reply, in tokens; None leaves it to the provider.
 
-    `first` is true for the first model call of a turn.
+    `first` is true for the first model call of a turn. `settings` are those of the turn, if it has any; their
+    `max_tokens` is in `max_tokens`, unless a smaller limit applies.
     """
 
     messages: tuple[Message, ...]
@@ -31,6 +33,7 @@ class ModelRequest(msgspec.Struct, frozen=True):
     tool_choice: ToolChoice = "auto"
     max_tokens: int | None = None
     first: bool = False
+    settings: ModelSettings | None = None
 
 
 class TextDelta(msgspec.Struct, frozen=True):
@@ -76,16 +79,14 @@ class ResponseToolCall(msgspec.Struct, frozen=True):
 class ResponseInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Details of a reply for telemetry: no journal keeps them, and no budget counts them.
 
-    `id` and `model` are the provider's own, empty where it sent none. `input_tokens` are all the tokens of the prompt,
-    cached ones included; None where the usage of the reply already counts them all, or the provider counts none. Of
-    them `cache_read_input_tokens` came from a cache and `cache_creation_input_tokens` went into one; None where the
-    provider does not report them. `time_to_first_chunk` is in seconds from the start of the attempt to the first part
-    of the reply; None for a reply that was not streamed.
+    `id` and `model` are the provider's own, empty where it sent none. Of the input tokens, `cache_read_input_tokens`
+    came from a cache and `cache_creation_input_tokens` went into one; None where the provider does not report them.
+    `time_to_first_chunk` is in seconds from the start of the attempt to the first part of the reply; None for a reply
+    that was not streamed.
     """
 
     id: str = ""
     model: str = ""
-    input_tokens: int | None = None
     cache_read_input_tokens: int | None = None
     cache_creation_input_tokens: int | None = None
     time_to_first_chunk: float | None = None
@@ -150,7 +151,11 @@ class ModelError(TurnwrightError):
 
 
 class Model(Protocol):
-    """A model that streams one reply."""
+    """A model that streams one reply.
+
+    A model that sends `ModelRequest.settings` has a method `unsupported_settings(settings)` too: it returns the reason
+    for each setting that it does not send, by name (see `model.settings`).
+    """
 
     @property
     def name(self) -> str:

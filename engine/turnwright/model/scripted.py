@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 
 from pydantic import JsonValue
 
+from turnwright.model_settings import ModelSettings
 from turnwright_states import Cause, Finish, Usage
 
 from .protocol import ModelError, ModelRequest, ModelResponse, ReasoningDelta, ResponseToolCall, TextDelta
@@ -26,6 +27,10 @@ class ScriptedModel:
         self.requests: list[ModelRequest] = []
         self._lines = lines
         self._repeat = repeat
+
+    def unsupported_settings(self, settings: ModelSettings) -> Mapping[str, str]:  # noqa: ARG002 (a script takes any)
+        """Return nothing: `requests` has the settings of each request."""
+        return {}
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[TextDelta | ReasoningDelta | ModelResponse]:
         """Stream the next line of the script. See `Model.stream`."""

@@ -150,10 +150,9 @@ class AttemptBlock(SpanBlock):
             span.set_attribute(names.INTERRUPTED, value=True)
         measured = self._told_of(response)
         if work.usage is not None:
-            usage = told_usage(work.usage, response)
-            tell_usage(span, usage)
-            self._measured.used(usage, measured)
-            self._used(usage)
+            tell_usage(span, work.usage)
+            self._measured.used(work.usage, measured)
+            self._used(work.usage)
         first = response.time_to_first_chunk
         if first is not None:
             self._measured.first_chunk.record(first, measured)
@@ -220,17 +219,14 @@ class CallBlock(SpanBlock):
         self._measured.tool.record(seconds, measured)
 
 
-def told_usage(usage: Usage, response: ResponseInfo) -> Usage:
-    """Return the usage as the conventions count it: input tokens include cached ones."""
-    if response.input_tokens is None:
-        return usage
-    return Usage(input_tokens=response.input_tokens, output_tokens=usage.output_tokens, cost=usage.cost)
-
-
 def tell_usage(span: trace.Span, usage: Usage) -> None:
     """Record the usage. The cost, in the currency of the prices, is recorded only if there are prices."""
     span.set_attribute(names.INPUT_TOKENS, usage.input_tokens)
     span.set_attribute(names.OUTPUT_TOKENS, usage.output_tokens)
+    if usage.cached_tokens:
+        span.set_attribute(names.CACHE_READ, usage.cached_tokens)
+    if usage.reasoning_tokens:
+        span.set_attribute(names.REASONING_TOKENS, usage.reasoning_tokens)
     if usage.cost:
         span.set_attribute(names.COST, usage.cost)
 

@@ -71,7 +71,7 @@ class Instruments:
         )
 
     def used(self, usage: Usage, attributes: Attributes) -> None:
-        """Count the usage of one attempt, as `told_usage` returns it."""
+        """Count the usage of one attempt."""
         self._tokens.record(usage.input_tokens, {**attributes, names.TOKEN_TYPE: "input"})
         self._tokens.record(usage.output_tokens, {**attributes, names.TOKEN_TYPE: "output"})
 

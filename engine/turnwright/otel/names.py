@@ -24,6 +24,7 @@ CACHE_READ: Final = "gen_ai.usage.cache_read.input_tokens"
 #: As it has been called since August 2026; up to version 1.41 of the general conventions `cache_creation`.
 CACHE_WRITE: Final = "gen_ai.usage.cache_write.input_tokens"
 OUTPUT_TOKENS: Final = "gen_ai.usage.output_tokens"
+REASONING_TOKENS: Final = "gen_ai.usage.reasoning.output_tokens"
 TOKEN_TYPE: Final = "gen_ai.token.type"  # noqa: S105 (a kind of tokens of text)
 TOOL: Final = "gen_ai.tool.name"
 TOOL_TYPE: Final = "gen_ai.tool.type"

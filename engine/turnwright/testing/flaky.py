@@ -1,12 +1,13 @@
 """A model that does more than reply: its streams break off and fall silent, as providers' do."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import anyio
 
 from turnwright.model import ScriptedModel
 from turnwright.model.protocol import ModelError, ModelRequest, ModelResponse, ReasoningDelta, TextDelta
+from turnwright.model_settings import ModelSettings
 from turnwright_states import Cause
 
 from .behavior import HOUR
@@ -49,6 +50,9 @@ class FlakyModel:
         self.requests: list[ModelRequest] = []
         self.most: int | None = None
         self._script = script or ("Done.",)
+
+    def unsupported_settings(self, settings: ModelSettings) -> Mapping[str, str]:  # noqa: ARG002 (a script takes any)
+        return {}
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[TextDelta | ReasoningDelta | ModelResponse]:
         """Stream the next line of the script. See `Model.stream`."""

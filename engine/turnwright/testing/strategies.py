@@ -112,7 +112,18 @@ def bad_calls(tools: Sequence[Tool]) -> st.SearchStrategy[ResponseToolCall]:
 
 def usages() -> st.SearchStrategy[Usage | None]:
     """The usage of a reply: little, much, or unknown."""
-    told = st.builds(Usage, input_tokens=st.integers(0, 100), output_tokens=st.integers(0, 50))
+    # A part of each count, as of a cache and of reasoning.
+    told = st.builds(
+        lambda read, written, part: Usage(
+            input_tokens=read,
+            output_tokens=written,
+            cached_tokens=read * part // 4,
+            reasoning_tokens=written * part // 4,
+        ),
+        st.integers(0, 100),
+        st.integers(0, 50),
+        st.integers(0, 4),
+    )
     return st.just(Usage(input_tokens=1, output_tokens=1)) | told | st.none()
 
 

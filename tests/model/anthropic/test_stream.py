@@ -223,14 +223,15 @@ class TestUsage:
         given = decode(sse(start(usage=first), *HI, *ends, STOP)).reply().usage
         assert given == Usage(input_tokens=expected[0], output_tokens=expected[1])
 
-    def test_input_tokens_are_the_providers_own_without_those_of_the_cache(self) -> None:
+    def test_input_tokens_include_those_of_the_cache(self) -> None:
         usage: Event = {
             "input_tokens": 3,
             "cache_creation_input_tokens": 200,
             "cache_read_input_tokens": 1000,
             "output_tokens": 1,
         }
-        assert decode(sse(start(usage=usage), *HI, end(), STOP)).reply().usage == Usage(input_tokens=3, output_tokens=1)
+        expected = Usage(input_tokens=1203, output_tokens=1, cached_tokens=1000)
+        assert decode(sse(start(usage=usage), *HI, end(), STOP)).reply().usage == expected
 
     def test_it_may_stand_inside_the_delta(self) -> None:
         last: Event = {"type": "message_delta", "delta": {"stop_reason": "end_turn", "usage": {"output_tokens": 15}}}

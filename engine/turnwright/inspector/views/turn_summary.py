@@ -146,8 +146,5 @@ def _digest(turn_id: str, facts: Sequence[f.Fact]) -> Digest:
 
 
 def _less(usage: Usage, part: Usage) -> Usage:
-    return Usage(
-        input_tokens=usage.input_tokens - part.input_tokens,
-        output_tokens=usage.output_tokens - part.output_tokens,
-        cost=max(usage.cost - part.cost, 0.0),
-    )
+    # The rest of a sum of floats may be below zero.
+    return usage.model_copy(update={"cost": max(usage.cost, part.cost)}) - part

@@ -20,7 +20,7 @@ from turnwright.model.protocol import (
     TextDelta,
     ToolCallDelta,
 )
-from turnwright_states import Finish
+from turnwright_states import Finish, Usage
 
 from .block_order import CALL, THINKING, order_of
 from .fast_events import read_event
@@ -47,8 +47,8 @@ class MessageBuilder(Builder):
     Blocks may be interleaved; the reply has them in the order in which they began. The first block is the first part
     of the reply.
 
-    The usage is the provider's own. Its `input_tokens` excludes tokens read from and written to a prompt cache
-    (`cache_read_input_tokens`, `cache_creation_input_tokens`); `response.input_tokens` includes them.
+    The provider counts tokens that were read from a prompt cache, or written to one, apart from its `input_tokens`. The
+    usage of the reply includes both.
     Source: "Streaming Messages" and "Prompt caching" of Anthropic's documentation.
     """
 
@@ -74,6 +74,8 @@ class MessageBuilder(Builder):
                 usage = _dict(source.get("usage"))
                 for name in ("output_tokens", *_PROMPT):
                     self._note_count(name, usage.get(name))
+                details = _dict(usage.get("output_tokens_details"))
+                self._note_count("reasoning_tokens", details.get("thinking_tokens"))
                 stop_reason = _text(source.get("stop_reason"))
                 self._meter.reserve(len(stop_reason))
                 self._stop_reason = mend(stop_reason) or self._stop_reason
@@ -118,7 +120,6 @@ class MessageBuilder(Builder):
 
     def reply(self) -> ModelResponse:
         """Give the reply as far as it has come."""
-        prompt = [self._counts[name] for name in _PROMPT if name in self._counts]
         row: list[str | int] = []
         for block in self._blocks:
             row += [THINKING for _ in block.details()]
@@ -131,8 +132,11 @@ class MessageBuilder(Builder):
             finish=FINISHES.get(self._stop_reason.lower(), Finish.STOP),
             usage=self._usage(),
             finish_reason=self._stop_reason or None,
-            response=self._info(sum(prompt) if prompt else None),
+            response=self._info(),
         )
+
+    def _usage_of(self, read: int, written: int) -> Usage:
+        return super()._usage_of(read + sum(self._counts.get(name, 0) for name in _CACHED), written)
 
     def _take_content(self, content: JsonValue) -> list[Delta]:
         """Take the blocks of a message, unless it repeats those that have come."""

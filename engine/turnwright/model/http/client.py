@@ -1,6 +1,6 @@
 """The base of all models over HTTP: one attempt for each call, and one client for each event loop."""
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, ClassVar, Self
 
@@ -8,6 +8,8 @@ from turnwright.errors import ConfigError
 from turnwright.model.capabilities import Capabilities
 from turnwright.model.fit import fit
 from turnwright.model.protocol import Delta, ModelError, ModelRequest, ModelResponse
+from turnwright.model.settings import SettingsMapping
+from turnwright.model_settings import ModelSettings
 
 from .endpoint import Endpoint
 from .exchange import Poster
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
 
 class HttpModel:
     """A model of an endpoint. `encode` makes request bodies, `decoder` makes the decoder of a reply.
+
+    `map_settings` is the mapping that `encode` uses, or None if it sends no settings.
 
     Raises `ConfigError` for a model without a name.
     """
@@ -36,11 +40,13 @@ class HttpModel:
         capabilities: Capabilities,
         patience: Timeouts,
         transport: "httpx.AsyncBaseTransport | None",
+        map_settings: SettingsMapping | None = None,
     ) -> None:
         if not model:
             raise ConfigError("the model has no name: pass its id at the provider")
         self._name = model
         self._encode = encode
+        self._map_settings = map_settings
         self._decoder = decoder
         self._endpoint = endpoint
         self._capabilities = capabilities
@@ -64,6 +70,15 @@ class HttpModel:
     def capabilities(self) -> Capabilities:
         """The capabilities of the model and its server; requests are fitted to them."""
         return self._capabilities
+
+    def unsupported_settings(self, settings: ModelSettings) -> Mapping[str, str]:
+        """Return the reason for each setting that is not sent, by name.
+
+        Raises `ConfigError` for an `extra_body` with a field that the request sets.
+        """
+        if self._map_settings is None:
+            return dict.fromkeys(settings.given, "this client sends no settings")
+        return self._map_settings(settings).unsupported
 
     async def __aenter__(self) -> Self:
         return self

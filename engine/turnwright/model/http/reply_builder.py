@@ -86,15 +86,35 @@ class Builder(ABC):
         if count is not None:
             self._meter.grow(self._counts, name, count)
 
-    def _usage(self) -> Usage | None:
-        read, written = self._counts.get("input_tokens"), self._counts.get("output_tokens")
-        return None if read is written is None else Usage(input_tokens=read or 0, output_tokens=written or 0)
+    @property
+    def reported(self) -> dict[str, int] | None:
+        """The input and output tokens as the provider counts them, or None if it reported neither.
 
-    def _info(self, input_tokens: int | None = None) -> ResponseInfo:
+        Some providers count cached tokens, or reasoning, apart from them; `Usage` includes both.
+        """
+        counts = self._counts
+        if "input_tokens" not in counts and "output_tokens" not in counts:
+            return None
+        return {name: counts.get(name, 0) for name in ("input_tokens", "output_tokens")}
+
+    def _usage(self) -> Usage | None:
+        reported = self.reported
+        return None if reported is None else self._usage_of(reported["input_tokens"], reported["output_tokens"])
+
+    def _usage_of(self, read: int, written: int) -> Usage:
+        """Return the usage of all tokens read and written. A part that a provider counts higher is cut to the whole."""
+        counts = self._counts
+        return Usage(
+            input_tokens=read,
+            output_tokens=written,
+            cached_tokens=min(counts.get("cache_read_input_tokens", 0), read),
+            reasoning_tokens=min(counts.get("reasoning_tokens", 0), written),
+        )
+
+    def _info(self) -> ResponseInfo:
         return ResponseInfo(
             id=self._id,
             model=self._model,
-            input_tokens=input_tokens,
             cache_read_input_tokens=self._counts.get("cache_read_input_tokens"),
             cache_creation_input_tokens=self._counts.get("cache_creation_input_tokens"),
             time_to_first_chunk=self._first,

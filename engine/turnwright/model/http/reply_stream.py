@@ -167,6 +167,11 @@ class ReplyStream(ABC):
         """The reply so far, complete or not."""
         return self._builder.reply()
 
+    @property
+    def reported_usage(self) -> dict[str, int] | None:
+        """See `Builder.reported`."""
+        return self._builder.reported
+
     def _is_complete(self) -> bool:
         return self._error is None and (self._whole or self._builder.finished)
 

@@ -6,7 +6,7 @@ server; it is too small for real work.
 
 import itertools
 import threading
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from pathlib import Path
 from typing import Final
@@ -19,7 +19,10 @@ from msgspec import structs
 from turnwright.model.capabilities import Capabilities
 from turnwright.model.http.known_servers import known_capabilities
 from turnwright.model.openai_chat.client import OpenAIChat
+from turnwright.model.openai_chat.request import RESERVED
+from turnwright.model.openai_chat.settings import map_chat_settings
 from turnwright.model.protocol import Delta, ModelRequest, ModelResponse
+from turnwright.model_settings import ModelSettings
 
 from .server import LocalServer
 from .weights import find_weights, model_name
@@ -91,6 +94,10 @@ class LocalModel:
     def capabilities(self) -> Capabilities:
         """The known capabilities of a model of this name."""
         return known_capabilities("localhost", self.name)
+
+    def unsupported_settings(self, settings: ModelSettings) -> Mapping[str, str]:
+        """See `OpenAIChat.unsupported_settings`."""
+        return map_chat_settings(settings, self.capabilities, RESERVED).unsupported
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta | ModelResponse, None]:
         """Stream the reply to `request` (see `Model.stream`). Starts the server if necessary."""

@@ -93,6 +93,7 @@ class OpenAIChat(HttpModel):
                 connect=connect_timeout, first_byte=first_byte_timeout, idle=idle_timeout, reply=reply_timeout
             ),
             transport=transport,
+            map_settings=encoder.map_settings,
         )
 
 

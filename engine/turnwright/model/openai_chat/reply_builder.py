@@ -12,7 +12,7 @@ from turnwright.model.http.json_text import read_count, read_index
 from turnwright.model.http.reply_builder import FINISHES, Builder
 from turnwright.model.http.text_buffer import MAX_ARGUMENTS, MAX_REPLY, Meter, Pieces, mend
 from turnwright.model.protocol import Delta, ModelResponse, ReasoningDelta, TextDelta
-from turnwright_states import Cause, Finish
+from turnwright_states import Cause, Finish, Usage
 
 from .call_deltas import CallAssembler
 from .fast_events import read_chunk
@@ -24,10 +24,19 @@ _CHOICE_SIZE: Final = 1024
 _COUNTS: Final = {
     "input_tokens": ("prompt_tokens", "input_tokens"),
     "output_tokens": ("completion_tokens", "output_tokens"),
+    "total_tokens": ("total_tokens",),
+    # DeepSeek, and Moonshot, beside the details.
+    "cache_read_input_tokens": ("prompt_cache_hit_tokens", "cached_tokens"),
 }
-# The fields that count the prompt's tokens read from a cache or written to one. They are part of the input tokens.
-_DETAILS: Final = ("prompt_tokens_details", "input_tokens_details")
+# Parts of the input and the output tokens: the fields with details, and in them the names of the counts.
 _CACHED: Final = {"cache_read_input_tokens": "cached_tokens", "cache_creation_input_tokens": "cache_write_tokens"}
+_REASONING: Final = {"reasoning_tokens": "reasoning_tokens"}
+_DETAILS: Final = {
+    "prompt_tokens_details": _CACHED,
+    "input_tokens_details": _CACHED,
+    "completion_tokens_details": _REASONING,
+    "output_tokens_details": _REASONING,
+}
 
 # The finish reasons of a broken reply, and their causes: OpenRouter and Mistral, GLM, DeepSeek, vLLM and SGLang.
 _BROKEN: Final = {
@@ -140,11 +149,17 @@ class ReplyBuilder(Builder):
         for name, keys in _COUNTS.items():
             found = (usage.get(key) for key in keys)
             self._note_count(name, next((count for count in found if read_count(count) is not None), None))
-        for place in _DETAILS:
+        for place, names in _DETAILS.items():
             details = usage.get(place)
             if isinstance(details, dict):
-                for name, key in _CACHED.items():
+                for name, key in names.items():
                     self._note_count(name, details.get(key))
+
+    def _usage_of(self, read: int, written: int) -> Usage:
+        reasoning = self._counts.get("reasoning_tokens", 0)
+        # xAI counts reasoning apart from the completion. Its total shows that.
+        apart = bool(reasoning) and self._counts.get("total_tokens") == read + written + reasoning
+        return super()._usage_of(read, written + reasoning if apart else written)
 
     @property
     def _main(self) -> "_ChoiceBuilder | None":

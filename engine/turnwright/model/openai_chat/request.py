@@ -12,6 +12,10 @@ from turnwright.model.http.attachments import IMAGES, PDF, SOME_IMAGE, in_words,
 from turnwright.model.http.encoding import EncodedMessage, checked_extra, dump, lengthened, sendable_name
 from turnwright.model.http.prefix_cache import PrefixCache
 from turnwright.model.protocol import ModelRequest, ToolChoice
+from turnwright.model.settings import MappedSettings
+from turnwright.model_settings import ModelSettings
+
+from .settings import map_chat_settings
 
 MaxTokensField = Literal["max_tokens", "max_completion_tokens"]
 
@@ -29,8 +33,8 @@ class OpenAIEncoder:
     """Builds request bodies, and caches encoded messages (`EncodedMessage`, `PrefixCache`).
 
     `max_tokens_field` is the provider's name for `max_tokens`. `extra_body` is added to every request and overrides
-    its fields; a None in it removes a field. `tool_choice_first` replaces `auto` in the first request of a turn. The
-    requests were fitted to `capabilities`.
+    its fields; a None in it removes a field. The settings of a request override both. `tool_choice_first` replaces
+    `auto` in the first request of a turn. The requests were fitted to `capabilities`.
 
     Raises `ConfigError` for an `extra_body` that is not JSON or has a field in `RESERVED`.
     """
@@ -76,10 +80,18 @@ class OpenAIEncoder:
         if request.max_tokens is not None:
             body[self._max_tokens_field] = request.max_tokens
         body.update(self._extra_body)
+        if request.settings is not None:
+            body.update(self.map_settings(request.settings).body)
+            if not request.tools:
+                body.pop("parallel_tool_calls", None)
         settings = dump({name: value for name, value in body.items() if value is not None})
         begun, rest = self._beginnings.of(request.messages)
         messages = b",".join(self._row.whole(begun.shown, rest))
         return b"".join([b'{"messages":[', *begun.chunks, messages, b"],", *tools, settings[1:]])
+
+    def map_settings(self, settings: ModelSettings) -> MappedSettings:
+        """Map settings to fields of a request. Raises `ConfigError` for an `extra_body` with a field in `RESERVED`."""
+        return map_chat_settings(settings, self._capabilities, RESERVED)
 
     @property
     def remembered(self) -> int:

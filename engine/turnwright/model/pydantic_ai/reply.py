@@ -188,4 +188,13 @@ def _dumped(arguments: Mapping[str, JsonValue] | None) -> str:
 def _usage(usage: RequestUsage) -> Usage | None:
     # A provider without usage leaves zeros, which no real request has.
     read, written = read_count(usage.input_tokens), read_count(usage.output_tokens)
-    return Usage(input_tokens=read or 0, output_tokens=written or 0) if read or written else None
+    if not read and not written:
+        return None
+    read, written = read or 0, written or 0
+    reasoning = read_count(usage.output_reasoning_tokens) or read_count(usage.details.get("reasoning_tokens"))
+    return Usage(
+        input_tokens=read,
+        output_tokens=written,
+        cached_tokens=min(read_count(usage.cache_read_tokens) or 0, read),
+        reasoning_tokens=min(reasoning or 0, written),
+    )

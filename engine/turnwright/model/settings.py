@@ -1,0 +1,59 @@
+"""The mapping of settings to the fields of a provider's requests.
+
+Each provider has one function, a `SettingsMapping`. Its encoder adds `body` to the request, and its model reports
+`unsupported` before the turn begins, so the two cannot differ. `max_tokens` is not mapped: the request has it.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Final, NamedTuple, Protocol, runtime_checkable
+
+from pydantic import JsonValue
+
+from turnwright.model_settings import ModelSettings
+
+from .capabilities import Capabilities
+from .http.encoding import checked_extra
+
+
+class MappedSettings(NamedTuple):
+    """Settings as fields of a request, and the reason for each setting that is not sent, by name."""
+
+    body: dict[str, JsonValue]
+    unsupported: dict[str, str]
+
+
+SettingsMapping = Callable[[ModelSettings], MappedSettings]
+
+_NOT_SUPPORTED: Final = "the model or its server does not support it"
+_UNKNOWN: Final = "the model does not say which settings it sends (it has no `unsupported_settings`)"
+
+
+@runtime_checkable
+class _Reports(Protocol):
+    def unsupported_settings(self, settings: ModelSettings) -> Mapping[str, str]: ...
+
+
+def unsupported_settings(model: object, settings: ModelSettings) -> Mapping[str, str]:
+    """Return the reason for each setting that this model does not send, by name.
+
+    Raises `ConfigError` for settings that the request itself sets.
+    """
+    if isinstance(model, _Reports):
+        return model.unsupported_settings(settings)
+    return dict.fromkeys(settings.given, _UNKNOWN)
+
+
+def supported(settings: ModelSettings, capabilities: Capabilities) -> tuple[ModelSettings, dict[str, str]]:
+    """Return the settings that these capabilities allow, and the reason for each of the others."""
+    names = settings.given.keys() & capabilities.unsupported_settings
+    if "thinking" in settings.given and capabilities.thinking is None:
+        names |= {"thinking"}
+    if not names:
+        return settings, {}
+    default = {name: ModelSettings.model_fields[name].default for name in names}
+    return settings.model_copy(update=default), dict.fromkeys(sorted(names), _NOT_SUPPORTED)
+
+
+def extra_of(settings: ModelSettings, reserved: Collection[str]) -> dict[str, JsonValue]:
+    """Return the settings' own fields of the request. Raises `ConfigError` for one in `reserved`."""
+    return checked_extra(settings.extra_body, reserved, "model_settings.extra_body")
