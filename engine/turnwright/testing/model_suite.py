@@ -56,8 +56,8 @@ class ModelSuite:
     async def test_it_has_a_name(self, bench: ModelBench) -> None:
         assert bench.model(Says(("hi",))).name
 
-    async def test_deltas_come_first_and_then_one_whole_reply(self, bench: ModelBench) -> None:
-        """And nothing after it. The text of the deltas is the text of the reply."""
+    async def test_deltas_come_first_and_then_one_complete_reply(self, bench: ModelBench) -> None:
+        """Nothing follows the reply. The text of the deltas is the text of the reply."""
         pieces = ("Hé", "llo", " 漢", " 🙂\n", '"\\')
         *deltas, reply = await self.ask(bench, Says(pieces))
         assert isinstance(reply, ModelResponse)
@@ -65,13 +65,13 @@ class ModelSuite:
         assert "".join(item.text for item in deltas if isinstance(item, TextDelta)) == reply.text == "".join(pieces)
 
     async def test_a_delta_comes_while_the_provider_still_talks(self, bench: ModelBench) -> None:
-        """A model that waits for the whole reply leaves people waiting with it."""
+        """A model that waits for the complete reply makes people wait too."""
         model, items = bench.model(Says(("first",), then="hangs")), list[Item]()
         await self.listen(model, items, lambda: bool(items), "no delta has come")
         assert [item.text for item in items if isinstance(item, TextDelta)] == ["first"]
 
     async def test_parallel_calls_come_in_their_order_with_all_that_was_said(self, bench: ModelBench) -> None:
-        """Text, ids, names and arguments, of calls of the same tool too."""
+        """Calls keep their text, ids, names and arguments, also calls of the same tool."""
         said = (
             SaidCall("id-1", "search", '{"q": "é", "deep": {"n": [1, null]}}'),
             SaidCall("id-2", "read", '{"path": "a.py"}'),
@@ -99,7 +99,7 @@ class ModelSuite:
         assert all(reply.calls[number].raw.startswith(text) for number, text in streamed.items())
 
     async def test_ids_that_are_not_unique_stay_as_they_are(self, bench: ModelBench) -> None:
-        """Some providers give every call the same one: the calls are still two."""
+        """Some providers give every call the same id: the calls are still two."""
         said = (SaidCall("call_0", "search", '{"q": "a"}'), SaidCall("call_0", "read", '{"path": "b"}'))
         reply = await self.reply(bench, Says(calls=said, finish="calls"))
         assert [(call.id, call.name, call.arguments) for call in reply.calls] == [
@@ -119,8 +119,8 @@ class ModelSuite:
         reply = await self.reply(bench, Says(calls=said, finish="calls"))
         assert [call.arguments for call in reply.calls] == [{}, {}]
 
-    async def test_why_the_model_stopped_is_told(self, bench: ModelBench) -> None:
-        """Cut off by length, or by the content filter; calls are seen, not announced."""
+    async def test_the_finish_reason_is_returned(self, bench: ModelBench) -> None:
+        """The reply says that its length or the content filter ended it; calls need no announcement."""
         assert (await self.reply(bench, Says(("a",), finish="stop"))).finish is Finish.STOP
         assert (await self.reply(bench, Says(("a",), finish="length"))).finish is Finish.LENGTH
         assert (await self.reply(bench, Says(("a",), finish="filter"))).finish is Finish.CONTENT_FILTER
@@ -128,14 +128,14 @@ class ModelSuite:
         assert called.finish is Finish.STOP
 
     async def test_usage_is_the_providers_or_unknown(self, bench: ModelBench) -> None:
-        """Never a guess, and never a zero for an unknown count."""
+        """The usage is never a guess, and never zero for an unknown count."""
         usage = (await self.reply(bench, Says(("a",), usage=USED))).usage
         assert usage is not None
         assert (usage.input_tokens, usage.output_tokens) == (USED.input_tokens, USED.output_tokens)
         assert (await self.reply(bench, Says(("a",)))).usage is None
 
-    async def test_an_empty_reply_is_told_as_one(self, bench: ModelBench) -> None:
-        """Either as a reply without anything or as a failure with that cause: the chart counts both as an attempt."""
+    async def test_an_empty_reply_is_recognized(self, bench: ModelBench) -> None:
+        """It is an empty reply, or a failure with that cause: the chart counts both as an attempt."""
         try:
             reply = await self.reply(bench, Says())
         except ModelError as error:
@@ -146,15 +146,15 @@ class ModelSuite:
 
     @pytest.mark.parametrize("status", _CAUSES)
     async def test_a_failure_has_its_cause(self, bench: ModelBench, status: int) -> None:
-        """So that the chart knows whether it may pass. It says something, and there was one attempt."""
+        """The cause decides whether the chart retries. The error has a text, and counts one attempt."""
         error = await self.failure(bench, Fails(status))
         assert error.cause in _CAUSES[status]
         assert error.status == status
         assert error.retry_after is None
 
     @pytest.mark.parametrize("about", ["context", "filter"])
-    async def test_a_failure_that_no_retry_helps_is_told_apart(self, bench: ModelBench, about: str) -> None:
-        """A conversation that is too long, and a content filter, come as a bad request."""
+    async def test_a_failure_that_no_retry_helps_is_distinguished(self, bench: ModelBench, about: str) -> None:
+        """A conversation that is too long and a content filter both come as a bad request."""
         if about == "context":
             error = await self.failure(bench, Fails(400, about="context"))
             assert error.cause is Cause.CONTEXT_OVERFLOW
@@ -162,35 +162,35 @@ class ModelSuite:
             error = await self.failure(bench, Fails(400, about="filter"))
             assert error.cause is Cause.CONTENT_FILTER
 
-    async def test_how_long_the_provider_asks_to_wait_is_told(self, bench: ModelBench) -> None:
-        """In seconds. The model itself does not wait."""
+    async def test_the_wait_that_the_provider_asks_for_is_returned(self, bench: ModelBench) -> None:
+        """The error carries the wait in seconds. The model itself does not wait."""
         error = await self.failure(bench, Fails(429, retry_after=7.0))
         assert error.retry_after == pytest.approx(7.0)
 
     async def test_a_provider_that_cannot_be_reached_may_be_there_later(self, bench: ModelBench) -> None:
-        """And no error of a library comes out."""
+        """The error is a `ModelError`, not one of a library."""
         error = await self.failure(bench, Unreachable())
         assert error.cause in {Cause.CONNECTION, Cause.TIMEOUT}
 
     async def test_a_stream_that_breaks_is_a_failure_with_what_had_come(self, bench: ModelBench) -> None:
-        """Not a short reply: half an answer must not be taken for a whole one."""
+        """A partial reply is no short reply."""
         error = await self.failure(bench, Says(("half ", "an ans"), then="breaks"))
         assert error.cause in {Cause.INTERRUPTED, Cause.CONNECTION}
         assert error.partial is not None
         assert error.partial.text == "half an ans"
 
     async def test_what_is_no_reply_is_a_failure(self, bench: ModelBench) -> None:
-        """A page of HTML with the status 200 is no text of the model's, and no error of a parser comes out."""
+        """A page of HTML with the status 200 is not the model's text, and no parser's error is raised."""
         await self.failure(bench, Nonsense())
 
-    async def test_cancelling_closes_the_connection(self, bench: ModelBench) -> None:
+    async def test_cancellation_closes_the_connection(self, bench: ModelBench) -> None:
         """An aborted call must not cost more tokens."""
         model = bench.model(Says(("first",), then="hangs"))
         await self.listen(model, [], lambda: bool(bench.requests), "the model has sent no request")
         await self.until(lambda: bench.closed, "the connection is still open")
 
-    async def test_a_whole_reply_leaves_no_connection_in_use(self, bench: ModelBench) -> None:
-        """Nor does a failure."""
+    async def test_a_complete_reply_leaves_no_connection_in_use(self, bench: ModelBench) -> None:
+        """A failure leaves none either."""
         await self.ask(bench, Says(("a",)))
         assert bench.closed
         await self.failure(bench, Fails(500))
@@ -204,7 +204,7 @@ class ModelSuite:
             assert len(bench.requests) == count
 
     async def test_messages_are_sent_in_order_with_their_results_paired(self, bench: ModelBench) -> None:
-        """By the ids of the request, which are ours: the provider's own are not unique."""
+        """Pairs are made by the request's ids, which are ours: the provider's own are not unique."""
         calls = (
             ToolCallPart(id="call00001", name="search", arguments={"q": "é"}),
             ToolCallPart(id="call00002", name="search", arguments={}),
@@ -240,35 +240,35 @@ class ModelSuite:
         assert sent.tool_choice in {None, "auto"}
 
     async def test_tools_that_are_disabled_are_still_sent(self, bench: ModelBench) -> None:
-        """With the choice `none`: providers refuse a conversation with calls whose tools are missing."""
+        """They are sent with the choice `none`: providers refuse a conversation with calls whose tools are missing."""
         await self.take(bench.model(Says(("a",))), ModelRequest(HELLO.messages, tools=(SEARCH,), tool_choice="none"))
         (sent,) = bench.requests
         assert (sent.tools, sent.tool_choice) == (("search",), "none")
 
     async def test_the_bound_on_what_may_be_written_is_sent(self, bench: ModelBench) -> None:
-        """A step may write no more than the token budget has left."""
+        """A step may write no more tokens than the token budget has left."""
         await self.take(bench.model(Says(("a",))), ModelRequest(HELLO.messages, max_tokens=17))
         assert [sent.max_tokens for sent in bench.requests] == [17]
 
     # What the tests share.
 
     async def take(self, model: Model, request: ModelRequest) -> list[Item]:
-        """Everything that the model streams."""
+        """Return everything that the model streams."""
         with anyio.fail_after(self.patience):
             return [item async for item in model.stream(request)]
 
     async def ask(self, bench: ModelBench, exchange: Exchange) -> list[Item]:
-        """Everything that a model streams whose provider does this."""
+        """Return everything that a model streams for this exchange."""
         return await self.take(bench.model(exchange), HELLO)
 
     async def reply(self, bench: ModelBench, exchange: Exchange) -> ModelResponse:
-        """The reply, which comes last."""
+        """Return the reply, which comes last."""
         reply = (await self.ask(bench, exchange))[-1]
         assert isinstance(reply, ModelResponse)
         return reply
 
     async def failure(self, bench: ModelBench, exchange: Exchange) -> ModelError:
-        """The failure: a `ModelError` that says something, after one attempt. Retries belong to the chart."""
+        """Return the failure: a `ModelError` with a text, after one attempt. Retries belong to the chart."""
         before = len(bench.requests)
         with pytest.raises(ModelError) as caught:
             await self.ask(bench, exchange)
@@ -277,7 +277,7 @@ class ModelSuite:
         return caught.value
 
     async def listen(self, model: Model, items: list[Item], enough: Callable[[], bool], why: str) -> None:
-        """Put what the model streams into `items` until it is enough, and cancel it then."""
+        """Put the model's stream into `items` until there is enough, and cancel it then."""
 
         async def take() -> None:
             async for item in model.stream(HELLO):
@@ -289,7 +289,7 @@ class ModelSuite:
             group.cancel_scope.cancel()
 
     async def until(self, holds: Callable[[], bool], why: str) -> None:
-        """Wait until something holds."""
+        """Wait until a condition holds."""
         with anyio.move_on_after(self.patience):
             while not holds():  # noqa: ASYNC110 (what it waits for is in somebody else's hands)
                 await anyio.sleep(0.01)

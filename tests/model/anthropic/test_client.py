@@ -321,7 +321,7 @@ class TestFailures:
         assert "sk-" not in str(await failure(model(answer)))
 
 
-async def test_cancelling_closes_the_connection() -> None:
+async def test_cancellation_closes_the_connection() -> None:
     body = Body(sse(START), text("a"), 60.0)
     seen: list[object] = []
     with anyio.move_on_after(0.02) as scope:

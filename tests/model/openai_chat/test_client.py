@@ -371,7 +371,7 @@ class TestFailures:
 
 
 class TestConnections:
-    async def test_cancelling_closes_the_connection(self) -> None:
+    async def test_cancellation_closes_the_connection(self) -> None:
         body = Body(sse(chunk({"content": "a"}), done=False), 60.0)
         seen: list[object] = []
         with anyio.move_on_after(0.02) as scope:

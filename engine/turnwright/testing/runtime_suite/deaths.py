@@ -14,7 +14,7 @@ from .worker import helper, thinks
 
 class DeathFacts(SceneFacts):
     async def test_when_a_worker_is_killed_in_the_middle_of_tools_another_one_ends_the_turn(self, scene: Scene) -> None:
-        """A finished call does not run again; for a started one, its tool decides."""
+        """A finished call does not run again; for a started one, its tool's crash policy applies."""
         scene.workers(2)
         turn = await scene.submit([("put", 1), ("hold", 2), ("keep", 3)], [("send", 4)])
         process = await scene.begun(turn, "call00001", "call00002", "call00003")
@@ -32,7 +32,7 @@ class DeathFacts(SceneFacts):
         assert sorted(ran) == ["call00001", "call00002", "call00003", "call00003", "call00004"]
 
     async def test_a_person_is_asked_whether_a_call_runs_again_that_its_worker_died_in(self, scene: Scene) -> None:
-        """With a tool that asks, the turn pauses, and continues with the answer."""
+        """With the policy `ask` the turn pauses, and continues with the answer."""
         worker = scene.worker()
         turn = await scene.submit([("stay", 1)])
         await scene.begun(turn, "call00001")
@@ -46,7 +46,7 @@ class DeathFacts(SceneFacts):
         assert await scene.statuses(turn) == {"call00001": CallStatus.OK}
 
     async def test_when_a_worker_is_killed_in_the_tool_of_a_sub_agent_another_one_ends_both(self, scene: Scene) -> None:
-        """The parent's call goes on with the same sub-agent, and its sibling is not run again."""
+        """The parent's call continues with the same sub-agent, and its sibling does not run again."""
         scene.workers(2)
         turn = await scene.submit([helper([("put", 1)], [("keep", 2)]), ("send", 3)])
         child = f"{turn}:call00001"
@@ -61,7 +61,7 @@ class DeathFacts(SceneFacts):
         assert len(scene.runs(turn)) == 1
 
     async def test_a_stopped_worker_is_overtaken_and_writes_nothing_when_it_goes_on(self, scene: Scene) -> None:
-        """SIGSTOP and SIGCONT: a zombie. Its tool comes to its end, the result is nobody's, and it works on."""
+        """SIGSTOP and SIGCONT: its tool ends and the result is dropped; the worker then drives other turns."""
         if not scene.bench.takes_over_zombies:
             pytest.skip("a process that is stopped keeps its turns here")
         scene.workers(2)
@@ -86,7 +86,7 @@ class DeathFacts(SceneFacts):
         assert await scene.client.store.facts(turn) == written
 
     async def test_a_stopped_worker_keeps_its_turn_and_goes_on_with_it(self, scene: Scene) -> None:
-        """Nobody takes it for dead. Its tool is not run again."""
+        """Other workers see that it is alive. Its tool does not run again."""
         if scene.bench.takes_over_zombies:
             pytest.skip("a process that is stopped loses its turns here")
         scene.workers(2)
@@ -103,7 +103,7 @@ class DeathFacts(SceneFacts):
         assert scene.drivers(turn) == [os.getpid(), zombie.pid]
 
     async def test_a_worker_that_stalls_and_is_alone_goes_on_afterwards(self, scene: Scene) -> None:
-        """If it was given up meanwhile, it takes the turn over from itself."""
+        """If its claim was abandoned meanwhile, it claims the turn again."""
         worker = scene.worker()
         turn = await scene.submit([("keep", 1)], [("send", 2)])
         await scene.begun(turn, "call00001")
@@ -115,7 +115,7 @@ class DeathFacts(SceneFacts):
         assert await scene.statuses(turn) == {"call00001": CallStatus.OK, "call00002": CallStatus.OK}
 
     async def test_a_worker_that_is_to_stop_ends_what_is_short_and_begins_nothing(self, scene: Scene) -> None:
-        """The tool that runs comes to its end, the turn too, and the process ends by itself."""
+        """The running tool and the turn end, and the process exits by itself."""
         worker = scene.worker(patient=True)
         turn = await scene.submit([("hold", 1)])
         await scene.begun(turn, "call00001")
@@ -129,8 +129,8 @@ class DeathFacts(SceneFacts):
         scene.worker()
         await scene.ended(waiting)
 
-    async def test_what_a_stopping_worker_cannot_end_is_let_go_of_and_is_no_crash(self, scene: Scene) -> None:
-        """Another one takes it up: a tool runs again if it may, and no attempt of a model is said to have failed."""
+    async def test_a_turn_that_a_stopping_worker_cannot_end_is_released_without_a_crash(self, scene: Scene) -> None:
+        """Another worker resumes the turn: a tool runs again if it may, and no attempt of a model counts as failed."""
         worker = scene.worker()
         thinking, working = await scene.submit([thinks(1), ("put", 1)]), await scene.submit([("keep", 1)])
         await scene.until(lambda: any(line.words == ("thinks", "1") for line in scene.witness.lines()))

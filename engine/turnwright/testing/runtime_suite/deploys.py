@@ -12,7 +12,7 @@ _STEPS: tuple[list[Call], ...] = ([("erase", 1)], [("stamp", 2)])
 
 class DeployFacts(SceneFacts):
     async def test_a_turn_that_was_paused_goes_on_with_the_tools_of_the_next_release(self, scene: Scene) -> None:
-        """Nothing of the old release is in it: an approved call runs as the new one has it, and new tools are there."""
+        """An approved call runs the new release's tool, and new tools are available."""
         old = scene.worker()
         turn = await scene.submit(*_STEPS)
         (asked,) = (await scene.paused(turn)).interrupts
@@ -27,7 +27,7 @@ class DeployFacts(SceneFacts):
     async def test_a_worker_without_a_tool_of_a_turn_says_so_and_leaves_it_to_one_that_has_it(
         self, scene: Scene
     ) -> None:
-        """Nothing is written to the turn by the one that lacks it."""
+        """The worker without the tool writes nothing to the turn."""
         old = scene.worker()
         turn = await scene.submit(*_STEPS)
         (asked,) = (await scene.paused(turn)).interrupts

@@ -22,7 +22,7 @@ _MANY: Final = 20
 
 class DrivingFacts(SceneFacts):
     async def test_a_submitted_turn_is_driven_and_ends(self, scene: Scene) -> None:
-        """By a worker, for any submitter; each of its calls runs once."""
+        """A worker drives it, for any submitter; each of its calls runs once."""
         worker = scene.worker()
         turn = await scene.submit([("put", 1), ("send", 2)], [("put", 3)])
         ended = await scene.ended(turn)
@@ -31,7 +31,7 @@ class DrivingFacts(SceneFacts):
         assert {one.process for one in scene.runs(turn)} == {worker.pid}
 
     async def test_many_turns_on_two_workers_all_end_and_each_call_runs_once(self, scene: Scene) -> None:
-        """Both have work to do, and no turn is driven by both."""
+        """Both workers drive turns, and no turn is driven by both."""
         turns = [await scene.submit([("hold", 1)], [("send", n), ("put", n)]) for n in range(_MANY)]
         workers = scene.workers(2)
         pids = {worker.pid for worker in workers}
@@ -45,7 +45,7 @@ class DrivingFacts(SceneFacts):
     async def test_to_run_a_turn_and_to_resume_it_gives_what_it_gives_in_one_process(
         self, scene: Scene, tmp_path: Path
     ) -> None:
-        """The same results; where turns are driven elsewhere, by a worker."""
+        """The results are the same; with workers, a worker drives the turn."""
         async with _alone(tmp_path) as alone:
             worker = scene.worker()
             one, other = await scene.client.run(AGENT, _PLAN), await alone.run(AGENT, _PLAN)
@@ -59,13 +59,13 @@ class DrivingFacts(SceneFacts):
             assert {run.process for run in scene.runs(one.id)} == {driver}
 
     async def test_to_stream_a_turn_shows_what_it_shows_in_one_process(self, scene: Scene, tmp_path: Path) -> None:
-        """The same events of facts, in their order, up to the pause and from there to the end."""
+        """The events of facts are the same, in their order, up to the pause and from there to the end."""
         async with _alone(tmp_path) as alone:
             scene.worker()
             seen = [await _streamed(engine) for engine in (scene.client, alone)]
             assert seen[0] == seen[1]
 
-    async def test_whoever_stops_waiting_may_look_at_the_turn_later(self, scene: Scene) -> None:
+    async def test_a_client_that_stops_waiting_may_follow_the_turn_later(self, scene: Scene) -> None:
         """A submitted turn can be followed from any process, from its beginning."""
         turn = await scene.submit([("put", 1)])
         scene.worker()
@@ -75,7 +75,7 @@ class DrivingFacts(SceneFacts):
         assert [event.seq for event in events] == sorted(event.seq for event in events)
 
     async def test_a_segment_that_is_submitted_again_is_driven_once(self, scene: Scene) -> None:
-        """Twice at once, while it runs, and after it has ended."""
+        """Submissions twice at once, during the run and after the end do not drive it again."""
         turn = await scene.submit([("hold", 1)])
         async with anyio.create_task_group() as group:
             for _ in range(2):
@@ -92,8 +92,8 @@ class DrivingFacts(SceneFacts):
         assert [one.call for one in scene.runs(turn)] == ["call00001"]
         assert scene.drivers(turn) == [os.getpid(), worker.pid]
 
-    async def test_a_sub_agent_is_driven_by_whoever_drives_its_parent(self, scene: Scene) -> None:
-        """Nobody submits it, and nobody else takes it up."""
+    async def test_a_sub_agent_is_driven_by_the_driver_of_its_parent(self, scene: Scene) -> None:
+        """Its turn is not submitted, and no other worker claims it."""
         workers = {worker.pid for worker in scene.workers(2)}
         turn = await scene.submit([helper([("put", 1)]), ("put", 2)])
         assert (await scene.ended(turn)).outcome is Outcome.FINISHED

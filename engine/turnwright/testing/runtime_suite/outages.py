@@ -7,7 +7,7 @@ from .scene import Scene, SceneFacts
 
 class OutageFacts(SceneFacts):
     async def test_a_pause_outlives_a_restart_of_everything(self, scene: Scene) -> None:
-        """Workers, service, store and client: an answer from a new client is enough for a new worker to go on."""
+        """Workers, service, store and client restart: a new client's answer is enough for a new worker to continue."""
         worker = scene.worker()
         turn = await scene.submit([("send", 1)], [("erase", 2), ("put", 3)])
         (asked,) = (await scene.paused(turn)).interrupts
@@ -23,7 +23,7 @@ class OutageFacts(SceneFacts):
         assert sorted(one.call for one in scene.runs(turn)) == ["call00001", "call00002", "call00003"]
 
     async def test_a_turn_outlives_a_restart_of_the_database_while_a_tool_runs(self, scene: Scene) -> None:
-        """Whether or not its worker noticed, and with any next worker."""
+        """The turn ends whether its worker noticed or not, and with any next worker."""
         scene.worker()
         turn = await scene.submit([("put", 1)], [("keep", 2)], [("send", 3)])
         await scene.begun(turn, "call00002")
@@ -33,7 +33,7 @@ class OutageFacts(SceneFacts):
         assert set((await scene.statuses(turn)).values()) == {CallStatus.OK}
 
     async def test_a_turn_outlives_a_restart_of_the_database_while_tools_end(self, scene: Scene) -> None:
-        """Their results may be lost with the connection: then it is as if their worker had died."""
+        """The results may be lost with the connection: then recovery is that of a dead worker."""
         scene.worker()
         turn = await scene.submit([("keep", 1)], [("keep", 1), ("keep", 2)], [("send", 3)])
         await scene.begun(turn, "call00001")
@@ -53,7 +53,7 @@ class OutageFacts(SceneFacts):
         assert set((await scene.statuses(turn)).values()) == {CallStatus.OK}
 
     async def test_a_pause_outlives_a_restart_of_the_service(self, scene: Scene) -> None:
-        """The same client answers, and the same worker goes on."""
+        """The same client answers, and the same worker continues the turn."""
         scene.worker()
         turn = await scene.submit([("erase", 1)])
         (asked,) = (await scene.paused(turn)).interrupts

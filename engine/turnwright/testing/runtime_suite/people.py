@@ -19,7 +19,7 @@ _ASKS: tuple[Call, ...] = (("ask_user_input", {"question": "Which?"}),)
 
 class PeopleFacts(SceneFacts):
     async def test_an_answer_that_is_left_to_a_worker_drives_the_turn_on(self, scene: Scene) -> None:
-        """As often as it asks; it may be another worker each time."""
+        """Each answer resumes the turn; another worker may drive it each time."""
         scene.workers(2)
         turn = await scene.submit(_ASKS, [("erase", 1)])
         for answer in ("This.", True):
@@ -30,7 +30,7 @@ class PeopleFacts(SceneFacts):
         assert [one.call for one in scene.runs(turn)] == ["call00002"]
 
     async def test_when_two_give_the_same_answer_at_once_the_turn_goes_on_once(self, scene: Scene) -> None:
-        """Neither learns of the other."""
+        """Neither caller learns of the other."""
         turn, asked, first = await _asking(scene)
         assert await _at_once(scene, partial(_answer, turn, asked), "This.", "This.") == []
         second = scene.worker()
@@ -49,7 +49,7 @@ class PeopleFacts(SceneFacts):
         assert scene.drivers(turn) == [os.getpid(), first, second.pid]
 
     async def test_when_two_resume_with_different_answers_at_once_the_first_one_stands(self, scene: Scene) -> None:
-        """Also where a worker takes the first one in before the second has come."""
+        """The first answer stands, also where a worker reads it before the second is posted."""
         turn, asked, _ = await _asking(scene)
         scene.worker()
         refused = await _at_once(scene, partial(_resume, turn, asked), "This.", "That.")
@@ -58,7 +58,7 @@ class PeopleFacts(SceneFacts):
         assert set(await _answers(scene, turn)) == {"This.", "That."} - set(refused)
 
     async def test_a_message_reaches_the_running_turn_before_its_next_model_call(self, scene: Scene) -> None:
-        """From any process, and wherever the turn is driven."""
+        """Any process may send it, and any process may drive the turn."""
         scene.worker()
         turn = await scene.submit([("hold", 1)])
         await scene.begun(turn, "call00001")
@@ -68,7 +68,7 @@ class PeopleFacts(SceneFacts):
         assert (ended.text, ended.undelivered) == ("Well, that is all. Mind the step.", ())
 
     async def test_an_abort_reaches_a_tool_that_runs_and_keeps_what_its_siblings_finished(self, scene: Scene) -> None:
-        """The tool, which would never end, is stopped; and so is that of a sub-agent."""
+        """A tool that would never end is stopped, and so is a sub-agent's."""
         scene.worker()
         turn = await scene.submit([("put", 1), ("hold", 2), helper([("hold", 3)])])
         await scene.begun(turn, "call00001", "call00002")
@@ -88,7 +88,7 @@ class PeopleFacts(SceneFacts):
         await scene.ended(await scene.submit([("put", 1)]))
 
     async def test_an_abort_ends_a_turn_that_no_worker_has_taken_yet(self, scene: Scene) -> None:
-        """At once, also where there is no worker at all; and none drives it afterwards."""
+        """The turn ends at once, also without any worker; no worker drives it afterwards."""
         turn = await scene.submit([("put", 1)])
         await scene.client.abort(turn)
         assert (await scene.client.get(turn)).outcome is Outcome.ABORTED
@@ -98,7 +98,7 @@ class PeopleFacts(SceneFacts):
         assert scene.runs(turn) == []
 
     async def test_an_abort_ends_a_turn_that_waits_for_a_person(self, scene: Scene) -> None:
-        """At once, with or without a worker; to abort it again changes nothing."""
+        """The turn ends at once, with or without a worker; a second abort changes nothing."""
         turn, _, _ = await _asking(scene)
         await scene.client.abort(turn)
         assert (await scene.client.get(turn)).outcome is Outcome.ABORTED
@@ -107,7 +107,7 @@ class PeopleFacts(SceneFacts):
 
 
 async def _asking(scene: Scene) -> tuple[str, str, int]:
-    """A turn that waits for an answer, what it waits for, and the worker that drove it, which is there no more."""
+    """Return a paused turn, its interrupt, and the worker that drove it, which has stopped."""
     worker = scene.worker()
     turn = await scene.submit(_ASKS, [("send", 1)])
     (asked,) = (await scene.paused(turn)).interrupts
@@ -124,7 +124,7 @@ async def _resume(turn: str, asked: str, user: Engine, said: str) -> None:
 
 
 async def _at_once(scene: Scene, say: Callable[[Engine, str], Awaitable[None]], *said: str) -> list[str]:
-    """So many users say these things at once. Returns what was refused."""
+    """Make so many calls of users at once. Returns the errors of those refused."""
     refused: list[str] = []
 
     async def one(user: Engine, words: str) -> None:

@@ -1,4 +1,4 @@
-"""One test of a runtime: its workers, those who use it, and what was seen of its turns."""
+"""One test of a runtime: its workers, its clients, and the observations of its turns."""
 
 import os
 import signal
@@ -67,7 +67,7 @@ class Scene:
         return Shift(self.bench.address, self.witness.path, self.bench.make_runtime, version)
 
     def worker(self, version: int = OLD, *, patient: bool = False) -> DriverProcess:
-        """One more worker, with this release of the tools; a `patient` one has time to end what runs."""
+        """Start one more worker, with this release of the tools; a `patient` one has time to end running calls."""
         shift = self.shift(version)
         if patient and self.bench.make_patient:
             shift = replace(shift, make_runtime=self.bench.make_patient)
@@ -88,14 +88,14 @@ class Scene:
         await engine.aclose()
 
     async def told_to_stop(self, process: DriverProcess) -> None:
-        """Ask a worker to stop, and return when it has received that."""
+        """Ask a worker to stop, and return when it has received the signal."""
         os.kill(process.pid, signal.SIGTERM)
         await self.until(
             lambda: (process.pid, ("stops",)) in [(one.process, one.words) for one in self.witness.lines()]
         )
 
     async def gone(self, process: DriverProcess) -> None:
-        """Wait until a worker has ended by itself, with nothing to complain of."""
+        """Wait until a worker has ended by itself, without an error."""
         await self.until(lambda: process.ended)
         assert process.wait(0) == 0
 
@@ -122,19 +122,19 @@ class Scene:
         await self._until(look)
 
     async def ended(self, turn: str) -> TurnResult:
-        """Wait until a turn has ended, and look through all that it left. Returns how it ended."""
+        """Wait until a turn has ended, audit its journal and witness, and return how it ended."""
         result = await self._stands(turn, lambda one: one.outcome is not None)
         await self._audit(turn)
         return result
 
     async def paused(self, turn: str) -> TurnResult:
-        """Wait until a turn rests for a person, and nobody has it."""
+        """Wait until a turn is paused, and no process owns it."""
         result = await self._stands(turn, lambda one: one.paused)
         await self._let_go_of(turn)
         return result
 
     async def begun(self, turn: str, *calls: str, times: int = 1) -> int:
-        """Wait until all of these calls have begun to run so often. Returns the process that ran the last one."""
+        """Wait until all of these calls have begun so often. Returns the process that ran the last one."""
         await self.until(lambda: all(len(self.runs(turn, call)) >= times for call in calls))
         return self.runs(turn, calls[-1])[-1].process
 
@@ -152,11 +152,11 @@ class Scene:
         return {fact.call: fact.status for _, fact in facts if isinstance(fact, f.CallSettled)}
 
     def runs(self, turn: str, call: str = "") -> list[Ran]:
-        """Each time that a tool began to run for a turn, or for one call of it."""
+        """Return each start of a tool for a turn, or for one call of it."""
         return [one for one in self.witness.ran() if one.turn == turn and call in ("", one.call)]
 
     def drivers(self, turn: str) -> list[int]:
-        """The processes that drove a turn, one after the other, as far as they wrote anything; the first made it."""
+        """Return the processes that wrote to a turn, in order; the first created it."""
         wrote = [line for line in self.witness.lines() if line.words[:2] == ("wrote", turn)]
         return list({line.words[2]: line.process for line in wrote}.values())
 
@@ -205,7 +205,7 @@ class Scene:
         await self._until(look)
 
     async def _audit(self, turn: str) -> None:
-        """Nothing lost, nothing run again, nothing sent unpaired: of a turn, and of its sub-agents' turns."""
+        """Check a turn and its sub-agents' turns: nothing lost, nothing run again, nothing sent unpaired."""
         await self._let_go_of(turn)
         lines, store = self.witness.lines(), self.client.store
         for row in await store.turns():

@@ -15,7 +15,7 @@ from .worker import AGENT, begin, prompt
 
 class SweepFacts(SceneFacts):
     async def test_what_was_written_and_never_submitted_is_found(self, scene: Scene) -> None:
-        """A turn, an answer, an abort: the service was out of reach just then, or who wrote them died."""
+        """A turn, an answer or an abort whose writer died, or could not reach the service, is found."""
         scene.worker()
         answered, aborted = [await scene.submit([("ask_user_input", {"question": "Which?"})]) for _ in range(2)]
         (asked,) = (await scene.paused(answered)).interrupts
@@ -30,8 +30,8 @@ class SweepFacts(SceneFacts):
             wanted = Outcome.ABORTED if row.id == aborted else Outcome.FINISHED
             assert (await scene.ended(row.id)).outcome is wanted
 
-    async def test_a_turn_outlives_whoever_began_it(self, scene: Scene) -> None:
-        """They were killed while they ran it, or waited for it: with workers there, it ends all the same."""
+    async def test_a_turn_outlives_its_client(self, scene: Scene) -> None:
+        """Its client was killed while it ran the turn, or waited for it: with workers, the turn ends all the same."""
         if not scene.runtime.embedded:
             scene.worker()
         with DriverProcess(begin, scene.shift(), prompt([("keep", 1)], [("send", 2)])) as user:
@@ -45,7 +45,7 @@ class SweepFacts(SceneFacts):
 
 
 class OutOfReach:
-    """A runtime whose service cannot be reached: what a client is left with that dies before it has submitted."""
+    """A runtime with an unreachable service, as for a client that dies before it has submitted."""
 
     embedded = False
 

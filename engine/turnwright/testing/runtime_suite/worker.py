@@ -93,22 +93,22 @@ def engine_of(shift: Shift, runtime: Runtime) -> Engine:
 
 
 def prompt(*steps: Sequence[Call]) -> str:
-    """The script of the model: the tools of each step, before it says that it is done."""
+    """Return the model's script: the tools of each step, before the final text."""
     return json.dumps(steps)
 
 
 def helper(*steps: Sequence[Call]) -> Call:
-    """A call of the sub-agent, which does these steps."""
+    """Return a call of the sub-agent, which does these steps."""
     return _HELPER.tool_name, {"prompt": prompt(*steps)}
 
 
 def thinks(gate: int) -> Call:
-    """Not a call: the model says nothing in this step until the gate is open."""
+    """Return a step without a call: the model waits until the gate is open."""
     return _THINKS, gate
 
 
 class PromptedModel:
-    """Says what the prompt says. What comes next depends on what was said, not on how often the model was called."""
+    """A model that follows the script in the prompt. Its reply depends on the conversation alone."""
 
     name = "prompted"
 
@@ -137,11 +137,11 @@ def _call(name: str, given: int | Mapping[str, JsonValue]) -> tuple[str, Mapping
 
 
 def _tools(witness: Witness, version: int) -> list[Tool]:
-    """The tools of one release: the new one erases otherwise, and has `stamp` too; the poor one does not erase."""
+    """Return one release's tools: the new one's erase differs, and it has `stamp`; the poor one has no erase."""
 
     @tool(needs_approval=True)
     async def erase(context: ToolContext, n: int) -> str:
-        """Erase something for good, with leave."""
+        """Erase something for good, with approval."""
         with witness.runs(context):
             return f"erased {n} for good"
 

@@ -28,7 +28,7 @@ class Bench(Protocol):
         ...
 
     async def bury(self, store: Store) -> None:
-        """Make the process behind `store` look dead to the others. The handle works on: a zombie, to be fenced."""
+        """Make the process behind `store` look dead to the others. Its handle still works, as after a stall."""
         ...
 
 

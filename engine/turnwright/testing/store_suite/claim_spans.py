@@ -18,7 +18,7 @@ async def _who(store: Store, turn_id: str = "t1") -> Sequence[tuple[int, int, st
 
 class ClaimSpanFacts:
     async def test_what_a_driver_wrote_is_one_span(self, bench: Bench) -> None:
-        """However many appends it was, from when the turn was made until the last of them."""
+        """Any number of appends is one span, from the turn's creation to the last append."""
         store, other, written = await bench.open(), await bench.open(), Written()
         claim = await written.create(store)
         (made,) = await other.claim_spans("t1")
@@ -49,7 +49,7 @@ class ClaimSpanFacts:
             assert first.ended <= second.began <= second.ended == (await handle.get("t1")).updated_at
 
     async def test_one_driver_that_claims_again_has_another_span(self, bench: Bench) -> None:
-        """Under the name that it has, and a higher epoch; each begins where the one before ends."""
+        """The spans have the same owner and a higher epoch; each begins where the one before ends."""
         store, written = await bench.open(), Written()
         claim = await written.create(store)
         expected = [(1, 1, store.owner)]
@@ -62,7 +62,7 @@ class ClaimSpanFacts:
         assert await _who(store) == expected
 
     async def test_a_claim_that_wrote_nothing_has_no_span(self, bench: Bench) -> None:
-        """Nor one that wrote no fact; and it does not make the span before it any longer."""
+        """A claim that wrote no fact has no span, and does not lengthen the span before it."""
         store, other, written = await bench.open(), await bench.open(), Written()
         claim = await written.create(store)
         await store.append(claim, written.calls("read_file"), written.status)
@@ -97,7 +97,7 @@ class ClaimSpanFacts:
         assert await _who(other) == [(1, 1, name), (at, 2, other.owner)]
 
     async def test_who_is_overtaken_before_its_first_fact_has_no_span(self, bench: Bench) -> None:
-        """Its claim raised the epoch all the same."""
+        """The lost claim has raised the epoch all the same."""
         store, other, third, written = await bench.open(), await bench.open(), await bench.open(), Written()
         await store.release(await written.create(store))
         loser = await other.claim("t1")
@@ -123,7 +123,7 @@ class ClaimSpanFacts:
         assert await _who(store) == [(1, 1, store.owner), (at, 2, other.owner)]
 
     async def test_what_was_written_for_others_to_drive_is_its_submitter_s(self, bench: Bench) -> None:
-        """A span of epoch 0, before that of the driver, who may be the same process."""
+        """The submitter has a span of epoch 0, before that of the driver, which may be the same process."""
         store, other = await bench.open(), await bench.open()
         for turn_id, driver in (("t1", other), ("t2", store)):
             written = Written(turn_id)
@@ -156,7 +156,7 @@ class ClaimSpanFacts:
         assert len(places) == len(turns)
 
     async def test_a_turn_made_anew_has_no_span_of_the_one_deleted(self, bench: Bench) -> None:
-        """A deleted turn has none that anybody could ask for, and neither has one that never was."""
+        """Neither a deleted turn nor an unknown one has spans."""
         store, other, first = await bench.open(), await bench.open(), Written()
         await store.release(await first.create(store))
         claim = await other.claim("t1")
@@ -171,7 +171,7 @@ class ClaimSpanFacts:
         assert await _who(store) == [(1, 1, other.owner)]
 
     async def test_a_turn_that_was_refused_has_no_span(self, bench: Bench) -> None:
-        """And the one that is in its place keeps its own."""
+        """The existing turn with that id keeps its own spans."""
         store, other, written = await bench.open(), await bench.open(), Written()
         await written.create(store)
         with suppress(StoreError):

@@ -17,7 +17,7 @@ _TIMES: Final = 20
 
 class ClaimFacts:
     async def test_a_new_turn_is_claimed_by_who_made_it(self, bench: Bench) -> None:
-        """It has its first facts, epoch 1, and an owner."""
+        """The turn has its first facts, epoch 1, and an owner."""
         store, written = await bench.open(), Written()
         claim = await written.create(store)
         assert (claim.turn, claim.epoch, claim.seq, claim.crashed) == ("t1", 1, len(written.facts), False)
@@ -28,7 +28,7 @@ class ClaimFacts:
         assert row.owner is not None
 
     async def test_a_turn_that_is_driven_is_busy(self, bench: Bench) -> None:
-        """For its own process as for any other; the epoch stays."""
+        """The turn is busy for its own process as for any other; the epoch stays."""
         store, other, written = await bench.open(), await bench.open(), Written()
         claim = await written.create(store)
         for handle in (store, other):
@@ -37,8 +37,8 @@ class ClaimFacts:
                 await handle.claim("t1")
         await store.append(claim, written.answer(), written.status)
 
-    async def test_a_turn_that_was_let_go_of_can_be_claimed(self, bench: Bench) -> None:
-        """By anybody, with the next epoch, and it does not look crashed."""
+    async def test_a_released_turn_can_be_claimed(self, bench: Bench) -> None:
+        """Any process can claim a released turn, with the next epoch, and it does not look crashed."""
         store, other, written = await bench.open(), await bench.open(), Written()
         await store.release(await written.create(store))
         assert not await store.is_driven("t1")
@@ -92,7 +92,7 @@ class ClaimFacts:
         await other.append(winner, written.facts[len(before) :], written.status)
         assert winner.seq == len(written.facts)
 
-    async def test_who_was_overtaken_does_not_let_go_for_the_winner(self, bench: Bench) -> None:
+    async def test_an_overtaken_driver_does_not_release_the_turn_of_the_winner(self, bench: Bench) -> None:
         """A release under an old epoch changes nothing."""
         store, written = await bench.open(), Written()
         loser = await written.create(store)
@@ -105,8 +105,8 @@ class ClaimFacts:
         with pytest.raises(TurnBusyError):
             await other.claim("t1")
 
-    async def test_who_lets_go_twice_does_not_let_go_for_the_next_one(self, bench: Bench) -> None:
-        """Also where both are of one process: the second release is under an old epoch."""
+    async def test_a_second_release_does_not_release_the_turn_of_the_next_driver(self, bench: Bench) -> None:
+        """The second release is under an old epoch, also where both owners are of one process."""
         store, written = await bench.open(), Written()
         first = await written.create(store)
         await store.release(first)
@@ -118,7 +118,7 @@ class ClaimFacts:
         await store.append(second, written.answer(), written.status)
 
     async def test_the_owner_of_a_turn_is_who_drives_it_by_name(self, bench: Bench) -> None:
-        """Its row has its driver's store's name from the claim on, and none after the release."""
+        """The row names the driver's store as owner from the claim on, and nobody after the release."""
         store, other, written = await bench.open(), await bench.open(), Written()
         claim = await written.create(store)
         assert (await other.get("t1")).owner == store.owner
@@ -128,7 +128,7 @@ class ClaimFacts:
         assert (await store.get("t1")).owner == other.owner
 
     async def test_a_turn_is_taken_over_from_an_owner_that_was_given_up(self, bench: Bench) -> None:
-        """Even a living driver is fenced: its release changes nothing, and the claim says that it was not released."""
+        """Even a living driver loses the turn: its release changes nothing, and the claim reports no release."""
         store, other, written = await bench.open(), await bench.open(), Written()
         loser = await written.create(store)
         before = len(written.facts)
@@ -145,7 +145,7 @@ class ClaimFacts:
         assert (await store.get("t1")).owner is None
 
     async def test_a_turn_is_not_taken_over_from_an_owner_that_was_not_named(self, bench: Bench) -> None:
-        """It is busy, even if others are abandoned; the epoch stays."""
+        """The turn is busy, even if other owners are abandoned; the epoch stays."""
         store, other, written = await bench.open(), await bench.open(), Written()
         claim = await written.create(store)
         for handle in (store, other):
@@ -164,7 +164,7 @@ class ClaimFacts:
         assert (await other.claim("t1", abandoned=abandoned)).epoch == claim.epoch + 1
 
     async def test_a_turn_may_be_made_for_others_to_drive(self, bench: Bench) -> None:
-        """Nobody drives it yet, and its epoch is 0; who claims it finds it whole, and no crash."""
+        """Such a turn has no driver and epoch 0; its first claim finds all facts, and reports no crash."""
         store, other, written = await bench.open(), await bench.open(), Written()
         await store.create(written.new, written.facts, written.status, driven=False)
         for handle in (store, other):
@@ -205,7 +205,7 @@ class ClaimFacts:
         assert len(refused) == len(handles) - 1
 
     async def test_of_two_that_claim_at_once_through_one_handle_one_gets_the_turn(self, bench: Bench) -> None:
-        """Like two calls of one process. The other one gets an error that it is busy, and no claim reports a crash."""
+        """Of two calls of one process, the second gets an error that the turn is busy, and no claim reports a crash."""
         store, written = await bench.open(), Written()
         await store.release(await written.create(store))
         for epoch in range(2, 2 + _TIMES):
@@ -218,8 +218,8 @@ class ClaimFacts:
             assert await store.is_driven("t1")
             await store.release(claim)
 
-    async def test_who_claims_while_its_own_process_lets_go_is_told_of_no_crash(self, bench: Bench) -> None:
-        """It gets the turn, or an error that it is busy."""
+    async def test_a_claim_during_a_release_of_its_own_process_reports_no_crash(self, bench: Bench) -> None:
+        """The claim succeeds, or fails because the turn is busy."""
         store, written = await bench.open(), Written()
         claim = await written.create(store)
         for _ in range(_TIMES):
@@ -232,7 +232,7 @@ class ClaimFacts:
             assert not claim.crashed
 
     async def test_who_claims_a_turn_that_is_being_made_does_not_get_it(self, bench: Bench) -> None:
-        """It is not there, or it is busy; who made it drives it."""
+        """The turn is unknown or busy; its creator drives it."""
         store = await bench.open()
         for n in range(_TIMES):
             written, claims = Written(f"t{n}"), list[Claim]()
@@ -244,6 +244,6 @@ class ClaimFacts:
 
 
 async def _claim(store: Store, claims: list[Claim], turn_id: str = "t1") -> None:
-    """Add the claim to `claims`, unless somebody else has the turn, or it is not there yet."""
+    """Add the claim to `claims`, unless another driver has the turn, or the turn does not exist yet."""
     with suppress(TurnBusyError, TurnNotFoundError):
         claims.append(await store.claim(turn_id))

@@ -51,7 +51,7 @@ async def _driven(store: Store) -> list[_Driven]:
 
 class CrowdFacts:
     async def test_an_append_that_is_inline_lets_nobody_else_run(self, bench: Bench) -> None:
-        """Nor does a look into the inbox before it: neither gives way to the event loop, not even once."""
+        """Neither the append nor a read of the inbox before it suspends, not even once."""
         store, written = await bench.open(), Written()
         claim = await written.create(store)
         for write in (partial(written.calls, "read_file"), written.abort):
@@ -67,7 +67,7 @@ class CrowdFacts:
         assert await store.facts("t1") == list(enumerate(written.facts, start=1))
 
     async def test_no_append_is_inline_while_another_is_under_way(self, bench: Bench) -> None:
-        """Else one of a turn could overtake another of the same turn."""
+        """Otherwise an append could overtake another one of the same turn."""
         store = await bench.open()
         turns = await _driven(store)
         begun, ended = 0, 0
@@ -89,7 +89,7 @@ class CrowdFacts:
                 await checkpoint()
 
     async def test_what_many_turns_append_at_once_is_all_written(self, bench: Bench) -> None:
-        """Facts, status and what was consumed, for every process to see; their ends and releases too."""
+        """Every process reads the facts, the status and the consumed items, and the ends and releases too."""
         store, other = await bench.open(), await bench.open()
         turns = await _driven(store)
 
@@ -107,8 +107,8 @@ class CrowdFacts:
             assert await other.inbox(turn.id) == []
             await Written(f"{turn.id}-next", session=turn.written.new.session).create(other)
 
-    async def test_who_was_overtaken_is_told_alone(self, bench: Bench) -> None:
-        """Of those that append at once some are `LeaseLostError`, and have written nothing; all others have."""
+    async def test_only_an_overtaken_append_fails(self, bench: Bench) -> None:
+        """Of appends at once, those without a claim get `LeaseLostError` and write nothing; all others succeed."""
         store = await bench.open()
         turns = await _driven(store)
         await bench.bury(store)
@@ -127,7 +127,7 @@ class CrowdFacts:
             assert turn.claim.seq == len(kept)
 
     async def test_turns_that_are_made_at_once_are_kept_out_alone(self, bench: Bench) -> None:
-        """By an id that is taken, or by their session's live turn; all others are made, and driven."""
+        """A taken id or a session's live turn refuses one turn; all others are created and driven."""
         store, other = await bench.open(), await bench.open()
         await Written("t3").create(store)
         await Written("old", session="s5").create(store)
@@ -147,7 +147,7 @@ class CrowdFacts:
         for number in set(range(_MANY)) - {5}:
             assert await other.is_driven(f"t{number}")
 
-    async def test_a_cancelled_append_is_written_whole_or_not_at_all(self, bench: Bench) -> None:
+    async def test_a_canceled_append_is_written_completely_or_not_at_all(self, bench: Bench) -> None:
         """A canceled one: its claim shows whether it was written, and others are not harmed."""
         store, other = await bench.open(), await bench.open()
         turns = await _driven(store)

@@ -42,14 +42,14 @@ class DeletionFacts:
             assert [item.id for item in await other.inbox(turn_id)] == ["abort"]
 
     async def test_a_sub_turn_can_be_deleted_alone(self, bench: Bench) -> None:
-        """Its own sub-turns go with it; its parent and its siblings stay."""
+        """Its own sub-turns are deleted too; its parent and its siblings stay."""
         store = await bench.open()
         await _make(store, *_FAMILY)
         assert await store.delete("t_1:c1") == len({"t_1:c1", "t_1:c1:c9"})
         assert await _there(store) == {"t_1", "t_1:z"}
 
     async def test_a_driven_turn_is_not_deleted(self, bench: Bench) -> None:
-        """By no process, and nothing of its family is: it is busy, as is a turn whose sub-turn is driven."""
+        """Neither a driven turn nor one with a driven sub-turn can be deleted by any process: both are busy."""
         store, other = await bench.open(), await bench.open()
         await _make(store, *_FAMILY)
         for driven in ("t_1", "t_1:c1:c9"):
@@ -65,7 +65,7 @@ class DeletionFacts:
         assert await other.delete("t_1") == len(_FAMILY)
 
     async def test_a_turn_whose_driver_died_can_be_deleted(self, bench: Bench) -> None:
-        """A driver that still lives is fenced."""
+        """A driver that is still alive loses its claim."""
         store, written = await bench.open(), Written()
         claim = await written.create(store)
         await bench.bury(store)
@@ -77,7 +77,7 @@ class DeletionFacts:
         assert await _there(other) == set()
 
     async def test_a_deleted_turn_can_be_made_anew(self, bench: Bench) -> None:
-        """It begins at its beginning: nothing of the first one is left."""
+        """The new turn starts from its first fact: nothing of the deleted one is left."""
         store, other, first = await bench.open(), await bench.open(), Written()
         claim = await first.create(store)
         await store.append(claim, first.calls("read_file"), first.status)
@@ -92,7 +92,7 @@ class DeletionFacts:
         assert await store.inbox("t1") == []
 
     async def test_a_session_is_free_when_its_live_turn_was_deleted(self, bench: Bench) -> None:
-        """A turn that nobody will ever resume need not be in the way."""
+        """A turn that nobody will resume need not block its session."""
         store, other = await bench.open(), await bench.open()
         await store.release(await Written("t1", session="s1").create(store))
         await store.delete("t1")
@@ -100,7 +100,7 @@ class DeletionFacts:
         assert [row.id for row in await store.turns(session="s1", live=True)] == ["t2"]
 
     async def test_a_store_of_this_release_need_not_be_migrated(self, bench: Bench) -> None:
-        """Doing so changes nothing, also while somebody drives."""
+        """Migration changes nothing, also while a turn is driven."""
         store, other, written = await bench.open(), await bench.open(), Written()
         claim = await written.create(store)
         await store.post(InboxItem("t1", "abort", InboxKind.ABORT))

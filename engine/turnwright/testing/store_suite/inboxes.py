@@ -15,7 +15,7 @@ def _answer(name: str, text: str = "yes", turn: str = "t1") -> InboxItem:
 
 class InboxFacts:
     async def test_anybody_may_post_to_a_turn_that_is_driven(self, bench: Bench) -> None:
-        """Without a claim; each item is there until it is consumed, oldest first."""
+        """A post needs no claim; each item stays until it is consumed, oldest first."""
         store, other, written = await bench.open(), await bench.open(), Written()
         claim = await written.create(store)
         answer, abort = _answer("q-1", "é"), InboxItem("t1", "abort", InboxKind.ABORT)
@@ -43,7 +43,7 @@ class InboxFacts:
         assert await store.inbox("t1") == [_answer("q-2")]
 
     async def test_an_append_returns_what_waits_then(self, bench: Bench) -> None:
-        """Oldest first, from any sender, without those that it consumes; of its own turn alone."""
+        """The append returns the waiting items of its own turn, oldest first, without those that it consumes."""
         store, other, written = await bench.open(), await bench.open(), Written()
         claim = await written.create(store)
         await Written("t2").create(store)
@@ -56,7 +56,7 @@ class InboxFacts:
         assert await store.inbox("t1") == [_answer("q-1")]
 
     async def test_a_claim_has_what_waits_then(self, bench: Bench) -> None:
-        """So that the new driver need not look."""
+        """The claim has the waiting items, so that the new driver need not read the inbox."""
         store, other = await bench.open(), await bench.open()
         await store.release(await Written().create(store))
         claim = await other.claim("t1")
@@ -66,7 +66,7 @@ class InboxFacts:
         assert (await other.claim("t1")).waiting == [_answer("q-2"), _answer("q-1")]
 
     async def test_the_same_item_is_there_once(self, bench: Bench) -> None:
-        """It can be posted repeatedly: it conflicts with nothing."""
+        """The same item can be posted repeatedly: it conflicts with nothing."""
         store, other = await bench.open(), await bench.open()
         await Written().create(store)
         for handle in (store, other):
@@ -74,7 +74,7 @@ class InboxFacts:
         assert await store.inbox("t1") == [_answer("q-1"), _answer("q-2")]
 
     async def test_the_inbox_outlives_its_driver(self, bench: Bench) -> None:
-        """An abort that was not consumed is there for the next one."""
+        """The next driver receives an abort that was not consumed."""
         store, written = await bench.open(), Written()
         await written.create(store)
         await store.post(InboxItem("t1", "abort", InboxKind.ABORT))
@@ -84,7 +84,7 @@ class InboxFacts:
         assert [item.id for item in await other.inbox("t1")] == ["abort"]
 
     async def test_the_requests_to_stop_are_found_over_all_turns(self, bench: Bench) -> None:
-        """The waiting ones of that kind, and no others."""
+        """The query returns the waiting requests of that kind, and no others."""
         store, other, first, second = await bench.open(), await bench.open(), Written(), Written("t2")
         claim = await first.create(store)
         await second.create(store)
@@ -97,7 +97,7 @@ class InboxFacts:
         assert await store.requests(InboxKind.ABORT) == stops[1:]
 
     async def test_requests_are_found_by_what_they_ask_for(self, bench: Bench) -> None:
-        """Of one kind or of several, over all turns, whole; of no kind, none."""
+        """The query takes one or several kinds and returns complete items of all turns; with no kind, none."""
         store, other = await bench.open(), await bench.open()
         for turn_id in ("t1", "t2"):
             await Written(turn_id).create(store)
@@ -112,8 +112,8 @@ class InboxFacts:
         assert len(await other.requests(*InboxKind)) == len([abort, steer, *answers])
         assert await store.requests() == []
 
-    async def test_another_answer_is_shown_what_stands_in_its_way(self, bench: Bench) -> None:
-        """Under the same id, with another payload or of another kind; the first one stays."""
+    async def test_another_answer_gets_the_conflicting_item(self, bench: Bench) -> None:
+        """An item conflicts with one of the same id and another payload or kind; the first one stays."""
         store, other = await bench.open(), await bench.open()
         await Written().create(store)
         first = _answer("q-1")
@@ -122,7 +122,7 @@ class InboxFacts:
         assert await store.post(InboxItem("t1", "q-1", InboxKind.STEER, first.payload)) == (first,)
         assert await other.inbox("t1") == [first]
 
-    async def test_a_post_is_written_whole_or_not_at_all(self, bench: Bench) -> None:
+    async def test_a_post_is_written_completely_or_not_at_all(self, bench: Bench) -> None:
         """One conflicting item keeps its whole post out."""
         store = await bench.open()
         await Written().create(store)
@@ -135,7 +135,7 @@ class InboxFacts:
         assert await store.inbox("t1") == [one, two, _answer("q-0"), _answer("q-3")]
 
     async def test_of_two_answers_at_once_one_stands(self, bench: Bench) -> None:
-        """And the other is shown the one that does."""
+        """The second answer's error shows the first."""
         store = await bench.open()
         await Written().create(store)
         posts = [(store, _answer("q-1", "yes")), (await bench.open(), _answer("q-1", "no"))]
@@ -152,7 +152,7 @@ class InboxFacts:
         assert told == {winner: (), loser: (winner,)}
 
     async def test_two_posts_that_cross_are_not_mixed(self, bench: Bench) -> None:
-        """Of two that answer the same interrupts, in opposite orders, one stands whole."""
+        """Of two posts that answer the same interrupts in opposite orders, one is stored completely."""
         store = await bench.open()
         await Written().create(store)
         posts = [
@@ -173,7 +173,7 @@ class InboxFacts:
         assert set(told[loser]) == set(winner)
 
     async def test_what_was_consumed_can_be_posted_again(self, bench: Bench) -> None:
-        """With anything in it: only what waits is compared. It takes its place at the end."""
+        """A consumed id accepts any payload: only waiting items are compared. The new item is last."""
         store, written = await bench.open(), Written()
         claim = await written.create(store)
         await store.post(_answer("q-1"), _answer("q-2"))
@@ -182,7 +182,7 @@ class InboxFacts:
         assert await store.inbox("t1") == [_answer("q-2"), _answer("q-1", "no")]
 
     async def test_an_inbox_is_in_the_order_in_which_it_was_posted(self, bench: Bench) -> None:
-        """For any order of ids and any sender, in one post or in several."""
+        """The order is that of the posts, for any ids and senders, in one post or in several."""
         store, other = await bench.open(), await bench.open()
         await Written().create(store)
         items = [_answer(name) for name in ("z", "b", "a", "c", "Z", "10", "9", "é")]
@@ -194,7 +194,7 @@ class InboxFacts:
         assert await store.inbox("t1") == items
 
     async def test_messages_to_a_running_turn_wait_in_line(self, bench: Bench) -> None:
-        """Any number, beside answers and an abort; any text comes back."""
+        """Any number of messages wait beside answers and an abort; any text comes back."""
         store = await bench.open()
         await Written().create(store)
         items = [
@@ -206,7 +206,7 @@ class InboxFacts:
         assert await store.inbox("t1") == items
 
     async def test_a_post_of_nothing_does_nothing(self, bench: Bench) -> None:
-        """There is nothing in its way, and no turn that could be unknown."""
+        """An empty post has no conflict and no unknown turn."""
         store = await bench.open()
         assert await store.post() == ()
 
@@ -225,7 +225,7 @@ class InboxFacts:
         assert await store.inbox("t2") == []
 
     async def test_nothing_is_posted_to_a_turn_that_is_not_there(self, bench: Bench) -> None:
-        """It is said to be unknown, and its inbox is empty."""
+        """The post raises `TurnNotFoundError`, and the inbox is empty."""
         store = await bench.open()
         with pytest.raises(TurnNotFoundError, match="nobody"):
             await store.post(_answer("q-1", turn="nobody"), _answer("q-2", turn="nobody"))

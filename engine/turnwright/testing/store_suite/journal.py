@@ -26,7 +26,7 @@ class _Unwritable(Notice, frozen=True, kw_only=True):
 
 class JournalFacts:
     async def test_facts_come_back_as_they_were_written(self, bench: Bench) -> None:
-        """Oldest first, numbered from 1, equal field by field, the hash among them."""
+        """Facts come back oldest first, numbered from 1, and equal field by field, with their hashes."""
         store, written = await bench.open(), Written()
         claim = await written.create(store)
         await store.append(claim, written.calls("read_file", "read_file"), written.status)
@@ -44,7 +44,7 @@ class JournalFacts:
         assert await store.facts("t1") == list(enumerate(written.facts, start=1))
 
     async def test_an_append_moves_the_claim_and_the_status(self, bench: Bench) -> None:
-        """In one step: what a query sees is what the journal says."""
+        """Both move in one step: a query agrees with the journal."""
         store, written = await bench.open(), Written()
         claim = await written.create(store)
         facts = written.answer()
@@ -63,7 +63,7 @@ class JournalFacts:
         assert row.created_at == NOW < row.updated_at
 
     async def test_the_status_can_be_rebuilt_from_the_facts(self, bench: Bench) -> None:
-        """It is a copy: the fold of what is stored says the same."""
+        """The status is a copy: folding the stored facts gives the same one."""
         store, written = await bench.open(), Written()
         claim = await written.create(store)
         for facts in (written.calls("read_file"), written.abort()):
@@ -72,7 +72,7 @@ class JournalFacts:
         assert (await store.get("t1")).status == Status.of(stored)
 
     async def test_turns_do_not_meet(self, bench: Bench) -> None:
-        """Each has its own numbering, its own epoch and its own inbox."""
+        """Each turn has its own numbering, its own epoch and its own inbox."""
         store, one, two = await bench.open(), Written("t1"), Written("t2", prompt="other")
         first, second = await one.create(store), await two.create(store)
         await store.post(InboxItem("t1", "abort", InboxKind.ABORT))
@@ -84,7 +84,7 @@ class JournalFacts:
         assert await store.inbox("t2") == []
 
     async def test_another_process_reads_what_was_appended(self, bench: Bench) -> None:
-        """At once, and without a claim."""
+        """The facts are visible at once, and without a claim."""
         store, other, written = await bench.open(), await bench.open(), Written()
         claim = await written.create(store)
         await store.append(claim, written.calls("read_file"), written.status)
@@ -92,7 +92,7 @@ class JournalFacts:
         assert (await other.get("t1")).status == written.status
 
     async def test_a_failed_append_writes_nothing(self, bench: Bench) -> None:
-        """Neither facts nor status, and it consumes nothing; here, an append from where another was made already."""
+        """An append after an outdated fact writes neither facts nor a status, and consumes nothing."""
         store, written = await bench.open(), Written()
         claim = await written.create(store)
         stale = replace(claim)
@@ -107,8 +107,8 @@ class JournalFacts:
         await store.append(claim, written.facts[len(before) :], written.status)
         assert claim.seq == len(written.facts)
 
-    async def test_an_append_is_written_whole_or_not_at_all(self, bench: Bench) -> None:
-        """Also where it fails in the middle: here, at its last fact, in a store that writes facts as text."""
+    async def test_an_append_is_written_completely_or_not_at_all(self, bench: Bench) -> None:
+        """An append that fails in the middle writes nothing: here, at its last fact, in a store that encodes facts."""
         store, written = await bench.open(), Written()
         claim = await written.create(store)
         before, status = list(written.facts), written.status

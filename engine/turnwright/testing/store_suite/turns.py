@@ -10,7 +10,7 @@ from .bench import Bench, Written
 
 class TurnFacts:
     async def test_an_unknown_turn_is_said_to_be_unknown(self, bench: Bench) -> None:
-        """By everything that needs it to be there."""
+        """Every method that needs the turn raises `TurnNotFoundError`."""
         store = await bench.open()
         for call in (store.get, store.facts, store.claim_spans, store.claim, store.is_driven, store.delete):
             with pytest.raises(TurnNotFoundError, match="nobody"):
@@ -19,14 +19,14 @@ class TurnFacts:
             await store.post(InboxItem("nobody", "abort", InboxKind.ABORT))
 
     async def test_a_store_that_knows_at_once_whether_a_turn_is_there_says_so(self, bench: Bench) -> None:
-        """It reports the truth, or nothing."""
+        """`has` returns the truth, or None."""
         store, written = await bench.open(), Written()
         await written.create(store)
         assert store.has("t1") in (True, None)
         assert store.has("nobody") in (False, None)
 
     async def test_a_turn_is_written_once(self, bench: Bench) -> None:
-        """An id that is there already is refused, and the first turn stays as it was."""
+        """An existing id is refused, and the first turn stays unchanged."""
         store, written = await bench.open(), Written()
         await written.create(store)
         with pytest.raises(StoreError):
@@ -48,7 +48,7 @@ class TurnFacts:
         await Written("t4", session="s1").create(other)
 
     async def test_a_turn_at_rest_is_live(self, bench: Bench) -> None:
-        """It has not ended, so its session is busy, although nobody drives it."""
+        """The paused turn has not ended, so its session is busy, although no process drives it."""
         store, other, written = await bench.open(), await bench.open(), Written("t1", session="s1")
         claim = await written.create(store)
         await store.append(claim, written.pause(), written.status)
@@ -59,14 +59,14 @@ class TurnFacts:
             assert [row.id for row in await handle.turns(live=True)] == ["t1"]
 
     async def test_turns_without_a_session_are_in_nobodys_way(self, bench: Bench) -> None:
-        """Any number of them may be live."""
+        """Any number of turns without a session may be live."""
         store = await bench.open()
         for turn_id in ("t1", "t2"):
             await Written(turn_id).create(store)
         assert len(await store.turns(live=True)) == 2  # noqa: PLR2004 (both)
 
     async def test_turns_are_listed_newest_first(self, bench: Bench) -> None:
-        """As they were made, whatever the clock said: all, of a session, live or ended, and no more than asked for."""
+        """The order is that of creation, with any clock. Filters: session, live or ended, and a maximum."""
         store = await bench.open()
         for turn_id, session, age in (("old", "s1", 10), ("mid", "s1", 20), ("new", "s2", 30)):
             written = Written(turn_id, session=session, age=age)
@@ -123,7 +123,7 @@ class TurnFacts:
         assert await paged(6) == [["new", "t5", "t4", "t3", "t2", "t1"], ["t0"]]
 
     async def test_turns_are_numbered_as_they_are_made(self, bench: Bench) -> None:
-        """Even if the clock goes back, and from any process; a number is never used again."""
+        """Numbers rise in the order of creation, from any process, even if the clock goes back; none is used again."""
         store, other = await bench.open(), await bench.open()
         numbers: list[int] = []
         for age, handle in enumerate((store, other, store, other)):

@@ -14,8 +14,8 @@ _PATIENCE: Final = 10
 
 
 class WatchFacts:
-    async def test_who_watches_a_turn_is_let_go_when_the_time_is_over(self, bench: Bench) -> None:
-        """Though nothing was written to it; also when there is no time at all."""
+    async def test_a_watch_ends_when_the_time_is_over(self, bench: Bench) -> None:
+        """The wait ends although nothing was written, also with a timeout of 0."""
         store = await bench.open()
         await Written().create(store)
         async with store.watching("t1") as changed:
@@ -24,7 +24,7 @@ class WatchFacts:
                     await changed(seconds)
 
     async def test_who_watches_a_turn_sees_what_was_written_since(self, bench: Bench) -> None:
-        """From any writer, right after the block began or during the wait: the next read shows all of it."""
+        """A write of any process after the block began ends the wait, and the next read shows it."""
         store, other, written = await bench.open(), await bench.open(), Written()
         claim = await written.create(other)
         async with store.watching("t1") as changed:
@@ -40,7 +40,7 @@ class WatchFacts:
                 assert [fact for _, fact in read] == list(facts)
 
     async def test_a_turn_can_be_watched_before_it_is_made(self, bench: Bench) -> None:
-        """By several at once, of whom one goes before the others."""
+        """Several watchers may wait, and one of them may leave before the others."""
         store, other = await bench.open(), await bench.open()
         async with store.watching("t1") as changed, other.watching("t1") as elsewhere:
             async with store.watching("t1") as shortly:
