@@ -173,3 +173,14 @@ def known_options(what: str, limits: Collection[str] = ()) -> Callable[[Callable
         return checked
 
     return decorate
+
+
+class Retry(Exception):  # noqa: N818 (no error: it asks the model to try again)
+    """Ask the model to try again: raise it in a tool, an output validator or an `after_model` hook.
+
+    `feedback` is what the model reads. See docs/rules.md#reviews.
+    """
+
+    def __init__(self, feedback: str) -> None:
+        super().__init__(feedback)
+        self.feedback = feedback

@@ -85,8 +85,12 @@ def result_from(turn_id: str, transcript: Transcript, late: Sequence[str] = ()) 
         path=tuple(transcript.path),
         next_limit=next_limit,
         next_limit_used=next_limit_used,
-        error=last.error if isinstance(last, f.TurnEnded) else "",
+        error=_error(last) if isinstance(last, f.TurnEnded) else "",
         undelivered=(*last.undelivered, *late) if isinstance(last, f.TurnEnded) else (),
         sentinel=transcript.sentinel,
         advice=transcript.advice,
     )
+
+
+def _error(ended: f.TurnEnded) -> str:
+    return ended.error if ended.guardrail is None else f"{ended.guardrail.name}: {ended.guardrail.message}"

@@ -1,7 +1,17 @@
 """The pure machine, which decides what a turn does next. It does no I/O."""
 
 from . import facts
-from .actions import Action, AwaitPerson, CallModel, Conclude, Halt, RunTools, Synthesize
+from .actions import (
+    Action,
+    AwaitPerson,
+    CallModel,
+    CompactHistory,
+    Conclude,
+    Halt,
+    ReviewReply,
+    RunTools,
+    Synthesize,
+)
 from .call import Call, CallState
 from .errors import AnswerMismatchError, IllegalInputError, InvalidCallError, InvalidJournalError, MachineError
 from .inputs import (
@@ -13,6 +23,7 @@ from .inputs import (
     CallStartedInput,
     CallStatus,
     CallWaitingInput,
+    CompactedInput,
     ConcludedInput,
     Decision,
     ExpireInput,
@@ -21,11 +32,15 @@ from .inputs import (
     Input,
     InterruptKind,
     ModelRepliedInput,
+    OversizedInput,
+    RequestPreparedInput,
+    ReviewedInput,
     Spent,
     StartedInput,
     SteeredInput,
     SynthesizedInput,
     ToolCall,
+    TrippedInput,
     Usage,
 )
 from .limits import MAX_STEPS, Limits, ToolCallLimits
@@ -55,6 +70,8 @@ __all__ = [
     "CallStatus",
     "CallWaitingInput",
     "Cause",
+    "CompactHistory",
+    "CompactedInput",
     "Conclude",
     "ConcludedInput",
     "Decision",
@@ -75,8 +92,12 @@ __all__ = [
     "ModelRepliedInput",
     "NeedsAnswer",
     "Outcome",
+    "OversizedInput",
     "Proceed",
+    "RequestPreparedInput",
     "ResultsMissing",
+    "ReviewReply",
+    "ReviewedInput",
     "RunTools",
     "Spent",
     "StartedInput",
@@ -88,6 +109,7 @@ __all__ = [
     "ToolCall",
     "ToolCallLimits",
     "Trigger",
+    "TrippedInput",
     "Turn",
     "TurnMachine",
     "Usage",

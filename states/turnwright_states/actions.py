@@ -34,7 +34,7 @@ class RunTools(Struct, frozen=True):
     calls: tuple[Call, ...]
 
 
-class Review(Struct, frozen=True):
+class ReviewReply(Struct, frozen=True):
     """Check the reply, of which nothing has run: hooks, the output type, guardrails.
 
     Feed `ReviewedInput`, `TrippedInput` or `AttemptFailedInput`. `calls` are those of the reply.
@@ -43,7 +43,7 @@ class Review(Struct, frozen=True):
     calls: tuple[Call, ...]
 
 
-class Compact(Struct, frozen=True):
+class CompactHistory(Struct, frozen=True):
     """Summarize the older steps, and feed `CompactedInput` or `AttemptFailedInput`.
 
     `max_tokens`: the rest of the token budget; None without one.
@@ -85,4 +85,4 @@ class Halt(Struct, frozen=True):
     also_reached: tuple[EndReason, ...] = ()
 
 
-Action = CallModel | Review | Compact | RunTools | Synthesize | AwaitPerson | Conclude | Halt
+Action = CallModel | ReviewReply | CompactHistory | RunTools | Synthesize | AwaitPerson | Conclude | Halt

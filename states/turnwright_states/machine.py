@@ -17,7 +17,7 @@ from msgspec.structs import force_setattr
 
 from . import batch
 from . import facts as f
-from .actions import Action, AwaitPerson, CallModel, Compact, Conclude, Halt, Review, RunTools, Synthesize
+from .actions import Action, AwaitPerson, CallModel, CompactHistory, Conclude, Halt, ReviewReply, RunTools, Synthesize
 from .call import Call, CallState
 from .chart import CHART, VERSION, Chart, ReasonFrom, Row
 from .errors import AnswerMismatchError, IllegalInputError, InvalidCallError, InvalidJournalError
@@ -145,9 +145,9 @@ class TurnMachine:
                 runnable = turn.runnable()
                 return RunTools(runnable) if runnable else Synthesize(tuple(turn.batch.values()))
             case State.REVIEW:
-                return Review(tuple(turn.batch.values()))
+                return ReviewReply(tuple(turn.batch.values()))
             case State.COMPACT:
-                return Compact(turn.tokens_left)
+                return CompactHistory(turn.tokens_left)
             case State.TEXT_ONLY:
                 return CallModel(False, max_tokens=turn.tokens_left)
             case State.PAUSED:
@@ -758,7 +758,7 @@ class TurnMachine:
             as_ = waiting if call.state is CallState.WAITING else status
             self._settle_call(call, as_, result, spent.get(call.id))
 
-    def _settle_call(  # noqa: PLR0917 (what a result is)
+    def _settle_call(
         self, call: Call, status: CallStatus, result: str, spent: Spent | None = None, *, final: bool = False
     ) -> None:
         """Settle a call with a result that no tool gave."""

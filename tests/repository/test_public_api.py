@@ -66,10 +66,10 @@ def test_a_name_is_described_alike_wherever_it_is_exported() -> None:
 
 
 def test_every_exception_ends_in_error() -> None:
-    """Private ones too."""
+    """Private ones too. `Retry` is no error: it asks the model to try again."""
     assert [
         f"{module.__name__}.{name}"
         for module in modules()
         for name, value in inspect.getmembers(module, inspect.isclass)
         if issubclass(value, BaseException) and value.__module__ == module.__name__ and not name.endswith("Error")
-    ] == []
+    ] == ["turnwright.errors.Retry"]

@@ -31,11 +31,13 @@ from turnwright_states import (
     CallModel,
     CallState,
     Cause,
+    CompactHistory,
     Conclude,
     ConcludedInput,
     Finish,
     Input,
     ModelRepliedInput,
+    ReviewReply,
     RunTools,
     Synthesize,
     SynthesizedInput,
@@ -47,6 +49,7 @@ from turnwright_states.limits import MAX_CALLS_PER_REPLY
 from turnwright_states.payload import frozen
 
 from .reply_events import replied_input, settled_input
+from .review import Reviewing, run_stages
 from .segment import Segment
 
 T = TypeVar("T")
@@ -67,6 +70,10 @@ async def perform(segment: Segment, action: Action) -> Input | None:
             return await during(lambda: _call_model(segment, action))
         case RunTools(calls=calls):
             return await during(lambda: _run_tools(segment, calls))
+        case ReviewReply(calls=calls):
+            return await during(lambda: _review(segment, calls))
+        case CompactHistory():
+            return await during(lambda: segment.compact(action))
         case Synthesize():
             return await during(lambda: _synthesize(segment))
         case Conclude():
@@ -93,13 +100,17 @@ async def account_for_crash(segment: Segment, *, crashed: bool) -> Input | None:
         with interruption.scope() as scope:
             event = await interruption.during(lambda: _settle_started(segment, started))
         return interruption.event() if event is None and scope.cancelled_caught else event
-    if crashed and isinstance(action, CallModel | Conclude | Synthesize):
+    if crashed and isinstance(action, CallModel | ReviewReply | CompactHistory | Conclude | Synthesize):
         message = "the process died during this call"
         return AttemptFailedInput(cause=Cause.CRASH, message=message, elapsed=segment.elapsed())
     return None
 
 
 async def _call_model(segment: Segment, action: CallModel) -> Input:
+    if segment.prepare is not None and segment.machine.turn.may_prepare:
+        prepared = await segment.prepare(action)
+        if prepared is not None:
+            await segment.feed(prepared)
     try:
         reply = await _reply(segment, action)
     except ModelError as error:
@@ -112,7 +123,17 @@ async def _call_model(segment: Segment, action: CallModel) -> Input:
     checked: list[Values | None] = []
     calls = tuple([_checked_call(segment, call, checked) for call in reply.calls])
     segment.checked = checked
-    return replied_input(reply, calls, _priced(segment, reply.usage), segment.elapsed())
+    replied = replied_input(reply, calls, _priced(segment, reply.usage), segment.elapsed())
+    # Few turns have reviewers, so the constructor does not take it.
+    return replied.model_copy(update={"review": True}) if segment.stages and action.tools else replied
+
+
+async def _review(segment: Segment, calls: tuple[Call, ...]) -> Input:
+    reply = segment.journal.transcript.reply
+    assert reply is not None  # noqa: S101 (only a reply leads to REVIEW)
+    return await run_stages(
+        segment.stages, Reviewing(reply, calls), segment.elapsed, lambda error: _failed(segment, error)
+    )
 
 
 async def _conclude(segment: Segment, action: Conclude) -> Input:

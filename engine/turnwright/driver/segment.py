@@ -36,13 +36,25 @@ from turnwright_states import (
     AbortInput,
     AnsweredInput,
     AnswerMismatchError,
+    AttemptFailedInput,
     AwaitPerson,
     Call,
+    CallModel,
+    Cause,
+    CompactHistory,
     ExpireInput,
     Input,
+    RequestPreparedInput,
     State,
 )
 from turnwright_states.facts import InterruptRecord
+
+from .review import Stage
+
+#: Returns what is dynamic in the requests of a step, or None if nothing is.
+Prepare = Callable[[CallModel], Awaitable[RequestPreparedInput | None]]
+#: Performs `CompactHistory`, and returns `CompactedInput` or `AttemptFailedInput`.
+Compaction = Callable[[CompactHistory], Awaitable[Input]]
 
 
 class Interruption:
@@ -188,6 +200,12 @@ class Segment:
         )
         #: Drives the turn's sub-agents. The driver sets it.
         self.delegate: Delegate = refuse_subagent
+        #: Asks what is dynamic in a step's requests, if anything is.
+        self.prepare: Prepare | None = None
+        #: What checks each reply of a step before anything of it runs.
+        self.stages: Sequence[Stage] = ()
+        #: Makes the conversation shorter.
+        self.compact: Compaction = self._refuse_compaction
         #: Seconds to wait before the next attempt.
         self.wait = 0.0
         #: The parsed arguments of the last reply's calls, in its order, until the calls run.
@@ -222,6 +240,11 @@ class Segment:
         batch.checked = {call: values for call, values in checked if values is not None}
         self.checked = []
         return batch
+
+    async def _refuse_compaction(self, _: CompactHistory) -> Input:
+        """Fail: the model is called with the whole conversation."""
+        message = "the agent has no `compaction` here"
+        return AttemptFailedInput(cause=Cause.REJECTED, message=message, elapsed=self.elapsed())
 
     def _timed_out(self) -> bool:
         return self.action_scope is not None and self.action_scope.cancel_called

@@ -41,7 +41,9 @@ class Conversation:
         turn_id: str = "",
     ) -> None:
         self._conclude_prompt = agent.conclude_prompt
-        self._instructions = (Message.system(agent.instructions),) if agent.instructions else ()
+        self._fixed = agent.instructions
+        #: The instructions of the last request.
+        self._text = agent.instructions
         self._history = tuple(history)
         self._transcript = transcript
         self._tools = tuple(tools)
@@ -52,7 +54,22 @@ class Conversation:
         self._said = Paired()
         self._taken = 0
         #: The part of the instructions and the history that is not in `_said` yet, in reverse order.
-        self._before = [*self._instructions, *(message for message in history if message.says_something)][::-1]
+        self._before = self._unsaid()
+
+    @property
+    def _instructions(self) -> tuple[Message, ...]:
+        return (Message.system(self._text),) if self._text else ()
+
+    def _unsaid(self) -> list[Message]:
+        return [*self._instructions, *(message for message in self._history if message.says_something)][::-1]
+
+    def _follow_instructions(self) -> None:
+        """Begin the sent messages anew if the instructions have changed."""
+        text = self._transcript.instructions
+        text = self._fixed if text is None else text
+        if text != self._text:
+            self._text = text
+            self._said, self._taken, self._before = Paired(), 0, self._unsaid()
 
     @property
     def messages(self) -> tuple[Message, ...]:
@@ -68,9 +85,14 @@ class Conversation:
         rejected.
         """
         step = action if isinstance(action, CallModel) else None
+        self._follow_instructions()
+        prepared = self._transcript.prepared
+        tools = self._tools
+        if prepared is not None and prepared.tools is not None:
+            tools = tuple(tool for tool in tools if tool.name in prepared.tools)
         return ModelRequest(
             messages=self._sent(messages, self._asked(action, turn)),
-            tools=self._tools,
+            tools=tools,
             tool_choice="auto" if step is not None and step.tools else "none",
             max_tokens=action.max_tokens,
             first=step is not None and turn.counters.steps <= 1,
@@ -89,6 +111,8 @@ class Conversation:
         if self._show_budget and action.tools:
             template = self._show_budget if isinstance(self._show_budget, str) else None
             said.append(Message.user(budget_text(turn, template)))
+        if (prepared := self._transcript.prepared) is not None:
+            said += map(Message.user, prepared.append)
         if action.nudge:
             said.append(Message.user(prompt("nudge").strip()))
         return said

@@ -9,6 +9,7 @@ parts that are still missing, takes a slot reserved for it: a result in call ord
 a message that came before the reply.
 """
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import ClassVar, Final
@@ -29,13 +30,13 @@ from turnwright.message import (
     ToolCallPart,
     ToolResultPart,
 )
-from turnwright_states import EndReason, InvalidJournalError, MachineError, Outcome, State, Turn
+from turnwright_states import CallStatus, EndReason, InvalidJournalError, MachineError, Outcome, State, Turn
 from turnwright_states import facts as f
 from turnwright_states.inputs import is_blank
-from turnwright_states.payload import FrozenDict
+from turnwright_states.payload import FrozenDict, thawed
 
 from .tool_phase import PhaseCall, PhaseResult, ToolPhase
-from .wording import advice, fixed_summary, no_answer, sentinel_text
+from .wording import advice, feedback_text, fixed_summary, no_answer, sentinel_text
 
 _NO_ARGUMENTS: Final[FrozenDict[JsonValue]] = FrozenDict()
 #: The width of a fact and of a slot in `seq`. All numbers are exact as floats too, for JavaScript.
@@ -99,6 +100,15 @@ class Transcript:
         #: The names of the tools that concluding replies asked for.
         self._refused: list[str] = []
         self._synthesis: str | None = None
+        #: The last reply, and the dynamic part of the open step's requests, if there is one.
+        self.reply: f.ModelReplied | None = None
+        self.prepared: f.RequestPrepared | None = None
+        #: The instructions that were sent last, if they are dynamic.
+        self.instructions: str | None = None
+        #: The review that accepted the turn's answer: its `output` is the typed answer, if the agent has a type.
+        self.accepted: f.Reviewed | None = None
+        #: The result that is the turn's answer (`return_direct`).
+        self._direct: str | None = None
         #: The last fact.
         self.last: f.Fact | None = None
         #: The states in order: CHECK before each decision, CONTINUE after each finished step.
@@ -189,10 +199,25 @@ class Transcript:
     def _start(self, at: int, fact: f.StepStarted) -> None:
         self._close()
         self._before = at - _FACT + _FIRST_MESSAGE * _SLOT
+        self.prepared = None
         part = StepStartPart(seq=at, step_number=fact.number, started_at=fact.started_at, elapsed=fact.elapsed)
         self._open.append(part)
 
+    def _prepare(self, _: int, fact: f.RequestPrepared) -> None:
+        self.prepared = fact
+        if fact.instructions is not None:
+            self.instructions = fact.instructions
+
+    def _review(self, at: int, fact: f.Reviewed) -> None:
+        if not fact.refused:
+            self.accepted = fact
+            return
+        self.text = ""  # a refused reply is no answer
+        if fact.retry and not self.calls:  # the results of its calls have the feedback
+            self._steers.append(_message("user", TextPart(seq=at, text=feedback_text(fact.feedback))))
+
     def _reply(self, at: int, fact: f.ModelReplied) -> None:
+        self.reply, self.accepted = fact, None
         if fact.reasoning or fact.reasoning_details:
             self._open.append(ReasoningPart(seq=at, text=fact.reasoning, details=fact.reasoning_details))
         if fact.text:
@@ -215,6 +240,8 @@ class Transcript:
         self._started.add(fact.call)
 
     def _settle(self, at: int, fact: f.CallSettled) -> None:
+        if fact.final and fact.status is CallStatus.OK and fact.state is not State.REVIEW and self.accepted is None:
+            self._direct = fact.result
         seq = _kept(self._slots[fact.call], at) if fact.call in self._slots else at
         self._results[fact.call] = ToolResultPart(
             seq=seq,
@@ -265,6 +292,8 @@ class Transcript:
         if fact.outcome in (Outcome.CAP_HIT, Outcome.DOOM_LOOP):
             self.text = self._conclusion or fixed_summary(self.turn, fact.reason, self._closed)
             said.append(TextPart(seq=at + _SLOT, text=self.text))
+        elif fact.outcome is Outcome.FINISHED and self.turn.counters.final:
+            said += self._final(at)
         elif fact.outcome is Outcome.SYNTHESIS_DONE:
             self.text = self._synthesis or ""
             said.append(TextPart(seq=at + _SLOT, text=self.text))
@@ -274,11 +303,21 @@ class Transcript:
         # A text-only turn reports what was refused: tools that its model asked for, and a tool-call limit of 0.
         kept_from = bool(self._refused) or self.turn.limits.tool_calls == 0
         if fact.outcome in _STOPPED or (fact.reason is EndReason.TEXT_ONLY and kept_from):
-            text = sentinel_text(self.turn, fact.outcome, fact.reason, refused=self._refused, error=fact.error)
+            error = fact.error if fact.guardrail is None else fact.guardrail.message
+            text = sentinel_text(self.turn, fact.outcome, fact.reason, refused=self._refused, error=error)
             self.sentinel = SentinelPart(seq=at + 2 * _SLOT, kind=fact.outcome, reason=fact.reason, text=text)
             said.append(self.sentinel)
         if said:
             self._closed.append(_message("assistant", *said))
+
+    def _final(self, at: int) -> list[AnyPart]:
+        """Return the text part of an answer that a call gave, and take its text."""
+        if self._direct is None:
+            assert self.accepted is not None  # noqa: S101 (else no call gave the answer)
+            self.text = json.dumps(thawed(self.accepted.output), ensure_ascii=False)
+            return []
+        self.text = self._direct
+        return [TextPart(seq=at + _SLOT, text=self.text)]
 
     def _partial(self, at: int, text: str) -> None:
         if not is_blank(text):
@@ -309,7 +348,9 @@ class Transcript:
     _folds: ClassVar[Mapping[type[f.Fact], Callable[..., None]]] = {
         f.TurnStarted: _begin,
         f.StepStarted: _start,
+        f.RequestPrepared: _prepare,
         f.ModelReplied: _reply,
+        f.Reviewed: _review,
         f.CallStarted: _start_call,
         f.CallSettled: _settle,
         f.MessageAdded: _add_message,

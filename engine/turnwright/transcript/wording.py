@@ -177,6 +177,11 @@ def no_answer(turn: Turn) -> str:
     return f"{limit_reached(turn, EndReason.TEXT_ONLY)}. The model asked for tools and gave no answer."
 
 
+def feedback_text(feedback: str) -> str:
+    """Return the message to the model after its reply was refused."""
+    return f"Your reply was not accepted: {feedback}\n\nCorrect it, and reply again."
+
+
 def sentinel_text(
     turn: Turn,
     outcome: Outcome,

@@ -11,7 +11,16 @@ from functools import cache
 from itertools import combinations_with_replacement, product
 from typing import Final
 
-from turnwright_states.actions import Action, AwaitPerson, CallModel, Compact, Conclude, Review, RunTools, Synthesize
+from turnwright_states.actions import (
+    Action,
+    AwaitPerson,
+    CallModel,
+    CompactHistory,
+    Conclude,
+    ReviewReply,
+    RunTools,
+    Synthesize,
+)
 from turnwright_states.call import Call, CallState
 from turnwright_states.facts import Lease
 from turnwright_states.inputs import (
@@ -145,9 +154,9 @@ class Environment:
                     yield _OVERSIZED
                 if self._hooked:
                     yield from self._hooks(turn, tools=tools)
-            case Review():
+            case ReviewReply():
                 yield from self._reviews(turn)
-            case Compact():
+            case CompactHistory():
                 yield CompactedInput(text="x", usage=_NOTHING)
                 if self._spends != _NOTHING:
                     yield CompactedInput(text="x", usage=self._spends)

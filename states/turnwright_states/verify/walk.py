@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from turnwright_states import facts as f
-from turnwright_states.actions import Action, CallModel, Compact, Conclude
+from turnwright_states.actions import Action, CallModel, CompactHistory, Conclude
 from turnwright_states.chart import CHART, Chart, Row
 from turnwright_states.errors import MachineError
 from turnwright_states.inputs import Input, OversizedInput, RequestPreparedInput, SteeredInput
@@ -98,7 +98,9 @@ class _Place:
 
     def count(self, calls: int) -> None:
         """Count a successor with up to `calls` model calls. What comes before the model call adds none."""
-        asked = isinstance(self.action, CallModel | Compact | Conclude) and not isinstance(self.event, _BEFORE_CALL)
+        asked = isinstance(self.action, CallModel | CompactHistory | Conclude) and not isinstance(
+            self.event, _BEFORE_CALL
+        )
         self.best = max(self.best, calls + asked)
 
 

@@ -1,0 +1,83 @@
+"""Checks a reply before anything of it runs (docs/rules.md#reviews).
+
+The stages run in one order: parallel input guardrails, `after_model` hooks, the output type with its validators, output
+guardrails. Each is asked once, and the machine decides what follows.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+
+from pydantic import JsonValue
+
+from turnwright.errors import Retry
+from turnwright.model.protocol import ModelError
+from turnwright_states import AttemptFailedInput, Call, Input, ReviewedInput, TrippedInput
+from turnwright_states.facts import ModelReplied
+
+
+@dataclass(slots=True)
+class Reviewing:
+    """A reply being reviewed: the fact, its open calls, and what the stages so far said.
+
+    `answer` is the call that is the typed answer, and `output` the answer as data.
+    """
+
+    reply: ModelReplied
+    calls: Sequence[Call]
+    answer: str | None = None
+    output: JsonValue = None
+    decisions: list[dict[str, JsonValue]] = field(default_factory=list)
+
+
+#: One stage. It raises `Retry` to refuse the reply, and `TripError` if a guardrail trips.
+Stage = Callable[[Reviewing], Awaitable[None]]
+
+
+class TripError(Exception):
+    """A guardrail tripped: its name, its message for people, its data for programs."""
+
+    def __init__(self, guardrail: str, message: str, metadata: "dict[str, JsonValue]") -> None:
+        super().__init__(f"{guardrail}: {message}")
+        self.guardrail = guardrail
+        self.message = message
+        self.metadata = metadata
+
+    def event(self, elapsed: float, partial: str = "") -> TrippedInput:
+        """Return the input that ends the turn."""
+        return TrippedInput(
+            guardrail=self.guardrail,
+            message=self.message,
+            metadata=self.metadata,
+            elapsed=elapsed,
+            partial=partial,
+        )
+
+
+async def run_stages(
+    stages: Sequence[Stage],
+    reviewing: Reviewing,
+    elapsed: Callable[[], float],
+    failed: Callable[[ModelError], AttemptFailedInput],
+) -> Input:
+    """Run the stages one after the other. Return the input to feed.
+
+    A stage that raises anything else ends the turn as a failure of the engine. `failed` makes the input of a guardrail
+    whose model failed.
+    """
+    try:
+        for stage in stages:
+            await stage(reviewing)
+    except Retry as refusal:
+        return ReviewedInput(
+            refused=True, feedback=refusal.feedback, decisions=tuple(reviewing.decisions), elapsed=elapsed()
+        )
+    except TripError as trip:
+        return trip.event(elapsed())
+    except ModelError as error:
+        return failed(error)
+    return ReviewedInput(
+        answer=reviewing.answer,
+        output=reviewing.output,
+        decisions=tuple(reviewing.decisions),
+        elapsed=elapsed(),
+    )
