@@ -33,6 +33,7 @@ from .journal.dependencies import FinishedCall, Price
 from .message import FilePart, Message
 from .model_settings import ModelSettings
 from .result import TurnResult
+from .runtime.handle import TurnHandle
 from .store import QUEUED, TurnRow
 from .tools import Ask, Tool, ToolContext, ToolError, ToolResult, tool
 
@@ -87,6 +88,7 @@ __all__ = [
     "ToolResult",
     "TurnAlreadyEndedError",
     "TurnBusyError",
+    "TurnHandle",
     "TurnNotFoundError",
     "TurnResult",
     "TurnRow",

@@ -1,8 +1,8 @@
 """The facade of the package: starts, follows, steers, answers, resumes and stops turns."""
 
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, Unpack
@@ -11,27 +11,22 @@ import anyio
 
 from turnwright_states import Limits
 
-from ._base.background_task import background_task
 from ._base.ids import new_id
 from .agent import Agent
 from .driver.subagents import subagent_tools
-from .errors import ConfigError, EngineClosedError, TurnBusyError, TurnNotFoundError, known_options
+from .errors import ConfigError, known_options
 from .events import TurnEvent
-from .journal.admission import NewTurnClaim, TurnOptions, limits_for, start_turn
-from .journal.answers import Answers, current_result, need_accepted, need_live, need_root, post_answers
+from .journal.admission import TurnOptions, limits_for
+from .journal.answers import Answers, current_result
 from .journal.dependencies import Dependencies, Prepare, Price, Synthesis, tools_by_name
 from .journal.event_bus import EventBus, Observer
-from .journal.follow import follow, wait_until_idle
-from .journal.inbox import steer_item
-from .journal.recovery import recover_turns
-from .journal.turn_journal import JournalFold
 from .journal.upkeep import delete_turn, prune_turns
 from .model.protocol import Model
 from .model.retry import Backoff
 from .result import TurnResult
 from .runtime import Local, Runtime
-from .runtime.in_process import InProcessTurns
-from .runtime.submitted import SubmittedTurns, submit_new
+from .runtime.engine_turns import EngineTurns
+from .runtime.handle import TurnHandle
 from .store import Store, TurnRow, open_store
 from .tools.tool import Tool
 from .transcript.pairing import Unpaired
@@ -114,21 +109,15 @@ class Engine:
             now=now,
             clock=clock,
         )
-        self._closed = False
         observe_segment = None
         if telemetry is not None:
             from .telemetry import ObservedSegment  # noqa: PLC0415 (most programs have no telemetry)
 
             observe_segment = partial(ObservedSegment.of, telemetry)
-        self._hub = EventBus(on_event, observe_segment)
-        self._runtime = Local() if runtime is None else runtime
-        if not self._runtime.embedded and isinstance(store, str) and not self.store.shared:
+        runtime = Local() if runtime is None else runtime
+        if not runtime.embedded and isinstance(store, str) and not self.store.shared:
             raise ConfigError(f"store {store} belongs to this process alone: give one that the runtime's workers share")
-        self._work = InProcessTurns(self.store, self.setup, self._hub)
-        self._runtime.bind(self._work)
-        self._turns = (
-            self._work if self._runtime.embedded else SubmittedTurns(self.store, self.setup, self._runtime, self._work)
-        )
+        self._turns = EngineTurns(self.store, self.setup, EventBus(on_event, observe_segment), runtime)
 
     async def run(self, agent: Agent, prompt: str, **options: Unpack[TurnOptions]) -> TurnResult:
         """Run one turn until it ends or pauses.
@@ -136,9 +125,7 @@ class Engine:
         The options are those of `TurnOptions`. Raises `SessionBusyError`, `ConfigError` for an agent that cannot run
         here, and what `Driver.drive` raises. How the turn ends is a value.
         """
-        turn_id = new_id()
-        begun = await self._start(turn_id, agent, prompt, options)
-        return await self._turns.run(turn_id, begun)
+        return await self._turns.run(agent, prompt, options)
 
     @asynccontextmanager
     async def stream(
@@ -149,16 +136,26 @@ class Engine:
         The events end with `TurnEndedEvent` or `TurnPausedEvent`. Leaving the block early stops the driving; the turn
         can be resumed. (A runtime's turn goes on.) Takes and raises what `run` does.
         """
-        turn_id = new_id()
-        if not self._runtime.embedded:
-            begun = await self._start(turn_id, agent, prompt, options)
-            async with self._followed(turn_id, 0, partial(self._turns.run, turn_id, begun)) as events:
-                yield events
-            return
-        with self._hub.follow(turn_id) as followed:
-            begun = await self._start(turn_id, agent, prompt, options)
-            async with background_task(self._turns.run, turn_id, begun):
-                yield followed
+        async with self._turns.stream(agent, prompt, options) as events:
+            yield events
+
+    async def start(self, agent: Agent, prompt: str, **options: Unpack[TurnOptions]) -> TurnHandle:
+        """Start a turn in the background, and return its handle once the turn is written.
+
+        A task of this engine drives the turn, or the workers of its runtime do. The turn goes on when the handle is
+        dropped and when the caller is canceled. `aclose` and the end of the event loop release it, and it can be
+        resumed. Takes and raises what `run` does. See docs/rules.md#handles.
+        """
+        return TurnHandle(self._turns, await self._turns.start(agent, prompt, options), agent.name)
+
+    def attach(self, turn_id: str, agent: Agent) -> TurnHandle:
+        """Return a handle of an existing turn of this agent, whichever process drives it. Nothing is driven yet.
+
+        `TurnHandle.result` resumes it if nobody drives it. Raises `ConfigError` for a sub-agent's turn, and
+        `TurnNotFoundError`, with PostgreSQL at the handle's first use.
+        """
+        self._turns.need_turn(turn_id)
+        return TurnHandle(self._turns, turn_id, agent.name)
 
     async def submit(self, agent: Agent, prompt: str, **options: Unpack[TurnOptions]) -> str:
         """Start a turn for a worker to drive, and return its id at once. `events` follows it.
@@ -166,10 +163,7 @@ class Engine:
         Its state is `QUEUED` until a worker drives it. A worker is a process that runs `run_worker` on the same store
         with the same runtime. Takes and raises what `run` does.
         """
-        turn_id = new_id()
-        await self._start(turn_id, agent, prompt, options, driven=False)
-        await submit_new(self._runtime, turn_id)
-        return turn_id
+        return await self._turns.submit(agent, prompt, options)
 
     async def run_worker(self, stopping: anyio.Event | None = None) -> None:
         """Work for the runtime: drive submitted and abandoned turns, until canceled.
@@ -177,8 +171,7 @@ class Engine:
         Once `stopping` is set, no turn is started. The call returns when the running turns have ended or paused, or
         were released after the runtime's `drain` seconds. Raises `RuntimeUnavailableError`.
         """
-        self._need_open()
-        await self._runtime.run_worker(stopping)
+        await self._turns.run_worker(stopping)
 
     async def resume(self, turn_id: str, answers: Answers | None = None) -> TurnResult:
         """Answer a paused turn, or resume one whose driver is gone, and drive it until it ends or pauses.
@@ -191,33 +184,14 @@ class Engine:
         Raises `TurnAlreadyEndedError`, `TurnNotFoundError`, and without answers `TurnBusyError` while another driver
         has the turn.
         """
-        need_root(turn_id)
-        return await self._resume(await self._read(turn_id), answers)
-
-    async def _resume(self, known: JournalFold, answers: Answers | None) -> TurnResult:
-        turn_id, turn = known.turn_id, known.machine.turn
-        need_root(turn_id)
-        if not answers:
-            need_live(turn_id, turn.state.outcome, turn.reason)
-            return await self._turns.resume(turn_id, known)
-        replies = await post_answers(self._opened, known, answers, now=self.setup.now())
-        while True:
-            with suppress(TurnBusyError):
-                result = await self._turns.resume(turn_id, known)
-                break
-            await anyio.sleep(self.setup.poll_interval)
-        await need_accepted(self._opened, known, result, replies)
-        return result
+        return await self._turns.resume(turn_id, answers)
 
     async def answer(self, turn_id: str, answers: Answers) -> None:
         """Answer a paused turn, and leave the driving to a worker. Takes and raises what `resume` does.
 
         It raises for a faster answer only while that waits in the inbox. The first answer counts.
         """
-        need_root(turn_id)
-        known = await self._read(turn_id)
-        await post_answers(self._opened, known, answers, now=self.setup.now())
-        await self._runtime.submit(turn_id, known.segment)
+        await self._turns.answer(turn_id, answers)
 
     @asynccontextmanager
     async def stream_resume(
@@ -228,8 +202,7 @@ class Engine:
         The events begin after the journal's last fact, and end with `TurnEndedEvent` or `TurnPausedEvent`, even if only
         some interrupts were answered. Raises in the block what `resume` raises.
         """
-        known = await self._read(turn_id)
-        async with self._followed(turn_id, known.seq, partial(self._resume, known, answers)) as events:
+        async with self._turns.stream_resume(turn_id, answers) as events:
             yield events
 
     async def steer(self, turn_id: str, text: str) -> None:
@@ -239,11 +212,7 @@ class Engine:
         doom-loop detector, and refills no limit. Any process may steer. Raises `TurnNotFoundError`,
         `TurnAlreadyEndedError`, and `ConfigError` for a blank message. See docs/rules.md#messages.
         """
-        item = steer_item(turn_id, text)
-        await self._need_live(turn_id)
-        await self._opened.post(item)
-        if item in await self._opened.inbox(turn_id):
-            await self._need_live(turn_id)  # it may have ended meanwhile
+        await self._turns.steer(turn_id, text)
 
     async def fork(self, turn_id: str, *, at: int) -> str:
         """Copy the first `at` facts of a turn into a new turn, and return its id. `resume` drives it on from there.
@@ -254,7 +223,7 @@ class Engine:
         """
         from .journal.fork import fork_turn  # noqa: PLC0415 (imports the replay, which no turn needs)
 
-        return await fork_turn(self._opened, turn_id, at, new_id=f"fork-{new_id()}")
+        return await fork_turn(self._turns.store, turn_id, at, new_id=f"fork-{new_id()}")
 
     async def fork_places(self, turn_id: str) -> "tuple[FactGroup, ...]":
         """Return the inputs after which `fork` can copy a turn, oldest first: the `last` of each is an `at`.
@@ -263,15 +232,14 @@ class Engine:
         """
         from .journal.fork import fork_places  # noqa: PLC0415 (as above)
 
-        return fork_places(turn_id, await self._opened.facts(turn_id))
+        return fork_places(turn_id, await self._turns.store.facts(turn_id))
 
     async def abort(self, turn_id: str) -> None:
         """End a paused turn, or signal the driver of a running one. A turn that has ended stays as it is.
 
         Raises `TurnNotFoundError`.
         """
-        if (await self._opened.get(turn_id)).status.outcome is None:
-            await self._turns.stop(turn_id)
+        await self._turns.abort(turn_id)
 
     async def recover(self) -> list[TurnResult]:
         """Resume every turn whose driver is gone and that does not wait for a person, and drive each to its end.
@@ -279,9 +247,7 @@ class Engine:
         Paused turns are included if they were answered or an interrupt has expired. A turn that cannot run here is left
         alone with a warning: its tools or its model are missing. `max_parallel_tools` turns run at once.
         """
-        return await recover_turns(
-            self._opened, self._turns.resume, now=self.setup.now, at_once=self.setup.max_parallel_tools
-        )
+        return await self._turns.recover()
 
     async def delete(self, turn_id: str) -> int:
         """Delete a turn and its sub-agents' turns. Returns how many were deleted.
@@ -289,11 +255,11 @@ class Engine:
         Its messages are then missing from its session, and from a turn that continues it. Raises `TurnNotFoundError`,
         `TurnBusyError` while it is driven, and `ConfigError` for a sub-agent's turn whose root turn has not ended.
         """
-        return await delete_turn(self._opened, turn_id)
+        return await delete_turn(self._turns.store, turn_id)
 
     async def prune(self, *, older_than: float) -> int:
         """Delete turns that ended more than `older_than` seconds ago, and their sub-agents'. Returns how many."""
-        return await prune_turns(self._opened, older_than)
+        return await prune_turns(self._turns.store, older_than)
 
     def events(self, turn_id: str, after: int = 0, *, wait: bool = False) -> AsyncIterator[TurnEvent]:
         """Yield the events of a turn with a `seq` above `after`: from the journal, then live until it ends or pauses.
@@ -302,13 +268,11 @@ class Engine:
         warning after some seconds. Raises `TurnNotFoundError` at the call, or with PostgreSQL when the first event is
         requested.
         """
-        if self._opened.has(turn_id) is False:
-            raise TurnNotFoundError(turn_id)
-        return self._follow(turn_id, after, waits=wait)
+        return self._turns.events(turn_id, after, wait=wait)
 
     async def get(self, turn_id: str) -> TurnResult:
         """Return a turn's current result. Raises `TurnNotFoundError`."""
-        return await current_result(self._opened, turn_id)
+        return await current_result(self._turns.store, turn_id)
 
     async def turns(
         self,
@@ -324,7 +288,7 @@ class Engine:
         returned, with a `number` below `before`: pass the last one's for the next page. `get` returns the details of
         one.
         """
-        return await self._opened.turns(session=session, live=live, limit=limit, before=before)
+        return await self._turns.store.turns(session=session, live=live, limit=limit, before=before)
 
     def explain(self, agent: Agent) -> "Certificate":
         """Return the bounds of a turn of this agent, and who set each. Raises `ConfigError` for an invalid agent."""
@@ -342,14 +306,14 @@ class Engine:
     async def aclose(self) -> None:
         """Close the store, and the connections of each model that has an `aclose`.
 
-        End running turns before: a turn that is being driven loses its store.
+        Turns of `start` are released and can be resumed. Other turns that are being driven lose their store: end them
+        before.
         """
-        self._closed = True
+        await self._turns.aclose()
         for model in {id(one): one for one in (self.setup.model, *self._made.values())}.values():
             close = getattr(model, "aclose", None)
             if close is not None:
                 await close()
-        await self._runtime.aclose()
         await self.store.aclose()
 
     async def __aenter__(self) -> Self:
@@ -359,66 +323,6 @@ class Engine:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.aclose()
-
-    @property
-    def _opened(self) -> Store:
-        self._need_open()
-        return self.store
-
-    def _need_open(self) -> None:
-        if self._closed:
-            raise EngineClosedError
-
-    async def _read(self, turn_id: str) -> JournalFold:
-        return await JournalFold.read(self._opened, turn_id, keep_facts=True)
-
-    async def _need_live(self, turn_id: str) -> None:
-        status = (await self._opened.get(turn_id)).status
-        need_live(turn_id, status.outcome, status.reason)
-
-    async def _start(
-        self, turn_id: str, agent: Agent, prompt: str, options: TurnOptions, *, driven: bool = True
-    ) -> NewTurnClaim:
-        driven = driven and self._runtime.embedded
-        return await start_turn(
-            self._opened, self.setup, turn_id, agent, prompt, options, listeners=self._hub, driven=driven
-        )
-
-    @asynccontextmanager
-    async def _followed(
-        self, turn_id: str, after: int, drive: Callable[[], Awaitable[object]]
-    ) -> AsyncIterator[AsyncIterator[TurnEvent]]:
-        """Follow a turn after the fact `after`, while `drive` drives it or waits for its driver."""
-        under_way = True
-
-        async def driven() -> None:
-            nonlocal under_way
-            try:
-                await drive()
-            finally:
-                under_way = False
-                if not self._turns.is_driven(turn_id):
-                    self._hub.close(turn_id)  # a turn without a new event would be followed for ever
-
-        async with background_task(driven):
-            yield wait_until_idle(self._follow(turn_id, after, lambda: under_way), turn_id, after, self.get)
-
-    def _follow(
-        self, turn_id: str, after: int, expected: Callable[[], bool] = lambda: False, *, waits: bool = False
-    ) -> AsyncIterator[TurnEvent]:
-        here = self._runtime.embedded and not waits
-        return follow(
-            self._opened,
-            self._hub,
-            turn_id,
-            after=after,
-            is_driven_here=lambda: self._turns.is_driven(turn_id),
-            is_expected=expected,
-            is_due=None if here else partial(self._work.is_due, turn_id),
-            here=here,
-            poll_interval=self.setup.poll_interval,
-            clock=self.setup.clock,
-        )
 
     def _model(self, models: Callable[[str], Model], name: str) -> Model:
         """Return the model of that name, made once: its connections are closed with the engine."""

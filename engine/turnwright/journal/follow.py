@@ -2,7 +2,8 @@
 
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
 from typing import Final
 
 from turnwright.events import FactEvent, TurnEndedEvent, TurnEvent, TurnPausedEvent, event_of
@@ -62,11 +63,12 @@ async def follow(
                 if not is_driven_here() and (driven or not here):
                     await changed(poll_interval)
                     continue
-                async for event in _live(followed, journal, seq):
-                    seq = max(seq, event.seq)
-                    yield event
-                    if isinstance(event, TurnPausedEvent | TurnEndedEvent):
-                        return
+                async with aclosing(_live(followed, journal, seq)) as live:
+                    async for event in live:
+                        seq = max(seq, event.seq)
+                        yield event
+                        if isinstance(event, TurnPausedEvent | TurnEndedEvent):
+                            return
 
 
 class _Undriven:
@@ -94,7 +96,7 @@ class _Undriven:
             )
 
 
-async def _live(followed: AsyncIterator[TurnEvent], journal: "_Journal", seq: int) -> AsyncIterator[TurnEvent]:
+async def _live(followed: AsyncIterator[TurnEvent], journal: "_Journal", seq: int) -> AsyncGenerator[TurnEvent, None]:
     """Yield the live events of a turn driven here, whose journal was read up to `seq`."""
     async for event in followed:
         is_fact = isinstance(event, FactEvent | TurnPausedEvent | TurnEndedEvent)

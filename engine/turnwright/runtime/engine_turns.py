@@ -1,0 +1,267 @@
+"""The turns of one engine: started, followed, answered and stopped, whichever process drives them."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+
+import anyio
+
+from turnwright._base.background_task import background_task
+from turnwright._base.ids import new_id
+from turnwright.agent import Agent
+from turnwright.errors import EngineClosedError, LeaseLostError, TurnBusyError, TurnNotFoundError
+from turnwright.events import TurnEvent
+from turnwright.journal.admission import NewTurnClaim, TurnOptions, start_turn
+from turnwright.journal.answers import Answers, current_result, need_accepted, need_live, need_root, post_answers
+from turnwright.journal.dependencies import Dependencies
+from turnwright.journal.event_bus import EventBus
+from turnwright.journal.follow import follow, wait_until_idle
+from turnwright.journal.inbox import steer_item
+from turnwright.journal.recovery import recover_turns
+from turnwright.journal.turn_journal import JournalFold
+from turnwright.result import TurnResult
+from turnwright.store import Store
+
+from .in_process import InProcessTurns
+from .protocol import Runtime
+from .started import StartedTurn, StartedTurns
+from .submitted import SubmittedTurns, submit_new
+
+
+class EngineTurns:
+    """Starts, follows, answers and stops the turns of one engine. Its methods are described at `Engine`."""
+
+    def __init__(self, store: Store, setup: Dependencies, hub: EventBus, runtime: Runtime) -> None:
+        self._store = store
+        self._setup = setup
+        self._hub = hub
+        self._runtime = runtime
+        self._closed = False
+        self._work = InProcessTurns(store, setup, hub)
+        runtime.bind(self._work)
+        self._turns = self._work if runtime.embedded else SubmittedTurns(store, setup, runtime, self._work)
+        self._started = StartedTurns(self._drive_started, self._close_followers)
+
+    @property
+    def store(self) -> Store:
+        """The open store. Raises `EngineClosedError`."""
+        self._need_open()
+        return self._store
+
+    async def run(self, agent: Agent, prompt: str, options: TurnOptions) -> TurnResult:
+        """See `Engine.run`."""
+        turn_id = new_id()
+        begun = await self._begin(turn_id, agent, prompt, options)
+        return await self._turns.run(turn_id, begun)
+
+    @asynccontextmanager
+    async def stream(self, agent: Agent, prompt: str, options: TurnOptions) -> AsyncIterator[AsyncIterator[TurnEvent]]:
+        """See `Engine.stream`."""
+        turn_id = new_id()
+        if not self._runtime.embedded:
+            begun = await self._begin(turn_id, agent, prompt, options)
+            async with self._followed(turn_id, 0, partial(self._turns.run, turn_id, begun)) as events:
+                yield events
+            return
+        with self._hub.follow(turn_id) as followed:
+            begun = await self._begin(turn_id, agent, prompt, options)
+            async with background_task(self._turns.run, turn_id, begun):
+                yield followed
+
+    async def submit(self, agent: Agent, prompt: str, options: TurnOptions) -> str:
+        """See `Engine.submit`."""
+        turn_id = new_id()
+        await self._begin(turn_id, agent, prompt, options, driven=False)
+        await submit_new(self._runtime, turn_id)
+        return turn_id
+
+    async def start(self, agent: Agent, prompt: str, options: TurnOptions) -> str:
+        """Start a turn in a task of the engine, or submit it to the runtime, and return its id. See `Engine.start`."""
+        if not self._runtime.embedded:
+            return await self.submit(agent, prompt, options)
+        turn_id = new_id()
+        begun = await self._begin(turn_id, agent, prompt, options)
+        self._started.start(turn_id, begun)
+        return turn_id
+
+    async def result(self, turn_id: str) -> TurnResult:
+        """Wait until a turn ends or pauses, and resume it if nobody drives it. See `TurnHandle.result`."""
+        store = self.store
+        if not self._runtime.embedded:
+            return await self._turns.run(turn_id)
+        started = self._started.get(turn_id)
+        if started is None:
+            if not await self._work.is_due(turn_id):
+                return await current_result(store, turn_id)
+            started = self._started.start(turn_id)
+        return await started.wait()
+
+    def need_turn(self, turn_id: str) -> None:
+        """Raise `ConfigError` for a sub-agent's turn, and `TurnNotFoundError` where the store knows at once."""
+        need_root(turn_id, "attach to")
+        self._need_known(turn_id)
+
+    async def resume(self, turn_id: str, answers: Answers | None) -> TurnResult:
+        """See `Engine.resume`."""
+        need_root(turn_id)
+        return await self.resume_known(await self.read(turn_id), answers)
+
+    async def resume_known(self, known: JournalFold, answers: Answers | None) -> TurnResult:
+        """Resume a turn whose journal was read. See `Engine.resume`."""
+        turn_id, turn = known.turn_id, known.machine.turn
+        need_root(turn_id)
+        if not answers:
+            need_live(turn_id, turn.state.outcome, turn.reason)
+            return await self._turns.resume(turn_id, known)
+        replies = await post_answers(self.store, known, answers, now=self._setup.now())
+        while True:
+            with suppress(TurnBusyError):
+                result = await self._turns.resume(turn_id, known)
+                break
+            await anyio.sleep(self._setup.poll_interval)
+        await need_accepted(self.store, known, result, replies)
+        return result
+
+    @asynccontextmanager
+    async def stream_resume(self, turn_id: str, answers: Answers | None) -> AsyncIterator[AsyncIterator[TurnEvent]]:
+        """See `Engine.stream_resume`."""
+        known = await self.read(turn_id)
+        async with self._followed(turn_id, known.seq, partial(self.resume_known, known, answers)) as events:
+            yield events
+
+    async def answer(self, turn_id: str, answers: Answers, *, here: bool = False) -> None:
+        """See `Engine.answer`. With `here`, a task of the engine drives the turn on, unless a runtime drives turns."""
+        need_root(turn_id)
+        known = await self.read(turn_id)
+        await post_answers(self.store, known, answers, now=self._setup.now())
+        if here and self._runtime.embedded:
+            self._started.start(turn_id)
+        else:
+            await self._runtime.submit(turn_id, known.segment)
+
+    async def steer(self, turn_id: str, text: str) -> None:
+        """See `Engine.steer`."""
+        item = steer_item(turn_id, text)
+        await self._need_live(turn_id)
+        await self.store.post(item)
+        await self._pass_on(turn_id)
+        if item in await self.store.inbox(turn_id):
+            await self._need_live(turn_id)  # it may have ended meanwhile
+
+    async def abort(self, turn_id: str) -> None:
+        """See `Engine.abort`."""
+        if (await self.store.get(turn_id)).status.outcome is None:
+            await self._turns.stop(turn_id)
+            await self._pass_on(turn_id)
+
+    async def recover(self) -> list[TurnResult]:
+        """See `Engine.recover`."""
+        at_once = self._setup.max_parallel_tools
+        return await recover_turns(self.store, self._turns.resume, now=self._setup.now, at_once=at_once)
+
+    def events(self, turn_id: str, after: int = 0, *, wait: bool = False) -> AsyncIterator[TurnEvent]:
+        """See `Engine.events`."""
+        self._need_known(turn_id)
+        if wait or self._started.get(turn_id) is None:
+            return self._follow(turn_id, after, waits=wait)
+        events = self._follow(turn_id, after, lambda: self._started.get(turn_id) is not None)
+        return wait_until_idle(events, turn_id, after, partial(current_result, self._store))
+
+    async def run_worker(self, stopping: anyio.Event | None) -> None:
+        """See `Engine.run_worker`."""
+        self._need_open()
+        await self._runtime.run_worker(stopping)
+
+    async def aclose(self) -> None:
+        """Release the started turns, and close the runtime. The store is closed by the engine."""
+        self._closed = True
+        await self._started.aclose()
+        await self._runtime.aclose()
+
+    async def read(self, turn_id: str) -> JournalFold:
+        """Read a turn's journal. Raises `TurnNotFoundError`."""
+        return await JournalFold.read(self.store, turn_id, keep_facts=True)
+
+    def _need_open(self) -> None:
+        if self._closed:
+            raise EngineClosedError
+
+    async def _drive_started(self, one: StartedTurn) -> TurnResult:
+        """Drive a turn until it ends or pauses. While another process drives it, wait for that one."""
+        while True:
+            try:
+                if one.begun is None and not await self._work.is_due(one.id):
+                    return await current_result(self._store, one.id)
+                return await self._work.run(one.id, one.begun)
+            except (TurnBusyError, LeaseLostError):
+                pass
+            finally:
+                one.begun = None
+            await anyio.sleep(self._setup.poll_interval)
+
+    async def _pass_on(self, turn_id: str) -> None:
+        """Give the driver of a turn that was just started what was posted before it opened the turn."""
+        started = self._started.get(turn_id)
+        if started is not None and started.begun is not None:
+            started.begun.claim.waiting = await self._store.inbox(turn_id)
+
+    def _close_followers(self, turn_id: str) -> None:
+        if not self._work.is_driven(turn_id):
+            self._hub.close(turn_id)  # a turn without a new event would be followed for ever
+
+    def _need_known(self, turn_id: str) -> None:
+        if self.store.has(turn_id) is False:
+            raise TurnNotFoundError(turn_id)
+
+    async def _need_live(self, turn_id: str) -> None:
+        status = (await self.store.get(turn_id)).status
+        need_live(turn_id, status.outcome, status.reason)
+
+    async def _begin(
+        self, turn_id: str, agent: Agent, prompt: str, options: TurnOptions, *, driven: bool = True
+    ) -> NewTurnClaim:
+        driven = driven and self._runtime.embedded
+        return await start_turn(
+            self.store, self._setup, turn_id, agent, prompt, options, listeners=self._hub, driven=driven
+        )
+
+    @asynccontextmanager
+    async def _followed(
+        self, turn_id: str, after: int, drive: Callable[[], Awaitable[object]]
+    ) -> AsyncIterator[AsyncIterator[TurnEvent]]:
+        """Follow a turn after the fact `after`, while `drive` drives it or waits for its driver."""
+        under_way = True
+
+        async def driven() -> None:
+            nonlocal under_way
+            try:
+                await drive()
+            finally:
+                under_way = False
+                if not self._turns.is_driven(turn_id):
+                    self._hub.close(turn_id)  # a turn without a new event would be followed for ever
+
+        async with background_task(driven):
+            events = self._follow(turn_id, after, lambda: under_way)
+            yield wait_until_idle(events, turn_id, after, partial(current_result, self._store))
+
+    def _follow(
+        self, turn_id: str, after: int, expected: Callable[[], bool] = lambda: False, *, waits: bool = False
+    ) -> AsyncIterator[TurnEvent]:
+        here = self._runtime.embedded and not waits
+        return follow(
+            self.store,
+            self._hub,
+            turn_id,
+            after=after,
+            is_driven_here=lambda: self._is_driven_here(turn_id),
+            is_expected=expected,
+            is_due=None if here else partial(self._work.is_due, turn_id),
+            here=here,
+            poll_interval=self._setup.poll_interval,
+            clock=self._setup.clock,
+        )
+
+    def _is_driven_here(self, turn_id: str) -> bool:
+        started = self._started.get(turn_id)
+        return self._turns.is_driven(turn_id) or (started is not None and started.begun is not None)
