@@ -293,22 +293,26 @@ class CompactionStarted(Fact, frozen=True, kw_only=True):
 
 
 class Compacted(Fact, frozen=True, kw_only=True):
-    """The messages up to the fact `through` are replaced by a summary, or (`cleared`) lost their tool results."""
+    """The older messages are replaced by a summary (`text`), or lose their tool results (`cleared`).
+
+    `kept` counts the latest messages of the conversation, which stay as they are.
+    """
 
     kind = "compacted"
     noteworthy = False
-    public_fields = allow("text", "cleared", "through", usage=TOKENS)
+    public_fields = allow("text", "cleared", "kept", usage=TOKENS)
     follows_from = CompactedInput
     text: str = ""
     cleared: bool = False
-    through: Annotated[int, Meta(ge=0)] = 0
+    kept: Annotated[int, Meta(ge=0)] = 0
     usage: Usage | None = None
 
     def _words(self, _: Mapping[str, str], /) -> str:
-        return f"tool results up to fact {self.through} cleared" if self.cleared else self.text
+        return "old tool results cleared" if self.cleared else self.text
 
     def _logged(self, _: LoggedTurn, /) -> LogLine:
-        return INFO, f"the conversation was {'cleared' if self.cleared else 'summarized'} up to fact {self.through}"
+        how = "its old tool results were cleared" if self.cleared else "its older part was summarized"
+        return INFO, f"the conversation was compacted: {how}"
 
 
 class AttemptFailed(Fact, frozen=True, kw_only=True):

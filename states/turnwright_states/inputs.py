@@ -279,15 +279,15 @@ class OversizedInput(Input):
 
 
 class CompactedInput(Input):
-    """The conversation before the step `through` is replaced by a summary, or its tool results were cleared."""
+    """The older part of the conversation is replaced by a summary, or its tool results are cleared."""
 
     trigger = Trigger.COMPACTED
     #: The summary.
     text: str = ""
-    #: Whether the tool results up to there were cleared, instead of a summary.
+    #: Whether tool results were cleared, instead of a summary.
     cleared: bool = False
-    #: The last fact whose messages are replaced, by its number in the journal.
-    through: Annotated[int, Field(ge=0)] = 0
+    #: How many of the latest messages stay as they are.
+    kept: Annotated[int, Field(ge=0)] = 0
     usage: Usage | None = None
 
 

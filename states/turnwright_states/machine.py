@@ -359,7 +359,7 @@ class TurnMachine:
             State.STREAM if row.dest is State.STREAM else State.COMPACT,
             text=event.text,
             cleared=event.cleared,
-            through=event.through,
+            kept=event.kept,
             usage=usage,
         )
         self._emit(compacted)
