@@ -11,6 +11,7 @@ import sys
 import tokenize
 import tomllib
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -38,7 +39,7 @@ def problems_of_source(path: Path) -> Iterator[tuple[int, str]]:
     tree = ast.parse(text)
     docstrings = dict(docstrings_of(tree))
     for line, docstring in docstrings.items():
-        if RIDDLE.match(docstring):
+        if RIDDLE.match(docstring.lstrip()):
             yield line, f'a docstring begins with "{docstring.split()[0]}": write an imperative or a noun phrase'
     comments = {
         token.start[0]: token.string
@@ -52,12 +53,15 @@ def problems_of_source(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def docstrings_of(tree: ast.Module) -> Iterator[tuple[int, str]]:
-    """Yield each docstring with its line."""
+    """Yield each docstring with its line, those below attributes too."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            docstring = ast.get_docstring(node, clean=False)
-            if docstring is not None:
-                yield node.body[0].lineno, docstring
+            for before, statement in pairwise([None, *node.body]):
+                match statement:
+                    case ast.Expr(ast.Constant(str(text))) if before is None or isinstance(
+                        before, ast.Assign | ast.AnnAssign
+                    ):
+                        yield statement.lineno, text
 
 
 def messages_of(tree: ast.Module, docstrings: Mapping[int, str]) -> Iterator[tuple[int, str]]:

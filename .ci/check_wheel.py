@@ -1,4 +1,4 @@
-"""Builds the wheel and checks what is in it: both packages with their data, and nothing else."""
+"""Build the wheel and check its content: both packages with their data, and nothing else."""
 
 import subprocess
 import sys
@@ -16,7 +16,7 @@ def expected() -> set[str]:
 
 
 def main() -> int:
-    """Return 0 when the wheel holds what it should."""
+    """Return 0 if the wheel has the right content."""
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder]
         subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)  # noqa: S603 (our own build)

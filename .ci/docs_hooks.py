@@ -68,7 +68,7 @@ _order: list[str] = []
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Link to the repository that builds the site, where the build says which that is."""
+    """Link to the repository that builds the site, if the build names it."""
     server, repository = os.environ.get("GITHUB_SERVER_URL"), os.environ.get("GITHUB_REPOSITORY")
     if server and repository and not config.repo_url:
         config.repo_url, config.repo_name = f"{server}/{repository}", repository
@@ -76,7 +76,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add what the pages link to, and what that links to."""
+    """Add the files that the pages link to, and their links in turn."""
     _texts.clear()
     _order.clear()
     waiting = [DOCS / file.src_uri for file in files.documentation_pages()]
@@ -135,7 +135,7 @@ def on_nav(nav: Navigation, config: MkDocsConfig, files: Files) -> Navigation:  
 
 
 def on_post_build(config: MkDocsConfig) -> None:
-    """Write what programs read, and look for what is loaded from elsewhere."""
+    """Write the files for programs, and report files that are loaded from elsewhere."""
     site = Path(config.site_dir)
     for uri, text in _texts.items():
         (site / uri).parent.mkdir(parents=True, exist_ok=True)
@@ -175,7 +175,7 @@ def _path(uri: str) -> Path:
 
 
 def _is_source(path: Path) -> bool:
-    """Whether a file is shown as it is written: code, and agents in Markdown, whose front matter is the point."""
+    """Whether a file is shown as source: code, and agents in Markdown, because of their front matter."""
     outside = path.is_file() and not path.is_relative_to(DOCS)
     return outside and (path.suffix != ".md" or "\n---\n" in path.read_text(encoding="utf-8"))
 
@@ -227,7 +227,7 @@ def _target(path: Path, link: str) -> tuple[Path | None, str]:
 
 
 def _outside_fences(text: str, change: Callable[[str], str]) -> str:
-    """The text with what is no code block changed, block by block."""
+    """Return the text with all but its code blocks changed, block by block."""
     parts: list[list[str]] = [[]]
     fence = ""
     for line in text.splitlines(keepends=True):

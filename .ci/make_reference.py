@@ -1,4 +1,4 @@
-"""Writes what the documentation takes from the code: the command line, the API, the reasons, and `llms.txt`.
+"""Write the generated documentation: the command line, the API, the reasons, and `llms.txt`.
 
     python .ci/make_reference.py [--check]
 
@@ -28,7 +28,7 @@ def pages() -> dict[str, str]:
 
 
 def is_stale(name: str, text: str) -> bool:
-    """Whether a file is missing, or says something else."""
+    """Whether a file is missing, or has another content."""
     path = DOCS / name
     return not path.is_file() or path.read_text(encoding="utf-8") != text
 

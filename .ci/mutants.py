@@ -104,7 +104,7 @@ def run(*names: str) -> None:
 
 
 def lay_out() -> None:
-    """Copy the code and its tests; what is unchanged keeps its time, so that mutmut keeps its results.
+    """Copy the code and its tests; unchanged files keep their times, so that mutmut keeps their results.
 
     The engine too, whose testing kit some tests use: no edit of the work tree is to disturb a run.
     """

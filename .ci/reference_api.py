@@ -9,7 +9,7 @@ NOTE: Final = "<!-- Made by `make reference` from the lists of public names: the
 
 
 class Page(NamedTuple):
-    """A page of the reference: what it says before the rooms, and the rooms that it has."""
+    """A page of the reference: its introduction and its modules."""
 
     title: str
     intro: str
@@ -155,7 +155,7 @@ def hidden_place(room: str, name: str) -> str | None:
 
 
 def _imported(room: str, name: str) -> tuple[str, str] | None:
-    """The room that a room imports a name from, and what it is called there; None for what is defined here."""
+    """Return the module and the name that a module imports a name from; None if it is defined here."""
     file = source(room)
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom):

@@ -28,7 +28,7 @@ ABOUT: Final = {
 
 
 class _Loader(yaml.SafeLoader):
-    """Reads mkdocs.yml without calling what it names."""
+    """A loader of mkdocs.yml that calls none of the functions named there."""
 
 
 _Loader.add_multi_constructor("tag:yaml.org,2002:python/", lambda *_: None)

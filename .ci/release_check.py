@@ -112,7 +112,7 @@ def metadata(wheel: Path) -> Message:
 
 
 def check_metadata(found: Message, *, tag: str | None) -> None:
-    """Raise `UnfitError` for what an index would refuse or show badly, and for a tag of another version."""
+    """Raise `UnfitError` for metadata that an index refuses or shows badly, and for a tag of another version."""
     missing = [field for field in FIELDS if not found[field]]
     if missing:
         raise UnfitError(f"the metadata lack {', '.join(missing)}: see [project] in pyproject.toml")
@@ -131,7 +131,7 @@ def check_metadata(found: Message, *, tag: str | None) -> None:
 
 
 def check_sdist(sdist: Path) -> None:
-    """Raise `UnfitError` unless those who build from source have what they need."""
+    """Raise `UnfitError` if a build from source lacks a file."""
     with tarfile.open(sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     missing = [name for name in SHIPPED if name not in names]
@@ -140,7 +140,7 @@ def check_sdist(sdist: Path) -> None:
 
 
 def try_out(file: Path, version: str, folder: Path, constraints: Path | None) -> None:
-    """Install `file` into a fresh environment, and run there what a newcomer would. Raises `UnfitError`."""
+    """Install `file` into a fresh environment, and run a newcomer's commands there. Raises `UnfitError`."""
     venv.create(folder, with_pip=True)
     # Somewhere else than in the checkout, whose packages would be found first.
     work = folder / "work"

@@ -20,7 +20,7 @@ HEADER: Final = "# Written by .ci/release_constraints.py, for Python {}.{} on Li
 
 
 def wanted() -> list[str]:
-    """Return what the release job installs: the build's tools, and what the built package requires."""
+    """Return the packages of the release job: the build's tools, and the requirements of the built package."""
     document = tomllib.loads((HERE.parent / "pyproject.toml").read_text(encoding="utf-8"))
     return ["build>=1.2", *document["build-system"]["requires"], *document["project"]["dependencies"]]
 

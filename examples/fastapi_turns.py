@@ -44,7 +44,7 @@ from turnwright.model import ModelRequest, ModelResponse, ScriptedModel, asks_fo
 
 AGENT = Agent(name="Cleaner", instructions="You keep a folder tidy.", steps=10)
 
-#: What each error of ours is in HTTP. Whatever else is wrong is the server's own fault.
+#: The HTTP status of each error of ours. Any other error is the server's own fault.
 STATUS: dict[type[Exception], int] = {
     TurnNotFoundError: 404,
     SessionBusyError: 409,
@@ -81,15 +81,15 @@ class Turns:
         self._group = group
 
     async def begin(self, prompt: str, session: str | None) -> str:
-        """Begin a turn, and return its id. Raises what `Engine.stream` raises before the turn is written down."""
+        """Begin a turn, and return its id. Raises the errors of `Engine.stream` before the turn is stored."""
         return str(await self._group.start(self._drive, self.engine.stream(AGENT, prompt, session=session)))
 
     async def answer(self, turn_id: str, answers: dict[str, str]) -> None:
-        """Give a paused turn the answers, and drive it on. Raises what `Engine.resume` raises for them."""
+        """Give a paused turn the answers, and continue it. Raises the errors of `Engine.resume`."""
         await self._group.start(self._drive, self.engine.stream_resume(turn_id, answers))
 
     async def _drive(self, following: Following, *, task_status: TaskStatus[str]) -> None:
-        """Follow a turn to its end or its next pause; say at its first event that it is under way."""
+        """Follow a turn to its end or its next pause; signal at its first event that it runs."""
         under_way = False
         try:
             async with following as events:
@@ -189,7 +189,7 @@ async def abort(request: Request, turn: str) -> None:
 
 
 async def refused(_: Request, error: Exception) -> JSONResponse:
-    """Say what was wrong with a request, in the words of the error. The server's own faults go to its log alone."""
+    """Answer with the error of a request. The server's own faults go to its log alone."""
     status = STATUS.get(type(error))
     if status is None:
         _LOG.error("a request failed", exc_info=error)

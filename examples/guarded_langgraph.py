@@ -39,7 +39,7 @@ def read_page(number: int) -> str:
 
 
 def unguarded() -> StateGraph[State]:
-    """The graph that everybody writes first."""
+    """The usual first graph, without a guard."""
 
     def model(state: State) -> State:
         return {"messages": [ask_model(state["messages"], tools=True)]}
@@ -74,7 +74,7 @@ def guarded(guard: LoopGuard) -> StateGraph[State]:
         for call, permit in zip(reply.get("calls", ()), permits, strict=True):
             # Providers' ids are not unique; the guard's are, and any provider takes them.
             call["id"] = permit.id
-        # What may not run has its result at once; what may is owed, and the edge leads to the tools.
+        # A refused call has its result at once; for an allowed one, the edge leads to the tools.
         return {"messages": [reply, *(_result(one.id, one.refusal) for one in permits if not one.runs)]}
 
     def tools(state: State) -> State:

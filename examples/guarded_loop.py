@@ -25,7 +25,7 @@ class Reply:
 
 
 class PluggedOutError(Exception):
-    """Somebody looked at the bill."""
+    """The user stopped the program because of the bill."""
 
 
 class Client:
@@ -49,7 +49,7 @@ def read_page(number: int) -> str:
 
 
 def before(client: Client) -> str:
-    """The loop that everybody writes first. It ends when the model likes."""
+    """The usual first loop, without a guard. Only the model can end it."""
     messages = ["user: What does the manual say?"]
     while True:
         reply = client.chat(messages, tools=True)

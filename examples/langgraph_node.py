@@ -29,13 +29,13 @@ class State(TypedDict):
     outcome: str
     reason: str
     text: str
-    #: What a person is asked: the question by the id of its interrupt.
+    #: The questions to a person, by the id of the interrupt.
     interrupts: dict[str, str]
     answers: dict[str, str]
     handed_over: bool
 
 
-#: What a node changes of the state.
+#: The part of the state that a node changes.
 Update = dict[str, object]
 
 ran: list[str] = []
@@ -67,7 +67,7 @@ def what_came_of(turn: TurnResult) -> Update:
 
 
 def make_graph(engine: Engine) -> StateGraph[State]:
-    """A graph with a turn in it: work, ask and go on as often as it asks, and hand over to a person at a limit."""
+    """Make a graph with a turn in it: work, ask and continue for each question, and hand over at a limit."""
 
     async def work(state: State) -> Update:
         return what_came_of(await engine.run(AGENT, state["request"]))

@@ -43,7 +43,7 @@ from turnwright_states.facts import Fact
 
 
 class DiedError(Exception):
-    """The process is gone. What is in the file is all that is left."""
+    """The process has died. Only the file is left."""
 
 
 class Journal:
@@ -75,12 +75,12 @@ class Loop:
         self.began = monotonic() - machine.turn.elapsed
 
     def feed(self, event: Input) -> None:
-        """Feed what happened, with the time, and write down what follows from it."""
+        """Feed an input with the time, and store the facts."""
         elapsed = monotonic() - self.began
         self.journal.append(self.machine.feed(event.model_copy(update={"elapsed": elapsed})))
 
     def run(self) -> Halt | AwaitPerson:
-        """Do what the machine asks for until the turn has ended, or rests."""
+        """Perform the machine's actions until the turn ends or pauses."""
         while True:
             action = self.machine.action
             match action:
@@ -99,7 +99,7 @@ class Loop:
                         self.call(call)
 
     def call(self, call: Call) -> None:
-        """Run one call: it is written down that it starts, and what came of it."""
+        """Run one call; store its start before and its result after."""
         if call.state is CallState.STARTED:  # by a process that died
             result = "outcome unknown: the process died while it ran; verify before retrying"
             self.feed(CallSettledInput(call=call.id, status=CallStatus.UNKNOWN, result=result))

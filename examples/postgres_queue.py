@@ -33,7 +33,7 @@ _LOG = logging.getLogger("postgres_queue")
 
 
 class PostgresQueue:
-    """Has turns driven by the workers of a queue in the database at `address`.
+    """A runtime whose workers take turns from a queue in the database at `address`.
 
     A worker drives at most `concurrency` turns at once, looks every `sweep` seconds for turns that were left, and when
     it stops gives those that run `drain` seconds.
@@ -51,12 +51,12 @@ class PostgresQueue:
         self._bound: WorkerApi | None = None
 
     def bind(self, work: WorkerApi) -> None:
-        """Be given what a worker does."""
+        """Receive the worker's interface."""
         self._bound = work
 
     async def submit(self, turn_id: str, segment: int) -> None:
         """Put a job into the queue, unless one for this segment waits there already."""
-        # One that runs is no obstacle: whatever was written to the turn since it last looked, the next one finds.
+        # A running job is no obstacle: the next one finds everything written to the turn since then.
         name = f"turn:{turn_id}:{segment}"
         try:
             await self._open()
@@ -67,10 +67,10 @@ class PostgresQueue:
             raise RuntimeUnavailableError(f"the queue: {error}") from error
 
     async def cancel(self, turn_id: str) -> None:
-        """Do nothing: an abort waits in the turn's inbox, where its driver reads it."""
+        """Do nothing: the turn's driver reads the abort in the inbox."""
 
     async def failure(self, turn_id: str, segment: int) -> str | None:  # noqa: ARG002 (the protocol has it)
-        """Nothing is given up: the sweep submits it again."""
+        """Ignore the failure: the sweep submits the turn again."""
         return None
 
     async def run_worker(self, stopping: anyio.Event | None = None) -> None:
@@ -150,13 +150,13 @@ def reply(request: ModelRequest) -> ModelResponse:
 
 
 def engine(address: str, runtime: Runtime) -> Engine:
-    """An engine of this queue: alike for who submits and for who drives."""
+    """Make an engine of this queue, the same for submitters and workers."""
     model = ScriptedModel(reply, repeat=True)
     return Engine(model=model, tools=[erase], store=PostgresStore(address), runtime=runtime)
 
 
 async def main(address: str) -> None:
-    """Run a worker, and beside it somebody who submits turns, answers them, and waits for them."""
+    """Run a worker, and beside it a client that submits, answers and awaits turns."""
     logging.getLogger("procrastinate").setLevel(logging.ERROR)  # it warns of apps that are made in a main module
     queue = PostgresQueue(address)
     async with engine(address, PostgresQueue(address)) as worker, engine(address, queue) as client:

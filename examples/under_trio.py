@@ -27,7 +27,7 @@ from turnwright_states import (
 
 
 class Loop:
-    """A loop of your own. What `feed` returns is what a journal would be given."""
+    """Your own loop. `feed` returns the facts for a journal."""
 
     def __init__(self, limits: Limits) -> None:
         self.machine, facts = TurnMachine.start(StartedInput(prompt="Watch the three feeds", limits=limits))
@@ -39,11 +39,11 @@ class Loop:
         return trio.current_time() - self.began
 
     def feed(self, event: Input) -> None:
-        """Feed what happened, with the time."""
+        """Feed an input with the time."""
         self.kinds += [fact.kind for fact in self.machine.feed(event.model_copy(update={"elapsed": self.elapsed()}))]
 
     async def run(self) -> Halt:
-        """Do what the machine asks for until the turn has ended."""
+        """Perform the machine's actions until the turn ends."""
         deadline = self.began + (self.machine.turn.limits.seconds or float("inf"))
         while not isinstance(action := self.machine.action, Halt):
             match action:
@@ -72,7 +72,7 @@ class Loop:
                     nursery.start_soon(self.call, call)
 
     async def call(self, call: Call) -> None:
-        """Wait for a feed. The third says nothing for a day."""
+        """Wait for a feed. The third is silent for a day."""
         self.feed(CallStartedInput(call=call.id))
         feed = call.arguments["feed"]
         await trio.sleep(86_400 if feed == 3 else 0)  # noqa: PLR2004

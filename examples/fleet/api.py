@@ -45,7 +45,7 @@ AGENT = Agent(name="Storekeeper", instructions="You keep a store room stocked.",
 _LOG = logging.getLogger(__name__)
 #: From here on, a status says that the server is to blame.
 _OURS = 500
-#: What each error of ours is in HTTP, the first that fits. Whatever else is wrong is the server's own fault.
+#: The HTTP status of each error of ours, the first that fits. Any other error is the server's own fault.
 STATUS: dict[type[TurnwrightError], int] = {
     TurnNotFoundError: 404,
     SessionBusyError: 409,
@@ -134,7 +134,7 @@ async def stands(engine: Ours, turn: str) -> Standing:
 
 
 async def known(engine: Ours, turn: str) -> str:
-    """A turn that is there: what is refused is refused before the first byte of an answer."""
+    """Check that the turn exists, before the first byte of an answer."""
     await engine.store.get(turn)
     return turn
 
@@ -156,7 +156,7 @@ async def answer(engine: Ours, turn: str, said: Answers) -> None:
 
 @router.post("/turns/{turn}/messages", status_code=202)
 async def steer(engine: Ours, turn: str, message: Message) -> None:
-    """Say something to a turn that runs."""
+    """Send a message to a running turn."""
     await engine.steer(turn, message.text)
 
 
@@ -167,7 +167,7 @@ async def abort(engine: Ours, turn: str) -> None:
 
 
 async def refused(_: Request, error: Exception) -> JSONResponse:
-    """Say what was wrong with a request, in the words of the error. The server's own faults go to its log alone."""
+    """Answer with the error of a request. The server's own faults go to its log alone."""
     status = next((status for kind, status in STATUS.items() if isinstance(error, kind)), 500)
     if status < _OURS:
         return JSONResponse({"detail": str(error)}, status)
@@ -176,7 +176,7 @@ async def refused(_: Request, error: Exception) -> JSONResponse:
 
 
 def make_app(store: str, temporal: str | None, model: str) -> FastAPI:
-    """The application. `store` and `temporal` are addresses; `model` is the name of what the workers ask."""
+    """The application. `store` and `temporal` are addresses; `model` is the name of the workers' model."""
     runtime: Runtime = Local() if temporal is None else Temporal(temporal)
     engine = Engine(
         # Workers have the models, and their keys. Here the name is written down, and nothing is ever asked.

@@ -18,7 +18,7 @@ async def price(article: str) -> str:
 
 @tool(idempotent=True)
 async def take_stock(shelves: int) -> str:
-    """Count what is on the first so many shelves. It takes a while."""
+    """Count the articles on the first so many shelves. It takes a while."""
     # It changes nothing, so the next worker may run it again after a crash: idempotent.
     await anyio.sleep(shelves * _PACE)
     return f"{shelves * 12} articles on {shelves} shelves"

@@ -16,8 +16,8 @@ class Shape(BaseModel):
     model_config = ConfigDict(json_schema_extra=described)
 
     corners: int = 0
-    """How many
-    there are."""
+    """The number
+    of corners."""
     name: str = ""
     size: "Size" = Field(default=None, alias="extent")  # type: ignore[assignment]
     """The size."""
@@ -37,13 +37,13 @@ class Square(Shape):
     """A shape with four."""
 
     side: float = 1
-    """How long."""
+    """The length."""
 
 
 def test_the_text_below_an_attribute_is_its_own() -> None:
-    expected = {"corners": "How many\nthere are.", "size": "The size.", "kinds": "Not a field."}
+    expected = {"corners": "The number\nof corners.", "size": "The size.", "kinds": "Not a field."}
     assert attribute_docs(Shape) == expected
-    assert attribute_docs(Square) == {"side": "How long."}, "what is inherited belongs to the other class"
+    assert attribute_docs(Square) == {"side": "The length."}, "what is inherited belongs to the other class"
 
 
 def test_without_source_there_is_none() -> None:
@@ -56,8 +56,8 @@ def test_without_source_there_is_none() -> None:
 
 def test_a_json_schema_tells_them_also_of_inherited_fields() -> None:
     properties = Square.model_json_schema()["properties"]
-    assert properties["side"]["description"] == "How long."
-    assert properties["corners"]["description"] == "How many\nthere are."
+    assert properties["side"]["description"] == "The length."
+    assert properties["corners"]["description"] == "The number\nof corners."
     assert "description" not in properties["name"]
 
 

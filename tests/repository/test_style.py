@@ -49,10 +49,10 @@ def test_code_spans_are_left_out() -> None:
 def test_a_source_is_checked_in_docstrings_comments_and_messages(tmp_path: Path) -> None:
     source = tmp_path / "told.py"
     source.write_text(
-        '"""What a module does."""\n\ntold = 1  # whoever reads it\nERROR = f"the turn {told} is told"\n',
+        '"""What a module does."""\n\ntold = 1  # whoever reads it\n"""How many."""\nERROR = f"turn {told} is told"\n',
         encoding="utf-8",
     )
-    assert [line for line, _ in check_style.problems_of_source(source)] == [1, 3, 4]
+    assert [line for line, _ in check_style.problems_of_source(source)] == [1, 4, 3, 5]
 
 
 def test_a_page_is_checked_in_prose_and_its_code_for_width_alone(tmp_path: Path) -> None:

@@ -86,7 +86,7 @@ class CertifiedBound(_Part):
     formula: str
     """The formula of the value, with the names of the settings."""
     set_by: SetBy
-    """Who set `field`, or the ceiling if `steps` is unset or above it."""
+    """The source of `field`, or of the ceiling if `steps` is unset or above it."""
     field: str
     """The setting to change first. The formula uses it."""
     settings: tuple[AgentSetting, ...]

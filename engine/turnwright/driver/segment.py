@@ -304,7 +304,7 @@ class Segment:
             )
 
     async def take_in(self) -> Input | None:
-        """Feed what waits in the inbox of a paused turn, or between two actions.
+        """Feed the items in the inbox of a paused turn, or between two actions.
 
         Answers are fed here, and messages before a step's model call. An abort, found here or by the watch, is
         returned.

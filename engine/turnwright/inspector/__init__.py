@@ -1,4 +1,4 @@
-"""Pages that show turns, and let people answer, steer, stop and fork them."""
+"""Pages that show turns, where people answer, steer, stop and fork them."""
 
 from .app import Inspector, inspector_app
 from .http.access import Open, Token

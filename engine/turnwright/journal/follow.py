@@ -72,7 +72,7 @@ async def follow(
 
 
 class _Undriven:
-    """Warns once about an awaited turn that nobody drives."""
+    """A single warning about an awaited turn without a driver."""
 
     def __init__(self, turn_id: str, clock: Callable[[], float]) -> None:
         self._turn_id = turn_id

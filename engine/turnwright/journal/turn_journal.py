@@ -218,7 +218,7 @@ class TurnJournal:
             self.listeners.publish(event)
 
     async def feed(self, event: Input, *more: Input, consumed: Sequence[str] = ()) -> None:
-        """Let the machine decide, append the facts, then publish the events. `more` are calls that start with `event`.
+        """Feed the machine, append its facts, then publish the events. `more` are calls that start with `event`.
 
         `consumed` are the inbox items that the input came from. Messages that wait in the inbox are fed before a batch
         ends, or kept as undelivered with an input that ends the turn (docs/rules.md#messages).

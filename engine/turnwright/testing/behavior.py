@@ -77,7 +77,7 @@ class Execution:
 
 
 class Stage:
-    """Gives each call its behavior, and records executions.
+    """The behaviors of a turn's calls, and a record of executions.
 
     The calls take the `behaviours` in the order in which they first come up, and keep theirs through pauses and
     crashes; `after_that` is everybody else's. One stage serves all engines of a scenario: it is the world outside.
@@ -96,7 +96,7 @@ class Stage:
         return self._casting.setdefault(context.idempotency_key, following)
 
     def tools(self, real: Sequence[Tool]) -> list[Tool]:
-        """A stand-in for each of the `real` tools."""
+        """Return a stand-in for each of the `real` tools."""
         return [StandIn(tool, self) for tool in real]
 
 
@@ -142,7 +142,7 @@ class StandIn(Tool):
         return None
 
     async def execute(self, values: Mapping[str, object], context: ToolContext) -> object:
-        """Do what the stage says, and let it note that this call was executed."""
+        """Follow the stage's behavior for this call, and record the execution."""
         self._stage.executions.append(Execution(context.turn_id, context.call_id, self.name, context.attempt))
         behaviour = self._stage.behaviour(context)
         does = behaviour.then if isinstance(behaviour, Asks) else behaviour

@@ -1,4 +1,4 @@
-"""Reads what the facts of a turn say of its calls: what came of each, and which tools there were."""
+"""Read the calls of a turn from its facts: each one's result, and the tools."""
 
 from typing import Literal
 
@@ -13,7 +13,7 @@ from .recording import Recorded
 
 
 class CallReader:
-    """Takes in what concerns calls, fact by fact."""
+    """A reader of facts about calls, fact by fact."""
 
     def __init__(self) -> None:
         self.results: dict[str, Recorded] = {}
@@ -32,7 +32,7 @@ class CallReader:
 
     @property
     def asked_in(self) -> dict[str, tuple[int, ...]]:
-        """The attempts in which calls asked, without those that asked only before they ran."""
+        """Return the attempts in which calls asked, without calls that asked only before they ran."""
         return {call: attempts for call, attempts in self._asked_in.items() if any(attempts)}
 
     def reply(self, fact: f.ModelReplied, turn: Turn) -> None:

@@ -18,7 +18,7 @@ Event = tuple[selectors.SelectorKey, int]
 
 
 class _Skipping(selectors.SelectSelector):
-    """Does not wait for a time-out, and adds it to `now` instead, in seconds."""
+    """A selector that adds a time-out to `now`, in seconds, instead of waiting."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -45,7 +45,7 @@ class SkippingLoop(asyncio.SelectorEventLoop):
 
 
 def run(work: Callable[[], Awaitable[T]], *, real_time: bool = False) -> T:
-    """Run `work` to its end in a loop of its own, which skips what it would wait for unless `real_time`.
+    """Run `work` to its end in a loop of its own, which skips every wait unless `real_time`.
 
     Raises what `work` raises, and `RuntimeError` inside a loop that runs already.
     """

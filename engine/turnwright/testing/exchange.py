@@ -38,7 +38,7 @@ class Says:
 
 @dataclass(frozen=True, slots=True)
 class Fails:
-    """The provider refuses the request with an HTTP status, or with what corresponds to it.
+    """The provider refuses the request with an HTTP status, or with its equivalent.
 
     `retry_after` is how long it asks to wait, in seconds. `about`: the words, or the code, by which it says that the
     conversation is too long (`context`) or that its content filter stepped in (`filter`).
@@ -51,12 +51,12 @@ class Fails:
 
 @dataclass(frozen=True, slots=True)
 class Unreachable:
-    """Nobody listens at the provider's address."""
+    """No server listens at the provider's address."""
 
 
 @dataclass(frozen=True, slots=True)
 class Nonsense:
-    """The provider answers as if all were well, and what it sends is no reply: a login page, say."""
+    """The provider answers with status 200 and a body that is no reply, such as a login page."""
 
 
 Exchange = Says | Fails | Unreachable | Nonsense
@@ -101,11 +101,11 @@ class ModelBench(Protocol):
 
     @property
     def closed(self) -> bool:
-        """Whether no connection of the model's is in use any more."""
+        """Whether the model has no open connection."""
         ...
 
     def model(self, exchange: Exchange) -> Model:
-        """Make a model whose provider does this with every request.
+        """Make a model whose provider plays this exchange for every request.
 
         Calls `pytest.skip` where the provider cannot do it.
         """

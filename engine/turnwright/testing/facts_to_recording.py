@@ -1,4 +1,4 @@
-"""Reads the facts of a turn as what came to it from outside: a `Recording`."""
+"""Convert the facts of a turn to its inputs from outside: a `Recording`."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, Literal
@@ -45,7 +45,7 @@ _Line = str | ModelResponse | ModelError | Unfinished | Broke
 
 
 def read_facts(facts: Iterable[f.Fact], history: Sequence[Message] | None = None) -> tuple[Recording, tuple[str, ...]]:
-    """The recording of a turn's facts, oldest first, and in sentences what of it cannot be played as it was.
+    """Return the recording of a turn's facts, oldest first, and sentences about the parts that cannot be played.
 
     `history` is what was said before, where more of it is known than the turn's own journal holds: the earlier turns
     of a session. Raises `ConfigError` for what no recording can hold: messages to a running turn, sub-agents, and a
@@ -58,7 +58,7 @@ def read_facts(facts: Iterable[f.Fact], history: Sequence[Message] | None = None
 
 
 class _Reader:
-    """Folds the facts, and gathers on the way what came from outside."""
+    """A fold of the facts that collects the inputs from outside."""
 
     def __init__(self) -> None:
         self._turn = Turn()
@@ -160,7 +160,7 @@ class _Reader:
                 pass
 
     def _begins_an_event(self, fact: f.Fact) -> bool:
-        """Whether something was fed here, rather than followed from what was fed before."""
+        """Whether an input was fed here; otherwise the fact followed from an earlier input."""
         match fact:
             case f.CallSettled():
                 call = self._turn.batch[fact.call]
@@ -206,7 +206,7 @@ class _Reader:
         self._touched.add(fact.call)
 
     def _died(self, call: str, how: OnCrash) -> None:
-        """The process had died: this call is accounted for as its tool says."""
+        """Account for this call of a dead process by its tool's crash policy."""
         name = self._turn.batch[call].name
         if self._on_crash.setdefault(name, how) != how:
             self._notes.append(f"The tool {name!a} did not do the same after every crash; the test has it do so.")
@@ -308,7 +308,7 @@ class _Reader:
         self._then.append(At(self._event_at, "delay"))
 
     def _limits(self, limits: Limits) -> Limits:
-        """The limits with seconds that the test keeps, on whatever machine it runs."""
+        """Return the limits with seconds that the test keeps on any machine."""
         if limits.seconds is None:
             return limits
         seconds = max(limits.seconds, _REPLAY_SECONDS)
@@ -328,7 +328,7 @@ def _agent(told: Mapping[str, JsonValue]) -> Agent:
 
 
 def _line(reply: ModelResponse) -> str | ModelResponse:
-    """The reply, as a text where that says the same."""
+    """Return the reply, as a text if nothing is lost."""
     plain = ModelResponse(text=reply.text, usage=_ONE_EACH)
     return reply.text if reply == plain and reply.text else reply
 
@@ -355,7 +355,7 @@ def _said(fact: f.Answered, kind: InterruptKind) -> str | Answer:
 
 
 def _bare(message: Message) -> Message:
-    """The message without the engine's bookkeeping, and without its place in the turn that it was said in."""
+    """Return the message without the engine's bookkeeping and its place in its turn."""
     kept = [part for part in message.parts if not isinstance(part, StepStartPart | StepFinishPart | SentinelPart)]
     return structs.replace(message, parts=tuple(structs.replace(part, seq=0) for part in kept))
 
@@ -371,7 +371,7 @@ def _closes(fact: f.CallSettled) -> bool:
 
 
 def _turned_down(fact: f.Fact | None) -> bool:
-    """Whether a person has settled a call: what comes next is its result."""
+    """Whether a person has settled a call: the next fact is its result."""
     return isinstance(fact, f.Answered) and fact.decision in (Decision.REJECT, Decision.UNKNOWN)
 
 

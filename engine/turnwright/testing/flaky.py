@@ -1,4 +1,4 @@
-"""A model that does more than reply: its streams break off and fall silent, as providers' do."""
+"""A model whose streams break off and fall silent, as providers' do."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,7 +27,7 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class Stalls:
-    """The model says `text`, and then nothing for so many seconds; then it is given up."""
+    """The model streams `text`, and then nothing for so many seconds; then the call fails."""
 
     text: str = ""
     seconds: float = HOUR
@@ -38,7 +38,7 @@ Line = str | ModelResponse | ModelError | Cut | Stalls
 
 
 class FlakyModel:
-    """Speaks its script line by line, the last one for ever; `requests` keeps what it was sent.
+    """A model that replies by its script, line by line, the last one for ever; `requests` keeps its requests.
 
     It is one model for all processes of a scenario, so the script goes on where a crash cut it off. From its call
     `most` on it refuses everything: an engine that calls without end must not make a test run without end.

@@ -1,4 +1,4 @@
-"""Fuzzes agents and tools: draws scenarios, plays them through the real engine, and checks every invariant.
+"""Fuzz agents and tools: draw scenarios, play them through the real engine, and check every invariant.
 
 What fails is made as small as it can be, and written down as a test that fails in the same way. Needs Hypothesis
 (`pip install 'turnwright[testing]'`).
@@ -92,7 +92,7 @@ class FuzzReport:
         return worst(self.checks)
 
     def add(self, turns: Sequence[Driven]) -> tuple[Check, ...]:
-        """Count one example, and give what is violated in it."""
+        """Count one example, and return its violations."""
         self.examples += 1
         broken: list[Check] = []
         for driven in turns:
@@ -108,7 +108,7 @@ _INTERRUPTED: Final = "it was interrupted"
 
 
 class _StoppedError(BaseException):
-    """Stops the run, and says why. No `Exception`, for that would pass for a failing example."""
+    """The run must stop. Not an `Exception`, which would count as a failing example."""
 
 
 def fuzz(
@@ -245,7 +245,7 @@ def _cases_of(target: Target) -> st.SearchStrategy[tuple[Agent, Scenario]]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Neither warnings of what goes wrong on purpose, nor Hypothesis's notes in the working directory."""
+    """Suppress warnings about intended failures, and Hypothesis's files in the working directory."""
     level = _LOG.level
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore", HypothesisWarning)  # it finds examples too large to be shown, and nobody asks

@@ -44,7 +44,7 @@ def check(driven: Driven) -> list[Check]:
 
 
 def assert_invariants(turns: Iterable[Driven]) -> None:
-    """Raise `InvariantViolatedError` unless every invariant of every turn holds. What is not known is no violation."""
+    """Raise `InvariantViolatedError` unless every invariant of every turn holds. An unknown is no violation."""
     broken = tuple(one for driven in turns for one in check(driven) if one.verdict is Verdict.VIOLATED)
     if broken:
         raise InvariantViolatedError(broken)
@@ -56,7 +56,7 @@ def raises_nothing(driven: Driven) -> Check:
 
 
 def ends(driven: Driven) -> Check:
-    """Every turn ends, once nobody waits for a person any more."""
+    """Every turn ends, once no turn waits for a person any more."""
     claim = "the turn ends"
     if driven.raised:
         return Check(claim, Verdict.INCONCLUSIVE, "it was left, for the engine raised")
@@ -273,7 +273,7 @@ def _endings(driven: Driven) -> Iterator[str]:
 
 
 def _reruns(driven: Driven) -> Iterator[str]:
-    """The calls that a person let run again, or answered in the middle of their work, once for each time."""
+    """Return the calls that a person allowed to run again, or answered during their work, once for each time."""
     asked: dict[str, str] = {}
     began: set[str] = set()
     for _, fact in driven.facts:
@@ -287,7 +287,7 @@ def _reruns(driven: Driven) -> Iterator[str]:
 
 
 def _applied(turn: Turn, fact: f.Fact) -> bool:
-    """Whether the fact could be taken in; not if it names a call or an interrupt that nothing made."""
+    """Whether the fact could be applied; not if it names an unknown call or interrupt."""
     try:
         turn.apply(fact)
     except KeyError:

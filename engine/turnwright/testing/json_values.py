@@ -49,7 +49,7 @@ def values_of(schema: Schema) -> Values:
 
 
 def arguments_of(schema: Schema) -> st.SearchStrategy[dict[str, JsonValue]]:
-    """The arguments of a tool whose `parameters` are `schema`: objects that fit it."""
+    """Generate arguments for a tool whose `parameters` are `schema`."""
     return values_of({**schema, "type": "object"}).map(_mapping)
 
 

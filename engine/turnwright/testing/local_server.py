@@ -1,4 +1,4 @@
-"""A server of one's own on this machine, for tests: started, stopped, killed, and gone with its process."""
+"""A server on this machine for tests: it can be started, stopped and killed, and ends with its process."""
 
 import os
 import random
@@ -73,7 +73,7 @@ class LocalServer(ABC):
     def _is_ready(self) -> bool: ...
 
     def start(self) -> None:
-        """Start the server, and return when it takes requests. One that runs is left as it is.
+        """Start the server unless it runs, and return when it takes requests.
 
         Raises `StoreError` for a database and `RuntimeUnavailableError` for a service, with the end of the server's
         log, when it does not start, or was closed.
@@ -94,7 +94,7 @@ class LocalServer(ABC):
         raise self._error(f"the {self._name} server did not start: {said}")
 
     def stop(self) -> None:
-        """Stop the server as an operator does, and return when it has ended. One that does not run is left so."""
+        """Stop the server, if it runs, as an operator does, and return when it has ended."""
         _tell(self._keepers, self._stops)
 
     def kill(self) -> None:
@@ -107,7 +107,7 @@ class LocalServer(ABC):
         self.start()
 
     def close(self) -> None:
-        """End the server and remove all that it wrote. May be called twice; it cannot be started again."""
+        """End the server and remove its data. May be called twice; it cannot be started again."""
         self._end()
 
     def __enter__(self) -> Self:
@@ -156,7 +156,7 @@ class LocalServer(ABC):
 
 
 def _tell(keepers: "list[subprocess.Popen[bytes]]", sign: signal.Signals) -> None:
-    """Have the server that runs, if one does, end by a signal, and wait until it has."""
+    """End the running server, if any, with a signal, and wait until it has ended."""
     while keepers:
         keeper = keepers.pop()
         pipe = cast("IO[bytes]", keeper.stdin)

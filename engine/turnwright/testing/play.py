@@ -1,4 +1,4 @@
-"""Plays a scenario through the real engine, and says what was seen of each of its turns."""
+"""Play a scenario through the real engine, and return a record of each of its turns."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -52,7 +52,7 @@ class EngineParts(TypedDict):
 
 
 class Build(Protocol):
-    """Builds the engine that is tested. `Engine` itself is one; write another to add hooks of your own.
+    """A builder of the tested engine. `Engine` itself is one; write another to add hooks of your own.
 
     The model, the tools and the store that it is given may be wrapped, but must be at the bottom.
     """
@@ -98,7 +98,7 @@ def play(
     run_tools: bool = False,
     real_time: bool = False,
 ) -> list[Driven]:
-    """Drive the turns of a scenario until they have ended, and say what was seen of each, oldest first.
+    """Drive the turns of a scenario to their ends, and return a record of each, oldest first.
 
     The tools are replaced by stand-ins. With `run_tools` those without a behavior in the scenario do their real
     work; time is real then, and else it is skipped (see `clock`), unless `real_time` is set, which hooks need that
@@ -250,7 +250,7 @@ class _World:
 
 
 class _WatchedStore(FaultyStore):
-    """A store after whose append number `abort_at` somebody aborts the turn."""
+    """A store after whose append number `abort_at` the turn is aborted."""
 
     def __init__(self, inner: Store, abort_at: int | None) -> None:
         super().__init__(inner)
@@ -269,7 +269,7 @@ class _WatchedStore(FaultyStore):
         return waiting
 
     def reborn(self) -> "_WatchedStore":
-        """The same place, opened by the next process. It does not fail again."""
+        """Open the same store for the next process. It does not fail again."""
         store = _WatchedStore(self.inner, self._abort_at)
         store.appends = self.appends  # none is the one that fails
         return store

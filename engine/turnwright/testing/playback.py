@@ -1,4 +1,4 @@
-"""Plays a recorded turn again: through the real engine, in memory, with its model and its tools as they were."""
+"""Play a recorded turn again: through the real engine, in memory, with the recorded replies and results."""
 
 import re
 import time
@@ -50,11 +50,11 @@ _WHO: Final = {"name", "description", "instructions", "model", "conclude_prompt"
 
 
 class PlaybackError(TurnwrightError):
-    """A recorded turn cannot be played to its end: it stands still, or has ended too early."""
+    """A recorded turn cannot be played to its end: it waits for an input that is missing, or has ended too early."""
 
 
 def playback(recording: Recording) -> TurnResult:
-    """Play a recorded turn and return how it stands then: ended, paused, or left by its driver.
+    """Play a recorded turn and return its state then: ended, paused, or left by its driver.
 
     Raises `PlaybackError` when the engine does not come to where the recording says that something happened, and
     `ConfigError` for a recording that no engine takes. Not to be called from a running event loop.
@@ -77,7 +77,7 @@ def results_of(turn: TurnResult) -> dict[str, Recorded]:
 
 
 class _Player:
-    """The world around one turn."""
+    """The environment of one turn."""
 
     def __init__(self, recording: Recording) -> None:
         self._recording = recording
@@ -116,7 +116,7 @@ class _Player:
             await self._journal.post(abort_item(self._journal.turn))
 
     async def _drive(self, work: Callable[[], Awaitable[object]]) -> None:
-        """Drive the turn until it rests, or what comes next in the recording stops it."""
+        """Drive the turn until it pauses, or the next recorded event stops it."""
         try:
             with anyio.fail_after(_FOREVER):
                 await work()
@@ -192,7 +192,7 @@ class _Journal(FaultyStore):
         return waiting
 
     async def facts(self, turn_id: str, after: int = 0) -> list[tuple[int, Fact]]:
-        """See `Store.facts`. The time that passed is in them."""
+        """See `Store.facts`. The facts contain the elapsed time."""
         return [
             (seq, structs.replace(fact, elapsed=max(fact.elapsed, self._seconds)))
             if seq in self._before_time
@@ -201,11 +201,11 @@ class _Journal(FaultyStore):
         ]
 
     async def let_time_pass(self) -> None:
-        """Let the turn's time be up. Somebody must take the turn up anew to notice."""
+        """Use up the turn's time. The turn must be resumed to notice."""
         self._before_time.add(len(await super().facts(self.turn)))
 
     def hold_up(self) -> None:
-        """Let the time be over while nothing happens, if that is what comes next. All that is played calls it."""
+        """Use up the time now if the next recorded event is a deadline. Models and tools call this."""
         if self._is_due(delay=True):
             self._then.popleft()
             self._held_up += self._seconds
@@ -226,7 +226,7 @@ class _Journal(FaultyStore):
 
 
 class _Model:
-    """Speaks the recorded lines. It knows the ids that the calls of its last reply will get."""
+    """A model that replies as recorded. It knows the ids that the calls of its last reply will get."""
 
     def __init__(self, recording: Recording, journal: _Journal, abort: Callable[[], Awaitable[None]]) -> None:
         self.name = "recorded"
@@ -276,7 +276,7 @@ class _Model:
 
 
 class _Tool(Tool):
-    """Does to each call what was recorded of it, whatever its arguments."""
+    """A tool that gives each call its recorded result, with any arguments."""
 
     def __init__(self, name: str, recording: Recording, journal: _Journal, model: _Model) -> None:
         on_crash = recording.on_crash.get(name)
@@ -293,7 +293,7 @@ class _Tool(Tool):
         self._model = model
 
     def parse(self, arguments: Mapping[str, JsonValue]) -> dict[str, object]:
-        """Raise what was wrong with a call when its reply arrived."""
+        """Raise the recorded error of a call, if its reply had one."""
         recorded = self._recording.results.get(self._model.looked_up(self.name, arguments))
         if recorded is not None and recorded.at == "reply" and recorded.status is CallStatus.ERROR:
             raise ToolError(recorded.text)
@@ -303,7 +303,7 @@ class _Tool(Tool):
         return self._recording.loop_keys.get(self._model.looked_up(self.name, arguments, done=True))
 
     def asks(self, arguments: Mapping[str, JsonValue], context: ToolContext) -> Ask | None:
-        """Ask what was asked, one after the other."""
+        """Ask the recorded questions, one after the other."""
         del arguments
         self._journal.hold_up()
         recorded = self._recording.results.get(context.call_id)
@@ -342,10 +342,10 @@ class _Tool(Tool):
 
 
 class _AsRecorded(Price):
-    """The price of a model whose replies say themselves what they cost."""
+    """The price of a model whose replies contain their own cost."""
 
     def of(self, usage: Usage) -> Usage:
-        """The usage as it is."""
+        """Return the usage unchanged."""
         return usage
 
 

@@ -49,7 +49,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 class _Worker:
-    """In a worker of pytest-xdist: hands the counts in."""
+    """The plugin in a worker of pytest-xdist: it sends the counts."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
@@ -62,7 +62,7 @@ class _Worker:
 
 
 class _Report:
-    """In the process that reports: adds up what the workers hand in and what this process took itself."""
+    """The plugin in the reporting process: it adds up the counts of the workers and its own."""
 
     def __init__(self, config: pytest.Config) -> None:
         file: Path | None = config.getoption("turnwright_rows_file")

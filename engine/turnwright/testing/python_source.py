@@ -1,4 +1,4 @@
-r"""Values as Python source: what a printed test is made of.
+r"""Values as Python source, for printed tests.
 
 `code` writes a value as the expression that makes an equal one, and `Imports` collects the import lines that the
 expression needs:
@@ -58,7 +58,7 @@ _ONE_EACH: Final = Usage(input_tokens=1, output_tokens=1)
 
 @dataclass(frozen=True, slots=True)
 class PythonSource:
-    """Source that `code` puts in as it stands. It must be one expression in one line."""
+    """Source that `code` inserts unchanged. It must be one expression in one line."""
 
     text: str
 
@@ -70,7 +70,7 @@ class _Budget(NamedTuple):
 
 
 class Imports:
-    """Collects what a script has to import."""
+    """The imports of a script."""
 
     def __init__(self) -> None:
         #: The value of each name, and the module that it comes from.
@@ -78,7 +78,7 @@ class Imports:
         self._modules: set[str] = set()
 
     def name(self, thing: object) -> str:
-        """Note a class or a function, and return what the script then calls it.
+        """Note a class or a function, and return its name in the script.
 
         Of two things with one name, the second is called by its module.
         """
@@ -135,7 +135,7 @@ class _Item:
 
 @dataclass(frozen=True, slots=True)
 class _Node:
-    """A piece of source: as one line, and what it is made of where it can be laid out on several."""
+    """A piece of source as one line, with its parts if it can be laid out on several."""
 
     flat: str
     #: What opens and closes a group: `Limits(` and `)`.
@@ -272,7 +272,7 @@ def _fields_of_dataclass(value: object) -> Iterator[tuple[str, object]]:
 
 
 def _default(field: "Field[object]") -> tuple[bool, object]:
-    """Whether a field must be given, and what it is if it is not."""
+    """Return a field's default, and whether the field is required."""
     if field.default is not MISSING:
         return False, field.default
     if field.default_factory is not MISSING:
@@ -309,7 +309,7 @@ def _width(text: str) -> int:
 
 
 def _laid_out(node: _Node, indent: int, column: int) -> str:
-    """The source of `node`, whose first line begins in `column`, and the others at `indent` or deeper."""
+    """Return the source of `node`; the first line begins in `column`, the others at `indent` or deeper."""
     if column + _width(node.flat) < WIDTH:  # a comma comes behind it
         return node.flat
     inner, outer = " " * (indent + len(_INDENT)), " " * indent

@@ -1,4 +1,4 @@
-"""One recorded turn as a value: everything that came to it from outside, so that `playback` can play it again."""
+"""One recorded turn as a value: all of its inputs from outside, so that `playback` can play it again."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -37,7 +37,7 @@ class Recorded:
 
 @dataclass(frozen=True, slots=True)
 class At:
-    """Something that happened to the turn when its journal had so many facts, the notices not counted.
+    """An event from outside when the turn's journal had so many facts, notices not counted.
 
     `crash`: its process died. `abort` and `superseded`: somebody stopped it. `deadline`: its time was up. `delay`: its
     process was held up until the time was over. `left`: nobody drove it any further.
@@ -52,7 +52,7 @@ class At:
 
 @dataclass(frozen=True, slots=True)
 class Unfinished:
-    """A model call that had said `text` when somebody aborted the turn, or when its time was up."""
+    """A model call that had streamed `text` when the turn was aborted, or its time was up."""
 
     text: str = ""
     by: Literal["abort", "deadline"] = "abort"
@@ -60,7 +60,7 @@ class Unfinished:
 
 @dataclass(frozen=True, slots=True)
 class Broke:
-    """A model call, or a synthesis, that raised what is no `ModelError`: a bug, or a hook's error, in these words."""
+    """A model call, or a synthesis, that raised another error than `ModelError`, in these words."""
 
     error: str
     text: str = ""
@@ -71,33 +71,33 @@ class Recording:
     """One turn, to be played again."""
 
     agent: Agent
-    """Who works in it. Its limits and its tools are not looked at: `limits` and `tools` hold."""
+    """The agent. Its limits and its tools are ignored: `limits` and `tools` apply."""
     prompt: str
     limits: Limits = field(default_factory=Limits)
-    """What the agent's and the engine's limits came to."""
+    """The merged limits of the agent and the engine."""
     files: tuple[FilePart, ...] = ()
-    """What was shown with the prompt."""
+    """The files with the prompt."""
     message_history: tuple[Message, ...] = ()
-    """What was said before."""
+    """The messages before the turn."""
     model: tuple[str | ModelResponse | ModelError | Unfinished | Broke, ...] = ()
-    """What the model said, one line a call, the concluding ones at the end. A `ModelError` streams the text of its
+    """The model's replies, one line a call, the concluding ones at the end. A `ModelError` streams the text of its
     `partial` before it is raised."""
     tools: tuple[str, ...] = ()
     """The names of the tools that were offered, as far as the journal knows them."""
     ignore_in_loop_detection: tuple[str, ...] = ()
-    """Those that the doom-loop detector does not see."""
+    """The tools that the doom-loop detector ignores."""
     on_crash: Mapping[str, OnCrash] = field(default_factory=dict)
-    """What was done with calls that had started when the process died, by tool. Left out: they are unknown."""
+    """The crash policy by tool, for calls that had started when the process died. Without an entry it is unknown."""
     loop_keys: Mapping[str, str] = field(default_factory=dict)
-    """What the doom-loop detector compared of a call, by its id, where that was not its arguments."""
+    """The loop key of a call by its id, if that was not its arguments."""
     asks: Mapping[str, tuple[Ask, ...]] = field(default_factory=dict)
-    """What a call asked of a person, by its id."""
+    """The questions of a call to a person, by its id."""
     asked_in: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     """The attempt in the middle of which each of these was asked, 0 for one before the call ran. A call that is not
     here asked them all before it ran."""
     results: Mapping[str, Recorded] = field(default_factory=dict)
-    """What came of each call, by its id. A call that is not here never came back."""
+    """The result of each call, by its id. A call without an entry never returned."""
     synthesis: tuple[str | ModelError | Broke | None, ...] | None = None
-    """What the synthesis made of each batch, attempt by attempt. None: there was no synthesis."""
+    """The syntheses of each batch, attempt by attempt. None: there was no synthesis."""
     then: tuple[Answers | At, ...] = ()
-    """What happened from outside, in order: the answers at each pause, and what stopped or hindered the turn."""
+    """The events from outside, in order: the answers at each pause, and each stop or failure."""

@@ -1,4 +1,4 @@
-"""A recorded turn as a test: a pytest file that plays it again and says what must come of it."""
+"""A recorded turn as a test: a pytest file that plays it again and asserts its outcome."""
 
 import re
 import textwrap

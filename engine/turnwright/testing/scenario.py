@@ -1,4 +1,4 @@
-"""One whole turn as a value: what bounds it, what the model says, what tools do, what people do, what breaks."""
+"""One turn as a value: its limits, the model's replies, the tools' behavior, the people's answers, and the faults."""
 
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
@@ -25,7 +25,7 @@ class Answers:
 
 @dataclass(frozen=True, slots=True)
 class Leaves:
-    """A person never answers: somebody aborts the turn, or a new message of the session supersedes it."""
+    """A person never answers: the turn is aborted, or a new message of the session supersedes it."""
 
     then: Literal["abort", "message"] = "abort"
 
@@ -51,25 +51,25 @@ class _Printer(Protocol):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Scenario:
-    """One whole turn, or two where a new message supersedes the first. `play` drives it.
+    """One turn, or two if a new message supersedes the first. `play` drives it.
 
     The empty scenario is a turn whose model answers "Done." at once. It is shown as the source that makes it.
     """
 
     script: tuple[Line, ...] = ("Done.",)
-    """What the model says, one line a call; the last line for ever."""
+    """The model's replies, one line a call; the last line for ever."""
     limits: Limits = field(default_factory=Limits)
     """The engine's limits, over which the agent lays its own."""
     behaviours: tuple[Behavior, ...] = ()
-    """What the calls do, in the order in which they come up; those after the last return "ok"."""
+    """The behavior of each call, in the order of the calls; those after the last return "ok"."""
     people: tuple[Person, ...] = ()
-    """What happens at each pause, in order; at those after the last, everything is answered with its first decision."""
+    """The answers at each pause, in order; after the last, each interrupt gets its first decision."""
     synthesis: tuple[str | None, ...] | None = None
-    """What the synthesis makes of each batch, then always None. None is no synthesis at all."""
+    """The synthesis of each batch, then always None. None is no synthesis at all."""
     crash: Crash | None = None
-    """Where the process dies; another one takes the turn up."""
+    """The place where the process dies; another one resumes the turn."""
     abort_at: int | None = None
-    """The append after which somebody aborts the turn, counted from 1."""
+    """The append after which the turn is aborted, counted from 1."""
 
     def __repr__(self) -> str:
         return code(self)

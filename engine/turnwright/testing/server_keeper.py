@@ -20,7 +20,7 @@ from pathlib import Path
 
 
 def main() -> None:
-    """Run the server until it ends, or who asked for it is gone: then its folder is removed too."""
+    """Run the server until it ends, or its requester has ended: then its folder is removed too."""
     parent, folder, farewell, account, *command = sys.argv[1:]
     server = subprocess.Popen(  # noqa: S603 (what the callers of local_server.py found)
         command,
@@ -64,7 +64,7 @@ def _group(account: str) -> int:
 
 
 def _children(parent: int) -> Iterator[int]:
-    """The children of a process. Where there is no /proc none is found: they notice by themselves, a little later."""
+    """Return the children of a process. Without /proc none is found: they notice by themselves, a little later."""
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):
             # The name is in brackets and may contain anything; the parent is the second field after it.
@@ -73,7 +73,7 @@ def _children(parent: int) -> Iterator[int]:
 
 
 def _lives(process: int) -> bool:
-    """Whether a process is there, and no zombie that nobody has buried yet."""
+    """Whether a process is alive, and not a zombie that waits for its parent."""
     try:
         return Path(f"/proc/{process}/stat").read_text(errors="replace").rpartition(")")[2].split()[0] not in "ZX"
     except OSError:

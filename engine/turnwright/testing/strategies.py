@@ -1,4 +1,4 @@
-"""Hypothesis strategies for turns: limits, scripts of replies, what tools and people do, what breaks.
+"""Hypothesis strategies for turns: limits, scripts of replies, behavior of tools and people, and faults.
 
 They compose: `scenarios(tools)` is made of the others, and each takes what you want fixed. What a script says is drawn
 for a given list of tools, the arguments from each tool's own schema. The simplest value comes first, so that a
@@ -228,12 +228,12 @@ def people() -> st.SearchStrategy[Person]:
 
 
 def crashes(most: int = 20) -> st.SearchStrategy[Crash]:
-    """The process dies at any of the first `most` appends, before or after it is written; or one append fails."""
+    """Deaths of the process at any of the first `most` appends, before or after it is written; or one append fails."""
     return st.builds(Crash, st.integers(1, most), st.booleans(), st.booleans())
 
 
 def abort_points(most: int = 20) -> st.SearchStrategy[int]:
-    """Somebody aborts the turn after any of its first `most` appends."""
+    """Aborts of the turn after any of its first `most` appends."""
     return st.integers(1, most)
 
 
@@ -245,7 +245,7 @@ def scenarios(
     run_tools: bool = False,
     synthesis: bool = True,
 ) -> st.SearchStrategy[Scenario]:
-    """Whole turns for these tools, of which `agent`, if given, uses its own: what `play` drives.
+    """Scenarios for `play` with these tools, of which `agent`, if given, uses its own.
 
     `bounds` are the engine's limits, `limits()` if left out. With `run_tools` the real tools run, and nothing waits
     for long. `synthesis`: whether some turns have one; not for an engine with a synthesis of its own.
@@ -333,7 +333,7 @@ def _asking(calls: st.SearchStrategy[list[ResponseToolCall]]) -> st.SearchStrate
 
 
 def _mixed(*weighted: tuple[int, st.SearchStrategy[T]]) -> st.SearchStrategy[T]:
-    """Draw one of these, each as often as its number says, because Hypothesis drops duplicates from `one_of`."""
+    """Draw one of these by its weight, because Hypothesis drops duplicates from `one_of`."""
     places = [strategy for number, strategy in weighted for _ in range(number)]
     return st.integers(0, len(places) - 1).flatmap(lambda place: places[place])
 
@@ -353,7 +353,7 @@ def _preset(name: PresetName, changes: Mapping[str, object]) -> Limits:
 
 
 def _not_for_ever(lines: tuple[Line, ...]) -> tuple[Line, ...]:
-    """Long replies at the end would be said for 200 steps, which takes a minute and shows nothing more."""
+    """Drop long replies at the end: 200 steps of them take a minute and show nothing more."""
     last = lines[-1]
     return (
         (*lines, "Done.")

@@ -1,4 +1,4 @@
-"""A turn of ours as a trace: its journal, in the events that other runtimes write."""
+"""A Turnwright turn as a trace: its journal as the events of other runtimes."""
 
 from collections.abc import Iterator, Sequence
 
@@ -18,7 +18,7 @@ def trace_of(turn: str, facts: Sequence[f.Fact]) -> list[traces.TraceEvent]:
 
 
 class _Tracer:
-    """Goes through the facts once. `_waits` is whether a model call waits for its reply."""
+    """A single pass through the facts. `_waits` is whether a model call waits for its reply."""
 
     def __init__(self, turn: str, facts: Sequence[f.Fact]) -> None:
         self._turn = turn

@@ -161,7 +161,7 @@ class AccessGuard:
         return response
 
     def _session(self, asked: HTTPConnection) -> str:
-        """The id of the session whose cookie came with the request; empty for none, or one that was made up."""
+        """Return the id of the session in the request's cookie; empty without a cookie, or for a forged one."""
         session, _, signature = asked.cookies.get(self._cookie, "").partition(".")
         good = self._sign("session", session)
         return session if session and hmac.compare_digest(signature.encode(), good.encode()) else ""
@@ -184,7 +184,7 @@ class AccessGuard:
 
 
 def entry(address: str, access: Access) -> str:
-    """The address that lets a person in, made from that of the first page."""
+    """Return the first page's address with the token."""
     return f"{address.rstrip('/')}/?{urlencode({'token': access.token})}" if isinstance(access, Token) else address
 
 
@@ -211,7 +211,7 @@ def _has_csrf(headers: Headers, body: bytes, csrf: str) -> bool:
 
 
 async def _read(receive: Receive) -> bytes | Response:
-    """The body of a request, or the refusal of one that is no form of ours."""
+    """Return the body of a request, or a refusal if it is not one of our forms."""
     body = bytearray()
     while True:
         message = await receive()

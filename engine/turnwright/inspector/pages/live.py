@@ -144,7 +144,7 @@ class _List:
         self._driven: OrderedDict[str, bool] = OrderedDict()
 
     async def events(self) -> AsyncGenerator[PageEvent]:
-        """`changed` each time that a turn was made or changed, and once for what happened before somebody watched."""
+        """Yield `changed` after each change of a turn, and once for changes before the first listener."""
         version = self._version
         yield PageEvent.of("changed")
         while True:

@@ -61,7 +61,7 @@ class Lists:
         return page(request, "statistics.html", {"statistics": counted, "last": last, "agent": agent})
 
     async def journal(self, request: Request) -> Response:
-        """The journal of a turn, a JSON object a line, with what looks like a secret hidden.
+        """Return the journal of a turn, a JSON object a line, with values that look like secrets hidden.
 
         Raises `TurnNotFoundError`.
         """

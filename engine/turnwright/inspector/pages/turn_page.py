@@ -105,7 +105,7 @@ def _made(request: Request, tab: Tab, tab_context: TabContext, values: Mapping[s
 
 
 def place_in(text: str) -> int | None:
-    """The place in a journal that somebody wrote; None for what can be none."""
+    """Parse a place in a journal; None for a text that is no place."""
     return int(text) if text.isascii() and text.isdecimal() and len(text) <= _DIGITS else None
 
 

@@ -1,4 +1,4 @@
-"""The chart, with the way of the turn lit up."""
+"""The chart, with the path of the turn highlighted."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -61,7 +61,7 @@ class ChartView:
 
 
 def view(tab_context: TabContext) -> ChartView:
-    """The chart with the way of the turn lit up, and that of the chosen step in particular."""
+    """Return the chart with the path of the turn highlighted, and the chosen step's more strongly."""
     turn, step = tab_context.turn, tab_context.step
     counts = Counter(number for one in turn.steps for number in one.rows)
     stands = turn.result.path[-1]

@@ -82,7 +82,7 @@ def view(tab_context: TabContext) -> JournalView:
 
 
 def _shortened(value: JsonValue) -> JsonValue:
-    """The value with what is very long cut off, and said so. The file that can be downloaded has it whole."""
+    """Return the value with very long texts cut, and marked as cut. The downloaded file has the full texts."""
     match value:
         case str() if len(value) > _LONGEST:
             return f"{value[:_LONGEST]}… ({len(value) - _LONGEST:,} more characters)"

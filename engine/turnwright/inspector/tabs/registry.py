@@ -11,7 +11,7 @@ from . import budgets, chart, journal, reproduce, request, timeline, transcript
 
 @dataclass(frozen=True, slots=True)
 class Tab:
-    """A tab. Its template is `tabs/{name}.html`, which is given what `view` makes as `view`, in a thread of its own.
+    """A tab. Its template `tabs/{name}.html` receives the result of `view`, which runs in a thread of its own.
 
     `history`: it shows what was said before the turn.
     """

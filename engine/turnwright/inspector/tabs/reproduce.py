@@ -35,7 +35,7 @@ _GOES_ON: Final = frozenset({Outcome.CAP_HIT, Outcome.DOOM_LOOP, Outcome.ABORTED
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command to copy, and what it does. `runs`: it calls models and tools."""
+    """A command to copy, with its effect in words. `runs`: it calls models and tools."""
 
     does: str
     line: str

@@ -53,7 +53,7 @@ _BODY: Final = 100_000
 
 @dataclass(frozen=True, slots=True)
 class ShownRequest:
-    """A message that was sent, its number in the request, and in a line what it is."""
+    """A message that was sent, with its number in the request and a one-line description."""
 
     number: int
     message: Message

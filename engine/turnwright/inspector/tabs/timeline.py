@@ -40,7 +40,7 @@ class BarKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A bar from `x` on, `width` wide, both of `WIDTH`. `title` says in words what it is and how long it took."""
+    """A bar from `x` on, `width` wide, both of `WIDTH`. `title` has its name and duration in words."""
 
     kind: BarKind
     x: float
@@ -51,7 +51,7 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class TimelineLane:
-    """A row of the waterfall. `step` is the key of the step that it belongs to; `depth` is 1 for what is in a step.
+    """A row of the waterfall. `step` is the key of the step that it belongs to; `depth` is 1 inside a step.
 
     `child` is the turn that the call drove.
     """
@@ -119,7 +119,7 @@ class _Scale:
 
 
 def view(tab_context: TabContext) -> TimelineView:
-    """The waterfall of the turn as far as it is looked at."""
+    """Return the waterfall of the turn up to the shown place."""
     turn = tab_context.turn
     total = turn.facts[-1][1].elapsed
     scale = _Scale(total or 1.0)
@@ -171,7 +171,7 @@ def _of_call(call: StepCall, step: Step, scale: _Scale, now: float, whole: Bar, 
 
 
 def _processes(turn: TurnRecord, scale: _Scale) -> Iterator[TimelineLane]:
-    """A lane for each claim span: what it was given, and what it did."""
+    """Return a lane for each claim span, with its input and its work."""
     spans = [span for span in turn.claim_spans if span.first <= turn.at]
     ends = [span.first - 1 for span in spans[1:]] + [turn.at][: len(spans)]  # there may be none
     copied = turn.started.forked_at or 0

@@ -29,7 +29,7 @@ class TranscriptPart:
 
 @dataclass(frozen=True, slots=True)
 class TranscriptLine:
-    """A message: its number, its id, its role, its parts, and the step in which it was said.
+    """A message: its number, its id, its role, its parts, and its step.
 
     `chosen` if that is the chosen one.
     """
@@ -57,7 +57,7 @@ class TranscriptView:
 
 
 def view(tab_context: TabContext) -> TranscriptView:
-    """The transcript of the turn, with what belongs to the chosen step marked."""
+    """Return the transcript of the turn, with the chosen step's messages marked."""
     turn, messages = tab_context.turn, tab_context.turn.result.messages
     firsts = [_first(message) for message in messages]
     window = Window.of(len(messages), _PAGE, tab_context.until, _lines_of(tab_context.step, firsts))

@@ -1,4 +1,4 @@
-"""The committed drawings of the chart, taken apart so that what a turn took of them can be lit.
+"""The committed drawings of the chart, split into parts so that a turn's path can be highlighted.
 
 Graphviz names what it draws: a state by its name, the card of an arrow `STREAM to FAILED`, and the two halves of the
 arrow `STREAM->STREAM to FAILED` and `STREAM to FAILED->FAILED`. The note of the main way is `stops`, and an arrow from
@@ -57,7 +57,7 @@ def chart_svg(lit: Lit, *, full: bool = False) -> Markup:
 
 
 def _light(element: ET.Element, lit: Lit) -> ET.Element | None:
-    """Light an element, if the turn took something of it. Gives what counts that, where it is a card."""
+    """Highlight an element if the turn took one of its rows. Returns the counts of a card."""
     rows = [int(number) for number in element.get("data-rows", "").split()]
     count = sum(lit.taken.get(row, 0) for row in rows)
     classes = element.get("class", "").split()
@@ -170,13 +170,13 @@ def _card_of(name: str) -> str:
 
 
 def _widen(arrow: ET.Element) -> None:
-    """Lay a wide path that is not seen over an arrow's: a thin one is hard to point at."""
+    """Cover an arrow's path with a wide invisible one: a thin one is hard to point at."""
     path = _child(arrow, "path")
     ET.SubElement(arrow, "path", {"class": "reach", "d": path.get("d", ""), "fill": "none"})
 
 
 def _set_rows(card: ET.Element, rows: Sequence[Sequence[int]]) -> None:
-    """Put the text of each row of a card, or of each stop of the note, into a group on a ground that can be lit."""
+    """Put the text of each row of a card, or of each stop of the note, into a group that can be highlighted."""
     left, _, right, _ = _box(card)
     ground, *texts, border = card.findall("path")[:1] + card.findall("text") + card.findall("path")[1:]
     for text in texts:
@@ -212,7 +212,7 @@ def _by_row(texts: Sequence[ET.Element]) -> Iterator[list[ET.Element]]:
 
 
 def _box(element: ET.Element) -> tuple[float, float, float, float]:
-    """The left, top, right and bottom of what an element's first path encloses."""
+    """Return the left, top, right and bottom edge of an element's first path."""
     points = [(float(x), float(y)) for x, y in _POINT.findall(_child(element, "path").get("d", ""))]
     return min(x for x, _ in points), min(y for _, y in points), max(x for x, _ in points), max(y for _, y in points)
 

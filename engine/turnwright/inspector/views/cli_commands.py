@@ -30,18 +30,18 @@ def begun_elsewhere(turn: TurnRecord) -> bool:
 
 
 def resume_command(turn: str, store: str, *, elsewhere: bool) -> str:
-    """The command that takes a turn up, or the one whose sub-agent it is. `elsewhere`: another program began it."""
+    """Return the command that resumes a turn, or its root turn. `elsewhere`: another program began it."""
     return f"turnwright resume {shlex.quote(root_of(turn))}{store_flag(store)}{_TO_TELL if elsewhere else ''}"
 
 
 def continue_command(turn: str, store: str, *, elsewhere: bool) -> str:
-    """The command that goes on from a turn that ended. `elsewhere`: another program began it."""
+    """Return the command that continues from an ended turn. `elsewhere`: another program began it."""
     told = f" --model MODEL{_TO_TELL}" if elsewhere else ""
     return f'turnwright run --continue {shlex.quote(turn)} "Go on."{store_flag(store)}{told}'
 
 
 def fork_command(turn: TurnRecord, at: int, store: str) -> str:
-    """The command that goes on in a copy of the turn's first `at` facts. Of a sub-agent's no journal says all."""
+    """Return the command that runs a copy of the turn's first `at` facts. A sub-agent's turn has none."""
     told = _TO_TELL if lacks_model(turn) else ""
     return f"turnwright fork {shlex.quote(turn.row.id)} --at {at}{store_flag(store)}{told}"
 
@@ -56,6 +56,6 @@ def show_command(turn: str, store: str) -> str:
 
 
 def fork_place(turn: TurnRecord, upto: int) -> int | None:
-    """The last place up to the fact `upto` after which the turn can be forked; None where there is none."""
+    """Return the last place up to the fact `upto` after which the turn can be forked; None without one."""
     ends = [group.last for group in turn.replayed.groups if group.state.outcome is None and group.last <= upto]
     return ends[-1] if ends and not turn.fault else None

@@ -18,7 +18,7 @@ from .turn_record import Journal
 
 @dataclass(frozen=True, slots=True)
 class Sending:
-    """A request as an attempt sent it, after the fact `after`. `answered`: the journal has what came of it."""
+    """A request as an attempt sent it, after the fact `after`. `answered`: the journal has its outcome."""
 
     request: ModelRequest
     after: int
@@ -78,7 +78,7 @@ class Rebuilt:
 
 
 def _attempts(journal: Journal, step: Step) -> Iterator[tuple[int, bool]]:
-    """After which fact each attempt was made, and whether the journal has what came of it."""
+    """Return the fact before each attempt, and whether the journal has the attempt's outcome."""
     for seq, fact in journal[step.first - 1 : step.last]:
         match fact:
             case f.AttemptFailed(state=State.TOOL_EXEC):

@@ -1,4 +1,4 @@
-"""The statistics of the newest turns: how they ended over time, how long they are, what stops them, what is slow."""
+"""The statistics of the newest turns: outcomes over time, lengths, the limits that stop them, and slow tools."""
 
 import time
 from collections import Counter, defaultdict
@@ -45,7 +45,7 @@ STANDINGS: Final = (*map(str, Outcome), _PAUSED, _LIVE)
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """The turns that began in one span of time: how many stand how. `began` is in seconds since the epoch of Unix."""
+    """The turns that began in one span of time, counted by outcome. `began` is in seconds since the Unix epoch."""
 
     began: float
     counts: dict[str, int]
@@ -57,7 +57,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class ColumnPart:
-    """A rectangle of a drawn column: so many turns that stand so. Places and sizes are parts of a hundred."""
+    """A rectangle of a drawn column: the count of one outcome. Places and sizes are percentages."""
 
     began: float
     standing: str
@@ -143,7 +143,7 @@ class Statistics:
 
 
 async def statistics_of(store: Store, digests: Digests, *, last: int = LAST, agent: str = "") -> Statistics:
-    """The statistics of the newest `last` turns, at most `MOST`; of those among them of one agent, if it is named."""
+    """Return the statistics of the newest `last` turns, at most `MOST`, or of those of one agent."""
     newest: list[TurnRow] = []
     last, whole = min(last, MOST), True
     async for row in roots(store):

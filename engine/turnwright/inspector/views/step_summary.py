@@ -1,4 +1,4 @@
-"""A step at a glance: what it did in a line, and what stands out in it."""
+"""A step in a list: its work in a line, and its badges."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -27,7 +27,7 @@ _OF_CALLS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Badge:
-    """Something that stands out: an icon with its tone, and what it means."""
+    """A badge: an icon with its tone and meaning."""
 
     icon: str
     tone: str

@@ -31,7 +31,7 @@ class Attempt:
 
 @dataclass(slots=True)
 class StepCall:
-    """A call of a step: what was asked, and what came of it. Times are in seconds of driving.
+    """A call of a step: its request and its result. Times are in seconds of driving.
 
     `status` is that of its result, or `running`, `waiting` (for a person) or `open` (it has not started). `attempts`
     has the time and the place in the journal of each start. `child` is the turn that it drove, `interrupt` what a
@@ -52,7 +52,7 @@ class StepCall:
 
 @dataclass(slots=True)
 class Step:
-    """One step, or the concluding or text-only call: all between one fresh look at the limits and the next.
+    """One step, or the concluding or text-only call: all between two checks of the limits.
 
     `key` is the step in addresses: its number, `conclude` or `text`. `first` and `last` are places in the journal,
     `began` and `ended` seconds of active time. `rows` are the rows of the chart that it took, by number, in order.
@@ -160,7 +160,7 @@ def _take_in(step: Step, seq: int, fact: f.Fact) -> None:  # noqa: C901, PLR0912
 
 
 def _lay_rows(steps: Sequence[Step], groups: Sequence[FactGroup]) -> None:
-    """Give each step the rows that it took. The look at the limits belongs to the step that it lets begin."""
+    """Give each step the rows that it took. A check of the limits belongs to the step that follows it."""
     for group in groups:
         inside = [step for step in steps if group.first <= step.last and step.first <= group.last]
         for row, step in zip(group.rows, _owners(group.rows, inside), strict=False):

@@ -1,4 +1,4 @@
-"""The list of turns: what is looked for, and what is found, page by page."""
+"""The list of turns: a query, and its results page by page."""
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
@@ -66,7 +66,7 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A turn in the list, with those of its sub-agents below it. `driver` is None where nobody needs to drive it."""
+    """A turn in the list, with those of its sub-agents below it. `driver` is None if it needs no driver."""
 
     row: TurnRow
     driver: DriverStatus | None
@@ -88,7 +88,7 @@ class Listing:
 
     @property
     def full(self) -> bool:
-        """Whether there are as many turns as a page has; else it ends where it had looked at enough."""
+        """Whether the page is full; otherwise the search stopped after enough turns."""
         return len(self.turns) == PAGE
 
 

@@ -1,4 +1,4 @@
-"""One turn as its store has it: what every tab of its page is made from."""
+"""One turn as its store has it: the source of every tab of its page."""
 
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -35,7 +35,7 @@ _NOTHING: Final[tuple[Message, ...]] = ()
 
 @dataclass(frozen=True, slots=True)
 class TurnRecord:
-    """A turn, looked at as it stood after the fact `at`.
+    """A turn in its state after the fact `at`.
 
     `facts` and `steps` go as far as that; `journal` has every fact, and `replayed` is what a replay made of them all.
     `claim_spans` say which driver wrote what. `driven`: somebody drives it now. `inbox` is what still waits there.
@@ -64,12 +64,12 @@ class TurnRecord:
 
     @property
     def cut(self) -> bool:
-        """Whether the turn is looked at as it once stood, and not as it stands now."""
+        """Whether the shown state is an earlier one."""
         return self.at < self.length
 
     @property
     def places(self) -> tuple[int, ...]:
-        """The facts after which it can be looked at: the last of each event."""
+        """The facts after which the turn can be shown: the last of each event."""
         return _places(self.replayed, self.length)
 
     @property
@@ -120,7 +120,7 @@ class Turns:
         self._kept: OrderedDict[str, _Kept] = OrderedDict()
 
     async def read(self, turn_id: str, at: int | None = None) -> TurnRecord:
-        """Read a turn, to look at it as it stood after the fact `at`, or at the nearest place before it.
+        """Read a turn in its state after the fact `at`, or at the nearest place before it.
 
         Raises `TurnNotFoundError`, and `StoreError` for a journal that cannot be read.
         """

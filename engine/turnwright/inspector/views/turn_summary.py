@@ -23,7 +23,7 @@ _PROMPT: Final = 20_000
 
 @dataclass(frozen=True, slots=True)
 class ToolRun:
-    """One call of a tool that has its result: how that was, and how long it took in seconds of driving."""
+    """One finished call of a tool: its status, and its duration in seconds of driving."""
 
     tool: str
     status: CallStatus
@@ -55,7 +55,7 @@ class Digest:
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """A digest, of which turn (an id can be used again) and which facts it is. `ended`: there will be no more."""
+    """A digest with its turn's creation, as ids can be used again, and its facts. `ended`: there will be no more."""
 
     made: tuple[int, float]
     last: int
@@ -64,7 +64,7 @@ class _Kept:
 
 
 class Digests:
-    """The digests of a store's turns, never older than the row with which one is asked for.
+    """The digests of a store's turns, never older than the row that is passed.
 
     The digest of an ended turn is read once. For others the new facts are read each time, because the time of the last
     one may not have changed.

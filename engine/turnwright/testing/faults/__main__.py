@@ -18,7 +18,7 @@ from .trial import run_trial
 
 
 def main() -> int:
-    """Run what the arguments say. Exit code 0 when nothing happened that must not, 1 when it did, 2 for misuse."""
+    """Run the campaign or one trial. Exit code 0 without a violation, 1 with one, 2 for misuse."""
     asked = _arguments().parse_args()
     if asked.trial is not None:
         return _show(asked.seed, asked.trial)
@@ -67,7 +67,7 @@ def _arguments() -> argparse.ArgumentParser:
 
 
 def _show(seed: int, number: int) -> int:
-    """Run one trial, and print its plan, its witness, its journal, and what is wrong with it."""
+    """Run one trial, and print its plan, its witness, its journal, and its violations."""
     seen = anyio.run(partial(run_trial, seed, number))
     found = audit(seen)
     lines = [repr(seen.plan), ""]

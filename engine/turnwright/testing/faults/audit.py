@@ -1,4 +1,4 @@
-"""Holds one trial against what must be so: its journal, the witness, and the requests that its model got."""
+"""Check one trial against the claims: its journal, its witness, and its model's requests."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -30,16 +30,16 @@ _APART: Final[frozenset[Invariant]] = frozenset({raises_nothing, ends, follows, 
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """The result of one trial. `faults` are violations, by claim; all other fields count what was examined."""
+    """The result of one trial. `faults` are violations, by claim; all other fields count the examined items."""
 
     number: int
     faults: dict[str, list[str]]
     ending: str
     processes: int
     kills: list[tuple[str, str]] = field(default_factory=list)
-    """Each kill that hit a living driver: how it came, and the kind of the last fact that was in the journal."""
+    """Each kill that hit a living driver: its kind, and the kind of the journal's last fact."""
     recoveries: int = 0
-    """The kills after which another process took the turn up."""
+    """The kills after which another process resumed the turn."""
     missed: int = 0
     facts: int = 0
     executions: int = 0
@@ -68,7 +68,7 @@ def audit(seen: Seen) -> Audit:
 
 
 class _Trial:
-    """One trial, with what several claims look at."""
+    """One trial, with the data that several claims need."""
 
     def __init__(self, seen: Seen) -> None:
         self.seen = seen

@@ -1,4 +1,4 @@
-"""A wall clock that jumps, as when somebody sets it, or it is put right after a long sleep."""
+"""A wall clock that jumps, as when it is set, or corrected after a long sleep."""
 
 import time
 from collections.abc import Iterator
@@ -22,12 +22,12 @@ class JumpingClock:
         return self._time() + self.off
 
     def jump(self, seconds: float) -> None:
-        """Go forward, or back."""
+        """Move the clock forward, or back."""
         self.off += seconds
 
     @contextmanager
     def everywhere(self) -> Iterator[None]:
-        """As long as the block runs, this is `time.time` for the whole process."""
+        """Replace `time.time` for the whole process during the block."""
         time.time = self.__call__
         try:
             yield

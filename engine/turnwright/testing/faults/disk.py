@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def full_disk(size: int) -> Iterator[None]:
-    """As long as the block runs, no file of this process grows beyond `size` bytes; then there is space again.
+    """Limit every file of this process to `size` bytes during the block; then there is space again.
 
     Writes are cut short and then refused (`EFBIG`), as on a disk that has no block left, so that SQLite finds half a
     page in its log. It holds for every file, those of your test runner as well: use it in a `DriverProcess`. It is the

@@ -1,4 +1,4 @@
-"""One trial of the campaign as a value, made of a seed and a number: what its turn does, where its processes die."""
+"""One trial of the campaign as a value, from a seed and a number: its turn's work, and the deaths of its processes."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -25,7 +25,7 @@ _WRITES: Final[tuple[Write, ...]] = ("create", "claim", "release")
 
 @dataclass(frozen=True, slots=True)
 class KillIn:
-    """Die during the `number`-th execution of a tool, or the `number`-th model call, of the process; from 1."""
+    """A death in the `number`-th execution of a tool, or the `number`-th model call, of the process; from 1."""
 
     what: Literal["tool", "model"]
     number: int
@@ -33,7 +33,7 @@ class KillIn:
 
 @dataclass(frozen=True, slots=True)
 class KillAfter:
-    """Be killed from outside so many seconds after the process began, or after it had claimed the turn (`driving`)."""
+    """A kill from outside so many seconds after the process began, or after it had claimed the turn (`driving`)."""
 
     seconds: float
     driving: bool
@@ -44,7 +44,7 @@ Kill = KillAt | KillIn | KillAfter
 
 @dataclass(frozen=True, slots=True)
 class PlanWord:
-    """Somebody aborts or steers the turn: before its `drive`-th process begins, or while that runs (`live`)."""
+    """An abort or a message: before the turn's `drive`-th process begins, or while that runs (`live`)."""
 
     what: Literal["abort", "steer"]
     drive: int
@@ -93,7 +93,7 @@ class Plan:
         )
 
     def answer(self, interrupt: str, kind: InterruptKind, *, other: bool = False) -> tuple[Decision, str]:
-        """Return a person's answer to this interrupt; with `other`, that of another person, who may disagree."""
+        """Return a person's answer to this interrupt; with `other`, another person's, which may differ."""
         draw = Random(f"{self.seed}/{self.number}/{interrupt}/{other}")  # noqa: S311 (likewise)
         return draw.choice(DECISIONS[kind]), f"words-{draw.randint(1, 99)}"
 

@@ -1,4 +1,4 @@
-"""Imported once by the process that the others are forked from: afterwards nothing is left for them to import."""
+"""Imports of the process that the others are forked from, so that they import nothing more."""
 
 import gc
 import importlib

@@ -18,7 +18,7 @@ PRELOADED: Final = ["__main__", "turnwright.testing.faults.preload"]
 
 
 class DriverProcess:
-    """Runs `work(*args)` in another process, which begins at once. A coroutine function runs in an event loop there.
+    """A process that runs `work(*args)`, and begins at once. A coroutine function runs in an event loop there.
 
     `work` is a function of a module that the other process can import, and its arguments can be pickled. As a context
     manager it is killed at the end, if it still runs.
@@ -31,14 +31,14 @@ class DriverProcess:
 
     @property
     def pid(self) -> int:
-        """The number of the process, as in what it writes to a `Witness`."""
+        """The process id, as in its lines in a `Witness`."""
         pid = self._process.pid
         assert pid is not None  # noqa: S101 (it was started)
         return pid
 
     @property
     def ended(self) -> bool:
-        """Whether it has ended, in whatever way."""
+        """Whether it has ended."""
         return self._process.exitcode is not None
 
     def kill(self) -> None:
@@ -47,11 +47,11 @@ class DriverProcess:
         self._process.join()
 
     def stop(self) -> None:
-        """Stop it with SIGSTOP, as a machine that stalls: it holds whatever it holds, and knows nothing of it."""
+        """Stop it with SIGSTOP, as a machine that stalls: it keeps its locks and connections."""
         self._signal(signal.SIGSTOP)
 
     def go_on(self) -> None:
-        """Let a stopped one go on (SIGCONT)."""
+        """Continue the stopped process (SIGCONT)."""
         self._signal(signal.SIGCONT)
 
     def wait(self, seconds: float) -> int:

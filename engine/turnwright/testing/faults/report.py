@@ -19,7 +19,7 @@ _END: Final = "<!-- /campaign -->"
 
 @dataclass(slots=True)
 class StoreReport:
-    """The trials over one kind of store, added up. `faults` has every claim, also those of which there are none."""
+    """The trials over one kind of store, added up. `faults` has every claim, zeros included."""
 
     turns: int = 0
     processes: int = 0
@@ -55,7 +55,7 @@ class StoreReport:
 
 @dataclass(frozen=True, slots=True)
 class FaultReport:
-    """A campaign. It holds no date and no name of a machine: the same seed gives nearly the same one again."""
+    """A campaign. It has no date and no machine's name: the same seed gives nearly the same report."""
 
     version: str
     seed: int
@@ -71,7 +71,7 @@ class FaultReport:
 
     @classmethod
     def from_json(cls, text: str) -> "FaultReport":
-        """Read what `to_json` wrote. Raises `TypeError` or `ValueError` for anything else."""
+        """Read the text of `to_json`. Raises `TypeError` or `ValueError` for any other text."""
         read = json.loads(text)
         return cls(read["version"], read["seed"], {name: StoreReport(**one) for name, one in read["stores"].items()})
 

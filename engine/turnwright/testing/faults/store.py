@@ -1,4 +1,4 @@
-"""A store that dies in the middle of a turn, as a process does: what is in the journal then is all that is left."""
+"""A store that dies in the middle of a turn, as a process does: only the journal is left."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ from .wrapper import StoreWrapper
 
 
 class FaultyStore(StoreWrapper):
-    """Passes everything on to `inner` until its `at`-th append, which raises `StoreError`.
+    """A store that passes all calls to `inner` until its `at`-th append, which raises `StoreError`.
 
     `at` counts from 1; 0 never fails. With `after` the facts are written before it raises, as when the process dies
     between the commit and the next line. From then on the store is dead and everything raises, releases included, so

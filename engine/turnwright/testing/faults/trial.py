@@ -1,4 +1,4 @@
-"""One trial: processes drive a turn, are killed, and others take it up, until it has ended or rests."""
+"""One trial: processes drive a turn, are killed, and others resume it, until it ends or pauses."""
 
 import tempfile
 from collections import deque
@@ -71,7 +71,7 @@ class _Trial:
         self._pauses = 0
 
     async def run(self) -> None:
-        """Drive the turn until it has ended, rests, or went wrong; then read what is left of it."""
+        """Drive the turn until it ends, pauses, or fails; then read its journal."""
         for drive in range(1, _MOST + 1):
             for word in self._plan.words:
                 if word.drive == drive and not word.live:
@@ -133,7 +133,7 @@ class _Trial:
         return asked
 
     async def _accompany(self, process: DriverProcess, kill: Kill | None, drive: int, before: int) -> None:
-        """Wait for the process, and do meanwhile what is to be done to it. `before` lines were there when it began."""
+        """Wait for the process, and do the plan's actions meanwhile. `before` is the number of lines at its start."""
         said = [word for word in self._plan.words if word.drive == drive and word.live]
         with anyio.move_on_after(_STUCK):
             if isinstance(kill, KillAfter):
@@ -192,7 +192,7 @@ class _Trial:
 
 
 async def made_turn(address: str) -> str:
-    """The turn of a trial, as its store has it; empty where none was made."""
+    """Return the id of the trial's turn in its store; empty if there is none."""
     store = open_store(address)
     try:
         return next((row.id for row in await store.turns() if root_of(row.id) == row.id), "")
@@ -201,6 +201,6 @@ async def made_turn(address: str) -> str:
 
 
 async def _until(holds: Callable[[], bool]) -> None:
-    """Wait for something that another process brings about."""
+    """Wait for a condition that another process makes true."""
     while not holds():  # noqa: ASYNC110 (nobody in this process could set an event)
         await anyio.sleep(0.002)

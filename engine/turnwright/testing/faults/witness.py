@@ -1,4 +1,4 @@
-"""An independent record of a trial: a file that processes append to, one line an event, and that outlives them."""
+"""An independent record of a trial: a file to which its processes append, one line an event."""
 
 import os
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ class WitnessLine:
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """One time that a tool was run, by `process`. `ended` is false if it never came to its end."""
+    """One run of a tool, by `process`. `ended` is false if it never ended."""
 
     process: int
     turn: str
@@ -55,17 +55,17 @@ class Witness:
 
     @contextmanager
     def runs(self, context: ToolContext) -> Iterator[None]:
-        """Around the work of a tool: writes `{turn} {call} {attempt} start`, and when it is done, `... end`."""
+        """Write `{turn} {call} {attempt} start` before the block, and `... end` after it."""
         self.note(context.turn_id, context.call_id, context.attempt, _BEGINS)
         yield
         self.note(context.turn_id, context.call_id, context.attempt, _ENDS)
 
     def open_gate(self, number: int) -> None:
-        """Let everybody go on, in whatever process, who waits at this gate or comes to it later."""
+        """Open this gate for every process that waits at it, now or later."""
         self._gate(number).touch()
 
     async def gate_opened(self, number: int) -> None:
-        """Return when somebody has opened the gate."""
+        """Wait until the gate is open."""
         gate = self._gate(number)
         while not gate.exists():  # noqa: ASYNC110 (it is another process that opens it)
             await anyio.sleep(0.005)
@@ -81,12 +81,12 @@ class Witness:
         return [WitnessLine(int(process), tuple(words)) for process, *words in split]
 
     def ran(self) -> list[Ran]:
-        """Every time that a tool was begun, oldest first."""
+        """Return every start of a tool, oldest first."""
         return executions(self.lines())
 
 
 def executions(lines: list[WitnessLine]) -> list[Ran]:
-    """Every time that a tool was begun, by the lines that `Witness.runs` wrote; other lines are left out."""
+    """Return every start of a tool, from the lines of `Witness.runs`; other lines are skipped."""
     ended = {(line.process, line.words[:3]) for line in lines if line.words[3:] == (_ENDS,)}
     return [
         Ran(line.process, line.words[0], line.words[1], int(line.words[2]), (line.process, line.words[:3]) in ended)

@@ -1,4 +1,4 @@
-"""A process of the campaign: it drives the turn of a plan, and writes down what it does, until it is killed."""
+"""A process of the campaign: it drives the turn of a plan, and records its work, until it is killed."""
 
 import json
 import time
@@ -55,7 +55,7 @@ class Role:
 
 
 async def act(role: Role) -> None:
-    """Drive until the turn ends or rests; then the last line says how it stands (`stands`, and what is `interrupts`).
+    """Drive until the turn ends or pauses; then write its state (`stands`) and its `interrupts` as the last line.
 
     One that was overtaken says `fenced`.
     """
@@ -115,7 +115,7 @@ async def _take_up(engine: Engine, role: Role, witness: Witness) -> None:
 
 
 class NotingStore(StoreWrapper):
-    """Writes down what the store has acknowledged, after it has."""
+    """A store that records each acknowledged write."""
 
     def __init__(self, inner: Store, witness: Witness) -> None:
         super().__init__(inner)
@@ -166,12 +166,12 @@ class NotingStore(StoreWrapper):
 
 
 def checksum(text: str) -> str:
-    """Eight letters that differ when the text does."""
+    """Return eight letters that differ for different texts."""
     return f"{zlib.crc32(text.encode()):08x}"
 
 
 class PlannedModel:
-    """Says what the plan says. What comes next depends on what was said, not on how often the model was called."""
+    """A model that follows the plan. Its reply depends on the conversation, not on the number of calls."""
 
     name = "planned"
 
@@ -207,7 +207,7 @@ def _call(name: str, number: int) -> tuple[str, Mapping[str, int | str]]:
 
 
 def paired(request: ModelRequest) -> str:
-    """`paired`, or `unpaired` where a call of the request has no result: what a model notes of what it is asked."""
+    """Return `paired`, or `unpaired` if a call of the request has no result."""
     try:
         check_pairing(request.messages)
     except UnpairedError:
@@ -228,7 +228,7 @@ def _synthesis(plan: Plan) -> Synthesis | None:
 
 
 def tools_of(witness: Witness, kill: KillIn | None) -> list[Tool]:
-    """The tools of every plan. They take a moment, so that a kill may come meanwhile."""
+    """Return the tools of every plan. They take a moment, so that a kill may come meanwhile."""
     ran = 0
 
     async def work(context: ToolContext, n: int) -> str:
@@ -242,34 +242,34 @@ def tools_of(witness: Witness, kill: KillIn | None) -> list[Tool]:
 
     @tool(idempotent=True)
     async def put(context: ToolContext, n: int) -> str:
-        """Put something in its place; twice does no harm."""
+        """Put something; a repetition is harmless."""
         return await work(context, n)
 
     @tool
     async def send(context: ToolContext, n: int) -> str:
-        """Send something; twice is one too many."""
+        """Send something; a repetition would be a fault."""
         return await work(context, n)
 
     @tool(on_crash="ask")
     async def pay(context: ToolContext, n: int) -> str:
-        """Pay something; a person decides whether to pay again."""
+        """Pay something; a person decides about a repetition."""
         return await work(context, n)
 
     @tool(needs_approval=True)
     async def erase(context: ToolContext, n: int) -> str:
-        """Erase something, with leave."""
+        """Erase something, with approval."""
         return await work(context, n)
 
     @tool
     async def dwell(context: ToolContext, n: int) -> str:
-        """Take so many milliseconds."""
+        """Wait for so many milliseconds."""
         with witness.runs(context):
             await anyio.sleep(n / 1000)
         return f"dwelt {n} ms"
 
     @tool
     async def fail(context: ToolContext, n: int) -> str:
-        """Do something in vain."""
+        """Fail always."""
         raise ToolError(f"{await work(context, n)}, and failed")
 
     (ask,) = (one for one in builtin_tools(Path()) if one.name == "ask_user_input")
@@ -277,7 +277,7 @@ def tools_of(witness: Witness, kill: KillIn | None) -> list[Tool]:
 
 
 def _gated(witness: Witness) -> list[Tool]:
-    """Tools that run until a test lets them go on: no plan draws them."""
+    """Return tools that run until a test opens their gate: no plan draws them."""
 
     async def wait(context: ToolContext, n: int) -> str:
         with witness.runs(context):
@@ -286,17 +286,17 @@ def _gated(witness: Witness) -> list[Tool]:
 
     @tool
     async def hold(context: ToolContext, n: int) -> str:
-        """Go through this gate once it is open; twice is one too many."""
+        """Wait for this gate; a repetition would be a fault."""
         return await wait(context, n)
 
     @tool(idempotent=True)
     async def keep(context: ToolContext, n: int) -> str:
-        """Go through this gate once it is open; twice does no harm."""
+        """Wait for this gate; a repetition is harmless."""
         return await wait(context, n)
 
     @tool(on_crash="ask")
     async def stay(context: ToolContext, n: int) -> str:
-        """Go through this gate once it is open; a person decides whether to go again."""
+        """Wait for this gate; a person decides about a repetition."""
         return await wait(context, n)
 
     return [hold, keep, stay]

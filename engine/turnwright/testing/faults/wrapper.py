@@ -1,4 +1,4 @@
-"""A store around a store: passes everything on, for those that change one thing about it."""
+"""A store around a store: a base for stores that change one thing."""
 
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
@@ -20,13 +20,13 @@ from turnwright_states.facts import Fact
 
 
 class StoreWrapper:
-    """Passes every call on to `inner`. Override what should be different; `enter` is called before each of them."""
+    """A store that passes every call to `inner`. Override methods to change them; `enter` is called before each."""
 
     def __init__(self, inner: Store) -> None:
         self.inner = inner
 
     def enter(self) -> None:
-        """Do something before each call but `aclose`. Does nothing here."""
+        """Run before each call but `aclose`. Does nothing here."""
 
     @property
     def shared(self) -> bool:
@@ -34,7 +34,7 @@ class StoreWrapper:
 
     @property
     def inline(self) -> bool:
-        """See `Store.inline`. What a subclass puts in the place of these methods may suspend: then it is false."""
+        """See `Store.inline`. It is false if a subclass overrides one of these methods, which may suspend."""
         own = type(self)
         kept = own.append is StoreWrapper.append and own.inbox is StoreWrapper.inbox
         return kept and self.inner.inline
