@@ -33,6 +33,7 @@ from turnwright_states.limits import Concluding, DoomResponse
 
 from ._base.field_docs import described
 from .errors import ConfigError
+from .model_settings import ModelSettings
 
 #: The limits that an agent sets in its `budget`.
 BUDGET_FIELDS: Final = ("tool_calls", "tokens", "cost", "seconds")
@@ -127,6 +128,8 @@ class Agent(BaseModel):
     match no tool, and a `*` gives no sub-agents to a sub-agent."""
     model: Name | None = None
     """The model's id; None means the engine's. Any other model needs `Engine(models=...)`."""
+    model_settings: ModelSettings | None = None
+    """Settings of its model calls, over the engine's: `ModelSettings(temperature=0)`, in a file a mapping."""
     conclude_prompt: Text | None = None
     """The text of the concluding call; None means `prompts/conclude.txt`."""
 

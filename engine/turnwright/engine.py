@@ -23,6 +23,7 @@ from .journal.event_bus import EventBus, Observer
 from .journal.upkeep import delete_turn, prune_turns
 from .model.protocol import Model
 from .model.retry import Backoff
+from .model_settings import ModelSettings
 from .result import TurnResult
 from .runtime import Local, Runtime
 from .runtime.engine_turns import EngineTurns
@@ -51,6 +52,10 @@ class Engine:
     event. `unpaired` says what happens to unpaired messages, imported or made by `history_processor`: they are repaired
     when they are sent, or rejected (`reject`). With `show_budget_to_model` the model is sent what is left of the
     limits, in a standard text or in yours.
+
+    `model_settings` are settings of every model call (temperature, thinking, caching and more), which those of an agent
+    and of a run override. A setting that a model does not support is left out with a warning, or refused with
+    `strict_settings`. See docs/rules.md#settings.
 
     `backoff` is the wait between attempts at a model call. `max_parallel_tools` calls of a turn run at once. After an
     abort, tools have `cancel_grace` seconds to end. An inbox that other processes may write to is read every
@@ -85,6 +90,8 @@ class Engine:
         poll_interval: float = 0.25,
         unpaired: Unpaired = "repair",
         show_budget_to_model: bool | str = False,
+        model_settings: ModelSettings | None = None,
+        strict_settings: bool = False,
         runtime: Runtime | None = None,
         now: Callable[[], float] = time.time,
         clock: Callable[[], float] = time.monotonic,
@@ -104,6 +111,8 @@ class Engine:
             max_parallel_tools=max_parallel_tools,
             unpaired=unpaired,
             show_budget_to_model=show_budget_to_model,
+            model_settings=model_settings,
+            strict_settings=strict_settings,
             cancel_grace=cancel_grace,
             poll_interval=poll_interval,
             now=now,

@@ -11,6 +11,7 @@ from pydantic import (
     Field,
     JsonValue,
     SerializerFunctionWrapHandler,
+    StrictBool,
     ValidationError,
     model_serializer,
 )
@@ -67,7 +68,7 @@ class ModelSettings(BaseModel):
     """A seed, for replies that are alike."""
     stop_sequences: _StopSequences = ()
     """Texts before which the reply ends."""
-    thinking: bool | Effort | Annotated[int, Field(ge=1)] | None = None
+    thinking: StrictBool | Effort | Annotated[int, Field(ge=1)] | None = None
     """Whether and how much the model thinks: on or off, a level of effort, or a budget in tokens."""
     parallel_tool_calls: bool | None = None
     """Whether one reply may ask for several calls."""

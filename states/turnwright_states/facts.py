@@ -131,8 +131,9 @@ class TurnStarted(Fact, frozen=True, kw_only=True, omit_defaults=False):
     )
     private_fields = frozenset(
         {"limits", "session", "model", "message_history", "synthesis", "forked_from", "forked_at", "metadata", "chart"}
+        | {"model_settings"}
     )
-    json_fields = ("agent", "metadata", "files", "message_history")
+    json_fields = ("agent", "metadata", "files", "message_history", "model_settings")
     prompt: str
     limits: Limits
     session: str | None = None
@@ -149,16 +150,21 @@ class TurnStarted(Fact, frozen=True, kw_only=True, omit_defaults=False):
     forked_at: int | None = None
     metadata: JsonObject = field(default_factory=dict)
     chart: int
+    #: The settings of the turn's model calls: those of the engine, the agent and the run, merged.
+    model_settings: JsonObject = field(default_factory=dict)
 
     def payload(self) -> str:
         """Return the JSON text for the store.
 
-        Its limits are written in full, because a later release may have other defaults. Empty `files` are omitted.
+        Its limits are written in full, because a later release may have other defaults. Empty `files` and
+        `model_settings` are omitted.
         """
-        if self.files:
+        if self.files and self.model_settings:
             return text_of(self)
         fields = to_builtins(self, enc_hook=plain)
-        del fields["files"]
+        for name in ("files", "model_settings"):
+            if not fields[name]:
+                del fields[name]
         return text_of(fields)
 
     def _words(self, _: Mapping[str, str], /) -> str:

@@ -224,6 +224,8 @@ class StartedInput(Input):
     forked_at: Annotated[int, Field(ge=1)] | None = None
     #: The app's own data, for a resumption: kept, not read.
     metadata: JsonObject = Field(default_factory=dict)
+    #: The settings of the turn's model calls as the engine encoded them: kept, not read.
+    model_settings: JsonObject = Field(default_factory=dict)
 
 
 class ModelRepliedInput(Input):

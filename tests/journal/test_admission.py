@@ -9,7 +9,7 @@ from turnwright.journal.dependencies import Dependencies
 from turnwright.model.scripted import ScriptedModel
 
 AGENT = Agent(name="Tidier")
-ALL = "session, message_history, files, continue_from, metadata"
+ALL = "session, message_history, files, continue_from, metadata, model_settings"
 
 
 def given(**options: object) -> TurnOptions:

@@ -47,7 +47,9 @@ JSON: st.SearchStrategy[JsonValue] = st.recursive(
 OBJECT = st.dictionaries(TEXT, JSON, max_size=2)
 REASON = st.sampled_from(EndReason)
 ALSO = st.lists(REASON, max_size=3).map(tuple)
-USAGE = st.none() | st.builds(Usage, input_tokens=COUNT, output_tokens=COUNT, cost=NUMBER)
+USAGE = st.none() | st.builds(
+    Usage, input_tokens=COUNT, output_tokens=COUNT, cost=NUMBER, cached_tokens=COUNT, reasoning_tokens=COUNT
+)
 LIMITS = st.builds(
     Limits,
     steps=st.none() | st.integers(0, 300),
@@ -103,6 +105,7 @@ FIELDS: Final[dict[type[Fact], dict[str, st.SearchStrategy[object]]]] = {
         "model": TEXT,
         "metadata": OBJECT,
         "chart": COUNT,
+        "model_settings": OBJECT,
     },
     facts.StepStarted: {"number": COUNT, "nudge": st.booleans(), "started_at": st.none() | MOMENTS},
     facts.ModelReplied: {
@@ -219,6 +222,10 @@ def test_turn_started_has_no_files_that_are_none_and_all_others() -> None:
     assert "files" not in written
     assert (written["agent"], written["prompt"]) == (agent, ',"files":[]')
     assert json.loads(structs.replace(started, files=({},)).payload())["files"] == [{}]
+    assert "model_settings" not in written
+    told = structs.replace(started, model_settings={"seed": 1})
+    assert json.loads(told.payload())["model_settings"] == {"seed": 1}
+    assert "files" not in json.loads(told.payload())
 
 
 def test_other_facts_leave_out_what_is_at_its_empty_default() -> None:
@@ -235,7 +242,7 @@ def plain(value: object) -> JsonValue:  # noqa: PLR0911 (one case a type: flat)
     match value:
         case facts.TurnStarted():
             whole = {name: plain(getattr(value, name)) for name in value.__struct_fields__}
-            return whole if value.files else {name: one for name, one in whole.items() if name != "files"}
+            return {name: one for name, one in whole.items() if one or name not in ("files", "model_settings")}
         case Struct():
             defaults = {field.name: field.default for field in structs.fields(value)}
             shown = {name: getattr(value, name) for name in value.__struct_fields__}
@@ -320,11 +327,12 @@ def test_what_is_used_is_written_as_a_fraction() -> None:
 
 @given(FACTS)
 def test_a_fact_as_data_is_its_payload(fact: Fact) -> None:
-    """But for the version, and for what no files are."""
+    """But for the version, and for files and settings that there are none of."""
     data = fact.to_json()
     payload = json.loads(fact.payload())
     assert payload.pop("v") == PAYLOAD_VERSION
-    assert data == ({"files": []} if isinstance(fact, facts.TurnStarted) else {}) | payload
+    left_out: dict[str, JsonValue] = {"files": [], "model_settings": {}} if isinstance(fact, facts.TurnStarted) else {}
+    assert data == left_out | payload
 
 
 @given(FACTS)

@@ -31,7 +31,7 @@ from turnwright.store import InboxItem, InboxKind
 from turnwright.tools.batch_context import BatchContext, Delegate, Values, refuse_subagent
 from turnwright.tools.context import AbortSignal
 from turnwright.tools.tool import Tool
-from turnwright.transcript.request_builder import Conversation
+from turnwright.transcript.request_builder import Conversation, settings_in
 from turnwright_states import (
     AbortInput,
     AnsweredInput,
@@ -196,6 +196,7 @@ class Segment:
             tools=[tool.spec for tool in self.tools.values()],
             mode=setup.unpaired,
             show_budget_to_model=setup.show_budget_to_model,
+            settings=settings_in(journal.started),
             turn_id=journal.turn_id,
         )
         #: Drives the turn's sub-agents. The driver sets it.

@@ -12,6 +12,7 @@ from turnwright.agents.bounds import class_of
 from turnwright.errors import ConfigError
 from turnwright.events import first_events
 from turnwright.message import FilePart, Message
+from turnwright.model_settings import ModelSettings
 from turnwright.store import Claim, NewTurn, Status, Store, TurnRow
 from turnwright.transcript.pairing import UnpairedError, check_pairing
 from turnwright_states import Limits, StartedInput, TurnMachine
@@ -41,6 +42,8 @@ class TurnOptions(TypedDict, total=False):
     """A turn to continue after a limit stopped it. The new turn joins its session."""
     metadata: Mapping[str, JsonValue]
     """JSON data of your app, kept with the turn."""
+    model_settings: ModelSettings | None
+    """Settings of this turn's model calls, over those of the agent and the engine. Sub-agents do not inherit them."""
 
 
 #: Agents whose limits are cached.
@@ -63,6 +66,7 @@ def admit(setup: Dependencies, agent: Agent, prompt: str, options: TurnOptions) 
             f"agent {agent.name!r}: cost: a cost budget needs the price of model {model.name!r}:"
             " give the engine prices={name: Price(input=..., output=...)}"
         )
+    settings = setup.settings_for(agent, model, options.get("model_settings"))
     history = _messages(options.get("message_history", ()), strict=setup.unpaired == "reject")
     context = options.get("metadata", {})
     if context and isinstance(context, Mapping) and deeper_than(dict(context), MOST_NESTED):
@@ -78,6 +82,7 @@ def admit(setup: Dependencies, agent: Agent, prompt: str, options: TurnOptions) 
         synthesis=setup.synthesize is not None,
         continue_from=options.get("continue_from"),
         metadata=context,
+        model_settings={} if settings is None else settings.to_json(),
     )
 
 

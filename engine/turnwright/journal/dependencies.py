@@ -13,6 +13,8 @@ from turnwright.errors import ConfigError
 from turnwright.message import Message
 from turnwright.model.protocol import Model
 from turnwright.model.retry import Backoff
+from turnwright.model.settings import check_settings
+from turnwright.model_settings import ModelSettings, checked_settings, merge_settings
 from turnwright.tools.errors import describe
 from turnwright.tools.tool import Tool
 from turnwright.transcript.pairing import Unpaired
@@ -76,12 +78,16 @@ class Dependencies(msgspec.Struct, frozen=True):
     max_parallel_tools: int = 8
     unpaired: Unpaired = "repair"
     show_budget_to_model: bool | str = False
+    model_settings: ModelSettings | None = None
+    strict_settings: bool = False
     cancel_grace: float = 1.0
     poll_interval: float = 0.25
     now: Callable[[], float] = time.time
     clock: Callable[[], float] = time.monotonic
     #: The cached limits of agents, by the agent's id. The agent is kept too, so that its id stays unique.
     limits_by_agent: dict[int, tuple[Agent, Limits]] = msgspec.field(default_factory=dict)
+    #: The model and the name of each setting of which a warning was logged.
+    warned_settings: set[tuple[str, str]] = msgspec.field(default_factory=set)
 
     def __post_init__(self) -> None:
         if self.unpaired not in get_args(Unpaired):
@@ -101,6 +107,7 @@ class Dependencies(msgspec.Struct, frozen=True):
                 raise ConfigError(f"{name} must be a time in seconds, not {seconds!r}")
         if self.model is not None:
             checked_model(self.model)
+        checked_settings(self.model_settings, "Engine")
         if isinstance(self.show_budget_to_model, str) and not self.show_budget_to_model.strip():
             raise ConfigError("show_budget_to_model is blank: give True for the standard text, or a text of your own")
 
@@ -126,6 +133,17 @@ class Dependencies(msgspec.Struct, frozen=True):
         if self.model is None:
             raise ConfigError(f"agent {agent.name!r}: no model: give the engine one, or name one in the agent")
         return self.model
+
+    def settings_for(self, agent: Agent, model: Model, run: ModelSettings | None) -> ModelSettings | None:
+        """Return the settings of a turn: those of the run over the agent's over the engine's. None if there are none.
+
+        Logs a warning for each setting that the model does not support. Raises `ConfigError` for one with
+        `strict_settings`, and for settings that are none.
+        """
+        settings = merge_settings(self.model_settings, agent.model_settings, checked_settings(run, "this turn"))
+        if settings is not None:
+            check_settings(model, settings, strict=self.strict_settings, warned=self.warned_settings)
+        return settings
 
     def tools_for(self, agent: Agent) -> dict[str, Tool]:
         """Return the agent's tools by name, in the order of the engine's. Raises `ConfigError` for an unknown one."""

@@ -4,15 +4,20 @@ Each provider has one function, a `SettingsMapping`. Its encoder adds `body` to 
 `unsupported` before the turn begins, so the two cannot differ. `max_tokens` is not mapped: the request has it.
 """
 
+import logging
 from collections.abc import Callable, Collection, Mapping
 from typing import Final, NamedTuple, Protocol, runtime_checkable
 
 from pydantic import JsonValue
 
+from turnwright.errors import ConfigError
 from turnwright.model_settings import ModelSettings
 
 from .capabilities import Capabilities
 from .http.encoding import checked_extra
+from .protocol import Model
+
+_LOG = logging.getLogger(__name__)
 
 
 class MappedSettings(NamedTuple):
@@ -41,6 +46,23 @@ def unsupported_settings(model: object, settings: ModelSettings) -> Mapping[str,
     if isinstance(model, _Reports):
         return model.unsupported_settings(settings)
     return dict.fromkeys(settings.given, _UNKNOWN)
+
+
+def check_settings(model: Model, settings: ModelSettings, *, strict: bool, warned: set[tuple[str, str]]) -> None:
+    """Warn of each setting that the model does not send, once for each name in `warned`, to which it is added.
+
+    Raises `ConfigError` instead if `strict`, and always for settings that the request itself sets.
+    """
+    unsupported = unsupported_settings(model, settings)
+    if unsupported and strict:
+        refused = "; ".join(f"{name}: {why}" for name, why in unsupported.items())
+        raise ConfigError(
+            f"model {model.name!r} cannot use these settings: {refused}. Remove them, or use strict_settings=False"
+        )
+    for name, why in unsupported.items():
+        if (model.name, name) not in warned:
+            warned.add((model.name, name))
+            _LOG.warning("model %s: the setting %s is not sent: %s", model.name, name, why)
 
 
 def supported(settings: ModelSettings, capabilities: Capabilities) -> tuple[ModelSettings, dict[str, str]]:

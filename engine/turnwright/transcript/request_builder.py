@@ -7,13 +7,25 @@ from operator import is_
 from turnwright.agent import Agent
 from turnwright.message import Message, ToolSpec
 from turnwright.model.protocol import ModelRequest
+from turnwright.model_settings import ModelSettings
 from turnwright_states import CallModel, Conclude, EndReason, Turn
+from turnwright_states.facts import TurnStarted
 
 from .pairing import Paired, Unpaired, UnpairedError, check_pairing, repaired
 from .transcript import Transcript
 from .wording import budget_text, conclude_instruction, prompt
 
 _LOG = logging.getLogger(__name__)
+
+
+def settings_in(started: TurnStarted) -> ModelSettings | None:
+    """Return the settings of the turn's model calls, as its journal has them. None if there are none."""
+    return ModelSettings.from_json(started.model_settings) if started.model_settings else None
+
+
+def _smaller(one: int | None, other: int | None) -> int | None:
+    """Return the smaller limit of a reply: what is left of a budget, or a conclusion's own; and the setting's."""
+    return min(one, other) if one is not None and other is not None else other if one is None else one
 
 
 class Conversation:
@@ -38,6 +50,7 @@ class Conversation:
         tools: Sequence[ToolSpec],
         mode: Unpaired = "repair",
         show_budget_to_model: bool | str = False,
+        settings: ModelSettings | None = None,
         turn_id: str = "",
     ) -> None:
         self._conclude_prompt = agent.conclude_prompt
@@ -49,6 +62,7 @@ class Conversation:
         self._tools = tuple(tools)
         self._mode: Unpaired = mode
         self._show_budget = show_budget_to_model
+        self._settings = settings
         self._turn_id = turn_id
         #: The instructions, the history and the first `_taken` closed messages of the transcript, without blank ones.
         self._said = Paired()
@@ -87,14 +101,17 @@ class Conversation:
         step = action if isinstance(action, CallModel) else None
         self._follow_instructions()
         prepared = self._transcript.prepared
-        tools = self._tools
+        tools, settings = self._tools, self._settings
         if prepared is not None and prepared.tools is not None:
             tools = tuple(tool for tool in tools if tool.name in prepared.tools)
+        if prepared is not None and prepared.settings:
+            settings = ModelSettings.from_json(prepared.settings).over(settings)
         return ModelRequest(
             messages=self._sent(messages, self._asked(action, turn)),
             tools=tools,
             tool_choice="auto" if step is not None and step.tools else "none",
-            max_tokens=action.max_tokens,
+            max_tokens=action.max_tokens if settings is None else _smaller(action.max_tokens, settings.max_tokens),
+            settings=settings,
             first=step is not None and turn.counters.steps <= 1,
         )
 

@@ -12,21 +12,37 @@ SINGLE = Capabilities(parallel_tool_calls=False)
 CLAUDE = Capabilities(needs_tools_if_history_has_tools=True)
 BEDROCK = Capabilities(needs_tools_if_history_has_tools=True, supports_tool_choice_none=False)
 NO_NONE = Capabilities(supports_tool_choice_none=False)
-OWED = Capabilities(reasoning_field="reasoning_content", reasoning_required=True)
+OWED = Capabilities(reasoning_field="reasoning_content", reasoning_required=True, thinking="switch")
 CONTENT = Capabilities(reasoning_field="reasoning_content")
-REASONING = Capabilities(reasoning_field="reasoning")
+SWITCHED = Capabilities(reasoning_field="reasoning_content", thinking="switch")
+REASONING = Capabilities(reasoning_field="reasoning", thinking="reasoning")
+REASONS = Capabilities(
+    reasoning_details=False, unsupported_settings=frozenset({"temperature", "top_p", "stop_sequences"})
+)
+NEVER_THINKS = Capabilities(reasoning_details=False, thinking=None)
+MISTRAL_API = Capabilities(
+    strict_alternation=True,
+    reasoning_details=False,
+    thinking=None,
+    unsupported_settings=frozenset({"seed", "service_tier"}),
+)
 REASONING_ALONE = Capabilities(reasoning_field="reasoning", reasoning_details=False)
 
 
 @pytest.mark.parametrize(
     ("host", "model", "known"),
     [
-        ("api.openai.com", "gpt-5-mini", NO_DETAILS),
-        ("me.openai.azure.com", "gpt-4.1", NO_DETAILS),
+        ("api.openai.com", "gpt-5-mini", REASONS),
+        ("api.openai.com", "o4-mini", REASONS),
+        ("api.openai.com", "gpt-6-sol", REASONS),
+        ("api.openai.com", "gpt-5.1", NO_DETAILS),
+        ("api.openai.com", "gpt-4o-mini", NEVER_THINKS),
+        ("gpu-box:8000", "gpt-5-mini", DEFAULT),
+        ("me.openai.azure.com", "gpt-4.1", NEVER_THINKS),
         ("generativelanguage.googleapis.com", "gemini-3-pro", DEFAULT),
         ("gpu-box:8000", "Qwen/Qwen3-32B", DEFAULT),
         ("localhost:8080", "smollm2", DEFAULT),
-        ("api.mistral.ai", "open-nemo", Capabilities(strict_alternation=True, reasoning_details=False)),
+        ("api.mistral.ai", "open-nemo", MISTRAL_API),
         ("me.services.ai.azure.com", "Mistral-Large-2411", STRICT),
         ("localhost:8000", "mistralai/Devstral-Small-2-24B-Instruct-2512", STRICT),
         ("localhost:1234", "ministral-3b", STRICT),
@@ -45,11 +61,11 @@ REASONING_ALONE = Capabilities(reasoning_field="reasoning", reasoning_details=Fa
         (
             "openrouter.ai",
             "mistralai/mistral-medium-3",
-            Capabilities(strict_alternation=True, reasoning_field="reasoning"),
+            Capabilities(strict_alternation=True, reasoning_field="reasoning", thinking="reasoning"),
         ),
         ("api.deepseek.com", "deepseek-chat", OWED),
         ("api.moonshot.ai", "kimi-k2-thinking", OWED),
-        ("api.z.ai", "glm-4.7", CONTENT),
+        ("api.z.ai", "glm-4.7", SWITCHED),
         ("api.fireworks.ai", "accounts/fireworks/models/glm-4p7", CONTENT),
         ("api.perplexity.ai", "sonar-pro", Capabilities(strict_alternation=True, supports_tool_choice_none=False)),
         ("litellm:4000", "claude-sonnet-4-5", CLAUDE),

@@ -422,7 +422,7 @@ class TestCapabilities:
         [
             ({}, Capabilities()),
             ({"base_url": "http://localhost:11434/v1"}, Capabilities(supports_tool_choice_none=False)),
-            ({"base_url": "https://api.mistral.ai/v1"}, Capabilities(strict_alternation=True, reasoning_details=False)),
+            ({"base_url": "https://api.groq.com/openai/v1"}, Capabilities(reasoning_details=False)),
             ({"base_url": "https://api.mistral.ai/v1", "capabilities": Capabilities()}, Capabilities()),
         ],
     )

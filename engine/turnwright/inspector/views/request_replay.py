@@ -4,10 +4,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from turnwright.agent import Agent
+from turnwright.journal.turn_journal import first_fact
 from turnwright.message import Message, ToolSpec
 from turnwright.model.protocol import ModelRequest
 from turnwright.transcript.pairing import renamed, repaired
-from turnwright.transcript.request_builder import Conversation
+from turnwright.transcript.request_builder import Conversation, settings_in
 from turnwright.transcript.transcript import Transcript, reading
 from turnwright_states import CallModel, Conclude, State, TurnMachine
 from turnwright_states import facts as f
@@ -72,6 +73,7 @@ class Rebuilt:
             transcript=transcript,
             tools=self.tools,
             show_budget_to_model=self.show_budget_to_model,
+            settings=settings_in(first_fact(self.turn_id, self.journal)),
             turn_id=self.turn_id,
         )
         return said.request(action, machine.turn)

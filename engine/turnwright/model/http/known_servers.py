@@ -9,7 +9,7 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Final, TypedDict
 
-from turnwright.model.capabilities import Capabilities, ReasoningField
+from turnwright.model.capabilities import Capabilities, ReasoningField, ThinkingControl
 
 
 class _Changes(TypedDict, total=False):
@@ -21,6 +21,8 @@ class _Changes(TypedDict, total=False):
     reasoning_field: ReasoningField | None
     reasoning_required: bool
     reasoning_details: bool
+    thinking: ThinkingControl | None
+    unsupported_settings: frozenset[str]
 
 
 # Mistral's API and its templates: "Unexpected role 'user' after role 'tool'", "After the optional system message,
@@ -38,14 +40,28 @@ _CLAUDE: Final[_Changes] = {"needs_tools_if_history_has_tools": True}
 _BEDROCK: Final[_Changes] = {"needs_tools_if_history_has_tools": True, "supports_tool_choice_none": False}
 # "The `reasoning_content` in the thinking mode must be passed back to the API", also where it is empty; without
 # thinking it is ignored. (The first deepseek-reasoner refused it; the API does not serve it any more.)
-_DEEPSEEK: Final[_Changes] = {"reasoning_field": "reasoning_content", "reasoning_required": True}
+_DEEPSEEK: Final[_Changes] = {
+    "reasoning_field": "reasoning_content",
+    "reasoning_required": True,
+    "thinking": "switch",
+}
 # "thinking is enabled but reasoning_content is missing in assistant tool call message"; an empty one will do.
-_KIMI: Final[_Changes] = {"reasoning_field": "reasoning_content", "reasoning_required": True}
+_KIMI: Final[_Changes] = {"reasoning_field": "reasoning_content", "reasoning_required": True, "thinking": "switch"}
 # Not required, but recommended by their makers, because interleaved thinking continues from it.
-_GLM: Final[_Changes] = {"reasoning_field": "reasoning_content"}
+_GLM: Final[_Changes] = {"reasoning_field": "reasoning_content", "thinking": "switch"}
 # They send no `reasoning_details`, and reject a message with an unknown field: "Unknown parameter", "property is
 # unsupported", "Extra inputs are not permitted".
 _NO_DETAILS: Final[_Changes] = {"reasoning_details": False}
+# "Unsupported parameter: 'temperature' is not supported with this model", while it reasons; likewise `top_p`, `stop`.
+_REASONS: Final[_Changes] = {"unsupported_settings": frozenset({"temperature", "top_p", "stop_sequences"})}
+# "Unrecognized request argument supplied: reasoning_effort".
+_NEVER_THINKS: Final[_Changes] = {"thinking": None}
+# It calls the seed `random_seed`, and answers 422 to an unknown field.
+_MISTRAL_API: Final[_Changes] = {"thinking": None, "unsupported_settings": frozenset({"seed", "service_tier"})}
+_OPENAI_MODELS: Final = (
+    *((model, _REASONS) for model in ("o[134]*", "gpt-5", "gpt-5-*", "gpt-5.[5-9]*", "gpt-[6-9]*")),
+    *((model, _NEVER_THINKS) for model in ("gpt-3*", "gpt-4*", "chatgpt-*")),
+)
 
 #: host, with its port where a pattern has one; model; what differs. Both in lower case.
 _ROWS: Final[tuple[tuple[str, str, _Changes], ...]] = (
@@ -69,8 +85,9 @@ _ROWS: Final[tuple[tuple[str, str, _Changes], ...]] = (
     # Servers.
     ("api.openai.com", "*", _NO_DETAILS),
     ("*.openai.azure.com", "*", _NO_DETAILS),
-    ("api.mistral.ai", "*", {**_MISTRAL, **_NO_DETAILS}),
-    ("codestral.mistral.ai", "*", {**_MISTRAL, **_NO_DETAILS}),
+    *((host, model, changes) for host in ("api.openai.com", "*.openai.azure.com") for model, changes in _OPENAI_MODELS),
+    ("api.mistral.ai", "*", {**_MISTRAL, **_NO_DETAILS, **_MISTRAL_API}),
+    ("codestral.mistral.ai", "*", {**_MISTRAL, **_NO_DETAILS, **_MISTRAL_API}),
     # "After the (optional) system message(s), user and assistant roles should be alternating"; it has no tools.
     ("api.perplexity.ai", "*", {"strict_alternation": True, "supports_tool_choice_none": False}),
     ("bedrock*.amazonaws.com", "*", _BEDROCK),
@@ -80,7 +97,7 @@ _ROWS: Final[tuple[tuple[str, str, _Changes], ...]] = (
     # "property 'reasoning_content' is unsupported": what they send as `reasoning` they take as `reasoning`.
     ("api.groq.com", "*gpt-oss*", {"reasoning_field": "reasoning"}),
     ("api.cerebras.ai", "*", {"reasoning_field": "reasoning", **_NO_DETAILS}),
-    ("openrouter.ai", "*", {"reasoning_field": "reasoning"}),
+    ("openrouter.ai", "*", {"reasoning_field": "reasoning", "thinking": "reasoning"}),
     ("api.deepseek.com", "*", _DEEPSEEK),
     ("api.moonshot.ai", "*", _KIMI),
     ("api.moonshot.cn", "*", _KIMI),
