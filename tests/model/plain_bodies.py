@@ -12,7 +12,8 @@ from msgspec import structs
 
 from turnwright.message import AnyPart, Message, TextPart, ToolCallPart, ToolResultPart, ToolSpec
 from turnwright.model.anthropic.blocks import encode_blocks
-from turnwright.model.anthropic.request import MAX_TOKENS, MIN_BUDGET
+from turnwright.model.anthropic.request import MAX_TOKENS
+from turnwright.model.anthropic.settings import MIN_BUDGET
 from turnwright.model.capabilities import Capabilities
 from turnwright.model.fit import BRIDGE
 from turnwright.model.http.encoding import sendable_name

@@ -9,7 +9,8 @@ from pydantic import JsonValue
 
 from turnwright.errors import ConfigError
 from turnwright.message import Message, ReasoningPart, Role, TextPart, ToolCallPart, ToolSpec
-from turnwright.model.anthropic.request import MAX_TOKENS, MIN_BUDGET, AnthropicEncoder
+from turnwright.model.anthropic.request import MAX_TOKENS, AnthropicEncoder
+from turnwright.model.anthropic.settings import MIN_BUDGET
 from turnwright.model.capabilities import Capabilities
 from turnwright.model.protocol import ModelRequest, ToolChoice
 from turnwright_states import CallStatus

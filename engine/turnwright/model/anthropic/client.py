@@ -1,7 +1,6 @@
 """Models that speak Anthropic's Messages API over HTTP: Claude, and compatible servers."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from pydantic import JsonValue
@@ -14,6 +13,7 @@ from turnwright.model.http.timeouts import REPLY_TIMEOUT, Timeouts, silence
 from turnwright.model.protocol import ToolChoice
 
 from .request import AnthropicEncoder
+from .settings import with_claude
 from .stream import MessagesStream
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class AnthropicMessages(HttpModel):
         endpoint = Endpoint.of(ANTHROPIC_API, base_url=base_url, api_key=api_key, headers=headers)
         if capabilities is None:
             known = known_capabilities(endpoint.url.netloc.decode("ascii"), model)
-            capabilities = replace(known, needs_tools_if_history_has_tools=True)
+            capabilities = with_claude(known, model)
         encoder = AnthropicEncoder(
             model,
             max_tokens=max_tokens,
@@ -107,6 +107,7 @@ class AnthropicMessages(HttpModel):
                 connect=connect_timeout, first_byte=first_byte_timeout, idle=idle_timeout, reply=reply_timeout
             ),
             transport=transport,
+            map_settings=encoder.map_settings,
         )
 
 

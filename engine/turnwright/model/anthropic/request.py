@@ -11,18 +11,24 @@ from turnwright.model.capabilities import Capabilities
 from turnwright.model.http.encoding import EncodedMessage, checked_extra, dump
 from turnwright.model.http.prefix_cache import PrefixCache
 from turnwright.model.protocol import ModelRequest, ToolChoice
+from turnwright.model.settings import MappedSettings
+from turnwright.model_settings import ModelSettings
 
 from .blocks import Blocks, encode_blocks
-from .turn_order import CACHED, OpenedTurn, OrderRule
+from .settings import CACHE_CONTROLS, MIN_BUDGET, map_messages_settings
+from .turn_order import OpenedTurn, OrderRule
 
 #: Fields that only this module sets.
 RESERVED: Final = frozenset({"model", "messages", "system", "tools", "stream", "max_tokens", "thinking"})
 #: The API requires a limit in every request. Every Claude since 3.5 and compatible servers accept this one; they reject
 #: a limit above the model's own. It is more than a step needs, and unused tokens cost nothing.
 MAX_TOKENS: Final = 8192
-#: The smallest budget for thinking that the API accepts. As many tokens are reserved for the answer.
-MIN_BUDGET: Final = 1024
 
+#: The fields behind an object's last one up to which the provider caches, by the policy; empty for none.
+_MARKS: Final = {
+    policy: b"" if control is None else b"," + dump({"cache_control": control})[1:]
+    for policy, control in CACHE_CONTROLS.items()
+}
 _DEFAULTS: Final = Capabilities()
 
 
@@ -33,7 +39,8 @@ class AnthropicEncoder:
     `MAX_TOKENS` plus the budget for thinking. `thinking` is sent unchanged, except for its budget (see `encode`).
     `cache` marks the parts that the provider may cache: the tools, the instructions, and the messages that the next
     step sends again. `extra_body` is added to every request and overrides its fields; a None in it removes a field.
-    `tool_choice_first` replaces `auto` in the first request of a turn. The requests were fitted to `capabilities`.
+    The settings of a request override all of these, except a `max_tokens` that was given here. `tool_choice_first`
+    replaces `auto` in the first request of a turn. The requests were fitted to `capabilities`.
 
     Raises `ConfigError` for an `extra_body` that is not JSON or has a field in `RESERVED`, for `thinking` without a
     type or with a budget below `MIN_BUDGET`, and for a `max_tokens` without room for that budget.
@@ -54,15 +61,14 @@ class AnthropicEncoder:
         self._model = model
         self._thinking = None if thinking is None else checked_extra(thinking, (), "thinking")
         self._budget = _budget_of(self._thinking)
-        self._max_tokens = MAX_TOKENS + self._budget if max_tokens is None else max_tokens
+        self._max_tokens = max_tokens
         least = MIN_BUDGET * 2 if self._budget else 1
-        if self._max_tokens < least:
-            raise ConfigError(f"max_tokens is {self._max_tokens}: it must be at least {least}")
-        self._cache = cache
+        if max_tokens is not None and max_tokens < least:
+            raise ConfigError(f"max_tokens is {max_tokens}: it must be at least {least}")
+        self._mark = _MARKS["auto" if cache else "off"]
         self._extra_body = checked_extra(extra_body, RESERVED)
         self._tool_choice_first: ToolChoice | None = tool_choice_first
-        self._parallel = capabilities.parallel_tool_calls
-        self._prefill = capabilities.allows_prefill
+        self._capabilities = capabilities
         self._tools: EncodedMessage[ToolSpec, bytes] = EncodedMessage(_tool)
         kept: EncodedMessage[Message, Blocks] = EncodedMessage(encode_blocks)
         self._kept = kept
@@ -86,9 +92,18 @@ class AnthropicEncoder:
         together with thinking, so the model may choose then.
         """
         begun, rest = self._beginnings.of(request.messages)
-        row = OrderRule(begun).take(map(self._kept.of, rest)).close(prefill=self._prefill)
-        max_tokens = self._max_tokens if request.max_tokens is None else min(self._max_tokens, request.max_tokens)
-        thinking, thought = self._thinking_for(max_tokens, row)
+        row = OrderRule(begun).take(map(self._kept.of, rest)).close(prefill=self._capabilities.allows_prefill)
+        settings, mark = request.settings, self._mark
+        fields: dict[str, JsonValue] = {}
+        if settings is not None:
+            fields = self.map_settings(settings).body
+            mark = mark if settings.cache is None else _MARKS[settings.cache]
+        wanted, budget = self._thinking, self._budget
+        set_here = fields.pop("thinking", None)
+        if isinstance(set_here, dict):
+            wanted, budget = set_here, _budget_of(set_here)
+        max_tokens = self._limit(request, budget)
+        thinking, thought = _thinking_for(wanted, budget, max_tokens, row)
         body: dict[str, JsonValue] = {"model": self._model, "max_tokens": max_tokens, "stream": True}
         if thinking is not None:
             body["thinking"] = thinking
@@ -96,46 +111,43 @@ class AnthropicEncoder:
             choice: ToolChoice = request.tool_choice
             if request.first and choice == "auto":
                 choice = self._tool_choice_first or choice
-            body["tool_choice"] = self._choice(choice, thinks=_is_on(thinking))
+            body["tool_choice"] = self._choice(choice, settings, thinks=_is_on(thinking))
         body.update(self._extra_body)
-        settings = dump({name: value for name, value in body.items() if value is not None})
-        messages = row.messages(thought=thought, cache=self._cache)
+        body.update(fields)
+        rest_of_body = dump({name: value for name, value in body.items() if value is not None})
+        messages = row.messages(thought=thought, mark=mark)
         return b"".join(
-            [b"{", *messages, *row.system(cache=self._cache), *self._described(request.tools), settings[1:]]
+            [b"{", *messages, *row.system(mark=mark), *self._described(request.tools, mark), rest_of_body[1:]]
         )
+
+    def map_settings(self, settings: ModelSettings) -> MappedSettings:
+        """Map settings to fields of a request. Raises `ConfigError` for an `extra_body` with a field in `RESERVED`."""
+        thinks = _is_on(self._thinking)
+        return map_messages_settings(settings, self._model, self._capabilities, RESERVED, thinks=thinks)
 
     @property
     def remembered(self) -> int:
         """The number of messages in the cache."""
         return len(self._kept)
 
-    def _thinking_for(self, max_tokens: int, row: OrderRule) -> tuple[dict[str, JsonValue] | None, bool]:
-        """Return this call's `thinking`, and whether earlier thinking is sent back.
+    def _limit(self, request: ModelRequest, budget: int) -> int:
+        """Return the limit of the reply, in tokens. The default is larger with a budget for thinking."""
+        own = None if request.settings is None else request.settings.max_tokens
+        limit = self._max_tokens or own or MAX_TOKENS + budget
+        return limit if request.max_tokens is None else min(limit, request.max_tokens)
 
-        Without the field a model thinks by default or not, and its thinking is sent back. With thinking off, or left
-        out for this call, the API rejects a turn that contains any.
-        """
-        if self._thinking is None or not _is_on(self._thinking):
-            return self._thinking, self._thinking is None
-        if not self._budget:
-            roomy = max_tokens >= 2 * MIN_BUDGET
-            return (self._thinking if roomy else None), roomy
-        budget = min(self._budget, max_tokens - MIN_BUDGET)
-        if budget < MIN_BUDGET or row.thinks is False:
-            return None, False
-        return {**self._thinking, "budget_tokens": budget}, True
-
-    def _described(self, tools: Sequence[ToolSpec]) -> list[bytes]:
+    def _described(self, tools: Sequence[ToolSpec], mark: bytes) -> list[bytes]:
         if not tools:
             return []
         described = b",".join(map(self._tools.of, tools))
-        return [b'"tools":[', described[:-1] + CACHED if self._cache else described, b"],"]
+        return [b'"tools":[', described[:-1] + mark if mark else described, b"],"]
 
-    def _choice(self, choice: ToolChoice, *, thinks: bool) -> JsonValue:
+    def _choice(self, choice: ToolChoice, settings: ModelSettings | None, *, thinks: bool) -> JsonValue:
         if choice == "none":
             return {"type": "none"}
         wire: dict[str, JsonValue] = {"type": "any" if choice == "required" and not thinks else "auto"}
-        if not self._parallel:
+        single = settings is not None and settings.parallel_tool_calls is False
+        if single or not self._capabilities.parallel_tool_calls:
             return {**wire, "disable_parallel_tool_use": True}
         return wire if wire["type"] != "auto" else None
 
@@ -152,6 +164,25 @@ def _budget_of(thinking: Mapping[str, JsonValue] | None) -> int:
     if not isinstance(budget, int) or budget < MIN_BUDGET:
         raise ConfigError(f"thinking.budget_tokens is {budget!r}: it must be at least {MIN_BUDGET}")
     return budget
+
+
+def _thinking_for(
+    thinking: dict[str, JsonValue] | None, budget: int, max_tokens: int, row: OrderRule
+) -> tuple[dict[str, JsonValue] | None, bool]:
+    """Return this call's `thinking`, and whether earlier thinking is sent back.
+
+    Without the field a model thinks by default or not, and its thinking is sent back. With thinking off, or left out
+    for this call, the API rejects a turn that contains any.
+    """
+    if thinking is None or not _is_on(thinking):
+        return thinking, thinking is None
+    if not budget:
+        roomy = max_tokens >= 2 * MIN_BUDGET
+        return (thinking if roomy else None), roomy
+    budget = min(budget, max_tokens - MIN_BUDGET)
+    if budget < MIN_BUDGET or row.thinks is False:
+        return None, False
+    return {**thinking, "budget_tokens": budget}, True
 
 
 def _is_on(thinking: Mapping[str, JsonValue] | None) -> bool:

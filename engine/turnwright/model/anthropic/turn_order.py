@@ -6,12 +6,9 @@ A conversation is built from the blocks of its messages, behind the cached begin
 from collections.abc import Iterable, Sequence
 from typing import Final, Literal, NamedTuple, Self
 
-from turnwright.model.http.encoding import dump, lengthened
+from turnwright.model.http.encoding import lengthened
 
 from .blocks import Blocks, Side
-
-#: A field behind an object's last one. The provider may cache the request up to it.
-CACHED: Final = b"," + dump({"cache_control": {"type": "ephemeral"}})[1:]
 
 _BETWEEN: Final = {
     ("", "user"): b'{"role":"user","content":[',
@@ -83,19 +80,19 @@ class OrderRule:
         thought = content if same else lengthened(before.thought, self._pieces(thought=True))
         return OpenedTurn(tuple(self._system), content, thought, self._side, self.thinks)
 
-    def system(self, *, cache: bool) -> list[bytes]:
-        """Return the instructions; empty if there are none. With `cache` the provider may cache up to their end."""
+    def system(self, *, mark: bytes) -> list[bytes]:
+        """Return the instructions; empty if there are none. The provider may cache up to a `mark` at their end."""
         if not self._system:
             return []
         instructions = b",".join(self._system)
-        return [b'"system":[', instructions[:-1] + CACHED if cache else instructions, b"],"]
+        return [b'"system":[', instructions[:-1] + mark if mark else instructions, b"],"]
 
-    def messages(self, *, thought: bool, cache: bool) -> list[bytes]:
-        """Return the messages, with or without thinking. With `cache` the provider may cache them (see `_stable`)."""
+    def messages(self, *, thought: bool, mark: bytes) -> list[bytes]:
+        """Return the messages, with or without thinking. The provider may cache up to each `mark` (see `_stable`)."""
         pieces = self._pieces(thought=thought)
-        for number in _stable(self._sent) if cache else ():
+        for number in _stable(self._sent) if mark else ():
             # Each separator precedes its message.
-            pieces[2 * number + 1] = pieces[2 * number + 1][:-1] + CACHED
+            pieces[2 * number + 1] = pieces[2 * number + 1][:-1] + mark
         begun = self._begun.thought if thought else self._begun.content
         return [b'"messages":[', *begun, *pieces, b"]}],"]
 

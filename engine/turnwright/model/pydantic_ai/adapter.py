@@ -22,11 +22,13 @@ from turnwright.model.http.errors import MIN_SECRET
 from turnwright.model.http.read_timeout import ReadTimedOutError, ReadTimeout, read_timeout
 from turnwright.model.http.timeouts import Timeouts, Waiting
 from turnwright.model.protocol import Delta, ModelRequest, ModelResponse
+from turnwright.model_settings import ModelSettings as TurnSettings
 from turnwright.privacy.secrets import HTTP_LOGGERS, Secrets
 
 from .errors import failure
 from .reply import Hearing, reply_of, whole_reply
 from .request import messages_of, parameters_of
+from .settings import map_pydantic_settings
 
 _LOG = logging.getLogger(__name__)
 
@@ -200,8 +202,18 @@ class PydanticAIModel:
                     )
             yield answer
 
+    def unsupported_settings(self, settings: TurnSettings) -> Mapping[str, str]:
+        """Return the reason for each setting that is not sent, by name."""
+        return map_pydantic_settings(settings, self._model, self._capabilities).unsupported
+
     def _settings_for(self, request: ModelRequest) -> ModelSettings:
         settings = dict(self._settings)
+        if request.settings is not None:
+            mapped = map_pydantic_settings(request.settings, self._model, self._capabilities).body
+            own = settings.get("extra_body")
+            if isinstance(own, Mapping) and isinstance(added := mapped.get("extra_body"), Mapping):
+                mapped["extra_body"] = {**own, **added}
+            settings |= mapped
         # Providers reject any choice of tools, `none` included, in a request without tools.
         settings["tool_choice"] = request.tool_choice if request.tools else "auto"
         if request.max_tokens is not None:

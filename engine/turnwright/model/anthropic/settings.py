@@ -1,0 +1,139 @@
+"""Settings as fields of a request of the Messages API. No I/O.
+
+Source: "Thinking", "Effort", "Prompt caching" and "Service tiers" of Anthropic's documentation.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from typing import Final
+
+from pydantic import JsonValue
+
+from turnwright.model.capabilities import Capabilities
+from turnwright.model.settings import MappedSettings, extra_of, supported
+from turnwright.model_settings import ModelSettings
+
+#: The smallest budget for thinking that the API accepts. As many tokens are reserved for the answer.
+MIN_BUDGET: Final = 1024
+#: Claude since Opus 4.7 takes a level of effort instead of a budget, and rejects sampling parameters.
+_ADAPTIVE: Final = (
+    "claude-fable-*",
+    "claude-mythos-*",
+    "claude-opus-4-[7-9]*",
+    "claude-opus-[5-9]*",
+    "claude-sonnet-[5-9]*",
+    "claude-haiku-[5-9]*",
+)
+#: These reject a request that switches thinking off.
+_ALWAYS_THINKS: Final = ("claude-fable-*", "claude-mythos-*", "claude-opus-5-5*")
+#: This one wants another word for it.
+_BETWEEN_TOOLS: Final = "claude-sonnet-5-5*"
+_SAMPLING: Final = frozenset({"temperature", "top_p"})
+#: The API accepts no other values with thinking.
+_THINKING_TEMPERATURE: Final = 1.0
+_THINKING_TOP_P: Final = 0.95
+_EFFORTS: Final[Mapping[str, str]] = {"minimal": "low"}
+#: The budget for each level, and for thinking without a level (`True`).
+_BUDGETS: Final[Mapping[bool | str | int, int]] = {
+    "minimal": MIN_BUDGET,
+    "low": 2048,
+    "medium": 8192,
+    True: 8192,
+    "high": 16_384,
+}
+#: What marks the places up to which the provider caches; None for none.
+CACHE_CONTROLS: Final[Mapping[str, JsonValue]] = {
+    "auto": {"type": "ephemeral"},
+    "5m": {"type": "ephemeral", "ttl": "5m"},
+    "1h": {"type": "ephemeral", "ttl": "1h"},
+    "off": None,
+}
+
+
+def with_claude(known: Capabilities, model: str) -> Capabilities:
+    """Return the known capabilities of a model at this API."""
+    newer = _is(model, *_ADAPTIVE)
+    return replace(
+        known,
+        needs_tools_if_history_has_tools=True,
+        thinking="adaptive" if newer else "budget",
+        unsupported_settings=(_SAMPLING if newer else frozenset()) | {"seed"},
+    )
+
+
+def map_messages_settings(
+    settings: ModelSettings, model: str, capabilities: Capabilities, reserved: Collection[str], *, thinks: bool
+) -> MappedSettings:
+    """Map settings to the fields of a request. `reserved` are the fields that `extra_body` must not contain.
+
+    `thinks` is whether the model thinks if the settings say nothing. The field `thinking` is the one for a reply with
+    room for it. `parallel_tool_calls` and `cache` have no fields of their own: the encoder reads them.
+
+    Raises `ConfigError` for a reserved field.
+    """
+    allowed, unsupported = supported(settings, capabilities)
+    if settings.seed is not None:
+        unsupported["seed"] = "the Messages API has no seed"
+    if allowed.parallel_tool_calls and not capabilities.parallel_tool_calls:
+        unsupported["parallel_tool_calls"] = "the model makes one call at a time"
+    body: dict[str, JsonValue] = {}
+    if allowed.thinking is not None:
+        thinking = _thinking(allowed, model, adaptive=capabilities.thinking == "adaptive")
+        if isinstance(thinking, str):
+            unsupported["thinking"] = thinking
+        else:
+            body.update(thinking)
+            thinks = allowed.thinking is not False
+    body.update(_sampling(allowed, unsupported, thinks=thinks))
+    if allowed.stop_sequences:
+        body["stop_sequences"] = [*allowed.stop_sequences]
+    if allowed.service_tier is not None:
+        body["service_tier"] = allowed.service_tier
+    return MappedSettings(body | extra_of(settings, reserved), unsupported)
+
+
+def _thinking(settings: ModelSettings, model: str, *, adaptive: bool) -> dict[str, JsonValue] | str:
+    """Return the fields that set thinking, or the reason why it cannot be set."""
+    wanted = settings.thinking
+    if wanted is None or wanted is False:
+        if _is(model, *_ALWAYS_THINKS):
+            return "the model always thinks"
+        return {"thinking": {"type": "between_tools" if _is(model, _BETWEEN_TOOLS) else "disabled"}}
+    if not adaptive:
+        return _budgeted(_BUDGETS[wanted] if isinstance(wanted, bool | str) else wanted, settings.max_tokens)
+    if not isinstance(wanted, bool | str):
+        return f"{wanted} tokens: the model takes a level of effort, not a budget"
+    body: dict[str, JsonValue] = {"thinking": {"type": "adaptive"}}
+    return body | ({"output_config": {"effort": _EFFORTS.get(wanted, wanted)}} if isinstance(wanted, str) else {})
+
+
+def _budgeted(budget: int, max_tokens: int | None) -> dict[str, JsonValue] | str:
+    if budget < MIN_BUDGET:
+        return f"{budget} tokens: a budget has at least {MIN_BUDGET}"
+    if max_tokens is not None and max_tokens < 2 * MIN_BUDGET:
+        return f"max_tokens is {max_tokens}, and thinking with an answer needs {2 * MIN_BUDGET}"
+    return {"thinking": {"type": "enabled", "budget_tokens": budget}}
+
+
+def _sampling(settings: ModelSettings, unsupported: dict[str, str], *, thinks: bool) -> dict[str, JsonValue]:
+    """Return `temperature` and `top_p` where the API accepts them, and add the reasons where it does not."""
+    temperature, top_p = settings.temperature, settings.top_p
+    body: dict[str, JsonValue] = {}
+    if temperature is not None and temperature > 1:
+        unsupported["temperature"] = f"{temperature:g}: the Messages API accepts at most 1"
+    elif temperature is not None and thinks and temperature != _THINKING_TEMPERATURE:
+        unsupported["temperature"] = "a model that thinks accepts no temperature"
+    elif temperature is not None:
+        body["temperature"] = temperature
+    if top_p is not None and body:
+        unsupported["top_p"] = "the model accepts temperature or top_p, not both"
+    elif top_p is not None and thinks and top_p < _THINKING_TOP_P:
+        unsupported["top_p"] = f"{top_p:g}: a model that thinks accepts at least {_THINKING_TOP_P:g}"
+    elif top_p is not None:
+        body["top_p"] = top_p
+    return body
+
+
+def _is(model: str, *patterns: str) -> bool:
+    return any(fnmatchcase(model.lower(), pattern) for pattern in patterns)
