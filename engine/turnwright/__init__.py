@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from turnwright_states import EndReason, Limits, Outcome, State, ToolCallLimits, Usage
 
 from ._base.lazy_imports import lazy_imports
-from .agent import Agent
+from .agent import Agent, Compact
 from .driver.subagents import AgentTool, agent_tool, agent_tools
 from .engine import Engine
 from .errors import (
@@ -62,6 +62,7 @@ __all__ = [
     "Ask",
     "CannotRunError",
     "Certificate",
+    "Compact",
     "ConfigError",
     "EndReason",
     "Engine",

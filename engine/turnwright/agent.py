@@ -15,6 +15,7 @@ from pydantic import (
     AfterValidator,
     BaseModel,
     ConfigDict,
+    Field,
     FieldSerializationInfo,
     JsonValue,
     ModelWrapValidatorHandler,
@@ -93,6 +94,30 @@ class MisfitLimitError(ConfigError):
         super().__init__(f"agent {_shown(agent)}: {field}: {why}")
 
 
+class Compact(BaseModel):
+    """Limits the length of a turn's conversation (docs/rules.md#compaction).
+
+    Before a model call whose request would have at least `at_tokens` tokens, and after a provider refused a request as
+    too long, the messages before the last `keep_steps` steps are replaced by a summary. The mode `clear_tool_results`
+    needs no model call: it removes the contents of their tool results.
+
+    Raises pydantic's `ValidationError` for a value out of range.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True, json_schema_extra=described)
+
+    at_tokens: Annotated[int, Field(ge=1)]
+    """The size of a request that is too long, in tokens: the provider's last count, and an estimate of what is new."""
+    keep_steps: Annotated[int, Field(ge=0)] = 4
+    """The latest steps that stay as they are."""
+    mode: Literal["summarize", "clear_tool_results"] = "summarize"
+    """Whether older messages are summarized, or only lose their tool results."""
+    max_compactions: Annotated[int, Field(ge=1)] = 3
+    """The most compactions of one turn. Each may cost two model calls more (docs/rules.md#model-calls)."""
+    model: Name | None = None
+    """The model that writes the summaries; None means the agent's. Any other needs `Engine(models=...)`."""
+
+
 class Agent(BaseModel):
     """An agent: a name, instructions, and limits of its own.
 
@@ -132,6 +157,8 @@ class Agent(BaseModel):
     """Settings of its model calls, over the engine's: `ModelSettings(temperature=0)`, in a file a mapping."""
     conclude_prompt: Text | None = None
     """The text of the concluding call; None means `prompts/conclude.txt`."""
+    compaction: Compact | None = None
+    """The size at which the conversation is made shorter, and the way; None means never."""
 
     # None below means "not set" unless the field is in `model_fields_set`. A limit that cannot be switched off rejects
     # an explicit None.
@@ -238,6 +265,8 @@ class Agent(BaseModel):
         own: dict[str, object] = {
             name: getattr(self, name) for name in Limits.model_fields if name in self.model_fields_set
         }
+        if self.compaction is not None:
+            own["max_compactions"] = self.compaction.max_compactions
         if "budget" not in self.model_fields_set:
             return own
         return own | (_set_in(self.budget) if isinstance(self.budget, Limits) else {"tool_calls": self.budget})

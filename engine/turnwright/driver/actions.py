@@ -42,7 +42,6 @@ from turnwright_states import (
     Synthesize,
     SynthesizedInput,
     ToolCall,
-    Usage,
 )
 from turnwright_states.inputs import is_blank
 from turnwright_states.limits import MAX_CALLS_PER_REPLY
@@ -111,19 +110,23 @@ async def _call_model(segment: Segment, action: CallModel) -> Input:
         prepared = await segment.prepare(action)
         if prepared is not None:
             await segment.feed(prepared)
+    if segment.oversized is not None and action.tools:
+        oversized = segment.oversized()
+        if oversized is not None:
+            return oversized
     try:
         reply = await _reply(segment, action)
     except ModelError as error:
-        usage = _priced(segment, error.partial.usage if error.partial else None)
+        usage = segment.priced(error.partial.usage if error.partial else None)
         if error.cause is Cause.CONTENT_FILTER:
             return ModelRepliedInput(
                 text=segment.partial, finish=Finish.CONTENT_FILTER, usage=usage, elapsed=segment.elapsed()
             )
-        return _failed(segment, error, usage)
+        return segment.failed(error, usage)
     checked: list[Values | None] = []
     calls = tuple([_checked_call(segment, call, checked) for call in reply.calls])
     segment.checked = checked
-    replied = replied_input(reply, calls, _priced(segment, reply.usage), segment.elapsed())
+    replied = replied_input(reply, calls, segment.priced(reply.usage), segment.elapsed())
     # Few turns have reviewers, so the constructor does not take it.
     return replied.model_copy(update={"review": True}) if segment.stages and action.tools else replied
 
@@ -131,25 +134,23 @@ async def _call_model(segment: Segment, action: CallModel) -> Input:
 async def _review(segment: Segment, calls: tuple[Call, ...]) -> Input:
     reply = segment.journal.transcript.reply
     assert reply is not None  # noqa: S101 (only a reply leads to REVIEW)
-    return await run_stages(
-        segment.stages, Reviewing(reply, calls), segment.elapsed, lambda error: _failed(segment, error)
-    )
+    return await run_stages(segment.stages, Reviewing(reply, calls), segment.elapsed, segment.failed)
 
 
 async def _conclude(segment: Segment, action: Conclude) -> Input:
-    await _back_off(segment)  # waiting is no part of the attempt
+    await segment.back_off()  # waiting is no part of the attempt
     with anyio.move_on_after(action.seconds) as segment.action_scope:
         try:
             reply = await _reply(segment, action)
         except ModelError as error:
-            usage = _priced(segment, error.partial.usage if error.partial else None)
+            usage = segment.priced(error.partial.usage if error.partial else None)
             if error.cause is Cause.EMPTY_REPLY:  # the second try needs no back-off: the provider is not overloaded
                 return ConcludedInput(usage=usage, elapsed=segment.elapsed())
-            return _failed(segment, error, usage)
+            return segment.failed(error, usage)
         return ConcludedInput(
             text=reply.text,
             calls=tuple(_checked_call(segment, call, []) for call in reply.calls),
-            usage=_priced(segment, reply.usage),
+            usage=segment.priced(reply.usage),
             elapsed=segment.elapsed(),
         )
     message = f"the concluding call did not answer within {action.seconds:g} s"
@@ -161,7 +162,7 @@ async def _reply(segment: Segment, action: CallModel | Conclude) -> ModelRespons
     """Make one attempt: wait if the last one failed, take in messages, send the request, receive the reply."""
     segment.restart()
     if segment.wait:
-        await _back_off(segment)
+        await segment.back_off()
         if isinstance(action, CallModel) and action.tools:
             await segment.take_in_messages()
     reply = await _stream(segment, await _request(segment, action))
@@ -199,12 +200,6 @@ def _is_cancelled_by_task() -> bool:
     return task is not None and task.cancelling() > 0
 
 
-async def _back_off(segment: Segment) -> None:
-    wait, segment.wait = segment.wait, 0.0
-    if wait:
-        await anyio.sleep(wait)
-
-
 async def _request(segment: Segment, action: CallModel | Conclude) -> ModelRequest:
     conversation, turn, prepare = segment.conversation, segment.machine.turn, segment.setup.history_processor
     if prepare is None:
@@ -226,25 +221,6 @@ async def _stream(segment: Segment, request: ModelRequest) -> ModelResponse:
         if close is not None:
             await close()
     raise no_reply(segment.model.name)
-
-
-def _failed(segment: Segment, error: ModelError, usage: Usage | None = None) -> AttemptFailedInput:
-    limits, counters = segment.machine.turn.limits, segment.machine.turn.counters
-    attempt = limits.max_retries - counters.retries_left + 1
-    segment.wait = segment.setup.backoff.wait(attempt, error.retry_after)
-    return AttemptFailedInput(
-        cause=error.cause,
-        message=str(error),
-        partial=segment.partial,
-        usage=usage,
-        wait=segment.wait,
-        elapsed=segment.elapsed(),
-    )
-
-
-def _priced(segment: Segment, usage: Usage | None) -> Usage | None:
-    price = segment.setup.prices.get(segment.model.name)
-    return usage if usage is None or price is None else price.of(usage)
 
 
 def _checked_call(segment: Segment, call: ResponseToolCall, checked: list[Values | None]) -> ToolCall:
@@ -295,11 +271,11 @@ async def _settle_started(segment: Segment, calls: tuple[Call, ...]) -> Input | 
 
 async def _synthesize(segment: Segment) -> Input:
     synthesize = segment.setup.synthesize
-    await _back_off(segment)
+    await segment.back_off()
     try:
         text = None if synthesize is None else await _of_hook(lambda: synthesize(_finished(segment)))
     except ModelError as error:
-        return _failed(segment, error)
+        return segment.failed(error)
     return SynthesizedInput(text=text, elapsed=segment.elapsed())
 
 

@@ -266,7 +266,16 @@ async def open_segment(  # noqa: PLR0917 (what a driver has, then what it has re
         earlier = {} if begun is None else begun.earlier
         said = await messages_before(store, claim.turn, started, model.name, earlier)
         history = renamed(_paired(claim.turn, said, setup))
-    return Segment(setup, journal, agent=agent, model=model, history=tuple(history))
+    segment = Segment(setup, journal, agent=agent, model=model, history=tuple(history))
+    if agent.compaction is not None:
+        from .compaction import Compactor  # noqa: PLC0415 (few agents have one)
+
+        writer = segment.model
+        if agent.compaction.model is not None:
+            writer = setup.model_for(agent.model_copy(update={"model": agent.compaction.model}))
+        compactor = Compactor(segment, agent.compaction, writer)
+        segment.oversized, segment.compact = compactor.oversized, compactor.compact
+    return segment
 
 
 def _agent(journal: TurnJournal) -> Agent:

@@ -25,7 +25,7 @@ from turnwright.journal.dependencies import Dependencies
 from turnwright.journal.inbox import steers, to_answered_input
 from turnwright.journal.turn_journal import TurnJournal
 from turnwright.message import Message
-from turnwright.model.protocol import Delta, Model, ReasoningDelta, TextDelta
+from turnwright.model.protocol import Delta, Model, ModelError, ReasoningDelta, TextDelta
 from turnwright.result import TurnResult
 from turnwright.store import InboxItem, InboxKind
 from turnwright.tools.batch_context import BatchContext, Delegate, Values, refuse_subagent
@@ -46,6 +46,7 @@ from turnwright_states import (
     Input,
     RequestPreparedInput,
     State,
+    Usage,
 )
 from turnwright_states.facts import InterruptRecord
 
@@ -205,6 +206,8 @@ class Segment:
         self.prepare: Prepare | None = None
         #: What checks each reply of a step before anything of it runs.
         self.stages: Sequence[Stage] = ()
+        #: Returns the input that compacts before the next request, if it is too long; None without a compaction.
+        self.oversized: Callable[[], Input | None] | None = None
         #: Makes the conversation shorter.
         self.compact: Compaction = self._refuse_compaction
         #: Seconds to wait before the next attempt.
@@ -241,6 +244,31 @@ class Segment:
         batch.checked = {call: values for call, values in checked if values is not None}
         self.checked = []
         return batch
+
+    async def back_off(self) -> None:
+        """Wait as long as the last failed attempt asked for."""
+        wait, self.wait = self.wait, 0.0
+        if wait:
+            await anyio.sleep(wait)
+
+    def failed(self, error: ModelError, usage: Usage | None = None) -> AttemptFailedInput:
+        """Return the input of a failed attempt. The next one waits."""
+        turn = self.machine.turn
+        attempt = turn.limits.max_retries - turn.counters.retries_left + 1
+        self.wait = self.setup.backoff.wait(attempt, error.retry_after)
+        return AttemptFailedInput(
+            cause=error.cause,
+            message=str(error),
+            partial=self.partial,
+            usage=usage,
+            wait=self.wait,
+            elapsed=self.elapsed(),
+        )
+
+    def priced(self, usage: Usage | None) -> Usage | None:
+        """Return a usage with its cost, if the model has a price."""
+        price = self.setup.prices.get(self.model.name)
+        return usage if usage is None or price is None else price.of(usage)
 
     async def _refuse_compaction(self, _: CompactHistory) -> Input:
         """Fail: the model is called with the whole conversation."""

@@ -2,13 +2,14 @@
 
 import logging
 from collections.abc import Collection, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from msgspec import structs
 
 from turnwright.errors import StoreError, TurnNotFoundError, UnreadableTurnError
 from turnwright.message import Message, ReasoningPart
 from turnwright.store import Store
+from turnwright.transcript.compaction import compacted, history_needed
 from turnwright.transcript.transcript import Transcript, reading
 from turnwright_states.facts import Fact, TurnStarted
 
@@ -37,37 +38,79 @@ async def messages_before(
     They are as `model` may receive them (default: the turn's model), without another model's signatures. Signatures in
     a history that was imported for this turn stay. Journals in `known` are removed from there instead of read again.
 
+    Where a turn compacted its conversation, the older messages are left out as they were there, and turns that only
+    have such messages are not read (docs/rules.md#compaction).
+
     A session's earlier turn that cannot be read is left out with a warning. Raises `UnreadableTurnError` if the
     continued turn cannot be read, and `StoreError` if turns continue each other in a cycle, which only an edited
     journal can do.
     """
     model, known = started.model if model is None else model, {} if known is None else known
-    earlier: list[str] = []
-    if started.session is not None:
-        number = (await store.get(turn_id)).number
-        rows = [row for row in await store.turns(session=started.session, live=False) if row.number < number]
-        for row in rows:
-            if row.fault:
-                _LOG.warning(_UNREAD, turn_id, row.id, row.fault, extra={"turn": turn_id})
-        earlier = [row.id for row in reversed(rows) if not row.fault]
-    messages = _brought(turn_id, started)
+    earlier = await _session_turns(store, turn_id, started)
+    messages: list[Message] = _brought(turn_id, started)
     if started.forked_from is not None and started.model != model:
         # The imported history of a fork is the original's, for the original's model.
         messages = list(map(_unsigned, messages))
-    if started.continue_from is not None and started.continue_from not in earlier:
-        messages += await _messages_to(
-            store, started.continue_from, before=turn_id, session_turns=(), model=model, known=known
-        )
-    for other in earlier:
+    said: list[_Said] = []
+    for other in reversed(earlier):
         try:
-            messages += await _messages_to(
-                store, other, before=turn_id, session_turns=earlier, model=model, known=known
-            )
+            said += await _said_until(store, other, before=turn_id, session_turns=earlier, model=model, known=known)
         except UnreadableTurnError as error:
             if started.continue_from == error.turn:
                 raise
             _LOG.warning(_UNREAD, turn_id, error.turn, error.why, extra={"turn": turn_id})
+        if _is_enough(said):
+            break
+    if started.continue_from is not None and started.continue_from not in earlier:
+        said += await _said_until(
+            store, started.continue_from, before=turn_id, session_turns=(), model=model, known=known
+        )
+    for one in reversed(said):
+        messages = _followed_by(messages, one)
     return messages
+
+
+async def _session_turns(store: Store, turn_id: str, started: TurnStarted) -> list[str]:
+    """Return the earlier turns of the session that can be read, the oldest first."""
+    if started.session is None:
+        return []
+    number = (await store.get(turn_id)).number
+    rows = [row for row in await store.turns(session=started.session, live=False) if row.number < number]
+    for row in rows:
+        if row.fault:
+            _LOG.warning(_UNREAD, turn_id, row.id, row.fault, extra={"turn": turn_id})
+    return [row.id for row in reversed(rows) if not row.fault]
+
+
+class _Said(NamedTuple):
+    """An earlier turn: its imported history, its transcript, and whether its signatures are the model's."""
+
+    brought: list[Message]
+    transcript: Transcript
+    signed: bool
+
+
+def _is_enough(said: Sequence[_Said]) -> bool:
+    """Return whether these turns, the newest first, have every message that compactions left."""
+    needed: int | None = None
+    for one in said:
+        left = history_needed(one.transcript)
+        if left is not None:
+            needed = left
+        elif needed is not None:
+            needed -= len(one.transcript.messages)
+        if needed is not None and needed <= 0:
+            return True
+    return False
+
+
+def _followed_by(messages: Sequence[Message], said: _Said) -> list[Message]:
+    """Return the messages before a turn and its own, as the turn's compactions left them."""
+    before = [*messages, *said.brought]
+    base, taken = compacted(before, said.transcript)
+    known = set(map(id, before))
+    own = (*base, *said.transcript.messages[taken:])
+    return [one if said.signed or id(one) in known else _unsigned(one) for one in own]
 
 
 def _brought(turn_id: str, started: TurnStarted) -> list[Message]:
@@ -78,16 +121,15 @@ def _brought(turn_id: str, started: TurnStarted) -> list[Message]:
         raise UnreadableTurnError(turn_id, f"its history cannot be read: {error}") from error
 
 
-async def _messages_to(
+async def _said_until(
     store: Store, last: str, *, before: str, session_turns: Collection[str], model: str, known: EarlierJournals
-) -> list[Message]:
-    """Return the messages of the turn `last` and of all turns that it continues, as `model` may receive them.
+) -> list[_Said]:
+    """Return the turn `last` and all turns that it continues, the newest first.
 
-    The own messages of `session_turns` are collected anyway. `before` is the turn whose history this is. Raises
+    Those in `session_turns` are collected anyway. `before` is the turn whose history this is. Raises
     `StoreError`, naming the turns, if they continue each other in a cycle.
     """
-    brought: list[Message] = []
-    said: list[Sequence[Message]] = []
+    said: list[_Said] = []
     followed = {before: None}
     other: str | None = last
     while other is not None:
@@ -105,14 +147,12 @@ async def _messages_to(
             break
         first = first_fact(other, facts)
         with reading(other):
-            given, spoken = _brought(other, first), Transcript.of(facts).messages
-        if first.model != model:
-            # An imported history is meant for the model of its turn, and a fork's comes from that model.
-            given, spoken = list(map(_unsigned, given)), tuple(map(_unsigned, spoken))
-        brought += given
-        said.append(spoken)
+            given, transcript = _brought(other, first), Transcript.of(facts)
+        signed = first.model == model
+        # An imported history is meant for the model of its turn, and a fork's comes from that model.
+        said.append(_Said(given if signed else list(map(_unsigned, given)), transcript, signed))
         other = None if first.continue_from in session_turns else first.continue_from
-    return [*brought, *(message for messages in reversed(said) for message in messages)]
+    return said
 
 
 def _cycle(turn_id: str, followed: Sequence[str]) -> StoreError:

@@ -42,6 +42,8 @@ class Capabilities:
     #: The `reasoning_details` of a reply are sent back. A server that produces them accepts them. Some other servers
     #: answer 400, when a conversation began at another server of the same model.
     reasoning_details: bool = True
+    #: The server holds a text reply to a JSON Schema (`response_format`), also beside tools.
+    json_schema_output: bool = False
     #: How thinking is set (`ModelSettings.thinking`). None: it cannot be set.
     thinking: ThinkingControl | None = "effort"
     #: The settings that the server rejects or ignores, by their names in `ModelSettings`. They are not sent.

@@ -19,13 +19,53 @@ ToolChoice = Literal["auto", "none", "required"]
 
 # What is longer is no id and no name, and would be carried into every measurement.
 _LONGEST_NAME: Final = 256
+#: Keywords of JSON Schema whose values are data, and not schemas.
+_PLAIN_KEYWORDS: Final = frozenset({"enum", "const", "default", "examples", "required", "title", "description"})
+
+
+class OutputFormat(msgspec.Struct, frozen=True):
+    """The JSON object that a text reply must be. `schema` is its JSON Schema, and `name` a name for the provider."""
+
+    name: str
+    schema: Mapping[str, JsonValue]
+
+    @property
+    def strict_schema(self) -> Mapping[str, JsonValue] | None:
+        """The schema as a provider can hold a reply to it: without optional or further fields. None if it has some."""
+        strict = _strict(dict(self.schema))
+        return strict if isinstance(strict, dict) else None
+
+
+def _strict(schema: JsonValue) -> JsonValue:
+    """Close every object of a schema; None if one has optional or further fields."""
+    if isinstance(schema, list):
+        inner = [_strict(one) for one in schema]
+        return None if any(one is None and two is not None for one, two in zip(inner, schema, strict=True)) else inner
+    if not isinstance(schema, dict):
+        return schema
+    closed: dict[str, JsonValue] = {}
+    for name, value in schema.items():
+        closed[name] = value if name in _PLAIN_KEYWORDS else _strict(value)
+        if closed[name] is None and value is not None:
+            return None
+    properties = schema.get("properties")
+    if schema.get("type") == "object" or properties is not None:
+        required = schema.get("required")
+        names = set(properties) if isinstance(properties, dict) else set()
+        if not names or set(required if isinstance(required, list) else ()) != names:
+            return None
+        if schema.get("additionalProperties", False) is not False:
+            return None
+        closed["additionalProperties"] = False
+    return closed
 
 
 class ModelRequest(msgspec.Struct, frozen=True):
     """One model call. `max_tokens` limits the reply, in tokens; None leaves it to the provider.
 
     `first` is true for the first model call of a turn. `settings` are those of the turn, if it has any; their
-    `max_tokens` is in `max_tokens`, unless a smaller limit applies.
+    `max_tokens` is in `max_tokens`, unless a smaller limit applies. `output` is the format of a text reply, for models
+    whose capabilities have `json_schema_output`.
     """
 
     messages: tuple[Message, ...]
@@ -34,6 +74,7 @@ class ModelRequest(msgspec.Struct, frozen=True):
     max_tokens: int | None = None
     first: bool = False
     settings: ModelSettings | None = None
+    output: OutputFormat | None = None
 
 
 class TextDelta(msgspec.Struct, frozen=True):

@@ -3,14 +3,16 @@
 import logging
 from collections.abc import Sequence
 from operator import is_
+from typing import NamedTuple
 
 from turnwright.agent import Agent
 from turnwright.message import Message, ToolSpec
-from turnwright.model.protocol import ModelRequest
+from turnwright.model.protocol import ModelRequest, OutputFormat, ToolChoice
 from turnwright.model_settings import ModelSettings
 from turnwright_states import CallModel, Conclude, EndReason, Turn
 from turnwright_states.facts import TurnStarted
 
+from .compaction import compacted
 from .pairing import Paired, Unpaired, UnpairedError, check_pairing, repaired
 from .transcript import Transcript
 from .wording import budget_text, conclude_instruction, prompt
@@ -26,6 +28,14 @@ def settings_in(started: TurnStarted) -> ModelSettings | None:
 def _smaller(one: int | None, other: int | None) -> int | None:
     """Return the smaller limit of a reply: what is left of a budget, or a conclusion's own; and the setting's."""
     return min(one, other) if one is not None and other is not None else other if one is None else one
+
+
+class RequestedOutput(NamedTuple):
+    """The part of a request that asks for a typed answer: a tool, a format, or a sentence of the instructions."""
+
+    tool: ToolSpec | None = None
+    format: OutputFormat | None = None
+    prompt: str = ""
 
 
 class Conversation:
@@ -48,6 +58,7 @@ class Conversation:
         history: Sequence[Message],
         transcript: Transcript,
         tools: Sequence[ToolSpec],
+        output: RequestedOutput | None = None,
         mode: Unpaired = "repair",
         show_budget_to_model: bool | str = False,
         settings: ModelSettings | None = None,
@@ -55,8 +66,9 @@ class Conversation:
     ) -> None:
         self._conclude_prompt = agent.conclude_prompt
         self._fixed = agent.instructions
+        self._output = output or RequestedOutput()
         #: The instructions of the last request.
-        self._text = agent.instructions
+        self._text = self._joined(self._fixed)
         self._history = tuple(history)
         self._transcript = transcript
         self._tools = tuple(tools)
@@ -67,6 +79,9 @@ class Conversation:
         #: The instructions, the history and the first `_taken` closed messages of the transcript, without blank ones.
         self._said = Paired()
         self._taken = 0
+        #: What comes before the closed messages from `_replaced` on: the history, or what compactions made of it.
+        self._base, self._replaced = compacted(self._history, transcript)
+        self._taken, self._compactions = self._replaced, len(transcript.compactions)
         #: The part of the instructions and the history that is not in `_said` yet, in reverse order.
         self._before = self._unsaid()
 
@@ -74,21 +89,46 @@ class Conversation:
     def _instructions(self) -> tuple[Message, ...]:
         return (Message.system(self._text),) if self._text else ()
 
-    def _unsaid(self) -> list[Message]:
-        return [*self._instructions, *(message for message in self._history if message.says_something)][::-1]
+    def _joined(self, instructions: str) -> str:
+        return "\n\n".join(filter(None, (instructions, self._output.prompt)))
 
-    def _follow_instructions(self) -> None:
-        """Begin the sent messages anew if the instructions have changed."""
-        text = self._transcript.instructions
-        text = self._fixed if text is None else text
-        if text != self._text:
-            self._text = text
-            self._said, self._taken, self._before = Paired(), 0, self._unsaid()
+    def _unsaid(self) -> list[Message]:
+        return [*self._instructions, *(message for message in self._base if message.says_something)][::-1]
+
+    def _follow(self) -> None:
+        """Begin the sent messages anew if the instructions have changed, or the conversation was compacted."""
+        transcript, text = self._transcript, self._transcript.instructions
+        text = self._joined(self._fixed if text is None else text)
+        compactions = len(transcript.compactions)
+        if text != self._text or compactions != self._compactions:
+            self._text, self._compactions = text, compactions
+            self._base, self._replaced = compacted(self._history, transcript)
+            self._said, self._taken, self._before = Paired(), self._replaced, self._unsaid()
+
+    @property
+    def instructions(self) -> str:
+        """The instructions of the next request."""
+        self._follow()
+        return self._text
+
+    @property
+    def tools(self) -> tuple[ToolSpec, ...]:
+        """The tools of the next request."""
+        prepared, tools = self._transcript.prepared, self._tools
+        if prepared is not None and prepared.tools is not None:
+            tools = tuple(tool for tool in tools if tool.name in prepared.tools)
+        return tools if self._output.tool is None else (*tools, self._output.tool)
+
+    @property
+    def closed(self) -> tuple[Message, ...]:
+        """The messages of the history and of the closed steps, as models are sent them."""
+        self._follow()
+        return (*self._base, *self._transcript.closed[self._replaced :])
 
     @property
     def messages(self) -> tuple[Message, ...]:
         """The messages of the history and the turn: the argument of a `history_processor`."""
-        return (*self._history, *self._transcript.messages)
+        return (*self.closed, *self._transcript.open)
 
     def request(
         self, action: CallModel | Conclude, turn: Turn, messages: Sequence[Message] | None = None
@@ -99,21 +139,26 @@ class Conversation:
         rejected.
         """
         step = action if isinstance(action, CallModel) else None
-        self._follow_instructions()
-        prepared = self._transcript.prepared
-        tools, settings = self._tools, self._settings
-        if prepared is not None and prepared.tools is not None:
-            tools = tuple(tool for tool in tools if tool.name in prepared.tools)
+        self._follow()
+        prepared, settings = self._transcript.prepared, self._settings
         if prepared is not None and prepared.settings:
             settings = ModelSettings.from_json(prepared.settings).over(settings)
         return ModelRequest(
             messages=self._sent(messages, self._asked(action, turn)),
-            tools=tools,
-            tool_choice="auto" if step is not None and step.tools else "none",
+            tools=self.tools,
+            tool_choice=self._choice(step, settings),
+            output=self._output.format if step is not None and step.tools else None,
             max_tokens=action.max_tokens if settings is None else _smaller(action.max_tokens, settings.max_tokens),
             settings=settings,
             first=step is not None and turn.counters.steps <= 1,
         )
+
+    def _choice(self, step: CallModel | None, settings: ModelSettings | None) -> ToolChoice:
+        if step is None or not step.tools:
+            return "none"
+        # Only a call gives a typed answer. While a model thinks, some providers refuse to hold it to one.
+        thinks = settings is not None and settings.thinking
+        return "auto" if self._output.tool is None or thinks else "required"
 
     def _asked(self, action: CallModel | Conclude, turn: Turn) -> list[Message]:
         """Return the texts for this call alone."""
@@ -164,7 +209,7 @@ class Conversation:
 
     def _new(self, messages: Sequence[Message]) -> Sequence[Message] | None:
         """Return what a hook appended to the closed conversation; None if it changed or removed messages."""
-        known = (*self._history, *self._transcript.closed)
+        known = self.closed
         if len(messages) < len(known) or not all(map(is_, messages, known)):
             return None
         return messages[len(known) :]

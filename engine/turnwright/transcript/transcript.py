@@ -107,6 +107,10 @@ class Transcript:
         self.instructions: str | None = None
         #: The review that accepted the turn's answer: its `output` is the typed answer, if the agent has a type.
         self.accepted: f.Reviewed | None = None
+        #: Each compaction, with the number of closed messages before it.
+        self.compactions: list[tuple[f.Compacted, int]] = []
+        #: The tokens of the last request and its reply, as the provider counted them; 0 if it did not.
+        self.counted = 0
         #: The result that is the turn's answer (`return_direct`).
         self._direct: str | None = None
         #: The last fact.
@@ -208,6 +212,10 @@ class Transcript:
         if fact.instructions is not None:
             self.instructions = fact.instructions
 
+    def _compact(self, _: int, fact: f.Compacted) -> None:
+        self.compactions.append((fact, len(self._closed)))
+        self.counted = 0  # of another conversation
+
     def _review(self, at: int, fact: f.Reviewed) -> None:
         if not fact.refused:
             self.accepted = fact
@@ -218,6 +226,7 @@ class Transcript:
 
     def _reply(self, at: int, fact: f.ModelReplied) -> None:
         self.reply, self.accepted = fact, None
+        self.counted = 0 if fact.usage is None else fact.usage.tokens
         if fact.reasoning or fact.reasoning_details:
             self._open.append(ReasoningPart(seq=at, text=fact.reasoning, details=fact.reasoning_details))
         if fact.text:
@@ -351,6 +360,7 @@ class Transcript:
         f.RequestPrepared: _prepare,
         f.ModelReplied: _reply,
         f.Reviewed: _review,
+        f.Compacted: _compact,
         f.CallStarted: _start_call,
         f.CallSettled: _settle,
         f.MessageAdded: _add_message,

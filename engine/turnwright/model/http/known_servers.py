@@ -23,6 +23,7 @@ class _Changes(TypedDict, total=False):
     reasoning_details: bool
     thinking: ThinkingControl | None
     unsupported_settings: frozenset[str]
+    json_schema_output: bool
 
 
 # Mistral's API and its templates: "Unexpected role 'user' after role 'tool'", "After the optional system message,
@@ -62,6 +63,8 @@ _OPENAI_MODELS: Final = (
     *((model, _REASONS) for model in ("o[134]*", "gpt-5", "gpt-5-*", "gpt-5.[5-9]*", "gpt-[6-9]*")),
     *((model, _NEVER_THINKS) for model in ("gpt-3*", "gpt-4*", "chatgpt-*")),
 )
+# `response_format` with a JSON Schema, also beside tools.
+_OPENAI: Final[_Changes] = {"json_schema_output": True, **_NO_DETAILS}
 
 #: host, with its port where a pattern has one; model; what differs. Both in lower case.
 _ROWS: Final[tuple[tuple[str, str, _Changes], ...]] = (
@@ -83,8 +86,8 @@ _ROWS: Final[tuple[tuple[str, str, _Changes], ...]] = (
     ("*", "*amazon.nova*", _BEDROCK),
     ("*", "bedrock/*", _BEDROCK),
     # Servers.
-    ("api.openai.com", "*", _NO_DETAILS),
-    ("*.openai.azure.com", "*", _NO_DETAILS),
+    ("api.openai.com", "*", _OPENAI),
+    ("*.openai.azure.com", "*", _OPENAI),
     *((host, model, changes) for host in ("api.openai.com", "*.openai.azure.com") for model, changes in _OPENAI_MODELS),
     ("api.mistral.ai", "*", {**_MISTRAL, **_NO_DETAILS, **_MISTRAL_API}),
     ("codestral.mistral.ai", "*", {**_MISTRAL, **_NO_DETAILS, **_MISTRAL_API}),

@@ -11,7 +11,7 @@ from turnwright.model.fit import BRIDGE
 from turnwright.model.http.attachments import IMAGES, PDF, SOME_IMAGE, in_words, media_type_of
 from turnwright.model.http.encoding import EncodedMessage, checked_extra, dump, lengthened, sendable_name
 from turnwright.model.http.prefix_cache import PrefixCache
-from turnwright.model.protocol import ModelRequest, ToolChoice
+from turnwright.model.protocol import ModelRequest, OutputFormat, ToolChoice
 from turnwright.model.settings import MappedSettings
 from turnwright.model_settings import ModelSettings
 
@@ -77,6 +77,8 @@ class OpenAIEncoder:
                 body["tool_choice"] = choice
             if not self._capabilities.parallel_tool_calls and choice != "none":
                 body["parallel_tool_calls"] = False
+        if request.output is not None:
+            body["response_format"] = response_format(request.output)
         if request.max_tokens is not None:
             body[self._max_tokens_field] = request.max_tokens
         body.update(self._extra_body)
@@ -97,6 +99,15 @@ class OpenAIEncoder:
     def remembered(self) -> int:
         """The number of messages in the cache."""
         return len(self._row.kept)
+
+
+def response_format(output: OutputFormat) -> dict[str, JsonValue]:
+    """Return the field that holds a text reply to a schema: strictly, if the schema allows it."""
+    strict = output.strict_schema
+    schema: dict[str, JsonValue] = {"name": output.name, "schema": dict(output.schema if strict is None else strict)}
+    if strict is not None:
+        schema["strict"] = True
+    return {"type": "json_schema", "json_schema": schema}
 
 
 class _Begun(NamedTuple):

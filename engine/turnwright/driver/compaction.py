@@ -1,0 +1,106 @@
+"""Makes the conversation of a running turn shorter: when, and how (docs/rules.md#compaction)."""
+
+from typing import Final
+
+from turnwright.agent import Compact
+from turnwright.message import Message
+from turnwright.model.protocol import Model, ModelError, ModelRequest, ModelResponse, no_reply
+from turnwright.transcript.compaction import cut_before, tokens_of, without_results
+from turnwright.transcript.pairing import repaired
+from turnwright.transcript.wording import prompt
+from turnwright_states import (
+    AttemptFailedInput,
+    Cause,
+    CompactedInput,
+    CompactHistory,
+    Input,
+    OversizedInput,
+)
+from turnwright_states.inputs import is_blank
+
+from .segment import Segment
+
+#: The most tokens of a summary.
+_SUMMARY_TOKENS: Final = 2048
+
+
+class Compactor:
+    """Compacts the conversation of one segment. `model` writes the summaries."""
+
+    def __init__(self, segment: Segment, config: Compact, model: Model) -> None:
+        self._segment = segment
+        self._config = config
+        self._model = model
+
+    def oversized(self) -> OversizedInput | None:
+        """Return the input that compacts first, if the next request is too long and something can be compacted."""
+        segment, config = self._segment, self._config
+        if not segment.machine.turn.counters.compactions_left:
+            return None
+        tokens = self._tokens()
+        if tokens < config.at_tokens or not self._older(config.keep_steps):
+            return None
+        return OversizedInput(tokens=tokens, elapsed=segment.elapsed())
+
+    def _tokens(self) -> int:
+        """Estimate the tokens of the next request: the provider's last count, and what is new since."""
+        conversation, transcript = self._segment.conversation, self._segment.journal.transcript
+        messages = conversation.messages
+        if not transcript.counted:
+            tools = sum(len(str(tool)) for tool in conversation.tools) // 4
+            return tokens_of(messages) + tools + len(conversation.instructions) // 4
+        # The provider has counted everything up to its own last reply.
+        spoke = (at for at, one in enumerate(reversed(messages)) if one.role == "assistant" and one.says_something)
+        return transcript.counted + tokens_of(messages[len(messages) - next(spoke, 0) :])
+
+    def _older(self, keep_steps: int) -> int:
+        """Return how many messages a compaction would replace; 0 if it would gain nothing."""
+        messages = self._segment.conversation.closed
+        cut = cut_before(messages, keep_steps)
+        older = messages[:cut]
+        if self._config.mode == "clear_tool_results":
+            return cut if any(without_results(one) is not one for one in older) else 0
+        return cut if any(one.role == "assistant" for one in older) else 0
+
+    async def compact(self, action: CompactHistory) -> Input:
+        """Perform the action: summarize, or clear tool results."""
+        # A request that the provider refused may be too long even without the older steps.
+        keep, cut = self._config.keep_steps, 0
+        while not cut and keep >= 0:
+            cut = self._older(keep)
+            keep = keep // 2 if keep > 1 else keep - 1
+        messages = self._segment.conversation.closed
+        elapsed = self._segment.elapsed
+        if not cut:
+            why = "nothing is left to compact: the last step alone is too long"
+            return AttemptFailedInput(cause=Cause.CONTEXT_OVERFLOW, message=why, elapsed=elapsed())
+        if self._config.mode == "clear_tool_results":
+            return CompactedInput(cleared=True, kept=len(messages) - cut, elapsed=elapsed())
+        await self._segment.back_off()
+        try:
+            reply = await self._summarized(messages[:cut], action.max_tokens)
+        except ModelError as error:
+            return self._segment.failed(error, self._segment.priced(error.partial.usage if error.partial else None))
+        usage = self._segment.priced(reply.usage)
+        if is_blank(reply.text):
+            why = "the summary is empty"
+            return AttemptFailedInput(cause=Cause.EMPTY_REPLY, message=why, usage=usage, elapsed=elapsed())
+        return CompactedInput(text=reply.text, kept=len(messages) - cut, usage=usage, elapsed=elapsed())
+
+    async def _summarized(self, older: tuple[Message, ...], max_tokens: int | None) -> ModelResponse:
+        conversation = self._segment.conversation
+        asked = [Message.system(conversation.instructions)] if conversation.instructions else []
+        spoken = (one for one in older if one.says_something)
+        said, _ = repaired([*asked, *spoken, Message.user(prompt("compact").strip())])
+        most = _SUMMARY_TOKENS if max_tokens is None else min(_SUMMARY_TOKENS, max_tokens)
+        request = ModelRequest(tuple(said), tools=conversation.tools, tool_choice="none", max_tokens=most)
+        stream = self._model.stream(request)
+        try:
+            async for item in stream:
+                if isinstance(item, ModelResponse):
+                    return item
+        finally:
+            close = getattr(stream, "aclose", None)
+            if close is not None:
+                await close()
+        raise no_reply(self._model.name)

@@ -1,0 +1,103 @@
+"""The conversation after compactions, as a model is sent it (docs/rules.md#compaction).
+
+A compaction replaces the older messages by a summary, or clears their tool results. It cuts only before a step, so a
+call stays with its result. The transcript keeps every message: only requests leave them out.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from msgspec import structs
+
+from turnwright.message import FilePart, Message, ToolCallPart, ToolResultPart
+from turnwright_states.facts import Compacted
+
+if TYPE_CHECKING:
+    from .transcript import Transcript
+
+CLEARED: Final = "[This result was removed to save space. Call the tool again if you need it.]"
+#: Characters of a token in an estimate, and the tokens of a picture or a document.
+_CHARACTERS: Final = 4
+_FILE_TOKENS: Final = 1500
+
+
+def compacted(history: Sequence[Message], transcript: "Transcript") -> tuple[tuple[Message, ...], int]:
+    """Return what replaces the history and the first closed messages of a turn, and how many of these it replaces.
+
+    `history` has the messages before the turn.
+    """
+    base, taken = tuple(history), 0
+    for fact, count in transcript.compactions:
+        view = (*base, *transcript.closed[taken:count])
+        cut = max(len(view) - fact.kept, 0)
+        base, taken = (*_replaced(view[:cut], fact, transcript.closed[0]), *view[cut:]), count
+    return base, taken
+
+
+def history_needed(transcript: "Transcript") -> int | None:
+    """Return how many of the messages before a turn its compactions left in the conversation; None for all."""
+    needed: int | None = None
+    before = 0
+    for fact, count in transcript.compactions:
+        own = count - before
+        if fact.kept <= own and not fact.cleared:
+            needed = 0
+        elif needed is None and not fact.cleared:
+            needed = fact.kept - own
+        before = count
+    return needed
+
+
+def _replaced(older: Sequence[Message], fact: Compacted, prompt: Message) -> Iterable[Message]:
+    if fact.cleared:
+        return map(without_results, older)
+    # The prompt says what the turn is about, and is never summarized.
+    return (summary_message(fact.text), *(message for message in older if message is prompt))
+
+
+def summary_message(text: str) -> Message:
+    """Return the message that replaces the older ones."""
+    return Message.user(f"Summary of the conversation so far:\n\n{text}")
+
+
+def without_results(message: Message) -> Message:
+    """Return the message without the contents of its tool results; the message itself if it has none."""
+    results = [part for part in message.parts if isinstance(part, ToolResultPart)]
+    if message.role != "tool" or all(part.text == CLEARED for part in results):
+        return message
+    parts = (
+        structs.replace(part, text=CLEARED, structured=None, files=()) if isinstance(part, ToolResultPart) else part
+        for part in message.parts
+    )
+    return structs.replace(message, parts=tuple(parts))
+
+
+def cut_before(messages: Sequence[Message], keep_steps: int) -> int:
+    """Return how many of the messages are older than the last `keep_steps` steps; 0 if there are not so many.
+
+    The messages that a kept step replies to are kept with it.
+    """
+    steps = 0
+    for place in range(len(messages) - 1, -1, -1):
+        if messages[place].role == "assistant" and messages[place].says_something:
+            steps += 1
+            if steps == keep_steps:
+                while place and messages[place - 1].role == "user":
+                    place -= 1  # noqa: PLW2901 (the loop ends here)
+                return place
+    return 0 if keep_steps else len(messages)
+
+
+def tokens_of(messages: Iterable[Message]) -> int:
+    """Estimate the tokens of messages, for a provider that has not counted them yet."""
+    characters = files = 0
+    for message in messages:
+        for part in message.parts:
+            if isinstance(part, FilePart):
+                files += 1
+            elif isinstance(part, ToolCallPart):
+                characters += len(part.name) + len(str(part.arguments))
+            else:
+                characters += len(getattr(part, "text", ""))
+                files += len(getattr(part, "files", ()))
+    return characters // _CHARACTERS + files * _FILE_TOKENS

@@ -1,0 +1,183 @@
+"""The typed answer of an agent: its JSON Schema, its validation, and the ways to ask a model for it.
+
+See docs/rules.md#typed-answers.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from pydantic import JsonValue, TypeAdapter, ValidationError
+from pydantic.errors import PydanticUserError
+from pydantic_core import PydanticSerializationError, from_json
+
+from turnwright.errors import ConfigError, Retry
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pydantic_core import ErrorDetails
+
+JsonObject = Mapping[str, JsonValue]
+OutputMode = Literal["auto", "native", "tool", "prompt"]
+
+#: The tool that a model calls with its answer.
+OUTPUT_TOOL: Final = "final_result"
+_DESCRIPTION: Final = "Give the final answer of this task. Call it once, when the task is done."
+#: The field of the answer where its schema is no object: providers take objects only.
+_WRAPPED: Final = "response"
+_FENCED: Final = re.compile(r"\A\s*```(?:json)?\s*\n(.*?)\n?\s*```\s*\Z", re.DOTALL | re.IGNORECASE)
+_SHOWN_PROBLEMS: Final = 8
+_SHOWN_VALUE: Final = 80
+
+
+class OutputType:
+    """The type of an agent's answer, from a Python type or from a JSON Schema alone.
+
+    `type_` is a class, a dataclass, a `TypedDict`, a `Literal`, a union or a list, as pydantic reads it. `schema` is
+    the JSON Schema that models receive; by default that of the type. Without a type the answer is plain JSON, which
+    the package jsonschema checks.
+
+    Raises `ConfigError` for a type without a JSON Schema, an invalid schema, and a missing jsonschema.
+    """
+
+    def __init__(self, agent: str, type_: object = None, schema: JsonObject | None = None) -> None:
+        self._agent = agent
+        self._adapter: TypeAdapter[Any] | None = None
+        if type_ is not None:
+            self._adapter = self._adapted(type_)
+            schema = schema or self._schema_of(self._adapter)
+        elif schema is None:
+            raise ConfigError(f"agent {agent!r}: a typed answer needs an output_type or an output_schema")
+        #: The JSON Schema of the answer.
+        self.schema: JsonObject = schema
+        if self._adapter is None:
+            _ = self._validator  # a wrong schema fails now, not in the middle of a turn
+
+    def _adapted(self, type_: Any) -> TypeAdapter[Any]:  # noqa: ANN401 (any type that pydantic reads)
+        try:
+            return TypeAdapter(type_)
+        except PydanticUserError as error:
+            raise ConfigError(f"agent {self._agent!r}: output_type: {error.message}") from error
+
+    def _schema_of(self, adapter: TypeAdapter[Any]) -> JsonObject:
+        try:
+            schema: dict[str, JsonValue] = adapter.json_schema()
+        except PydanticUserError as error:
+            raise ConfigError(f"agent {self._agent!r}: output_type has no JSON Schema: {error.message}") from error
+        return schema
+
+    @cached_property
+    def _validator(self) -> Any:  # noqa: ANN401 (jsonschema has no types here)
+        try:
+            from jsonschema import Draft202012Validator  # noqa: PLC0415 (few agents need it, and it is slow to import)
+            from jsonschema.exceptions import SchemaError  # noqa: PLC0415 (likewise)
+        except ModuleNotFoundError:
+            raise ConfigError(
+                f"agent {self._agent!r}: an output_schema needs jsonschema: pip install 'turnwright[schema]'"
+            ) from None
+        try:
+            Draft202012Validator.check_schema(dict(self.schema))
+        except SchemaError as error:
+            raise ConfigError(f"agent {self._agent!r}: output_schema is no JSON Schema: {error.message}") from None
+        return Draft202012Validator(dict(self.schema))
+
+    @property
+    def is_wrapped(self) -> bool:
+        """Whether models are asked for an object with one field, because the type itself is no object."""
+        return self.schema.get("type") != "object"
+
+    @cached_property
+    def asked(self) -> JsonObject:
+        """The JSON Schema of the object that models are asked for."""
+        if not self.is_wrapped:
+            return self.schema
+        inner = {name: value for name, value in self.schema.items() if name != "$defs"}
+        wrapped: dict[str, JsonValue] = {"type": "object", "properties": {_WRAPPED: inner}, "required": [_WRAPPED]}
+        wrapped["additionalProperties"] = False
+        return wrapped | {name: self.schema[name] for name in ("$defs",) if name in self.schema}
+
+    @property
+    def description(self) -> str:
+        """The description of the tool that takes the answer."""
+        own = self.schema.get("description")
+        return f"{_DESCRIPTION}\n\n{own}" if isinstance(own, str) else _DESCRIPTION
+
+    @property
+    def prompt(self) -> str:
+        """The instruction for a model that is asked for JSON in its text."""
+        schema = json.dumps(dict(self.asked), ensure_ascii=False)
+        return (
+            "When the task is done, reply with nothing but one JSON object that fits this JSON Schema, without Markdown"
+            f" around it:\n{schema}"
+        )
+
+    def of_text(self, text: str) -> object:
+        """Return the answer in a reply's text, which may be inside a Markdown fence.
+
+        Raises `Retry` with the mistakes.
+        """
+        fenced = _FENCED.match(text)
+        try:
+            data: JsonValue = from_json(fenced[1] if fenced else text)
+        except ValueError as error:
+            raise Retry(f"the reply is not one JSON object: {error}") from None
+        return self.of_data(data)
+
+    def of_data(self, data: JsonValue) -> object:
+        """Return the answer in the object that the model was asked for. Raises `Retry` with the mistakes."""
+        if self.is_wrapped and isinstance(data, Mapping) and set(data) == {_WRAPPED}:
+            data = data[_WRAPPED]
+        return self.load(data)
+
+    def load(self, data: JsonValue) -> object:
+        """Return the answer from its own JSON, as the journal keeps it. Raises `Retry` with the mistakes."""
+        if self._adapter is None:
+            return self._checked(data)
+        try:
+            # As JSON, because a date or an enumeration is a text there.
+            return self._adapter.validate_json(json.dumps(data))
+        except ValidationError as error:
+            raise Retry(_listed(map(_problem, error.errors(include_url=False)))) from None
+
+    def _checked(self, data: JsonValue) -> JsonValue:
+        problems = [
+            f"{'.'.join(map(str, error.absolute_path)) or 'the answer'}: {error.message}"
+            for error in self._validator.iter_errors(data)
+        ]
+        if problems:
+            raise Retry(_listed(problems))
+        return data
+
+    def dump(self, value: object) -> JsonValue:
+        """Return the answer as JSON, for the journal. Raises `TypeError` for a value that JSON cannot hold."""
+        try:
+            adapter = self._adapter or TypeAdapter(JsonValue)
+            data: JsonValue = adapter.dump_python(value, mode="json", warnings="error")
+        except (PydanticSerializationError, ValidationError) as error:
+            raise TypeError(f"the answer is no JSON: {error}") from error
+        return data
+
+    def partial(self, text: str) -> JsonValue:
+        """Return the part of an answer that has streamed in, unvalidated; None as long as there is none."""
+        try:
+            data: JsonValue = from_json(text, allow_partial="trailing-strings")
+        except ValueError:
+            return None
+        if self.is_wrapped and isinstance(data, dict):
+            return data.get(_WRAPPED)
+        return data
+
+
+def _listed(problems: "Iterable[str]") -> str:
+    found = list(problems)
+    more = f"; and {len(found) - _SHOWN_PROBLEMS} more" if len(found) > _SHOWN_PROBLEMS else ""
+    return "the answer does not fit: " + "; ".join(found[:_SHOWN_PROBLEMS]) + more
+
+
+def _problem(error: "ErrorDetails") -> str:
+    where = ".".join(map(str, error["loc"])) or "the answer"
+    given = "" if error["type"] == "missing" else f", not {json.dumps(error['input'], default=str)[:_SHOWN_VALUE]}"
+    return f"{where}: {error['msg']}{given}"

@@ -1,0 +1,141 @@
+"""A long conversation is made shorter before a model call, and every part of it stays paired."""
+
+import pytest
+
+from turnwright import Agent, Engine, tool
+from turnwright.agent import Compact
+from turnwright.message import Message, ToolResultPart
+from turnwright.model.protocol import ModelError, ModelRequest, ModelResponse
+from turnwright.model.scripted import Line, ScriptedModel, asks_for
+from turnwright.store import MemoryStore
+from turnwright.transcript.compaction import CLEARED, cut_before
+from turnwright.transcript.pairing import check_pairing
+from turnwright_states import Cause, EndReason, Outcome, Usage
+from turnwright_states.facts import Compacted, CompactionStarted
+
+pytestmark = [pytest.mark.anyio, pytest.mark.no_waiting]
+
+SMALL = Compact(at_tokens=100, keep_steps=1)
+
+
+@tool
+async def read(page: int) -> str:
+    """Read a page."""
+    return f"page {page}: " + "word " * 60
+
+
+def reads(page: int, tokens: int = 0) -> ModelResponse:
+    reply = asks_for(("read", {"page": page}))
+    return ModelResponse(calls=reply.calls, usage=Usage(input_tokens=tokens, output_tokens=1))
+
+
+def engine_of(*lines: Line, store: MemoryStore | None = None) -> tuple[Engine, ScriptedModel]:
+    model = ScriptedModel(*lines)
+    return Engine(model=model, tools=[read], store=store or MemoryStore()), model
+
+
+def texts(request: ModelRequest) -> list[str]:
+    return [message.text for message in request.messages]
+
+
+async def test_older_steps_are_summarized_before_a_request_that_is_too_long() -> None:
+    engine, model = engine_of(reads(1, 20), reads(2, 90), "Page 1 was about words.", "Done.")
+    turn = await engine.run(Agent(name="Reader", compaction=SMALL), "Read two pages.")
+    assert (turn.outcome, turn.text) == (Outcome.FINISHED, "Done.")
+    summary, last = model.requests[2:]
+    assert summary.tool_choice == "none"
+    assert "only your summary of it will remain" in texts(summary)[-1]
+    assert texts(last)[:2] == ["Summary of the conversation so far:\n\nPage 1 was about words.", "Read two pages."]
+    assert [message.role for message in last.messages] == ["user", "user", "assistant", "tool"]
+    for request in model.requests:
+        check_pairing(request.messages)
+    assert turn.usage.output_tokens == 4
+    assert "page 1" in str(turn.messages)  # the transcript keeps everything
+
+
+async def test_a_turn_without_a_compaction_sends_everything() -> None:
+    engine, model = engine_of(reads(1, 200), "Done.")
+    await engine.run(Agent(name="Reader"), "Read.")
+    assert len(model.requests[-1].messages) == 3
+
+
+async def test_a_request_that_the_provider_refused_as_too_long_is_compacted() -> None:
+    overflow = ModelError("too long", cause=Cause.CONTEXT_OVERFLOW)
+    engine, model = engine_of(reads(1), reads(2), overflow, "A summary.", "Done.")
+    turn = await engine.run(Agent(name="Reader", compaction=Compact(at_tokens=10**6, keep_steps=1)), "Read.")
+    assert turn.text == "Done."
+    facts = [fact for _, fact in await engine.store.facts(turn.id)]
+    assert [type(fact) for fact in facts if isinstance(fact, CompactionStarted | Compacted)] == [
+        CompactionStarted,
+        Compacted,
+    ]
+    assert "A summary." in texts(model.requests[-1])[0]
+
+
+async def test_without_a_compaction_an_overflow_ends_the_turn() -> None:
+    engine, _ = engine_of(ModelError("too long", cause=Cause.CONTEXT_OVERFLOW))
+    turn = await engine.run(Agent(name="Reader"), "Read.")
+    assert (turn.outcome, turn.reason) == (Outcome.FAILED, EndReason.CONTEXT_OVERFLOW)
+
+
+async def test_a_summary_that_fails_never_fails_the_turn() -> None:
+    gone = ModelError("no", cause=Cause.BAD_REQUEST)
+    engine, model = engine_of(reads(1, 20), reads(2, 90), gone, "Done.")
+    agent = Agent(name="Reader", compaction=Compact(at_tokens=100, keep_steps=1, max_compactions=1))
+    turn = await engine.run(agent, "Read two pages.")
+    assert turn.text == "Done."
+    assert "page 1" in str(model.requests[-1].messages)
+
+
+async def test_old_tool_results_are_cleared_without_a_model_call() -> None:
+    engine, model = engine_of(reads(1, 20), reads(2, 90), "Done.")
+    agent = Agent(name="Reader", compaction=Compact(at_tokens=100, keep_steps=1, mode="clear_tool_results"))
+    turn = await engine.run(agent, "Read two pages.")
+    assert turn.text == "Done."
+    parts = [part for message in model.requests[-1].messages for part in message.parts]
+    results = [part.text for part in parts if isinstance(part, ToolResultPart)]
+    assert results[0] == CLEARED
+    assert results[1].startswith("page 2")
+
+
+async def test_the_same_request_is_built_after_a_resume() -> None:
+    """Another process folds the journal."""
+    store = MemoryStore()
+
+    @tool(needs_approval=True)
+    async def erase(path: str) -> str:
+        """Erase a file."""
+        return f"erased {path}"
+
+    agent = Agent(name="Reader", compaction=SMALL)
+    lines: list[Line] = [reads(1, 20), reads(2, 90), "A summary.", asks_for(("erase", {"path": "x"}))]
+    first = ScriptedModel(*lines)
+    paused = await Engine(model=first, tools=[read, erase], store=store).run(agent, "Read.")
+    second = ScriptedModel("Done.")
+    turn = await Engine(model=second, tools=[read, erase], store=store).resume(
+        paused.id, {paused.interrupts[0].id: True}
+    )
+    assert turn.text == "Done."
+    assert second.requests[0].messages[: len(first.requests[-1].messages)] == first.requests[-1].messages
+
+
+async def test_later_turns_of_a_session_begin_with_the_latest_summary() -> None:
+    """Turns before it are not even read."""
+    store = MemoryStore()
+    agent = Agent(name="Talker", compaction=Compact(at_tokens=30, keep_steps=1))
+    engine, _ = engine_of(
+        *(f"answer {number} " + "word " * 12 for number in range(2)), "They greeted.", "hi", store=store
+    )
+    for number in range(3):
+        await engine.run(agent, f"question {number}", session="s")
+    last, model = engine_of("again", store=store)
+    await last.run(Agent(name="Talker"), "question 3", session="s")
+    said = texts(model.requests[0])
+    assert said[0] == "Summary of the conversation so far:\n\nThey greeted."
+    assert "question 0" not in said
+    assert said[-3:] == ["question 2", "hi", "question 3"]
+
+
+def test_messages_of_a_person_stay_with_the_step_that_answers_them() -> None:
+    messages = [Message.user("a"), Message.assistant("b"), Message.user("c"), Message.assistant("d")]
+    assert [cut_before(messages, keep) for keep in (0, 1, 2, 3)] == [4, 2, 0, 0]
