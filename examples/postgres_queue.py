@@ -165,9 +165,10 @@ async def main(address: str) -> None:
         stopping = anyio.Event()
         async with anyio.create_task_group() as group:
             group.start_soon(worker.run_worker, stopping)
-            turn = await client.run(Agent(name="Cleaner"), "Erase a.txt")
+            cleaner = Agent(name="Cleaner")
+            turn = await client.run(cleaner, "Erase a.txt")
             print(f"{turn.state}: {turn.interrupts[0].tool} {turn.interrupts[0].arguments}")
-            turn = await client.resume(turn.id, {turn.interrupts[0].id: True})
+            turn = await client.resume(turn.id, {turn.interrupts[0].id: True}, agent=cleaner)
             print(f"{turn.outcome}: {turn.text}")
             stopping.set()
 

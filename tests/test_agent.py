@@ -39,7 +39,7 @@ print(raised)
 
 COUNTS = st.integers(0, 10_000) | st.none()
 AMOUNTS = st.floats(min_value=1e-6, max_value=1e9) | st.none()
-AGENTS = st.fixed_dictionaries(
+AGENTS: st.SearchStrategy[Agent] = st.fixed_dictionaries(
     {"name": st.sampled_from(["Refactorer", "Архитектор", "a b"])},
     optional={
         "description": st.text(max_size=20),

@@ -484,7 +484,7 @@ async def test_answers_that_name_no_interrupt_are_refused() -> None:
     engine = Engine(model=ScriptedModel(asks_for(("erase", {}))), tools=[erase])
     paused = await engine.run(AGENT, "hi")
     with pytest.raises(ConfigError, match="answers must map each interrupt's id to its answer, not 'yes'"):
-        await engine.resume(paused.id, "yes")  # type: ignore[arg-type]
+        await engine.resume(paused.id, "yes")  # type: ignore[call-overload]
 
 
 async def test_a_scripted_line_may_be_a_function_that_waits() -> None:

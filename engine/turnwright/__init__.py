@@ -9,6 +9,7 @@ from turnwright_states import EndReason, Limits, Outcome, State, ToolCallLimits,
 
 from ._base.lazy_imports import lazy_imports
 from .agent import Agent, Compact
+from .context import TurnContext, TurnInfo
 from .driver.subagents import AgentTool, agent_tool, agent_tools
 from .engine import Engine
 from .errors import (
@@ -17,6 +18,7 @@ from .errors import (
     EngineClosedError,
     InvalidAnswerError,
     LeaseLostError,
+    NoOutputError,
     Retry,
     RuntimeUnavailableError,
     SessionBusyError,
@@ -74,6 +76,7 @@ __all__ = [
     "Limits",
     "Message",
     "ModelSettings",
+    "NoOutputError",
     "Outcome",
     "Price",
     "Retry",
@@ -89,7 +92,9 @@ __all__ = [
     "ToolResult",
     "TurnAlreadyEndedError",
     "TurnBusyError",
+    "TurnContext",
     "TurnHandle",
+    "TurnInfo",
     "TurnNotFoundError",
     "TurnResult",
     "TurnRow",

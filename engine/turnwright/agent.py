@@ -2,14 +2,17 @@
 
 An agent's limits override the engine's. `None` is a value too: it switches a limit off. A limit that the agent does not
 set stays the engine's. So "not set" and "set to None" differ, in equality, in JSON and in the journal.
+
+The journal keeps what JSON can hold. A field that JSON cannot hold (functions, types) is declared with `exclude=True`
+or `exclude_if=...`: it is the agent's `code`, and the journal keeps only its name. The engine's registry supplies it.
 """
 
 import re
 import reprlib
 import unicodedata
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import Annotated, Final, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Final, Generic, Literal, Self, TypedDict, Unpack, cast
 
 from pydantic import (
     AfterValidator,
@@ -33,12 +36,15 @@ from turnwright_states import Limits
 from turnwright_states.limits import Concluding, DoomResponse
 
 from ._base.field_docs import described
+from .context import DepsT_contra, JsonObject, OutT_co
 from .errors import ConfigError
 from .model_settings import ModelSettings
 
 #: The limits that an agent sets in its `budget`.
 BUDGET_FIELDS: Final = ("tool_calls", "tokens", "cost", "seconds")
 Mode = Literal["primary", "subagent", "all"]
+#: The key of a journaled agent that names its code, and `deps` if the turn needs dependencies.
+NEEDS: Final = "needs"
 
 #: Control characters, line and paragraph separators, and halves of surrogate pairs: they would break a line of text.
 _UNPRINTABLE: Final = frozenset({"Cc", "Cs", "Zl", "Zp"})
@@ -118,8 +124,33 @@ class Compact(BaseModel):
     """The model that writes the summaries; None means the agent's. Any other needs `Engine(models=...)`."""
 
 
-class Agent(BaseModel):
+class AgentFields(TypedDict, total=False):
+    """The arguments of `Agent` besides its name that say nothing about its dependencies or its answer. See there."""
+
+    description: str
+    mode: Mode
+    instructions: str
+    steps: int | None
+    budget: int | Limits | None
+    tools: Sequence[str] | None
+    model: str | None
+    conclude_prompt: str | None
+    concluding: Concluding
+    max_calls_per_step: int
+    doom_threshold: int | None
+    doom_response: DoomResponse
+    nudges: int
+    max_retries: int
+    max_pauses: int
+    conclude_seconds: float
+    conclude_tokens: int
+
+
+class Agent(BaseModel, Generic[DepsT_contra, OutT_co]):
     """An agent: a name, instructions, and limits of its own.
+
+    An `Agent[Deps, Out]` runs on an engine with these dependencies, and its answer has the type `Out`. An `Agent`
+    without them fits every engine, and answers with text.
 
     Every limit except `ceiling`, which is the engine's, can be set here under its name in `Limits`. The four limits of
     a budget are in `budget`. `Limits` documents and checks each.
@@ -171,6 +202,17 @@ class Agent(BaseModel):
     max_pauses: int | None = None
     conclude_seconds: float | None = None
     conclude_tokens: int | None = None
+
+    if TYPE_CHECKING:
+        # One overload without the fields that bind a type variable: a checker would infer an unknown type from their
+        # defaults.
+        def __init__(self: "Agent[object, str]", *, name: str, **fields: Unpack[AgentFields]) -> None: ...
+
+    else:
+
+        def __class_getitem__(cls, _):  # noqa: ANN001, ANN204
+            """Return the class: the types are for type checkers, and pydantic would make a class for each."""
+            return cls
 
     def __eq__(self, other: object) -> bool:
         """Compare the fields, and which limits are set: None is not the same as absent."""
@@ -307,14 +349,37 @@ class Agent(BaseModel):
         return allowed
 
     def to_json(self) -> dict[str, JsonValue]:
-        """Return the fields that are set, as JSON values, for the journal. `from_json` reads them."""
+        """Return the fields that are set, as JSON values, without the `code`. `from_json` reads them."""
         data: dict[str, JsonValue] = self.model_dump(mode="json")
         return data
 
     @classmethod
     def from_json(cls, data: Mapping[str, JsonValue]) -> Self:
-        """Return the agent that `to_json` wrote. Raises `ValidationError` for other data."""
-        return cls.model_validate(data)
+        """Return the agent that `to_json` or `to_journal` wrote, without its code.
+
+        Raises `ValidationError` for other data.
+        """
+        return cls.model_validate({name: value for name, value in data.items() if name != NEEDS})
+
+    @property
+    def code(self) -> dict[str, object]:
+        """The fields that are set and that JSON cannot hold, such as functions and types."""
+        return {name: getattr(self, name) for name in sorted(self.model_fields_set - self.to_json().keys())}
+
+    def to_journal(self, *, deps: bool) -> dict[str, JsonValue]:
+        """Return what the journal keeps: the JSON fields, and what a driver needs besides (`NEEDS`).
+
+        `deps` says that the turn needs dependencies.
+        """
+        data = self.to_json()
+        needs: list[JsonValue] = [*(["deps"] if deps else []), *sorted(self.model_fields_set - data.keys())]
+        if needs:
+            data[NEEDS] = needs
+        return data
+
+    def restored(self, journaled: JsonObject) -> Self:
+        """Return the agent of a journal, with the code of this one. Raises `ValidationError` for damaged data."""
+        return self.from_json({**journaled, **cast("JsonObject", self.code)})
 
 
 def _set_in(limits: Limits) -> dict[str, object]:

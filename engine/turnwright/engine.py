@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, Unpack
+from typing import TYPE_CHECKING, Generic, Never, Self, TypedDict, TypeVar, Unpack, cast, overload
 
 import anyio
 
@@ -13,12 +13,13 @@ from turnwright_states import Limits
 
 from ._base.ids import new_id
 from .agent import Agent
+from .context import NOT_GIVEN, DepsFactory, DepsT, NotGiven
 from .driver.subagents import subagent_tools
 from .errors import ConfigError, known_options
 from .events import TurnEvent
 from .journal.admission import TurnOptions, limits_for
 from .journal.answers import Answers, current_result
-from .journal.dependencies import Dependencies, Prepare, Price, Synthesis, tools_by_name
+from .journal.dependencies import Dependencies, Prepare, Price, Synthesis, agents_by_name, tools_by_name
 from .journal.event_bus import EventBus, Observer
 from .journal.upkeep import delete_turn, prune_turns
 from .model.protocol import Model
@@ -39,8 +40,42 @@ if TYPE_CHECKING:
     from .telemetry import Telemetry
 
 
-class Engine:
+OutT = TypeVar("OutT")
+
+
+class EngineOptions(TypedDict, total=False):
+    """The options of `Engine` that say nothing about its dependencies. See there."""
+
+    model: Model | None
+    models: Callable[[str], Model] | None
+    store: Store | str
+    limits: Limits | None
+    prices: Mapping[str, Price] | None
+    history_processor: Prepare | None
+    synthesize: Synthesis | None
+    on_event: Sequence[Observer]
+    backoff: Backoff | None
+    max_parallel_tools: int
+    cancel_grace: float
+    poll_interval: float
+    unpaired: Unpaired
+    show_budget_to_model: bool | str
+    runtime: Runtime | None
+    now: Callable[[], float]
+    clock: Callable[[], float]
+    telemetry: "Telemetry | None"
+
+
+class Engine(Generic[DepsT]):
     """Runs turns: in this process, on any number of tasks of one event loop, or on the workers of a runtime.
+
+    `deps` makes the dependencies of a turn, for its tools and other functions: an async function of the turn
+    (`TurnInfo`), or an async generator that yields them once and then closes them. It is called once for each driver of
+    a turn. Or `deps_type` is the type of dependencies that each `run` is given, and then no other process can resume
+    the turn. An engine with neither is an `Engine[None]`. See docs/rules.md#dependencies.
+
+    `agents` are registered by name. A resumed turn finds there what its journal cannot keep of its agent: functions and
+    types.
 
     `model` serves agents that name none; `models` returns the model that an agent names. Without `models`, agents may
     name only the engine's model. `tools` are the tools that agents may use. `store` is a store or its address
@@ -67,17 +102,47 @@ class Engine:
     replies arrive complete, not streamed. `models` and `tools` may then differ from the workers', but turns are checked
     against them.
 
-    Raises `ConfigError` for a store that cannot be opened, two tools of one name, and what `Dependencies` rejects.
+    Raises `ConfigError` for a store that cannot be opened, two tools or agents of one name, and what `Dependencies`
+    rejects.
     After `aclose`, every method that needs the store raises `EngineClosedError`. See docs/rules.md#errors.
     """
 
+    @overload
+    def __init__(
+        self: "Engine[None]",
+        *,
+        agents: Sequence[Agent[None, object]] = (),
+        tools: Sequence[Tool[None]] = (),
+        **options: Unpack[EngineOptions],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        *,
+        deps: DepsFactory[DepsT],
+        agents: Sequence[Agent[DepsT, object]] = (),
+        tools: Sequence[Tool[DepsT]] = (),
+        **options: Unpack[EngineOptions],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        *,
+        deps_type: type[DepsT],
+        agents: Sequence[Agent[DepsT, object]] = (),
+        tools: Sequence[Tool[DepsT]] = (),
+        **options: Unpack[EngineOptions],
+    ) -> None: ...
     @known_options("Engine", Limits.model_fields)
     def __init__(
         self,
         *,
+        deps: DepsFactory[object] | None = None,
+        deps_type: type[object] | None = None,
+        agents: Sequence[Agent[Never, object]] = (),
+        tools: Sequence[Tool[Never]] = (),
         model: Model | None = None,
         models: Callable[[str], Model] | None = None,
-        tools: Sequence[Tool] = (),
         store: Store | str = "memory:",
         limits: Limits | None = None,
         prices: Mapping[str, Price] | None = None,
@@ -102,7 +167,11 @@ class Engine:
         self.setup = Dependencies(
             model=model,
             models=None if models is None else partial(self._model, models),
-            tools=tools_by_name(tools),
+            # From here on, deps are `object`: the overloads have checked that all of one engine have the same type.
+            tools=tools_by_name(cast("Sequence[Tool]", tools)),
+            agents=agents_by_name(cast("Sequence[Agent]", agents)),
+            make_deps=deps,
+            takes_deps=deps is not None or deps_type is not None,
             limits=limits or Limits(),
             prices=prices or {},
             history_processor=history_processor,
@@ -128,49 +197,72 @@ class Engine:
             raise ConfigError(f"store {store} belongs to this process alone: give one that the runtime's workers share")
         self._turns = EngineTurns(self.store, self.setup, EventBus(on_event, observe_segment), runtime)
 
-    async def run(self, agent: Agent, prompt: str, **options: Unpack[TurnOptions]) -> TurnResult:
+    async def run(
+        self,
+        agent: Agent[DepsT, OutT],
+        prompt: str,
+        *,
+        deps: DepsT | NotGiven = NOT_GIVEN,
+        **options: Unpack[TurnOptions],
+    ) -> TurnResult[OutT]:
         """Run one turn until it ends or pauses.
 
-        The options are those of `TurnOptions`. Raises `SessionBusyError`, `ConfigError` for an agent that cannot run
-        here, and what `Driver.drive` raises. How the turn ends is a value.
+        `deps` are the dependencies of this call, instead of those that the engine makes; the caller closes them. The
+        options are those of `TurnOptions`. Raises `SessionBusyError`, `ConfigError` for an agent that cannot run here,
+        and what `Driver.drive` raises. How the turn ends is a value.
         """
-        return await self._turns.run(agent, prompt, options)
+        return cast("TurnResult[OutT]", await self._turns.run(agent, prompt, options, deps))
 
     @asynccontextmanager
     async def stream(
-        self, agent: Agent, prompt: str, **options: Unpack[TurnOptions]
+        self,
+        agent: Agent[DepsT, object],
+        prompt: str,
+        *,
+        deps: DepsT | NotGiven = NOT_GIVEN,
+        **options: Unpack[TurnOptions],
     ) -> AsyncIterator[AsyncIterator[TurnEvent]]:
         """Run one turn and follow it: `async with engine.stream(...) as events: async for event in events: ...`.
 
         The events end with `TurnEndedEvent` or `TurnPausedEvent`. Leaving the block early stops the driving; the turn
         can be resumed. (A runtime's turn goes on.) Takes and raises what `run` does.
         """
-        async with self._turns.stream(agent, prompt, options) as events:
+        async with self._turns.stream(agent, prompt, options, deps) as events:
             yield events
 
-    async def start(self, agent: Agent, prompt: str, **options: Unpack[TurnOptions]) -> TurnHandle:
+    async def start(
+        self,
+        agent: Agent[DepsT, OutT],
+        prompt: str,
+        *,
+        deps: DepsT | NotGiven = NOT_GIVEN,
+        **options: Unpack[TurnOptions],
+    ) -> TurnHandle[OutT]:
         """Start a turn in the background, and return its handle once the turn is written.
 
         A task of this engine drives the turn, or the workers of its runtime do. The turn goes on when the handle is
         dropped and when the caller is canceled. `aclose` and the end of the event loop release it, and it can be
         resumed. Takes and raises what `run` does. See docs/rules.md#handles.
         """
-        return TurnHandle(self._turns, await self._turns.start(agent, prompt, options), agent.name)
+        turn_id = await self._turns.start(agent, prompt, options, deps)
+        return TurnHandle(self._turns, turn_id, agent, deps)
 
-    def attach(self, turn_id: str, agent: Agent) -> TurnHandle:
+    def attach(
+        self, turn_id: str, agent: Agent[DepsT, OutT], *, deps: DepsT | NotGiven = NOT_GIVEN
+    ) -> TurnHandle[OutT]:
         """Return a handle of an existing turn of this agent, whichever process drives it. Nothing is driven yet.
 
-        `TurnHandle.result` resumes it if nobody drives it. Raises `ConfigError` for a sub-agent's turn, and
-        `TurnNotFoundError`, with PostgreSQL at the handle's first use.
+        `TurnHandle.result` resumes it if nobody drives it, with these `deps` instead of those that the engine makes.
+        Raises `ConfigError` for a sub-agent's turn, and `TurnNotFoundError`, with PostgreSQL at the handle's first use.
         """
         self._turns.need_turn(turn_id)
-        return TurnHandle(self._turns, turn_id, agent.name)
+        return TurnHandle(self._turns, turn_id, agent, deps)
 
-    async def submit(self, agent: Agent, prompt: str, **options: Unpack[TurnOptions]) -> str:
+    async def submit(self, agent: Agent[DepsT, object], prompt: str, **options: Unpack[TurnOptions]) -> str:
         """Start a turn for a worker to drive, and return its id at once. `events` follows it.
 
         Its state is `QUEUED` until a worker drives it. A worker is a process that runs `run_worker` on the same store
-        with the same runtime. Takes and raises what `run` does.
+        with the same runtime. It makes the dependencies. Takes the options of `run`, and raises what `run` does.
         """
         return await self._turns.submit(agent, prompt, options)
 
@@ -182,18 +274,42 @@ class Engine:
         """
         await self._turns.run_worker(stopping)
 
-    async def resume(self, turn_id: str, answers: Answers | None = None) -> TurnResult:
+    @overload
+    async def resume(
+        self, turn_id: str, answers: Answers | None = None, *, deps: DepsT | NotGiven = NOT_GIVEN
+    ) -> TurnResult: ...
+    @overload
+    async def resume(
+        self,
+        turn_id: str,
+        answers: Answers | None = None,
+        *,
+        agent: Agent[DepsT, OutT],
+        deps: DepsT | NotGiven = NOT_GIVEN,
+    ) -> TurnResult[OutT]: ...
+    async def resume(
+        self,
+        turn_id: str,
+        answers: Answers | None = None,
+        *,
+        agent: Agent[DepsT, object] | None = None,
+        deps: DepsT | NotGiven = NOT_GIVEN,
+    ) -> TurnResult:
         """Answer a paused turn, or resume one whose driver is gone, and drive it until it ends or pauses.
 
         `answers` has a text, a bool, or an `Answer` (`reject("why")`) for each interrupt's id. The turn goes on once
         the last interrupt is answered. All answers are written before anything runs on them, or none is. If another
         process drives the turn, this call waits until it ends or pauses there.
 
-        Raises `InvalidAnswerError`, listing the open interrupts, if an answer is invalid or another one was faster.
+        `agent` is the turn's agent, for what its journal cannot keep of it and for the type of the result; a registered
+        agent is found by its name. `deps` are the dependencies of this call, instead of those that the engine makes.
+
+        Raises `ConfigError` for an agent of another name. Raises `InvalidAnswerError`, listing the open interrupts, if
+        an answer is invalid or another one was faster.
         Raises `TurnAlreadyEndedError`, `TurnNotFoundError`, and without answers `TurnBusyError` while another driver
         has the turn.
         """
-        return await self._turns.resume(turn_id, answers)
+        return await self._turns.resume(turn_id, answers, agent, deps)
 
     async def answer(self, turn_id: str, answers: Answers) -> None:
         """Answer a paused turn, and leave the driving to a worker. Takes and raises what `resume` does.
@@ -204,14 +320,19 @@ class Engine:
 
     @asynccontextmanager
     async def stream_resume(
-        self, turn_id: str, answers: Answers | None = None
+        self,
+        turn_id: str,
+        answers: Answers | None = None,
+        *,
+        agent: Agent[DepsT, object] | None = None,
+        deps: DepsT | NotGiven = NOT_GIVEN,
     ) -> AsyncIterator[AsyncIterator[TurnEvent]]:
         """Do what `resume` does and follow the turn, as `stream` follows a new one.
 
         The events begin after the journal's last fact, and end with `TurnEndedEvent` or `TurnPausedEvent`, even if only
         some interrupts were answered. Raises in the block what `resume` raises.
         """
-        async with self._turns.stream_resume(turn_id, answers) as events:
+        async with self._turns.stream_resume(turn_id, answers, agent, deps) as events:
             yield events
 
     async def steer(self, turn_id: str, text: str) -> None:
@@ -254,7 +375,8 @@ class Engine:
         """Resume every turn whose driver is gone and that does not wait for a person, and drive each to its end.
 
         Paused turns are included if they were answered or an interrupt has expired. A turn that cannot run here is left
-        alone with a warning: its tools or its model are missing. `max_parallel_tools` turns run at once.
+        alone with a warning: its tools, its model or its dependencies are missing. `max_parallel_tools` turns run at
+        once.
         """
         return await self._turns.recover()
 
@@ -299,14 +421,14 @@ class Engine:
         """
         return await self._turns.store.turns(session=session, live=live, limit=limit, before=before)
 
-    def explain(self, agent: Agent) -> "Certificate":
+    def explain(self, agent: Agent[DepsT, object]) -> "Certificate":
         """Return the bounds of a turn of this agent, and who set each. Raises `ConfigError` for an invalid agent."""
         from .agents.certificate import certificate  # noqa: PLC0415 (slow to import, and no turn needs it)
 
-        setup = self.setup
-        limits_for(agent, setup)
+        setup, plain = self.setup, cast("Agent", agent)
+        limits_for(plain, setup)
         return certificate(
-            agent,
+            plain,
             setup.limits,
             subagent_tools=partial(subagent_tools, setup.tools),
             tools_of=lambda one: setup.tools_for(one).values(),

@@ -3,10 +3,11 @@
     TurnwrightError
     ├── ConfigError              the caller: an agent file, a flag, a limit, a tool, a store's address
     │   ├── UnknownOptionError   an unknown keyword argument (also a `TypeError`)
-    │   └── CannotRunError       a turn's tools or its model are missing; the turn stays as it is
+    │   └── CannotRunError       a turn's tools, model or dependencies are missing; the turn stays as it is
     ├── SessionBusyError         the caller: the session's live turn must end, pause or be aborted first
     ├── TurnNotFoundError        the caller: the store has no such turn
     ├── TurnAlreadyEndedError    the caller: the turn has ended
+    ├── NoOutputError            the caller: the turn has no answer, because it was stopped, failed, or goes on
     ├── InvalidAnswerError       the caller: no such open interrupt, or an answer that it does not accept
     ├── TurnBusyError            another driver holds the turn
     ├── LeaseLostError           another driver claimed the turn while this one ran
@@ -44,7 +45,15 @@ class UnknownOptionError(ConfigError, TypeError):
 
 
 class CannotRunError(ConfigError):
-    """A turn cannot be driven here because its tools or its model are missing. It stays as it is."""
+    """A turn cannot be driven here because its tools, its model or its dependencies are missing. It stays as it is.
+
+    `may_pass` is True if a later attempt in the same process may succeed: the function that makes the dependencies
+    raised.
+    """
+
+    def __init__(self, why: str, *, may_pass: bool = False) -> None:
+        super().__init__(why)
+        self.may_pass = may_pass
 
 
 class SessionBusyError(TurnwrightError):
@@ -75,6 +84,14 @@ class TurnAlreadyEndedError(TurnwrightError):
         self.turn = turn
         self.outcome = outcome
         self.reason = reason
+
+
+class NoOutputError(TurnwrightError):
+    """The turn has no answer: it was stopped by a limit or a person, it failed, or it has not ended."""
+
+    def __init__(self, turn: str, why: str) -> None:
+        super().__init__(f"turn {turn} has no output ({why}): check `output` for None, or use `text`")
+        self.turn = turn
 
 
 class InvalidAnswerError(TurnwrightError):

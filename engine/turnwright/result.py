@@ -2,20 +2,29 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Generic, cast
+
+from typing_extensions import TypeVar
 
 from turnwright.transcript.interrupt import Interrupt
 from turnwright_states import EndReason, Outcome, State, Usage
 from turnwright_states import facts as f
 
 from .agents.bounds import nearest
+from .errors import NoOutputError
 from .message import Message, SentinelPart
 from .store import Queued
 from .transcript.transcript import Transcript, reading
 
+#: The type of the agent's answer. `object` is the default: a function that takes any result needs no type.
+OutT_co = TypeVar("OutT_co", default=object, covariant=True)
+
 
 @dataclass(frozen=True, slots=True)
-class TurnResult:
+class TurnResult(Generic[OutT_co]):
     """The result so far of a turn that has ended, is paused, was released by its driver, or is `QUEUED`.
+
+    `output` is the agent's answer, of the agent's type. It is None unless the turn is `FINISHED`.
 
     `outcome` and `reason` are None until it has ended. `interrupts` is what a paused turn waits for. `steps` and
     `tool_calls` count what started. `text` is the final text: the answer, the conclusion, or as much of it as there
@@ -48,11 +57,18 @@ class TurnResult:
     advice: str = ""
     #: The ids of `interrupts` that have an answer in the inbox. The next driver feeds it.
     answered: frozenset[str] = frozenset()
+    output: OutT_co | None = None
 
     @property
     def paused(self) -> bool:
         """Whether the turn waits for a person."""
         return self.state is State.PAUSED
+
+    def require_output(self) -> OutT_co:
+        """Return the agent's answer. Raises `NoOutputError` for a turn that is not `FINISHED`."""
+        if self.outcome is not Outcome.FINISHED:
+            raise NoOutputError(self.id, self.state if self.outcome is None else f"{self.outcome}: {self.reason}")
+        return cast("OutT_co", self.output)
 
 
 def result_of(turn_id: str, facts: Sequence[tuple[int, f.Fact]], late: Sequence[str] = ()) -> TurnResult:
@@ -89,6 +105,7 @@ def result_from(turn_id: str, transcript: Transcript, late: Sequence[str] = ()) 
         undelivered=(*last.undelivered, *late) if isinstance(last, f.TurnEnded) else (),
         sentinel=transcript.sentinel,
         advice=transcript.advice,
+        output=transcript.text if turn.state.outcome is Outcome.FINISHED else None,
     )
 
 

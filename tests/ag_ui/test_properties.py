@@ -9,7 +9,7 @@ from typing import Unpack
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnwright import Agent, Engine, Outcome, agent_tool, approve, tool
+from turnwright import Agent, Engine, Outcome, TurnResult, agent_tool, approve, tool
 from turnwright.ag_ui import AgUiEncoder, messages_of
 from turnwright.events import (
     FactEvent,
@@ -238,7 +238,7 @@ async def team(scripts: Mapping[str, tuple[Line, ...]]) -> list[TurnEvent]:
         on_event=[events.append],
         backoff=Backoff(initial=0.0),
     )
-    turn = await engine.run(ROOT, "hi")
+    turn: TurnResult = await engine.run(ROOT, "hi")
     while turn.paused:
         turn = await engine.resume(turn.id, {one.id: approve() for one in turn.interrupts})
     return events

@@ -422,7 +422,7 @@ AMOUNTS = st.floats(min_value=1e-9, max_value=1e12) | st.none()
 BUDGETS = st.fixed_dictionaries(
     {}, optional={"tool_calls": COUNTS, "tokens": COUNTS.filter(lambda n: n != 0), "cost": AMOUNTS, "seconds": AMOUNTS}
 )
-AGENTS = st.fixed_dictionaries(
+AGENTS: st.SearchStrategy[Agent] = st.fixed_dictionaries(
     {"name": WORDS, "instructions": BODIES},
     optional={
         "description": st.text(),

@@ -98,7 +98,7 @@ def staged(
     """An engine whose model makes these calls at once and then is done, and its turns' events."""
     heard: list[TurnEvent] = []
     model = ScriptedModel(asks_for(*((name, {}) for name in calls)), "Done.")
-    made = Engine(model=model, tools=tools, limits=limits, cancel_grace=GRACE, on_event=[heard.append], **options)  # type: ignore[arg-type]
+    made = Engine(model=model, tools=tools, limits=limits, cancel_grace=GRACE, on_event=[heard.append], **options)  # type: ignore[call-overload]
     return made, heard
 
 

@@ -438,7 +438,7 @@ async def test_at_any_call_of_the_store_the_turn_ends_once(after: bool) -> None:
         lines: list[Line] = [asks_for(("note", {}), ("erase", {"path": "x"})), asks_for(("note", {"n": 1})), "Done."]
         store = Interrupted(memory, abort, at=at, after=after)
         engine, heard, model = staged(*lines, store=store)
-        turn = await engine.run(AGENT, "hi")
+        turn: TurnResult = await engine.run(AGENT, "hi")
         assert not asked or (await memory.get(turn.id)).status.outcome is not None, "it rests, and was to end"
         with suppress(TurnAlreadyEndedError, InvalidAnswerError):
             await engine.resume(turn.id, {"approval-1": True})

@@ -148,7 +148,7 @@ async def test_an_interrupt_is_answered_once(desk: Desk) -> None:
 
 async def test_what_was_answered_and_not_taken_up_is_told_apart_from_what_is_open(desk: Desk) -> None:
     async with Engine(model=ScriptedModel(asking("a", "b"), "done"), tools=desk.tools) as engine:
-        turn = await engine.run(AGENT, "Tidy up")
+        turn: TurnResult = await engine.run(AGENT, "Tidy up")
         assert turn.answered == frozenset()
         await engine.answer(turn.id, {"approval-1": "yes"})
         turn = await engine.get(turn.id)

@@ -64,7 +64,7 @@ def raising(made: Callable[[], BaseException], kind: str) -> Tool:
 async def run(*tools: Tool, **options: object) -> TurnResult:
     """Run a turn whose model calls the first tool once, and then is done."""
     model = ScriptedModel(asks_for((tools[0].name, {})), "Done.")
-    engine = Engine(model=model, tools=tools, **options)  # type: ignore[arg-type]  # those of the tests
+    engine: Engine = Engine(model=model, tools=tools, **options)  # type: ignore[call-overload]  # those of the tests
     with anyio.fail_after(10):
         return await engine.run(AGENT, "hi")
 
@@ -225,7 +225,7 @@ async def test_a_hook_that_somebody_cancels_ends_nothing(hook: str, native: bool
         await anyio.sleep_forever()
 
     model = ScriptedModel(asks_for(("note", {})), "Done.")
-    engine = Engine(model=model, tools=[note], **{hook: waits})  # type: ignore[arg-type]  # one of the two
+    engine = Engine(model=model, tools=[note], **{hook: waits})  # type: ignore[call-overload]  # one of the two
     if native:
         running = asyncio.ensure_future(engine.run(AGENT, "hi"))
         await began.wait()

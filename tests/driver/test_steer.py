@@ -526,7 +526,7 @@ async def test_said_at_any_call_of_the_store_it_is_not_lost(cap: int, after: boo
         store = Interrupted(memory, say, at=at, after=after)
         lines: list[Line] = [asks_for(("note", {"n": 1}), ("note", {"n": 2})), asks_for(("note", {"n": 3})), "Done."]
         stage = Stage(*lines, store=store, limits=Limits(steps=cap))
-        turn = await stage.engine.run(AGENT, "hi")
+        turn: TurnResult = await stage.engine.run(AGENT, "hi")
         turn = await Engine(store=memory).get(turn.id)
         assert replay(await memory.facts(turn.id)).check.verdict is Verdict.HOLDS
         heard, handed_back = texts(turn).count("now"), turn.undelivered.count("now")

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from turnwright import Agent, Engine, StoreError, tool
+from turnwright import Agent, Engine, StoreError, TurnResult, tool
 from turnwright.model.protocol import ModelRequest, ModelResponse
 from turnwright.model.scripted import ScriptedModel, asks_for
 from turnwright.store import open_store
@@ -116,7 +116,7 @@ async def test_a_turn_survives_a_server_that_was_started_again_while_a_tool_ran(
     world = World(running.restart)
     async with world.engine(address) as engine:
         try:
-            turn = await engine.run(AGENT, "hi")
+            turn: TurnResult = await engine.run(AGENT, "hi")
         except StoreError:
             (row,) = await engine.store.turns()
             turn = await engine.resume(row.id)

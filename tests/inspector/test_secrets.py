@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pydantic import JsonValue
 from tests.hypothesis_examples import percent_of_examples
 
-from turnwright import Agent, Engine, tool
+from turnwright import Agent, Engine, TurnResult, tool
 from turnwright.inspector import Open, inspector_app
 from turnwright.inspector.tabs import TABS
 from turnwright.model import ScriptedModel
@@ -124,7 +124,7 @@ async def _check_pages(arguments: dict[str, JsonValue]) -> None:
     )
     model = ScriptedModel(ModelResponse(text=f"I send {text}", reasoning=repr(arguments), calls=calls), f"Done: {text}")
     async with Engine(model=model, tools=[login, enter]) as engine:
-        turn = await engine.run(Agent(name="A", instructions=f"Use {text}"), f"Take {text}")
+        turn: TurnResult = await engine.run(Agent(name="A", instructions=f"Use {text}"), f"Take {text}")
         app = inspector_app(engine, access=Open())
         async with browser(app) as client:
             for _ in range(2):

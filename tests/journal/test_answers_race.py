@@ -537,7 +537,7 @@ async def test_counters_budgets_and_doom_rounds_survive_a_pause_in_another_proce
     """Two rounds before the pause and one after it are three of the same."""
     limits = Limits(tool_calls=3, tokens=1000)
     first = desk.engine(asking("x"), asking("x"), limits=limits)
-    paused = await first.run(AGENT, "hi")
+    paused: TurnResult = await first.run(AGENT, "hi")
     paused = await first.resume(paused.id, {"approval-1": True})
     assert [one.id for one in paused.interrupts] == ["approval-2"], "no interrupt has the name of another"
     second = desk.engine(asking("x"))

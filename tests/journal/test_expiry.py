@@ -221,7 +221,7 @@ async def test_a_doom_loop_that_expires_is_stopped() -> None:
 async def test_time_that_a_person_takes_is_not_the_turns(desk: Desk) -> None:
     """A deadline of a minute survives a pause of an hour, and two days of the wall's clock."""
     limits = Limits(seconds=60)
-    paused = await desk.engine(asks_for(("burn", {"path": "x"})), limits=limits).run(AGENT, "hi")
+    paused: TurnResult = await desk.engine(asks_for(("burn", {"path": "x"})), limits=limits).run(AGENT, "hi")
     await anyio.sleep(3600)
     desk.clock.jump(48 * 60 * MINUTE)
     other = desk.engine(asks_for(("burn", {"path": "y"})), "Done.")

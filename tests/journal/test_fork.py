@@ -124,7 +124,7 @@ async def asked(store: Store) -> None:
 async def looping(store: Store) -> None:
     limits = Limits(doom_threshold=2, doom_response="ask", nudges=1)
     one = engine(store, *[asks_for(("note", {})) for _ in range(8)], "Sorry.", limits=limits)
-    turn = await one.run(AGENT, "hi")
+    turn: TurnResult = await one.run(AGENT, "hi")
     turn = await one.resume(turn.id, {"doom-1": "go_on"})
     await one.resume(turn.id, {"doom-2": "stop"})
 

@@ -429,7 +429,7 @@ async def test_who_is_told_that_a_turn_is_busy_ends_nobodys_stream() -> None:
 def test_numbers_with_which_nothing_would_go_on_are_refused(wrong: dict[str, float]) -> None:
     (name,) = wrong
     with pytest.raises(ConfigError, match=f"^{name} must be "):
-        Engine(**wrong)  # type: ignore[arg-type] # what a caller without a type checker may give
+        Engine(**wrong)  # type: ignore[call-overload] # what a caller without a type checker may give
 
 
 async def test_a_model_that_is_found_by_name_is_made_once_and_closed_with_the_engine() -> None:

@@ -156,7 +156,7 @@ class Tree:
 
     async def _answered(self, engine: Engine, root: str | None, patience: int) -> TurnResult:
         if root is None:
-            turn = await engine.run(self.agents[0], "hi")
+            turn: TurnResult = await engine.run(self.agents[0], "hi")
         else:
             turn = await engine.get(root)
             turn = turn if turn.outcome is not None else await engine.resume(root)

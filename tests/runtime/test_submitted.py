@@ -16,6 +16,7 @@ from turnwright import (
     SessionBusyError,
     TurnAlreadyEndedError,
     TurnNotFoundError,
+    TurnResult,
     reject,
     tool,
 )
@@ -109,7 +110,7 @@ async def test_a_turn_is_submitted_and_waited_for() -> None:
 async def test_each_pause_begins_a_segment() -> None:
     desk = Desk()
     async with engine(desk) as client, working(client):
-        turn = await client.run(CLERK, "erase")
+        turn: TurnResult = await client.run(CLERK, "erase")
         assert turn.paused
         turn = await client.resume(turn.id, {"approval-1": True})
     assert turn.outcome is Outcome.FINISHED

@@ -167,7 +167,7 @@ def test_a_witness_that_nobody_wrote_to_has_no_lines(tmp_path: Path) -> None:
 
 def test_lines_of_a_witness_stand_whole_and_in_order(tmp_path: Path) -> None:
     witness = Witness(tmp_path / "witness")
-    with witness.runs(ToolContext("t1", "call00001", attempt=2)):
+    with witness.runs(ToolContext(turn_id="t1", call_id="call00001", attempt=2)):
         witness.note("in", "between")
     assert witness.lines() == [
         WitnessLine(os.getpid(), ("t1", "call00001", "2", "start")),

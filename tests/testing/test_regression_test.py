@@ -25,6 +25,7 @@ from turnwright import (
     Outcome,
     ToolContext,
     ToolResult,
+    TurnResult,
     tool,
 )
 from turnwright.journal.dependencies import FinishedCall, Synthesis
@@ -319,7 +320,7 @@ async def drive(
 ) -> Facts:
     """The facts of one turn; every approval is given."""
     Told.engine = engine
-    turn = await engine.run(agent or Agent(name="Anybody"), "Go on.", message_history=history, files=files)
+    turn: TurnResult = await engine.run(agent or Agent(name="Anybody"), "Go on.", message_history=history, files=files)
     if turn.paused:
         turn = await engine.resume(turn.id, {asked.id: "yes" for asked in turn.interrupts})
     return await engine.store.facts(turn.id)

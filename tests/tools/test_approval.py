@@ -182,8 +182,8 @@ def unresolved(amount: "Nowhere") -> bool:  # type: ignore[name-defined]  # noqa
     ("check", "message"),
     [
         (
-            lambda arguments: arguments["amount"] > 100,
-            "<lambda>: parameter 'arguments' is no argument of the tool (its arguments: amount, to): they are passed",
+            lambda sum_: sum_ > 100,
+            "<lambda>: parameter 'sum_' is no argument of the tool (its arguments: amount, to): they are passed",
         ),
         (functools.partial(above, amount=3), "above: parameter 'limit' is no argument of the tool"),
         (positional, "positional: parameter 'amount' is positional-only: remove the '/'"),
@@ -207,7 +207,7 @@ def test_a_check_that_cannot_be_called_is_refused_where_the_tool_is_made(
 def test_the_error_says_what_to_write() -> None:
     with pytest.raises(ConfigError, match=r"they are passed by name, as in needs_approval=lambda amount: \.\.\.$"):
 
-        @tool(needs_approval=lambda arguments: arguments["amount"] > 100)
+        @tool(needs_approval=lambda price: price > 100)
         def pay(amount: float) -> None: ...
 
 

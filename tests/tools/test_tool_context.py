@@ -371,7 +371,7 @@ async def test_a_question_that_nobody_answers_in_time_denies_the_call() -> None:
 async def test_where_no_pause_is_left_the_outcome_of_the_call_is_unknown(pauses: int, begun: int) -> None:
     movers = Movers()
     engine = movers.engine(MOVE, "I see.", pauses=pauses)
-    turn = await engine.run(AGENT, "hi")
+    turn: TurnResult = await engine.run(AGENT, "hi")
     if pauses:
         turn = await engine.resume(turn.id, {"question-1": "there"})
     assert turn.outcome is Outcome.FINISHED
@@ -430,7 +430,7 @@ async def test_a_sub_agents_tool_asks_through_its_caller() -> None:
     script = {"lead": ScriptedModel(asks_for(("Reader", {"prompt": "go"})), "Done.", name="lead")}
     script["reader"] = ScriptedModel(MOVE, "It is there.", name="reader")
     engine = Engine(models=script.__getitem__, tools=[*movers.tools, agent_tool(reader)])
-    turn = await engine.run(Agent(name="Lead", model="lead"), "hi")
+    turn: TurnResult = await engine.run(Agent(name="Lead", model="lead"), "hi")
     for number, words, answer in ((1, "Where to?", "there"), (2, "How?", "by train")):
         (open_,) = turn.interrupts
         assert (open_.id, open_.question) == (f"call00001/question-{number}", f"Reader: {words}")

@@ -246,4 +246,4 @@ async def test_a_strict_engine_leaves_alone_what_another_let_pass() -> None:
 
 def test_messages_are_not_given_to_the_engine() -> None:
     with pytest.raises(ConfigError, match=r"your own messages go into `run\(message_history="):
-        Engine(model=ScriptedModel(), unpaired=[Message.user("hi")])  # type: ignore[arg-type]
+        Engine(model=ScriptedModel(), unpaired=[Message.user("hi")])  # type: ignore[call-overload]

@@ -30,15 +30,15 @@ def tool_calls_are_a_number_or_go_by_the_tools() -> None:
     Agent(name="A", budget=3)
 
 
-def takes_a_list(tools: list[Tool]) -> Sequence[Tool]:
+def takes_tools(tools: Sequence[Tool]) -> Sequence[Tool]:
     return tools
 
 
 def tools_of_different_functions_are_a_list_of_tools() -> None:
     tools = [add, look, stop]
-    named: list[Tool] = tools
+    named: list[Tool] = [*tools]
     Engine(tools=tools)
-    Engine(tools=[*takes_a_list(tools), *named, add, agent_tool(Agent(name="a", description="b"))])
+    Engine(tools=[*takes_tools(tools), *named, add, agent_tool(Agent(name="a", description="b"))])
 
 
 async def a_tool_is_called_as_its_function() -> None:

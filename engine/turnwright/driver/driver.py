@@ -3,7 +3,7 @@
 import logging
 import sys
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, nullcontext, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext, suppress
 from functools import partial
 from typing import Final
 
@@ -14,6 +14,7 @@ from pydantic import ValidationError
 
 from turnwright._base.background_task import background_task
 from turnwright.agent import Agent
+from turnwright.context import NOT_GIVEN
 from turnwright.errors import (
     CannotRunError,
     ConfigError,
@@ -25,7 +26,7 @@ from turnwright.errors import (
 )
 from turnwright.journal.abort_poller import AbortPoller
 from turnwright.journal.admission import NewTurnClaim
-from turnwright.journal.dependencies import Dependencies
+from turnwright.journal.dependencies import NOTHING_SUPPLIED, Dependencies, Supplied
 from turnwright.journal.inbox import RESUMING_KINDS
 from turnwright.journal.message_history import messages_before
 from turnwright.journal.termination import end_children, end_claimed
@@ -54,7 +55,7 @@ from turnwright_states.facts import Fact, ModelReplied
 
 from .actions import HookError, account_for_crash, perform
 from .segment import Segment
-from .subagents import SubagentCalls
+from .subagents import AgentTool, SubagentCalls
 
 #: Inputs that close the open calls.
 _STOPS: Final = frozenset[type[Input]]((AbortInput, ExpireInput, FailInput))
@@ -81,6 +82,7 @@ class Driver:
         abandoned: AbandonedDrivers = NONE_ABANDONED,
         claimed: Callable[[int], None] | None = None,
         known: JournalFold | None = None,
+        supplied: Supplied = NOTHING_SUPPLIED,
     ) -> TurnResult | None:
         """Drive a turn until it ends or pauses. Returns at once if it already has.
 
@@ -90,23 +92,25 @@ class Driver:
 
         Returns the turn's result at its release, or None where only the journal has it. How the turn ends is never an
         exception. If the task is canceled, the turn is released and can be resumed. Raises `TurnNotFoundError`,
-        `TurnBusyError`, `LeaseLostError`, `StoreError`, and `CannotRunError` if the turn's tools or model are missing.
+        `TurnBusyError`, `LeaseLostError`, `StoreError`, and `CannotRunError` if the turn's tools, model or dependencies
+        are missing.
         """
-        result = await self._drive(turn_id, begun, abandoned, claimed, known)
+        result = await self._drive(turn_id, begun, abandoned, claimed, known, supplied)
         # A process that posts to a turn without a driver resumes it. An item that was posted during this release is
         # left to this driver.
         with suppress(TurnBusyError):
             while (result is None or result.outcome is None) and await self._has_request(turn_id):
-                result = await self._drive(turn_id, None, NONE_ABANDONED, claimed)
+                result = await self._drive(turn_id, None, NONE_ABANDONED, claimed, None, supplied)
         return result
 
-    async def _drive(
+    async def _drive(  # noqa: PLR0917 (passed on together, from `drive`)
         self,
         turn_id: str,
         begun: NewTurnClaim | None,
         abandoned: AbandonedDrivers,
         claimed: Callable[[int], None] | None,
-        known: JournalFold | None = None,
+        known: JournalFold | None,
+        supplied: Supplied,
     ) -> TurnResult | None:
         if begun is None and (await self._store.get(turn_id)).status.outcome is not None:
             return None  # nothing is left to do, so neither its tools nor its model are needed
@@ -118,7 +122,7 @@ class Driver:
             # An abort needs neither tools nor model.
             return await end_claimed(self._store, claim, self._listeners, known)
         with going_on(turn_id) if begun is None else nullcontext():
-            async with self._claimed_segment(claim, begun, known) as segment:
+            async with self._claimed_segment(claim, begun, known, supplied) as segment:
                 while not await _go_on(segment):
                     pass
         return segment.result()
@@ -129,7 +133,12 @@ class Driver:
             self.segments[request.turn].interruption.abort(request)
 
     async def _delegate(self, segment: Segment, call: Call) -> CallSettledInput | CallWaitingInput:
-        drive = partial(self.drive, abandoned=segment.journal.claim.abandoned.for_children)
+        abandoned = segment.journal.claim.abandoned.for_children
+        tool = self._setup.tools.get(call.name)
+        agent = tool.agent if isinstance(tool, AgentTool) else None
+        # A sub-agent shares the dependencies of its caller, and works for the same person.
+        supplied = Supplied(agent, segment.deps, segment.origin)
+        drive = partial(self.drive, abandoned=abandoned, supplied=supplied)
         return await SubagentCalls(segment, drive, self.abort).run(call)
 
     async def _has_request(self, turn_id: str) -> bool:
@@ -139,42 +148,73 @@ class Driver:
 
     @asynccontextmanager
     async def _claimed_segment(
-        self, held: Claim, begun: NewTurnClaim | None, known: JournalFold | None
+        self, held: Claim, begun: NewTurnClaim | None, known: JournalFold | None, supplied: Supplied
     ) -> AsyncIterator[Segment]:
-        """Fold the journal, watch for an abort while the turn is driven, and release the turn in any case."""
+        """Fold the journal, watch for an abort while the turn is driven, and release the turn in any case.
+
+        Dependencies are made when all else is known to be there. They are closed after the release, so that a close
+        that takes long holds no turn.
+        """
         turn_id = held.turn
         segment: Segment | None = None
         # A crash that is not accounted for before the release is left to the next driver.
         crashed = held.crashed
-        try:
+        async with AsyncExitStack() as after_release:
             try:
-                segment = await open_segment(self._store, self._setup, held, self._listeners, begun, known)
-            except ConfigError as error:
-                raise CannotRunError(str(error)) from error.__cause__  # the error that it quotes
-            segment.delegate = partial(self._delegate, segment)
-            self.segments[turn_id] = segment
-            # A store that fails beside the work raises where the watch ends. The observer must receive that error.
-            with segment.journal.observer or nullcontext():
-                # A store of one process needs no watch: posting to it interrupts the driver.
-                async with background_task(self._watch.keep) if self._store.shared else nullcontext():
-                    await _feed(segment, await account_for_crash(segment, crashed=crashed))
-                    crashed = False
-                    yield segment
-        except StoreError:
-            # Work that could not be written is lost, as if this process had died. The next driver repeats it and
-            # accounts for the crash.
-            crashed = crashed or (segment is not None and self.segments.get(turn_id) is segment)
-            raise
-        finally:
-            if segment is not None and self.segments.get(turn_id) is segment:  # else this process claimed it again
-                del self.segments[turn_id]
-            with anyio.CancelScope(shield=True):
-                try:
-                    await self._release(held, crashed=crashed)
-                except anyio.get_cancelled_exc_class():
-                    # Canceled again, past the shield. A turn that is never released stays this process's for ever.
-                    await self._release(held, crashed=crashed)
-                    raise
+                segment = await self._opened(held, begun, known, supplied, after_release)
+                segment.delegate = partial(self._delegate, segment)
+                self.segments[turn_id] = segment
+                # A store that fails beside the work raises where the watch ends. The observer must receive that error.
+                with segment.journal.observer or nullcontext():
+                    # A store of one process needs no watch: posting to it interrupts the driver.
+                    async with background_task(self._watch.keep) if self._store.shared else nullcontext():
+                        await _feed(segment, await account_for_crash(segment, crashed=crashed))
+                        crashed = False
+                        yield segment
+            except StoreError:
+                # Work that could not be written is lost, as if this process had died. The next driver repeats it and
+                # accounts for the crash.
+                crashed = crashed or (segment is not None and self.segments.get(turn_id) is segment)
+                raise
+            finally:
+                if segment is not None and self.segments.get(turn_id) is segment:  # else this process claimed it again
+                    del self.segments[turn_id]
+                with anyio.CancelScope(shield=True):
+                    try:
+                        await self._release(held, crashed=crashed)
+                    except anyio.get_cancelled_exc_class():
+                        # Canceled again, past the shield. A turn that is never released stays this process's for ever.
+                        await self._release(held, crashed=crashed)
+                        raise
+
+    async def _opened(
+        self,
+        held: Claim,
+        begun: NewTurnClaim | None,
+        known: JournalFold | None,
+        supplied: Supplied,
+        after_release: AsyncExitStack,
+    ) -> Segment:
+        """Return a claimed turn, ready to be driven, with its dependencies. They are closed by `after_release`."""
+        setup = self._setup
+        try:
+            segment = await open_segment(self._store, setup, held, self._listeners, begun, known, supplied.agent)
+        except ConfigError as error:
+            raise CannotRunError(str(error)) from error.__cause__  # the error that it quotes
+        segment.origin = supplied.origin or segment.origin
+        if supplied.deps is not NOT_GIVEN:
+            segment.deps = supplied.deps
+        elif setup.make_deps is not None:
+            from .deps import open_deps  # noqa: PLC0415 (many engines have no deps)
+
+            info = segment.info(resumed=begun is None)
+            segment.deps = await after_release.enter_async_context(open_deps(setup.make_deps, info))
+        elif setup.takes_deps or segment.needs_deps:
+            raise CannotRunError(
+                f"turn {held.turn}: it needs deps, which no journal keeps: give the engine a function that makes them,"
+                " Engine(deps=...), or give them to the call that resumes it"
+            )
+        return segment
 
     async def _release(self, claim: Claim, *, crashed: bool) -> None:
         failed = sys.exception() is not None
@@ -237,18 +277,20 @@ async def open_segment(  # noqa: PLR0917 (what a driver has, then what it has re
     listeners: Listeners | None,
     begun: NewTurnClaim | None = None,
     known: JournalFold | None = None,
+    given: Agent | None = None,
 ) -> Segment:
-    """Return a claimed turn, ready to be driven. A turn that was just `begun`, or is `known`, is not read again.
+    """Return a claimed turn, ready to be driven but for its dependencies.
 
-    Raises `ConfigError` if the model or a tool of an open call is missing, or if unpaired history is to be rejected.
-    Raises `StoreError` if the journal cannot be read.
+    A turn that was just `begun`, or is `known`, is not read again. `given` has the code of its agent, if the caller
+    has it. Raises `ConfigError` if the model, a tool of an open call or the agent's code is missing, or if unpaired
+    history is to be rejected. Raises `StoreError` if the journal cannot be read.
     """
     if begun is None:
         journal = await TurnJournal.open(store, claim, listeners, setup.now, known)
         now = journal.machine.turn
         about = {"turn": claim.turn, "step": now.counters.steps, "state": str(now.state)}
         _LOG.info("turn %s: resumed in %s, step %d", claim.turn, now.state, now.counters.steps, extra=about)
-        agent = _agent(journal)
+        agent = _agent(journal, setup, given)
     else:
         fold = JournalFold(claim.turn, list(enumerate(begun.facts, start=1)), begun.machine)
         journal = TurnJournal(store, claim, fold, listeners, now=setup.now)
@@ -278,9 +320,9 @@ async def open_segment(  # noqa: PLR0917 (what a driver has, then what it has re
     return segment
 
 
-def _agent(journal: TurnJournal) -> Agent:
+def _agent(journal: TurnJournal, setup: Dependencies, given: Agent | None) -> Agent:
     try:
-        return Agent.from_json(journal.started.agent)
+        return setup.agent_of(journal.turn_id, journal.started.agent, given)
     except ValidationError as error:
         said = error.errors()[0]["msg"]
         raise UnreadableTurnError(journal.turn_id, f"its agent cannot be read: {said}") from error

@@ -11,7 +11,8 @@ from dataclasses import replace
 
 import anyio
 
-from turnwright.agent import Agent
+from turnwright.agent import NEEDS, Agent
+from turnwright.context import NOT_GIVEN, TurnContext, TurnInfo
 from turnwright.events import (
     DeltaEvent,
     ReasoningDeltaEvent,
@@ -200,6 +201,11 @@ class Segment:
             settings=settings_in(journal.started),
             turn_id=journal.turn_id,
         )
+        self.agent = agent
+        #: The turn's dependencies. The driver sets them before it performs an action.
+        self.deps: object = NOT_GIVEN
+        #: The beginning of the turn that a person started: of this one, unless it is a sub-agent's.
+        self.origin = journal.started
         #: Drives the turn's sub-agents. The driver sets it.
         self.delegate: Delegate = refuse_subagent
         #: Asks what is dynamic in a step's requests, if anything is.
@@ -229,11 +235,42 @@ class Segment:
             progress=self._publish_progress,
             execute=None if observer is None else observer.execute,
             cancel_grace=setup.cancel_grace,
+            context=self.context,
         )
 
     def elapsed(self) -> float:
         """Seconds of driving since the turn began, over all its segments."""
         return self._base + self.setup.clock() - self._began
+
+    @property
+    def needs_deps(self) -> bool:
+        """Whether the turn was started with dependencies."""
+        needs = self.journal.started.agent.get(NEEDS)
+        return isinstance(needs, Sequence) and "deps" in needs
+
+    def info(self, *, resumed: bool) -> TurnInfo:
+        """Return the turn as the function that makes its dependencies receives it."""
+        started = self.journal.started
+        return TurnInfo(
+            turn_id=self.journal.turn_id,
+            agent=self.agent.name,
+            session=started.session,
+            metadata=started.metadata,
+            resumed=resumed,
+        )
+
+    def context(self) -> TurnContext:
+        """Return the context of the turn as it is now, for a function of the app."""
+        turn = self.machine.turn
+        return TurnContext(
+            turn_id=self.journal.turn_id,
+            deps=None if self.deps is NOT_GIVEN else self.deps,
+            session=self.origin.session,
+            metadata=self.origin.metadata,
+            agent=self.agent.name,
+            step=turn.counters.steps,
+            usage=turn.usage,
+        )
 
     def batch_context(self) -> BatchContext:
         """Return the context of the batch that is about to run."""

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Final, TypedDict, Unpack
+from typing import Final, TypedDict, TypeVar, Unpack, cast
 
 import anyio
 from pydantic import JsonValue
@@ -11,6 +11,7 @@ from pydantic import JsonValue
 from turnwright._base.background_task import background_task
 from turnwright._base.ids import child_id
 from turnwright.agent import Agent
+from turnwright.context import DepsT_contra
 from turnwright.errors import CannotRunError, ConfigError, TurnBusyError, TurnNotFoundError
 from turnwright.journal.admission import NewTurnClaim, admit, write_turn
 from turnwright.journal.answers import Answer, answer_item, unanswered
@@ -44,6 +45,8 @@ from .segment import Segment
 
 _LOG = logging.getLogger(__name__)
 
+#: The dependencies that an agent needs.
+D = TypeVar("D")
 Drive = Callable[[str, NewTurnClaim | None], Awaitable[object]]
 Journal = Sequence[tuple[int, f.Fact]]
 
@@ -80,12 +83,14 @@ class AgentToolOptions(TypedDict, total=False):
     read_only: bool | None
 
 
-class AgentTool(Tool):
+class AgentTool(Tool[DepsT_contra]):
     """A sub-agent that a model may call, made by `agent_tool`."""
 
     delegates = True
 
-    def __init__(self, agent: Agent, *, name: str, description: str, **options: Unpack[AgentToolOptions]) -> None:
+    def __init__(
+        self, agent: Agent[DepsT_contra, object], *, name: str, description: str, **options: Unpack[AgentToolOptions]
+    ) -> None:
         ignored = sorted(options.keys() - AgentToolOptions.__annotations__.keys())
         if ignored:
             raise ConfigError(
@@ -93,7 +98,7 @@ class AgentTool(Tool):
                 " time, and its own journal handles crashes"
             )
         super().__init__(name=name, description=description, parameters=_PARAMETERS, **options)
-        self.agent = agent
+        self.agent = cast("Agent", agent)
 
     def parse(self, arguments: Mapping[str, JsonValue]) -> dict[str, object]:
         """Check the one argument, a `prompt` with text. See `Tool.parse`."""
@@ -102,18 +107,23 @@ class AgentTool(Tool):
             raise ToolInputError(f"{self.name} takes one argument, prompt: the task as text")
         return {"prompt": prompt}
 
-    async def execute(self, values: Mapping[str, object], context: ToolContext) -> object:
+    async def execute(self, values: Mapping[str, object], context: ToolContext[DepsT_contra]) -> object:
         """Refuse: only the driver of a turn runs sub-agents."""
         raise ConfigError(f"{self.name} is a sub-agent ({context.call_id}, {sorted(values)}): only a turn can run it")
 
 
 def agent_tool(
-    agent: Agent, *, name: str | None = None, description: str | None = None, **options: Unpack[AgentToolOptions]
-) -> AgentTool:
+    agent: Agent[D, object],
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    **options: Unpack[AgentToolOptions],
+) -> AgentTool[D]:
     """Make a tool of an agent: each call runs a turn of it, within a share of the calling turn's remaining limits.
 
     The turn's id is `{turn}:{call}`. `name` is what models call it; the default is the agent's name in letters, digits,
-    `_` and `-`. `description` is for the models; the default is the agent's. The `options` are those of `@tool`.
+    `_` and `-`. `description` is for the models; the default is the agent's. The `options` are those of `@tool`. The
+    sub-agent shares the dependencies of the calling turn.
 
     Raises `ConfigError` for an unknown option, a name that providers refuse, and a missing description. See
     docs/rules.md#sub-agents.
@@ -127,7 +137,7 @@ def agent_tool(
     return AgentTool(agent, name=called, description=described, **options)
 
 
-def agent_tools(agents: Iterable[Agent]) -> list[AgentTool]:
+def agent_tools(agents: Iterable[Agent[D, object]]) -> list[AgentTool[D]]:
     """Return a tool for each agent that others may call (`mode: subagent` or `all`), in their order.
 
     Add them to the engine's tools: `Engine(tools=[*tools, *agent_tools(agents)])`. An agent without a `tools` list may
@@ -136,7 +146,7 @@ def agent_tools(agents: Iterable[Agent]) -> list[AgentTool]:
 
     Raises `ConfigError` if two tools would have one name. See docs/rules.md#sub-agents.
     """
-    made: dict[str, AgentTool] = {}
+    made: dict[str, AgentTool[D]] = {}
     for agent in agents:
         if agent.mode == "primary":
             continue

@@ -76,7 +76,7 @@ def admit(setup: Dependencies, agent: Agent, prompt: str, options: TurnOptions) 
         limits=limits,
         session=options.get("session"),
         model=model.name,
-        agent=agent.to_json(),
+        agent=agent.to_journal(deps=setup.takes_deps),
         files=tuple(_file(number, file) for number, file in enumerate(options.get("files", ()))),
         message_history=tuple(message.to_json() for message in history),
         synthesis=setup.synthesize is not None,

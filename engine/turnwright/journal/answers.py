@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from turnwright._base.ids import root_of
+from turnwright.agent import Agent
 from turnwright.errors import ConfigError, InvalidAnswerError, TurnAlreadyEndedError
 from turnwright.result import TurnResult, result_of
 from turnwright.store import QUEUED, InboxItem, InboxKind, Store
@@ -118,6 +119,13 @@ def need_root(turn_id: str, do: str = "resume") -> None:
     root = root_of(turn_id)
     if root != turn_id:
         raise ConfigError(f"turn {turn_id} is a sub-agent's, and its parent drives it: {do} turn {root}")
+
+
+def need_agent(known: JournalFold, agent: Agent | None) -> None:
+    """Raise `ConfigError` for an agent that is not the turn's."""
+    name = known.started.agent.get("name")
+    if agent is not None and agent.name != name:
+        raise ConfigError(f"turn {known.turn_id} belongs to agent {name!r}, not to {agent.name!r}")
 
 
 async def current_result(store: Store, turn_id: str) -> TurnResult:

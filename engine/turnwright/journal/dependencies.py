@@ -4,12 +4,13 @@ import math
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import get_args
+from typing import Final, get_args
 
 import msgspec
 
-from turnwright.agent import Agent
-from turnwright.errors import ConfigError
+from turnwright.agent import NEEDS, Agent
+from turnwright.context import NOT_GIVEN, DepsFactory, JsonObject
+from turnwright.errors import CannotRunError, ConfigError
 from turnwright.message import Message
 from turnwright.model.protocol import Model
 from turnwright.model.retry import Backoff
@@ -19,6 +20,7 @@ from turnwright.tools.errors import describe
 from turnwright.tools.tool import Tool
 from turnwright.transcript.pairing import Unpaired
 from turnwright_states import CallStatus, Limits, Usage
+from turnwright_states.facts import TurnStarted
 
 
 def checked_model(model: Model) -> Model:
@@ -58,6 +60,40 @@ Prepare = Callable[[tuple[Message, ...]], Awaitable[Sequence[Message]]]
 Synthesis = Callable[[tuple[FinishedCall, ...]], Awaitable[str | None]]
 
 
+class Supplied(msgspec.Struct, frozen=True):
+    """The agent of a turn, with its code, and its dependencies, from the caller of a driver.
+
+    For a sub-agent's turn also the beginning of the turn that a person started, at the top.
+    """
+
+    agent: Agent | None = None
+    deps: object = NOT_GIVEN
+    origin: TurnStarted | None = None
+
+
+NOTHING_SUPPLIED: Final = Supplied()
+
+
+def deps_given(deps: object, setup: "Dependencies", *, here: bool) -> object:
+    """Return the deps of a call, or `NOT_GIVEN`. `here` says that this process drives the turn.
+
+    Raises `ConfigError` for deps that the engine does not take, or that cannot reach the workers of its runtime, and if
+    they are missing.
+    """
+    if deps is NOT_GIVEN or (deps is None and not setup.takes_deps):
+        if here and setup.takes_deps and setup.make_deps is None:
+            raise ConfigError("deps: every turn of this engine needs them: give this call deps=...")
+        return NOT_GIVEN
+    if not setup.takes_deps:
+        raise ConfigError("deps: this engine takes none: make it with Engine(deps_type=...) or Engine(deps=...)")
+    if not here:
+        raise ConfigError(
+            "deps: they cannot be sent to a worker: leave them out, and give the workers' engine a function that makes"
+            " them, Engine(deps=...)"
+        )
+    return deps
+
+
 class Dependencies(msgspec.Struct, frozen=True):
     """The dependencies of a driver. `Engine` describes the arguments that it shares.
 
@@ -70,6 +106,12 @@ class Dependencies(msgspec.Struct, frozen=True):
     model: Model | None = None
     models: Callable[[str], Model] | None = None
     tools: Mapping[str, Tool] = msgspec.field(default_factory=dict)
+    #: The registered agents by name. They have the code that a journal cannot keep.
+    agents: Mapping[str, Agent] = msgspec.field(default_factory=dict)
+    #: Makes the `deps` of a turn (docs/rules.md#dependencies).
+    make_deps: DepsFactory[object] | None = None
+    #: Whether every turn of the engine needs deps, from `make_deps` or from the caller.
+    takes_deps: bool = False
     limits: Limits = msgspec.field(default_factory=Limits)
     prices: Mapping[str, Price] = msgspec.field(default_factory=dict)
     history_processor: Prepare | None = None
@@ -110,6 +152,24 @@ class Dependencies(msgspec.Struct, frozen=True):
         checked_settings(self.model_settings, "Engine")
         if isinstance(self.show_budget_to_model, str) and not self.show_budget_to_model.strip():
             raise ConfigError("show_budget_to_model is blank: give True for the standard text, or a text of your own")
+
+    def agent_of(self, turn_id: str, journaled: JsonObject, given: Agent | None) -> Agent:
+        """Return a turn's agent: the JSON of its journal, with the code of the agent that was given or is registered.
+
+        Raises `CannotRunError` if it needs code that neither has, and `ValidationError` for damaged data.
+        """
+        name = str(journaled.get("name"))
+        for one in (given, self.agents.get(name)):
+            if one is not None and one.name == name:
+                return one.restored(journaled)
+        needs = journaled.get(NEEDS, ())
+        missing = [str(one) for one in needs if one != "deps"] if isinstance(needs, Sequence) else []
+        if missing:
+            raise CannotRunError(
+                f"turn {turn_id}: the journal keeps only the name of agent {name!r}, not its {', '.join(missing)}:"
+                " register the agent, Engine(agents=[...])"
+            )
+        return Agent.from_json(journaled)
 
     def model_for(self, agent: Agent) -> Model:
         """Return the agent's model. Without `models` it is the engine's, and an agent may name no other.
@@ -156,6 +216,18 @@ class Dependencies(msgspec.Struct, frozen=True):
                 f"{hint if '__' in unknown[0] else ''}"
             )
         return {name: tool for name, tool in self.tools.items() if agent.may_use(name, delegates=tool.delegates)}
+
+
+def agents_by_name(agents: Sequence[Agent]) -> dict[str, Agent]:
+    """Return the agents by name. Raises `ConfigError` for anything else, and for two of one name."""
+    named: dict[str, Agent] = {}
+    for agent in agents:
+        if not isinstance(agent, Agent):
+            raise ConfigError(f"agents: {agent!r} is not an agent: write Agent(name=...)")
+        if agent.name in named:
+            raise ConfigError(f"agents: two agents are called {agent.name!r}: rename one of them")
+        named[agent.name] = agent
+    return named
 
 
 def tools_by_name(tools: Sequence[Tool]) -> dict[str, Tool]:

@@ -3,17 +3,27 @@
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from functools import partial
+from typing import Never, TypeAlias, cast
 
 import anyio
 
 from turnwright._base.background_task import background_task
 from turnwright._base.ids import new_id
 from turnwright.agent import Agent
+from turnwright.context import NOT_GIVEN
 from turnwright.errors import EngineClosedError, LeaseLostError, TurnBusyError, TurnNotFoundError
 from turnwright.events import TurnEvent
 from turnwright.journal.admission import NewTurnClaim, TurnOptions, start_turn
-from turnwright.journal.answers import Answers, current_result, need_accepted, need_live, need_root, post_answers
-from turnwright.journal.dependencies import Dependencies
+from turnwright.journal.answers import (
+    Answers,
+    current_result,
+    need_accepted,
+    need_agent,
+    need_live,
+    need_root,
+    post_answers,
+)
+from turnwright.journal.dependencies import NOTHING_SUPPLIED, Dependencies, Supplied, deps_given
 from turnwright.journal.event_bus import EventBus
 from turnwright.journal.follow import follow, wait_until_idle
 from turnwright.journal.inbox import steer_item
@@ -27,9 +37,16 @@ from .protocol import Runtime
 from .started import StartedTurn, StartedTurns
 from .submitted import SubmittedTurns, submit_new
 
+#: An agent of any dependencies and any answer.
+AnyAgent: TypeAlias = Agent[Never, object]
+
 
 class EngineTurns:
-    """Starts, follows, answers and stops the turns of one engine. Its methods are described at `Engine`."""
+    """Starts, follows, answers and stops the turns of one engine. Its methods are described at `Engine`.
+
+    From here on, dependencies are `object`: the types of `Engine` have checked that its agents and tools need no
+    others.
+    """
 
     def __init__(self, store: Store, setup: Dependencies, hub: EventBus, runtime: Runtime) -> None:
         self._store = store
@@ -48,16 +65,18 @@ class EngineTurns:
         self._need_open()
         return self._store
 
-    async def run(self, agent: Agent, prompt: str, options: TurnOptions) -> TurnResult:
+    async def run(self, agent: AnyAgent, prompt: str, options: TurnOptions, deps: object = NOT_GIVEN) -> TurnResult:
         """See `Engine.run`."""
-        turn_id = new_id()
+        turn_id, supplied = new_id(), self.supplied(agent, deps)
         begun = await self._begin(turn_id, agent, prompt, options)
-        return await self._turns.run(turn_id, begun)
+        return await self._turns.run(turn_id, begun, None, supplied)
 
     @asynccontextmanager
-    async def stream(self, agent: Agent, prompt: str, options: TurnOptions) -> AsyncIterator[AsyncIterator[TurnEvent]]:
+    async def stream(
+        self, agent: AnyAgent, prompt: str, options: TurnOptions, deps: object = NOT_GIVEN
+    ) -> AsyncIterator[AsyncIterator[TurnEvent]]:
         """See `Engine.stream`."""
-        turn_id = new_id()
+        turn_id, supplied = new_id(), self.supplied(agent, deps)
         if not self._runtime.embedded:
             begun = await self._begin(turn_id, agent, prompt, options)
             async with self._followed(turn_id, 0, partial(self._turns.run, turn_id, begun)) as events:
@@ -65,26 +84,27 @@ class EngineTurns:
             return
         with self._hub.follow(turn_id) as followed:
             begun = await self._begin(turn_id, agent, prompt, options)
-            async with background_task(self._turns.run, turn_id, begun):
+            async with background_task(self._turns.run, turn_id, begun, None, supplied):
                 yield followed
 
-    async def submit(self, agent: Agent, prompt: str, options: TurnOptions) -> str:
+    async def submit(self, agent: AnyAgent, prompt: str, options: TurnOptions) -> str:
         """See `Engine.submit`."""
         turn_id = new_id()
         await self._begin(turn_id, agent, prompt, options, driven=False)
         await submit_new(self._runtime, turn_id)
         return turn_id
 
-    async def start(self, agent: Agent, prompt: str, options: TurnOptions) -> str:
+    async def start(self, agent: AnyAgent, prompt: str, options: TurnOptions, deps: object = NOT_GIVEN) -> str:
         """Start a turn in a task of the engine, or submit it to the runtime, and return its id. See `Engine.start`."""
+        supplied = self.supplied(agent, deps)
         if not self._runtime.embedded:
             return await self.submit(agent, prompt, options)
         turn_id = new_id()
         begun = await self._begin(turn_id, agent, prompt, options)
-        self._started.start(turn_id, begun)
+        self._started.start(turn_id, begun, supplied)
         return turn_id
 
-    async def result(self, turn_id: str) -> TurnResult:
+    async def result(self, turn_id: str, agent: AnyAgent, deps: object = NOT_GIVEN) -> TurnResult:
         """Wait until a turn ends or pauses, and resume it if nobody drives it. See `TurnHandle.result`."""
         store = self.store
         if not self._runtime.embedded:
@@ -93,7 +113,7 @@ class EngineTurns:
         if started is None:
             if not await self._work.is_due(turn_id):
                 return await current_result(store, turn_id)
-            started = self._started.start(turn_id)
+            started = self._started.start(turn_id, None, self.supplied(agent, deps))
         return await started.wait()
 
     def need_turn(self, turn_id: str) -> None:
@@ -101,41 +121,51 @@ class EngineTurns:
         need_root(turn_id, "attach to")
         self._need_known(turn_id)
 
-    async def resume(self, turn_id: str, answers: Answers | None) -> TurnResult:
+    async def resume(
+        self, turn_id: str, answers: Answers | None, agent: AnyAgent | None = None, deps: object = NOT_GIVEN
+    ) -> TurnResult:
         """See `Engine.resume`."""
         need_root(turn_id)
-        return await self.resume_known(await self.read(turn_id), answers)
+        supplied = self.supplied(agent, deps)
+        return await self.resume_known(await self.read(turn_id), answers, supplied)
 
-    async def resume_known(self, known: JournalFold, answers: Answers | None) -> TurnResult:
+    async def resume_known(
+        self, known: JournalFold, answers: Answers | None, supplied: Supplied = NOTHING_SUPPLIED
+    ) -> TurnResult:
         """Resume a turn whose journal was read. See `Engine.resume`."""
         turn_id, turn = known.turn_id, known.machine.turn
         need_root(turn_id)
+        need_agent(known, supplied.agent)
         if not answers:
             need_live(turn_id, turn.state.outcome, turn.reason)
-            return await self._turns.resume(turn_id, known)
+            return await self._turns.resume(turn_id, known, supplied)
         replies = await post_answers(self.store, known, answers, now=self._setup.now())
         while True:
             with suppress(TurnBusyError):
-                result = await self._turns.resume(turn_id, known)
+                result = await self._turns.resume(turn_id, known, supplied)
                 break
             await anyio.sleep(self._setup.poll_interval)
         await need_accepted(self.store, known, result, replies)
         return result
 
     @asynccontextmanager
-    async def stream_resume(self, turn_id: str, answers: Answers | None) -> AsyncIterator[AsyncIterator[TurnEvent]]:
+    async def stream_resume(
+        self, turn_id: str, answers: Answers | None, agent: AnyAgent | None = None, deps: object = NOT_GIVEN
+    ) -> AsyncIterator[AsyncIterator[TurnEvent]]:
         """See `Engine.stream_resume`."""
+        supplied = self.supplied(agent, deps)
         known = await self.read(turn_id)
-        async with self._followed(turn_id, known.seq, partial(self.resume_known, known, answers)) as events:
+        async with self._followed(turn_id, known.seq, partial(self.resume_known, known, answers, supplied)) as events:
             yield events
 
-    async def answer(self, turn_id: str, answers: Answers, *, here: bool = False) -> None:
+    async def answer(self, turn_id: str, answers: Answers, *, here: Supplied | None = None) -> None:
         """See `Engine.answer`. With `here`, a task of the engine drives the turn on, unless a runtime drives turns."""
         need_root(turn_id)
         known = await self.read(turn_id)
+        need_agent(known, None if here is None else here.agent)
         await post_answers(self.store, known, answers, now=self._setup.now())
-        if here and self._runtime.embedded:
-            self._started.start(turn_id)
+        if here is not None and self._runtime.embedded:
+            self._started.start(turn_id, None, here)
         else:
             await self._runtime.submit(turn_id, known.segment)
 
@@ -182,6 +212,10 @@ class EngineTurns:
         """Read a turn's journal. Raises `TurnNotFoundError`."""
         return await JournalFold.read(self.store, turn_id, keep_facts=True)
 
+    def supplied(self, agent: AnyAgent | None, deps: object) -> Supplied:
+        """Return what a caller supplies. Raises `ConfigError` for wrong or missing dependencies."""
+        return Supplied(cast("Agent | None", agent), deps_given(deps, self._setup, here=self._runtime.embedded))
+
     def _need_open(self) -> None:
         if self._closed:
             raise EngineClosedError
@@ -192,7 +226,7 @@ class EngineTurns:
             try:
                 if one.begun is None and not await self._work.is_due(one.id):
                     return await current_result(self._store, one.id)
-                return await self._work.run(one.id, one.begun)
+                return await self._work.run(one.id, one.begun, None, one.supplied)
             except (TurnBusyError, LeaseLostError):
                 pass
             finally:
@@ -218,11 +252,11 @@ class EngineTurns:
         need_live(turn_id, status.outcome, status.reason)
 
     async def _begin(
-        self, turn_id: str, agent: Agent, prompt: str, options: TurnOptions, *, driven: bool = True
+        self, turn_id: str, agent: AnyAgent, prompt: str, options: TurnOptions, *, driven: bool = True
     ) -> NewTurnClaim:
-        driven = driven and self._runtime.embedded
+        plain, driven = cast("Agent", agent), driven and self._runtime.embedded
         return await start_turn(
-            self.store, self._setup, turn_id, agent, prompt, options, listeners=self._hub, driven=driven
+            self.store, self._setup, turn_id, plain, prompt, options, listeners=self._hub, driven=driven
         )
 
     @asynccontextmanager

@@ -1,32 +1,35 @@
 """A handle to one turn: its events, its result, and what can be sent to it."""
 
 from collections.abc import AsyncIterator
+from typing import Generic, cast
 
+from turnwright.context import OutT_co
 from turnwright.errors import ConfigError
 from turnwright.events import TurnEvent
 from turnwright.journal.answers import Answers
 from turnwright.result import TurnResult
 
-from .engine_turns import EngineTurns
+from .engine_turns import AnyAgent, EngineTurns
 
 
-class TurnHandle:
+class TurnHandle(Generic[OutT_co]):
     """A turn that was started or attached to, by `Engine.start` or `Engine.attach`.
 
     The engine drives the turn, not the handle: a dropped handle and a canceled `result()` stop nothing. The end of the
     engine or of the event loop releases the turn, which can be resumed. See docs/rules.md#handles.
     """
 
-    __slots__ = ("_agent", "_turns", "id")
+    __slots__ = ("_agent", "_deps", "_turns", "id")
 
-    def __init__(self, turns: EngineTurns, turn_id: str, agent: str) -> None:
+    def __init__(self, turns: EngineTurns, turn_id: str, agent: AnyAgent, deps: object) -> None:
         #: The turn's id.
         self.id = turn_id
         self._agent = agent
+        self._deps = deps
         self._turns = turns
 
     def __repr__(self) -> str:
-        return f"TurnHandle(id={self.id!r}, agent={self._agent!r})"
+        return f"TurnHandle(id={self.id!r}, agent={self._agent.name!r})"
 
     def events(self, after: int = 0) -> AsyncIterator[TurnEvent]:
         """Yield the turn's events with a `seq` above `after`: from the journal, then live, until it ends or pauses.
@@ -36,17 +39,18 @@ class TurnHandle:
         """
         return self._turns.events(self.id, after)
 
-    async def result(self) -> TurnResult:
+    async def result(self) -> TurnResult[OutT_co]:
         """Wait until the turn ends or pauses, and return its result. How it ends is a value.
 
         If nobody drives the turn, the engine resumes it. Canceling the wait does not stop the turn. Raises
-        `CannotRunError` if the turn's tools or its model are missing, `StoreError`, `TurnNotFoundError`, `ConfigError`
-        if the turn is another agent's, and `EngineClosedError` if the engine was closed, which released the turn.
+        `CannotRunError` if the turn's tools, model or dependencies are missing, `StoreError`, `TurnNotFoundError`,
+        `ConfigError` if the turn is another agent's, and `EngineClosedError` if the engine was closed, which released
+        the turn.
         """
         row = await self._turns.store.get(self.id)
-        if row.agent != self._agent:
-            raise ConfigError(f"turn {self.id} is a turn of agent {row.agent!r}, not of {self._agent!r}")
-        return await self._turns.result(self.id)
+        if row.agent != self._agent.name:
+            raise ConfigError(f"turn {self.id} is a turn of agent {row.agent!r}, not of {self._agent.name!r}")
+        return cast("TurnResult[OutT_co]", await self._turns.result(self.id, self._agent, self._deps))
 
     async def steer(self, text: str) -> None:
         """Send a message to the running turn. Takes and raises what `Engine.steer` does."""
@@ -57,7 +61,7 @@ class TurnHandle:
 
         All answers are written before this returns, or none is. Takes and raises what `Engine.answer` does.
         """
-        await self._turns.answer(self.id, answers, here=True)
+        await self._turns.answer(self.id, answers, here=self._turns.supplied(self._agent, self._deps))
 
     async def abort(self) -> None:
         """End the paused turn, or signal its driver. A turn that has ended stays as it is."""

@@ -10,7 +10,7 @@ from turnwright.driver.driver import Driver
 from turnwright.errors import StoreError, TurnBusyError, TurnNotFoundError
 from turnwright.journal.admission import NewTurnClaim
 from turnwright.journal.answers import current_result
-from turnwright.journal.dependencies import Dependencies
+from turnwright.journal.dependencies import NOTHING_SUPPLIED, Dependencies, Supplied
 from turnwright.journal.event_bus import EventBus
 from turnwright.journal.inbox import abort_item
 from turnwright.journal.recovery import Sweep
@@ -46,10 +46,14 @@ class InProcessTurns:
         return await self._sweep.is_due(await self._store.get(turn_id))
 
     async def run(
-        self, turn_id: str, begun: NewTurnClaim | None = None, known: JournalFold | None = None
+        self,
+        turn_id: str,
+        begun: NewTurnClaim | None = None,
+        known: JournalFold | None = None,
+        supplied: Supplied = NOTHING_SUPPLIED,
     ) -> TurnResult:
         """Drive a turn until it ends or pauses. See `Driver.drive`."""
-        rests = await self._drive_once(turn_id, begun, known=known)
+        rests = await self._drive_once(turn_id, begun, known=known, supplied=supplied)
         if rests is not None and (
             rests.outcome is not None or (rests.paused and not await self._store.is_driven(turn_id))
         ):
@@ -62,9 +66,11 @@ class InProcessTurns:
                 return result
             await anyio.sleep(self._setup.poll_interval)
 
-    async def resume(self, turn_id: str, known: JournalFold | None = None) -> TurnResult:
+    async def resume(
+        self, turn_id: str, known: JournalFold | None = None, supplied: Supplied = NOTHING_SUPPLIED
+    ) -> TurnResult:
         """Drive a released or answered turn until it ends or pauses."""
-        return await self.run(turn_id, known=known)
+        return await self.run(turn_id, known=known, supplied=supplied)
 
     async def stop(self, turn_id: str) -> None:
         """Abort a turn that has not ended: here if nobody drives it, else by its driver."""
@@ -75,18 +81,21 @@ class InProcessTurns:
         elif not await self._store.is_driven(turn_id):
             await end_turn(self._store, turn_id, self._hub)
 
-    async def _drive_once(
+    async def _drive_once(  # noqa: PLR0917 (passed on together, to `Driver.drive`)
         self,
         turn_id: str,
         begun: NewTurnClaim | None = None,
         abandoned: AbandonedDrivers = NONE_ABANDONED,
         claimed: Callable[[int], None] | None = None,
         known: JournalFold | None = None,
+        supplied: Supplied = NOTHING_SUPPLIED,
     ) -> TurnResult | None:
         busy = False
         unread = 0
         try:
-            return await self._driver.drive(turn_id, begun, abandoned=abandoned, claimed=claimed, known=known)
+            return await self._driver.drive(
+                turn_id, begun, abandoned=abandoned, claimed=claimed, known=known, supplied=supplied
+            )
         except TurnBusyError:
             busy = True  # another driver has it, and its followers wait for more
             raise

@@ -9,6 +9,7 @@ import anyio
 from turnwright._base.detached_task import spawn
 from turnwright.errors import EngineClosedError, TurnwrightError
 from turnwright.journal.admission import NewTurnClaim
+from turnwright.journal.dependencies import NOTHING_SUPPLIED, Supplied
 from turnwright.result import TurnResult
 
 _LOG = logging.getLogger(__name__)
@@ -17,15 +18,16 @@ _LOG = logging.getLogger(__name__)
 class StartedTurn:
     """A turn that a task of the engine drives.
 
-    `begun` is the claim of a new turn until its first driver has ended. `again`: drive the turn once more, because
-    something was posted that its driver may not have read.
+    `begun` is the claim of a new turn until its first driver has ended. `supplied` is what its starter gave. `again`:
+    drive the turn once more, because something was posted that its driver may not have read.
     """
 
-    __slots__ = ("_done", "_error", "_result", "again", "begun", "id", "scope", "task")
+    __slots__ = ("_done", "_error", "_result", "again", "begun", "id", "scope", "supplied", "task")
 
-    def __init__(self, turn_id: str, begun: NewTurnClaim | None) -> None:
+    def __init__(self, turn_id: str, begun: NewTurnClaim | None, supplied: Supplied) -> None:
         self.id = turn_id
         self.begun = begun
+        self.supplied = supplied
         self.again = False
         self.scope = anyio.CancelScope()
         self.task: object = None
@@ -71,13 +73,15 @@ class StartedTurns:
         """Return the turn if a task drives it now."""
         return self._running.get(turn_id)
 
-    def start(self, turn_id: str, begun: NewTurnClaim | None = None) -> StartedTurn:
+    def start(
+        self, turn_id: str, begun: NewTurnClaim | None = None, supplied: Supplied = NOTHING_SUPPLIED
+    ) -> StartedTurn:
         """Drive a turn in a new task, or once more in the task that drives it."""
         one = self._running.get(turn_id)
         if one is not None:
             one.again = True
             return one
-        one = self._running[turn_id] = StartedTurn(turn_id, begun)
+        one = self._running[turn_id] = StartedTurn(turn_id, begun, supplied)
         one.task = spawn(partial(self._run, one))
         return one
 

@@ -8,7 +8,7 @@ import anyio
 from turnwright.errors import CannotRunError, RuntimeUnavailableError
 from turnwright.journal.admission import NewTurnClaim
 from turnwright.journal.answers import current_result
-from turnwright.journal.dependencies import Dependencies
+from turnwright.journal.dependencies import NOTHING_SUPPLIED, Dependencies, Supplied
 from turnwright.journal.turn_journal import JournalFold
 from turnwright.result import TurnResult
 from turnwright.store import Store
@@ -38,7 +38,13 @@ class SubmittedTurns:
         """Return False: this process drives no submitted turn."""
         return False
 
-    async def run(self, turn_id: str, begun: NewTurnClaim | None = None) -> TurnResult:
+    async def run(
+        self,
+        turn_id: str,
+        begun: NewTurnClaim | None = None,
+        known: JournalFold | None = None,  # noqa: ARG002 (as `InProcessTurns`)
+        supplied: Supplied = NOTHING_SUPPLIED,  # noqa: ARG002 (likewise: the workers have their own)
+    ) -> TurnResult:
         """Submit a turn, and wait until it ends or pauses. Canceling the wait does not stop the turn.
 
         Raises `CannotRunError` if no worker will drive it.
@@ -49,9 +55,11 @@ class SubmittedTurns:
             await self._submit(turn_id)
         return await self._wait_for(turn_id)
 
-    async def resume(self, turn_id: str, known: JournalFold | None = None) -> TurnResult:  # noqa: ARG002 (as `InProcessTurns`)
+    async def resume(
+        self, turn_id: str, known: JournalFold | None = None, supplied: Supplied = NOTHING_SUPPLIED
+    ) -> TurnResult:
         """Submit a released or answered turn, and wait until it ends or pauses."""
-        return await self.run(turn_id)
+        return await self.run(turn_id, None, known, supplied)
 
     async def stop(self, turn_id: str) -> None:
         """Abort a turn that has not ended: here if nobody drives it, else by its driver."""

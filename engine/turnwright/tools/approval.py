@@ -7,6 +7,7 @@ from functools import partial
 from typing import Final
 
 import anyio
+from pydantic import JsonValue
 
 from turnwright.errors import ConfigError
 
@@ -16,7 +17,8 @@ from .schema import is_context
 from .text import shorten
 from .timing import limited
 
-_CONTEXT: Final = "context"
+_ARGUMENTS: Final = "arguments"
+_OUR_NAMES: Final = frozenset({"context", "ctx", _ARGUMENTS})
 _SHOWN_VALUE: Final = 80
 _LOG: Final = logging.getLogger(__name__)
 
@@ -25,8 +27,9 @@ class ApprovalCheck:
     """A function that decides from a call's arguments whether a person must approve the call.
 
     It is called by keyword, with the arguments that it has parameters for, or with all of them if it takes
-    `**kwargs`. A parameter annotated `ToolContext`, or one named `context` that is no argument of the tool, gets the
-    context of the call. Arguments bound by `functools.partial` are left alone.
+    `**kwargs`. A parameter annotated `ToolContext`, or one named `ctx` or `context` that is no argument of the tool,
+    gets the context of the call. One named `arguments` that is no argument of the tool gets all of them, as JSON
+    values. Arguments bound by `functools.partial` are left alone.
 
     `arguments` maps the names of the tool's arguments to whether each call has a value for it. `timeout` is the tool's
     timeout in seconds; it also limits this function. Raises `ConfigError`, naming the tool, the function and the
@@ -48,22 +51,31 @@ class ApprovalCheck:
         self._contexts: list[str] = []
         self._takes_all = False
         self._takes_rest = False
+        self._takes_mapping = False
         for parameter in self._parameters():
             self._take(parameter, arguments)
-        if self._takes_rest and not (self._takes_all or self._names or self._contexts or self._bound):
+        if self._takes_rest and not (
+            self._takes_all or self._names or self._contexts or self._takes_mapping or self._bound
+        ):
             raise ConfigError(
                 f"{self._where}: the arguments are passed by name, and '*' takes none: name them, or take '**arguments'"
             )
 
-    async def __call__(self, values: Mapping[str, object], context: ToolContext) -> bool:
-        """Return whether a call with these arguments needs approval.
+    async def __call__(
+        self,
+        values: Mapping[str, object],
+        plain: Callable[[], Mapping[str, JsonValue]],
+        context: ToolContext,
+    ) -> bool:
+        """Return whether a call with these arguments needs approval. `plain` returns them as JSON values.
 
         Raises `ToolError`, which refuses the call, if the function raises, is late, or returns anything but True or
         False. `NeedsPersonError` passes through: the function may ask a question itself.
         """
+        call = self._called_with(values, plain, context)
         with limited(self._timeout) as limit:
             try:
-                verdict = await self._verdict(values, context)
+                verdict = await self._verdict(call)
                 # A late verdict is possible: the function swallowed its cancellation, or kept the event loop busy.
                 if limit is None or anyio.current_time() < limit.deadline:
                     return verdict
@@ -81,10 +93,20 @@ class ApprovalCheck:
     def _refusal(self, why: str) -> ToolError:
         return ToolError(f"refused and not run: the approval check of {self._tool} {why}")
 
-    async def _verdict(self, values: Mapping[str, object], context: ToolContext) -> bool:
+    def _called_with(
+        self,
+        values: Mapping[str, object],
+        plain: Callable[[], Mapping[str, JsonValue]],
+        context: ToolContext,
+    ) -> Callable[[], object]:
+        """Return the call of the function. Raises `ToolInputError` for arguments that the tool does not accept."""
+        mapping = {_ARGUMENTS: plain()} if self._takes_mapping else {}
         names = [name for name in values if name not in self._bound] if self._takes_all else self._names
         given = {name: values[name] for name in names if name in values}
-        result = self._function(**given, **dict.fromkeys(self._contexts, context))
+        return partial(self._function, **given, **mapping, **dict.fromkeys(self._contexts, context))
+
+    async def _verdict(self, call: Callable[[], object]) -> bool:
+        result = call()
         if inspect.isawaitable(result):
             result = await result
         if not isinstance(result, bool):
@@ -118,8 +140,9 @@ class ApprovalCheck:
         elif parameter.kind is parameter.POSITIONAL_ONLY:
             if needed:
                 raise ConfigError(f"{self._where}: parameter {name!r} is positional-only: remove the '/'")
-        elif is_context(parameter.annotation) or (name == _CONTEXT and name not in arguments):
-            self._contexts.append(name)
+        elif is_context(parameter.annotation) or (name in _OUR_NAMES and name not in arguments):
+            self._takes_mapping = self._takes_mapping or name == _ARGUMENTS
+            self._contexts += [] if name == _ARGUMENTS else [name]
         elif name in arguments:
             if needed and not arguments[name]:
                 raise ConfigError(

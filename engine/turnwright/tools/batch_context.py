@@ -4,6 +4,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
+from turnwright.context import TurnContext
 from turnwright_states import Call, CallSettledInput, CallWaitingInput
 
 from .context import AbortSignal
@@ -60,3 +61,5 @@ class BatchContext:
     checked: dict[str, Values] = field(default_factory=dict)
     #: Seconds that a canceled call may go on before it is abandoned.
     cancel_grace: float = 1.0
+    #: Makes the context of the turn as it is now, for the tools that take one.
+    context: Callable[[], TurnContext] | None = None

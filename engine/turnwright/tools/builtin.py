@@ -1,8 +1,8 @@
 """The built-in tools of the command line: they read the workspace and ask the user."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, ParamSpec, TypeVar
+from typing import Annotated
 
 from pydantic import Field, JsonValue
 
@@ -13,11 +13,8 @@ from .errors import ToolFailedError, ToolInputError
 from .files import listing, portion
 from .search import search
 from .text import one_line, shorten
-from .tool import FunctionTool, Tool, tool
+from .tool import F_co, FunctionTool, Tool, tool
 from .workspace import Workspace
-
-P = ParamSpec("P")
-R_co = TypeVar("R_co", covariant=True)
 
 _SECONDS = 30.0
 _REASON_LIMIT = 300
@@ -115,7 +112,7 @@ def builtin_tools(root: Path) -> list[Tool]:
     ]
 
 
-class _QuestionTool(FunctionTool[P, R_co]):
+class _QuestionTool(FunctionTool[F_co]):
     def asks(self, arguments: Mapping[str, JsonValue], context: ToolContext) -> Ask | None:
         values = self.plain(arguments)
         if _has(context, Decision.REPLY):
@@ -128,10 +125,10 @@ class _QuestionTool(FunctionTool[P, R_co]):
         )
 
 
-class _ReadAccessTool(FunctionTool[P, R_co]):
+class _ReadAccessTool(FunctionTool[F_co]):
     """Asks for permission to read a path. The person sees and grants the path with all links resolved."""
 
-    def __init__(self, workspace: Workspace, function: Callable[P, R_co]) -> None:
+    def __init__(self, workspace: Workspace, function: F_co) -> None:
         super().__init__(function, read_only=True)
         self._workspace = workspace
 

@@ -12,6 +12,7 @@ from typing import Final
 import anyio
 import anyio.lowlevel
 
+from turnwright.context import DepsT_co, TurnContext
 from turnwright_states import Decision, InterruptKind
 
 from .loop_handle import LoopHandle, loop_handle
@@ -161,13 +162,14 @@ class ProgressLine:
             self._listener(progress, total, message)
 
 
-@dataclass(frozen=True, slots=True)
-class ToolContext:
-    """The context of a running call.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolContext(TurnContext[DepsT_co]):
+    """The context of a running call. It has all that `TurnContext` has, such as the dependencies (`deps`).
 
-    A tool's function receives it in a parameter annotated `ToolContext`, which the model does not see. `call_id` is
-    unique in the turn. `attempt` counts from 1. `answers` are the answers to this call's own interrupts, oldest first.
-    `grants` has everything granted so far in this turn; for the built-in tools these are absolute paths.
+    A tool's function receives it in a parameter annotated `ToolContext` or `ToolContext[Deps]`, which the model does
+    not see. `call_id` is unique in the turn. `attempt` counts from 1. `answers` are the answers to this call's own
+    interrupts, oldest first. `grants` has everything granted so far in this turn; for the built-in tools
+    these are absolute paths.
 
     `abort_signal` is set when the call should stop: the turn is aborted, the call's timeout has passed, or the call is
     canceled. After an abort the tool has the grace time to finish. A tool in a thread cannot be canceled, so it should
@@ -176,13 +178,12 @@ class ToolContext:
     For a test of a tool, `ToolContext(turn_id="t", call_id="c")` is enough. It has no listeners and no answers.
     """
 
-    turn_id: str
     call_id: str
     attempt: int = 1
     answers: tuple[GivenAnswer, ...] = ()
     grants: tuple[str, ...] = ()
     abort_signal: AbortSignal = field(default_factory=AbortSignal, compare=False, repr=False)
-    _line: ProgressLine = field(default_factory=ProgressLine, compare=False, repr=False, kw_only=True)
+    _line: ProgressLine = field(default_factory=ProgressLine, compare=False, repr=False)
 
     @property
     def idempotency_key(self) -> str:

@@ -15,6 +15,7 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaWarningKind
 from pydantic_core import ErrorDetails, PydanticSerializationError, PydanticUndefined, to_json
 from typing_extensions import TypedDict
 
+from turnwright.context import TurnContext
 from turnwright.errors import ConfigError
 
 from .context import ToolContext
@@ -92,7 +93,7 @@ class Arguments:
 
     Pydantic reads the annotations, and coerces as for JSON: `"5"` becomes an int, an ISO string a date. A boolean is
     not accepted as a number, and an unknown argument is an error. A parameter without annotation takes any JSON value.
-    `contexts` names the parameters annotated `ToolContext`, which are no arguments.
+    `contexts` names the parameters annotated `ToolContext` (or `ToolContext[Deps]`), which are no arguments.
 
     Raises `ConfigError` for a function that cannot be called by keyword (positional-only parameters, `*args`,
     `**kwargs`, an unbound method), and for an annotation without a JSON Schema.
@@ -229,10 +230,10 @@ def _parameters(function: Callable[..., object], label: str) -> tuple[list[Param
 
 
 def is_context(annotation: object) -> bool:
-    """Whether a parameter with this annotation receives the context of the call."""
+    """Whether a parameter with this annotation receives the context of the call, with or without the type of deps."""
     if get_origin(annotation) in (Union, UnionType, Annotated):
-        return ToolContext in get_args(annotation)
-    return annotation is ToolContext
+        return any(is_context(one) for one in get_args(annotation))
+    return (get_origin(annotation) or annotation) in (ToolContext, TurnContext)
 
 
 def _described(model: type[BaseModel], descriptions: Mapping[str, str]) -> dict[str, JsonValue]:

@@ -8,13 +8,14 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial, update_wrapper
-from typing import TYPE_CHECKING, Any, Final, Generic, Literal, ParamSpec, TypedDict, Unpack, overload
+from typing import TYPE_CHECKING, Concatenate, Final, Generic, Literal, Protocol, TypedDict, Unpack, cast, overload
 
 import anyio
 import anyio.to_thread
 from pydantic import JsonValue
-from typing_extensions import TypeVar
+from typing_extensions import ParamSpec, TypeVar
 
+from turnwright.context import DepsT_contra, JsonObject, MaybeAwaitable
 from turnwright.errors import ConfigError, known_options
 from turnwright.message import ToolSpec
 from turnwright_states import Decision, InterruptKind
@@ -33,10 +34,14 @@ from .timing import limited
 if TYPE_CHECKING:
     from .approval import ApprovalCheck
 
-P = ParamSpec("P")
-R_co = TypeVar("R_co", covariant=True)
-#: The function of a tool. Any by default, so that type checkers take a list of tools of any functions for `list[Tool]`.
-F_co = TypeVar("F_co", covariant=True, default=Any)
+P = ParamSpec("P", default=...)
+R = TypeVar("R", default=object)
+#: The function of a tool.
+F_co = TypeVar("F_co", covariant=True)
+#: The dependencies that a function needs.
+D = TypeVar("D", default=object)
+#: The dependencies that an approval function needs.
+A = TypeVar("A", default=object)
 
 #: The crash policy: what happens to a call that a crash interrupted (docs/rules.md#recovery).
 OnCrash = Literal["rerun", "unknown", "ask"]
@@ -49,9 +54,8 @@ _LOG: Final = logging.getLogger(__name__)
 
 
 class ToolOptions(TypedDict, total=False):
-    """The options of `@tool`, without the name and the description. See `Tool`."""
+    """The options of `@tool`, without the name, the description and `needs_approval`. See `Tool`."""
 
-    needs_approval: Approval
     timeout: float | None
     idempotent: bool
     on_crash: OnCrash | None
@@ -64,8 +68,10 @@ class ToolOptions(TypedDict, total=False):
     rate: Rate | None
 
 
-class Tool(ABC, Generic[F_co]):
+class Tool(ABC, Generic[DepsT_contra]):
     """A tool that a model may call. `@tool` makes one from a function; subclass this for any other.
+
+    A `Tool[Deps]` needs an engine with these dependencies. A `Tool` without them fits every engine.
 
     `parameters` is a JSON Schema of type object. `timeout` is in seconds; None means no limit. `idempotent`: running a
     call twice has the same effect as running it once. `read_only`: True if no call changes anything, False if a call
@@ -73,8 +79,7 @@ class Tool(ABC, Generic[F_co]):
     `on_crash` is the policy for a call that a crash interrupted: by default `rerun` for an idempotent tool, else
     `unknown`. `ignore_in_loop_detection` hides the tool from the doom-loop detector, which otherwise compares
     `loop_key(arguments)`, if given, or the arguments. `needs_approval`: True if a person must approve each call, or a
-    function that gets the arguments of the call by keyword and returns True or False. `expires_in` is the time to
-    answer in seconds.
+    function of the call that returns True or False (see `tool`). `expires_in` is the time to answer in seconds.
 
     The calls of a step run concurrently. A `sequential` call starts when the calls before it have results or wait for a
     person; later calls wait for it in the same way. At most `concurrency` calls of the tool run at once in an event
@@ -90,10 +95,6 @@ class Tool(ABC, Generic[F_co]):
     delegates = False
     #: Whether `execute` uses its context. Otherwise no context is made.
     takes_context = True
-
-    if TYPE_CHECKING:
-        #: Calling a `FunctionTool` calls its function. Other tools cannot be called.
-        __call__: F_co
 
     @known_options("tool")
     def __init__(
@@ -199,7 +200,7 @@ class Tool(ABC, Generic[F_co]):
             _LOG.warning(message, self.name, exc_info=True, extra=about)
             return None
 
-    def asks(self, arguments: Mapping[str, JsonValue], context: ToolContext) -> Ask | None:
+    def asks(self, arguments: Mapping[str, JsonValue], context: ToolContext[DepsT_contra]) -> Ask | None:
         """Return the question to a person before this call runs, or None; raises `ToolInputError`.
 
         None too if `context` has the answer already. A rejected call does not come here again. A function given as
@@ -210,7 +211,7 @@ class Tool(ABC, Generic[F_co]):
         self.plain(arguments)
         return Ask(kind=InterruptKind.APPROVAL, expires_in=self.expires_in)
 
-    async def asks_first(self, arguments: Mapping[str, JsonValue], context: ToolContext) -> Ask | None:
+    async def asks_first(self, arguments: Mapping[str, JsonValue], context: ToolContext[DepsT_contra]) -> Ask | None:
         """Return the question of `asks`, or else the one that the function `needs_approval` requires.
 
         Raises `ToolInputError`, and `ToolError` if that function fails, which refuses the call. The function may ignore
@@ -219,18 +220,18 @@ class Tool(ABC, Generic[F_co]):
         ask = self.asks(arguments, context)
         if ask is not None or self._check is None or _is_granted(context):
             return ask
-        if not await self._check(self.complete(arguments), context):
+        if not await self._check(self.complete(arguments), lambda: self.plain(arguments), context):
             return None
         return Ask(kind=InterruptKind.APPROVAL, expires_in=self.expires_in)
 
-    async def run(self, arguments: Mapping[str, JsonValue], context: ToolContext) -> ToolResult:
+    async def run(self, arguments: Mapping[str, JsonValue], context: ToolContext[DepsT_contra]) -> ToolResult:
         """Validate the arguments, run the call within the timeout, and return its result, of any size.
 
         Raises `ToolInputError`, and the errors of `run_checked`.
         """
         return await self.run_checked(self.parse(arguments), context)
 
-    async def run_checked(self, values: Mapping[str, object], context: ToolContext) -> ToolResult:
+    async def run_checked(self, values: Mapping[str, object], context: ToolContext[DepsT_contra]) -> ToolResult:
         """Run a call with validated arguments: `values` is the result of `parse`.
 
         Raises `ToolTimeoutError`; `ToolFailedError` for data that is not JSON and for any error of the tool, also for
@@ -259,7 +260,7 @@ class Tool(ABC, Generic[F_co]):
         raise ToolTimeoutError(f"{self.name} did not finish within {self.timeout:g} s; part of its work may be done")
 
     @abstractmethod
-    async def execute(self, values: Mapping[str, object], context: ToolContext) -> object:
+    async def execute(self, values: Mapping[str, object], context: ToolContext[DepsT_contra]) -> object:
         """Do the work of one call with the values from `parse`. The return value becomes a `ToolResult`."""
 
     def _offered(self) -> Mapping[str, bool]:
@@ -269,16 +270,17 @@ class Tool(ABC, Generic[F_co]):
         return {name: isinstance(required, list) and name in required for name in names}
 
 
-class FunctionTool(Tool[Callable[P, R_co]], Generic[P, R_co]):
+class FunctionTool(Tool[DepsT_contra], Generic[F_co, DepsT_contra]):
     """A function that a model may call, as `@tool` makes it. Calling the tool calls the function directly."""
 
     def __init__(
         self,
-        function: Callable[P, R_co],
+        function: F_co,
         /,
         *,
         name: str | None = None,
         description: str | None = None,
+        needs_approval: Approval = False,
         **options: Unpack[ToolOptions],
     ) -> None:
         if not inspect.isroutine(function):
@@ -287,23 +289,27 @@ class FunctionTool(Tool[Callable[P, R_co]], Generic[P, R_co]):
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
             raise ConfigError(f"tool {label}: a generator cannot be a tool: return one result")
         docstring = parse_docstring(function.__doc__)
-        self._function: Callable[..., object] = function
+        self._function = cast("Callable[..., object]", function)
         self._is_async = inspect.iscoroutinefunction(function)
         self._arguments = Arguments(function, docstring.arguments)
         # Before our own attributes are set, because the function may have attributes with the same names.
-        update_wrapper(self, function, updated=())
+        update_wrapper(cast("Callable[..., object]", self), self._function, updated=())
         super().__init__(
             name=function.__name__ if name is None else name,
             description=docstring.description if description is None else description,
             parameters=self._arguments.schema,
+            needs_approval=needs_approval,
             **options,
         )
         if type(self).execute is FunctionTool.execute:
             self.takes_context = bool(self._arguments.contexts)
 
-    if not TYPE_CHECKING:
+    if TYPE_CHECKING:
+        # An attribute, so that type checkers find a common type for a list of tools of different functions.
+        __call__: F_co
+    else:
 
-        def __call__(self, *args, **kwargs):  # noqa: ANN002, ANN003, ANN204 (`Tool` has the types for type checkers)
+        def __call__(self, *args, **kwargs):  # noqa: ANN002, ANN003, ANN204
             """Call the function directly: no validation, no timeout, the return value unchanged."""
             return self._function(*args, **kwargs)
 
@@ -322,7 +328,7 @@ class FunctionTool(Tool[Callable[P, R_co]], Generic[P, R_co]):
     def _offered(self) -> Mapping[str, bool]:
         return dict.fromkeys(super()._offered(), True)  # `complete` fills in the defaults
 
-    async def execute(self, values: Mapping[str, object], context: ToolContext) -> object:
+    async def execute(self, values: Mapping[str, object], context: ToolContext[DepsT_contra]) -> object:
         """Call the function. A function that is not async runs in a thread, which goes on after a timeout."""
         if self._arguments.contexts:
             values = {**values, **dict.fromkeys(self._arguments.contexts, context)}
@@ -335,37 +341,78 @@ class FunctionTool(Tool[Callable[P, R_co]], Generic[P, R_co]):
         return await result if inspect.isawaitable(result) else result
 
 
-@overload
-def tool(function: Callable[P, R_co], /) -> Tool[Callable[P, R_co]]: ...
+class ApprovalFunction(Protocol[DepsT_contra]):
+    """Decides whether a person must approve a call. It needs the dependencies of its context."""
+
+    def __call__(self, ctx: ToolContext[DepsT_contra], arguments: JsonObject) -> MaybeAwaitable[bool]:
+        """Return True if a person must approve the call with these arguments."""
+        ...
+
+
+class ToolDecorator(Protocol[A]):  # pyright: ignore[reportInvalidTypeVarUse]  # mypy and pyright disagree on its variance
+    """Makes a tool from a function. The tool needs the dependencies of the context that the function takes first."""
+
+    @overload
+    def __call__(
+        self, function: Callable[Concatenate[ToolContext[A], P], R], /
+    ) -> FunctionTool[Callable[Concatenate[ToolContext[A], P], R], A]: ...
+    @overload
+    def __call__(
+        self, function: Callable[Concatenate[ToolContext[D], P], R], /
+    ) -> FunctionTool[Callable[Concatenate[ToolContext[D], P], R], D]: ...
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> FunctionTool[Callable[P, R], A]: ...
+
+
 @overload
 def tool(
-    *, name: str | None = None, description: str | None = None, **options: Unpack[ToolOptions]
-) -> Callable[[Callable[P, R_co]], Tool[Callable[P, R_co]]]: ...
+    function: Callable[Concatenate[ToolContext[D], P], R], /
+) -> FunctionTool[Callable[Concatenate[ToolContext[D], P], R], D]: ...
+@overload
+def tool(function: Callable[P, R], /) -> FunctionTool[Callable[P, R], object]: ...
+@overload
 def tool(
-    function: Callable[P, R_co] | None = None,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    needs_approval: ApprovalFunction[A],
+    **options: Unpack[ToolOptions],
+) -> ToolDecorator[A]: ...
+@overload
+def tool(
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    needs_approval: Approval = False,
+    **options: Unpack[ToolOptions],
+) -> ToolDecorator: ...
+def tool(
+    function: Callable[..., object] | None = None,
     /,
     *,
     name: str | None = None,
     description: str | None = None,
+    needs_approval: Approval = False,
     **options: Unpack[ToolOptions],
-) -> Tool[Callable[P, R_co]] | Callable[[Callable[P, R_co]], Tool[Callable[P, R_co]]]:
+) -> object:
     """Make a tool from a function, async or not. Use it bare, as `@tool`, or with keywords.
 
     The model sees the function's name, its docstring up to the first section, and a JSON Schema made from the
     annotations. Arguments are described by `Annotated[..., Field(description=...)]`, or else by the docstring. A
     parameter without annotation takes any JSON value. The options are those of `Tool`.
 
-    A function given as `needs_approval` gets the arguments that it has parameters for, by keyword, with defaults:
+    A function given as `needs_approval` is a `f(ctx, arguments)`: the context of the call, and one mapping of the
+    coerced arguments as JSON values, with defaults. Or it names the arguments that it needs, and gets them by keyword:
     `needs_approval=lambda amount: amount > 100`. It may be async, and returns True (ask a person) or False. If it
     raises or returns anything else, the call is refused. A function that is not async must be fast, because it runs in
-    the event loop. `loop_key` gets one mapping: the coerced arguments as JSON values, with defaults.
+    the event loop. `loop_key` gets the same mapping.
 
     Raises `ConfigError` for options that `Tool` refuses, for a function that cannot be called by keyword, and for an
     annotation without a JSON Schema. The message names the function and the parameter.
     """
 
-    def make(function: Callable[P, R_co]) -> Tool[Callable[P, R_co]]:
-        return FunctionTool(function, name=name, description=description, **options)
+    def make(function: Callable[P, R]) -> FunctionTool[Callable[P, R]]:
+        return FunctionTool(function, name=name, description=description, needs_approval=needs_approval, **options)
 
     return make if function is None else make(function)
 

@@ -9,6 +9,7 @@ from typing import Final
 import anyio
 import anyio.lowlevel
 
+from turnwright.context import TurnContext
 from turnwright_states import Call, CallSettledInput, CallStatus, CallWaitingInput
 from turnwright_states.construct import construct_unchecked
 
@@ -223,9 +224,16 @@ def context_of(
     call: Call, batch: BatchContext, *, abort: AbortSignal | None = None, line: ProgressLine | None = None
 ) -> ToolContext:
     """Return the context for the tool of this call."""
+    turn = TurnContext(turn_id=batch.turn) if batch.context is None else batch.context()
     answers = tuple(GivenAnswer(answer.decision, answer.text) for answer in call.answers)
     return ToolContext(
-        turn_id=batch.turn,
+        turn_id=turn.turn_id,
+        deps=turn.deps,
+        session=turn.session,
+        metadata=turn.metadata,
+        agent=turn.agent,
+        step=turn.step,
+        usage=turn.usage,
         call_id=call.id,
         attempt=max(call.attempt, 1),
         answers=answers,

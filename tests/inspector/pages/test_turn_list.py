@@ -10,7 +10,7 @@ from pydantic import JsonValue
 from tests.inspector.conftest import browser
 from tests.inspector.turns_made import AGENT, TOOLS
 
-from turnwright import Agent, EndReason, Engine
+from turnwright import Agent, EndReason, Engine, TurnResult
 from turnwright.driver.subagents import agent_tool
 from turnwright.errors import TurnNotFoundError
 from turnwright.inspector import Open, inspector_app
@@ -173,7 +173,7 @@ async def test_what_a_fork_copied_is_counted_once() -> None:
     )
     never = Backoff(initial=0.0, max_retry_after=0.0)
     async with Engine(model=model, tools=TOOLS, backoff=never, store=MemoryStore()) as engine:
-        turn = await engine.run(AGENT, "hi")
+        turn: TurnResult = await engine.run(AGENT, "hi")
         turn = await engine.resume(turn.id, {one.id: approve() for one in turn.interrupts})
         digests = Digests(engine.store)
         before = await statistics_of(engine.store, digests)

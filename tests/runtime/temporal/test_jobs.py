@@ -9,7 +9,7 @@ from typing import Final
 import anyio
 import pytest
 
-from turnwright import Agent, ConfigError, Engine, Outcome, RuntimeUnavailableError, ToolContext, tool
+from turnwright import Agent, ConfigError, Engine, Outcome, RuntimeUnavailableError, ToolContext, TurnResult, tool
 from turnwright.errors import CannotRunError
 from turnwright.model import ScriptedModel, asks_for
 from turnwright.model.protocol import ModelRequest, ModelResponse
@@ -159,7 +159,7 @@ async def test_a_job_is_one_activity_however_often_it_is_submitted_before_it_is_
 
 async def test_a_pause_ends_the_job_and_the_answer_begins_another(fleet: Fleet) -> None:
     async with fleet.worker(), fleet.engine() as client:
-        turn = await client.run(CLERK, "erase")
+        turn: TurnResult = await client.run(CLERK, "erase")
         await until(lambda: _is(fleet, turn.id, WorkflowExecutionStatus.COMPLETED))
         turn = await client.resume(turn.id, {turn.interrupts[0].id: True})
         assert turn.outcome is Outcome.FINISHED

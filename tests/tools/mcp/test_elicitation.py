@@ -78,7 +78,7 @@ async def told(target: Target, *answers: str, limits: Limits | None = None) -> l
     """
     store, model = MemoryStore(), ScriptedModel(asks_for(("s__ask", {})), "Done.")
     async with mcp_tools({"s": target}) as tools:
-        made = [await Engine(model=model, tools=tools, store=store, limits=limits).run(AGENT, "hi")]
+        made: list[TurnResult] = [await Engine(model=model, tools=tools, store=store, limits=limits).run(AGENT, "hi")]
     for answer in answers:
         (open_,) = made[-1].interrupts
         async with mcp_tools({"s": target}) as tools:

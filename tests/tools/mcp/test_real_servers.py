@@ -194,7 +194,7 @@ async def test_the_address_that_it_wants_visited_is_a_question(everything: McpSe
     model = ScriptedModel(asks_for(("e__trigger-url-elicitation", arguments)), "Done.")
     questions: list[str] = []
     async with mcp_tools({"e": everything}, approve="never") as tools:
-        turn = await Engine(model=model, tools=tools, store=store).run(AGENT, "hi")
+        turn: TurnResult = await Engine(model=model, tools=tools, store=store).run(AGENT, "hi")
     while turn.paused:
         (open_,) = turn.interrupts
         questions.append(open_.question)
