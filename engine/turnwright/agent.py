@@ -134,6 +134,7 @@ class AgentFields(TypedDict, total=False):
     budget: int | Limits | None
     tools: Sequence[str] | None
     model: str | None
+    model_settings: ModelSettings | None
     conclude_prompt: str | None
     concluding: Concluding
     max_calls_per_step: int

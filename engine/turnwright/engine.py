@@ -53,6 +53,8 @@ class EngineOptions(TypedDict, total=False):
     prices: Mapping[str, Price] | None
     history_processor: Prepare | None
     synthesize: Synthesis | None
+    model_settings: ModelSettings | None
+    strict_settings: bool
     on_event: Sequence[Observer]
     backoff: Backoff | None
     max_parallel_tools: int

@@ -142,6 +142,6 @@ class TestUnsupported:
 @pytest.mark.parametrize("given", [{"temperature": 0}, 0.5])
 async def test_what_is_no_settings_is_refused_where_it_was_given(given: object) -> None:
     with pytest.raises(ConfigError, match="Engine: model_settings must be ModelSettings"):
-        Engine(model=ScriptedModel(), model_settings=given)  # type: ignore[arg-type]
+        Engine(model=ScriptedModel(), model_settings=given)  # type: ignore[call-overload]
     with pytest.raises(ConfigError, match="this turn: model_settings must be ModelSettings"):
         await Engine(model=ScriptedModel()).run(AGENT, "Hi", model_settings=given)  # type: ignore[arg-type]
