@@ -136,6 +136,7 @@ class AgentFields(TypedDict, total=False):
     model: str | None
     model_settings: ModelSettings | None
     conclude_prompt: str | None
+    compaction: Compact | None
     concluding: Concluding
     max_calls_per_step: int
     doom_threshold: int | None
