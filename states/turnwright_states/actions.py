@@ -11,8 +11,8 @@ from .state import Outcome
 class CallModel(Struct, frozen=True):
     """Call the model, and feed `ModelRepliedInput`, `AttemptFailedInput` or `ExpireInput`.
 
-    Feed `RequestPreparedInput` first if something in the step's requests is dynamic, and `OversizedInput` instead if the
-    request is to be compacted.
+    Feed `RequestPreparedInput` first if a part of the step's requests is dynamic. Feed `OversizedInput` instead if the
+    conversation is to be compacted first.
 
     `tools`: whether it may call tools; if not, the definitions are kept and `tool_choice` is `none`. `nudge`: add a
     hint, to this request alone, that the model repeats itself. `max_tokens`: the rest of the token budget; None without

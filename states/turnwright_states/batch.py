@@ -33,7 +33,8 @@ def decide(turn: Turn, calls: tuple[ToolCall, ...], usage: Usage | None, *, allo
     """Return the calls of a reply with their ids, keys and leases, or with the reason of a refusal.
 
     `usage` is the reply's own, because leases are shares of the rest. `allowed` is false where tools are disabled, so
-    that every call is refused.
+    that every call is refused. A typed answer never runs, so it needs no place. Raises `InvalidCallError` for one in a
+    reply without a review.
     """
     counters, limits = turn.counters, turn.limits
     left, most = counters.budget - counters.calls if counters.budgeted else None, limits.max_calls_per_step
@@ -49,7 +50,8 @@ def decide(turn: Turn, calls: tuple[ToolCall, ...], usage: Usage | None, *, allo
         elif call.problem or arguments is None:
             refused, invalid = call.problem or NOT_WHOLE, True
         elif call.output:
-            pass  # it never runs, so it needs no place
+            if not counters.review:
+                raise InvalidCallError("ModelReplied", name, "a typed answer is accepted or refused in a review")
         elif places <= 0:
             spent = left is not None and left <= most
             refused = BUDGET_SPENT if spent else f"not executed: at most {most} calls run in one step"

@@ -201,7 +201,9 @@ ILLEGAL: Final[dict[State, Refused]] = {
         (PROCEED, REPLIED, ATTEMPT_FAILED, SETTLED, CONCLUDED, TRIPPED, EXPIRE, FAIL, *_BESIDE),
         "only a person acts in it",
     ),
-    CONCLUDE: Refused((PROCEED, REPLIED, SETTLED, ANSWERED, EXPIRE, *_BESIDE), "the concluding call has its own timeout"),
+    CONCLUDE: Refused(
+        (PROCEED, REPLIED, SETTLED, ANSWERED, EXPIRE, *_BESIDE), "the concluding call has its own timeout"
+    ),
     TEXT_ONLY: Refused((PROCEED, SETTLED, ANSWERED, CONCLUDED, *_BESIDE), "only the turn's single model call is open"),
 }
 # fmt: on

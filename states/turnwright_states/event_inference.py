@@ -59,9 +59,9 @@ def infer_inputs(facts: Sequence[f.Fact], at: int, turn: Turn) -> Iterator[Input
     elapsed = head.elapsed
     match head:
         case f.ModelReplied():
-            yield _same(
-                head, ModelRepliedInput, calls=tuple(map(_asked, head.calls)), review=head.state is State.REVIEW
-            )
+            # The reply of a content filter is in no state that shows a review.
+            review = head.state is State.REVIEW or any(call.output for call in head.calls)
+            yield _same(head, ModelRepliedInput, calls=tuple(map(_asked, head.calls)), review=review)
         case f.AttemptFailed():
             if head.cause is Cause.EMPTY_REPLY:
                 yield ModelRepliedInput(elapsed=elapsed, usage=head.usage)
@@ -142,12 +142,13 @@ def _stops(facts: Sequence[f.Fact], at: int, turn: Turn) -> Iterator[Input]:
         for reason in _ABORTED:
             yield AbortInput(elapsed=elapsed, partial=partial, spent=spent, reason=reason)
         yield FailInput(elapsed=elapsed, error=stop.error if stop else "", partial=partial, spent=spent)
-        if stop is not None and stop.guardrail is not None:
+        guardrail = f.TrippedGuardrail(name="") if stop is None else stop.guardrail
+        if guardrail is not None:
             yield TrippedInput(
                 elapsed=elapsed,
-                guardrail=stop.guardrail.name,
-                message=stop.guardrail.message,
-                metadata=stop.guardrail.metadata,
+                guardrail=guardrail.name,
+                message=guardrail.message,
+                metadata=guardrail.metadata,
                 partial=partial,
                 usage=usage,
                 spent=spent,

@@ -35,7 +35,7 @@ from .inputs import (
     Usage,
 )
 from .limits import MAX_CALLS_PER_REPLY, Limits
-from .payload import plain, text_of
+from .payload import FrozenDict, plain, text_of
 from .reasons import Cause, EndReason
 from .state import Outcome, State
 
@@ -47,8 +47,9 @@ else:  # msgspec does not support the recursive type of JSON.
     JsonValue = Any
     JsonObject = Mapping[str, Any]
 
-#: `omit_defaults` compares by identity, so it omits only this zero.
+#: `omit_defaults` compares by identity, so it omits only this zero, and only this object without fields.
 _ZERO: Final = 0.0
+_NO_DATA: Final[JsonObject] = FrozenDict()
 _LARGEST: Final = 1.7976931348623157e308
 
 #: Without the content of a file and its address, which may be signed.
@@ -239,9 +240,13 @@ class RequestPrepared(Fact, frozen=True, kw_only=True):
     follows_from = RequestPreparedInput
     instructions: str | None = None
     tools: tuple[str, ...] | None = None
-    settings: JsonObject = field(default_factory=dict)
+    settings: JsonObject = _NO_DATA
     append: tuple[str, ...] = ()
     decisions: tuple[JsonObject, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.settings:
+            force_setattr(self, "settings", _NO_DATA)
 
     def _words(self, _: Mapping[str, str], /) -> str:
         parts = ["instructions"] if self.instructions is not None else []
@@ -566,7 +571,11 @@ class TrippedGuardrail(JournalValue, frozen=True, kw_only=True):
 
     name: str
     message: str = ""
-    metadata: JsonObject = field(default_factory=dict)
+    metadata: JsonObject = _NO_DATA
+
+    def __post_init__(self) -> None:
+        if not self.metadata:
+            force_setattr(self, "metadata", _NO_DATA)
 
 
 class TurnEnded(Fact, frozen=True, kw_only=True):

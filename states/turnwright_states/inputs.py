@@ -239,7 +239,8 @@ class ModelRepliedInput(Input):
     calls: Calls = ()
     finish: Finish = Finish.STOP
     usage: Usage | None = None
-    #: Whether hooks, guardrails or the output type check the reply before anything of it runs.
+    #: Whether hooks, guardrails or the output type check the reply before anything of it runs. A reply with a typed
+    #: answer needs it. It has no effect where no call is allowed.
     review: bool = False
 
 
@@ -369,7 +370,7 @@ class AnsweredInput(Input):
     interrupt: str
     decision: Decision
     text: str = ""
-    #: The arguments that the person approved instead of the call's own.
+    #: The arguments that the person approved instead of the call's own: only with the approval of a call.
     arguments: JsonObject | None = None
 
 

@@ -57,6 +57,7 @@ from .reasons import NOTHING_SAID, Cause, EndReason
 from .state import FINAL, State, Trigger
 from .turn import Turn
 
+_APPROVED: Final = (InterruptKind.APPROVAL, Decision.APPROVE)
 _SETTLES_AT_ONCE: Final = {Decision.REJECT: CallStatus.REJECTED, Decision.UNKNOWN: CallStatus.UNKNOWN}
 #: Facts after which a limit may be near.
 _RAISES: Final = frozenset({f.StepStarted, f.ModelReplied, f.AttemptFailed, f.CallStarted, f.CallSettled, f.Compacted})
@@ -135,7 +136,7 @@ class TurnMachine:
         self.state = self.turn.state
 
     @property
-    def action(self) -> Action:
+    def action(self) -> Action:  # noqa: PLR0911 (one for each state)
         """The next action of the driver."""
         turn = self.turn
         match turn.state:
@@ -170,12 +171,11 @@ class TurnMachine:
 
         Messages that still wait are too late then. Pass them in the input's `undelivered`. Nothing changes.
         """
+        final = self.turn.counters.final
         match event:
-            case CallSettledInput(final=True) | ReviewedInput(answer=str()):
+            case CallSettledInput(final=True, status=CallStatus.OK) | ReviewedInput(answer=str()):
                 return True
-            case CallSettledInput() | CallStartedInput() | CallWaitingInput() | AnsweredInput() if (
-                self.turn.counters.final
-            ):
+            case CallSettledInput() | CallStartedInput() | CallWaitingInput() | AnsweredInput() if final:
                 return True
             case _ if (self.state, event.trigger) not in self._chart.ending:
                 return False
@@ -183,17 +183,23 @@ class TurnMachine:
         return row is not None and row.dest in FINAL
 
     def takes_messages_before(self, event: Input) -> bool:
-        """Return whether this input may settle the batch. Feed messages first then, so that CHECK includes them."""
+        """Return whether this input may settle the batch. Feed messages first then, so that CHECK includes them.
+
+        It is False for a batch with the turn's answer, because no CHECK follows: its messages are undelivered.
+        """
         turn = self.turn
         match event:
+            case CallSettledInput(final=True, status=CallStatus.OK):
+                return False
             case CallSettledInput() | CallWaitingInput():
                 left = 0  # a plain loop, because this runs once a call
                 for name in turn.batch:
                     state = turn.batch[name].state
                     left += state is CallState.READY or state is CallState.STARTED
-                return left == 1 and turn.state is State.TOOL_EXEC
+                return left == 1 and turn.state is State.TOOL_EXEC and not turn.counters.final
             case AnsweredInput():
-                return turn.state is State.PAUSED and [bool(asked.call) for asked in turn.interrupts.values()] == [True]
+                asks = [bool(asked.call) for asked in turn.interrupts.values()]
+                return turn.state is State.PAUSED and asks == [True] and not turn.counters.final
             case _:
                 return False
 
@@ -482,6 +488,8 @@ class TurnMachine:
             accepted = " or ".join(DECISIONS[asked.kind])
             why = f"its kind, {asked.kind}, accepts {accepted}, not {event.decision}"
             raise AnswerMismatchError(asked.id, why, pending)
+        if event.arguments is not None and (asked.kind, event.decision) != _APPROVED:
+            raise AnswerMismatchError(asked.id, "only the approval of a call may change its arguments", pending)
         if asked.call and asked.call not in turn.batch:  # only in a damaged journal
             raise InvalidCallError("Answered", asked.call, "its interrupt is open, but no such call is in the batch")
         counters.waiting = len(pending) - 1
@@ -708,7 +716,7 @@ class TurnMachine:
         # A person who writes a new message has rejected the open questions.
         waiting = CallStatus.REJECTED if reason is EndReason.SUPERSEDED else CallStatus.ABORTED
         self._close_calls(f"not finished: the turn ended ({reason})", waiting=waiting, spent=spent)
-        self._finish_step()
+        self._finish_step(usage=usage)
         outcome = row.dest.outcome
         assert outcome is not None  # noqa: S101 (the rows that end a turn lead to final states)
         self._emit(

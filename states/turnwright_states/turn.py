@@ -26,6 +26,9 @@ from .state import LIVE, STAGE, State
 Rank = tuple[int, int, int, int, int, int, int, int, int, int]
 
 _packed: Final = msgpack.Encoder().encode
+#: The output retries and compactions of a turn that has the defaults of chart 3 and used none. Such a turn has the hash
+#: that it had before they existed.
+_UNUSED: Final = (2, 0)
 _NOTHING_USED: Final = construct_unchecked(Usage)
 _NO_ARGUMENTS: Final[FrozenDict[Any]] = FrozenDict()
 
@@ -393,11 +396,9 @@ class Turn:
             known += (sorted(self.always_for), [*self.interrupts])
         if c.second_try:
             known.append("second_try")
-        # A turn that uses none of these has the hash that it had before they existed.
-        limits = self.limits
-        spent = limits.output_retries - c.output_retries_left, limits.max_compactions - c.compactions_left
-        if spent != (0, 0) or c.final or self.prepared or self.tool_retries:
-            known += ("beside", *spent, c.final, self.prepared, sorted(self.tool_retries.items()))
+        left = c.output_retries_left, c.compactions_left
+        if left != _UNUSED or c.final or self.prepared or self.tool_retries:
+            known += ("beside", *left, c.final, self.prepared, sorted(self.tool_retries.items()))
         if self.state is State.REVIEW:
             known.append(self.truncated)
         if self.cached_tokens or self.reasoning_tokens:  # likewise

@@ -83,10 +83,11 @@ class Script:
         text: str = "",
         finish: Finish = Finish.STOP,
         usage: Usage | None = Usage(),  # noqa: B008 (frozen)
+        review: bool = False,
     ) -> list[facts.Fact]:
         """The model asks for these calls; a bare name is a call without arguments."""
         asked = tuple(ToolCall(name=call, arguments={}) if isinstance(call, str) else call for call in calls)
-        return self.feed(ModelRepliedInput(text=text, calls=asked, finish=finish, usage=usage))
+        return self.feed(ModelRepliedInput(text=text, calls=asked, finish=finish, usage=usage, review=review))
 
     def settle(self, status: CallStatus = CallStatus.OK, result: str = "") -> list[facts.Fact]:
         """Start and settle every call that can run; returns the facts of all of it."""

@@ -56,15 +56,34 @@ CHECK     | proceed        | time spent                                         
 CHECK     | proceed        | doom loop                                                    | PAUSED         |
 CHECK     | proceed        |                                                              | STREAM         |
 STREAM    | replied        | content filter                                               | FAILED         | content_filter
+STREAM    | replied        | to be reviewed                                               | REVIEW         |
 STREAM    | replied        | tool calls                                                   | TOOL_EXEC      |
 STREAM    | replied        | cut off by length                                            | FINISHED       | truncated
 STREAM    | replied        |                                                              | FINISHED       | answered
 STREAM    | attempt_failed | a retry is left and the cause may pass                       | STREAM         |
+STREAM    | attempt_failed | the context overflowed and a compaction is left              | COMPACT        |
 STREAM    | attempt_failed |                                                              | FAILED         | the cause
+STREAM    | oversized      |                                                              | COMPACT        |
 STREAM    | expire         |                                                              | CONCLUDE       | deadline
+COMPACT   | compacted      | tokens spent                                                 | CONCLUDE       | tokens
+COMPACT   | compacted      | cost spent                                                   | CONCLUDE       | cost
+COMPACT   | compacted      |                                                              | STREAM         |
+COMPACT   | attempt_failed | a retry is left and the cause may pass                       | COMPACT        |
+COMPACT   | attempt_failed |                                                              | STREAM         |
+COMPACT   | expire         |                                                              | CONCLUDE       | deadline
+REVIEW    | reviewed       | refused and an output retry is left                          | CONTINUE       |
+REVIEW    | reviewed       | refused                                                      | FAILED         | invalid_output
+REVIEW    | reviewed       | tool calls                                                   | TOOL_EXEC      |
+REVIEW    | reviewed       | cut off by length                                            | FINISHED       | truncated
+REVIEW    | reviewed       |                                                              | FINISHED       | answered
+REVIEW    | attempt_failed | a retry is left and the cause may pass                       | REVIEW         |
+REVIEW    | attempt_failed |                                                              | FAILED         | the cause
+REVIEW    | expire         |                                                              | CONCLUDE       | deadline
 TOOL_EXEC | settled        | a person is waited for                                       | PAUSED         |
+TOOL_EXEC | settled        | a call gave the answer                                       | FINISHED       | answered
 TOOL_EXEC | settled        | the synthesis succeeded                                      | SYNTHESIS_DONE | synthesized
 TOOL_EXEC | settled        |                                                              | CONTINUE       |
+TOOL_EXEC | expire         | a call gave the answer                                       | FINISHED       | answered
 TOOL_EXEC | expire         |                                                              | CONCLUDE       | deadline
 CONTINUE  | proceed        |                                                              | CHECK          |
 PAUSED    | answered       | a person is waited for                                       | PAUSED         |
@@ -84,8 +103,9 @@ TEXT_ONLY | attempt_failed |                                                    
 TEXT_ONLY | expire         |                                                              | CAP_HIT        | deadline
 """  # noqa: E501
 # fmt: on
-ABORTS: Final = ("STREAM", "TOOL_EXEC", "PAUSED", "CONCLUDE", "TEXT_ONLY")
-FAILS: Final = ("STREAM", "TOOL_EXEC", "CONCLUDE", "TEXT_ONLY")
+FAILS: Final = ("STREAM", "COMPACT", "REVIEW", "TOOL_EXEC", "CONCLUDE", "TEXT_ONLY")
+ABORTS: Final = (*FAILS, "PAUSED")
+TRIPS: Final = ("STREAM", "REVIEW", "TOOL_EXEC", "CONCLUDE", "TEXT_ONLY")
 
 Line = tuple[str, ...]
 
@@ -94,6 +114,7 @@ def designed() -> list[Line]:
     rows = [tuple(cell.strip() for cell in line.split("|")) for line in DESIGN.strip().splitlines()]
     rows += [(state, "abort", "", "ABORTED", "aborted or superseded") for state in ABORTS]
     rows += [(state, "fail", "", "FAILED", "engine_error") for state in FAILS]
+    rows += [(state, "tripped", "", "FAILED", "guardrail") for state in TRIPS]
     return rows
 
 
@@ -110,7 +131,7 @@ def groups(rows: list[Line]) -> dict[tuple[str, str], list[Line]]:
 
 
 def test_the_rows_are_those_of_the_design() -> None:
-    assert len(ROWS) == 46
+    assert len(ROWS) == 74
     assert groups(built()) == groups(designed())
 
 

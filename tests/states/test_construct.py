@@ -15,6 +15,7 @@ from turnwright_states import (
     CallStatus,
     CallWaitingInput,
     Cause,
+    CompactedInput,
     ConcludedInput,
     Decision,
     ExpireInput,
@@ -24,11 +25,15 @@ from turnwright_states import (
     InterruptKind,
     Limits,
     ModelRepliedInput,
+    OversizedInput,
+    RequestPreparedInput,
+    ReviewedInput,
     Spent,
     StartedInput,
     SteeredInput,
     SynthesizedInput,
     ToolCall,
+    TrippedInput,
     Usage,
 )
 from turnwright_states.construct import construct_unchecked
@@ -58,6 +63,11 @@ ONES: Final[tuple[Frozen | Limits, ...]] = (
     ExpireInput(partial="Well", spent={"call00001": SPENT}, usage=USAGE, elapsed=1.5),
     AbortInput(partial="Well", spent={"call00001": SPENT}, elapsed=1.5),
     FailInput(error="RuntimeError", elapsed=1.5),
+    RequestPreparedInput(instructions="Be brief.", tools=("look",), settings={"seed": 1}, append=("a",), elapsed=1.5),
+    ReviewedInput(answer="call00001", output={"n": [1]}, decisions=({"hook": "h"},), elapsed=1.5),
+    OversizedInput(tokens=9, elapsed=1.5),
+    CompactedInput(text="Tidied.", kept=3, usage=USAGE, elapsed=1.5),
+    TrippedInput(guardrail="g", message="no", metadata={"n": 1}, spent={"call00001": SPENT}, usage=USAGE, elapsed=1.5),
 )
 
 

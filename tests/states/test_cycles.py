@@ -46,20 +46,27 @@ def test_small_values_tell_apart_all_that_guards_can() -> None:
 
 #: What leads back to the state that it came in takes a retry.
 TRIED_AGAIN: Final = (Trigger.ATTEMPT_FAILED, Trigger.CONCLUDED)
-Configuration = tuple[State, int, int, int, int]
+#: A compaction and its model call share their retries.
+SHARED: Final = {(State.STREAM, State.COMPACT), (State.COMPACT, State.STREAM)}
+Configuration = tuple[State, tuple[int, ...], int]
 
 
 def after(row: Row, here: Configuration) -> list[Configuration]:
-    """Return the configurations after a row; none if too few steps, pauses, retries or interrupts are left."""
-    _, steps, pauses, retries, asked = here
-    entered, dest = row.source is not row.dest, row.dest
-    steps -= (row.source, dest) == (State.CHECK, State.STREAM)
+    """Return the configurations after a row; none if too little of something is left."""
+    _, (steps, refusals, compactions, pauses, retries), asked = here
+    entered, dest, way = row.source is not row.dest, row.dest, (row.source, row.dest)
+    steps -= way == (State.CHECK, State.STREAM)
+    refusals -= way == (State.REVIEW, State.CONTINUE)
+    compactions -= way == (State.STREAM, State.COMPACT)
     pauses -= entered and dest is State.PAUSED
-    retries = 2 if entered and dest in LIVE else retries - (row.trigger in TRIED_AGAIN and not entered)
+    if entered and dest in LIVE and way not in SHARED:
+        retries = 2
+    retries -= row.trigger in TRIED_AGAIN and not entered
     more = [0]
     if dest is State.PAUSED:
         more = [1, 2] if entered else [asked - (row.trigger is Trigger.ANSWERED)]
-    return [(dest, steps, pauses, retries, one) for one in more] if min(steps, pauses, retries, *more) >= 0 else []
+    left = (steps, refusals, compactions, pauses, retries)
+    return [(dest, left, one) for one in more] if min(*left, *more) >= 0 else []
 
 
 def runs_for_ever(table: Rows) -> bool:
@@ -75,10 +82,13 @@ def runs_for_ever(table: Rows) -> bool:
         done.add(here)
         return found
 
-    return any(visit((state, 2, 2, 2, 2 if state is State.PAUSED else 0)) for state in State)
+    return any(visit((state, (2,) * 5, 2 if state is State.PAUSED else 0)) for state in State)
 
 
-CYCLIC: Final = [State.CHECK, State.STREAM, State.TOOL_EXEC, State.PAUSED, State.CONCLUDE]
+CYCLIC: Final = [
+    *(State.CHECK, State.STREAM, State.TOOL_EXEC, State.PAUSED, State.CONCLUDE),
+    *(State.COMPACT, State.REVIEW, State.CONTINUE),
+]
 loops = st.builds(
     Row,
     st.sampled_from(CYCLIC),

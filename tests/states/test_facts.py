@@ -45,6 +45,7 @@ JSON: st.SearchStrategy[JsonValue] = st.recursive(
     max_leaves=4,
 )
 OBJECT = st.dictionaries(TEXT, JSON, max_size=2)
+OBJECTS = st.lists(OBJECT, max_size=2).map(tuple)
 REASON = st.sampled_from(EndReason)
 ALSO = st.lists(REASON, max_size=3).map(tuple)
 USAGE = st.none() | st.builds(
@@ -74,6 +75,7 @@ MADE = st.builds(
     refused=TEXT,
     invalid=st.booleans(),
     lease=st.none() | LEASE,
+    output=st.booleans(),
 )
 INTERRUPT = st.builds(
     facts.InterruptRecord,
@@ -116,6 +118,23 @@ FIELDS: Final[dict[type[Fact], dict[str, st.SearchStrategy[object]]]] = {
         "finish": st.sampled_from(Finish),
         "usage": USAGE,
     },
+    facts.RequestPrepared: {
+        "instructions": st.none() | TEXT,
+        "tools": st.none() | st.lists(TEXT, max_size=2).map(tuple),
+        "settings": OBJECT,
+        "append": st.lists(TEXT, max_size=2).map(tuple),
+        "decisions": OBJECTS,
+    },
+    facts.Reviewed: {
+        "refused": st.booleans(),
+        "retry": st.booleans(),
+        "feedback": TEXT,
+        "answer": st.none() | IDS,
+        "output": JSON,
+        "decisions": OBJECTS,
+    },
+    facts.CompactionStarted: {"tokens": COUNT},
+    facts.Compacted: {"text": TEXT, "cleared": st.booleans(), "kept": COUNT, "usage": USAGE},
     facts.AttemptFailed: {
         "attempt": COUNT,
         "cause": st.sampled_from(Cause),
@@ -125,7 +144,13 @@ FIELDS: Final[dict[type[Fact], dict[str, st.SearchStrategy[object]]]] = {
         "usage": USAGE,
         "wait": NUMBER,
     },
-    facts.CallStarted: {"call": IDS, "attempt": COUNT, "child": st.none() | IDS},
+    facts.CallStarted: {
+        "call": IDS,
+        "attempt": COUNT,
+        "child": st.none() | IDS,
+        "arguments": st.none() | OBJECT,
+        "decisions": OBJECTS,
+    },
     facts.CallSettled: {
         "call": IDS,
         "status": st.sampled_from(CallStatus),
@@ -133,8 +158,11 @@ FIELDS: Final[dict[type[Fact], dict[str, st.SearchStrategy[object]]]] = {
         "structured": JSON,
         "files": st.lists(OBJECT, max_size=2).map(tuple),
         "spent": st.none() | st.builds(Spent, calls=COUNT, tokens=COUNT, cost=NUMBER),
+        "final": st.booleans(),
+        "retry": st.booleans(),
+        "decisions": OBJECTS,
     },
-    facts.CallWaiting: {"call": IDS, "interrupt": INTERRUPT},
+    facts.CallWaiting: {"call": IDS, "interrupt": INTERRUPT, "changed": st.none() | OBJECT, "decisions": OBJECTS},
     facts.Paused: {"interrupt": st.none() | INTERRUPT},
     facts.Synthesized: {"text": st.none() | TEXT},
     facts.Answered: {
@@ -143,6 +171,7 @@ FIELDS: Final[dict[type[Fact], dict[str, st.SearchStrategy[object]]]] = {
         "text": TEXT,
         "grant": st.none() | TEXT,
         "always_for": st.lists(TEXT, max_size=2).map(tuple),
+        "arguments": st.none() | OBJECT,
     },
     facts.StepFinished: {
         "number": COUNT,
@@ -165,6 +194,7 @@ FIELDS: Final[dict[type[Fact], dict[str, st.SearchStrategy[object]]]] = {
         "undelivered": st.lists(TEXT, max_size=2).map(tuple),
         "error": TEXT,
         "usage": USAGE,
+        "guardrail": st.none() | st.builds(facts.TrippedGuardrail, name=TEXT, message=TEXT, metadata=OBJECT),
     },
     facts.Notice: {"limit": TEXT, "used": NUMBER, "of": NUMBER},
 }

@@ -20,6 +20,7 @@ from turnwright_states import (
     CallStatus,
     CallWaitingInput,
     Cause,
+    CompactedInput,
     ConcludedInput,
     Decision,
     EndReason,
@@ -28,11 +29,15 @@ from turnwright_states import (
     Finish,
     InterruptKind,
     ModelRepliedInput,
+    OversizedInput,
+    RequestPreparedInput,
+    ReviewedInput,
     Spent,
     StartedInput,
     SteeredInput,
     SynthesizedInput,
     ToolCall,
+    TrippedInput,
     TurnMachine,
     Usage,
 )
@@ -47,6 +52,7 @@ READ: Final = ToolCall(name="read_file", arguments={"path": "a.py", "lines": [1,
 SEARCH: Final = ToolCall(name="search", arguments={"q": "é\u2028 \ud83d"}, loop_key="q")
 POLL: Final = ToolCall(name="poll", arguments={}, ignore_in_loop_detection=True)
 CHILD: Final = ToolCall(name="agent", arguments={"task": "look"}, delegates=True)
+ANSWER: Final = ToolCall(name="answer", arguments={"total": 12.5}, output=True)
 NOT_JSON: Final = ToolCall(name="search", raw='{"q": "cut')
 UNKNOWN: Final = ToolCall(name="nowhere", arguments={}, problem="there is no tool 'nowhere'")
 SMALL: Final = Usage(input_tokens=30, output_tokens=12, cost=0.125)
@@ -382,11 +388,300 @@ def shown(begin: Begin) -> Script:
     return turn
 
 
+def reviewed(begin: Begin) -> Script:
+    """Calls are accepted; a reply is refused with its calls, then one without calls; then the answer is accepted."""
+    turn = begin()
+    turn.reply(READ, review=True)
+    turn.feed(ReviewedInput(decisions=({"hook": "audit", "decision": "accept"},)))
+    turn.settle()
+    turn.clock = 1.5
+    turn.reply(READ, SEARCH, NOT_JSON, text="Let me look.", usage=SMALL, review=True)
+    turn.feed(ReviewedInput(refused=True, feedback="Read one file at a time.", decisions=({"hook": "audit"},)))
+    turn.reply(text="Done.", review=True)
+    turn.feed(AttemptFailedInput(cause=Cause.CRASH, message="the process died during this call"))
+    turn.feed(ReviewedInput(refused=True, feedback="Say what you did."))
+    turn.reply(text="I read a.py.", review=True)
+    turn.feed(ReviewedInput(output={"files": ["a.py"], "n": 1}))
+    return turn
+
+
+def typed_answer(begin: Begin) -> Script:
+    """Two typed answers in one reply: one is taken. Another call of the reply runs before the turn ends."""
+    turn = begin(tool_calls=1)
+    turn.reply(ANSWER, "save", ANSWER, "log", review=True)
+    turn.feed(ReviewedInput(answer="call00003", output={"total": 12.5}))
+    turn.settle(result="saved")
+    return turn
+
+
+def typed_answer_alone(begin: Begin) -> Script:
+    """Nothing else runs, and a message comes too late."""
+    turn = begin()
+    turn.reply(ANSWER, review=True)
+    turn.feed(ReviewedInput(answer="call00001", output=None, undelivered=("One more thing.",)))
+    return turn
+
+
+def invalid_output(begin: Begin) -> Script:
+    """The second refusal has no retry left; the calls of the reply do not run."""
+    turn = begin(output_retries=1)
+    turn.reply(ANSWER, review=True)
+    turn.feed(ReviewedInput(refused=True, feedback="total: a number is missing"))
+    turn.reply("a", ANSWER, review=True)
+    turn.feed(ReviewedInput(refused=True, feedback="total: a number is missing"))
+    return turn
+
+
+def refused_at_the_cap(begin: Begin) -> Script:
+    """The refusal is allowed, and the step after it is not; the conclusion is text."""
+    turn = begin(steps=1)
+    turn.reply(text="Twelve.", review=True)
+    turn.feed(ReviewedInput(refused=True, feedback="It is not JSON."))
+    turn.feed(ConcludedInput(text="The total is twelve."))
+    return turn
+
+
+def reviewed_odd_endings(begin: Begin) -> Script:
+    """A filtered reply is not reviewed, although it has a typed answer."""
+    turn = begin()
+    turn.reply(READ, review=True)
+    turn.feed(ReviewedInput())
+    turn.settle()
+    turn.reply(ANSWER, "a", finish=Finish.CONTENT_FILTER, review=True)
+    return turn
+
+
+def reviewed_truncated(begin: Begin) -> Script:
+    """The accepted text was cut off."""
+    turn = begin()
+    turn.reply(text="It is", finish=Finish.LENGTH, review=True)
+    turn.feed(ReviewedInput())
+    return turn
+
+
+def review_failed(begin: Begin) -> Script:
+    """The model of a guardrail cannot be reached, so nothing of the reply runs."""
+    turn = begin(max_retries=1)
+    turn.reply("a", review=True)
+    turn.feed(AttemptFailedInput(cause=Cause.TIMEOUT, message="the guardrail's model", usage=SMALL))
+    turn.feed(AttemptFailedInput(cause=Cause.TIMEOUT, message="the guardrail's model", usage=SMALL))
+    return turn
+
+
+def deadline_in_a_review(begin: Begin) -> Script:
+    """Time is up while a reply is checked."""
+    turn = begin(seconds=5.0)
+    turn.reply("a", review=True)
+    turn.clock = 5.5
+    turn.feed(ExpireInput())
+    turn.feed(ConcludedInput(text="Late."))
+    return turn
+
+
+def prepared(begin: Begin) -> Script:
+    """The dynamic part of the requests: once a step, also after a failed attempt."""
+    turn = begin()
+    turn.feed(
+        RequestPreparedInput(
+            instructions="Today is Monday.",
+            tools=("read_file",),
+            settings={"temperature": 0.2},
+            append=("Mind the tests.",),
+            decisions=({"hook": "tune", "settings": {"temperature": 0.2}},),
+        )
+    )
+    turn.feed(AttemptFailedInput(cause=Cause.OVERLOADED))
+    turn.step(READ)
+    turn.feed(RequestPreparedInput(tools=()))
+    turn.reply(text="Done.")
+    return turn
+
+
+def prepared_text_only(begin: Begin) -> Script:
+    """A turn without steps has instructions too."""
+    turn = begin(steps=0)
+    turn.feed(RequestPreparedInput(instructions="Be brief."))
+    turn.reply(text="Hello.")
+    return turn
+
+
+def compacted(begin: Begin) -> Script:
+    """Before a request that is too long, after one that the provider refused, and in vain."""
+    turn = begin(max_compactions=3, max_retries=1)
+    turn.step(READ, usage=SMALL)
+    turn.feed(OversizedInput(tokens=90_000))
+    turn.feed(CompactedInput(text="The user wants utils.py tidied.", kept=2, usage=SMALL))
+    turn.step(SEARCH)
+    turn.feed(AttemptFailedInput(cause=Cause.CONTEXT_OVERFLOW, message="400: too long"))
+    turn.feed(CompactedInput(cleared=True, kept=1))
+    turn.feed(OversizedInput(tokens=95_000))
+    turn.feed(AttemptFailedInput(cause=Cause.OVERLOADED, message="529: busy", usage=SMALL))
+    turn.feed(AttemptFailedInput(cause=Cause.BAD_REQUEST, message="400: no"))
+    turn.reply(text="Done.")
+    return turn
+
+
+def compacted_to_the_last_token(begin: Begin) -> Script:
+    """The summary spends the budget of tokens and of money."""
+    turn = begin(max_compactions=1, tokens=100, cost=0.5)
+    turn.step(READ, usage=SMALL)
+    turn.feed(OversizedInput(tokens=90))
+    turn.feed(CompactedInput(text="Utils.", kept=2, usage=Usage(input_tokens=60, cost=0.4)))
+    turn.feed(ConcludedInput(text="Half of it is done."))
+    return turn
+
+
+def compacted_to_the_last_cent(begin: Begin) -> Script:
+    """The summary spends the budget of money."""
+    turn = begin(max_compactions=1, cost=0.5)
+    turn.feed(OversizedInput(tokens=90))
+    turn.feed(CompactedInput(text="Utils.", kept=1, usage=Usage(cost=0.5)))
+    turn.feed(ConcludedInput(text="Nothing is done."))
+    return turn
+
+
+def deadline_in_a_compaction(begin: Begin) -> Script:
+    """Time is up while the summary is made."""
+    turn = begin(max_compactions=1, seconds=5.0)
+    turn.feed(OversizedInput(tokens=90))
+    turn.clock = 6.0
+    turn.feed(ExpireInput(usage=SMALL))
+    turn.feed(ConcludedInput(text="Late."))
+    return turn
+
+
+def aborted_in_a_compaction(begin: Begin) -> Script:
+    """Somebody aborts the turn while the summary is made."""
+    turn = begin(max_compactions=1)
+    turn.feed(OversizedInput(tokens=90))
+    turn.feed(AbortInput())
+    return turn
+
+
+def _trips(name: str) -> TrippedInput:
+    return TrippedInput(guardrail=name, message="It names a customer.", metadata={"found": ["c1"], "score": 0.5})
+
+
+def tripped_in_a_reply(begin: Begin) -> Script:
+    """A guardrail on the input, beside the model call that it stops."""
+    turn = begin()
+    stop = {"partial": "Dear M", "usage": SMALL, "undelivered": ("Hurry.",)}
+    turn.feed(_trips("no_names").model_copy(update=stop))
+    return turn
+
+
+def tripped_in_a_review(begin: Begin) -> Script:
+    """A guardrail on the output: the calls of the reply do not run."""
+    turn = begin()
+    turn.reply(READ, UNKNOWN, review=True)
+    turn.feed(_trips("no_names"))
+    return turn
+
+
+def tripped_in_tools(begin: Begin) -> Script:
+    """A guardrail on a tool; what ran is kept, and what a sub-agent used is counted."""
+    turn = begin(tool_calls=9)
+    turn.reply("a", CHILD, "b")
+    turn.settle_one("call00001", result="done")
+    turn.feed(CallStartedInput(call="call00002", child="t:call00002"))
+    turn.feed(_trips("no_writes").model_copy(update={"spent": {"call00002": Spent(calls=2, tokens=90)}}))
+    return turn
+
+
+def tripped_in_a_conclusion(begin: Begin) -> Script:
+    """A guardrail withholds the conclusion, and the limit is in `also_reached`."""
+    turn = begin(steps=1)
+    turn.step(READ)
+    turn.feed(_trips("no_names"))
+    return turn
+
+
+def tripped_in_a_text(begin: Begin) -> Script:
+    """A guardrail on the only reply of a turn without steps."""
+    turn = begin(steps=0)
+    turn.feed(_trips("no_names").model_copy(update={"metadata": {}, "message": ""}))
+    return turn
+
+
+def returned_direct(begin: Begin) -> Script:
+    """A result is the answer: a sibling still asks a person, and the synthesis is not asked."""
+    turn = begin(StartedInput(prompt="x", synthesis=True))
+    turn.reply("report", "mail", "log")
+    turn.wait("call00002")
+    turn.feed(CallStartedInput(call="call00001"))
+    turn.feed(CallSettledInput(call="call00001", result="42", structured={"n": 42}, final=True))
+    turn.settle_one("call00003")
+    turn.feed(AnsweredInput(interrupt="approval-1", decision=Decision.REJECT))
+    return turn
+
+
+def not_returned(begin: Begin) -> Script:
+    """A call that fails gives no answer, and the next reply is asked for."""
+    turn = begin()
+    turn.reply("report")
+    turn.feed(CallStartedInput(call="call00001"))
+    turn.feed(CallSettledInput(call="call00001", status=CallStatus.ERROR, result="no data", final=True))
+    turn.reply(text="There is no data.")
+    return turn
+
+
+def deadline_after_the_answer(begin: Begin) -> Script:
+    """The answer beats the deadline: the sibling is closed, and the turn is finished."""
+    turn = begin(seconds=5.0)
+    turn.reply("report", "log")
+    turn.feed(CallStartedInput(call="call00001"))
+    turn.feed(CallSettledInput(call="call00001", result="42", final=True))
+    turn.feed(CallStartedInput(call="call00002"))
+    turn.clock = 5.5
+    turn.feed(ExpireInput())
+    return turn
+
+
+def aborted_after_the_answer(begin: Begin) -> Script:
+    """An abort beats the answer."""
+    turn = begin()
+    turn.reply("report", "mail")
+    turn.wait("call00002")
+    turn.feed(CallStartedInput(call="call00001"))
+    turn.feed(CallSettledInput(call="call00001", result="42", final=True))
+    turn.feed(AbortInput())
+    return turn
+
+
+def changed_arguments(begin: Begin) -> Script:
+    """Hooks change arguments, a person changes them again, and a tool asks for another try."""
+    turn = begin()
+    turn.reply(READ, ToolCall(name="mail", arguments={"to": "a"}), "lint")
+    hooks: tuple[JsonObject, ...] = ({"hook": "fix", "decision": "change"},)
+    turn.feed(CallStartedInput(call="call00001", arguments={"path": "b.py"}, decisions=hooks))
+    turn.feed(CallSettledInput(call="call00001", result="[hidden]", decisions=({"hook": "hide", "was": "secret"},)))
+    turn.feed(
+        CallWaitingInput(
+            call="call00002",
+            interrupt_kind=InterruptKind.APPROVAL,
+            question="Send it?",
+            changed={"to": "a@b"},
+            decisions=hooks,
+        )
+    )
+    turn.feed(CallStartedInput(call="call00003"))
+    turn.feed(CallSettledInput(call="call00003", status=CallStatus.ERROR, result="give a path", retry=True))
+    turn.feed(AnsweredInput(interrupt="approval-1", decision=Decision.APPROVE, arguments={"to": "c@d"}))
+    turn.settle(result="sent")
+    turn.reply(text="Sent.")
+    return turn
+
+
 TURNS: Final[tuple[Callable[[Begin], Script], ...]] = (
     *(answered, step_cap, within, budget, tokens_and_cost, deadline_in_tools, deadline_in_a_reply, deadline_of_a_text),
     *(doom_stop, doom_ask, people, no_pause, children, too_deep, synthesized, text_only, filtered, failed),
     *(aborted_at_the_cap, aborted_while_asked, lost_children, lost_without_limits, places_of_a_step, always),
     *(superseded_half_answered, late_text, shown),
+    *(reviewed, typed_answer, typed_answer_alone, invalid_output, refused_at_the_cap, reviewed_odd_endings),
+    *(reviewed_truncated, review_failed, deadline_in_a_review, prepared, prepared_text_only, compacted),
+    *(compacted_to_the_last_token, compacted_to_the_last_cent, deadline_in_a_compaction, aborted_in_a_compaction),
+    *(tripped_in_a_reply, tripped_in_a_review, tripped_in_tools, tripped_in_a_conclusion, tripped_in_a_text),
+    *(returned_direct, not_returned, deadline_after_the_answer, aborted_after_the_answer, changed_arguments),
 )
 
 

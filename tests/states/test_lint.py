@@ -102,6 +102,10 @@ FAILS: Final = "STREAM --attempt_failed--> FAILED"
 RETRIES: Final = "STREAM --attempt_failed [retries_left > 0 and may_pass]--> STREAM"
 WAITS: Final = "TOOL_EXEC --settled [waiting > 0]--> PAUSED"
 SYNTHESIZED: Final = "TOOL_EXEC --settled [synthesized]--> SYNTHESIS_DONE"
+REFUSED: Final = "REVIEW --reviewed [refused and output_retries_left > 0]--> CONTINUE"
+COMPACTS: Final = "STREAM --oversized--> COMPACT"
+OVERFLOWS: Final = "STREAM --attempt_failed [overflow and compactions_left > 0]--> COMPACT"
+COMPACTED: Final = "COMPACT --compacted--> STREAM"
 SETTLES: Final = "TOOL_EXEC --settled--> CONTINUE"
 CONTINUES: Final = "CONTINUE --proceed--> CHECK"
 STILL_WAITS: Final = "PAUSED --answered [waiting > 0]--> PAUSED"
@@ -118,7 +122,15 @@ FAULTS: Final = {
     "a finished batch skips CONTINUE": Fault(
         REACHED,
         "no path leads to CONTINUE, so these rows are dead: CONTINUE --proceed--> CHECK",
-        changed(SETTLES, dest=S.CHECK),
+        changed(SETTLES, REFUSED, dest=S.CHECK),
+    ),
+    "no reply is reviewed": Fault(
+        REACHED,
+        f"no path leads to REVIEW, so these rows are dead: {REFUSED}",
+        without("STREAM --replied [review]--> REVIEW"),
+    ),
+    "nothing is compacted": Fault(
+        REACHED, "no path leads to COMPACT, so these rows are dead: COMPACT --compacted", without(COMPACTS, OVERFLOWS)
     ),
     "nothing leads to the synthesis' end": Fault(REACHED, "no path leads to SYNTHESIS_DONE", without(SYNTHESIZED)),
     "a turn without steps concludes": Fault(
@@ -149,7 +161,27 @@ FAULTS: Final = {
         " CONCLUDE --attempt_failed [carried_doom]--> CONCLUDE",
         changed(CONCLUDE_FAILS, CONCLUDE_FAILS_DOOMED, CONCLUDED, CONCLUDED_DOOMED, dest=S.CONCLUDE),
     ),
+    "a compaction follows the other": Fault(
+        NO_TRAP,
+        "COMPACT is a trap: only COMPACT --compacted [tokens_spent]--> COMPACT,",
+        changed(
+            "COMPACT --compacted [tokens_spent]--> CONCLUDE",
+            "COMPACT --compacted [cost_spent]--> CONCLUDE",
+            COMPACTED,
+            "COMPACT --attempt_failed--> STREAM",
+            "COMPACT --expire--> CONCLUDE",
+            dest=S.COMPACT,
+        ),
+    ),
     # 4. Every pair is decided.
+    "a guardrail trips while a person is asked": Fault(
+        DECIDED,
+        "PAUSED --tripped--> FAILED is declared illegal: only a person acts in it",
+        added(Row(S.PAUSED, T.TRIPPED, Guard(""), S.FAILED, R.GUARDRAIL)),
+    ),
+    "a request that is too long is not expected": Fault(
+        DECIDED, "STREAM --oversized--> has no row, and is not declared illegal", without(COMPACTS)
+    ),
     "a conclusion that fails has no rows": Fault(
         DECIDED,
         "CONCLUDE --attempt_failed--> has no row, and is not declared illegal",
@@ -184,7 +216,10 @@ FAULTS: Final = {
         illegal=ILLEGAL | {S.STREAM: Refused((*ILLEGAL[S.STREAM].triggers, T.REPLIED), "x")},
     ),
     # 5. Every pair ends in a fallback.
-    "a failed attempt has no fallback": Fault(FALLBACK, RETRIES, without(FAILS)),
+    "a failed attempt has no fallback": Fault(FALLBACK, OVERFLOWS, without(FAILS)),
+    "a review has no fallback": Fault(
+        FALLBACK, "REVIEW --reviewed [truncated]--> FINISHED", without("REVIEW --reviewed--> FINISHED")
+    ),
     "a settled batch has no fallback": Fault(FALLBACK, SYNTHESIZED, without(SETTLES)),
     "the fallback has a guard": Fault(
         FALLBACK, "CHECK --proceed [not spent]--> STREAM", changed(STARTS, guard="not spent")
@@ -218,6 +253,12 @@ FAULTS: Final = {
     "a reply with calls asks again": Fault(
         CYCLES_END, "STREAM --replied [made > 0]--> STREAM", changed(CALLS, dest=S.STREAM)
     ),
+    "a refused reply is reviewed again": Fault(
+        CYCLES_END, f"nothing ends this cycle: {REFUSED.replace('CONTINUE', 'REVIEW')}", changed(REFUSED, dest=S.REVIEW)
+    ),
+    "a compacted conversation is compacted": Fault(
+        CYCLES_END, "COMPACT --compacted--> COMPACT", changed(COMPACTED, dest=S.COMPACT)
+    ),
     "a settled batch runs again": Fault(
         CYCLES_END, "TOOL_EXEC --settled--> TOOL_EXEC", changed(SETTLES, dest=S.TOOL_EXEC)
     ),
@@ -235,6 +276,21 @@ FAULTS: Final = {
         changed("CHECK --proceed [tokens_spent]--> CONCLUDE", dest=S.CHECK, reason=None),
     ),
     # 8. Nothing is spent that is not left.
+    "a reply is refused without a bound": Fault(
+        NOT_OVERSPENT,
+        "REVIEW --reviewed [refused]--> CONTINUE is taken even if not: an output retry is left (",
+        changed(REFUSED, guard="refused"),
+    ),
+    "an overflow is compacted without a bound": Fault(
+        NOT_OVERSPENT,
+        "STREAM --attempt_failed [overflow]--> COMPACT is taken even if not: a compaction is left (",
+        changed(OVERFLOWS, guard="overflow"),
+    ),
+    "the machine compacts without asking": Fault(
+        NOT_OVERSPENT,
+        f"{COMPACTS} is taken even if not: a compaction is left (",
+        assumed=tuple(one for one in ASSUMED if one.trigger is not T.OVERSIZED),
+    ),
     "the step cap is not looked at": Fault(
         NOT_OVERSPENT, f"{STARTS} is taken even if not: a step is left (", without(CAPPED)
     ),

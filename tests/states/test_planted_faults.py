@@ -117,7 +117,12 @@ class OpenCallsStayOpen(WalkedMachine):
     __slots__ = ()
 
     def _close_calls(
-        self, why: str, *, waiting: CallStatus = CallStatus.ABORTED, spent: Mapping[str, Spent] | None = None
+        self,
+        why: str,
+        *,
+        status: CallStatus = CallStatus.ABORTED,
+        waiting: CallStatus = CallStatus.ABORTED,
+        spent: Mapping[str, Spent] | None = None,
     ) -> None:
         pass
 
@@ -271,6 +276,39 @@ class MessagesComeBack(Emitting):
         self.turn.nudge ^= isinstance(fact, facts.MessageAdded)
 
 
+class RefillsRetries(Emitting):
+    """A model call has all its retries again after a compaction."""
+
+    __slots__ = ()
+
+    def spoil(self, fact: Fact, retries_left: int) -> None:  # noqa: ARG002 (the hook's signature)
+        if isinstance(fact, facts.Compacted):
+            self.turn.counters.retries_left = self.turn.limits.max_retries
+
+
+class FreeCompactions(Emitting):
+    __slots__ = ()
+
+    def spoil(self, fact: Fact, retries_left: int) -> None:  # noqa: ARG002 (the hook's signature)
+        self.turn.counters.compactions_left += isinstance(fact, facts.CompactionStarted)
+
+
+class PreparesAgain(Emitting):
+    __slots__ = ()
+
+    def spoil(self, fact: Fact, retries_left: int) -> None:  # noqa: ARG002 (the hook's signature)
+        self.turn.prepared = False
+
+
+class ForgetsTheAnswer(Changing):
+    """The typed answer is a result like any other."""
+
+    __slots__ = ()
+
+    def change(self, fact: Fact) -> Fact:
+        return replace(fact, final=False) if isinstance(fact, facts.CallSettled) else fact
+
+
 class StrictLimits(Limits):
     """Limits with a formula that forgets the concluding call."""
 
@@ -309,6 +347,15 @@ CHILD: Final = Case(
 STRICT: Final = Case(StrictLimits(steps=1, max_pauses=0, max_retries=0, doom_threshold=None), widest=1)
 BUDGET_ROW, TOKENS_ROW = (place(S.CHECK, T.PROCEED, guard) for guard in ("calls_spent", "tokens_spent"))
 SYNTHESIS: Final = Case(Limits(steps=1, max_pauses=0, max_retries=0, doom_threshold=None), synthesis=True, widest=1)
+
+HOOKED: Final = Case(
+    Limits(
+        steps=2, tool_calls=1, output_retries=1, max_compactions=1, max_pauses=0, max_retries=1, doom_threshold=None
+    ),
+    widest=1,
+    hooked=True,
+)
+LATE: Final = HOOKED._replace(limits=HOOKED.limits.model_copy(update={"seconds": 1.0, "max_pauses": 1}), widest=2)
 
 FAULTS: Final = {
     # The four faults of earlier charts.
@@ -411,6 +458,88 @@ FAULTS: Final = {
     "the formula forgets the concluding call": Fault(
         Property.MODEL_CALLS, "2 model calls; the formula allows 1", case=STRICT
     ),
+    # Reviews.
+    "a reply with a typed answer is not reviewed": Fault(
+        Property.CALLS, "2 calls of a budget of 1", dropped(S.STREAM, T.REPLIED, "review"), case=HOOKED
+    ),
+    "the calls of a refused reply run": Fault(
+        Property.REFUSED,
+        "a call of a refused reply is open",
+        led(S.REVIEW, T.REVIEWED, "refused and output_retries_left > 0", S.TOOL_EXEC),
+        case=HOOKED,
+    ),
+    "the last refusal is not looked at": Fault(
+        Property.REFUSED, "a call of a refused reply is open", dropped(S.REVIEW, T.REVIEWED, "refused"), case=HOOKED
+    ),
+    "a reply is refused without a bound": Fault(
+        Property.RANK,
+        "the rank went below",
+        guarded(S.REVIEW, T.REVIEWED, "refused and output_retries_left > 0", "refused"),
+        case=HOOKED,
+    ),
+    "a refusal has no row left": Fault(
+        Property.WAY_ON,
+        "no way on: reviewed is not accepted in state REVIEW",
+        dropped(S.REVIEW, T.REVIEWED, ""),
+        case=HOOKED,
+    ),
+    "a review is retried without a bound": Fault(
+        Property.RANK, "the rank went below", guarded(S.REVIEW, T.ATTEMPT_FAILED, PASSES, "may_pass"), case=HOOKED
+    ),
+    "a failed review has no row left": Fault(
+        Property.WAY_ON,
+        "no way on: attempt_failed is not accepted in state REVIEW",
+        dropped(S.REVIEW, T.ATTEMPT_FAILED, ""),
+        case=HOOKED,
+    ),
+    # Compactions.
+    "a request is not compacted": Fault(
+        Property.WAY_ON, "is not accepted in state STREAM", dropped(S.STREAM, T.OVERSIZED, ""), case=HOOKED
+    ),
+    "an overflow is compacted without a bound": Fault(
+        Property.RANK,
+        "the rank went below",
+        guarded(S.STREAM, T.ATTEMPT_FAILED, "overflow and compactions_left > 0", "overflow"),
+        case=HOOKED,
+    ),
+    "compactions do not count": Fault(Property.RANK, "the rank did not fall", machine=FreeCompactions, case=HOOKED),
+    "a compaction is retried without a bound": Fault(
+        Property.RANK, "the rank went below", guarded(S.COMPACT, T.ATTEMPT_FAILED, PASSES, "may_pass"), case=HOOKED
+    ),
+    "a compaction refills the retries": Fault(
+        Property.MODEL_CALLS, "9 model calls; the formula allows 8", machine=RefillsRetries, case=HOOKED
+    ),
+    "a failed compaction fails the turn": Fault(
+        Property.ONE_END, "failed/", led(S.COMPACT, T.ATTEMPT_FAILED, "", S.FAILED), case=HOOKED
+    ),
+    "a compaction leads nowhere": Fault(
+        Property.WAY_ON,
+        "no way on: compacted is not accepted in state COMPACT",
+        dropped(S.COMPACT, T.COMPACTED, ""),
+        case=HOOKED,
+    ),
+    "a request is prepared again and again": Fault(
+        Property.RANK, "the rank did not fall", machine=PreparesAgain, case=HOOKED
+    ),
+    # Answers that a call gave.
+    "the answer of a call is not looked at": Fault(
+        Property.ANSWER, "although a call gave the answer", dropped(S.TOOL_EXEC, T.SETTLED, "final"), case=HOOKED
+    ),
+    "a deadline beats an answer": Fault(
+        Property.ANSWER,
+        "stopping although a call gave the answer",
+        dropped(S.TOOL_EXEC, T.EXPIRE, "final"),
+        case=LATE,
+    ),
+    **{
+        f"no guardrail trips in {state}": Fault(
+            Property.WAY_ON,
+            f"is not accepted in state {state}",
+            dropped(state, T.TRIPPED, ""),
+            case=HOOKED if state is not S.TEXT_ONLY else HOOKED._replace(limits=Limits(steps=0)),
+        )
+        for state in (S.STREAM, S.REVIEW, S.TOOL_EXEC, S.CONCLUDE, S.TEXT_ONLY)
+    },
     # Ends.
     "no step can start": Fault(Property.WAY_ON, "the turn cannot start", dropped(S.CHECK, T.PROCEED, "")),
     "the facts say another state": Fault(

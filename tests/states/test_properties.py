@@ -22,8 +22,11 @@ from turnwright_states import (
     CallStatus,
     CallWaitingInput,
     Cause,
+    CompactedInput,
+    CompactHistory,
     Conclude,
     ConcludedInput,
+    Decision,
     ExpireInput,
     FailInput,
     Finish,
@@ -32,13 +35,19 @@ from turnwright_states import (
     InterruptKind,
     Limits,
     ModelRepliedInput,
+    OversizedInput,
+    RequestPreparedInput,
+    ReviewedInput,
+    ReviewReply,
     RunTools,
     Spent,
     StartedInput,
+    State,
     SteeredInput,
     Synthesize,
     SynthesizedInput,
     ToolCall,
+    TrippedInput,
     TurnMachine,
     Usage,
     facts,
@@ -81,6 +90,8 @@ class Setting(NamedTuple):
     throws: list[int]
     #: The number of the event that is an abort, or a failure of the engine; None for none.
     stopped_at: int | None
+    #: Whether hooks, guardrails and typed answers act.
+    hooked: bool = False
 
 
 def usage(dice: Dice) -> Usage | None:
@@ -99,13 +110,50 @@ def asked(dice: Dice) -> ToolCall:
     )[dice.number(6)]
 
 
-def reply(dice: Dice) -> ModelRepliedInput:
+def reply(dice: Dice, *, hooked: bool) -> ModelRepliedInput:
     calls = tuple(asked(dice) for _ in range(1 + dice.number(4)))
-    return ModelRepliedInput(calls=calls, finish=tuple(Finish)[dice.number(2)], usage=usage(dice))
+    review = hooked and dice.number(4) > 0
+    if review and dice.number(3) == 0:
+        answer = ToolCall(name="answer", arguments={"n": dice.number(2)}, output=True)
+        calls = (*calls, answer) if dice.number(2) else (answer, answer)
+    return ModelRepliedInput(calls=calls, finish=tuple(Finish)[dice.number(2)], usage=usage(dice), review=review)
 
 
-def final(dice: Dice) -> ModelRepliedInput:
-    return ModelRepliedInput(text="x" * dice.number(2), finish=tuple(Finish)[dice.number(3)], usage=usage(dice))
+def final(dice: Dice, *, hooked: bool) -> ModelRepliedInput:
+    text, finish = "x" * dice.number(2), tuple(Finish)[dice.number(3)]
+    return ModelRepliedInput(text=text, finish=finish, usage=usage(dice), review=hooked and dice.number(4) > 0)
+
+
+def reviewed(dice: Dice, calls: Sequence[Call]) -> ReviewedInput:
+    decisions = ({"hook": "h"},) if dice.number(2) else ()
+    if dice.number(3) == 0:
+        return ReviewedInput(refused=True, feedback="no", decisions=decisions)
+    answers = [call.id for call in calls if call.made.output and call.state is not CallState.SETTLED]
+    if not answers:
+        return ReviewedInput(output=[1] if dice.number(2) else None, decisions=decisions)
+    return ReviewedInput(answer=answers[dice.number(len(answers))], output={"n": 1}, decisions=decisions)
+
+
+def prepared(dice: Dice) -> RequestPreparedInput:
+    return (
+        RequestPreparedInput(instructions="x", decisions=({"hook": "h"},)),
+        RequestPreparedInput(tools=("a",), settings={"temperature": 0}, append=("y",)),
+    )[dice.number(2)]
+
+
+def asks(dice: Dice, turn: Turn) -> list[Option]:
+    """What comes before a model call, or in place of it."""
+    options: list[Option] = [lambda: prepared(dice)] if turn.may_prepare else []
+    tools = turn.state is State.STREAM
+    return options + ([lambda: OversizedInput(tokens=9)] * 2 if tools and turn.counters.compactions_left else [])
+
+
+def tripped() -> TrippedInput:
+    return TrippedInput(guardrail="g", message="no", metadata={"n": 1}, partial="x", usage=Usage(input_tokens=1))
+
+
+def compacted(dice: Dice) -> CompactedInput:
+    return CompactedInput(text="x", cleared=not dice.number(3), kept=2, usage=usage(dice))
 
 
 def failed(dice: Dice) -> AttemptFailedInput:
@@ -119,6 +167,13 @@ def settled(dice: Dice, call: Call) -> CallSettledInput:
     if lease is not None and call.state is CallState.STARTED:
         spent = used_of(dice, lease)
     return CallSettledInput(call=call.id, status=status, result="x", spent=spent)
+
+
+def hooks_settle(dice: Dice, call: Call) -> CallSettledInput:
+    """The end of a call with the decisions of hooks: its result may be the answer, and its tool may raise `Retry`."""
+    end = settled(dice, call)
+    changes = ({"final": True}, {"retry": True}, {"decisions": ({"hook": "h"},), "structured": {"n": 1}})
+    return end.model_copy(update=changes[dice.number(3)])
 
 
 def used_of(dice: Dice, lease: Lease) -> Spent:
@@ -137,7 +192,20 @@ def waits(dice: Dice, call: Call) -> CallWaitingInput:
     # Of a sub-agent's call, it is an interrupt of the child, which may be about a doom loop of its own.
     forwarded = f"child-{call.attempt}" if call.made.lease is not None else None
     kind = tuple(InterruptKind)[dice.number(5 if forwarded else 4)]
-    return CallWaitingInput(call=call.id, interrupt_kind=kind, grant="/tmp", forwarded=forwarded)  # noqa: S108 (a path to grant)
+    changed = {"n": 7} if call.made.arguments and dice.number(2) else None
+    return CallWaitingInput(
+        call=call.id,
+        interrupt_kind=kind,
+        grant="/tmp",  # noqa: S108 (a path to grant)
+        forwarded=forwarded,
+        changed=changed,
+    )
+
+
+def answers(dice: Dice, about: facts.InterruptRecord, *, hooked: bool) -> AnsweredInput:
+    decision = DECISIONS[about.kind][dice.number(len(DECISIONS[about.kind]))]
+    changes = hooked and about.kind is InterruptKind.APPROVAL and decision is Decision.APPROVE and dice.number(2)
+    return AnsweredInput(interrupt=about.id, decision=decision, arguments={"n": 8} if changes else None)
 
 
 def message(dice: Dice, instead: Option) -> Input:
@@ -145,26 +213,37 @@ def message(dice: Dice, instead: Option) -> Input:
     return SteeredInput(text="x") if dice.messages_left >= 0 else instead()
 
 
-def happens(dice: Dice, action: Action, started: StartedInput) -> Input:
+def runs(dice: Dice, turn: Turn, call: Call, late: list[Option], *, hooked: bool) -> Input:
+    """Draw what happens to one of the calls that can run."""
+    changed = {"n": 9} if hooked and call.made.arguments is not None and dice.number(2) else None
+    start = CallStartedInput(call=call.id, arguments=changed, decisions=({"hook": "h"},) if changed else ())
+    end: Option = lambda: hooks_settle(dice, call) if hooked and not dice.number(3) else settled(dice, call)  # noqa: E731 (one of several)
+    run = [lambda: start] * 5 if call.state is CallState.READY else [end] * 5
+    says: Option = end if turn.counters.final else lambda: message(dice, end)
+    return dice.pick(*run, end, lambda: start, lambda: waits(dice, call), says, *late)
+
+
+def happens(dice: Dice, action: Action, setting: Setting, turn: Turn) -> Input:  # noqa: PLR0911 (one an action)
     """Draw an input for the machine's action."""
-    late: list[Option] = [ExpireInput] if started.limits.seconds is not None else []
+    hooked = setting.hooked
+    late: list[Option] = [ExpireInput] if setting.started.limits.seconds is not None else []
+    if hooked and not isinstance(action, CompactHistory | AwaitPerson | Halt) and not dice.number(40):
+        return tripped()
     match action:
-        case CallModel(tools=True):
-            return dice.pick(*[lambda: reply(dice)] * 6, lambda: final(dice), lambda: failed(dice), *late)
-        case CallModel():
-            return dice.pick(lambda: reply(dice), lambda: final(dice), lambda: failed(dice), *late)
+        case CallModel(tools=tools):
+            replies = [lambda: reply(dice, hooked=hooked)] * (6 if tools else 1)
+            before = asks(dice, turn) if hooked else []
+            return dice.pick(*replies, *before, lambda: final(dice, hooked=hooked), lambda: failed(dice), *late)
+        case ReviewReply(calls=calls):
+            return dice.pick(*[lambda: reviewed(dice, calls)] * 6, lambda: failed(dice), *late)
+        case CompactHistory():
+            return dice.pick(*[lambda: compacted(dice)] * 3, lambda: failed(dice), *late)
         case RunTools(calls=calls):
-            call = calls[dice.number(len(calls))]
-            start = CallStartedInput(call=call.id)
-            end: Option = lambda: settled(dice, call)  # noqa: E731 (one of several)
-            run = [lambda: start] * 5 if call.state is CallState.READY else [end] * 5
-            return dice.pick(*run, end, lambda: start, lambda: waits(dice, call), lambda: message(dice, end), *late)
+            return runs(dice, turn, calls[dice.number(len(calls))], late, hooked=hooked)
         case Synthesize():
             return dice.pick(*[SynthesizedInput] * 3, lambda: SynthesizedInput(text="x"), lambda: failed(dice), *late)
         case AwaitPerson(interrupts=interrupts):
-            about = interrupts[dice.number(len(interrupts))]
-            decisions = DECISIONS[about.kind]
-            return AnsweredInput(interrupt=about.id, decision=decisions[dice.number(len(decisions))])
+            return answers(dice, interrupts[dice.number(len(interrupts))], hooked=hooked)
         case Conclude():
             texts = ("x", None)
             end_it: Option = lambda: ConcludedInput(text=texts[dice.number(2)], usage=usage(dice))  # noqa: E731 (likewise)
@@ -188,6 +267,8 @@ def settings_of_a_turn(steps: st.SearchStrategy[int | None]) -> st.SearchStrateg
         nudges=st.integers(0, 2),
         max_retries=st.integers(0, 3),
         max_pauses=st.integers(0, 4),
+        output_retries=st.integers(0, 3),
+        max_compactions=st.integers(0, 3),
     )
     return st.builds(
         Setting,
@@ -196,6 +277,7 @@ def settings_of_a_turn(steps: st.SearchStrategy[int | None]) -> st.SearchStrateg
         ),
         st.lists(st.integers(0, 719), min_size=1, max_size=60),
         st.none() | st.none() | st.integers(0, 60),
+        st.booleans(),
     )
 
 
@@ -226,14 +308,17 @@ def play(setting: Setting) -> Played:
     events: list[Input] = []
     transactions, model_calls = [first], 0
     while not isinstance(machine.action, Halt):
-        model_calls += isinstance(machine.action, CallModel | Conclude)
+        action = machine.action
         if len(events) == setting.stopped_at:
-            fails = dice.number(2) and not isinstance(machine.action, AwaitPerson)
+            fails = dice.number(2) and not isinstance(action, AwaitPerson)
             events.append(told(dice, FailInput(error="x") if fails else AbortInput(), machine.turn))
         else:
-            new = told(dice, happens(dice, machine.action, setting.started), machine.turn)
+            new = told(dice, happens(dice, action, setting, machine.turn), machine.turn)
             # The longer the number of throws, the slower the clock: some turns expire, most do not.
             events.append(new.model_copy(update={"elapsed": 0.37 * len(events) / len(setting.throws)}))
+        # What comes before the model call is none.
+        begins = not isinstance(events[-1], RequestPreparedInput | OversizedInput)
+        model_calls += isinstance(action, CallModel | CompactHistory | Conclude) and begins
         before = machine.turn.rank
         transactions.append(machine.feed(events[-1]))
         if isinstance(events[-1], SteeredInput):
@@ -264,6 +349,8 @@ def test_every_turn_ends_within_its_limits(setting: Setting) -> None:
     lent = sum(fact.spent.calls for fact in journal if isinstance(fact, facts.CallSettled) and fact.spent)
     assert limits.call_limit is None or len(started) + lent <= limits.call_limit
     assert of(journal, facts.Paused) <= limits.max_pauses
+    assert sum(isinstance(fact, facts.Reviewed) and fact.retry for fact in journal) <= limits.output_retries
+    assert of(journal, facts.CompactionStarted) <= limits.max_compactions
 
 
 @given(ANY)
@@ -299,7 +386,10 @@ def test_nothing_comes_after_halted_and_each_notice_once(setting: Setting) -> No
 
 
 #: After these a limit may have come near.
-RAISING = (facts.StepStarted, facts.ModelReplied, facts.AttemptFailed, facts.CallStarted, facts.CallSettled)
+RAISING = (
+    *(facts.StepStarted, facts.ModelReplied, facts.AttemptFailed),
+    *(facts.CallStarted, facts.CallSettled, facts.Compacted),
+)
 
 
 @given(ANY)
@@ -336,7 +426,10 @@ def known(turn: Turn) -> dict[str, object]:
     """All that a turn knows, in a form that can be compared."""
     seen = dict(vars(turn))
     seen["counters"] = turn.counters.kept()
-    seen["batch"] = [(call.made, call.state, call.attempt, call.counted, call.answers) for call in turn.batch.values()]
+    seen["batch"] = [
+        (call.made, call.state, call.attempt, call.counted, call.answers, call.arguments)
+        for call in turn.batch.values()
+    ]
     return seen
 
 
@@ -353,8 +446,8 @@ def test_the_fold_of_every_prefix_is_what_the_machine_knew(setting: Setting) -> 
 
 def shown(action: Action) -> object:
     """An action, in a form that can be compared with that of another machine."""
-    if isinstance(action, RunTools | Synthesize):
-        calls = action.calls if isinstance(action, RunTools) else action.batch
+    if isinstance(action, RunTools | ReviewReply | Synthesize):
+        calls = action.batch if isinstance(action, Synthesize) else action.calls
         return type(action), [(call.id, call.state, call.attempt, call.answers) for call in calls]
     return action
 

@@ -58,6 +58,7 @@ CASES: Final = (
     Case(limits(tokens=1)),
     Case(limits(cost=1.0)),
     Case(limits(steps=3, tool_calls=None, doom_threshold=2, doom_response="ask"), widest=1),
+    Case(limits(output_retries=0, max_compactions=1), widest=1, hooked=True),
 )
 
 

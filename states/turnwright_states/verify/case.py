@@ -10,7 +10,8 @@ class Case(NamedTuple):
     """The limits, and the abilities of the environment.
 
     `synthesis`: whether the app has one. `widest`: the calls of the widest batch, at least 1. `delegates`: whether some
-    calls run sub-agents. `hooked`: whether hooks, guardrails and typed answers act. The environment spends tokens, money and time if the limits have such a budget.
+    calls run sub-agents. `hooked`: whether hooks, guardrails and typed answers act. The environment spends tokens,
+    money and time if the limits have such a budget.
     """
 
     limits: Limits

@@ -24,11 +24,17 @@ class Placed(NamedTuple):
         return self.row.name
 
 
-#: The components of `Turn.rank` that rows can change, most significant first. The last ones (calls not
-#: settled, calls not started, an unprepared request) change only inside a state.
+#: The components of `Turn.rank` that rows can change, most significant first. The last three (calls without a result,
+#: calls not started, an unprepared request) change only inside a state.
 STEPS, PAUSES, STAGES, RETRIES, INTERRUPTS = "steps left", "pauses left", "stage", "retries left", "open interrupts"
 REFUSALS, COMPACTIONS = "output retries left", "compactions left"
 COMPONENTS: Final = (STEPS, REFUSALS, COMPACTIONS, PAUSES, STAGES, RETRIES, INTERRUPTS)
+#: The components that only one way lowers, and none raises.
+_COUNTED: Final = {
+    STEPS: (State.CHECK, State.STREAM),
+    REFUSALS: (State.REVIEW, State.CONTINUE),
+    COMPACTIONS: (State.STREAM, State.COMPACT),
+}
 #: The triggers whose rows back to the same state take a retry.
 _TRIED_AGAIN: Final = (Trigger.ATTEMPT_FAILED, Trigger.CONCLUDED)
 
@@ -42,12 +48,8 @@ def _change(row: Row, component: str) -> int:
     """Return a number below 0 if the row lowers the component, above 0 if it may raise it, else 0."""
     source, trigger, dest = row.source, row.trigger, row.dest
     entered = source is not dest
-    if component == STEPS:  # counted only on the way from CHECK to STREAM
-        return -(source is State.CHECK and dest is State.STREAM)
-    if component == REFUSALS:
-        return -(source is State.REVIEW and dest is State.CONTINUE)
-    if component == COMPACTIONS:
-        return -(source is State.STREAM and dest is State.COMPACT)
+    if component in _COUNTED:
+        return -((source, dest) == _COUNTED[component])
     if component == PAUSES:
         return -(entered and dest is State.PAUSED)
     if component == STAGES:

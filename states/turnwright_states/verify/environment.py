@@ -133,11 +133,15 @@ class Environment:
         self._spends = Usage(input_tokens=limits.tokens or 0, cost=limits.cost or 0.0)
         self._in_time = limits.seconds or 0.0
         expire = (ExpireInput(elapsed=self._in_time),) if self._timed else ()
-        self._cut_off: tuple[Input, ...] = (*_FAILED, *self._spending_failure(), *expire, *_STOPPED)
-        self._stopped: tuple[Input, ...] = (*expire, *_STOPPED)
+        stops: tuple[Input, ...] = (_TRIPPED, *_STOPPED) if case.hooked else _STOPPED
+        failed = (*_FAILED, *self._spending_failure())
+        self._stopped = (*expire, *stops)
+        self._cut_off = (*failed, *self._stopped)
         self._text_only = (*_TEXTS, ModelRepliedInput(calls=(_A,), usage=_NOTHING), *self._cut_off)
+        self._conclusions = (*_CONCLUDED, *_FAILED, *stops)
+        self._compactions = (*self._summaries(), *failed, *expire, *_STOPPED)
         batches = tuple(_batches(case))
-        rest = (*self._spending_replies(batches), *_ODD_ENDINGS, *self._cut_off)
+        rest = (*self._spending_replies(batches), *_ODD_ENDINGS, *(_REVIEWED if case.hooked else ()), *self._cut_off)
         self._replies = (*_TEXTS, *map(_asks, batches), *rest)
         # Until a turn has used a tool, both names mean the same.
         self._first_replies = (*_TEXTS, *(_asks(batch) for batch in batches if batch[0] is not _B), *rest)
@@ -146,53 +150,34 @@ class Environment:
         """Yield every input that may come in the turn's configuration; `action` is its machine's action."""
         match action:
             case CallModel(tools=tools):
-                unnamed = self._reduced and not turn.always_for and not loops_ahead(turn)
-                yield from (self._first_replies if unnamed else self._replies) if tools else self._text_only
-                if tools:
-                    yield _STEERED
-                if tools and turn.counters.compactions_left:
-                    yield _OVERSIZED
-                if self._hooked:
-                    yield from self._hooks(turn, tools=tools)
+                yield from self._model_call(turn, tools=tools)
             case ReviewReply():
                 yield from self._reviews(turn)
             case CompactHistory():
-                yield CompactedInput(text="x", usage=_NOTHING)
-                if self._spends != _NOTHING:
-                    yield CompactedInput(text="x", usage=self._spends)
-                yield from self._cut_off
+                yield from self._compactions
             case RunTools(calls=calls):
-                for call in self._one_of_each(turn, calls):
-                    yield from self._call_moves(call)
-                if not turn.counters.final:
-                    yield _STEERED
-                if self._hooked:
-                    yield _TRIPPED
-                yield from _with_what_was_used(turn, self._stopped)
+                yield from self._batch_moves(turn, calls)
             case Synthesize():
                 yield from _SYNTHESIZED
                 yield from self._stopped
             case AwaitPerson():
-                yield from self._answers(turn)
-                if not turn.counters.final and all(asked.call for asked in turn.interrupts.values()):
-                    yield _STEERED
-                yield from _with_what_was_used(turn, _LEFT)
+                yield from self._people(turn)
             case Conclude():
-                yield from _CONCLUDED
-                if self._hooked:
-                    yield _TRIPPED
-                yield from _FAILED
-                yield from _STOPPED
+                yield from self._conclusions
             case _:  # Halt: a turn that is over gets no input
                 pass
 
-    def _hooks(self, turn: Turn, *, tools: bool) -> Iterator[Input]:
-        """Yield what hooks and guardrails do at a model call."""
-        yield _TRIPPED
-        if turn.may_prepare:
-            yield _PREPARED
+    def _model_call(self, turn: Turn, *, tools: bool) -> Iterator[Input]:
         if tools:
-            yield from _REVIEWED
+            unnamed = self._reduced and not turn.always_for and not loops_ahead(turn)
+            yield from self._first_replies if unnamed else self._replies
+            yield _STEERED
+            if turn.counters.compactions_left:
+                yield _OVERSIZED
+        else:
+            yield from self._text_only
+        if self._hooked and turn.may_prepare:
+            yield _PREPARED
 
     def _reviews(self, turn: Turn) -> Iterator[Input]:
         """Yield what hooks, guardrails and the output type say of a reply."""
@@ -200,8 +185,20 @@ class Environment:
         yield from (ReviewedInput(answer=one, output={}) for one in answers) if answers else (ReviewedInput(),)
         yield _REFUSED
         yield from _REVIEW_FAILED
-        yield _TRIPPED
         yield from self._stopped
+
+    def _batch_moves(self, turn: Turn, calls: tuple[Call, ...]) -> Iterator[Input]:
+        for call in self._one_of_each(turn, calls):
+            yield from self._call_moves(call)
+        if not turn.counters.final:
+            yield _STEERED
+        yield from _with_what_was_used(turn, self._stopped)
+
+    def _people(self, turn: Turn) -> Iterator[Input]:
+        yield from self._answers(turn)
+        if not turn.counters.final and all(asked.call for asked in turn.interrupts.values()):
+            yield _STEERED
+        yield from _with_what_was_used(turn, _LEFT)
 
     def false_accounts(self, turn: Turn, action: Action) -> Iterator[Input]:
         """Yield inputs with an impossible usage of sub-agents, which the machine must refuse.
@@ -264,8 +261,16 @@ class Environment:
     def _spending_replies(self, batches: tuple[tuple[ToolCall, ...], ...]) -> Iterator[Input]:
         if self._spends != _NOTHING:
             yield from (ModelRepliedInput(calls=batch, usage=self._spends) for batch in batches)
+            if self._hooked:
+                yield ModelRepliedInput(text="x", usage=self._spends, review=True)
+                yield ModelRepliedInput(calls=(_A,), usage=self._spends, review=True)
         if self._timed:
             yield ModelRepliedInput(calls=(_A,), usage=_NOTHING, elapsed=self._in_time)
+
+    def _summaries(self) -> Iterator[Input]:
+        yield CompactedInput(text="x", usage=_NOTHING)
+        if self._spends != _NOTHING:
+            yield CompactedInput(text="x", usage=self._spends)
 
     def _spending_failure(self) -> Iterator[Input]:
         if self._spends != _NOTHING:

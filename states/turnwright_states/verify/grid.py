@@ -97,7 +97,8 @@ def _hooked(bound: int, widest: int) -> Iterator[Case]:
     for spent, cap, doom in product(each, range(1, few + 1), (None, 2)):
         fields = {"output_retries": 1, "max_compactions": 1, "doom_threshold": doom, "doom_response": "ask"}
         yield Case(_limits(steps=cap, tool_calls=2, **fields, **spent), hooked=True)
-    yield Case(_limits(steps=few + 1, concluding="within", output_retries=1, max_compactions=1), hooked=True)
+    within = {"steps": few + 1, "concluding": "within", "tool_calls": 2}
+    yield Case(_limits(**within, output_retries=1, max_compactions=1), hooked=True)
 
 
 def _budgets(least: int, bound: int) -> tuple[int | None, ...]:

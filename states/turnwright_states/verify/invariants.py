@@ -45,31 +45,40 @@ _BATCH_OPEN = frozenset({State.TOOL_EXEC, State.PAUSED, State.REVIEW})
 _LOOKED_AT = frozenset({f.StepStarted, f.Stopping, f.CallSettled, f.Reviewed, f.TurnEnded})
 
 
-def _fault_of_fact(fact: f.Fact, turn: Turn, rows: list[Row]) -> Fault | None:
+def _fault_of_fact(fact: f.Fact, turn: Turn, rows: list[Row]) -> Fault | None:  # noqa: PLR0911 (one a check)
     match fact:
         case f.StepStarted() | f.Stopping() if turn.counters.final:
             return Property.ANSWER, f"{fact.kind} although a call gave the answer"
         case f.Reviewed() if fact.refused and turn.open_calls():
             return Property.REFUSED, "a call of a refused reply is open"
         case f.StepStarted():
-            holds = [reason for reason in holding(turn) if reason is not EndReason.STEP_CAP]
-            allowed = [EndReason.DOOM_LOOP] if fact.nudge else []
-            if holds != allowed:
-                return Property.SPENT, f"a step started on a spent budget: {_listed(holds)} was reached"
+            return _fault_of_step(fact, turn)
         case f.Stopping():
             return _fault_of_stopping(fact, turn, rows)
         case f.CallSettled():
-            call = turn.batch.get(fact.call)
-            lent = call is not None and call.counted and call.made.lease is not None
-            # A stopped turn runs no more calls, so nothing can be spent twice.
-            stopped = fact.status is CallStatus.ABORTED or turn.state is State.ABORTED
-            if lent and fact.spent is None and not stopped:
-                return Property.LEASES, "a sub-agent ended, and its usage was not counted"
+            return _fault_of_result(fact, turn)
         case f.TurnEnded() if turn.state.outcome is None:
             return Property.ONE_END, "turn_ended outside a final state"
         case _:
-            pass
-    return None
+            return None
+
+
+def _fault_of_step(fact: f.StepStarted, turn: Turn) -> Fault | None:
+    holds = [reason for reason in holding(turn) if reason is not EndReason.STEP_CAP]
+    allowed = [EndReason.DOOM_LOOP] if fact.nudge else []
+    if holds == allowed:
+        return None
+    return Property.SPENT, f"a step started on a spent budget: {_listed(holds)} was reached"
+
+
+def _fault_of_result(fact: f.CallSettled, turn: Turn) -> Fault | None:
+    call = turn.batch.get(fact.call)
+    lent = call is not None and call.counted and call.made.lease is not None
+    # A stopped turn runs no more calls, so nothing can be spent twice.
+    stopped = fact.status is CallStatus.ABORTED or turn.state is State.ABORTED
+    if not lent or fact.spent is not None or stopped:
+        return None
+    return Property.LEASES, "a sub-agent ended, and its usage was not counted"
 
 
 def _fault_of_stopping(fact: f.Stopping, turn: Turn, rows: list[Row]) -> Fault | None:

@@ -44,8 +44,8 @@ _LEFT: Final = (
     (INTERRUPTS, Guard("waiting > 0")),
 )
 _CARRIED_DOOM: Final = Guard("carried_doom")
-#: The triggers from outside that end a turn in every state.
-_FROM_ANYWHERE: Final = (Trigger.ABORT, Trigger.FAIL)
+#: The triggers from outside that stop a turn.
+_FROM_ANYWHERE: Final = (Trigger.TRIPPED, Trigger.ABORT, Trigger.FAIL)
 _DOOM: Final = REASONS_OF[Outcome.DOOM_LOOP]
 _LIMITS: Final = REASONS_OF[Outcome.CAP_HIT]
 
@@ -146,7 +146,8 @@ def _no_state_is_a_trap(table: Table) -> Check:
             inside = [str(placed) for placed in own if placed.row.source is state]
             faults.append(f"{state} is a trap: " + (f"only {', '.join(inside)}" if inside else "no row leaves it"))
     over = f"{len(set(State) - FINAL)} states that are not final"
-    return _check("from every state an end can be reached without an abort or a failure of the engine", over, faults)
+    claim = "from every state an end can be reached without a guardrail, an abort or a failure of the engine"
+    return _check(claim, over, faults)
 
 
 def _every_pair_is_decided(table: Table) -> Check:

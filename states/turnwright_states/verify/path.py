@@ -12,16 +12,21 @@ from turnwright_states.inputs import (
     CallSettledInput,
     CallStartedInput,
     CallWaitingInput,
+    CompactedInput,
     ConcludedInput,
     ExpireInput,
     Finish,
     Input,
     ModelRepliedInput,
+    OversizedInput,
+    RequestPreparedInput,
+    ReviewedInput,
     Spent,
     SteeredInput,
     StopInput,
     SynthesizedInput,
     ToolCall,
+    TrippedInput,
     Usage,
     is_blank,
 )
@@ -70,7 +75,7 @@ def retrace(case: Case, events: Iterable[Input], chart: Chart = CHART) -> tuple[
     return tuple(path), machine
 
 
-def describe_path(event: Input, turn: Turn) -> str:  # noqa: C901, PLR0911 (one case an event: flat)
+def describe_path(event: Input, turn: Turn) -> str:  # noqa: C901, PLR0911, PLR0912 (one case an event: flat)
     """Describe an input in words. `turn` is the turn before it."""
     match event:
         case ModelRepliedInput():
@@ -83,7 +88,8 @@ def describe_path(event: Input, turn: Turn) -> str:  # noqa: C901, PLR0911 (one 
             return f"{_name(turn, event.call)} {_start(turn, event.call)}"
         case CallSettledInput():
             inside = _used_inside({} if event.spent is None else {event.call: event.spent})
-            return f"{_name(turn, event.call)} ends: {event.status}{inside}" + _timely(event, turn)
+            status = f"{event.status}, with the turn's answer" if event.final else event.status
+            return f"{_name(turn, event.call)} ends: {status}{inside}" + _timely(event, turn)
         case CallWaitingInput():
             who = "'s sub-agent" if event.forwarded else ""
             return f"{_name(turn, event.call)}{who} waits for a person ({event.interrupt_kind.replace('_', ' ')})"
@@ -97,8 +103,27 @@ def describe_path(event: Input, turn: Turn) -> str:  # noqa: C901, PLR0911 (one 
             if not is_blank(event.text or ""):
                 return "the model concludes"
             return f"the model concludes {'with calls only' if event.calls else 'without text'}"
+        case StopInput():
+            return _stop(event) + _used_inside(event.spent)
         case _:
-            return _stop(event) + _used_inside(event.spent) if isinstance(event, StopInput) else event.title()
+            return _beside(event, turn)
+
+
+def _beside(event: Input, turn: Turn) -> str:
+    """Describe an input of hooks, of a review or of a compaction."""
+    match event:
+        case RequestPreparedInput():
+            return "the request is prepared"
+        case ReviewedInput(answer=str() as call):
+            return f"the reply is accepted, and {_name(turn, call)} is the turn's answer"
+        case ReviewedInput():
+            return f"the reply is {'refused' if event.refused else 'accepted'}"
+        case OversizedInput():
+            return "the request is too long"
+        case CompactedInput():
+            return "the conversation is compacted" + _spending(event.usage)
+        case _:
+            return event.title()
 
 
 def _stop(event: StopInput) -> str:
@@ -109,6 +134,8 @@ def _stop(event: StopInput) -> str:
             return "a new message replaces the turn"
         case AbortInput():
             return "somebody aborts the turn"
+        case TrippedInput():
+            return "a guardrail trips"
         case _:
             return "the engine fails"
 
@@ -126,11 +153,16 @@ def _reply(event: ModelRepliedInput) -> str:
         text = "the model answers"
     else:
         text = "the model replies" if event.finish is Finish.CONTENT_FILTER else "the model sends an empty reply"
-    return text + {
-        Finish.STOP: "",
-        Finish.LENGTH: ", cut off at its length",
-        Finish.CONTENT_FILTER: ", stopped by a content filter",
-    }.get(event.finish, "")
+    reviewed = ", to be reviewed" if event.review else ""
+    return (
+        text
+        + reviewed
+        + {
+            Finish.STOP: "",
+            Finish.LENGTH: ", cut off at its length",
+            Finish.CONTENT_FILTER: ", stopped by a content filter",
+        }.get(event.finish, "")
+    )
 
 
 def _asked(call: ToolCall) -> str:
