@@ -1,5 +1,6 @@
 """The AG-UI events of a turn: its stream, its end, and what a client finds when it comes back."""
 
+import json
 from collections.abc import Callable, Sequence
 
 import pytest
@@ -11,6 +12,7 @@ from turnwright.ag_ui import AgUiEncoder, encode_events, messages_of, read_input
 from turnwright.events import (
     ResponseRestartedEvent,
     TextDeltaEvent,
+    ToolCallDeltaEvent,
     ToolProgressEvent,
     TurnEndedEvent,
     TurnEvent,
@@ -20,7 +22,7 @@ from turnwright.message import FilePart
 from turnwright.model.protocol import Model, ModelError, ModelResponse, ResponseToolCall
 from turnwright.model.retry import Backoff
 from turnwright.model.scripted import ScriptedModel, asks_for
-from turnwright.testing import Cut, FlakyModel
+from turnwright.testing import Cut, FlakyModel, Line
 from turnwright.tools import ToolResult
 from turnwright_states import REASONS, Cause, EndReason, Usage
 
@@ -36,6 +38,11 @@ PROMPT = UserMessage(id="m1", content="hi")
 @tool
 async def note(n: int = 0) -> str:
     return f"noted {n}"
+
+
+@tool
+async def look(path: str) -> str:
+    return path
 
 
 @tool(needs_approval=True)
@@ -117,6 +124,33 @@ async def test_an_answer_is_whole_where_its_pieces_were_not_heard_from_the_first
     client = encode([event for event in events if event is not pieces[0]])
     assert client.types().count("TEXT_MESSAGE_CONTENT") == 1
     assert client.text() == ["one two three"]
+
+
+async def test_arguments_stream_and_what_is_missing_comes_with_the_reply() -> None:
+    asks = asks_for(ResponseToolCall("look", {"path": "a b"}, '{ "path":"a b"}'))
+    events = await live(Engine(model=FlakyModel([asks, "Done."]), tools=[look]))
+    pieces = [event for event in events if isinstance(event, ToolCallDeltaEvent)]
+    assert [piece.arguments_delta for piece in pieces] == ['{ "', 'path":"a b"}']
+    # Of pieces that do not all arrive, the call is taken back: what the model wrote is not in the journal.
+    for without, snapshots in (([], 0), (pieces[1:], 1), (pieces[:1], 0)):
+        client = encode([event for event in events if event not in without])
+        assert client.types().count("TOOL_CALL_START") == client.types().count("TOOL_CALL_END")
+        (called,) = (call for message in client.messages for call in message.get("toolCalls", ()))
+        assert json.loads(called["function"]["arguments"]) == {"path": "a b"}
+        assert client.types().count("MESSAGES_SNAPSHOT") == snapshots
+
+
+async def test_a_restarted_call_is_taken_back_by_a_snapshot() -> None:
+    asks = asks_for(ResponseToolCall("look", {"path": "a"}, '{"path":"a"}'))
+    script: list[Line] = [Cut(asks, after=5), asks_for(("look", {"path": "b"})), "Done."]
+    events = await live(Engine(model=FlakyModel(script), tools=[look], backoff=NO_WAIT))
+    client = encode(events)
+    begun = [place for place, kind in enumerate(client.types()) if kind == "TOOL_CALL_START"]
+    assert client.types()[begun[0] + 1 : begun[0] + 6] == [
+        *("TOOL_CALL_ARGS", "TOOL_CALL_ARGS", "turnwright.attempt_failed", "TOOL_CALL_END", "MESSAGES_SNAPSHOT"),
+    ]
+    (called,) = (call for message in client.messages for call in message.get("toolCalls", ()))
+    assert json.loads(called["function"]["arguments"]) == {"path": "b"}
 
 
 async def test_a_restarted_reply_is_taken_back_by_a_snapshot_and_told_anew() -> None:

@@ -100,7 +100,7 @@ def test_an_answer_is_given_to_the_process_that_drives_and_its_end_is_waited_for
     assert (driven.code, answered.code) == (0, 0)
     assert driven.last == answered.last
     assert driven.last["text"] == "All done."
-    facts = [event for event in driven.events if event["type"] not in ("text_delta", "reasoning_delta")]
+    facts = [event for event in driven.events if not event["type"].endswith("_delta")]
     assert answered.events == facts[-len(answered.events) :]
     assert {event["type"] for event in answered.events} >= {"answered", "call_started", "turn_ended"}
     assert (cli.folder / "deleted").read_text() == "+"
@@ -116,7 +116,7 @@ def test_who_waits_takes_the_turn_over_when_its_driver_dies(cli: "Cli", endpoint
     driving.kill()
     done = answering.done()
     assert (done.code, done.last["text"], len(endpoint.requests)) == (0, "All done.", 2)
-    seqs = [event["seq"] for event in done.events if event["type"] != "text_delta"]
+    seqs = [event["seq"] for event in done.events if not event["type"].endswith("_delta")]
     journal = cli.run("show", turn, "--journal", "--json").events
     assert seqs == list(range(seqs[0], len(journal) + 1))
     assert (cli.folder / "deleted").read_text() == "+"

@@ -77,6 +77,7 @@ def test_each_line_is_an_event_and_the_last_says_how_it_ended(cli: "Cli", endpoi
     assert [event["type"] for event in done.events] == [
         "turn_started",
         "step_started",
+        "tool_call_delta",
         "model_replied",
         "call_started",
         "call_settled",
@@ -88,7 +89,7 @@ def test_each_line_is_an_event_and_the_last_says_how_it_ended(cli: "Cli", endpoi
         "turn_ended",
     ]
     assert {event["turn"] for event in done.events} == {done.turn}
-    seqs = [event["seq"] for event in done.events if event["type"] != "text_delta"]
+    seqs = [event["seq"] for event in done.events if not event["type"].endswith("_delta")]
     assert seqs == list(range(1, len(seqs) + 1))
     assert list(done.last) == [
         *("type", "turn", "seq", "outcome", "reason", "also_reached", "steps", "tool_calls", "text", "usage"),

@@ -145,7 +145,7 @@ def test_json_names_the_turn_of_each_event_and_closes_with_the_turns_own(cli: "C
     assert {event["turn"] for event in done.events} == {done.turn, child}
     assert [of(done, child)[0]["type"], of(done, child)[-1]["type"]] == ["turn_started", "turn_ended"]
     for turn in (done.turn, child):
-        seqs = [event["seq"] for event in of(done, turn) if event["type"] != "text_delta"]
+        seqs = [event["seq"] for event in of(done, turn) if not event["type"].endswith("_delta")]
         assert seqs == list(range(1, len(seqs) + 1))
     assert (done.last["type"], done.last["turn"], done.last["text"]) == ("turn_ended", done.turn, "All clean.")
 

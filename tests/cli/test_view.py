@@ -2,7 +2,8 @@
 
 import pytest
 
-from turnwright.cli.view import CallLine
+from turnwright.cli.view import WRITING, CallLine, TurnView
+from turnwright.events import ResponseRestartedEvent, ToolCallDeltaEvent
 from turnwright_states import CallStatus, State
 from turnwright_states.facts import CallSettled
 
@@ -23,3 +24,14 @@ def test_a_call_that_failed_shows_the_first_line_with_words(result: str, shown: 
         CallSettled(call="c1", status=CallStatus.ERROR, result=result, state=State.TOOL_EXEC, elapsed=0.0), None
     )
     assert call.error == shown
+
+
+def test_a_call_that_the_model_writes_is_shown_until_the_reply_or_its_restart() -> None:
+    view = TurnView(turn="t")
+    for index, piece in enumerate(['{"path": "', "a.py", '", "text": "' + "x" * 200, '"}']):
+        view.take(ToolCallDeltaEvent("t", 2, index, 0, "write", piece))
+    (call,) = view.calls.values()
+    assert (call.name, call.status, call.arguments[:17]) == ("write", WRITING, '{"path": "a.py", ')
+    assert len(call.arguments) == 120
+    view.take(ResponseRestartedEvent("t", 2))
+    assert not view.calls

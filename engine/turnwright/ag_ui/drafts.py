@@ -12,9 +12,12 @@ from ag_ui.core import (
     TextMessageContentEvent,
     TextMessageEndEvent,
     TextMessageStartEvent,
+    ToolCallArgsEvent,
+    ToolCallEndEvent,
+    ToolCallStartEvent,
 )
 
-from .messages import MessageDraft
+from .messages import CallDraft, MessageDraft
 
 
 def write(identifier: str, draft: MessageDraft, delta: str) -> Iterator[BaseEvent]:
@@ -34,8 +37,36 @@ def write(identifier: str, draft: MessageDraft, delta: str) -> Iterator[BaseEven
         yield ReasoningMessageContentEvent(message_id=identifier, delta=delta, subagent_run_id=owner)
 
 
+def write_call(identifier: str, call: CallDraft, message: str, draft: MessageDraft, delta: str) -> Iterator[BaseEvent]:
+    """Send a piece of a call's arguments, after the start of the call if it is not open."""
+    owner = draft.owner
+    if not call.open:
+        call.open = True
+        draft.calls[identifier] = call
+        yield ToolCallStartEvent(
+            tool_call_id=identifier, tool_call_name=call.name, parent_message_id=message, subagent_run_id=owner
+        )
+    if delta:
+        call.pieces.append(delta)
+        yield ToolCallArgsEvent(tool_call_id=identifier, delta=delta, subagent_run_id=owner)
+
+
+def close_call(identifier: str, call: CallDraft, draft: MessageDraft) -> Iterator[BaseEvent]:
+    """Send the end of the call if it is open."""
+    if call.open:
+        call.open = False
+        yield ToolCallEndEvent(tool_call_id=identifier, subagent_run_id=draft.owner)
+
+
 def close(identifier: str, draft: MessageDraft) -> Iterator[BaseEvent]:
-    """Send the end of the message if it is open."""
+    """Send the end of the message, and of its calls, if they are open."""
+    for one, call in draft.calls.items():
+        yield from close_call(one, call, draft)
+    yield from close_text(identifier, draft)
+
+
+def close_text(identifier: str, draft: MessageDraft) -> Iterator[BaseEvent]:
+    """Send the end of the message's text if it is open."""
     if not draft.open:
         return
     draft.open = False

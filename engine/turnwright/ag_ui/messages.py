@@ -129,13 +129,44 @@ Kind = Literal["text", "reasoning"]
 
 
 @dataclass(slots=True)
+class CallDraft:
+    """A streamed call, as far as it was sent. It is `open` between its start and its end."""
+
+    name: str
+    pieces: list[str] = field(default_factory=list)
+    open: bool = False
+
+    @property
+    def arguments(self) -> str:
+        """The arguments that were sent."""
+        return "".join(self.pieces)
+
+    def rest(self, whole: FunctionCall) -> str | None:
+        """Return the part of the complete call that was not sent yet; None if what was sent is another call."""
+        if self.name != whole.name:
+            return None
+        if whole.arguments.startswith(self.arguments):
+            return whole.arguments[len(self.arguments) :]
+        # The journal has the arguments as JSON, not as the model's text.
+        try:
+            same: bool = json.loads(self.arguments) == json.loads(whole.arguments)
+        except ValueError:
+            same = False
+        return "" if same else None
+
+
+@dataclass(slots=True)
 class MessageDraft:
-    """A streamed message, as far as it was sent. It is `open` between its start and its end."""
+    """A streamed message, as far as it was sent. It is `open` between its start and its end.
+
+    `calls` are its streamed calls, by id.
+    """
 
     kind: Kind
     owner: str | None
     pieces: list[str] = field(default_factory=list)
     open: bool = False
+    calls: dict[str, CallDraft] = field(default_factory=dict)
 
     @property
     def text(self) -> str:
@@ -187,5 +218,11 @@ class AgUiConversation:
 def draft_message(identifier: str, draft: MessageDraft) -> AgUiMessage:
     """Return the sent part of a streamed message."""
     if draft.kind == "text":
-        return AssistantMessage(id=identifier, content=draft.text, subagent_run_id=draft.owner)
+        calls = [
+            ToolCall(id=one, function=FunctionCall(name=call.name, arguments=call.arguments), type="function")
+            for one, call in draft.calls.items()
+        ]
+        return AssistantMessage(
+            id=identifier, content=draft.text, tool_calls=calls or None, subagent_run_id=draft.owner
+        )
     return ReasoningMessage(id=identifier, content=draft.text, subagent_run_id=draft.owner)

@@ -12,10 +12,8 @@ from ag_ui.core import (
     TextMessageContentEvent,
     TextMessageEndEvent,
     TextMessageStartEvent,
-    ToolCallArgsEvent,
-    ToolCallEndEvent,
+    ToolCall,
     ToolCallResultEvent,
-    ToolCallStartEvent,
     ToolMessage,
     UserMessage,
 )
@@ -27,6 +25,7 @@ from turnwright.events import (
     ReasoningDeltaEvent,
     ResponseRestartedEvent,
     TextDeltaEvent,
+    ToolCallDeltaEvent,
     ToolProgressEvent,
     TurnEndedEvent,
     TurnEvent,
@@ -38,9 +37,10 @@ from turnwright_states import EndReason, Outcome
 from turnwright_states import facts as f
 from turnwright_states.inputs import is_blank
 
-from .drafts import close, write
+from .drafts import close, close_call, close_text, write, write_call
 from .messages import (
     AgUiConversation,
+    CallDraft,
     Kind,
     MessageDraft,
     call_id,
@@ -88,6 +88,10 @@ class TurnEncoder:
         self._due = False
         self._users = 1
         self._text = ""
+        #: The number of calls of earlier replies, if the turn is known from its beginning.
+        self._calls: int | None = None
+        #: The arguments of streamed calls that were not sent.
+        self._unsent: dict[str, str] = {}
         #: Calls without a result, and messages to the turn, which follow the results.
         self._unsettled: set[str] = set()
         self._steers: list[str] = []
@@ -125,7 +129,15 @@ class TurnEncoder:
 
     def restate(self) -> None:
         """Drop the streamed part of the expected reply, so that a snapshot is valid for every client."""
-        thought = reasoning_id(self._message)
+        thought, message = reasoning_id(self._message), self._message
+        draft = self._conversation.drafts.get(message)
+        if draft is not None and draft.calls:
+            # A client of a new stream has none of them open. Each is sent from its beginning.
+            self._unsent |= {identifier: call.arguments for identifier, call in draft.calls.items()}
+            draft.calls.clear()
+            if not draft.pieces:
+                del self._conversation.drafts[message]
+                self._conversation.forget(message)
         if self._due and thought not in self._conversation.drafts:
             self._conversation.tell(draft_message(thought, MessageDraft("reasoning", self.owner)))
 
@@ -149,6 +161,7 @@ class TurnEncoder:
         match event.fact:
             case f.TurnStarted() as fact:
                 self.meet(fact)
+                self._calls = 0
                 if self.owner is None and not self._conversation.has_prompt:
                     files = tuple(map(FilePart.of_json, fact.files))
                     self._conversation.tell(
@@ -189,14 +202,22 @@ class TurnEncoder:
             message = self._begin()
         else:
             message = self._message
-        yield from self._settle(fact.reasoning, fact.text)
+        calls = [
+            call_of(self.turn, call.id, call.name, call.raw if call.arguments is None else json.dumps(call.arguments))
+            for call in fact.calls
+        ]
+        if self._calls is not None:
+            self._calls += len(calls)
+        sent = yield from self._finish_calls(message, calls)
+        yield from self._settle(fact.reasoning, fact.text, sent)
         if not is_blank(fact.text):
             self._text = clean(fact.text)
-        calls = []
-        for call in fact.calls:
-            arguments = call.raw if call.arguments is None else json.dumps(call.arguments)
-            calls.append(call_of(self.turn, call.id, call.name, arguments))
-            yield from self._call(message, calls[-1].id, clean(call.name), clean(arguments))
+        for call in calls:
+            if call not in sent:
+                draft, function = MessageDraft("text", self.owner), call.function
+                begun = CallDraft(function.name)
+                yield from write_call(call.id, begun, message, draft, function.arguments)
+                yield from close_call(call.id, begun, draft)
         if calls:
             said = AssistantMessage(
                 id=message, content=clean(fact.text) or None, tool_calls=calls, subagent_run_id=self.owner
@@ -204,14 +225,23 @@ class TurnEncoder:
             self._conversation.tell(said)
         self._unsettled = {call.id for call in fact.calls}
 
-    def _call(self, message: str, identifier: str, name: str, arguments: str) -> Events:
-        owner = self.owner
-        yield ToolCallStartEvent(
-            tool_call_id=identifier, tool_call_name=name, parent_message_id=message, subagent_run_id=owner
-        )
-        if arguments:
-            yield ToolCallArgsEvent(tool_call_id=identifier, delta=arguments, subagent_run_id=owner)
-        yield ToolCallEndEvent(tool_call_id=identifier, subagent_run_id=owner)
+    def _finish_calls(self, message: str, calls: Sequence[ToolCall]) -> Generator[BaseEvent, None, list[ToolCall]]:
+        """Complete the streamed calls. Returns those that the client has; any others are dropped with the message."""
+        sent: list[ToolCall] = []
+        draft = self._conversation.drafts.get(message)
+        if draft is None:
+            return sent
+        for call in calls:
+            begun = draft.calls.get(call.id)
+            rest = None if begun is None else begun.rest(call.function)
+            if begun is None or rest is None or (rest and not begun.open):
+                continue
+            if begun.open:
+                yield from write_call(call.id, begun, message, draft, rest)
+                yield from close_call(call.id, begun, draft)
+            del draft.calls[call.id]
+            sent.append(call)
+        return sent
 
     def _settle_call(self, fact: f.CallSettled) -> Events:
         identifier = call_id(self.turn, fact.call)
@@ -287,30 +317,62 @@ class TurnEncoder:
         if piece.index != self._index:
             return  # sent once the journal has it
         self._index += 1
-        if not isinstance(piece, TextDeltaEvent | ReasoningDeltaEvent) or not piece.text:
-            return
         message, thought = self._message, reasoning_id(self._message)
-        if isinstance(piece, ReasoningDeltaEvent):
-            yield from self._extend(thought, "reasoning", clean(piece.text))
+        match piece:
+            case ReasoningDeltaEvent(text=text) if text:
+                yield from self._extend(thought, "reasoning", clean(text))
+            case TextDeltaEvent(text=text) if text:
+                yield from self._close_text(thought)
+                yield from self._extend(message, "text", clean(text))
+            case ToolCallDeltaEvent():
+                yield from self._hear_call(message, piece)
+            case _:
+                pass
+
+    def _hear_call(self, message: str, piece: ToolCallDeltaEvent) -> Events:
+        if self._calls is None:
             return
-        before = self._conversation.drafts.get(thought)
-        if before is not None:
-            yield from close(thought, before)
-        yield from self._extend(message, "text", clean(piece.text))
+        # The id that the machine will give the call. If it gives another, the call is dropped and sent again.
+        identifier = call_id(self.turn, f"call{self._calls + piece.call_index + 1:05}")
+        draft, delta = self._conversation.drafts.get(message), clean(piece.arguments_delta)
+        call = None if draft is None else draft.calls.get(identifier)
+        if draft is not None and call is not None:
+            if call.open:  # else the run was suspended in between
+                yield from write_call(identifier, call, message, draft, delta)
+            return
+        delta = self._unsent.pop(identifier, "") + delta
+        if not piece.tool:
+            self._unsent[identifier] = delta
+            return
+        yield from self._close_text(reasoning_id(message))
+        yield from self._close_text(message)
+        draft = self._conversation.draft(message, "text", self.owner)
+        yield from write_call(identifier, CallDraft(clean(piece.tool)), message, draft, delta)
+
+    def _close_text(self, identifier: str) -> Events:
+        draft = self._conversation.drafts.get(identifier)
+        if draft is not None:
+            yield from close_text(identifier, draft)
 
     def _drop(self) -> Events:
         """Drop the streamed part of the reply."""
         self._index = 0
         yield from self._settle("", "")
 
-    def _settle(self, reasoning: str, text: str) -> Events:
-        """Complete or correct the streamed part of a message."""
+    def _settle(self, reasoning: str, text: str, calls: Sequence[ToolCall] = ()) -> Events:
+        """Complete or correct the streamed part of a message. `calls` are those that the client has."""
         message = self._message
         if text or reasoning:
             message = self._begin()
         self._index = 0
+        self._unsent.clear()
         dropped = yield from self._settle_one(reasoning_id(message), "reasoning", clean(reasoning))
         dropped |= yield from self._settle_one(message, "text", clean(text))
+        if calls:
+            said = clean(text) or None
+            self._conversation.tell(
+                AssistantMessage(id=message, content=said, tool_calls=list(calls), subagent_run_id=self.owner)
+            )
         if dropped:
             yield self._conversation.snapshot()
 
@@ -318,7 +380,7 @@ class TurnEncoder:
         """Complete one part of a message. Returns whether the sent part was wrong."""
         drafts = self._conversation.drafts
         heard = drafts[identifier].text if identifier in drafts else ""
-        holds = final.startswith(heard)
+        holds = final.startswith(heard) and not (identifier in drafts and drafts[identifier].calls)
         if holds and final != heard:
             yield from self._extend(identifier, kind, final[len(heard) :])
         draft = drafts.pop(identifier, None)

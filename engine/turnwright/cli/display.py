@@ -22,7 +22,7 @@ from .process import Output, json_line
 from .screen import Screen, escape_prints, fit, fitted, print_lines, styled
 from .stores import store_flag
 from .summary import closing_lines, count, final_text, print_closing
-from .view import TurnView, file_line, one_line, shown_arguments
+from .view import WRITING, TurnView, file_line, one_line, shown_arguments
 
 #: The indentation of a sub-agent below its caller.
 _INDENT: Final = "    "
@@ -398,6 +398,9 @@ def _activity(view: TurnView) -> str:
     running = [_named(view, name) for name, call in view.calls.items() if not call.status]
     if view.state is State.TOOL_EXEC and running:
         return f"Running {running[0]}" if len(running) == 1 else f"Running {len(running)} tools"
+    written = [call.name for call in view.calls.values() if call.status == WRITING]
+    if written:
+        return f"Writing a call of {written[-1]}"
     if view.text and view.state is not State.TOOL_EXEC:
         return "Writing"
     return _ACTIVITIES.get(view.state, "Working")

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from pydantic import JsonValue
 
@@ -11,6 +12,7 @@ from turnwright.events import (
     Interrupt,
     ResponseRestartedEvent,
     TextDeltaEvent,
+    ToolCallDeltaEvent,
     ToolProgressEvent,
     TurnEndedEvent,
     TurnEvent,
@@ -20,6 +22,11 @@ from turnwright.events import (
 from turnwright.journal.driving_status import by_command_line
 from turnwright_states import CallStatus, Limits, State
 from turnwright_states import facts as f
+
+#: The status of a call that the model is writing.
+WRITING: Final = "writing"
+#: The most characters of a call's arguments in its line.
+_SHOWN: Final = 120
 
 
 @dataclass(slots=True)
@@ -132,8 +139,10 @@ class TurnView:
                 self.add_fact(fact)
             case TextDeltaEvent():
                 self.text += event.text
+            case ToolCallDeltaEvent():
+                self._write_call(event)
             case ResponseRestartedEvent():
-                self.text = ""
+                self.text, self.calls = "", {}
             case ToolProgressEvent() if event.call in self.calls:
                 self.calls[event.call].progress = _progress(event)
             case TurnPausedEvent():
@@ -142,6 +151,14 @@ class TurnView:
                 self.state = State[event.outcome.name]
             case _:
                 pass
+
+    def _write_call(self, piece: ToolCallDeltaEvent) -> None:
+        """Add to a call that the model is writing. The reply replaces it."""
+        call = self.calls.setdefault(
+            f"{WRITING} {piece.call_index}", CallLine(one_line(piece.tool), "", status=WRITING)
+        )
+        if len(call.arguments) < _SHOWN:
+            call.arguments = one_line(call.arguments + piece.arguments_delta, _SHOWN)
 
     def add_fact(self, fact: f.Fact) -> None:
         self.state = fact.state
@@ -179,7 +196,7 @@ class TurnView:
         return f"{self.path}/{interrupt}" if self.path else interrupt
 
 
-def shown_arguments(call: f.CallMade, width: int = 120) -> str:
+def shown_arguments(call: f.CallMade, width: int = _SHOWN) -> str:
     """Return the arguments of a call in one line of at most `width` characters."""
     if call.arguments is None:
         text = call.raw

@@ -1,23 +1,34 @@
 """A model whose streams break off and fall silent, as providers' do."""
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from json import dumps
+from math import inf
 
 import anyio
 
 from turnwright.model import ScriptedModel
-from turnwright.model.protocol import ModelError, ModelRequest, ModelResponse, ReasoningDelta, TextDelta
+from turnwright.model.protocol import (
+    Delta,
+    ModelError,
+    ModelRequest,
+    ModelResponse,
+    ReasoningDelta,
+    TextDelta,
+    ToolCallDelta,
+)
 from turnwright.model_settings import ModelSettings
 from turnwright_states import Cause
+from turnwright_states.payload import thawed
 
 from .behavior import HOUR
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """The stream breaks off after so many characters of the reply's reasoning and text.
+    """The stream breaks off after so many characters of the reply's reasoning, its text, and its calls' arguments.
 
-    The calls come last: they never arrive. `silently`: it just ends, without an error.
+    No call arrives whole. `silently`: it just ends, without an error.
     """
 
     reply: ModelResponse = field(default_factory=lambda: ModelResponse(text="Done."))
@@ -40,6 +51,8 @@ Line = str | ModelResponse | ModelError | Cut | Stalls
 class FlakyModel:
     """A model that replies by its script, line by line, the last one for ever; `requests` keeps its requests.
 
+    The arguments of calls stream in two pieces.
+
     It is one model for all processes of a scenario, so the script goes on where a crash cut it off. From its call
     `most` on it refuses everything: an engine that calls without end must not make a test run without end.
     """
@@ -54,7 +67,7 @@ class FlakyModel:
     def unsupported_settings(self, settings: ModelSettings) -> Mapping[str, str]:  # noqa: ARG002 (a script takes any)
         return {}
 
-    async def stream(self, request: ModelRequest) -> AsyncIterator[TextDelta | ReasoningDelta | ModelResponse]:
+    async def stream(self, request: ModelRequest) -> AsyncIterator[Delta | ModelResponse]:
         """Stream the next line of the script. See `Model.stream`."""
         line = self._script[min(len(self.requests), len(self._script) - 1)]
         self.requests.append(request)
@@ -76,16 +89,36 @@ class FlakyModel:
             case ModelError():
                 raise line.with_traceback(None)  # else it would remember every time that it was raised
             case _:
-                async for item in ScriptedModel(line).stream(request):
+                async for item in _whole(line, request):
                     yield item
 
 
-async def _beginning(line: Cut) -> AsyncIterator[TextDelta | ReasoningDelta]:
+async def _whole(line: str | ModelResponse, request: ModelRequest) -> AsyncIterator[Delta | ModelResponse]:
+    async for item in ScriptedModel(line).stream(request):
+        if isinstance(item, ModelResponse):
+            for delta in _called(item):
+                yield delta
+        yield item
+
+
+async def _beginning(line: Cut) -> AsyncIterator[Delta]:
     heard = _heard(line)
     if heard.reasoning:
         yield ReasoningDelta(heard.reasoning)
     if heard.text:
         yield TextDelta(heard.text)
+    for delta in _called(line.reply, line.after - len(line.reply.reasoning) - len(line.reply.text)):
+        yield delta
+
+
+def _called(reply: ModelResponse, most: float = inf) -> Iterator[Delta]:
+    """Return the deltas of the calls, with so many characters of arguments at most."""
+    for number, call in enumerate(reply.calls):
+        raw = call.raw or dumps(thawed(call.arguments or {}))
+        for piece in (raw[:3], raw[3:]):
+            if most > 0:
+                yield ToolCallDelta(number, call.name, piece[: int(min(most, len(piece)))])
+            most -= len(piece)
 
 
 def _heard(line: Cut) -> ModelResponse:

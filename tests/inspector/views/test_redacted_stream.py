@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.secrets_made import SECRETS
 
-from turnwright.events import DeltaEvent, ReasoningDeltaEvent, TextDeltaEvent
+from turnwright.events import DeltaEvent, ReasoningDeltaEvent, TextDeltaEvent, ToolCallDeltaEvent
 from turnwright.inspector.http.event_stream import PageEvent, PageEventStream
 from turnwright.inspector.views.redacted_stream import Replies, Words
 from turnwright.privacy.redaction import redactor
@@ -171,3 +171,22 @@ async def test_what_is_written_meanwhile_is_told_at_once_and_again_when_the_page
         elif name == "piece":
             shown += str(data).split('"')[-2]
     assert (last, shown) == (["", "a", "b", "cd"], "cd")
+
+
+def test_the_arguments_of_each_call_are_told_apart_and_without_secrets() -> None:
+    pieces: list[DeltaEvent] = [
+        TextDeltaEvent("t", 3, 0, "I write."),
+        ToolCallDeltaEvent("t", 3, 1, 0, "write", '{"text": "to be '),
+        ToolCallDeltaEvent("t", 3, 2, 0, "write", 'sure", "password": "hxrse-battery-9"}'),
+        ToolCallDeltaEvent("t", 3, 3, 1, "look", "{}"),
+    ]
+    words = Words(Replies())
+    shown: dict[str, str] = {}
+    for one in [*(told for piece in pieces for told in words.add(piece)), *words.rest()]:
+        shown[str(one.fields["kind"])] = shown.get(str(one.fields["kind"]), "") + str(one.fields["text"])
+    assert shown == {
+        "text": "I write.",
+        "call 1: write": redactor().hide('{"text": "to be sure", "password": "hxrse-battery-9"}'),
+        "call 2: look": "{}",
+    }
+    assert "battery" not in shown["call 1: write"]

@@ -226,11 +226,12 @@ addEventListener("popstate", () => {
 let stream = null;
 let heard = null;
 let breaks = 0;
+let said = "text";
 
 function written(text) {
   const box = find("#writing");
   if (!box) return;
-  if (text === null) find("#written").textContent = "";
+  if (text === null) [find("#written").textContent, said] = ["", "text"];
   else find("#written").textContent += text;
   box.hidden = !find("#written").textContent || "cut" in part().dataset;
 }
@@ -257,8 +258,12 @@ export function listen() {
     refresh();
   });
   on("piece", ({ kind, text }) => {
-    if (kind === "restarted") written(null);
-    else if (kind !== "reasoning") written(text);
+    if (kind === "restarted") return written(null);
+    if (kind === "reasoning") return;
+    // The arguments of a call stand on lines of their own, behind the name of its tool.
+    const begins = kind === said ? "" : `\n${kind.replace(/^(text|call \d+: )/, "")} `.trimEnd() + (kind === "text" ? "\n" : " ");
+    said = kind;
+    written(`${begins}${text}`);
   });
   on("progress", ({ call, message, progress, total }) => {
     const words = message || (total ? `${progress} of ${total}` : String(progress ?? ""));

@@ -17,6 +17,8 @@ _KEPT_OF_A_LONG_ONE: Final = 16_384
 _KEY: Final = "-----BEGIN "
 #: Replies whose pieces are kept for those who come later.
 _REPLIES: Final = 50
+#: The shown characters of a tool's name, which a model may write at any length.
+_SHOWN_NAME: Final = 64
 #: The mark of an unknown part.
 _MISSING: Final = "… "
 
@@ -120,7 +122,7 @@ def _kind_and_text(piece: DeltaEvent) -> tuple[str, str]:
         case ReasoningDeltaEvent(text=text):
             return "reasoning", text
         case ToolCallDeltaEvent(call_index=number, tool=tool, arguments_delta=text):
-            return f"call {number + 1}: {tool}", text
+            return f"call {number + 1}: {redactor().hide(tool[:_SHOWN_NAME])}", text
         case _:
             return "", ""
 
