@@ -91,7 +91,7 @@ class Loop:
                 case Conclude():
                     self.feed(
                         ConcludedInput(
-                            text=f"I stop here ({action.reason}). old.log may be gone; look before you go on."
+                            text=f"I stop here ({action.reason}). old.log may be gone; check before you continue."
                         )
                     )
                 case RunTools():

@@ -116,7 +116,7 @@ class PostgresQueue:
         except (TurnBusyError, LeaseLostError, TurnNotFoundError):
             pass  # another worker has it, or it was deleted
         except ConfigError as error:
-            _LOG.warning("turn %s is left alone: %s", turn_id, error)
+            _LOG.warning("turn %s is skipped: %s", turn_id, error)
 
     async def _keep_sweeping(self) -> None:
         while True:

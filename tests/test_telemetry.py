@@ -119,7 +119,7 @@ async def test_an_error_of_the_telemetry_is_logged_and_changes_nothing(
     assert shape(turn) == shape(await run(None))
     warned = [record for record in caplog.records if record.name == "turnwright.telemetry"]
     assert warned
-    assert all(record.levelno == logging.WARNING and "the turn goes on" in record.message for record in warned)
+    assert all(record.levelno == logging.WARNING and "the turn continues" in record.message for record in warned)
     assert {vars(record).get("turn") for record in warned} == {turn.id}
     assert all({"step", "state"} <= vars(record).keys() for record in warned)
 

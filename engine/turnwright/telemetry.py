@@ -380,7 +380,7 @@ def error_type(error: BaseException) -> str:
 def _failed(work: TurnWork | None) -> None:
     known = {} if work is None else {"turn": work.id, "step": work.turn.counters.steps, "state": str(work.state)}
     _LOG.warning(
-        "the telemetry raised an error, and misses a part of a turn; the turn goes on", exc_info=True, extra=known
+        "the telemetry raised an error, and misses a part of a turn; the turn continues", exc_info=True, extra=known
     )
 
 

@@ -176,8 +176,8 @@ async def _meet(app: App, problem: str, *, alone: bool) -> None:
     messages: list[Message] = [{"role": "user", "content": PROBLEMS[problem]}]
     await _show(problem, app.respond, messages)
     if problem == "tool fails":
-        messages.append({"role": "user", "content": "Go on."})
-        await _show("go on", app.respond, messages)
+        messages.append({"role": "user", "content": "Continue."})
+        await _show("continue", app.respond, messages)
     if problem == "asks" and not alone:
         await _show("answered", app.answer)
     if problem == "dies":

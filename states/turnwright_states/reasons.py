@@ -122,8 +122,8 @@ REASONS: Final[dict[EndReason, Meaning]] = {
     EndReason.TEXT_ONLY: _answer("The turn was allowed no step or no tool call, so the model answered in text."),
     EndReason.TRUNCATED: _answer(
         "The answer was cut off at the model's output limit.",
-        "Raise the model's output limit, or ask it to go on.",
-        "You can ask it to go on.",
+        "Raise the model's output limit, or ask it to continue.",
+        "You can ask it to continue.",
         Trigger.REVIEWED,
     ),
     EndReason.SYNTHESIZED: Meaning(
@@ -183,7 +183,7 @@ REASONS: Final[dict[EndReason, Meaning]] = {
     EndReason.CONTEXT_OVERFLOW: _failure(
         "The conversation no longer fits the model's context.",
         "Give the agent a `compaction`, or start anew.",
-        "You can go on in a new conversation.",
+        "You can continue in a new conversation.",
         lasting=(Cause.CONTEXT_OVERFLOW,),
     ),
     EndReason.CRASHED: _failure(

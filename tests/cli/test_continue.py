@@ -159,5 +159,5 @@ def test_a_turn_that_has_not_ended_is_not_gone_on_from(cli: "Cli", endpoint: "En
         child.kill()
     done = cli.run("run", "Go on", "--continue", turn)
     assert (done.code, done.out) == (2, "")
-    assert f"turn {turn} has not ended: resume it, or abort it, before going on from it" in done.err
+    assert f"turn {turn} has not ended: resume it, or abort it, before continuing from it" in done.err
     assert len(cli.run("turns", "--json").events) == 1

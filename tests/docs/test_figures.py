@@ -115,7 +115,7 @@ SENTENCES: Final = {
         says("about {} configurations and {} events", about(PROOF["configurations"]), about(PROOF["events"])),
         says("in {} walks", PROOF["walks"]),
         says("That is {} checks over about {} states each", WORDS[len(SPIN)], about(SPIN[0][0])),
-        says("the first looks at {} million transitions", millions(SPIN[0][1])),
+        says("the first covers {} million transitions", millions(SPIN[0][1])),
         says("the others at {} to {} million.", millions(min(OTHERS)), millions(max(OTHERS))),
         says("two or more for each of the {} claims", WORDS[len(list(lint()))]),
     ],

@@ -27,7 +27,7 @@ SOLVED = {
     "the model never stops": r"runs away: .*\(cap_hit: step_cap\)",
     "it repeats the same call": r"repeats: .*\(doom_loop: doom_loop\)",
     "it returns an empty reply": r"says nothing: .*\(failed: empty_reply\)",
-    "a tool fails, and its call has no result": r"go on: .*\(finished: answered\)",
+    "a tool fails, and its call has no result": r"continue: .*\(finished: answered\)",
     "an approval is needed, without a terminal": r"asks: +may I refund\?\nanswered: .*refunded",
     "the approval arrives after a restart": r"yes\nasks: +may I refund\?\nanswered: .*refunded",
     "the process dies during a tool": r"the ledger has 1 charge",

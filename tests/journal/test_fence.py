@@ -322,7 +322,7 @@ async def test_a_sweep_leaves_alone_what_it_cannot_run_and_what_others_drive(cap
         driving.go.set()
     assert [turn.id for turn in recovered] == turns
     assert {turn.outcome for turn in recovered} == {Outcome.FINISHED}
-    assert f"turn {needs_more} is left alone: turn {needs_more}: its open calls need the tools rare" in caplog.text
+    assert f"turn {needs_more} is skipped: turn {needs_more}: its open calls need the tools rare" in caplog.text
     assert len(caplog.records) == 2, "one a sweep"
     assert await memory.facts(needs_more) == left
     (turn,) = await Engine(model=ScriptedModel("Got it."), tools=[rare], store=memory).recover()

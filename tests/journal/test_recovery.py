@@ -399,7 +399,7 @@ async def test_a_turn_that_cannot_be_read_is_left_alone_and_keeps_nobody_else_fr
     await memory.release(await memory.create(new, facts, Status.of(machine.turn)))
     engine = Engine(model=ScriptedModel("I see."), tools=[note], store=memory)
     assert [turn.id for turn in await engine.recover()] == [good]
-    assert "turn later is left alone: turn later: its agent cannot be read: " in caplog.text
+    assert "turn later is skipped: turn later: its agent cannot be read: " in caplog.text
     with pytest.raises(StoreError, match="turn later: its agent cannot be read"):
         await engine.resume("later")
 

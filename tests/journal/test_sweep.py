@@ -207,7 +207,7 @@ async def test_a_turn_that_cannot_be_read_is_left_alone_and_said_once(
         for _ in range(3):
             assert await due(sweep) == [fine]
     assert [record.getMessage() for record in caplog.records] == [
-        f"turn {torn} is left alone: turn {torn}: its journal is torn"
+        f"turn {torn} is skipped: turn {torn}: its journal is torn"
     ]
     store.unreadable.clear()
     clock.jump(MINUTE + 1)

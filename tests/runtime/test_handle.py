@@ -320,7 +320,7 @@ async def test_a_turn_that_cannot_run_here_stays_as_it_is(tmp_path: Path, caplog
         for _ in range(2):
             with pytest.raises(CannotRunError, match="its open calls need the tools erase"):
                 await handle.result()
-        assert f"turn {turn_id} is left alone" in caplog.text
+        assert f"turn {turn_id} is skipped" in caplog.text
         assert (await bare.store.get(turn_id)).owner is None
 
 

@@ -235,7 +235,7 @@ async def test_a_turn_that_cannot_be_driven_is_left_alone_with_one_warning(
             assert await ended(poor, fine) is Outcome.FINISHED
             await until(lambda: store.looks > seen + 5)
     (said,) = warnings(caplog)
-    assert f"turn {left} is left alone" in said
+    assert f"turn {left} is skipped" in said
     assert "need the tools hold" in said
     world.may_go_on.set()
     async with working(world.engine(store)):
@@ -257,7 +257,7 @@ async def test_a_turn_that_cannot_be_read_or_is_deleted_just_then_stops_no_other
             assert await ended(engine, fine) is Outcome.FINISHED
             seen = store.looks
             await until(lambda: store.looks > seen + 5)
-    assert warnings(caplog) == ([f"turn {left} is left alone: its journal is torn"] if torn else [])
+    assert warnings(caplog) == ([f"turn {left} is skipped: its journal is torn"] if torn else [])
 
 
 async def test_to_submit_a_turn_anew_has_it_looked_at_again(world: World, caplog: pytest.LogCaptureFixture) -> None:
@@ -306,7 +306,7 @@ async def test_a_turn_whose_store_failed_is_taken_up_again_soon(world: World, ca
         async with working(engine):
             turn = await engine.submit(AGENT, "hi")
             assert await ended(engine, turn) is Outcome.FINISHED
-    assert warnings(caplog)[0] == f"turn {turn} is left alone for 0.01 s: append 3 fails, as planned"
+    assert warnings(caplog)[0] == f"turn {turn} is skipped for 0.01 s: append 3 fails, as planned"
     settled = [fact for _, fact in await store.facts(turn) if isinstance(fact, f.CallSettled)]
     assert [fact.status for fact in settled] == [CallStatus.OK]
 
@@ -323,7 +323,7 @@ async def test_a_turn_whose_store_goes_on_failing_is_left_alone_for_longer_and_l
     with caplog.at_level(logging.WARNING, "turnwright"):
         async with working(engine):
             assert await ended(engine, turn) is Outcome.FINISHED
-    waits = [line.partition(" alone for ")[2].partition(" s:")[0] for line in warnings(caplog)]
+    waits = [line.partition(" skipped for ")[2].partition(" s:")[0] for line in warnings(caplog)]
     assert waits == ["0.01", "0.02", "0.04", "0.08"]
 
 

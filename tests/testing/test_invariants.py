@@ -212,7 +212,7 @@ TAMPERED: dict[Callable[[Driven], Driven], str] = {
     too_many_model_calls: "model calls <= (allowance + 1) x (1 + max_retries)",
     too_many_pauses: "pauses <= max_pauses",
     spent_tokens: "no step starts once the tokens, the cost or the time is spent",
-    a_lost_result: "every call has exactly one result, wherever the turn rests",
+    a_lost_result: "every call has exactly one result, wherever the turn pauses",
     a_result_twice: "every call is settled exactly once in the journal",
     an_unpaired_request: "every request is paired, ends with no assistant message, and offers the same tools",
     an_assistant_message_last: "every request is paired, ends with no assistant message, and offers the same tools",

@@ -325,7 +325,7 @@ def test_a_result_that_comes_too_late_is_told_as_such() -> None:
         BEGIN, CALLED, asks("c1"), TraceToolStarted(call="c1"), CALLED, TraceToolResult(call="c1"), ANSWER, END
     )
     assert found[TraceClaim.PAIRED] == "line 5: the model is called, and there is no result for c1 of line 3"
-    assert found[TraceClaim.ASKED] == "line 6: a result for call c1, and it comes too late: line 5 went on without it"
+    assert found[TraceClaim.ASKED] == "line 6: a result for call c1, and it comes too late: line 5 continued without it"
 
 
 @pytest.mark.parametrize(

@@ -159,7 +159,7 @@ async def load_ended_turn(store: Store, turn_id: str) -> tuple[TurnRow, list[tup
     """
     row = await store.get(turn_id)
     if row.status.outcome is None:
-        raise ConfigError(f"turn {turn_id} has not ended: resume it, or abort it, before going on from it")
+        raise ConfigError(f"turn {turn_id} has not ended: resume it, or abort it, before continuing from it")
     # Its messages are needed. If they could not be read, the new turn would be written and could not run.
     return row, await store.facts(turn_id)
 

@@ -66,7 +66,7 @@ class Sweep:
     def warn_of(self, row: TurnRow, error: StoreError) -> None:
         """Warn that a turn cannot be read: once, until it is written to again."""
         if self._unread.get(row.id) != row.updated_at:
-            _LOG.warning("turn %s is left alone: %s", row.id, error, extra={"turn": row.id})
+            _LOG.warning("turn %s is skipped: %s", row.id, error, extra={"turn": row.id})
         self._unread[row.id] = row.updated_at
 
     async def is_due(self, row: TurnRow) -> bool:
@@ -106,7 +106,7 @@ async def recover_turns(
 ) -> list[TurnResult]:
     """Drive every turn that is due with `drive`, at most `at_once` at a time. Returns their results, the oldest first.
 
-    A turn that cannot run here is left alone with a warning: its tools, its model or its journal cannot be used. A turn
+    A turn that cannot run here is skipped with a warning: its tools, its model or its journal cannot be used. A turn
     that another process drives or deletes is skipped. See docs/rules.md#recovery.
     """
     results: dict[int, TurnResult] = {}
@@ -120,7 +120,7 @@ async def recover_turns(
                 if not await store.is_driven(row.id) and await sweep.is_due(row):
                     results[row.number] = await drive(row.id)
             except (ConfigError, StoreError, RuntimeUnavailableError) as error:
-                _LOG.warning("turn %s is left alone: %s", row.id, error, extra={"turn": row.id})
+                _LOG.warning("turn %s is skipped: %s", row.id, error, extra={"turn": row.id})
             except (TurnBusyError, LeaseLostError, TurnNotFoundError):
                 pass
 

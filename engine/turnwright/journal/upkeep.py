@@ -28,7 +28,7 @@ async def prune_turns(store: Store, older_than: float) -> int:
     for row in await store.turns(live=False):
         # A sub-agent's turn is deleted with its root turn, which may still need its result.
         if row.fault:
-            _LOG.warning("turn %s is left alone: %s", row.id, row.fault, extra={"turn": row.id})
+            _LOG.warning("turn %s is skipped: %s", row.id, row.fault, extra={"turn": row.id})
         elif root_of(row.id) == row.id and row.updated_at < time.time() - older_than:  # the clock of the stores
             with suppress(TurnNotFoundError, TurnBusyError):  # deleted with its parent, or just claimed
                 deleted += await store.delete(row.id)

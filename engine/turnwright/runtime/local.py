@@ -140,7 +140,7 @@ class Local:
             pass  # another worker has it, or it was deleted
         except Exception:  # noqa: BLE001 (the worker has other turns too)
             _LOG.exception(
-                "turn %s is left alone for %g s: this is a bug", job.turn, _SKIP_SECONDS, extra={"turn": job.turn}
+                "turn %s is skipped for %g s: this is a bug", job.turn, _SKIP_SECONDS, extra={"turn": job.turn}
             )
             self._skipped[job.turn] = (anyio.current_time() + _SKIP_SECONDS, _SKIP_SECONDS)
         else:
@@ -150,5 +150,5 @@ class Local:
             self._woken.set()
 
     def _skip(self, job: Job, seconds: float, why: Exception) -> None:
-        _LOG.warning("turn %s is left alone for %g s: %s", job.turn, seconds, why, extra={"turn": job.turn})
+        _LOG.warning("turn %s is skipped for %g s: %s", job.turn, seconds, why, extra={"turn": job.turn})
         self._skipped[job.turn] = (anyio.current_time() + seconds, seconds)

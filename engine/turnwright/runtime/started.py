@@ -107,10 +107,10 @@ class StartedTurns:
                 result = last
         except TurnwrightError as error:
             failure = error
-            _LOG.warning("turn %s is left alone: %s", one.id, error, extra=about)
+            _LOG.warning("turn %s is skipped: %s", one.id, error, extra=about)
         except Exception as error:  # noqa: BLE001 (a caller that waits gets the error)
             failure = error
-            _LOG.exception("turn %s is left alone: this is a bug", one.id, extra=about)
+            _LOG.exception("turn %s is skipped: this is a bug", one.id, extra=about)
         finally:
             del self._running[one.id]
             self._ended(one.id)

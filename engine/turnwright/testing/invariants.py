@@ -151,7 +151,7 @@ def pairs_its_calls(driven: Driven) -> Check:
     faults += [
         f"call {call} occurs in the transcript {count} times" for call, count in (made | results).items() if count > 1
     ]
-    return _check("every call has exactly one result, wherever the turn rests", faults)
+    return _check("every call has exactly one result, wherever the turn pauses", faults)
 
 
 def settles_once(driven: Driven) -> Check:

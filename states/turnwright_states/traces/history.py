@@ -273,7 +273,7 @@ class History:
             calls = ", ".join(f"{call.id} of line {call.line}" for call in self._open)
             self._fault(TraceClaim.PAIRED, f"{when}, and there is no result for {calls}")
             for call in self._open:
-                self._past[call.id] = f"it comes too late: line {self._line} went on without it"
+                self._past[call.id] = f"it comes too late: line {self._line} continued without it"
             self._open = []
 
     def _need_no_pause(self, what: str) -> None:

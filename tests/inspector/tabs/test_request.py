@@ -107,7 +107,7 @@ async def test_what_is_left_of_the_budget_is_told_as_it_was_then() -> None:
         turn = await engine.run(Agent(name="A", steps=3, budget=Limits(tokens=1000)), "hi")
         await check(engine, turn.id, model.requests)
         view = tab.view(await look(engine, turn.id))
-        assert "What is said of the budget is as this process would say it." in view.notes
+        assert "The budget message is worded as this process would word it." in view.notes
         assert view.max_tokens == model.requests[-1].max_tokens
 
 

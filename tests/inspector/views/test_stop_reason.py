@@ -143,7 +143,7 @@ async def test_a_running_turn_says_which_limit_is_nearest() -> None:
 async def test_what_waits_in_its_inbox_is_told() -> None:
     item = InboxItem("t", "abort", InboxKind.ABORT)
     stop = await submitted(lambda turn: replace(turn, driven=True, inbox=(item,)))
-    assert stop.further[0] == "Was asked of it, and is not taken in yet: an abort."
+    assert stop.further[0] == "Requested, and not read yet: an abort."
 
 
 async def test_a_submitted_turn_says_that_nobody_drives_it_yet() -> None:

@@ -69,7 +69,7 @@ class BackgroundTurns:
         except TurnwrightError as error:
             self.troubles[turn_id] = str(error)
         except Exception as error:  # noqa: BLE001 (it has other turns too)
-            _LOG.exception("turn %s could not be driven on: this is a bug", turn_id, extra={"turn": turn_id})
+            _LOG.exception("turn %s could not be resumed: this is a bug", turn_id, extra={"turn": turn_id})
             self.troubles[turn_id] = f"this is a bug: {type(error).__name__}"
         finally:
             self._driven.pop(turn_id, None)

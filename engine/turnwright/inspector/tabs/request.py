@@ -34,17 +34,15 @@ _UNPREPARED: Final = (
 )
 _TOOLS: Final = "The definitions of the tools are those of this process: a journal does not keep them."
 _NO_TOOLS: Final = "This process does not have the agent's tools, and a journal does not keep their definitions."
-_BUDGET: Final = "What is said of the budget is as this process would say it."
+_BUDGET: Final = "The budget message is worded as this process would word it."
 _NO_BUDGET: Final = (
     "This process does not show models their budget. If the sending process did, that text is missing here."
 )
-_EARLIER: Final = (
-    "What was said before is read from the earlier turns as they are now: one that was deleted is missing."
-)
-_UNREAD: Final = "What was said before the turn cannot be read any more: it is missing here."
-_SIGNED: Final = "If another model went on with this turn, it was sent the thinking without the signatures."
+_EARLIER: Final = "Earlier messages are read from the earlier turns as they are now: a deleted turn is missing."
+_UNREAD: Final = "The messages before the turn cannot be read any more: they are missing here."
+_SIGNED: Final = "If another model continued this turn, it received the thinking without the signatures."
 _UNANSWERED: Final = "The journal has no answer to it: it may not have been sent."
-_TAKEN_UP: Final = "Another driver took the turn up in this step: the one before may have sent this too."
+_TAKEN_UP: Final = "Another driver resumed the turn in this step: the one before may have sent this too."
 
 #: Messages a page, and characters of messages up to which the form of chat completions is shown.
 _PAGE: Final = 40

@@ -68,7 +68,7 @@ def stop_of(tab_context: TabContext) -> StopReason:
     if folded.state.outcome is not None:
         return _over(tab_context, folded)
     waiting = tuple(_REQUESTED[item.kind] for item in turn.inbox)
-    asked = (f"Was asked of it, and is not taken in yet: {', '.join(waiting)}.",) if waiting else ()
+    asked = (f"Requested, and not read yet: {', '.join(waiting)}.",) if waiting else ()
     near, _ = nearest(folded)
     further = (*asked, f"The nearest limit is {near}.") if near else asked
     if folded.state is State.PAUSED:
@@ -78,7 +78,7 @@ def stop_of(tab_context: TabContext) -> StopReason:
         told = "Nothing runs, and no time is counted, until a person has answered."
         if not count:
             title = "Answered, and not resumed yet"
-            told = "Nothing runs, and no time is counted, until it is driven on."
+            told = "Nothing runs, and no time is counted, until it is resumed."
         return StopReason("paused", title, told, "", further, turn.result.interrupts, fault=turn.fault)
     if turn.driven:
         title = f"Running in {folded.state}"

@@ -78,7 +78,7 @@ class Listed:
 class Listing:
     """One page of the list. `after` is where the next one begins; None where there is none.
 
-    `looked_at` counts the turns that were looked at, `agents` are the names that were met.
+    `looked_at` is the number of searched turns, `agents` are their names.
     """
 
     turns: tuple[Listed, ...]

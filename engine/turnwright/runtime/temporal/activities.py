@@ -79,7 +79,7 @@ class Activities:
             raise
         except TurnwrightError as error:
             if isinstance(error, StoreError | ConfigError):
-                _LOG.warning("turn %s is left alone: %s", turn_id, error, extra={"turn": turn_id})
+                _LOG.warning("turn %s is skipped: %s", turn_id, error, extra={"turn": turn_id})
             raise _failure(error) from None
         except Exception as error:  # noqa: BLE001 (every failure is reported)
             _LOG.exception("driving turn %s failed: this is a bug", turn_id, extra={"turn": turn_id})
