@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Generic, cast
+from typing import Generic, Literal, cast, overload
 
+from pydantic import JsonValue
 from typing_extensions import TypeVar
 
 from turnwright.transcript.interrupt import Interrupt
@@ -11,9 +12,10 @@ from turnwright_states import EndReason, Outcome, State, Usage
 from turnwright_states import facts as f
 
 from .agents.bounds import nearest
-from .errors import NoOutputError
+from .errors import ConfigError, NoOutputError
 from .message import Message, SentinelPart
 from .store import Queued
+from .transcript.pairing import repaired
 from .transcript.transcript import Transcript, reading
 
 #: The type of the agent's answer. `object` is the default: a function that takes any result needs no type.
@@ -69,6 +71,28 @@ class TurnResult(Generic[OutT_co]):
         if self.outcome is not Outcome.FINISHED:
             raise NoOutputError(self.id, self.state if self.outcome is None else f"{self.outcome}: {self.reason}")
         return cast("OutT_co", self.output)
+
+    @overload
+    def new_messages(self) -> tuple[Message, ...]: ...
+
+    @overload
+    def new_messages(self, form: Literal["chat"]) -> list[dict[str, JsonValue]]: ...
+
+    def new_messages(self, form: Literal["chat"] | None = None) -> tuple[Message, ...] | list[dict[str, JsonValue]]:
+        """Return the turn's messages, beginning with its prompt, in a form that can be sent to a model as it is.
+
+        Each call is followed by its result; one that is still open gets the result "outcome unknown". Messages without
+        content for a model are left out. With `form="chat"` they are dictionaries of the chat completions format,
+        without reasoning. `message_history=` takes both forms. Raises `ConfigError` for another form.
+        """
+        said, _ = repaired([message for message in self.messages if message.says_something])
+        if form is None:
+            return tuple(said)
+        if form != "chat":
+            raise ConfigError(f'new_messages: the form must be "chat", or left out, not {form!r}')
+        from .model.openai_chat.request import chat_messages  # noqa: PLC0415 (a turn needs no wire format)
+
+        return chat_messages(said)
 
 
 def result_of(turn_id: str, facts: Sequence[tuple[int, f.Fact]], late: Sequence[str] = ()) -> TurnResult:

@@ -1,5 +1,6 @@
 """Properties of the repair of any list of messages: cut, shuffled or invented."""
 
+import json
 from collections.abc import Callable, Sequence
 
 from hypothesis import given
@@ -7,6 +8,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from turnwright.message import AnyPart, Message, TextPart, ToolCallPart, ToolResultPart
+from turnwright.model.openai_chat.request import chat_messages
 from turnwright.transcript.pairing import NO_RESULT, Paired, UnpairedError, check_pairing, renamed, repaired
 from turnwright_states import CallStatus
 
@@ -256,3 +258,13 @@ def test_names_of_their_own_change_no_pair(messages: list[Message]) -> None:
     assert not any(name.startswith("call") for name in names)
     sent = repaired(new)[0]
     assert results_of(sent) == results_of(repaired(messages)[0]) == results_of(renamed(repaired(messages)[0]))
+
+
+@given(LISTS)
+def test_a_repaired_list_reads_back_from_the_chat_form(messages: list[Message]) -> None:
+    """Through JSON, with the same calls in the same order, each followed by its result."""
+    sent, _ = repaired(messages)
+    read = [Message.from_chat(one) for one in json.loads(json.dumps(chat_messages(sent)))]
+    check_pairing(read)
+    assert calls_of(read) == calls_of(sent)
+    assert [text for role, text in texts_of(read) if text] == [text for role, text in texts_of(sent) if text]

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, Literal, NamedTuple, TypeGuard
 
+from msgspec import structs
 from pydantic import JsonValue
 
 from turnwright.message import FilePart, Message, ReasoningPart, TextPart, ToolCallPart, ToolResultPart, ToolSpec
@@ -187,6 +188,23 @@ def to_wire(message: Message, capabilities: Capabilities = _DEFAULTS) -> list[di
     if calls:
         wire["tool_calls"] = _calls(calls, [detail for part in thoughts for detail in part.details])
     return [wire]
+
+
+def chat_messages(messages: Iterable[Message]) -> list[dict[str, JsonValue]]:
+    """Translate messages whose calls have their results. Their reasoning is left out: only its provider accepts it.
+
+    The files of a batch's results follow the results in a user's message, as in a request.
+    """
+    chat: list[dict[str, JsonValue]] = []
+    files: list[JsonValue] = []
+    for message in messages:
+        if files and message.role != "tool":
+            chat.append({"role": "user", "content": files})
+            files = []
+        parts = tuple(part for part in message.parts if not isinstance(part, ReasoningPart))
+        chat += to_wire(structs.replace(message, parts=parts))
+        files = [*files, *_shown_by(message)]
+    return [*chat, {"role": "user", "content": files}] if files else chat
 
 
 def _tool(tool: ToolSpec) -> bytes:
