@@ -22,6 +22,7 @@ from .errors import (
     Retry,
     RuntimeUnavailableError,
     SessionBusyError,
+    SessionNotFoundError,
     StoreError,
     StoreReplacedError,
     TurnAlreadyEndedError,
@@ -36,7 +37,7 @@ from .message import FilePart, Message
 from .model_settings import ModelSettings
 from .result import TurnResult
 from .runtime.handle import TurnHandle
-from .store import QUEUED, TurnRow
+from .store import QUEUED, SessionInfo, TurnRow
 from .tools import Ask, Tool, ToolContext, ToolError, ToolResult, tool
 
 # Running a turn needs none of these: agents made in code need no YAML, and few ask for a certificate.
@@ -82,6 +83,8 @@ __all__ = [
     "Retry",
     "RuntimeUnavailableError",
     "SessionBusyError",
+    "SessionInfo",
+    "SessionNotFoundError",
     "State",
     "StoreError",
     "StoreReplacedError",

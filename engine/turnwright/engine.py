@@ -21,7 +21,9 @@ from .journal.admission import TurnOptions, limits_for
 from .journal.answers import Answers, current_result
 from .journal.dependencies import Dependencies, Prepare, Price, Synthesis, agents_by_name, tools_by_name
 from .journal.event_bus import EventBus, Observer
+from .journal.message_history import session_messages
 from .journal.upkeep import delete_turn, prune_turns
+from .message import Message
 from .model.protocol import Model
 from .model.retry import Backoff
 from .model_settings import ModelSettings
@@ -29,7 +31,8 @@ from .result import TurnResult
 from .runtime import Local, Runtime
 from .runtime.engine_turns import EngineTurns
 from .runtime.handle import TurnHandle
-from .store import Store, TurnRow, open_store
+from .store import SessionInfo, Store, TurnRow, open_store
+from .store.sessions import checked_title
 from .tools.tool import Tool
 from .transcript.pairing import Unpaired
 
@@ -422,6 +425,36 @@ class Engine(Generic[DepsT]):
         one.
         """
         return await self._turns.store.turns(session=session, live=live, limit=limit, before=before)
+
+    async def sessions(self, *, limit: int = 50, before: int | None = None) -> list[SessionInfo]:
+        """Return sessions, those with the newest turns first.
+
+        At most `limit` are returned, with a `number` below `before`: pass the last one's for the next page.
+        """
+        return await self._turns.store.sessions(limit=limit, before=before)
+
+    async def messages(self, session: str) -> list[Message]:
+        """Return the whole conversation of a session, oldest message first, with what its first turn continues.
+
+        The open turn is included as far as it is. Raises `SessionNotFoundError`, and `UnreadableTurnError` if one of
+        its turns cannot be read.
+        """
+        return await session_messages(self._turns.store, session)
+
+    async def set_title(self, session: str, title: str) -> None:
+        """Set the title of a session. Its first title is the beginning of its first prompt.
+
+        The title is stored on one line. Raises `SessionNotFoundError`, and `ConfigError` for a blank title, or one of
+        more than 200 characters.
+        """
+        await self._turns.store.set_title(session, checked_title(title))
+
+    async def delete_session(self, session: str) -> int:
+        """Delete all turns of a session and their sub-agents' turns. Returns how many were deleted.
+
+        Raises `SessionNotFoundError`, and `TurnBusyError` while one of them is driven; then nothing was deleted.
+        """
+        return await self._turns.store.delete_session(session)
 
     def explain(self, agent: Agent[DepsT, object]) -> "Certificate":
         """Return the bounds of a turn of this agent, and who set each. Raises `ConfigError` for an invalid agent."""

@@ -6,6 +6,7 @@
     │   └── CannotRunError       a turn's tools, model or dependencies are missing; the turn stays as it is
     ├── SessionBusyError         the caller: the session's live turn must end, pause or be aborted first
     ├── TurnNotFoundError        the caller: the store has no such turn
+    ├── SessionNotFoundError     the caller: the store has no turn of this session
     ├── TurnAlreadyEndedError    the caller: the turn has ended
     ├── NoOutputError            the caller: the turn has no answer, because it was stopped, failed, or goes on
     ├── InvalidAnswerError       the caller: no such open interrupt, or an answer that it does not accept
@@ -74,6 +75,14 @@ class TurnNotFoundError(TurnwrightError):
     def __init__(self, turn: str) -> None:
         super().__init__(f"there is no turn {turn!r} in this store: `Engine.turns()` lists them")
         self.turn = turn
+
+
+class SessionNotFoundError(TurnwrightError):
+    """The store has no turn of this session."""
+
+    def __init__(self, session: str) -> None:
+        super().__init__(f"there is no session {session!r} in this store: `Engine.sessions()` lists them")
+        self.session = session
 
 
 class TurnAlreadyEndedError(TurnwrightError):

@@ -14,6 +14,7 @@ from turnwright.events import first_events
 from turnwright.message import FilePart, Message
 from turnwright.model_settings import ModelSettings
 from turnwright.store import Claim, NewTurn, Status, Store, TurnRow
+from turnwright.store.sessions import default_title
 from turnwright.transcript.pairing import UnpairedError, check_pairing
 from turnwright_states import Limits, StartedInput, TurnMachine
 from turnwright_states.facts import Fact
@@ -144,7 +145,9 @@ async def write_turn(
     """
     machine, facts = TurnMachine.start(started)
     stamp(facts, created_at)
-    new = NewTurn(id=turn_id, session=started.session, agent=agent.name, model=started.model, created_at=created_at)
+    session = started.session
+    title = "" if session is None else default_title(started.prompt)
+    new = NewTurn(turn_id, session, agent.name, started.model, created_at, title)
     claim = await store.create(new, facts, Status.of(machine.turn), driven=driven)
     if listeners is not None and turn_id in listeners.followed:
         for event in first_events(turn_id, facts, machine.turn):

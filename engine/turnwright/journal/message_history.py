@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 from msgspec import structs
 
-from turnwright.errors import StoreError, TurnNotFoundError, UnreadableTurnError
+from turnwright.errors import SessionNotFoundError, StoreError, TurnNotFoundError, UnreadableTurnError
 from turnwright.message import Message, ReasoningPart
 from turnwright.store import Store
 from turnwright.transcript.compaction import compacted, history_needed
@@ -113,6 +113,25 @@ def _followed_by(messages: Sequence[Message], said: _Said) -> list[Message]:
     return [one if said.signed or id(one) in known else _unsigned(one) for one in own]
 
 
+async def session_messages(store: Store, session: str) -> list[Message]:
+    """Return the messages of a session's turns, oldest first, each after those that it brought or continues.
+
+    Compactions leave nothing out. Raises `SessionNotFoundError`, and `UnreadableTurnError` if a turn cannot be read.
+    """
+    rows = (await store.turns(session=session))[::-1]
+    if not rows:
+        raise SessionNotFoundError(session)
+    turns = [row.id for row in rows]
+    messages: list[Message] = []
+    for row in rows:
+        if row.fault:
+            raise UnreadableTurnError(row.id, row.fault)
+        said = await _said_until(store, row.id, before="", session_turns=turns, model=None, known={})
+        for one in reversed(said):
+            messages += [*one.brought, *one.transcript.messages]
+    return messages
+
+
 def _brought(turn_id: str, started: TurnStarted) -> list[Message]:
     """Return the imported history. Raises `StoreError` if this release cannot read it."""
     try:
@@ -122,9 +141,9 @@ def _brought(turn_id: str, started: TurnStarted) -> list[Message]:
 
 
 async def _said_until(
-    store: Store, last: str, *, before: str, session_turns: Collection[str], model: str, known: EarlierJournals
+    store: Store, last: str, *, before: str, session_turns: Collection[str], model: str | None, known: EarlierJournals
 ) -> list[_Said]:
-    """Return the turn `last` and all turns that it continues, the newest first.
+    """Return the turn `last` and all turns that it continues, the newest first. Without a `model`, signatures stay.
 
     Those in `session_turns` are collected anyway. `before` is the turn whose history this is. Raises
     `StoreError`, naming the turns, if they continue each other in a cycle.
@@ -148,7 +167,7 @@ async def _said_until(
         first = first_fact(other, facts)
         with reading(other):
             given, transcript = _brought(other, first), Transcript.of(facts)
-        signed = first.model == model
+        signed = model is None or first.model == model
         # An imported history is meant for the model of its turn, and a fork's comes from that model.
         said.append(_Said(given if signed else list(map(_unsigned, given)), transcript, signed))
         other = None if first.continue_from in session_turns else first.continue_from

@@ -22,6 +22,7 @@ from .protocol import (
     Store,
     TurnRow,
 )
+from .sessions import SessionInfo
 
 # An app that keeps its turns in memory or in PostgreSQL does not load SQLite.
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ __all__ = [
     "MemoryStore",
     "NewTurn",
     "Queued",
+    "SessionInfo",
     "SqliteStore",
     "Status",
     "Store",

@@ -10,6 +10,7 @@ from turnwright.errors import (
     ConfigError,
     LeaseLostError,
     SessionBusyError,
+    SessionNotFoundError,
     StoreError,
     TurnBusyError,
     TurnNotFoundError,
@@ -30,6 +31,7 @@ from .protocol import (
     Status,
     TurnRow,
 )
+from .sessions import SessionInfo
 from .watching import poll_for_changes
 
 
@@ -90,6 +92,8 @@ class MemoryStore:
         self.inline = own.append is MemoryStore.append and own.inbox is MemoryStore.inbox
         #: In the order in which they were made.
         self._turns: dict[str, _StoredTurn] = {}
+        #: The title of each session and the number of its last turn, the last one created last.
+        self._sessions: dict[str, tuple[str, int]] = {}
         self._numbers = count(1)
         self._driving: set[str] = set()
 
@@ -103,6 +107,9 @@ class MemoryStore:
         begun = [ClaimSpan(1, int(driven), self.owner, at, at)]
         kept = _StoredTurn(new, next(self._numbers), list(facts), len(facts), status, at, begun, at)
         self._turns[new.id] = kept
+        if new.session is not None:
+            title, _ = self._sessions.pop(new.session, (new.title, 0))
+            self._sessions[new.session] = (title, kept.number)
         if driven:
             self._driving.add(new.id)
         else:
@@ -179,6 +186,39 @@ class MemoryStore:
             and (before is None or row.number < before)
         ][:limit]
 
+    async def sessions(self, *, limit: int | None = None, before: int | None = None) -> list[SessionInfo]:
+        known = [
+            (session, title, number)
+            for session, (title, number) in reversed(self._sessions.items())
+            if before is None or number < before
+        ][:limit]
+        turns: dict[str, list[_StoredTurn]] = {session: [] for session, _, _ in known}
+        for kept in self._turns.values():
+            if kept.new.session in turns:
+                turns[kept.new.session].append(kept)
+        return [
+            SessionInfo(
+                id=session,
+                title=title,
+                turns=len(turns[session]),
+                created_at=turns[session][0].new.created_at,
+                updated_at=turns[session][-1].updated_at,
+                open_turn=next((kept.new.id for kept in turns[session] if kept.status.outcome is None), None),
+                number=number,
+            )
+            for session, title, number in known
+        ]
+
+    async def set_title(self, session: str, title: str) -> None:
+        if session not in self._sessions:
+            raise SessionNotFoundError(session)
+        self._sessions[session] = (title, self._sessions[session][1])
+
+    async def delete_session(self, session: str) -> int:
+        if session not in self._sessions:
+            raise SessionNotFoundError(session)
+        return self._delete([name for name, kept in self._turns.items() if kept.new.session == session])
+
     async def is_driven(self, turn_id: str) -> bool:
         self._stored(turn_id)
         return turn_id in self._driving
@@ -206,13 +246,7 @@ class MemoryStore:
 
     async def delete(self, turn_id: str) -> int:
         self._stored(turn_id)
-        family = [name for name in self._turns if name == turn_id or name.startswith(f"{turn_id}:")]
-        for name in family:
-            if name in self._driving:
-                raise TurnBusyError(name, "this process")
-        for name in family:
-            del self._turns[name]
-        return len(family)
+        return self._delete([turn_id])
 
     async def migrate(self) -> tuple[int, int]:
         """See `Store.migrate`. There is only one version."""
@@ -220,6 +254,16 @@ class MemoryStore:
 
     async def aclose(self) -> None:
         self._driving.clear()
+
+    def _delete(self, turn_ids: Sequence[str]) -> int:
+        family = [name for name in self._turns if any(name == root or name.startswith(f"{root}:") for root in turn_ids)]
+        for name in family:
+            if name in self._driving:
+                raise TurnBusyError(name, "this process")
+        emptied = {self._turns.pop(name).new.session for name in family}
+        emptied -= {kept.new.session for kept in self._turns.values()}
+        self._sessions = {session: kept for session, kept in self._sessions.items() if session not in emptied}
+        return len(family)
 
     def _stored(self, turn_id: str) -> _StoredTurn:
         if turn_id not in self._turns:

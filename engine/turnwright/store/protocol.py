@@ -18,6 +18,8 @@ from msgspec import Struct
 from turnwright_states import EndReason, Outcome, State, Turn
 from turnwright_states.facts import Fact
 
+from .sessions import SessionInfo
+
 #: Waits until something was written to a turn, at most for the given seconds.
 Changed = Callable[[float], Awaitable[None]]
 
@@ -69,13 +71,17 @@ class Status(Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class NewTurn:
-    """A turn that is about to be created. The caller chooses `id`; `created_at` is in seconds since the Unix epoch."""
+    """A turn that is about to be created. The caller chooses `id`; `created_at` is in seconds since the Unix epoch.
+
+    `title` becomes the title of its session, if it is the session's first turn.
+    """
 
     id: str
     session: str | None
     agent: str
     model: str
     created_at: float
+    title: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,6 +282,27 @@ class Store(Protocol):
         """
         ...
 
+    async def sessions(self, *, limit: int | None = None, before: int | None = None) -> list[SessionInfo]:
+        """Return sessions, those with the newest turns first: at most `limit`, with a `number` below `before`.
+
+        A session exists from the creation of its first turn to the deletion of its last one. For the next page, pass
+        the last session's `number`.
+        """
+        ...
+
+    async def set_title(self, session: str, title: str) -> None:
+        """Replace the title of a session. Raises `SessionNotFoundError`."""
+        ...
+
+    async def delete_session(self, session: str) -> int:
+        """Delete all turns of a session and their sub-turns, as `delete` does, in one transaction.
+
+        A turn that is created meanwhile stays, and so does the session. Returns the number of deleted turns. Raises
+        `SessionNotFoundError`, and `TurnBusyError` while a living driver owns one of the turns; then nothing was
+        deleted.
+        """
+        ...
+
     async def is_driven(self, turn_id: str) -> bool:
         """Whether a living driver owns the turn now. Raises `TurnNotFoundError`."""
         ...
@@ -308,8 +335,8 @@ class Store(Protocol):
     async def delete(self, turn_id: str) -> int:
         """Delete a turn and its sub-turns, whose ids begin with `{turn_id}:`, in one transaction.
 
-        Deletes rows, facts and inboxes, and returns the number of deleted turns. Raises `TurnNotFoundError`, and
-        `TurnBusyError` while a living driver owns one of the turns; then nothing was deleted.
+        Deletes rows, facts, inboxes, and a session without any other turn. Returns the number of deleted turns. Raises
+        `TurnNotFoundError`, and `TurnBusyError` while a living driver owns one of the turns; then nothing was deleted.
         """
         ...
 

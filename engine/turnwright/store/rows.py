@@ -14,6 +14,7 @@ from turnwright_states.fact_parser import parse_fact
 from turnwright_states.facts import Fact
 
 from .protocol import ClaimSpan, InboxItem, InboxKind, Status, TurnRow
+from .sessions import SessionInfo
 
 #: A row as a database's client returns it. The types of its columns are unknown.
 Columns = tuple[Any, ...]
@@ -65,6 +66,23 @@ def turn_row(row: Columns) -> TurnRow:
             "number": _order(number),
         }
         return replace(TurnRow.damaged(turn if _is_text(turn) else f"?{number}", str(error)), **known)
+
+
+def session_info(row: Columns) -> SessionInfo:
+    """Return the session of a row: id, title, turns, times of the first and the last write, open turn, number.
+
+    A damaged column gets an empty value.
+    """
+    session, title, turns, created, updated, open_turn, number = row
+    return SessionInfo(
+        id=session if _is_text(session) else "",
+        title=title if _is_text(title) else "",
+        turns=turns if _is_count(turns) else 0,
+        created_at=float(created) if _is_time(created) else 0.0,
+        updated_at=float(updated) if _is_time(updated) else 0.0,
+        open_turn=open_turn if _is_text(open_turn) else None,
+        number=_order(number),
+    )
 
 
 def readable(row: TurnRow, where: str) -> TurnRow:

@@ -75,7 +75,8 @@ async def bench(place: str) -> AsyncIterator[PostgresBench]:
     yield bench
     await bench.close()
     await bench.execute(
-        "WITH t AS (DELETE FROM turnwright_turns), f AS (DELETE FROM turnwright_facts) DELETE FROM turnwright_inbox"
+        "WITH t AS (DELETE FROM turnwright_turns), f AS (DELETE FROM turnwright_facts),"
+        " s AS (DELETE FROM turnwright_sessions) DELETE FROM turnwright_inbox"
     )
 
 
@@ -574,6 +575,30 @@ async def test_a_migration_fences_who_drove_and_leaves_alone_what_nobody_drove_y
     await store.migrate()
     epochs = {row.id: row.epoch for row in await store.turns()}
     assert epochs == {"submitted": 0, "driven": 4}
+    await bench.close()
+
+
+async def test_a_migration_gives_sessions_titles(postgres_server: PostgresServer) -> None:
+    """Each has the beginning of its first prompt, or nothing if that cannot be read."""
+    bench = PostgresBench(postgres_server.new_schema())
+    await _migrate_to(bench.address, STEPS[:2])
+    for turn_id, session, payload in (
+        ("t1", "s1", '{"prompt": "First \\u0000 prompt\\nand more"}'),
+        ("t2", "s2", "no JSON"),
+        ("t3", "s1", '{"prompt": "Second prompt"}'),
+        ("t4", None, '{"prompt": "No session"}'),
+    ):
+        await bench.execute(
+            "INSERT INTO turnwright_turns (turn_id, session, agent, model, created_at, updated_at, epoch, state,"
+            " reason, steps, tool_calls, live) VALUES (%s, %s, 'A', 'm', 1, 2, 1, 'FINISHED', 'answered', 1, 0, false)",
+            turn_id,
+            session,
+        )
+        await bench.execute("INSERT INTO turnwright_facts VALUES (%s, 1, 'turn_started', %s, 2)", turn_id, payload)
+    store = await bench.open()
+    assert await store.migrate() == (2, SCHEMA_VERSION)
+    shown = [(one.id, one.title, one.turns, one.number) for one in await store.sessions()]
+    assert shown == [("s1", "First prompt", 2, 3), ("s2", "", 1, 2)]
     await bench.close()
 
 

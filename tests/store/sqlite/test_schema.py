@@ -171,6 +171,16 @@ async def test_a_migrated_store_goes_on(store: SqliteStore, older: int) -> None:
     assert [item.id for item in await store.inbox("t-a")] == ["a", "b", "z", "0"]
 
 
+async def test_a_migration_gives_sessions_titles(store: SqliteStore) -> None:
+    """Each has the beginning of its first prompt, and its turns as before."""
+    await store.migrate()
+    shown = [(one.id, one.title, one.turns, one.open_turn) for one in await store.sessions()]
+    assert shown == [("s1", "hi", 1, "a-late"), ("s2", "é 🙂", 2, "t-a")]
+    await store.delete_session("s1")
+    await store.set_title("s2", "Title")
+    assert [(one.id, one.title) for one in await store.sessions()] == [("s2", "Title")]
+
+
 async def test_what_an_older_release_wrote_is_nobody_s(store: SqliteStore) -> None:
     """It did not keep who drove. Who goes on with such a turn has a span of its own, from its first fact on."""
     await store.migrate()

@@ -13,6 +13,7 @@ from psycopg.rows import TupleRow
 
 from turnwright.errors import ConfigError
 from turnwright.store.old_words import KINDS, renamed, with_hash
+from turnwright.store.sessions import title_of
 
 Connection = AsyncConnection[TupleRow]
 #: A function, or statements. Each statement ends with a semicolon and contains no other semicolon.
@@ -44,6 +45,31 @@ async def _rename_words(connection: Connection) -> None:
     await connection.execute("UPDATE turnwright_turns SET reason = 'synthesized' WHERE reason = 'synthesised'")
     for number, payload in await rows("SELECT n, payload FROM turnwright_inbox WHERE kind = 'answer'"):
         await connection.execute("UPDATE turnwright_inbox SET payload = %s WHERE n = %s", (renamed(payload), number))
+
+
+async def _title_sessions(connection: Connection) -> None:
+    """Give each session a row, with the number of its last turn and a title from its first prompt."""
+    await connection.execute(
+        """
+        CREATE TABLE turnwright_sessions (
+            session text COLLATE "C" PRIMARY KEY,
+            title text NOT NULL,
+            number bigint NOT NULL UNIQUE
+        )
+        """
+    )
+    named: LiteralString = "FROM turnwright_turns WHERE session IS NOT NULL GROUP BY session"
+    await connection.execute(f"INSERT INTO turnwright_sessions SELECT session, '', max(number) {named}")
+    query: LiteralString = f"SELECT min(number), max(number) {named}"
+    for first, last in await (await connection.execute(query)).fetchall():
+        began = await connection.execute(
+            "SELECT payload FROM turnwright_facts JOIN turnwright_turns USING (turn_id) WHERE number = %s AND seq = 1",
+            (first,),
+        )
+        for (payload,) in await began.fetchall():
+            await connection.execute(
+                "UPDATE turnwright_sessions SET title = %s WHERE number = %s", (title_of(payload), last)
+            )
 
 
 #: The step at index n leads from version n to n + 1. Ids compare as bytes in every locale, because sub-turns are found
@@ -91,6 +117,7 @@ STEPS: Final[tuple[Step, ...]] = (
     ALTER TABLE turnwright_facts ADD COLUMN epoch bigint, ADD COLUMN owner text COLLATE "C";
     """,
     _rename_words,
+    _title_sessions,
 )
 
 SCHEMA_VERSION: Final = len(STEPS)

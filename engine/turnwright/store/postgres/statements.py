@@ -38,6 +38,25 @@ CLAIM_SPANS: Final = """
         FROM turnwright_facts WHERE turn_id = turn.turn_id AND epoch IS NOT NULL
     ) first ON true WHERE turn.turn_id = %s ORDER BY first.seq
 """
+#: The columns of `rows.session_info`, of the newest sessions below `before`.
+SESSIONS: Final = """
+    SELECT page.session, title, count(*), min(created_at), max(updated_at), max(turn_id) FILTER (WHERE live),
+        page.number
+    FROM (
+        SELECT * FROM turnwright_sessions WHERE %(before)s::bigint IS NULL OR number < %(before)s
+        ORDER BY number DESC LIMIT %(limit)s
+    ) page JOIN turnwright_turns turn ON turn.session = page.session
+    GROUP BY page.session, title, page.number ORDER BY page.number DESC
+"""
+#: Locks a session. A turn that was just created in it is visible to the next statement.
+LOCK_SESSIONS: Final = (
+    "SELECT session FROM turnwright_sessions WHERE session = ANY(%(sessions)s) ORDER BY session FOR UPDATE"
+)
+#: Deletes those of some sessions that have no turns.
+EMPTY_SESSIONS: Final = """
+    DELETE FROM turnwright_sessions WHERE session = ANY(%(sessions)s)
+    AND NOT EXISTS (SELECT FROM turnwright_turns turn WHERE turn.session = turnwright_sessions.session)
+"""
 #: Inserts facts from two arrays, after fact `seq`, for the one turn in the table `claimed`, or for none. The first fact
 #: records the driver if `unrecorded_owner` is given.
 _WRITE: Final = """
@@ -62,7 +81,14 @@ class Writes(NamedTuple):
 def _writes(said: LiteralString) -> Writes:
     """Return the statements. Each selects the expression `said` for the turns that it has written to."""
     return Writes(
-        begin=f"WITH claimed AS (SELECT %(turn)s::text AS turn_id), written AS ({_WRITE}) SELECT {said} FROM claimed",
+        begin=f"""
+            WITH claimed AS (SELECT %(turn)s::text AS turn_id), written AS ({_WRITE}), joined AS (
+                INSERT INTO turnwright_sessions (session, title, number)
+                SELECT session, %(title)s::text, number FROM turnwright_turns
+                WHERE turn_id = %(turn)s AND session IS NOT NULL
+                ON CONFLICT (session) DO UPDATE SET number = excluded.number
+            ) SELECT {said} FROM claimed
+        """,
         append=f"""
             WITH claimed AS (
                 UPDATE turnwright_turns SET updated_at = %(at)s, state = %(state)s, reason = %(reason)s,

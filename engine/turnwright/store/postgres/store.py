@@ -15,6 +15,7 @@ from turnwright.errors import (
     ConfigError,
     LeaseLostError,
     SessionBusyError,
+    SessionNotFoundError,
     StoreError,
     TurnBusyError,
     TurnNotFoundError,
@@ -41,9 +42,11 @@ from turnwright.store.rows import (
     readable,
     readable_items,
     requests_of,
+    session_info,
     turn_row,
     waiting,
 )
+from turnwright.store.sessions import SessionInfo
 from turnwright_states.facts import Fact
 
 from .address import parse_address
@@ -52,7 +55,19 @@ from .notifications import Notifications
 from .owner_lock import OwnerSession, is_held
 from .rows import COLUMNS, parameters_of, status_of
 from .schema import Connection, migrate
-from .statements import CLAIM_SPANS, CREATE, FAMILY, LOCKED, ONE, QUIET, TELLING, WAITING
+from .statements import (
+    CLAIM_SPANS,
+    CREATE,
+    EMPTY_SESSIONS,
+    FAMILY,
+    LOCK_SESSIONS,
+    LOCKED,
+    ONE,
+    QUIET,
+    SESSIONS,
+    TELLING,
+    WAITING,
+)
 
 
 class PostgresStore:
@@ -101,7 +116,13 @@ class PostgresStore:
         written, claim = parameters_of(facts, 0, new.created_at), Claim(turn=new.id, epoch=int(driven), seq=len(facts))
         async with self._claiming(claim) if driven else self._connections.transaction() as connection:
             name = self._owner.name
-            turn = {"turn": new.id, "session": new.session, "agent": new.agent, "model": new.model}
+            turn = {
+                "turn": new.id,
+                "session": new.session,
+                "agent": new.agent,
+                "model": new.model,
+                "title": new.title,
+            }
             row = {**turn, **status_of(status), **written, "epoch": claim.epoch, "owner": name if driven else None}
             while await (await connection.execute(CREATE, row)).fetchone() is None:
                 await self._refuse(connection, new)
@@ -205,6 +226,25 @@ class PostgresStore:
         )
         return [turn_row(row) for row in rows]
 
+    async def sessions(self, *, limit: int | None = None, before: int | None = None) -> list[SessionInfo]:
+        return [session_info(row) for row in await self._connections.read(SESSIONS, {"limit": limit, "before": before})]
+
+    async def set_title(self, session: str, title: str) -> None:
+        async with self._connections.transaction() as connection:
+            change: LiteralString = "UPDATE turnwright_sessions SET title = %s WHERE session = %s"
+            if (await connection.execute(change, (title, session))).rowcount == 0:
+                raise SessionNotFoundError(session)
+
+    async def delete_session(self, session: str) -> int:
+        async with self._connections.transaction() as connection:
+            cursor = await connection.execute(
+                "SELECT turn_id FROM turnwright_turns WHERE session = %s ORDER BY turn_id FOR UPDATE", (session,)
+            )
+            roots = [turn_id for (turn_id,) in await cursor.fetchall()]
+            if not roots:
+                raise SessionNotFoundError(session)
+            return sum([await self._delete(connection, turn_id) for turn_id in roots])
+
     async def is_driven(self, turn_id: str) -> bool:
         async with self._connections.transaction() as connection:
             owner = readable(turn_row(await _one(connection, ONE, turn_id)), self._where).owner
@@ -237,20 +277,9 @@ class PostgresStore:
         return self._notifications.watching(turn_id)
 
     async def delete(self, turn_id: str) -> int:
-        family = {"id": turn_id}
         async with self._connections.transaction() as connection:
             await _one(connection, ONE, turn_id)
-            # Every delete locks in the same order, so two deletes cannot deadlock.
-            cursor = await connection.execute(
-                f"SELECT turn_id, owner FROM turnwright_turns WHERE {FAMILY} ORDER BY turn_id FOR UPDATE", family
-            )
-            for name, owner in await cursor.fetchall():
-                if owner and await self._lives(connection, name, owner):
-                    raise TurnBusyError(name, owner)
-            await connection.execute(f"DELETE FROM turnwright_facts WHERE {FAMILY}", family)
-            await connection.execute(f"DELETE FROM turnwright_inbox WHERE {FAMILY}", family)
-            deleted = await connection.execute(f"DELETE FROM turnwright_turns WHERE {FAMILY}", family)
-        return deleted.rowcount
+            return await self._delete(connection, turn_id)
 
     async def migrate(self) -> tuple[int, int]:
         """See `Store.migrate`. Also raises `ConfigError` while a process of the old release drives a turn."""
@@ -272,6 +301,26 @@ class PostgresStore:
         await self._connections.aclose()
         await self._notifications.aclose()
         await self._owner.release()
+
+    async def _delete(self, connection: Connection, turn_id: str) -> int:
+        """Delete a turn, its sub-turns, and sessions without any other turn. Raises `TurnBusyError`."""
+        family = {"id": turn_id}
+        # Every delete locks in the same order, so two deletes cannot deadlock.
+        cursor = await connection.execute(
+            f"SELECT turn_id, owner, session FROM turnwright_turns WHERE {FAMILY} ORDER BY turn_id FOR UPDATE", family
+        )
+        sessions: set[str] = set()
+        for name, owner, session in await cursor.fetchall():
+            if owner and await self._lives(connection, name, owner):
+                raise TurnBusyError(name, owner)
+            sessions |= {session} - {None}
+        await connection.execute(f"DELETE FROM turnwright_facts WHERE {FAMILY}", family)
+        await connection.execute(f"DELETE FROM turnwright_inbox WHERE {FAMILY}", family)
+        deleted = await connection.execute(f"DELETE FROM turnwright_turns WHERE {FAMILY}", family)
+        if sessions:
+            await connection.execute(LOCK_SESSIONS, {"sessions": [*sessions]})
+            await connection.execute(EMPTY_SESSIONS, {"sessions": [*sessions]})
+        return deleted.rowcount
 
     async def _lives(self, connection: Connection, turn_id: str, owner: str) -> bool:
         if owner == self._owner.name:

@@ -11,6 +11,18 @@ TURNS: Final = """
         SELECT MAX(seq) FROM facts WHERE turn = number AND state IS NOT NULL
     )
 """
+#: The columns of `rows.session_info`, from the newest `:limit` sessions below `:before`. The last turn was written to
+#: last, because a session's earlier turns have ended; its last fact has a time.
+SESSIONS: Final = """
+    SELECT session, title, turns, created_at,
+        (SELECT at FROM facts WHERE turn = last ORDER BY seq DESC LIMIT 1), open_turn, number
+    FROM (
+        SELECT page.session, title, count(*) AS turns, min(created_at) AS created_at, max(turns.number) AS last,
+            max(CASE WHEN live = 1 THEN turn_id END) AS open_turn, page.number AS number
+        FROM (SELECT * FROM sessions WHERE number < :before ORDER BY number DESC LIMIT :limit) AS page
+        JOIN turns ON turns.session = page.session GROUP BY page.session
+    ) ORDER BY number DESC
+"""
 #: The items of a turn's inbox.
 WAITING: Final = "SELECT id, kind, payload FROM inbox WHERE turn_id = ? ORDER BY n"
 #: The columns of `rows.claimed`.
@@ -26,5 +38,12 @@ CLAIM_SPANS: Final = """
         FROM facts WHERE turn = :turn AND epoch IS NOT NULL
     ) ORDER BY seq
 """
+#: Above the number of every session.
+LAST: Final = 2**63 - 1
 #: The turn :id, and the turns whose ids begin with it and a colon. The semicolon is the character after the colon.
 FAMILY: Final = "(turn_id = :id OR (turn_id > :id || ':' AND turn_id < :id || ';'))"
+#: Deletes the sessions whose turns are all in a family that is about to be deleted.
+EMPTY_SESSIONS: Final = f"""
+    DELETE FROM sessions WHERE session IN (SELECT session FROM turns WHERE {FAMILY})
+    AND NOT EXISTS (SELECT 1 FROM turns WHERE turns.session = sessions.session AND NOT {FAMILY})
+"""  # noqa: S608 (constant)

@@ -12,6 +12,7 @@ from typing import Final
 
 from turnwright.errors import ConfigError
 from turnwright.store.old_words import KINDS, renamed, with_hash
+from turnwright.store.sessions import title_of
 
 
 def _rename_words(db: sqlite3.Connection) -> None:
@@ -30,6 +31,17 @@ def _rename_words(db: sqlite3.Connection) -> None:
         db.execute("UPDATE facts SET payload = ?, reason = 'synthesized' WHERE rowid = ?", change)
     answers = db.execute("SELECT n, payload FROM inbox WHERE kind = 'answer'").fetchall()
     db.executemany("UPDATE inbox SET payload = ? WHERE n = ?", [(renamed(payload), n) for n, payload in answers])
+
+
+def _title_sessions(db: sqlite3.Connection) -> None:
+    """Give each session a row, with the number of its last turn and a title from its first prompt."""
+    db.execute("CREATE TABLE sessions (session TEXT PRIMARY KEY, title TEXT NOT NULL, number INTEGER NOT NULL)")
+    db.execute("CREATE INDEX sessions_by_number ON sessions (number)")
+    named = "FROM turns WHERE session IS NOT NULL GROUP BY session"
+    db.execute(f"INSERT INTO sessions SELECT session, '', max(number) {named}")
+    for first, last in db.execute(f"SELECT min(number), max(number) {named}").fetchall():
+        for (payload,) in db.execute("SELECT payload FROM facts WHERE turn = ? AND seq = 1", (first,)):
+            db.execute("UPDATE sessions SET title = ? WHERE number = ?", (title_of(payload), last))
 
 
 #: The step at index n leads from version n to n + 1. It is a function, or statements. Each statement ends with a
@@ -156,6 +168,7 @@ _STEPS: Final[tuple[str | Callable[[sqlite3.Connection], None], ...]] = (
     ALTER TABLE facts ADD COLUMN owner TEXT;
     """,
     _rename_words,
+    _title_sessions,
 )
 
 SCHEMA_VERSION: Final = len(_STEPS)

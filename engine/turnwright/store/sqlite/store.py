@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final, Literal
 
-from turnwright.errors import ConfigError, StoreError, TurnBusyError, TurnNotFoundError
+from turnwright.errors import ConfigError, SessionNotFoundError, StoreError, TurnBusyError, TurnNotFoundError
 from turnwright.store.posting import addressee, conflicting_items
 from turnwright.store.protocol import (
     NONE_ABANDONED,
@@ -35,16 +35,18 @@ from turnwright.store.rows import (
     facts_of,
     readable,
     requests_of,
+    session_info,
     turn_row,
     waiting,
 )
+from turnwright.store.sessions import SessionInfo
 from turnwright.store.watching import poll_for_changes
 from turnwright_states.facts import Fact
 
 from .group_commit import CommitGroup
 from .owner_lock import OwnerLock
 from .place import StoreFiles
-from .rows import CLAIM_SPANS, CLAIMED, FAMILY, TURNS, WAITING
+from .rows import CLAIM_SPANS, CLAIMED, EMPTY_SESSIONS, FAMILY, LAST, SESSIONS, TURNS, WAITING
 from .schema import check, immediate, migrate, prepare
 from .writes import Append, Create, ReleaseWrite, Write, write
 
@@ -211,6 +213,25 @@ class SqliteStore:
             ).fetchall()
         return [turn_row(row) for row in rows]
 
+    async def sessions(self, *, limit: int | None = None, before: int | None = None) -> list[SessionInfo]:
+        page = {"limit": -1 if limit is None else limit, "before": LAST if before is None else before}
+        with self._reading():
+            rows = self._db.execute(SESSIONS, page).fetchall()
+        return [session_info(row) for row in rows]
+
+    async def set_title(self, session: str, title: str) -> None:
+        with self._transaction():
+            change = self._db.execute("UPDATE sessions SET title = ? WHERE session = ?", (title, session))
+            if change.rowcount == 0:
+                raise SessionNotFoundError(session)
+
+    async def delete_session(self, session: str) -> int:
+        with self._transaction():
+            roots = self._db.execute("SELECT turn_id FROM turns WHERE session = ?", (session,)).fetchall()
+            if not roots:
+                raise SessionNotFoundError(session)
+            return sum(self._delete(turn_id) for (turn_id,) in roots)
+
     async def is_driven(self, turn_id: str) -> bool:
         owner = (await self.get(turn_id)).owner
         return self._lives(turn_id, owner) if owner else False
@@ -251,13 +272,7 @@ class SqliteStore:
     async def delete(self, turn_id: str) -> int:
         with self._transaction():
             self._one("SELECT 1 FROM turns WHERE turn_id = ?", turn_id)
-            for name, owner in self._driven(FAMILY, turn_id):
-                raise TurnBusyError(name, owner)
-            numbers = f"SELECT number FROM turns WHERE {FAMILY}"  # noqa: S608 (constant)
-            self._db.execute(f"DELETE FROM facts WHERE turn IN ({numbers})", {"id": turn_id})  # noqa: S608 (constant)
-            for table in ("inbox", "turns"):
-                deleted = self._db.execute(f"DELETE FROM {table} WHERE {FAMILY}", {"id": turn_id})  # noqa: S608 (constant)
-        return deleted.rowcount
+            return self._delete(turn_id)
 
     async def migrate(self) -> tuple[int, int]:
         """See `Store.migrate`. Also raises `ConfigError` while a process of the old release drives a turn."""
@@ -268,6 +283,18 @@ class SqliteStore:
         self._driving.clear()
         self._db.close()
         self._owner.release()
+
+    def _delete(self, turn_id: str) -> int:
+        """Delete a turn, its sub-turns, and sessions without any other turn. Raises `TurnBusyError`."""
+        for name, owner in self._driven(FAMILY, turn_id):
+            raise TurnBusyError(name, owner)
+        family = {"id": turn_id}
+        self._db.execute(EMPTY_SESSIONS, family)
+        numbers = f"SELECT number FROM turns WHERE {FAMILY}"  # noqa: S608 (constant)
+        self._db.execute(f"DELETE FROM facts WHERE turn IN ({numbers})", family)  # noqa: S608 (constant)
+        for table in ("inbox", "turns"):
+            deleted = self._db.execute(f"DELETE FROM {table} WHERE {FAMILY}", family)  # noqa: S608 (constant)
+        return deleted.rowcount
 
     def _lives(self, turn_id: str, owner: str) -> bool:
         if owner == self._owner.name:

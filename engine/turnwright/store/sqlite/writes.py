@@ -50,6 +50,13 @@ _FactRow = tuple[
 ]
 
 
+#: A session is as new as its last turn. Its title stays.
+_WRITE_SESSION: Final = (
+    "INSERT INTO sessions (session, title, number) VALUES (?, ?, ?)"
+    " ON CONFLICT (session) DO UPDATE SET number = excluded.number"
+)
+
+
 class Write(ABC):
     """One write of a driver: facts and the changes that go with them.
 
@@ -150,6 +157,8 @@ class Create(Write):
                 raise SessionBusyError(new.session, busy[0])
         row = (new.id, new.session, new.agent, new.model, new.created_at, self.claim.epoch, self._owner, self._live)
         cursor.execute(_WRITE_TURN, row)
+        if new.session is not None:
+            cursor.execute(_WRITE_SESSION, (new.session, new.title, cursor.lastrowid))
 
     def done(self) -> None:
         """Note that this process drives the turn, before any other task can see it."""

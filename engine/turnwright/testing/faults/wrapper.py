@@ -12,6 +12,7 @@ from turnwright.store import (
     InboxItem,
     InboxKind,
     NewTurn,
+    SessionInfo,
     Status,
     Store,
     TurnRow,
@@ -87,6 +88,18 @@ class StoreWrapper:
     ) -> list[TurnRow]:
         self.enter()
         return await self.inner.turns(session=session, live=live, limit=limit, before=before)
+
+    async def sessions(self, *, limit: int | None = None, before: int | None = None) -> list[SessionInfo]:
+        self.enter()
+        return await self.inner.sessions(limit=limit, before=before)
+
+    async def set_title(self, session: str, title: str) -> None:
+        self.enter()
+        await self.inner.set_title(session, title)
+
+    async def delete_session(self, session: str) -> int:
+        self.enter()
+        return await self.inner.delete_session(session)
 
     async def is_driven(self, turn_id: str) -> bool:
         self.enter()

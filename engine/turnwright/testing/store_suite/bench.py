@@ -35,10 +35,18 @@ class Bench(Protocol):
 class Written:
     """A turn that a test writes by hand: its machine, its claim, and the facts that should be in the store."""
 
-    def __init__(self, turn_id: str = "t1", *, session: str | None = None, prompt: str = "hi", age: float = 0) -> None:
+    def __init__(
+        self,
+        turn_id: str = "t1",
+        *,
+        session: str | None = None,
+        prompt: str = "hi",
+        age: float = 0,
+        title: str = "",
+    ) -> None:
         self.machine, first = TurnMachine.start(StartedInput(prompt=prompt, session=session))
         self.facts: list[Fact] = list(first)
-        self.new = NewTurn(id=turn_id, session=session, agent="Tidier", model="scripted", created_at=NOW - age)
+        self.new = NewTurn(turn_id, session, "Tidier", "scripted", NOW - age, title)
 
     @property
     def status(self) -> Status:

@@ -8,12 +8,13 @@ from .crowds import CrowdFacts
 from .deletion import DeletionFacts
 from .inboxes import InboxFacts
 from .journal import JournalFacts
+from .sessions import SessionFacts
 from .turns import TurnFacts
 from .watches import WatchFacts
 
 
 @pytest.mark.anyio
 class StoreSuite(
-    JournalFacts, ClaimFacts, InboxFacts, TurnFacts, ClaimSpanFacts, CrowdFacts, DeletionFacts, WatchFacts
+    JournalFacts, ClaimFacts, InboxFacts, TurnFacts, ClaimSpanFacts, CrowdFacts, DeletionFacts, SessionFacts, WatchFacts
 ):
     """Subclass it, and define a fixture `bench` that gives a `Bench`."""

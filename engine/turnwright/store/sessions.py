@@ -1,0 +1,81 @@
+"""Sessions, as a query shows them, and their titles."""
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from turnwright.errors import ConfigError
+
+#: The longest title, in characters.
+MOST_TITLE: Final = 200
+#: The longest title that is made of a prompt, in characters.
+_MOST_DEFAULT: Final = 60
+#: Control characters: terminals obey them, and PostgreSQL stores no NUL.
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
+
+
+@dataclass(frozen=True, slots=True)
+class SessionInfo:
+    """One session: the turns of a conversation, without those of sub-agents.
+
+    `title` is the title that was set, or else the beginning of the first prompt. `turns` counts the turns. `created_at`
+    is when the first of them was created, `updated_at` when the last one was written to, in seconds since the Unix
+    epoch. `open_turn` is the turn that has not ended: it runs, is paused or was released. `number` orders sessions by
+    the creation of their last turns, independent of the clock.
+
+    Damaged columns have empty values: `""`, 0 or None.
+    """
+
+    id: str
+    title: str
+    turns: int
+    created_at: float
+    updated_at: float
+    open_turn: str | None
+    number: int
+
+
+def one_line(text: str) -> str:
+    """Return a text on one line: each run of blank and control characters becomes one space."""
+    return " ".join(_CONTROL.sub(" ", text).split())
+
+
+def default_title(prompt: str) -> str:
+    """Return the beginning of a prompt as a title: its first line that is not blank, at most 60 characters.
+
+    A longer line is cut after a word, or in a word of more than 30 characters, and ends with `...`. The title is empty
+    for a blank prompt.
+    """
+    lines = map(one_line, prompt[: 100 * _MOST_DEFAULT].splitlines())
+    line = next(filter(None, lines), "")
+    if len(line) <= _MOST_DEFAULT:
+        return line
+    cut = line[: _MOST_DEFAULT - 3]
+    words = cut if line[len(cut)] == " " else cut.rpartition(" ")[0]
+    return (words if len(words) >= _MOST_DEFAULT // 2 else cut).rstrip() + "..."
+
+
+def checked_title(title: str) -> str:
+    """Return a title on one line. Raises `ConfigError` for a blank one, or one of more than 200 characters."""
+    if not isinstance(title, str):
+        raise ConfigError(f"the title must be text, not {type(title).__name__}")
+    line = one_line(title)
+    if not line:
+        raise ConfigError("the title is blank")
+    if len(line) > MOST_TITLE:
+        raise ConfigError(f"the title has {len(line)} characters: a title has at most {MOST_TITLE}")
+    try:
+        line.encode()
+    except UnicodeEncodeError:
+        raise ConfigError("the title has half a surrogate pair") from None
+    return line
+
+
+def title_of(payload: object) -> str:
+    """Return the default title of a session from the payload of its first fact, for `migrate`; empty if damaged."""
+    try:
+        prompt = json.loads(payload)["prompt"] if isinstance(payload, str) else ""
+        return default_title(prompt.encode(errors="replace").decode())
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        return ""
