@@ -10,9 +10,22 @@ or `exclude_if=...`: it is the agent's `code`, and the journal keeps only its na
 import re
 import reprlib
 import unicodedata
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Annotated, Final, Generic, Literal, Self, TypedDict, Unpack, cast
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Final,
+    Generic,
+    Literal,
+    Self,
+    TypedDict,
+    TypeVar,
+    Unpack,
+    cast,
+    overload,
+)
 
 from pydantic import (
     AfterValidator,
@@ -31,18 +44,25 @@ from pydantic import (
     model_validator,
 )
 from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
+from typing_extensions import TypeForm
 
 from turnwright_states import Limits
 from turnwright_states.limits import Concluding, DoomResponse
 
 from ._base.field_docs import described
-from .context import DepsT_contra, JsonObject, OutT_co
+from .context import DepsT_contra, JsonObject, MaybeAwaitable, OutT_co, TurnContext
 from .errors import ConfigError
 from .model_settings import ModelSettings
 
+#: The tool that a model calls with a typed answer.
+OUTPUT_TOOL: Final = "final_result"
 #: The limits that an agent sets in its `budget`.
 BUDGET_FIELDS: Final = ("tool_calls", "tokens", "cost", "seconds")
 Mode = Literal["primary", "subagent", "all"]
+OutputMode = Literal["auto", "native", "tool", "prompt"]
+#: The dependencies that an agent's functions need, and the type of its answer.
+D = TypeVar("D")
+OutT = TypeVar("OutT")
 #: The key of a journaled agent that names its code, and `deps` if the turn needs dependencies.
 NEEDS: Final = "needs"
 
@@ -143,6 +163,8 @@ class AgentFields(TypedDict, total=False):
     doom_response: DoomResponse
     nudges: int
     max_retries: int
+    output_retries: int
+    output_mode: OutputMode
     max_pauses: int
     conclude_seconds: float
     conclude_tokens: int
@@ -192,6 +214,17 @@ class Agent(BaseModel, Generic[DepsT_contra, OutT_co]):
     """The text of the concluding call; None means `prompts/conclude.txt`."""
     compaction: Compact | None = None
     """The size at which the conversation is made shorter, and the way; None means never."""
+    output_type: Annotated[Any, Field(exclude=True)] = None
+    """The type of its answer: a pydantic model, a dataclass, a `TypedDict`, a `Literal`, a union, a list. None means
+    text. See docs/rules.md#typed-answers."""
+    output_validators: Annotated[tuple[Callable[..., object], ...], Field(exclude=True)] = ()
+    """Functions of a `TurnContext` and an answer, sync or async, that return the answer or a changed one. They may
+    raise `Retry("why")`, and the model answers again."""
+    output_schema: Mapping[str, JsonValue] | None = None
+    """The JSON Schema of its answer, where there is no `output_type`: the answer is plain JSON."""
+    output_mode: OutputMode = "auto"
+    """The way to ask for a typed answer: the provider's own (`native`), a tool, or a `prompt`. `auto` takes the
+    provider's own where the model has one, else a tool."""
 
     # None below means "not set" unless the field is in `model_fields_set`. A limit that cannot be switched off rejects
     # an explicit None.
@@ -201,6 +234,7 @@ class Agent(BaseModel, Generic[DepsT_contra, OutT_co]):
     doom_response: DoomResponse | None = None
     nudges: int | None = None
     max_retries: int | None = None
+    output_retries: int | None = None
     max_pauses: int | None = None
     conclude_seconds: float | None = None
     conclude_tokens: int | None = None
@@ -208,7 +242,26 @@ class Agent(BaseModel, Generic[DepsT_contra, OutT_co]):
     if TYPE_CHECKING:
         # One overload without the fields that bind a type variable: a checker would infer an unknown type from their
         # defaults.
+        @overload
         def __init__(self: "Agent[object, str]", *, name: str, **fields: Unpack[AgentFields]) -> None: ...
+        @overload
+        def __init__(
+            self: "Agent[object, JsonValue]", *, name: str, output_schema: JsonObject, **fields: Unpack[AgentFields]
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: "Agent[object, OutT]", *, name: str, output_type: TypeForm[OutT], **fields: Unpack[AgentFields]
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: "Agent[D, OutT]",
+            *,
+            name: str,
+            output_type: TypeForm[OutT],
+            output_validators: Sequence[Callable[[TurnContext[D], OutT], MaybeAwaitable[OutT]]],
+            **fields: Unpack[AgentFields],
+        ) -> None: ...
+        def __init__(self, **fields: object) -> None: ...
 
     else:
 
@@ -222,7 +275,7 @@ class Agent(BaseModel, Generic[DepsT_contra, OutT_co]):
 
     # Python drops the hash of a class that defines equality.
     def __hash__(self) -> int:
-        return hash(tuple(self.__dict__.values()))
+        return hash(tuple(value for name, value in self.__dict__.items() if name != "output_schema"))
 
     @field_validator("*", mode="before")
     @classmethod
@@ -349,6 +402,11 @@ class Agent(BaseModel, Generic[DepsT_contra, OutT_co]):
             if fnmatchcase(tool, rule.removeprefix("!").replace("[", "[[]")):
                 allowed = not rule.startswith("!") and (may or not _is_rule(rule))
         return allowed
+
+    @property
+    def is_typed(self) -> bool:
+        """Whether its answer has a type, or a JSON Schema."""
+        return self.output_type not in (None, str) or self.output_schema is not None
 
     def to_json(self) -> dict[str, JsonValue]:
         """Return the fields that are set, as JSON values, without the `code`. `from_json` reads them."""

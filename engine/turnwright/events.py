@@ -177,6 +177,14 @@ class ToolCallDeltaEvent(DeltaEvent, frozen=True):
     arguments_delta: str
 
 
+class OutputDeltaEvent(DeltaEvent, frozen=True):
+    """The typed answer as far as it has streamed in. Nothing of `partial` is validated."""
+
+    public_fields = allow("index", "partial")
+    kind = "output_delta"
+    partial: JsonValue
+
+
 class ResponseRestartedEvent(TurnEvent, frozen=True):
     """The model is called again: discard the pieces of the reply so far."""
 

@@ -129,7 +129,7 @@ def result_from(turn_id: str, transcript: Transcript, late: Sequence[str] = ()) 
         undelivered=(*last.undelivered, *late) if isinstance(last, f.TurnEnded) else (),
         sentinel=transcript.sentinel,
         advice=transcript.advice,
-        output=transcript.text if turn.state.outcome is Outcome.FINISHED else None,
+        output=transcript.output,
     )
 
 

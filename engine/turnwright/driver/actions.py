@@ -228,6 +228,9 @@ def _checked_call(segment: Segment, call: ResponseToolCall, checked: list[Values
 
     The parsed arguments are added to `checked`.
     """
+    if segment.output is not None and segment.output.is_answer(call):
+        checked.append(None)
+        return settled_input(call, ignore_in_loop_detection=True, output=True)
     tool = segment.tools.get(call.name)
     # A tool's own code must not change the arguments. A function tool receives a parsed copy.
     reads = type(tool) is FunctionTool

@@ -29,6 +29,7 @@ def settled_input(
     loop_key: str | None = None,
     ignore_in_loop_detection: bool = False,
     delegates: bool = False,
+    output: bool = False,
 ) -> ToolCall:
     """Return a call of a reply as the machine takes it. Arguments that are nested too deep are dropped.
 
@@ -51,6 +52,7 @@ def settled_input(
             loop_key=loop_key,
             ignore_in_loop_detection=ignore_in_loop_detection,
             delegates=delegates,
+            output=output,
         )
     return construct_unchecked(
         ToolCall,
@@ -62,6 +64,7 @@ def settled_input(
         loop_key=loop_key,
         ignore_in_loop_detection=ignore_in_loop_detection,
         delegates=delegates,
+        output=output,
     )
 
 

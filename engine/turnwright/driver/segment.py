@@ -8,6 +8,7 @@ import math
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import anyio
 
@@ -15,6 +16,7 @@ from turnwright.agent import NEEDS, Agent
 from turnwright.context import NOT_GIVEN, TurnContext, TurnInfo
 from turnwright.events import (
     DeltaEvent,
+    OutputDeltaEvent,
     ReasoningDeltaEvent,
     ResponseRestartedEvent,
     TextDeltaEvent,
@@ -52,6 +54,9 @@ from turnwright_states import (
 from turnwright_states.facts import InterruptRecord
 
 from .review import Stage
+
+if TYPE_CHECKING:
+    from .typed_output import TypedOutput
 
 #: Returns what is dynamic in the requests of a step, or None if nothing is.
 Prepare = Callable[[CallModel], Awaitable[RequestPreparedInput | None]]
@@ -191,11 +196,14 @@ class Segment:
             model if observer is None else observer.observed(model, setup.prices.get(model.name), self._timed_out)
         )
         self.tools: dict[str, Tool] = setup.tools_for(agent)
+        #: Asks for a typed answer and judges it, if the agent has a type.
+        self.output = self._typed_output(agent, model)
         self.conversation = Conversation(
             agent,
             history=history,
             transcript=journal.transcript,
             tools=[tool.spec for tool in self.tools.values()],
+            output=None if self.output is None else self.output.requested,
             mode=setup.unpaired,
             show_budget_to_model=setup.show_budget_to_model,
             settings=settings_in(journal.started),
@@ -211,7 +219,7 @@ class Segment:
         #: Asks what is dynamic in a step's requests, if anything is.
         self.prepare: Prepare | None = None
         #: What checks each reply of a step before anything of it runs.
-        self.stages: Sequence[Stage] = ()
+        self.stages: Sequence[Stage] = () if self.output is None else (self.output.review,)
         #: Returns the input that compacts before the next request, if it is too long; None without a compaction.
         self.oversized: Callable[[], Input | None] | None = None
         #: Makes the conversation shorter.
@@ -237,6 +245,14 @@ class Segment:
             cancel_grace=setup.cancel_grace,
             context=self.context,
         )
+
+    def _typed_output(self, agent: Agent, model: Model) -> "TypedOutput | None":
+        type_ = self.setup.output_of(agent)
+        if type_ is None:
+            return None
+        from .typed_output import TypedOutput, mode_for  # noqa: PLC0415 (few agents have one)
+
+        return TypedOutput(type_, mode_for(agent.output_mode, model), agent.output_validators, self.context)
 
     def elapsed(self) -> float:
         """Seconds of driving since the turn began, over all its segments."""
@@ -341,8 +357,17 @@ class Segment:
         if isinstance(delta, TextDelta):
             draft.text.append(delta.text)
         if journal.is_followed:
+            if self.output is not None:
+                self._publish_partial_output(self.output, delta)
             journal.publish(_piece(journal.turn_id, journal.claim.seq, draft.pieces, delta))
         draft.pieces += 1
+
+    def _publish_partial_output(self, output: "TypedOutput", delta: Delta) -> None:
+        """Publish the part of a typed answer that has streamed in, if it has grown."""
+        partial = output.partial(delta)
+        if partial is not None:
+            turn, seq = self.journal.turn_id, self.journal.claim.seq
+            self.journal.publish(OutputDeltaEvent(turn=turn, seq=seq, index=self._draft.pieces, partial=partial))
 
     def reply_complete(self) -> None:
         """Keep the received text no longer: the reply is complete."""
@@ -350,6 +375,8 @@ class Segment:
 
     def restart(self) -> None:
         """Begin a reply. Followers who received pieces of a failed attempt are sent `ResponseRestartedEvent`."""
+        if self.output is not None:
+            self.output.restart()
         if self._draft.pieces:
             self.journal.publish(ResponseRestartedEvent(turn=self.journal.turn_id, seq=self.journal.claim.seq))
             self._draft = ReplyDraft()

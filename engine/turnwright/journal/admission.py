@@ -1,13 +1,13 @@
 """Admits a new turn: checks everything that can be checked, and writes its first facts."""
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Final, TypedDict
+from typing import Final, TypedDict, cast
 
 import msgspec
 from pydantic import JsonValue
 
 from turnwright._base.frozen import MOST_NESTED, deeper_than
-from turnwright.agent import Agent
+from turnwright.agent import OUTPUT_TOOL, Agent
 from turnwright.agents.bounds import class_of
 from turnwright.errors import ConfigError
 from turnwright.events import first_events
@@ -19,7 +19,7 @@ from turnwright.transcript.pairing import UnpairedError, check_pairing
 from turnwright_states import Limits, StartedInput, TurnMachine
 from turnwright_states.facts import Fact
 
-from .dependencies import Dependencies
+from .dependencies import MOST_AGENTS, Dependencies
 from .inbox import writable
 from .message_history import EarlierJournals
 from .termination import supersede_session
@@ -47,8 +47,6 @@ class TurnOptions(TypedDict, total=False):
     """Settings of this turn's model calls, over those of the agent and the engine. Sub-agents do not inherit them."""
 
 
-#: Agents whose limits are cached.
-_MOST_AGENTS: Final = 64
 _OPTIONS: Final = tuple(TurnOptions.__annotations__)
 
 
@@ -77,7 +75,7 @@ def admit(setup: Dependencies, agent: Agent, prompt: str, options: TurnOptions) 
         limits=limits,
         session=options.get("session"),
         model=model.name,
-        agent=agent.to_journal(deps=setup.takes_deps),
+        agent=agent.to_journal(deps=setup.takes_deps) | _output_schema(agent, limits, setup),
         files=tuple(_file(number, file) for number, file in enumerate(options.get("files", ()))),
         message_history=tuple(message.to_json() for message in history),
         synthesis=setup.synthesize is not None,
@@ -85,6 +83,23 @@ def admit(setup: Dependencies, agent: Agent, prompt: str, options: TurnOptions) 
         metadata=context,
         model_settings={} if settings is None else settings.to_json(),
     )
+
+
+def _output_schema(agent: Agent, limits: Limits, setup: Dependencies) -> dict[str, JsonValue]:
+    """Return the JSON Schema of a typed answer, as the journal keeps it.
+
+    Raises `ConfigError` where no typed answer is possible: without a step or a tool call, the model answers in text.
+    """
+    output = setup.output_of(agent)
+    if output is None:
+        return {}
+    if not limits.allowance or limits.call_limit == 0:
+        raise ConfigError(
+            f"agent {agent.name!r}: a typed answer needs a step and a tool call: set steps and tool_calls above 0"
+        )
+    if OUTPUT_TOOL in setup.tools_for(agent):
+        raise ConfigError(f"agent {agent.name!r}: the tool {OUTPUT_TOOL!r} takes the typed answer: rename yours")
+    return {"output_schema": cast("JsonValue", output.schema)}
 
 
 class NewTurnClaim(msgspec.Struct, frozen=True):
@@ -179,7 +194,7 @@ def limits_for(agent: Agent, setup: Dependencies) -> Limits:
     if known is not None:
         return known[1]
     limits = agent.limits_for(setup.limits).for_tools(class_of(setup.tools_for(agent).values()))
-    if len(setup.limits_by_agent) >= _MOST_AGENTS:
+    if len(setup.limits_by_agent) >= MOST_AGENTS:
         setup.limits_by_agent.clear()
     setup.limits_by_agent[id(agent)] = (agent, limits)
     return limits

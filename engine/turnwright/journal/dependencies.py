@@ -4,7 +4,7 @@ import math
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, get_args
+from typing import TYPE_CHECKING, Final, get_args
 
 import msgspec
 
@@ -21,6 +21,9 @@ from turnwright.tools.tool import Tool
 from turnwright.transcript.pairing import Unpaired
 from turnwright_states import CallStatus, Limits, Usage
 from turnwright_states.facts import TurnStarted
+
+if TYPE_CHECKING:
+    from turnwright.transcript.output_type import OutputType
 
 
 def checked_model(model: Model) -> Model:
@@ -56,6 +59,8 @@ class Price:
         return usage.model_copy(update={"cost": cost})
 
 
+#: Agents whose limits and types are cached.
+MOST_AGENTS: Final = 64
 Prepare = Callable[[tuple[Message, ...]], Awaitable[Sequence[Message]]]
 Synthesis = Callable[[tuple[FinishedCall, ...]], Awaitable[str | None]]
 
@@ -128,6 +133,8 @@ class Dependencies(msgspec.Struct, frozen=True):
     clock: Callable[[], float] = time.monotonic
     #: The cached limits of agents, by the agent's id. The agent is kept too, so that its id stays unique.
     limits_by_agent: dict[int, tuple[Agent, Limits]] = msgspec.field(default_factory=dict)
+    #: The cached types of answers, likewise.
+    outputs_by_agent: "dict[int, tuple[Agent, OutputType]]" = msgspec.field(default_factory=dict)
     #: The model and the name of each setting of which a warning was logged.
     warned_settings: set[tuple[str, str]] = msgspec.field(default_factory=set)
 
@@ -170,6 +177,24 @@ class Dependencies(msgspec.Struct, frozen=True):
                 " register the agent, Engine(agents=[...])"
             )
         return Agent.from_json(journaled)
+
+    def output_of(self, agent: Agent) -> "OutputType | None":
+        """Return the type of the agent's answer; None for text. It is cached for each agent.
+
+        Raises `ConfigError` for a type without a JSON Schema, and for an invalid schema.
+        """
+        if not agent.is_typed:
+            return None
+        known = self.outputs_by_agent.get(id(agent))
+        if known is not None:
+            return known[1]
+        from turnwright.transcript.output_type import OutputType  # noqa: PLC0415 (few agents have one)
+
+        output = OutputType(agent.name, agent.output_type, agent.output_schema)
+        if len(self.outputs_by_agent) >= MOST_AGENTS:
+            self.outputs_by_agent.clear()
+        self.outputs_by_agent[id(agent)] = (agent, output)
+        return output
 
     def model_for(self, agent: Agent) -> Model:
         """Return the agent's model. Without `models` it is the engine's, and an agent may name no other.

@@ -2,16 +2,18 @@
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from typing import Never, TypeAlias, cast
 
 import anyio
+from pydantic import JsonValue
 
 from turnwright._base.background_task import background_task
 from turnwright._base.ids import new_id
 from turnwright.agent import Agent
 from turnwright.context import NOT_GIVEN
-from turnwright.errors import EngineClosedError, LeaseLostError, TurnBusyError, TurnNotFoundError
+from turnwright.errors import ConfigError, EngineClosedError, LeaseLostError, Retry, TurnBusyError, TurnNotFoundError
 from turnwright.events import TurnEvent
 from turnwright.journal.admission import NewTurnClaim, TurnOptions, start_turn
 from turnwright.journal.answers import (
@@ -69,7 +71,7 @@ class EngineTurns:
         """See `Engine.run`."""
         turn_id, supplied = new_id(), self.supplied(agent, deps)
         begun = await self._begin(turn_id, agent, prompt, options)
-        return await self._turns.run(turn_id, begun, None, supplied)
+        return self._typed(await self._turns.run(turn_id, begun, None, supplied), supplied.agent)
 
     @asynccontextmanager
     async def stream(
@@ -106,6 +108,9 @@ class EngineTurns:
 
     async def result(self, turn_id: str, agent: AnyAgent, deps: object = NOT_GIVEN) -> TurnResult:
         """Wait until a turn ends or pauses, and resume it if nobody drives it. See `TurnHandle.result`."""
+        return self._typed(await self._result(turn_id, agent, deps), agent)
+
+    async def _result(self, turn_id: str, agent: AnyAgent, deps: object) -> TurnResult:
         store = self.store
         if not self._runtime.embedded:
             return await self._turns.run(turn_id)
@@ -126,8 +131,9 @@ class EngineTurns:
     ) -> TurnResult:
         """See `Engine.resume`."""
         need_root(turn_id)
-        supplied = self.supplied(agent, deps)
-        return await self.resume_known(await self.read(turn_id), answers, supplied)
+        known, supplied = await self.read(turn_id), self.supplied(agent, deps)
+        registered = self._setup.agents.get(str(known.started.agent.get("name")))
+        return self._typed(await self.resume_known(known, answers, supplied), agent or registered)
 
     async def resume_known(
         self, known: JournalFold, answers: Answers | None, supplied: Supplied = NOTHING_SUPPLIED
@@ -215,6 +221,18 @@ class EngineTurns:
     def supplied(self, agent: AnyAgent | None, deps: object) -> Supplied:
         """Return what a caller supplies. Raises `ConfigError` for wrong or missing dependencies."""
         return Supplied(cast("Agent | None", agent), deps_given(deps, self._setup, here=self._runtime.embedded))
+
+    def _typed(self, result: TurnResult, agent: AnyAgent | None) -> TurnResult:
+        """Return the result with its answer in the agent's type. Raises `ConfigError` if it no longer fits."""
+        type_ = None if agent is None or result.output is None else self._setup.output_of(cast("Agent", agent))
+        if type_ is None:
+            return result
+        try:
+            return replace(result, output=type_.load(cast("JsonValue", result.output)))
+        except Retry as misfit:
+            raise ConfigError(
+                f"turn {result.id}: its answer does not fit the output_type of this agent: {misfit.feedback}"
+            ) from None
 
     def _need_open(self) -> None:
         if self._closed:

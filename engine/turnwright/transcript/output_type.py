@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import JsonValue, TypeAdapter, ValidationError
 from pydantic.errors import PydanticUserError
@@ -21,10 +21,7 @@ if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
 JsonObject = Mapping[str, JsonValue]
-OutputMode = Literal["auto", "native", "tool", "prompt"]
 
-#: The tool that a model calls with its answer.
-OUTPUT_TOOL: Final = "final_result"
 _DESCRIPTION: Final = "Give the final answer of this task. Call it once, when the task is done."
 #: The field of the answer where its schema is no object: providers take objects only.
 _WRAPPED: Final = "response"

@@ -157,6 +157,15 @@ class Transcript:
         return advice(self.turn, self._began, self.sentinel.reason) if self.sentinel is not None else ""
 
     @property
+    def output(self) -> JsonValue:
+        """The answer as JSON, once the turn is `FINISHED`: a typed one as it was accepted, else the text."""
+        if self.turn.state is not State.FINISHED:
+            return None
+        if self._began is None or "output_schema" not in self._began.agent:
+            return self.text
+        return None if self.accepted is None else thawed(self.accepted.output)
+
+    @property
     def results(self) -> Mapping[str, ToolResultPart]:
         """The results of the open batch, by call id."""
         return self._results

@@ -1,0 +1,139 @@
+"""The typed answer of a turn: a stage of its reviews, and how a model is asked for it (docs/rules.md#typed-answers)."""
+
+import inspect
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final
+
+import anyio.to_thread
+from pydantic import JsonValue
+
+from turnwright.agent import OUTPUT_TOOL, OutputMode
+from turnwright.context import TurnContext
+from turnwright.errors import Retry
+from turnwright.message import ToolSpec
+from turnwright.model.protocol import Delta, Model, OutputFormat, ResponseToolCall, TextDelta, ToolCallDelta
+from turnwright.transcript.output_type import OutputType
+from turnwright.transcript.request_builder import RequestedOutput
+from turnwright_states import CallState, Finish
+
+from .review import Reviewing
+
+#: Checks an answer and returns it, or a changed one. It raises `Retry` to refuse the answer.
+Validator = Callable[[TurnContext[Any], Any], Any | Awaitable[Any]]
+
+_CUT_OFF: Final = "the reply was cut off at the output limit; give a shorter answer"
+
+
+def mode_for(mode: OutputMode, model: Model) -> OutputMode:
+    """Return how to ask this model for a typed answer: `auto` is the provider's own way if it has one, else a tool."""
+    if mode != "auto":
+        return mode
+    return "native" if getattr(getattr(model, "capabilities", None), "json_schema_output", False) else "tool"
+
+
+class TypedOutput:
+    """Judges the typed answer of each reply. `mode` is resolved; `context` returns the turn's context."""
+
+    def __init__(
+        self,
+        type_: OutputType,
+        mode: OutputMode,
+        validators: Sequence[Validator],
+        context: Callable[[], TurnContext[object]],
+    ) -> None:
+        #: The text of the answer that has streamed in, the call that it belongs to, and the part that was shown.
+        self._streamed = ""
+        self._index = -1
+        self._shown: JsonValue = None
+        self.type = type_
+        self.mode = mode
+        self._validators = validators
+        self._context = context
+
+    @property
+    def requested(self) -> RequestedOutput:
+        """The part of a request that asks for it."""
+        asked = self.type.asked
+        match self.mode:
+            case "native":
+                return RequestedOutput(format=OutputFormat(OUTPUT_TOOL, asked))
+            case "prompt":
+                return RequestedOutput(prompt=self.type.prompt)
+            case _:
+                return RequestedOutput(tool=ToolSpec(OUTPUT_TOOL, self.type.description, asked))
+
+    def is_answer(self, call: ResponseToolCall) -> bool:
+        """Return whether a call of a reply is the typed answer."""
+        return self.mode == "tool" and call.name == OUTPUT_TOOL
+
+    def partial(self, delta: Delta) -> JsonValue:
+        """Return the answer as far as it has streamed in, unvalidated; None if this piece adds nothing to it."""
+        match delta:
+            case ToolCallDelta(tool=tool, arguments_delta=text, call_index=index) if self.mode == "tool":
+                if tool != OUTPUT_TOOL:
+                    return None
+                begins = index != self._index
+                self._index = index
+            case TextDelta(text=text) if self.mode != "tool":
+                begins = False
+            case _:
+                return None
+        self._streamed = text if begins else self._streamed + text
+        found = self.type.partial(self._streamed)
+        if found is None or found == self._shown:
+            return None
+        self._shown = found
+        return found
+
+    def restart(self) -> None:
+        """Forget what has streamed in: another reply begins."""
+        self._streamed, self._index, self._shown = "", -1, None
+
+    async def review(self, reviewing: Reviewing) -> None:
+        """Judge a reply. A reply that only asks for other calls has no answer yet. Raises `Retry` for a misfit."""
+        answers = [call for call in reviewing.calls if call.made.output]
+        if answers:
+            mistakes: list[str] = []
+            for call in answers:
+                if call.state is CallState.SETTLED:  # its arguments are no JSON object
+                    mistakes.append(call.made.refused)
+                    continue
+                try:
+                    value = await self._validated(self.type.of_data(dict(call.arguments)))
+                except Retry as mistake:
+                    mistakes.append(mistake.feedback)
+                else:
+                    reviewing.answer, reviewing.output = call.id, self.type.dump(value)
+                    return
+            raise Retry(mistakes[0])
+        if reviewing.calls:
+            return
+        reviewing.output = self.type.dump(await self._validated(self._of_text(reviewing)))
+
+    def _of_text(self, reviewing: Reviewing) -> object:
+        reply = reviewing.reply
+        try:
+            return self.type.of_text(reply.text)
+        except Retry:
+            if reply.finish is Finish.LENGTH:
+                raise Retry(_CUT_OFF) from None
+            if self.mode == "tool":
+                raise Retry(f"give the answer by calling the tool {OUTPUT_TOOL}") from None
+            raise
+
+    async def _validated(self, value: object) -> object:
+        for validator in self._validators:
+            value = await _called(validator, self._context(), value)
+        return value
+
+    def load(self, data: JsonValue) -> object:
+        """Return the answer of a journal. The validators do not run again."""
+        return self.type.load(data)
+
+
+async def _called(function: Validator, context: TurnContext[object], value: object) -> object:
+    """Call a validator, a synchronous one in a thread so that it does not block the event loop."""
+    if inspect.iscoroutinefunction(function):
+        return await function(context, value)
+    made = await anyio.to_thread.run_sync(function, context, value)
+    return await made if inspect.isawaitable(made) else made

@@ -1,0 +1,220 @@
+"""A typed answer is asked for, judged before anything runs, and asked for again while output retries are left."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import pytest
+from pydantic import BaseModel, JsonValue
+from typing_extensions import TypedDict
+
+from turnwright import Agent, ConfigError, EndReason, Engine, Outcome, Retry, tool
+from turnwright.context import TurnContext
+from turnwright.events import OutputDeltaEvent
+from turnwright.model.capabilities import Capabilities
+from turnwright.model.protocol import ModelResponse, ResponseToolCall
+from turnwright.model.scripted import Line, ScriptedModel, asks_for
+from turnwright.store import MemoryStore
+from turnwright.transcript.pairing import check_pairing
+
+pytestmark = [pytest.mark.anyio, pytest.mark.no_waiting]
+
+
+class Invoice(BaseModel):
+    """An invoice."""
+
+    customer: str
+    total: float
+
+
+@dataclass
+class Point:
+    x: int
+    y: int
+
+
+class Named(TypedDict):
+    name: str
+
+
+@tool
+async def look(word: str) -> str:
+    """Look a word up."""
+    return f"{word}: found"
+
+
+GOOD: dict[str, JsonValue] = {"customer": "ACME", "total": 5}
+BILLER = Agent(name="Biller", output_type=Invoice)
+
+
+def answers(data: object, name: str = "final_result") -> ModelResponse:
+    assert isinstance(data, dict)
+    return asks_for((name, data))
+
+
+class NativeModel(ScriptedModel):
+    """A model whose provider holds replies to a schema."""
+
+    capabilities = Capabilities(json_schema_output=True)
+
+
+def engine_of(*lines: Line, store: MemoryStore | None = None) -> tuple[Engine, ScriptedModel]:
+    model = ScriptedModel(*lines)
+    return Engine(model=model, tools=[look], store=store or MemoryStore()), model
+
+
+async def test_a_model_without_a_format_gives_its_answer_by_a_tool() -> None:
+    engine, model = engine_of(asks_for(("look", {"word": "a"})), answers(GOOD))
+    turn = await engine.run(BILLER, "Invoice ACME.")
+    assert (turn.outcome, turn.reason, turn.output) == (
+        Outcome.FINISHED,
+        EndReason.ANSWERED,
+        Invoice(customer="ACME", total=5),
+    )
+    assert turn.require_output().customer == "ACME"
+    assert turn.text == '{"customer": "ACME", "total": 5.0}'
+    assert turn.tool_calls == 1  # the answer takes no budget
+    assert [spec.name for spec in model.requests[0].tools] == ["look", "final_result"]
+    assert model.requests[0].tool_choice == "required"
+
+
+async def test_a_provider_with_a_format_is_asked_for_the_schema() -> None:
+    model = NativeModel('{"customer": "ACME", "total": 5}')
+    turn = await Engine(model=model).run(BILLER, "Invoice ACME.")
+    assert turn.output == Invoice(customer="ACME", total=5)
+    (request,) = model.requests
+    assert request.output is not None
+    assert request.output.schema["properties"]
+    assert request.tools == ()
+
+
+async def test_a_model_may_be_asked_in_words() -> None:
+    engine, model = engine_of('```json\n{"customer": "ACME", "total": 5}\n```')
+    turn = await engine.run(Agent(name="Biller", output_type=Invoice, output_mode="prompt"), "Invoice ACME.")
+    assert turn.output == Invoice(customer="ACME", total=5)
+    assert '"customer"' in model.requests[0].messages[0].text
+
+
+@pytest.mark.parametrize("mode", ["tool", "native", "prompt"])
+async def test_a_misfit_goes_back_to_the_model_with_the_mistake(mode: Literal["tool", "native", "prompt"]) -> None:
+    wrong, right = ({"customer": "ACME", "total": "much"}, GOOD)
+    lines: list[Line] = (
+        [answers(wrong), answers(right)]
+        if mode == "tool"
+        else ['{"customer": "ACME", "total": "much"}', '{"customer": "ACME", "total": 5}']
+    )
+    engine, model = engine_of(*lines)
+    turn = await engine.run(Agent(name="Biller", output_type=Invoice, output_mode=mode), "Invoice ACME.")
+    assert (turn.steps, turn.output) == (2, Invoice(customer="ACME", total=5))
+    check_pairing(model.requests[1].messages)
+    said = str(model.requests[1].messages[-1])
+    assert "total: Input should be a valid number" in said
+    assert "much" in said
+
+
+async def test_without_an_output_retry_left_the_turn_fails_and_says_why() -> None:
+    engine, _ = engine_of("no", "no", "no", "no")
+    turn = await engine.run(Agent(name="Biller", output_type=Invoice, output_retries=1), "Invoice ACME.")
+    assert (turn.outcome, turn.reason, turn.steps) == (Outcome.FAILED, EndReason.INVALID_OUTPUT, 2)
+    assert turn.output is None
+    assert "final_result" in turn.error
+
+
+async def test_at_a_limit_the_conclusion_is_text_and_there_is_no_output() -> None:
+    engine, _ = engine_of("no", "I could not finish.")
+    turn = await engine.run(Agent(name="Biller", output_type=Invoice, steps=1), "Invoice ACME.")
+    assert (turn.outcome, turn.text, turn.output) == (Outcome.CAP_HIT, "I could not finish.", None)
+
+
+async def test_the_other_calls_of_the_reply_run_before_the_turn_ends() -> None:
+    both = ModelResponse(
+        calls=(*asks_for(("look", {"word": "a"})).calls, ResponseToolCall("final_result", GOOD, id="x"))
+    )
+    engine, _ = engine_of(both)
+    turn = await engine.run(BILLER, "Invoice ACME.")
+    assert turn.output == Invoice(customer="ACME", total=5)
+    assert "a: found" in str(turn.messages)
+
+
+async def test_a_second_answer_of_one_reply_is_not_used() -> None:
+    first, second = ({"customer": name, "total": 1} for name in ("A", "B"))
+    engine, _ = engine_of(asks_for(("final_result", first), ("final_result", second)))
+    turn = await engine.run(BILLER, "Invoice.")
+    assert turn.output == Invoice(customer="A", total=1)
+    assert "not used" in str(turn.messages)
+
+
+async def test_a_validator_may_change_the_answer_or_ask_again() -> None:
+    seen: list[float] = []
+
+    def positive(context: TurnContext, invoice: Invoice) -> Invoice:
+        seen.append(invoice.total)
+        if invoice.total < 0:
+            raise Retry(f"{context.agent}: the total is negative")
+        return invoice.model_copy(update={"customer": invoice.customer.upper()})
+
+    async def checked(context: TurnContext, invoice: Invoice) -> Invoice:
+        assert context.turn_id
+        return invoice
+
+    agent = Agent(name="Biller", output_type=Invoice, output_validators=[positive, checked])
+    engine, model = engine_of(answers({"customer": "a", "total": -1}), answers({"customer": "a", "total": 1}))
+    turn = await engine.run(agent, "Invoice.")
+    assert turn.output == Invoice(customer="A", total=1)
+    assert seen == [-1, 1]
+    assert "the total is negative" in str(model.requests[1].messages)
+
+
+@pytest.mark.parametrize(
+    ("type_", "given", "value"),
+    [
+        (Point, {"x": 1, "y": 2}, Point(1, 2)),
+        (Named, {"name": "a"}, {"name": "a"}),
+        (list[Invoice], {"response": [GOOD]}, [Invoice(customer="ACME", total=5)]),
+        (Literal["good", "bad"], {"response": "bad"}, "bad"),
+        (Invoice | Point, {"response": {"x": 1, "y": 2}}, Point(1, 2)),
+        (int, {"response": 4}, 4),
+    ],
+)
+async def test_types_of_every_shape_are_answers(type_: type[object], given: object, value: object) -> None:
+    engine, _ = engine_of(answers(given))
+    turn = await engine.run(Agent(name="Biller", output_type=type_), "Go.")
+    assert turn.output == value
+
+
+async def test_a_schema_alone_gives_plain_json() -> None:
+    schema: dict[str, JsonValue] = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+    engine, _ = engine_of(answers({"n": "x"}), answers({"n": 1}))
+    turn = await engine.run(Agent(name="Counter", output_schema=schema), "Count.")
+    assert (turn.steps, turn.output) == (2, {"n": 1})
+
+
+async def test_another_process_rebuilds_the_answer_without_the_validators() -> None:
+    store, ran = MemoryStore(), list[object]()
+
+    def watch(_: TurnContext, invoice: Invoice) -> Invoice:
+        ran.append(invoice)
+        return invoice
+
+    agent = Agent(name="Biller", output_type=Invoice, output_validators=[watch])
+    engine, _ = engine_of(answers(GOOD), store=store)
+    turn = await engine.run(agent, "Invoice.")
+    again = Engine(model=ScriptedModel(), agents=[agent], tools=[look], store=store)
+    assert (await again.get(turn.id)).output == {"customer": "ACME", "total": 5.0}
+    assert (await again.attach(turn.id, agent).result()).output == Invoice(customer="ACME", total=5)
+    assert len(ran) == 1
+
+
+async def test_a_typed_answer_streams_as_far_as_it_is_known() -> None:
+    model = NativeModel('{"customer": "ACME Inc of here", "total": 5}')
+    async with Engine(model=model).stream(BILLER, "Invoice.") as events:
+        partial = [event.partial async for event in events if isinstance(event, OutputDeltaEvent)]
+    assert {"customer": "ACME Inc"} in partial
+    assert partial[-1] == {"customer": "ACME Inc of here", "total": 5}
+
+
+@pytest.mark.parametrize("limits", [{"steps": 0}, {"budget": 0}])
+async def test_a_typed_agent_needs_a_step_and_a_call(limits: dict[str, int]) -> None:
+    engine, _ = engine_of()
+    agent = Agent.model_validate({"name": "Biller", "output_schema": {"type": "object"}, **limits})
+    with pytest.raises(ConfigError, match="a typed answer needs a step and a tool call"):
+        await engine.run(agent, "Invoice.")
