@@ -60,7 +60,7 @@ def test_equal_settings_have_equal_hashes(settings: ModelSettings) -> None:
         {"temperature": math.inf},
         {"top_p": 1.1},
         {"max_tokens": 0},
-        {"stop_sequences": "END"},
+        {"stop_sequences": ""},
         {"stop_sequences": [""]},
         {"thinking": 0},
         {"thinking": "much"},
@@ -79,6 +79,20 @@ def test_a_number_is_a_budget_and_true_is_not_one() -> None:
     assert ModelSettings(thinking=True).thinking is True
     assert ModelSettings(thinking=1).thinking == 1
     assert ModelSettings(thinking=1).thinking is not True
+
+
+@pytest.mark.parametrize(
+    ("given", "settings"),
+    [
+        ({"thinking": "on"}, ModelSettings(thinking=True)),
+        ({"thinking": "off"}, ModelSettings(thinking=False)),
+        ({"cache": False}, ModelSettings(cache="off")),
+        ({"cache": True}, ModelSettings(cache="auto")),
+        ({"stop_sequences": "END"}, ModelSettings(stop_sequences=("END",))),
+    ],
+)
+def test_words_of_files_and_flags_mean_what_they_say(given: dict[str, object], settings: ModelSettings) -> None:
+    assert ModelSettings.model_validate(given) == settings
 
 
 def test_settings_cannot_be_changed() -> None:

@@ -38,7 +38,23 @@ def _flat(value: object) -> object:
     return value
 
 
-_StopSequences = Annotated[tuple[Annotated[str, Field(max_length=1_000)], ...], AfterValidator(_not_empty)]
+def _switched(value: object) -> object:
+    # The words of YAML and of the command line.
+    return {"on": True, "off": False}.get(value, value) if isinstance(value, str) else value
+
+
+def _policy(value: object) -> object:
+    # YAML reads `off` as false.
+    return {True: "auto", False: "off"}[value] if isinstance(value, bool) else value
+
+
+def _one_or_several(value: object) -> object:
+    return (value,) if isinstance(value, str) else value
+
+
+_StopSequences = Annotated[
+    tuple[Annotated[str, Field(max_length=1_000)], ...], BeforeValidator(_one_or_several), AfterValidator(_not_empty)
+]
 _Body = Annotated[Mapping[str, JsonValue], BeforeValidator(_flat), AfterValidator(lambda body: frozen(dict(body)))]
 
 
@@ -68,13 +84,13 @@ class ModelSettings(BaseModel):
     """A seed, for replies that are alike."""
     stop_sequences: _StopSequences = ()
     """Texts before which the reply ends."""
-    thinking: StrictBool | Effort | Annotated[int, Field(ge=1)] | None = None
+    thinking: Annotated[StrictBool | Effort | Annotated[int, Field(ge=1)] | None, BeforeValidator(_switched)] = None
     """Whether and how much the model thinks: on or off, a level of effort, or a budget in tokens."""
     parallel_tool_calls: bool | None = None
     """Whether one reply may ask for several calls."""
     service_tier: Annotated[str, Field(min_length=1, max_length=100)] | None = None
     """The provider's tier of service, by its own name."""
-    cache: CachePolicy | None = None
+    cache: Annotated[CachePolicy | None, BeforeValidator(_policy)] = None
     """Prompt caching: `auto` for the provider's default lifetime, `5m` or `1h`, or `off`."""
     extra_body: _Body = FrozenDict()
     """Further fields of the request, as the provider's API names them. They override all others; a None removes a
@@ -134,9 +150,13 @@ def parsed_settings(data: Mapping[str, object], where: str) -> ModelSettings:
     try:
         return ModelSettings.model_validate(data)
     except ValidationError as error:
+        from turnwright_states.meant import unknown  # noqa: PLC0415 (only after a mistake)
+
         first = error.errors()[0]
-        named = ".".join(map(str, first["loc"][:1]))
-        raise ConfigError(f"{where}: {named}: {first['msg']}, not {first['input']!r}"[:_MOST_SAID]) from None
+        name, problem = str(first["loc"][0]), first["msg"].replace("Input should be", "must be")
+        why = unknown(name, ModelSettings.model_fields) if first["type"] == "extra_forbidden" else problem
+        value = "" if first["type"] == "extra_forbidden" else f", not {first['input']!r}"
+        raise ConfigError(f"{where}: {name}: {why}{value}"[:_MOST_SAID]) from None
 
 
 #: Characters of an error, which may quote a long value.

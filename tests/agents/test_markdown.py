@@ -13,6 +13,7 @@ from turnwright.agent import Agent
 from turnwright.agents.front_matter import MAX_BYTES
 from turnwright.agents.markdown import MAX_AGENTS, AgentFileError, Problem, find_agent, load_agents, parse_agents
 from turnwright.errors import ConfigError
+from turnwright.model_settings import ModelSettings
 from turnwright_states import Limits
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "AGENTS.md"
@@ -103,6 +104,17 @@ conclude_tokens: 99
         ("steps: ~", Agent(name="A", steps=None)),
         ("", Agent(name="A")),
         ("steps: +5", Agent(name="A", steps=5)),
+        (
+            "model_settings:\n  temperature: 0\n  thinking: off\n  cache: off\n  stop_sequences: [END]",
+            Agent(
+                name="A",
+                model_settings=ModelSettings(temperature=0, thinking=False, cache="off", stop_sequences=("END",)),
+            ),
+        ),
+        (
+            "model_settings: {extra_body: {top_k: 5}}",
+            Agent(name="A", model_settings=ModelSettings(extra_body={"top_k": 5})),
+        ),
         ("budget: 50", Agent(name="A", budget=50)),
         ("budget: null", Agent(name="A", budget=None)),
         ("budget:\n  tool_calls: 0\n  tokens: null", Agent(name="A", budget=Limits(tool_calls=0, tokens=None))),

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from turnwright.agent import Agent
 from turnwright.agents.markdown import AgentFileError, Problem
 from turnwright.agents.opencode import load_opencode_agents, parse_opencode_agent
+from turnwright.model_settings import ModelSettings
 from turnwright_states import Limits
 
 PATH = ".opencode/agent/review.md"
@@ -194,14 +195,23 @@ def test_a_sub_agent_calls_others_only_if_that_is_allowed_and_never_itself(tmp_p
     ]
 
 
+def test_its_settings_of_the_model_are_ours() -> None:
+    agent = parse_opencode_agent("---\ndescription: d\ntemperature: 0.1\ntop_p: 1\n---\n", PATH)
+    assert agent is not None
+    assert agent.model_settings == ModelSettings(temperature=0.1, top_p=1)
+
+
+def test_a_mistake_in_a_setting_has_its_line() -> None:
+    with pytest.raises(AgentFileError, match=r":3: .*model_settings.temperature: must be greater than or equal to 0"):
+        parse_opencode_agent("---\ndescription: d\ntemperature: -1\n---\n", PATH)
+
+
 # What is noted.
 
 
 @pytest.mark.parametrize(
     ("front", "note"),
     [
-        ("temperature: 0.1", "temperature: is ignored: the model's own setting applies"),
-        ("top_p: 1", "top_p: is ignored: the model's own setting applies"),
         ("variant: max", "variant: is ignored: the model's own setting applies"),
         ("options: {a: 1}", "options: are ignored: the model's own settings apply"),
         ("reasoningEffort: high", "reasoningEffort: is ignored: opencode passes it to the provider"),

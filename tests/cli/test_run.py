@@ -174,6 +174,44 @@ def test_the_request_carries_the_key_the_agent_and_its_model(cli: "Cli", endpoin
     assert (second.path, second.body["model"]) == ("/v1/other/chat/completions", "large")
 
 
+def test_settings_of_the_model_come_from_the_configuration_the_agent_and_the_flags(
+    cli: "Cli", endpoint: "Endpoint"
+) -> None:
+    cli.write("turnwright.toml", "[model_settings]\ntemperature = 0.9\ntop_p = 0.5\nseed = 1\n")
+    endpoint.calls(("list_files", {})).says("One step was not enough.").says("done")
+    agent = cli.agent("steps: 1", "model_settings: {temperature: 0.4, seed: 2, stop_sequences: [END]}")
+    flags = ["--setting", "seed=3", "--setting", "thinking=low", "--setting", 'extra_body={"a": 1}']
+    capped = cli.run("run", "Work", "--agents", agent, *flags, "--json")
+    cli.run("run", "--continue", capped.turn, "--setting", "temperature=0")
+    for request, temperature in zip(endpoint.requests, (0.4, 0.4, 0), strict=True):
+        body = request.body
+        assert (body["temperature"], body["top_p"], body["seed"]) == (temperature, 0.5, 3)
+        assert (body["stop"], body["reasoning_effort"], body["a"]) == (["END"], "low", 1)
+
+
+@pytest.mark.parametrize(
+    ("flag", "said"),
+    [
+        ("tempature=1", "--setting: tempature: is unknown: did you mean `temperature`?"),
+        ("top_p=2", "--setting: top_p: must be less than or equal to 1, not 2"),
+        ("seed", "--setting seed: write it as NAME=VALUE, such as temperature=0"),
+    ],
+)
+def test_a_wrong_setting_is_named(cli: "Cli", flag: str, said: str) -> None:
+    done = cli.run("run", "hi", "--setting", flag)
+    assert (done.code, done.err.strip()) == (2, f"turnwright: {said}")
+
+
+def test_a_setting_that_the_server_cannot_have_is_told_once_or_refused(cli: "Cli", endpoint: "Endpoint") -> None:
+    endpoint.calls(("list_files", {})).says("done")
+    done = cli.run("run", "hi", "--setting", "thinking=4096")
+    assert done.code == 0
+    assert done.err.count("the setting thinking is not sent: 4096 tokens: the server takes a level of effort") == 1
+    strict = cli.run("run", "hi", "--setting", "thinking=4096", env={"TURNWRIGHT_STRICT_SETTINGS": "true"})
+    assert strict.code == 2
+    assert "cannot use these settings: thinking: 4096 tokens" in strict.err
+
+
 def test_a_prompt_can_be_piped_in(cli: "Cli", endpoint: "Endpoint") -> None:
     endpoint.says("done")
     cli.run("run", stdin="Tidy é\nup.\n")

@@ -22,6 +22,7 @@ from turnwright.cli.config import settings_list
 from turnwright.config.config import Config, SettingSource, load_config
 from turnwright.config.files import MAX_BYTES, VARIABLES, variable
 from turnwright.config.settings import SETTINGS, PriceRow
+from turnwright.model_settings import ModelSettings
 from turnwright_states import ToolCallLimits
 from turnwright_states.limits import PresetName
 
@@ -107,7 +108,7 @@ class TestEachSource:
         prompt = tmp_path / "prompt.txt"
         prompt.write_text("Sum up.", encoding="utf-8")
         config = load_config(tmp_path, environ={variable(key): text.replace("PROMPT", str(prompt))})
-        origin = config.origins["prices.m" if key == "prices" else key]
+        origin = config.origins[ROWS.get(key, key)]
         assert origin.value == (str(prompt) if value == "PROMPT" else value)
         assert str(origin) == f"environment {variable(key)}"
 
@@ -173,7 +174,11 @@ EXAMPLES: dict[str, tuple[str, object]] = {
     "prices": ('{"m": {"input": 1, "output": 2}}', Price(1, 2)),
     "conclude_prompt_file": ("PROMPT", "PROMPT"),
     "show_budget_to_model": ("true", True),
+    "model_settings": ('{"temperature": 0.5}', 0.5),
+    "strict_settings": ("true", True),
 }
+#: Of a setting that is a table, the row in its example.
+ROWS = {"prices": "prices.m", "model_settings": "model_settings.temperature"}
 
 
 class TestToolCalls:
@@ -281,6 +286,18 @@ class TestPrecedence:
             environ={"TURNWRIGHT_PRICES": '{"b": {"input": 5, "output": 6}}'},
         )
         assert config.prices() == {"a": Price(1, 2), "b": Price(5, 6)}
+
+    def test_each_model_setting_comes_from_the_first_source_that_has_it(self, tmp_path: Path) -> None:
+        config = load(
+            tmp_path,
+            "[model_settings]\ntemperature = 0.5\nthinking = 'low'\nextra_body = {a = 1}\n",
+            environ={"TURNWRIGHT_MODEL_SETTINGS": '{"temperature": 0, "stop_sequences": ["END"]}'},
+        )
+        merged = ModelSettings(temperature=0, thinking="low", stop_sequences=("END",), extra_body={"a": 1})
+        assert config.engine_options()["model_settings"] == merged
+        assert config.origins["model_settings.temperature"].source is SettingSource.ENVIRONMENT
+        assert config.origins["model_settings.thinking"].source is SettingSource.FILE
+        assert load(tmp_path, "").engine_options()["model_settings"] is None
 
 
 VALUES: dict[str, list[object]] = {
@@ -427,6 +444,11 @@ class TestMistakes:
             ("agents = ['a', 5]", "agents.1: must be text, not 5"),
             ("show_budget_to_model = 1", "show_budget_to_model: must be true or false, not 1"),
             ("prices.m = 5", "prices.m: must be a table, not 5"),
+            ("model_settings.top_p = 2", "model_settings.top_p: must be less than or equal to 1, not 2"),
+            (
+                "model_settings.tempratur = 0",
+                "model_settings.tempratur: is unknown: the model settings are",
+            ),
             ("prices.m = {input = 1}", "prices.m.output: is missing"),
             ("prices.m = {input = -1, output = 1}", "prices.m.input: must be a number of at least 0, not -1"),
             ("prices.m = {input = 1, output = nan}", "prices.m.output: must be a number of at least 0, not nan"),

@@ -54,12 +54,15 @@ _ALSO: Final[Mapping[str, tuple[str, ...]]] = {
 } | dict.fromkeys(("edit", "write", "patch"), ("edit", "write", "patch", "multiedit", "apply_patch"))
 _SHOWN: Final = frozenset({"color", "hidden", "hidden_from_cycle"})
 _IGNORED: Final = {
-    "temperature": "is ignored: the model's own setting applies",
-    "top_p": "is ignored: the model's own setting applies",
     "variant": "is ignored: the model's own setting applies",
     "options": "are ignored: the model's own settings apply",
 }
-_KEPT: Final = ("name", "description", "mode", "model", "prompt", "tools", "permission", "disable", "steps", OLD_STEPS)
+#: The keys that are model settings of ours.
+_SETTINGS: Final = ("temperature", "top_p")
+_KEPT: Final = (
+    *("name", "description", "mode", "model", "prompt", "tools", "permission", "disable", "steps", OLD_STEPS),
+    *_SETTINGS,
+)
 _KEYS: Final = (*_KEPT, *_SHOWN, *_IGNORED)
 
 
@@ -192,6 +195,7 @@ class _OpencodeFile:
             part.strip() for part in (model + "/").split("/")[:2]
         ):
             wrong(("model",), f"must be `provider/model`, not {model!r}")
+        self._collect_settings(values)
         prompt = values.pop("prompt", None)
         if prompt is not None:
             body = self._prompt(prompt, body)
@@ -217,6 +221,14 @@ class _OpencodeFile:
                 self.matter.wrong((key,), f"is unknown: did you mean `{meant}`?")
             elif key not in _SHOWN:
                 self._note((key,), "is ignored: opencode passes it to the provider")
+
+    def _collect_settings(self, values: dict[str, object]) -> None:
+        """Move the model settings among the keys to where ours are."""
+        for key in [key for key in _SETTINGS if key in values]:
+            self.matter.lines["model_settings", key] = self.matter.line_of((key,))
+            settings = values.setdefault("model_settings", {})
+            if isinstance(settings, dict):
+                settings[key] = values.pop(key)
 
     def _prompt(self, prompt: object, body: str) -> str:
         if body:

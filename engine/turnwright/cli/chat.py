@@ -27,9 +27,11 @@ from .options import (
     AgentOption,
     ConfigOption,
     DriverFlags,
+    SettingOption,
     StepsOption,
     StoreOption,
     VerboseOption,
+    read_settings,
 )
 from .process import echo
 from .prompts import can_ask, read_line
@@ -56,6 +58,7 @@ def chat(
     agent: AgentOption = None,
     flags: DriverFlags,
     steps: StepsOption = None,
+    setting: SettingOption = None,
     session: Annotated[
         str | None, typer.Option("--session", metavar="ID", help="Start or continue the session of this name.")
     ] = None,
@@ -91,6 +94,7 @@ def chat(
         steps=steps,
         config=config,
         before=earlier[1] if earlier else None,
+        settings=read_settings(setting),
     )
     plan = plan_turn(turn_flags, [conversation.show], exporting.telemetry)
     try:
@@ -174,7 +178,7 @@ class ChatSession:
             elif line.startswith("/") and line[1:].isalpha():
                 echo(f"There is no command {line}. /help lists the commands.")
             else:
-                options = TurnOptions(session=self._session, metadata=plan.metadata)
+                options = TurnOptions(session=self._session, metadata=plan.metadata, model_settings=plan.settings)
                 await self._drive(engine, lambda opened: opened.run(plan.agent, line, **options))
         except TurnwrightError as error:
             process.say(str(error))

@@ -1,6 +1,7 @@
 """The options that several commands share, and their values."""
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
@@ -14,6 +15,7 @@ from turnwright.agents.markdown import find_agent
 from turnwright.driver.subagents import AgentTool, agent_tools, primary_agents
 from turnwright.errors import ConfigError
 from turnwright.model.providers import PROVIDERS
+from turnwright.model_settings import ModelSettings, parsed_settings
 from turnwright.store.address import SCHEMES
 from turnwright.tools import Tool, builtin_tools, load_tools
 
@@ -133,6 +135,14 @@ AgentOption = Annotated[str | None, typer.Option("--agent", metavar="NAME", help
 JsonLinesOption = Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")]
 JsonObjectOption = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 StepsOption = Annotated[int | None, typer.Option("--steps", metavar="N", help="The most steps of the turn.")]
+SettingOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--setting",
+        metavar="NAME=VALUE",
+        help="A setting of the model calls, such as temperature=0 or thinking=high; may be repeated.",
+    ),
+]
 NoInputOption = Annotated[bool, typer.Option("--no-input", help="Ask nothing: exit with 3 when the turn pauses.")]
 VerboseOption = Annotated[
     bool, typer.Option("--verbose", "-v", help="Also print the outcome, what was used, and the path of states.")
@@ -200,6 +210,23 @@ def with_steps(agent: Agent, steps: int | None) -> Agent:
         return Agent.model_validate(agent.to_json() | {"steps": steps})
     except ValidationError as error:
         raise ConfigError(f"--steps: {error.errors()[0]['msg']}") from None
+
+
+def read_settings(given: Sequence[str] | None) -> ModelSettings | None:
+    """Return the model settings of `--setting` flags; None without any. A value is JSON, or else a text.
+
+    Raises `ConfigError` for a flag without `=`, an unknown setting, and a value out of range.
+    """
+    values: dict[str, object] = {}
+    for one in given or ():
+        name, equals, text = one.partition("=")
+        if not equals:
+            raise ConfigError(f"--setting {one}: write it as NAME=VALUE, such as temperature=0")
+        try:
+            values[name] = json.loads(text)
+        except (ValueError, RecursionError):
+            values[name] = text
+    return parsed_settings(values, "--setting") if values else None
 
 
 def choose_tools(module: str | None, root: Path) -> list[Tool]:

@@ -41,12 +41,14 @@ from .options import (
     JsonOption,
     NoInputOption,
     RejectOption,
+    SettingOption,
     StepsOption,
     StoreOption,
     TurnArgument,
     VerboseOption,
     choose_tools,
     configuration,
+    read_settings,
 )
 from .process import say
 from .prompts import can_ask
@@ -71,6 +73,7 @@ def run(
         typer.Option("--file", metavar="FILE", help="A picture or a document for the model; may be repeated."),
     ] = None,
     steps: StepsOption = None,
+    setting: SettingOption = None,
     session: Annotated[
         str | None, typer.Option("--session", metavar="ID", help="The conversation that the turn belongs to.")
     ] = None,
@@ -104,10 +107,23 @@ def run(
     before = None if continues is None else first_fact(continues, read_journal(store, continues))
     exporting = Exporting()
     turn_flags = TurnFlags(
-        driver=flags, store=store, service=service, agent=agent, steps=steps, config=config, before=before
+        driver=flags,
+        store=store,
+        service=service,
+        agent=agent,
+        steps=steps,
+        config=config,
+        before=before,
+        settings=read_settings(setting),
     )
     plan = plan_turn(turn_flags, [display.show], exporting.telemetry)
-    asks = TurnOptions(files=shown, session=session, continue_from=continues, metadata=plan.metadata)
+    asks = TurnOptions(
+        files=shown,
+        session=session,
+        continue_from=continues,
+        metadata=plan.metadata,
+        model_settings=plan.settings,
+    )
 
     async def work(engine: Engine) -> TurnResult:
         if service.embedded:

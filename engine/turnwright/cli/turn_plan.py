@@ -13,7 +13,9 @@ from turnwright.errors import ConfigError, StoreError
 from turnwright.journal.driving_status import by_command_line
 from turnwright.journal.event_bus import Observer
 from turnwright.model.providers import open_model
+from turnwright.model_settings import ModelSettings, merge_settings
 from turnwright.telemetry import Telemetry
+from turnwright.transcript.request_builder import settings_in
 from turnwright_states import Limits
 from turnwright_states.facts import TurnStarted
 
@@ -36,16 +38,18 @@ class TurnFlags:
     steps: int | None = None
     config: Path | None = None
     before: TurnStarted | None = None
+    settings: ModelSettings | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class TurnPlan:
-    """An agent, an engine, limits and metadata for new turns."""
+    """An agent, an engine, limits, metadata and model settings for new turns."""
 
     agent: Agent
     opening: Opening
     limits: Limits
     metadata: dict[str, JsonValue]
+    settings: ModelSettings | None
 
 
 def plan_turn(turn_flags: TurnFlags, on_event: Sequence[Observer], telemetry: Telemetry | None) -> TurnPlan:
@@ -104,7 +108,10 @@ def plan_turn(turn_flags: TurnFlags, on_event: Sequence[Observer], telemetry: Te
         limits=options["limits"],
     ).to_json()
     opening = with_mcp(servers, make, [*choose_tools(tools, root), *helpers])
-    return TurnPlan(chosen, opening, options["limits"], metadata)
+    settings = turn_flags.settings
+    if before is not None and not flagged:
+        settings = merge_settings(settings_in(before), settings)
+    return TurnPlan(chosen, opening, options["limits"], metadata, settings)
 
 
 def same_agent(before: TurnStarted) -> Agent:

@@ -96,6 +96,8 @@ def engine_with(
         prices=options["prices"],
         unpaired=options["unpaired"],
         show_budget_to_model=options["show_budget_to_model"],
+        model_settings=options["model_settings"],
+        strict_settings=options["strict_settings"],
         on_event=on_event,
         runtime=runtime,
         telemetry=telemetry,

@@ -31,6 +31,7 @@ from turnwright.agents.files import read_agents
 from turnwright.agents.markdown import find_agent
 from turnwright.errors import ConfigError
 from turnwright.journal.dependencies import Price
+from turnwright.model_settings import ModelSettings
 from turnwright.transcript.pairing import Unpaired
 from turnwright_states import Limits
 
@@ -74,6 +75,8 @@ class EngineOptions(TypedDict):
     prices: Mapping[str, Price]
     unpaired: Unpaired
     show_budget_to_model: bool
+    model_settings: ModelSettings | None
+    strict_settings: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +108,8 @@ class Config:
             prices=self.prices(),
             unpaired=self.settings.unpaired,
             show_budget_to_model=self.settings.show_budget_to_model,
+            model_settings=self.settings.model_settings if self.settings.model_settings.given else None,
+            strict_settings=self.settings.strict_settings,
         )
 
     def agent_files(self) -> tuple[Path, ...]:
@@ -205,6 +210,8 @@ class _Layer:
         return cls(leaves, source, place), mistakes
 
 
+#: The settings whose rows may come from several sources.
+_TABLES: Final = ("prices", "model_settings")
 _OTHER_NAMES: Final = {"limits.steps": "behavior.max_steps"}
 
 
@@ -312,9 +319,9 @@ def _merged(layers: list[_Layer]) -> Iterator[tuple[str, SettingOrigin]]:
     for key, setting in SETTINGS.items():
         if key in _OTHER_NAMES.values():
             continue
-        if key == "prices":
-            priced = dict.fromkeys(one for layer in layers for one in layer.leaves if one.startswith("prices."))
-            yield from ((one, origin) for one in priced if (origin := _first(one, layers)) is not None)
+        if key in _TABLES:
+            rows = dict.fromkeys(one for layer in layers for one in layer.leaves if one.startswith(f"{key}."))
+            yield from ((one, origin) for one in rows if (origin := _first(one, layers)) is not None)
             continue
         said = _first(key, layers)
         limit = key.removeprefix("limits.")

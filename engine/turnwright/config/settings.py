@@ -17,6 +17,7 @@ from pydantic_core import ErrorDetails
 
 from turnwright._base.field_docs import attribute_docs
 from turnwright.journal.dependencies import Price
+from turnwright.model_settings import ModelSettings
 from turnwright.transcript.pairing import Unpaired
 from turnwright_states import Limits, ToolCallLimits
 from turnwright_states.limits import PresetName
@@ -114,6 +115,10 @@ class Settings(_Section):
     """A file with the prompt of the concluding call. An agent's `conclude_prompt` precedes it."""
     show_budget_to_model: bool = False
     """Show the model its remaining limits."""
+    model_settings: ModelSettings = ModelSettings()
+    """Settings of every model call, such as `temperature`. An agent's `model_settings` precede them."""
+    strict_settings: bool = False
+    """Refuse model settings that the model does not support, instead of a warning."""
 
     @field_validator("limits", "behavior", mode="before")
     @classmethod
@@ -137,7 +142,7 @@ class Settings(_Section):
             return value
         return {name: dataclasses.asdict(row) if isinstance(row, Price) else row for name, row in value.items()}
 
-    @field_validator("show_budget_to_model", mode="before")
+    @field_validator("show_budget_to_model", "strict_settings", mode="before")
     @classmethod
     def _yes_or_no(cls, value: object) -> object:
         if not isinstance(value, bool):
@@ -166,7 +171,7 @@ class Setting:
 
 def _all_settings() -> Iterator[Setting]:
     for name, field in Settings.model_fields.items():
-        if isinstance(section := field.default, BaseModel):
+        if name != "model_settings" and isinstance(section := field.default, BaseModel):
             for inner, inner_field in type(section).model_fields.items():
                 yield _setting(f"{name}.{inner}", type(section), inner_field, limit=True)
         else:
@@ -182,7 +187,7 @@ def _setting(key: str, section: type[BaseModel], field: FieldInfo, *, limit: boo
     return Setting(
         key=key,
         kind=" or ".join([*kinds, f'"{NO_LIMIT[0]}"'] if off else kinds),
-        default=field.get_default(call_default_factory=True),
+        default={} if field.annotation is ModelSettings else field.get_default(call_default_factory=True),
         section=section,
         number=types[0] in (int, float, bool),
         may_be_off=off,
@@ -197,6 +202,7 @@ _KINDS: Final[Mapping[object, str]] = {
     tuple: "list of texts, or one text",
     dict: "table",
     ToolCallLimits: "table",
+    ModelSettings: "table",
 }
 
 #: Every setting by its key, in the order of the documentation.
@@ -297,6 +303,8 @@ def unknown(key: str, spelled: Callable[[str], str] | None = None) -> str:
         return f"is unknown: the classes of tools are {', '.join(ToolCallLimits.model_fields)}"
     if key.startswith("prices."):
         return f"is unknown: a price is {' and '.join(f'`{name}`' for name in PriceRow.model_fields)}"
+    if key.startswith("model_settings."):
+        return f"is unknown: the model settings are {', '.join(ModelSettings.model_fields)}"
     by_tail = {known.rpartition(".")[2]: known for known in reversed(tuple(SETTINGS))}
     if spelled is None:
         by_tail |= {name: name for name in Settings.model_fields}
