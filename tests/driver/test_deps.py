@@ -309,7 +309,27 @@ async def test_a_worker_makes_them_itself() -> None:
             pass
         stopping.set()
     assert results(await client.get(turn_id)) == ["ann, Clerk, session None, step 1, 2 tokens"]
-    assert [(deps.turn.turn_id, deps.turn.resumed, deps.closed) for deps in factory.made] == [(turn_id, True, True)]
+    assert [(deps.turn.turn_id, deps.turn.resumed, deps.closed) for deps in factory.made] == [(turn_id, False, True)]
+
+
+async def test_a_worker_tries_again_soon_when_the_factory_raised(caplog: pytest.LogCaptureFixture) -> None:
+    store, factory = MemoryStore(), Factory(error=OSError("no database"))
+    worker = Engine(
+        deps=factory.closing,
+        model=ScriptedModel(asks_for(("whoami", {})), "Done."),
+        tools=[whoami],
+        store=store,
+        runtime=Local(every=0.01),
+    )
+    turn_id, stopping = await worker.submit(AGENT, "hi"), anyio.Event()
+    with anyio.fail_after(30):
+        async with anyio.create_task_group() as group:
+            group.start_soon(worker.run_worker, stopping)
+            async for _ in worker.events(turn_id, wait=True):
+                pass
+            stopping.set()
+    assert [deps.closed for deps in factory.made] == [True]
+    assert ["is left alone for 0.01 s" in one for one in caplog.messages] == [True]
 
 
 async def test_a_subagent_shares_those_of_its_caller() -> None:

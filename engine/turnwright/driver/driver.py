@@ -207,7 +207,7 @@ class Driver:
         elif setup.make_deps is not None:
             from .deps import open_deps  # noqa: PLC0415 (many engines have no deps)
 
-            info = segment.info(resumed=begun is None)
+            info = segment.info(resumed=held.epoch > 1)
             segment.deps = await after_release.enter_async_context(open_deps(setup.make_deps, info))
         elif setup.takes_deps or segment.needs_deps:
             raise CannotRunError(

@@ -11,7 +11,15 @@ from typing import Final
 import anyio
 
 from turnwright._base.background_task import background_task
-from turnwright.errors import ConfigError, LeaseLostError, StoreError, TurnBusyError, TurnNotFoundError, TurnwrightError
+from turnwright.errors import (
+    CannotRunError,
+    ConfigError,
+    LeaseLostError,
+    StoreError,
+    TurnBusyError,
+    TurnNotFoundError,
+    TurnwrightError,
+)
 
 from .protocol import Job, WorkerApi
 
@@ -130,12 +138,13 @@ class Local:
     async def _drive(self, job: Job) -> None:
         try:
             await self._work.drive(job.turn, job.segment)
-        except ConfigError as error:
-            self._skip(job, _SKIP_SECONDS, error)
-        except StoreError as error:
-            # The store may recover in a moment, but an unreadable journal stays unreadable.
-            _, before = self._skipped.get(job.turn, (0.0, 0.0))
-            self._skip(job, min(max(self._every, 2 * before), _SKIP_SECONDS), error)
+        except (ConfigError, StoreError) as error:
+            if isinstance(error, StoreError) or (isinstance(error, CannotRunError) and error.may_pass):
+                # It may pass in a moment, but an unreadable journal stays unreadable.
+                _, before = self._skipped.get(job.turn, (0.0, 0.0))
+                self._skip(job, min(max(self._every, 2 * before), _SKIP_SECONDS), error)
+            else:
+                self._skip(job, _SKIP_SECONDS, error)
         except (TurnBusyError, LeaseLostError, TurnNotFoundError):
             pass  # another worker has it, or it was deleted
         except Exception:  # noqa: BLE001 (the worker has other turns too)

@@ -7,7 +7,7 @@ from typing import Any
 import anyio
 import pytest
 
-from turnwright.errors import LeaseLostError, StoreError, TurnBusyError
+from turnwright.errors import CannotRunError, LeaseLostError, StoreError, TurnBusyError
 from turnwright.runtime import Job, TurnStatus
 from turnwright.store import NONE_ABANDONED, AbandonedDrivers
 from turnwright_states import EndReason, State
@@ -132,6 +132,13 @@ async def test_a_store_that_cannot_be_reached_is_tried_again() -> None:
     with pytest.raises(ApplicationError, match="the disk is gone") as raised:
         await Attempt(StoreError("the disk is gone")).run()
     assert (raised.value.type, raised.value.non_retryable) == ("StoreError", False)
+
+
+async def test_dependencies_that_could_not_be_made_are_tried_again_and_missing_ones_are_not() -> None:
+    for error in (CannotRunError("no factory"), CannotRunError("the database is gone", may_pass=True)):
+        with pytest.raises(ApplicationError, match=str(error)) as raised:
+            await Attempt(error).run()
+        assert (raised.value.type, raised.value.non_retryable) == ("CannotRunError", not error.may_pass)
 
 
 async def test_a_bug_is_not_tried_again_and_what_it_says_is_told_to_nobody(caplog: pytest.LogCaptureFixture) -> None:

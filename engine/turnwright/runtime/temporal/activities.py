@@ -11,7 +11,7 @@ import anyio
 from temporalio import activity
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
-from turnwright.errors import ConfigError, StoreError, TurnBusyError, TurnNotFoundError, TurnwrightError
+from turnwright.errors import CannotRunError, ConfigError, StoreError, TurnBusyError, TurnNotFoundError, TurnwrightError
 from turnwright.runtime.protocol import Job, TurnStatus, WorkerApi
 from turnwright.store import AbandonedDrivers
 
@@ -211,7 +211,8 @@ def _failure(error: Exception) -> ApplicationError:
     if isinstance(error, TurnBusyError):
         return ApplicationError(words, type=kind, next_retry_delay=_BUSY_PAUSE, category=_USUAL)
     # Not repeated: the turn is lost, deleted, or cannot be driven here, or a bug would fail all fifty attempts.
-    return ApplicationError(words, type=kind, non_retryable=not isinstance(error, StoreError), category=_USUAL)
+    may_pass = isinstance(error, StoreError) or (isinstance(error, CannotRunError) and error.may_pass)
+    return ApplicationError(words, type=kind, non_retryable=not may_pass, category=_USUAL)
 
 
 def _shown(status: TurnStatus) -> dict[str, str]:

@@ -31,6 +31,18 @@ class DeathFacts(SceneFacts):
         ran = [one.call for one in scene.runs(turn)]
         assert sorted(ran) == ["call00001", "call00002", "call00003", "call00003", "call00004"]
 
+    async def test_the_next_worker_makes_the_dependencies_of_a_dead_ones_turn_again(self, scene: Scene) -> None:
+        """They come from the turn's metadata, also in the turn of a sub-agent."""
+        scene.workers(2)
+        turn = await scene.submit([("tell_desk", 1), ("keep", 2)], [helper([("tell_desk", 3)])], desk="the north")
+        process = await scene.begun(turn, "call00002")
+        await scene.settled(turn, "call00001")
+        scene.process(process).kill()
+        scene.witness.open_gate(2)
+        await scene.ended(turn)
+        assert (await scene.told(turn))["call00001"] == "1 is for the north"
+        assert await scene.told(f"{turn}:call00003") == {"call00001": "3 is for the north"}
+
     async def test_a_person_is_asked_whether_a_call_runs_again_that_its_worker_died_in(self, scene: Scene) -> None:
         """With the policy `ask` the turn pauses, and continues with the answer."""
         worker = scene.worker()

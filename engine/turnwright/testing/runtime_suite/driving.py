@@ -13,7 +13,7 @@ from turnwright.runtime import Local
 from turnwright_states import CallStatus, Outcome
 
 from .scene import Scene, SceneFacts
-from .worker import AGENT, Shift, engine_of, helper, prompt
+from .worker import AGENT, Desk, Shift, engine_of, helper, prompt
 
 #: A turn that pauses on its way.
 _PLAN: Final = prompt([("put", 1)], [("ask_user_input", {"question": "Which?"})], [("fail", 2)], [("send", 3)])
@@ -102,7 +102,7 @@ class DrivingFacts(SceneFacts):
         assert (await scene.statuses(turn)) == {"call00001": CallStatus.OK, "call00002": CallStatus.OK}
 
 
-def _alone(folder: Path) -> Engine:
+def _alone(folder: Path) -> Engine[Desk]:
     return engine_of(Shift("memory:", folder / "alone", Local), Local())
 
 
@@ -113,7 +113,7 @@ def _told(turn: TurnResult) -> object:
     return turn.state, turn.reason, turn.text, turn.steps, turn.tool_calls, turn.usage, turn.path, said, asked
 
 
-async def _streamed(engine: Engine) -> list[tuple[int, str, str]]:
+async def _streamed(engine: Engine[Desk]) -> list[tuple[int, str, str]]:
     events: list[TurnEvent] = []
     async with engine.stream(AGENT, _PLAN) as stream:
         events += [event async for event in stream]

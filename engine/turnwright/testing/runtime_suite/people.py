@@ -12,7 +12,7 @@ from turnwright_states import CallStatus, EndReason, Outcome
 from turnwright_states import facts as f
 
 from .scene import Scene, SceneFacts
-from .worker import Call, helper
+from .worker import Call, Desk, helper
 
 _ASKS: tuple[Call, ...] = (("ask_user_input", {"question": "Which?"}),)
 
@@ -115,19 +115,19 @@ async def _asking(scene: Scene) -> tuple[str, str, int]:
     return turn, asked.id, worker.pid
 
 
-async def _answer(turn: str, asked: str, user: Engine, said: str) -> None:
+async def _answer(turn: str, asked: str, user: Engine[Desk], said: str) -> None:
     await user.answer(turn, {asked: said})
 
 
-async def _resume(turn: str, asked: str, user: Engine, said: str) -> None:
+async def _resume(turn: str, asked: str, user: Engine[Desk], said: str) -> None:
     await user.resume(turn, {asked: said})
 
 
-async def _at_once(scene: Scene, say: Callable[[Engine, str], Awaitable[None]], *said: str) -> list[str]:
+async def _at_once(scene: Scene, say: Callable[[Engine[Desk], str], Awaitable[None]], *said: str) -> list[str]:
     """Make so many calls of users at once. Returns the errors of those refused."""
     refused: list[str] = []
 
-    async def one(user: Engine, words: str) -> None:
+    async def one(user: Engine[Desk], words: str) -> None:
         try:
             await say(user, words)
         except (InvalidAnswerError, TurnAlreadyEndedError):

@@ -25,7 +25,7 @@ from turnwright_states import CallStatus
 from turnwright_states import facts as f
 
 from .bench import RuntimeBench
-from .worker import AGENT, OLD, Call, Shift, engine_of, prompt, work
+from .worker import AGENT, OLD, Call, Desk, Shift, engine_of, prompt, work
 
 #: Seconds beside the runtime's own patience after which what should have happened did not: far more than it takes.
 _LONG: Final = 200.0
@@ -45,7 +45,7 @@ class Scene:
         self.bench = bench
         self.witness = Witness(folder / "witness")
         self._processes: list[DriverProcess] = []
-        self._engines: list[Engine] = []
+        self._engines: list[Engine[Desk]] = []
         self.runtime = bench.make_runtime()
         self.client = self.user(self.runtime)
 
@@ -78,12 +78,12 @@ class Scene:
     def workers(self, number: int) -> list[DriverProcess]:
         return [self.worker() for _ in range(number)]
 
-    def user(self, runtime: Runtime | None = None) -> Engine:
+    def user(self, runtime: Runtime | None = None) -> Engine[Desk]:
         engine = engine_of(self.shift(), runtime or self.bench.make_runtime())
         self._engines.append(engine)
         return engine
 
-    async def close(self, engine: Engine) -> None:
+    async def close(self, engine: Engine[Desk]) -> None:
         self._engines.remove(engine)
         await engine.aclose()
 
@@ -107,9 +107,9 @@ class Scene:
 
     # What is done.
 
-    async def submit(self, *steps: Sequence[Call]) -> str:
-        """Submit a turn that does these steps. Returns its id."""
-        return await self.client.submit(AGENT, prompt(*steps))
+    async def submit(self, *steps: Sequence[Call], desk: str = "") -> str:
+        """Submit a turn that does these steps, for this desk. Returns its id."""
+        return await self.client.submit(AGENT, prompt(*steps), metadata={"desk": desk})
 
     # What is seen.
 
@@ -150,6 +150,11 @@ class Scene:
         """Return the statuses of the turn's finished calls."""
         facts = await self.client.store.facts(turn)
         return {fact.call: fact.status for _, fact in facts if isinstance(fact, f.CallSettled)}
+
+    async def told(self, turn: str) -> dict[str, str]:
+        """Return the texts of the turn's finished calls."""
+        facts = await self.client.store.facts(turn)
+        return {fact.call: fact.result for _, fact in facts if isinstance(fact, f.CallSettled)}
 
     def runs(self, turn: str, call: str = "") -> list[Ran]:
         """Return each start of a tool for a turn, or for one call of it."""

@@ -12,6 +12,7 @@ import anyio
 from pydantic import JsonValue
 
 from turnwright.agent import Agent
+from turnwright.context import TurnInfo
 from turnwright.driver.subagents import agent_tool
 from turnwright.engine import Engine
 from turnwright.model.protocol import ModelRequest, ModelResponse, TextDelta
@@ -79,9 +80,21 @@ async def begin(shift: Shift, words: str) -> None:
         await engine.run(AGENT, words)
 
 
-def engine_of(shift: Shift, runtime: Runtime) -> Engine:
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """The dependencies of a turn: the place that its metadata names."""
+
+    name: str
+
+
+async def desk_of(turn: TurnInfo) -> AsyncIterator[Desk]:
+    yield Desk(str(turn.metadata.get("desk", "")))
+
+
+def engine_of(shift: Shift, runtime: Runtime) -> Engine[Desk]:
     witness = Witness(shift.witness)
     return Engine(
+        deps=desk_of,
         model=PromptedModel(witness),
         tools=_tools(witness, shift.version),
         store=NotingStore(open_store(shift.address), witness),
@@ -136,8 +149,14 @@ def _call(name: str, given: int | Mapping[str, JsonValue]) -> tuple[str, Mapping
     return name, {"n": given} if isinstance(given, int) else given
 
 
-def _tools(witness: Witness, version: int) -> list[Tool]:
+def _tools(witness: Witness, version: int) -> list[Tool[Desk]]:
     """Return one release's tools: the new one's erase differs, and it has `stamp`; the poor one has no erase."""
+
+    @tool
+    async def tell_desk(context: ToolContext[Desk], n: int) -> str:
+        """Tell which desk the turn is for."""
+        with witness.runs(context):
+            return f"{n} is for {context.deps.name}"
 
     @tool(needs_approval=True)
     async def erase(context: ToolContext, n: int) -> str:
@@ -151,7 +170,7 @@ def _tools(witness: Witness, version: int) -> list[Tool]:
         with witness.runs(context):
             return f"stamped {n}"
 
-    tools = [*tools_of(witness, None), agent_tool(_HELPER)]
+    tools: list[Tool[Desk]] = [*tools_of(witness, None), agent_tool(_HELPER), tell_desk]
     if version == OLD:
         return tools
     kept = [one for one in tools if one.name != erase.name]
