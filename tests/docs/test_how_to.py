@@ -25,6 +25,7 @@ GUIDES = (
     "run-an-engine.md",
     "steer-and-abort.md",
     "test-an-agent.md",
+    "use-dependencies.md",
     "use-hooks.md",
     "use-sub-agents.md",
 )

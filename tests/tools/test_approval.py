@@ -178,6 +178,29 @@ def unresolved(amount: "Nowhere") -> bool:  # type: ignore[name-defined]  # noqa
     return bool(amount)
 
 
+async def test_a_check_may_take_the_context_and_all_arguments_as_json() -> None:
+    seen: list[object] = []
+
+    def risky(ctx: ToolContext[str], arguments: Mapping[str, JsonValue]) -> bool:
+        seen.append((ctx.deps, arguments))
+        return ctx.deps == "guest"
+
+    @tool(needs_approval=risky)
+    def book(day: date, nights: int = 1) -> None: ...
+
+    for user, asked in (("guest", ASKS), ("admin", None)):
+        context = ToolContext(turn_id="t1", call_id="c1", deps=user)
+        assert await book.asks_first({"day": "2026-01-02"}, context) == asked
+    assert seen == [(user, {"day": "2026-01-02", "nights": 1}) for user in ("guest", "admin")]
+
+
+async def test_an_argument_of_the_tool_keeps_its_name_in_the_check() -> None:
+    @tool(needs_approval=lambda ctx, arguments: (ctx, arguments) == ("north", ["a"]))
+    def act(ctx: str, arguments: list[str]) -> None: ...
+
+    assert await act.asks_first({"ctx": "north", "arguments": ["a"]}, CONTEXT) == ASKS
+
+
 @pytest.mark.parametrize(
     ("check", "message"),
     [

@@ -6,12 +6,13 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, assert_type
+from typing import Annotated, Any, assert_type
 
 import anyio
 import pytest
 from pydantic import JsonValue
 
+from turnwright.context import TurnContext
 from turnwright.errors import ConfigError, TurnwrightError
 from turnwright.message import ToolSpec
 from turnwright.tools import (
@@ -106,6 +107,19 @@ def test_the_context_is_given_to_the_parameter_that_is_annotated_so() -> None:
 
     context = ToolContext(turn_id="t9", call_id="c7", attempt=2)
     assert run(act, {"n": 1}, context) == "t9:c7 2 1"
+
+
+def test_the_context_may_be_annotated_with_its_dependencies_or_as_the_turns() -> None:
+    @tool
+    def act(
+        ctx: ToolContext[str], again: Annotated[ToolContext[str], "the same"], turn: TurnContext[str] | None, n: int
+    ) -> str:
+        assert again is ctx is turn
+        return f"{ctx.deps} {n}"
+
+    context = ToolContext(turn_id="t9", call_id="c7", deps="db")
+    assert anyio.run(act.run, {"n": 1}, context).text == "db 1"
+    assert act.parameters["required"] == ["n"]
 
 
 def test_the_key_is_the_same_at_every_attempt() -> None:
