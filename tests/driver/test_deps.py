@@ -273,7 +273,7 @@ async def test_a_turn_that_needs_them_is_left_alone_without_a_factory(caplog: py
         caplog.clear()
         assert await other.recover() == []
         (warning,) = caplog.messages
-        assert warning.startswith(f"turn {paused.id} is left alone: turn {paused.id}: it needs deps, which no journal")
+        assert warning.startswith(f"turn {paused.id} is skipped: turn {paused.id}: it needs deps, which no journal")
     assert await store.facts(paused.id) == before
     assert (await store.get(paused.id)).owner is None
     last = Engine(deps_type=Deps, model=ScriptedModel("Done."), tools=[sign], store=store)
@@ -329,7 +329,7 @@ async def test_a_worker_tries_again_soon_when_the_factory_raised(caplog: pytest.
                 pass
             stopping.set()
     assert [deps.closed for deps in factory.made] == [True]
-    assert ["is left alone for 0.01 s" in one for one in caplog.messages] == [True]
+    assert ["is skipped for 0.01 s" in one for one in caplog.messages] == [True]
 
 
 async def test_a_subagent_shares_those_of_its_caller() -> None:
