@@ -4,6 +4,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from .tty import Tty
+
 if TYPE_CHECKING:
     from .conftest import Cli, Done, Endpoint, Json
 
@@ -71,6 +73,18 @@ def test_a_fork_is_driven_with_the_output_and_the_exit_code_of_a_resumption(
     assert "Done in " in done.out
     endpoint.plays(b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
     assert cli.run("fork", turn.turn, "--at", "10").code == 1
+
+
+def test_a_fork_asks_on_a_terminal_unless_it_may_not(cli: "Cli", endpoint: "Endpoint", turn: "Done") -> None:
+    fork = ("fork", turn.turn, "--at", str(paused_at(cli, turn)))
+    with Tty((*fork, "--no-input"), cli.folder, cli.env) as terminal:
+        terminal.until("turnwright resume fork-")
+        assert terminal.done() == 3
+    endpoint.says("Blue it is.")
+    with Tty(fork, cli.folder, cli.env) as terminal:
+        terminal.until("Answer: ")
+        terminal.types("blue\n").until("Blue it is.")
+        assert terminal.done() == 0
 
 
 def test_without_running_it_is_only_copied(cli: "Cli", endpoint: "Endpoint", turn: "Done") -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from turnwright.cli.app import ROOMS, command
+from turnwright.cli.help_text import first_steps
 
 if TYPE_CHECKING:
     from .conftest import Cli
@@ -52,6 +53,14 @@ def test_without_arguments_five_commands_are_shown_and_none_is_loaded(cli: "Cli"
     assert re.findall(r"^  turnwright (\w+)", done.err, re.MULTILINE) == ["demo", "run", "chat", "show", "serve"]
     assert rooms_for() == set()
     assert max(map(len, done.err.splitlines())) <= 80
+
+
+def test_on_a_narrow_terminal_the_first_commands_are_broken_between_words() -> None:
+    words = set(first_steps(80).split())
+    for columns in (20, 30, 40, 64):
+        narrow = first_steps(columns)
+        assert set(narrow.split()) == words
+        assert max(len(line) for line in narrow.splitlines() if line.startswith("    ")) <= columns
 
 
 @pytest.mark.parametrize("name", ROOMS)

@@ -39,13 +39,15 @@ def rows(page: str, heading: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
 
 
-def test_the_example_asks_a_person_and_prints_what_the_readme_says(tmp_path: Path) -> None:
+def test_the_example_asks_until_the_answer_is_valid_and_prints_what_the_readme_says(tmp_path: Path) -> None:
     (example,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
     command = [sys.executable, "-W", "error", "-c", example]
-    ran = subprocess.run(command, cwd=tmp_path, input="yes\n", capture_output=True, text=True, check=True)
+    ran = subprocess.run(command, cwd=tmp_path, input="sure\nyes\n", capture_output=True, text=True, check=True)
     promised = re.search(r"it prints `(.+?)`", README)
     assert promised is not None
-    assert ran.stdout == f"Allow delete_file {{'path': 'old.log'}}? {promised[1]}\n"
+    question = "Allow delete_file {'path': 'old.log'}? "
+    refused = "interrupt 'approval-1': an approval takes yes or no, not 'sure' (open: approval-1)\n"
+    assert ran.stdout == f"{question}{refused}{question}{promised[1]}\n"
 
 
 @pytest.mark.parametrize("limit", REASON_OF)

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from importlib.metadata import version
+from shutil import get_terminal_size
 from typing import Annotated, Final
 
 import typer
@@ -13,7 +14,7 @@ from turnwright._base import startup
 from turnwright.errors import LeaseLostError, RuntimeUnavailableError, StoreError, TurnwrightError
 
 from . import codes, process
-from .help_text import EXAMPLES, FIRST_STEPS, GROUPS, CommandWithExamples, GroupedCommands
+from .help_text import EXAMPLES, GROUPS, CommandWithExamples, GroupedCommands, first_steps
 from .log_options import LogFormatOption, LogLevelOption, behind_log_options, choose_log, with_shared_options
 from .process import echo
 from .refused import with_advice
@@ -97,7 +98,7 @@ def _code() -> int:
         process.check_arguments(sys.argv[1:])
         arguments = sys.argv[1:] if _COMPLETING not in os.environ else _completed()
         if not arguments and _COMPLETING not in os.environ:
-            echo(FIRST_STEPS, err=True)
+            echo(first_steps(get_terminal_size().columns), err=True)
             return codes.USAGE
         app = _app(_needed(arguments))
         startup.interrupt_as_usual()

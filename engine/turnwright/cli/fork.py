@@ -18,7 +18,7 @@ from . import codes
 from .columns import print_columns
 from .display import choose_display
 from .interactive import execute
-from .options import DEFAULT_STORE, EngineFlags, JsonOption, StoreOption, TurnArgument
+from .options import DEFAULT_STORE, EngineFlags, JsonOption, NoInputOption, StoreOption, TurnArgument
 from .process import echo, echo_json, say
 from .prompts import can_ask
 from .run import engine_for
@@ -40,6 +40,7 @@ def fork(
     no_run: Annotated[bool, typer.Option("--no-run", help="Copy only, and print how to continue.")] = False,
     store: StoreOption = DEFAULT_STORE,
     flags: EngineFlags,
+    no_input: NoInputOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Continue from an earlier point of a turn, in a new turn.
@@ -56,6 +57,7 @@ def fork(
     if no_run:
         _copy(store, turn, at, as_json=as_json)
         return
+    asked = can_ask(no_input=no_input, as_json=as_json)
     display = choose_display(as_json=as_json, store=store)
     started, opened = first_fact(turn, journal), open_store(store, create=False)
     exporting = Exporting()
@@ -68,7 +70,7 @@ def fork(
             display,
             opening,
             lambda engine: engine.resume(copied),
-            resume=(lambda engine, answers: engine.resume(copied, answers)) if can_ask(as_json=as_json) else None,
+            resume=(lambda engine, answers: engine.resume(copied, answers)) if asked else None,
         )
 
 

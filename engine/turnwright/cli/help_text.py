@@ -2,6 +2,7 @@
 
 from functools import partial
 from shutil import get_terminal_size
+from textwrap import wrap
 from typing import Any, Final
 
 from typer.core import TyperCommand, TyperGroup
@@ -31,17 +32,14 @@ GROUPS: Final = {
     "Operate": {"worker": "worker", "delete": "upkeep", "prune": "upkeep", "migrate": "upkeep"},
 }
 
-#: Printed by `turnwright` without arguments.
-FIRST_STEPS: Final = """\
-Usage: turnwright COMMAND [ARGS]...
-
-  turnwright demo           See a limit, a loop, an approval, a crash.
-  turnwright run "PROMPT"   Run one turn.
-  turnwright chat           Talk with an agent.
-  turnwright show TURN      Show a turn, and why it ended.
-  turnwright serve          Open the inspector in a browser.
-
-All commands: turnwright --help"""
+#: Five commands for a beginner, and what each is for.
+FIRST_STEPS: Final = {
+    "demo": "See a limit, a loop, an approval, a crash.",
+    'run "PROMPT"': "Run one turn.",
+    "chat": "Talk with an agent.",
+    "show TURN": "Show a turn, and why it ended.",
+    "serve": "Open the inspector in a browser.",
+}
 
 #: A terminal with fewer columns has a layout of its own.
 _NARROW: Final = 60
@@ -85,6 +83,20 @@ EXAMPLES: Final = {
     "prune": ["turnwright prune --older-than 30d"],
     "migrate": ["turnwright migrate --store sqlite:///turns.db"],
 }
+
+
+def first_steps(columns: int) -> str:
+    """Return the text of `turnwright` without arguments. A narrow terminal has each explanation below its command."""
+    rows = [(f"  turnwright {name:<12}", text) for name, text in FIRST_STEPS.items()]
+    if all(len(f"{command}  {text}") <= columns for command, text in rows):
+        lines = [f"{command}  {text}" for command, text in rows]
+    else:
+        lines = [line for command, text in rows for line in (command.rstrip(), *_indented(text, columns))]
+    return "\n".join(["Usage: turnwright COMMAND [ARGS]...", "", *lines, "", "All commands: turnwright --help"])
+
+
+def _indented(text: str, columns: int) -> list[str]:
+    return wrap(text, max(columns, 20), initial_indent="    ", subsequent_indent="    ", break_long_words=False)
 
 
 class GroupedCommands(TyperGroup):
