@@ -22,6 +22,7 @@ GUIDES = (
     "follow-a-turn.md",
     "list-and-fork.md",
     "resume-after-a-crash.md",
+    "retry-a-tool.md",
     "run-an-engine.md",
     "steer-and-abort.md",
     "test-an-agent.md",

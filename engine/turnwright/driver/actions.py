@@ -22,7 +22,7 @@ from turnwright.tools.batch import run_batch, settle_after_crash
 from turnwright.tools.batch_context import Values
 from turnwright.tools.errors import ToolError, describe, holds
 from turnwright.tools.text import shorten
-from turnwright.tools.tool import FunctionTool
+from turnwright.tools.tool import FunctionTool, Tool
 from turnwright.tools.tool_work import is_its_own
 from turnwright_states import (
     Action,
@@ -240,6 +240,11 @@ def _checked_call(segment: Segment, call: ResponseToolCall, checked: list[Values
         problem = (
             f"there is no tool {shorten(call.name, _SHOWN_NAME)!r}; the tools are: {', '.join(segment.tools) or 'none'}"
         )
+    elif _is_spent(tool, segment.machine.turn.tool_retries):
+        problem = (
+            f"{tool.name} asked for another try more than {tool.retries} times in this turn, and is not called again:"
+            " go on without it"
+        )
     elif arguments is not None:
         try:
             values = tool.parse(arguments)
@@ -260,6 +265,10 @@ def _checked_call(segment: Segment, call: ResponseToolCall, checked: list[Values
         ignore_in_loop_detection=tool is not None and tool.ignore_in_loop_detection,
         delegates=tool is not None and tool.delegates,
     )
+
+
+def _is_spent(tool: Tool, retries: Mapping[str, int]) -> bool:
+    return bool(retries) and retries.get(tool.name, 0) > tool.retries
 
 
 async def _run_tools(segment: Segment, calls: tuple[Call, ...]) -> Input | None:

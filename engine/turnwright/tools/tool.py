@@ -16,7 +16,7 @@ from pydantic import JsonValue
 from typing_extensions import ParamSpec, TypeVar
 
 from turnwright.context import DepsT_contra, JsonObject, MaybeAwaitable
-from turnwright.errors import ConfigError, known_options
+from turnwright.errors import ConfigError, Retry, known_options
 from turnwright.message import ToolSpec
 from turnwright_states import Decision, InterruptKind
 from turnwright_states.payload import frozen, thawed
@@ -66,6 +66,8 @@ class ToolOptions(TypedDict, total=False):
     sequential: bool
     concurrency: int | None
     rate: Rate | None
+    retries: int
+    return_direct: bool
 
 
 class Tool(ABC, Generic[DepsT_contra]):
@@ -85,6 +87,10 @@ class Tool(ABC, Generic[DepsT_contra]):
     person; later calls wait for it in the same way. At most `concurrency` calls of the tool run at once in an event
     loop, over all turns. `rate` limits the starts in this process. A call that waits for either has not started: its
     timeout does not run yet, and the other calls of its step go on.
+
+    A tool may raise `Retry("why")`: the model reads the text as the call's error and may call again. After more than
+    `retries` of them in a turn, further calls of the tool are refused. `return_direct`: the result of a call that
+    succeeds is the turn's answer, and the model is not called again.
 
     Raises `ConfigError` for a name that providers refuse, a time that is not above 0, a `concurrency` below 1, a
     `needs_approval` that cannot be called with the tool's arguments, and `rerun` for a tool that is neither idempotent
@@ -114,6 +120,8 @@ class Tool(ABC, Generic[DepsT_contra]):
         sequential: bool = False,
         concurrency: int | None = None,
         rate: Rate | None = None,
+        retries: int = 1,
+        return_direct: bool = False,
     ) -> None:
         if not _NAME.fullmatch(name):
             raise ConfigError(
@@ -131,6 +139,8 @@ class Tool(ABC, Generic[DepsT_contra]):
             raise ConfigError(f"tool {name}: needs_approval must be True, False or a function, not {needs_approval!r}")
         if concurrency is not None and (type(concurrency) is not int or concurrency < 1):
             raise ConfigError(f"tool {name}: concurrency must be a whole number, at least 1, not {concurrency!r}")
+        if type(retries) is not int or retries < 0:
+            raise ConfigError(f"tool {name}: retries must be a whole number, at least 0, not {retries!r}")
         if not (rate is None or isinstance(rate, Rate)):
             raise ConfigError(f"tool {name}: rate must be a Rate(calls=..., per=...), not {rate!r}")
         self.name = name
@@ -145,6 +155,8 @@ class Tool(ABC, Generic[DepsT_contra]):
         self.sequential = sequential
         self.concurrency = concurrency
         self.rate = rate
+        self.retries = retries
+        self.return_direct = return_direct
         #: Limits concurrent calls and starts; None without such a limit.
         self.limiter = None if concurrency is None and rate is None else RateLimiter(concurrency, rate)
         self.spec = ToolSpec(name=name, description=description, parameters=self.parameters)
@@ -235,14 +247,15 @@ class Tool(ABC, Generic[DepsT_contra]):
         """Run a call with validated arguments: `values` is the result of `parse`.
 
         Raises `ToolTimeoutError`; `ToolFailedError` for data that is not JSON and for any error of the tool, also for
-        `SystemExit` and the like, because a tool must not end the process or the turn; and `NeedsPersonError` if the
-        tool asks a person, also from within an exception group. `KeyboardInterrupt` and cancellations pass through.
-        `context.abort_signal` is set at a cancellation and at the timeout.
+        `SystemExit` and the like, because a tool must not end the process or the turn; `NeedsPersonError` if the tool
+        asks a person, and `Retry` if it asks the model to try again, both also from within an exception group.
+        `KeyboardInterrupt` and cancellations pass through. `context.abort_signal` is set at a cancellation and at the
+        timeout.
         """
         with limited(self.timeout):
             try:
                 return to_result(await self.execute(values, context))
-            except (ToolError, NeedsPersonError):
+            except (ToolError, NeedsPersonError, Retry):
                 raise
             except NotJsonError as error:
                 raise ToolFailedError(f"{self.name}: {error}") from None
@@ -255,6 +268,9 @@ class Tool(ABC, Generic[DepsT_contra]):
                 asked = found(error, NeedsPersonError)
                 if asked is not None:
                     raise NeedsPersonError(asked.ask) from error
+                again = found(error, Retry)
+                if again is not None:
+                    raise Retry(again.feedback) from error
                 raise ToolFailedError(describe(error)) from error
         context.abort_signal.set()
         raise ToolTimeoutError(f"{self.name} did not finish within {self.timeout:g} s; part of its work may be done")

@@ -10,6 +10,7 @@ import anyio
 import anyio.lowlevel
 
 from turnwright.context import TurnContext
+from turnwright.errors import Retry
 from turnwright_states import Call, CallSettledInput, CallStatus, CallWaitingInput
 from turnwright_states.construct import construct_unchecked
 
@@ -19,6 +20,7 @@ from .errors import ToolError, ToolTimeoutError, describe, holds
 from .loop_handle import in_event_loop
 from .result import ToolResult, bounded
 from .run_concurrently import in_tasks
+from .text import clean
 from .timing import watch_limit
 from .tool import Tool
 from .work_item import WorkItem
@@ -178,9 +180,11 @@ class ToolWork(WorkItem):
                 result = await tool.run_checked(self._values, self._context)
             else:
                 result = await tool.run(call.arguments, self._context)
-            return settled(call, CallStatus.OK, result, batch)
+            return settled(call, CallStatus.OK, result, batch, final=tool.return_direct)
         except NeedsPersonError as needs:
             return waits(call, needs.ask, batch)
+        except Retry as again:
+            return self._failed(again)
         except ToolError as error:
             return self._failed(error)
         except Exception:
@@ -196,6 +200,10 @@ class ToolWork(WorkItem):
     def _failed(self, error: BaseException) -> CallSettledInput:
         if self._raised is not None:
             self._raised(error)
+        if isinstance(error, Retry):
+            return settled(
+                self._call, CallStatus.ERROR, ToolResult(clean(str(error.feedback))), self._batch, retry=True
+            )
         said = str(error) if isinstance(error, ToolError) else describe(error)
         return settled(self._call, CallStatus.ERROR, ToolResult(said), self._batch)
 
@@ -247,8 +255,16 @@ def context_of(
 _NO_CONTEXT: Final = ToolContext(turn_id="", call_id="")
 
 
-def settled(call: Call, status: CallStatus, result: ToolResult, batch: BatchContext) -> CallSettledInput:
-    """Return the input that settles a call with this result."""
+def settled(
+    call: Call,
+    status: CallStatus,
+    result: ToolResult,
+    batch: BatchContext,
+    *,
+    final: bool = False,
+    retry: bool = False,
+) -> CallSettledInput:
+    """Return the input that settles a call with this result. `final`: it is the turn's answer."""
     result = bounded(result)
     return construct_unchecked(
         CallSettledInput,
@@ -257,6 +273,8 @@ def settled(call: Call, status: CallStatus, result: ToolResult, batch: BatchCont
         result=result.text,
         structured=result.structured,
         files=tuple([file.kept() for file in result.files]) if result.files else (),
+        final=final,
+        retry=retry,
         elapsed=batch.elapsed(),
     )
 
