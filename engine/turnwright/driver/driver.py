@@ -43,7 +43,6 @@ from turnwright_states import (
     AwaitPerson,
     Call,
     CallSettledInput,
-    CallState,
     CallWaitingInput,
     ExpireInput,
     FailInput,
@@ -346,9 +345,7 @@ def _paired(turn_id: str, history: list[Message], setup: Dependencies) -> list[M
 
 
 def _need_tools(turn_id: str, turn: Turn, setup: Dependencies) -> None:
-    missing = sorted(
-        {c.name for c in turn.batch.values() if c.state is not CallState.SETTLED and c.name not in setup.tools}
-    )
+    missing = sorted({call.name for call in turn.open_calls() if not call.made.output and call.name not in setup.tools})
     if missing:
         raise ConfigError(f"turn {turn_id}: its open calls need the tools {', '.join(missing)}: give them (--tools)")
 
