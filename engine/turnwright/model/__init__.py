@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from .anthropic.client import AnthropicMessages
     from .local.model import LocalModel
     from .openai_chat.client import OpenAIChat
+    from .openai_responses.client import OpenAIResponses
     from .providers import Provider
 else:
     __getattr__, __dir__ = lazy_imports(
@@ -35,6 +36,7 @@ else:
             "AnthropicMessages": ".anthropic.client",
             "LocalModel": ".local.model",
             "OpenAIChat": ".openai_chat.client",
+            "OpenAIResponses": ".openai_responses.client",
             "Provider": ".providers",
         },
     )
@@ -49,6 +51,7 @@ __all__ = [
     "ModelRequest",
     "ModelResponse",
     "OpenAIChat",
+    "OpenAIResponses",
     "Provider",
     "ReasoningDelta",
     "ResponseInfo",

@@ -91,6 +91,13 @@ LOCAL: Final = Provider(
 PROVIDERS: Final = (
     OPENAI_CHAT,
     Provider(
+        name="openai-responses",
+        opener="turnwright.model.openai_responses.client:open_model",
+        help="openai-responses:ID",
+        options=frozenset({"base_url", "timeout"}),
+        decoder="turnwright.model.openai_responses.stream:ResponsesStream",
+    ),
+    Provider(
         name="anthropic",
         opener="turnwright.model.anthropic.client:open_model",
         help="anthropic:ID",

@@ -76,11 +76,12 @@ _BY_NAME: Final[tuple[tuple[Cause, frozenset[str]], ...]] = (
     (Cause.CONTEXT_OVERFLOW, frozenset({"string_above_max_length"})),
     (Cause.CONTENT_FILTER, frozenset({"content_filter", "content_policy_violation", "responsibleaipolicyviolation"})),
     (Cause.CONTENT_FILTER, frozenset({"data_inspection_failed", "datainspectionfailed", "flagged_input"})),
+    (Cause.CONTENT_FILTER, frozenset({"image_content_policy_violation", "bio_policy", "cyber_policy"})),
     # OpenRouter's 402 for an account with pending payments of other requests.
     (Cause.RATE_LIMITED, frozenset({"openrouter_in_flight_budget"})),
     (Cause.PERMISSION, frozenset({"insufficient_quota", "insufficient_balance", "exceeded_current_quota_error"})),
     (Cause.PERMISSION, frozenset({"billing_error", "billing_not_active", "billing_hard_limit_reached", "arrearage"})),
-    (Cause.PERMISSION, frozenset({"failed_precondition"})),
+    (Cause.PERMISSION, frozenset({"failed_precondition", "usage_not_included"})),
     (Cause.AUTHENTICATION, frozenset({"api_key_invalid"})),
     # The server could not parse the model's output (Groq, with a 400). Another attempt may succeed.
     (Cause.SERVER_ERROR, frozenset({"tool_use_failed", "output_parse_failed", "json_validate_failed"})),
@@ -93,7 +94,7 @@ _BY_NAME: Final[tuple[tuple[Cause, frozenset[str]], ...]] = (
 # so general kinds, which accompany a more precise code, come last.
 _INSTEAD_OF_STATUS: Final[tuple[tuple[Cause, frozenset[str]], ...]] = (
     (Cause.OVERLOADED, frozenset({"overloaded", "overloaded_error", "engine_overloaded", "capacity_exceeded"})),
-    (Cause.OVERLOADED, frozenset({"service_unavailable", "serviceunavailableexception", "unavailable"})),
+    (Cause.OVERLOADED, frozenset({"service_unavailable", "serviceunavailableexception", "unavailable", "slow_down"})),
     (Cause.RATE_LIMITED, frozenset({"rate_limit_exceeded", "rate_limit_error", "rate_limited", "too_many_requests"})),
     (Cause.RATE_LIMITED, frozenset({"resource_exhausted", "throttlingexception"})),
     (Cause.TIMEOUT, frozenset({"timeout", "timeout_error", "request_timeout", "deadline_exceeded"})),
@@ -103,6 +104,12 @@ _INSTEAD_OF_STATUS: Final[tuple[tuple[Cause, frozenset[str]], ...]] = (
     (Cause.NOT_FOUND, frozenset({"model_not_found", "not_found_error", "not_found", "resourcenotfoundexception"})),
     (Cause.BAD_REQUEST, frozenset({"invalid_request_error", "invalid_argument", "badrequesterror"})),
     (Cause.BAD_REQUEST, frozenset({"validationexception", "validation"})),
+    # OpenAI's Responses API, in a response that failed.
+    (Cause.BAD_REQUEST, frozenset({"invalid_prompt", "invalid_encrypted_content", "invalid_image"})),
+    (Cause.BAD_REQUEST, frozenset({"invalid_image_format", "invalid_base64_image", "invalid_image_url"})),
+    (Cause.BAD_REQUEST, frozenset({"invalid_image_mode", "image_too_large", "image_too_small", "image_parse_error"})),
+    (Cause.BAD_REQUEST, frozenset({"image_file_too_large", "unsupported_image_media_type", "empty_image_file"})),
+    (Cause.BAD_REQUEST, frozenset({"failed_to_download_image", "image_file_not_found"})),
 )
 
 # OpenAI, vLLM, llama.cpp, Anthropic (twice), xAI, Gemini, LM Studio, Bedrock, Cohere, TGI, Groq, Moonshot, GLM and
@@ -117,7 +124,8 @@ _OVERFLOW: Final = re.compile(
 # OpenAI's rate limit for one request that exceeds the limit per minute: waiting does not help.
 _NEVER_FITS: Final = re.compile(r"(?:input|output) tokens must be reduced", re.IGNORECASE)
 _FILTERED: Final = re.compile(
-    r"content (?:management|filtering)? ?policy|content exists risk|violates? (?:our |the )?usage (?:guidelines|polic)",
+    r"content (?:management|filtering)? ?policy|content exists risk"
+    r"|violat(?:es?|ing) (?:our |the )?usage (?:guidelines|polic)",
     re.IGNORECASE,
 )
 # Anthropic (twice), DeepSeek and GLM, OpenRouter, xAI.

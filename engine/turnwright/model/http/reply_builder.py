@@ -17,6 +17,7 @@ from .text_buffer import MAX_ARGUMENTS, MAX_REPLY, Meter
 FINISHES: Final = {
     "length": Finish.LENGTH,
     "max_tokens": Finish.LENGTH,
+    "max_output_tokens": Finish.LENGTH,
     "model_length": Finish.LENGTH,
     "model_context_window_exceeded": Finish.LENGTH,
     "content_filter": Finish.CONTENT_FILTER,

@@ -100,6 +100,25 @@ class Pieces:
         self._text.write(piece)
         return piece
 
+    def complete(self, whole: str) -> str:
+        """Replace the text by its complete form. Returns the part of it behind the pieces; empty if those differ.
+
+        An empty form changes nothing. Raises `TooLargeError`.
+        """
+        if not whole:
+            return ""
+        whole = mend(whole)
+        known = self._text.getvalue()
+        if not whole.startswith(known):
+            self._text = io.StringIO(newline="")
+            self._length = 0
+        rest = whole[self._text.tell() :]
+        self._half = ""
+        self._meter.take(len(rest))
+        self._length += len(rest)
+        self._text.write(rest)
+        return rest if whole.startswith(known) else ""
+
     def __str__(self) -> str:
         return self._text.getvalue() + ("\ufffd" if self._half else "")
 

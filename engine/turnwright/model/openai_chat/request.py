@@ -26,8 +26,9 @@ RESERVED: Final = frozenset({"model", "messages", "tools", "stream"})
 _DEFAULTS: Final = Capabilities()
 #: A detail of a call, with the call's number: `{"type": "extra_content", "call": 0, "extra_content": {}}`.
 _EXTRA: Final = "extra_content"
-#: Details that are not sent here: those of a call, of Anthropic's own API, and of pydantic-ai's providers.
-_NOT_SENT: Final = frozenset({_EXTRA, "thinking", "redacted_thinking", "block_order", "pydantic_ai"})
+#: Details that are not sent here: those of a call, of Anthropic's own API, of the Responses API, and of pydantic-ai's
+#: providers.
+_NOT_SENT: Final = frozenset({_EXTRA, "thinking", "redacted_thinking", "block_order", "openai_response", "pydantic_ai"})
 
 
 class OpenAIEncoder:

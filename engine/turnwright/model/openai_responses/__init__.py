@@ -1,0 +1,1 @@
+"""Models that speak the Responses API of OpenAI."""

@@ -1,0 +1,172 @@
+"""The items of a reply that must be sent back unchanged, and their order. No I/O.
+
+A reply of the Responses API is a list of items: reasoning, messages, calls of our tools, and items of hosted tools.
+Ours has a text, a reasoning and calls. So `ModelResponse.reasoning_details` has an entry for each encrypted reasoning
+and each item of a hosted tool: `{"type": "openai_response", "item": {...}}`. An entry with `shown` instead of `item` is
+for people only. If the order differs from the usual one (those items, one text, the calls), or a text has a phase, a
+last entry records it: `{"type": "openai_response", "order": ["item", 6, "item", {"text": 9, "phase": "final_answer"},
+"call"]}`. A number is the length of a text; a blank line separates two texts.
+
+Source: "Reasoning models" and "Migrate to the Responses API" of OpenAI's documentation.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from pydantic import JsonValue
+
+from turnwright.message import Message, ReasoningPart, TextPart, ToolCallPart
+from turnwright.model.http.encoding import dump, replies_of, sendable_name
+
+Item = dict[str, JsonValue]
+
+#: The `type` of the entries.
+KEPT: Final = "openai_response"
+REASONING: Final = "reasoning"
+ITEM: Final = "item"
+CALL: Final = "call"
+#: Between the texts of two messages in one reply.
+BLANK_LINE: Final = "\n\n"
+
+#: Hosted tools do not produce these: the server waits for an output that only a client can give.
+_UNANSWERED: Final = frozenset(
+    {
+        "apply_patch_call",
+        "computer_call",
+        "custom_tool_call",
+        "local_shell_call",
+        "mcp_approval_request",
+    }
+)
+
+
+def is_encrypted(item: Mapping[str, JsonValue]) -> bool:
+    """Whether the item is encrypted reasoning. The server, which stores nothing, would not find any other."""
+    content = item.get("encrypted_content")
+    return item.get("type") == REASONING and isinstance(content, str) and bool(content)
+
+
+def entries(items: Sequence[Item], *, partners: bool) -> tuple[Mapping[str, JsonValue], ...]:
+    """Return the entries of the reasoning and hosted items of a reply, without reasoning that is not encrypted.
+
+    `partners` is whether all reasoning of the reply is encrypted. Otherwise its other items are only shown, because the
+    server rejects them without their reasoning.
+    """
+    found = [item for item in items if item.get("type") != REASONING or is_encrypted(item)]
+    return tuple({"type": KEPT, ITEM if partners and _is_sent(item) else "shown": dict(item)} for item in found)
+
+
+def is_sent(entry: Mapping[str, JsonValue]) -> bool:
+    """Whether the item of an entry is sent back."""
+    return ITEM in entry
+
+
+def order_entry(row: Sequence[str | tuple[int, str]]) -> tuple[Mapping[str, JsonValue], ...]:
+    """Make the entry for the order of a reply: `ITEM`, `CALL`, and the length and the phase of each text.
+
+    It is empty where the usual order is right, or nothing needs to be at its place.
+    """
+    ranks = [0 if each == ITEM else 2 if each == CALL else 1 for each in row]
+    phases = [each[1] for each in row if isinstance(each, tuple)]
+    usual = ranks == sorted(ranks) and not any(phases)
+    if usual or not (ITEM in row or any(phases)):
+        return ()
+    order: list[JsonValue] = []
+    for each in row:
+        if isinstance(each, str):
+            order.append(each)
+        else:
+            length, phase = each
+            order.append({"text": length, "phase": phase} if phase else length)
+    return ({"type": KEPT, "order": order},)
+
+
+def items_of(message: Message, *, reasoning: bool, ids: bool) -> list[Item]:
+    """Return an assistant's message as input items, with the kept items at their places; none without text or calls.
+
+    The usual order is used if a text or the calls were changed after the reply. Reasoning without an item behind it is
+    left out, because the server rejects it. `reasoning` is whether reasoning is sent, with the items that belong to it;
+    `ids` is whether kept items are sent with their ids.
+    """
+    if not message.text and not message.calls:
+        return []
+    row: list[Item] = []
+    for thought, rest in replies_of(message):
+        row += _reply(thought, rest, reasoning=reasoning, ids=ids)
+        while row and row[-1].get("type") == REASONING:
+            row.pop()
+    return row
+
+
+def _reply(
+    thought: ReasoningPart | None, rest: Sequence[TextPart | ToolCallPart], *, reasoning: bool, ids: bool
+) -> Iterator[Item]:
+    details = [detail for detail in (thought.details if thought else ()) if detail.get("type") == KEPT]
+    kept = [dict(item) for detail in details if isinstance(item := detail.get(ITEM), Mapping)]
+    if not reasoning and any(item.get("type") == REASONING for item in kept):
+        kept = []
+    kept = [_sendable(item, ids=ids) for item in kept]
+    text = "".join(part.text for part in rest if isinstance(part, TextPart))
+    calls = [_call(part) for part in rest if isinstance(part, ToolCallPart)]
+    order = next((detail["order"] for detail in details if "order" in detail), None)
+    items, asked, read = iter(kept), iter(calls), 0
+    for each in _fitting(order, len(kept), text, len(calls)):
+        if isinstance(each, str):
+            yield next(items if each == ITEM else asked)
+            continue
+        length, phase = each
+        if length:
+            yield _said(text[read : read + length], phase)
+        read += length + len(BLANK_LINE)
+
+
+def _fitting(order: JsonValue, kept: int, text: str, calls: int) -> list[str | tuple[int, str]]:
+    """Return the recorded order if it fits the message, else the usual one."""
+    row = [found for each in order if (found := _read(each)) is not None] if isinstance(order, list) else []
+    lengths = [each[0] for each in row if isinstance(each, tuple)]
+    fits = (row.count(ITEM), row.count(CALL)) == (kept, calls) and _splits(text, lengths)
+    return row if fits else [*[ITEM] * kept, (len(text), ""), *[CALL] * calls]
+
+
+def _splits(text: str, lengths: Sequence[int]) -> bool:
+    """Whether texts of these lengths, with a blank line between two, make `text`."""
+    read = 0
+    for number, length in enumerate(lengths):
+        if number:
+            if text[read : read + len(BLANK_LINE)] != BLANK_LINE:
+                return False
+            read += len(BLANK_LINE)
+        read += length
+    return read == len(text)
+
+
+def _read(each: JsonValue) -> str | tuple[int, str] | None:
+    if isinstance(each, str):
+        return each if each in (ITEM, CALL) else None
+    length, phase = (each.get("text"), each.get("phase")) if isinstance(each, dict) else (each, "")
+    if isinstance(length, bool) or not isinstance(length, int) or length <= 0:
+        return None
+    return length, phase if isinstance(phase, str) else ""
+
+
+def _is_sent(item: Item) -> bool:
+    return item.get("type") not in _UNANSWERED
+
+
+def _sendable(item: Item, *, ids: bool) -> Item:
+    """Return a kept item without its id, unless `ids`; reasoning without the fields that the server rejects."""
+    if item.get("type") == REASONING:
+        # The server requires a summary, and rejects a status and an empty content.
+        sent = {name: value for name, value in item.items() if value and name != "status"}
+        item = {**sent, "summary": item.get("summary") or []}
+    return item if ids else {name: value for name, value in item.items() if name != "id"}
+
+
+def _said(text: str, phase: str) -> Item:
+    item: Item = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": text}]}
+    return {**item, "phase": phase} if phase else item
+
+
+def _call(call: ToolCallPart) -> Item:
+    arguments = dump(dict(call.arguments)).decode()
+    return {"type": "function_call", "call_id": call.id, "name": sendable_name(call.name), "arguments": arguments}

@@ -1,0 +1,176 @@
+"""One item of a reply of the Responses API, built from its events. No I/O."""
+
+import json
+from collections.abc import Mapping
+from typing import Final, Literal
+
+from pydantic import JsonValue
+
+from turnwright.model.http.json_text import read_id, read_index, whole_object
+from turnwright.model.http.text_buffer import MAX_ARGUMENTS, Meter, Pieces, TooLargeError, mend
+from turnwright.model.protocol import ResponseToolCall
+
+from .kept_items import BLANK_LINE, REASONING, Item
+
+MESSAGE: Final = "message"
+FUNCTION_CALL: Final = "function_call"
+
+# The memory of an item, and of a part of it, without their texts, counted as characters.
+_ITEM_SIZE: Final = 1024
+_PART_SIZE: Final = 256
+
+#: Where the reasoning that people may read is. A server that sends both repeats itself.
+Channel = Literal["summary", "content"]
+
+
+class OutputItem:
+    """A message, reasoning, a call of one of our tools, or an item of another kind, which is kept as it is.
+
+    `meter` counts the memory; `max_arguments` limits the arguments of a call, in characters.
+    """
+
+    def __init__(self, kind: str, meter: Meter, max_arguments: int = MAX_ARGUMENTS) -> None:
+        meter.reserve(_ITEM_SIZE)  # to open an item adds nothing yet
+        self.kind = kind
+        self.id = ""
+        #: Whether an event has announced the item, and whether one has completed it.
+        self.added = False
+        self.done = False
+        #: Whether the provider says that the item is incomplete.
+        self.cut = False
+        #: The complete item, unless it is a message or a call.
+        self.raw: Item | None = None
+        self.phase = ""
+        self.call_id = ""
+        self.name = ""
+        self._meter = meter
+        self._max_arguments = max_arguments
+        self._parts: dict[int, Pieces] = {}
+        self._channel: Channel | None = None
+        self._arguments = Pieces(meter)
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing of the item has come but its announcement."""
+        return not (self._parts or self.name or self.call_id or self.raw or len(self._arguments))
+
+    def mark(self, name: str) -> str:
+        """Return what identifies the item under a name: its `id`, its `call_id`, or its kind as `type`."""
+        return {"id": self.id, "call_id": self.call_id}.get(name, self.kind)
+
+    @property
+    def said(self) -> str:
+        """The text of a message, refusals included; the readable reasoning, with a blank line between its parts."""
+        return (BLANK_LINE if self.kind == REASONING else "").join(str(part) for part in self._parts.values())
+
+    @property
+    def speaks(self) -> bool:
+        """Whether there is any text or readable reasoning."""
+        return any(len(part) for part in self._parts.values())
+
+    def part(self, index: int) -> Pieces | None:
+        """Return the part of this index, if it has begun."""
+        return self._parts.get(index)
+
+    def add(self, index: JsonValue, piece: str, *, whole: bool = False) -> str:
+        """Add to a part, or replace it by its complete form. Returns the new readable text.
+
+        A blank line comes before a further part of reasoning.
+        """
+        if not piece:
+            return ""
+        spoke = self.speaks
+        part = self._part(index)
+        lead = BLANK_LINE if self.kind == REASONING and spoke and not len(part) else ""
+        new = part.complete(piece) if whole else part.add(piece)
+        return lead + new if new else ""
+
+    def complete(self, whole: str) -> str:
+        """Replace all parts by their complete form, unless that is empty. Returns the new readable text."""
+        if not whole or len(self._parts) <= 1:
+            return self._part(None).complete(whole) if whole else ""
+        said, whole = self.said, mend(whole)
+        if whole == said:
+            return ""
+        self._parts = {0: Pieces(self._meter)}
+        self._parts[0].complete(whole)
+        return whole[len(said) :] if whole.startswith(said) else ""
+
+    def takes(self, channel: Channel) -> bool:
+        """Whether readable reasoning of this channel counts: only the first channel that has any does."""
+        self._channel = self._channel or channel
+        return self._channel == channel
+
+    def add_arguments(self, piece: str) -> None:
+        """Add to the arguments of a call. Raises `TooLargeError`."""
+        self._check(len(self._arguments) + len(piece))
+        self._arguments.add(piece)
+
+    def complete_arguments(self, whole: JsonValue) -> None:
+        """Replace the arguments of a call by their complete form, unless that is empty. Raises `TooLargeError`."""
+        # An object instead of a text is complete.
+        text = json.dumps(whole, ensure_ascii=False) if isinstance(whole, dict) and whole else whole
+        if isinstance(text, str):
+            self._check(len(text))
+            self._arguments.complete(text)
+
+    def describe(self, item: Mapping[str, JsonValue]) -> None:
+        """Take the fields of an item that stay the same: the first value that is not empty counts."""
+        self.id = self.id or self._taken(read_id(item.get("id")))
+        if self.kind == FUNCTION_CALL:
+            self.call_id = self.call_id or self._taken(read_id(item.get("call_id")), counts=True)
+            self.name = self.name or self._taken(_text(item.get("name")), counts=True)
+        elif self.kind == MESSAGE:
+            self.phase = self.phase or self._taken(_text(item.get("phase")))
+
+    def keep(self, item: Mapping[str, JsonValue]) -> None:
+        """Keep the complete item as it is. Only the first one counts."""
+        if self.raw is None:
+            raw = json.dumps(item, ensure_ascii=False)
+            self._meter.take(len(raw))
+            self.raw = whole_object(mend(raw))
+
+    @property
+    def is_call(self) -> bool:
+        """Whether the item calls one of our tools. An item that was only announced calls none."""
+        return self.kind == FUNCTION_CALL and not self.empty
+
+    def call(self, *, cut: bool) -> ResponseToolCall:
+        """Return the call. If the reply is `cut`, a call without its end has no arguments, not even empty ones."""
+        raw = str(self._arguments)
+        lost = self.cut or (cut and not self.done)
+        arguments = None if lost and not raw.strip() else whole_object(raw)
+        return ResponseToolCall(name=self.name, arguments=arguments, raw=raw, id=self.call_id or self.id)
+
+    def _part(self, index: JsonValue) -> Pieces:
+        """Return the part of an index; without an index, the last part."""
+        known = read_index(index)
+        number = known if known is not None else next(reversed(self._parts), 0)
+        if number not in self._parts:
+            self._meter.reserve(_PART_SIZE)
+            self._parts[number] = Pieces(self._meter)
+        return self._parts[number]
+
+    def _taken(self, name: str, *, counts: bool = False) -> str:
+        (self._meter.take if counts else self._meter.reserve)(len(name))
+        return mend(name)
+
+    def _check(self, length: int) -> None:
+        if length > self._max_arguments:
+            raise TooLargeError(f"the arguments of a call are longer than {self._max_arguments:,} characters")
+
+
+def texts_of(content: JsonValue) -> list[str]:
+    """Return the texts and refusals in a content, or in a summary."""
+    return [text for part in (content if isinstance(content, list) else [content]) if (text := text_of(part))]
+
+
+def text_of(part: JsonValue) -> str:
+    """Return the text of a part of a content: a text, or the text or refusal in it."""
+    if not isinstance(part, dict):
+        return _text(part)
+    return _text(part.get("text")) or _text(part.get("refusal"))
+
+
+def _text(value: JsonValue) -> str:
+    return value if isinstance(value, str) else ""

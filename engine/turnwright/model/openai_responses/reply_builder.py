@@ -1,0 +1,364 @@
+"""A reply of the Responses API, built from its events: parsed JSON in, deltas and a `ModelResponse` out. No I/O.
+
+Any field of an event may be missing, null or of another type; such fields are skipped.
+"""
+
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final
+
+from pydantic import JsonValue
+
+from turnwright.model.http.json_text import read_count, read_id, read_index
+from turnwright.model.http.reply_builder import FINISHES, Builder
+from turnwright.model.http.text_buffer import MAX_ARGUMENTS, MAX_CALLS, MAX_REPLY, TooLargeError, mend
+from turnwright.model.protocol import Delta, ModelResponse, ReasoningDelta, TextDelta
+from turnwright_states import Finish
+
+from .fast_events import read_event
+from .kept_items import BLANK_LINE, CALL, ITEM, REASONING, entries, is_encrypted, is_sent, order_entry
+from .output_item import FUNCTION_CALL, MESSAGE, Channel, OutputItem, text_of, texts_of
+
+#: The events that end a reply, and the status of the response that they mean.
+ENDS: Final = {
+    "response.completed": "completed",
+    "response.done": "completed",
+    "response.incomplete": "incomplete",
+    "response.failed": "failed",
+    "response.cancelled": "cancelled",
+}
+#: The statuses of a response that is no reply.
+FAILED: Final = frozenset({"failed", "cancelled"})
+#: The statuses of a response that is not there yet.
+PENDING: Final = frozenset({"queued", "in_progress"})
+
+# The memory of another index or id of an item.
+_NAME_SIZE: Final = 64
+_OURS: Final = frozenset({MESSAGE, REASONING, FUNCTION_CALL})
+
+#: The ends of the names of events that have a complete part.
+_WHOLE: Final = frozenset({"added", "done"})
+
+_COUNTS: Final = (("input_tokens", "prompt_tokens"), ("output_tokens", "completion_tokens"))
+_INPUT_DETAILS: Final = (
+    ("cache_read_input_tokens", "cached_tokens"),
+    ("cache_creation_input_tokens", "cache_write_tokens"),
+)
+
+
+class ResponseBuilder(Builder):
+    """Builds one reply from its events, in their order.
+
+    An event belongs to the item of its `item_id`, else to that of its `output_index`: some gateways give each event
+    another id, others give each item the same index. The complete form of an item wins over its deltas, and the items
+    of the last event fill in for those that no event had. A refusal is text.
+
+    Source: "Streaming events" of OpenAI's Responses API.
+    """
+
+    def __init__(self, *, max_reply: int = MAX_REPLY, max_arguments: int = MAX_ARGUMENTS) -> None:
+        super().__init__(max_reply=max_reply, max_arguments=max_arguments)
+        self._items: list[OutputItem] = []
+        self._by_index: dict[int, OutputItem] = {}
+        self._by_id: dict[str, OutputItem] = {}
+        #: The item of each kind that began last, and the kinds that have text or readable reasoning.
+        self._last: dict[str, OutputItem] = {}
+        self._spoken: set[str] = set()
+        self._calls = 0
+        self._status = ""
+        self._reason = ""
+
+    def add(self, event: Mapping[str, JsonValue]) -> list[Delta]:
+        """Take one event, or a whole `response`: see `Builder`."""
+        kind = _text(event.get("type"))
+        response = event.get("response")
+        if kind in ENDS:
+            return self._close(_dict(response), ENDS[kind])
+        if isinstance(response, dict):
+            self._note_response(response)
+            return []
+        if not kind:
+            whole = isinstance(event.get("output"), list) and _text(event.get("status")) not in PENDING
+            return self._close(event, "completed") if whole else []
+        name, _, phase = kind.rpartition(".")
+        take = _TAKERS.get(name)
+        return take(self, event, phase) if take else []
+
+    def add_quickly(self, data: bytes, deltas: list[Delta]) -> bool:
+        """Take the data of a delta that goes on with a text: see `Builder`."""
+        event = read_event(data)
+        item = self._by_id.get(event.item_id) or self._by_index.get(event.output_index)
+        if item is None or item.kind != MESSAGE or item.done:
+            return False
+        part = item.part(event.content_index)
+        if part is None or not len(part):
+            return False
+        if event.delta:
+            deltas.append(TextDelta(part.add_mended(event.delta)))
+        return True
+
+    @property
+    def finished(self) -> bool:
+        """Whether the response has ended, completely or not, and did not fail."""
+        return bool(self._status) and self._status not in FAILED
+
+    def reply(self) -> ModelResponse:
+        """Return the reply so far."""
+        cut = self._status == "incomplete"
+        raws = [item.raw for item in self._items if item.raw is not None]
+        partners = all(is_encrypted(item.raw or {}) for item in self._items if item.kind == REASONING)
+        kept = entries(raws, partners=partners)
+        return ModelResponse(
+            text=self._said_by(MESSAGE),
+            reasoning=self._said_by(REASONING),
+            reasoning_details=(*kept, *order_entry([*self._row(partners=partners)])),
+            calls=tuple(item.call(cut=cut) for item in self._items if item.is_call),
+            finish=self._finish(),
+            usage=self._usage(),
+            finish_reason=self._reason or self._status or None,
+            response=self._info(),
+        )
+
+    def _said_by(self, kind: str) -> str:
+        return BLANK_LINE.join(said for item in self._items if item.kind == kind and (said := item.said))
+
+    def _finish(self) -> Finish:
+        if not self._reason and self._status != "incomplete":
+            return Finish.STOP
+        # A reply that the provider calls incomplete was cut off, whatever the reason is called.
+        return FINISHES.get(self._reason.lower(), Finish.LENGTH)
+
+    def _row(self, *, partners: bool) -> Iterator[str | tuple[int, str]]:
+        for item in self._items:
+            if item.raw is not None:
+                yield from (ITEM for entry in entries([item.raw], partners=partners) if is_sent(entry))
+            elif item.is_call:
+                yield CALL
+            elif item.kind == MESSAGE and (text := item.said):
+                yield len(text), item.phase
+
+    def _note_response(self, response: Mapping[str, JsonValue]) -> None:
+        self._note_names(response)
+        usage = _dict(response.get("usage"))
+        for name, other in _COUNTS:
+            self._note_count(name, usage[name] if read_count(usage.get(name)) is not None else usage.get(other))
+        details = _dict(usage.get("input_tokens_details"))
+        for name, theirs in _INPUT_DETAILS:
+            self._note_count(name, details.get(theirs))
+
+    def _close(self, response: Mapping[str, JsonValue], status: str) -> list[Delta]:
+        """End the reply. The items of the response fill in for missing ones, and their order counts."""
+        self._note_response(response)
+        said = _text(response.get("status"))
+        status = said if said in ENDS.values() else status
+        reason = _text(_dict(response.get("incomplete_details")).get("reason"))
+        self._meter.reserve(len(reason))
+        self._status, self._reason = status, mend(reason)
+        output = response.get("output")
+        found = [item for item in output if isinstance(item, dict)] if isinstance(output, list) else []
+        found = [item for item in found if _text(item.get("type"))]
+        deltas: list[Delta] = []
+        order: list[OutputItem] = []
+        for item, known in zip(found, self._matched(found), strict=True):
+            made = known or self._open(_text(item.get("type")))
+            deltas += [] if made.done else self._complete(made, item)
+            order.append(made)
+        placed = set(map(id, order))
+        self._items = [*order, *(item for item in self._items if id(item) not in placed)]
+        return deltas
+
+    def _matched(self, found: Sequence[Mapping[str, JsonValue]]) -> list[OutputItem | None]:
+        """Find the known item of each item of the response: by its id, else the first unclaimed one of its kind."""
+        claimed: set[int] = set()
+        matches: list[OutputItem | None] = [None] * len(found)
+        for name in ("id", "call_id", "type"):
+            known: dict[tuple[str, str], deque[OutputItem]] = defaultdict(deque)
+            for one in self._items:
+                if id(one) not in claimed:
+                    known[one.kind, one.mark(name)].append(one)
+            for number, item in enumerate(found):
+                mark = read_id(item.get(name))
+                same = known.get((_text(item.get("type")), mark)) if mark and matches[number] is None else None
+                if same:
+                    matches[number] = one = same.popleft()
+                    claimed.add(id(one))
+        return matches
+
+    def take_item(self, event: Mapping[str, JsonValue], phase: str) -> list[Delta]:
+        """Take an event that begins or completes an item."""
+        item, done = _dict(event.get("item")), phase == "done"
+        kind = _text(item.get("type"))
+        if not kind:
+            return []
+        item_id, index = read_id(item.get("id")), read_index(event.get("output_index"))
+        known = self._by_id.get(item_id) if item_id else None
+        if known is None and index is not None:
+            known = self._by_index.get(index)
+        elif known is None:
+            known = self._open_one(kind)
+        if known is None or _is_another(known, item, done=done):
+            known = self._open(kind)
+        self._name(known, item_id, index)
+        if done:
+            return [] if known.done else self._complete(known, item)
+        if kind not in _OURS and not known.added:
+            # Work on the provider's side counts when it begins.
+            self._meter.take(len(kind))
+        known.added = True
+        known.describe(item)
+        return []
+
+    def _complete(self, made: OutputItem, item: Mapping[str, JsonValue]) -> list[Delta]:
+        """Take the complete form of an item."""
+        made.describe(item)
+        made.added = made.done = True
+        made.cut = item.get("status") == "incomplete"
+        if made.kind == MESSAGE:
+            return self._complete_text(made, "".join(texts_of(item.get("content"))))
+        if made.kind == FUNCTION_CALL:
+            made.complete_arguments(item.get("arguments"))
+            return []
+        made.keep(item)
+        channels: tuple[Channel, ...] = ("content", "summary") if made.kind == REASONING else ()
+        for channel in channels:
+            said = BLANK_LINE.join(texts_of(item.get(channel)))
+            if said and made.takes(channel):
+                return self._complete_text(made, said)
+        return []
+
+    def _complete_text(self, item: OutputItem, whole: str) -> list[Delta]:
+        spoke = item.speaks
+        return self._speak(item, item.complete(whole), spoke=spoke)
+
+    def take_text(self, event: Mapping[str, JsonValue], phase: str) -> list[Delta]:
+        """Take an event with a piece of a message, or with its complete form."""
+        whole = phase in _WHOLE
+        piece = event.get("part") or event.get("text") or event.get("refusal") if whole else event.get("delta")
+        if isinstance(piece, dict) and piece.get("type") == "reasoning_text":
+            return self.take_thought(event, phase)
+        return self._take_piece(event, MESSAGE, "content_index", text_of(piece), whole=whole)
+
+    def take_summary(self, event: Mapping[str, JsonValue], phase: str) -> list[Delta]:
+        """Take an event with a piece of a summary of the reasoning, or with its complete form."""
+        return self._take_thought(event, phase, "summary", "summary_index")
+
+    def take_thought(self, event: Mapping[str, JsonValue], phase: str) -> list[Delta]:
+        """Take an event with a piece of the reasoning itself, or with its complete form."""
+        return self._take_thought(event, phase, "content", "content_index")
+
+    def take_arguments(self, event: Mapping[str, JsonValue], phase: str) -> list[Delta]:
+        """Take an event with a piece of the arguments of a call, or with all of them."""
+        piece = event.get("arguments" if phase == "done" else "delta")
+        item = self._at(event, FUNCTION_CALL) if piece else None
+        if item is not None and phase == "done":
+            item.complete_arguments(piece)
+        elif item is not None:
+            item.add_arguments(_text(piece))
+        return []
+
+    def _take_thought(self, event: Mapping[str, JsonValue], phase: str, channel: Channel, index: str) -> list[Delta]:
+        whole = phase in _WHOLE
+        piece = text_of(event.get("part") or event.get("text") if whole else event.get("delta"))
+        item = self._at(event, REASONING) if piece else None
+        if item is None or not item.takes(channel):
+            return []
+        return self._take_piece(event, REASONING, index, piece, whole=whole)
+
+    def _take_piece(
+        self, event: Mapping[str, JsonValue], kind: str, index: str, piece: str, *, whole: bool
+    ) -> list[Delta]:
+        item = self._at(event, kind) if piece else None
+        if item is None:
+            return []
+        spoke = item.speaks
+        return self._speak(item, item.add(event.get(index), piece, whole=whole), spoke=spoke)
+
+    def _speak(self, item: OutputItem, new: str, *, spoke: bool) -> list[Delta]:
+        """Return the delta of new text. A blank line comes before the first text of a further item."""
+        if not new:
+            return []
+        lead = BLANK_LINE if not spoke and item.kind in self._spoken else ""
+        self._spoken.add(item.kind)
+        return [TextDelta(lead + new) if item.kind == MESSAGE else ReasoningDelta(lead + new)]
+
+    def _at(self, event: Mapping[str, JsonValue], kind: str) -> OutputItem | None:
+        """Return the item of a delta, which may never have been announced; None if it is complete.
+
+        A delta at a place of another kind belongs to the open item of its own kind that began last.
+        """
+        item_id, index = read_id(event.get("item_id")), read_index(event.get("output_index"))
+        item = self._by_id.get(item_id) if item_id else None
+        if item is None and index is not None:
+            item = self._by_index.get(index)
+        if item is None or item.kind != kind:
+            placed = item is None and (item_id or index is not None)
+            last = None if placed else self._open_one(kind)
+            item = last or self._open(kind)
+            self._name(item, item_id, index)
+        return None if item.done else item
+
+    def _open_one(self, kind: str) -> OutputItem | None:
+        """Return the item of this kind that began last, if it is open."""
+        last = self._last.get(kind)
+        return None if last is None or last.done else last
+
+    def _open(self, kind: str) -> OutputItem:
+        if kind == FUNCTION_CALL:
+            self._calls += 1
+            if self._calls > MAX_CALLS:
+                raise TooLargeError(f"the reply asks for more than {MAX_CALLS:,} calls")
+        self._note_first()
+        self._meter.reserve(len(kind))
+        item = OutputItem(mend(kind), self._meter, self._max_arguments)
+        self._items.append(item)
+        self._last[kind] = item
+        return item
+
+    def _name(self, item: OutputItem, item_id: str, index: int | None) -> None:
+        """Note under which id and index the events of an item come. A place of another kind keeps its item."""
+        if item_id and self._by_id.get(item_id) is None:
+            self._meter.reserve(_NAME_SIZE + len(item_id))
+            self._by_id[item_id] = item
+        if index is not None and self._by_index.get(index) is not item:
+            self._meter.reserve(_NAME_SIZE)
+            self._by_index[index] = item
+
+
+def _is_another(known: OutputItem, item: Mapping[str, JsonValue], *, done: bool) -> bool:
+    """Whether an item that begins or ends is another one than the known item at its place.
+
+    Without a difference in kind, id or call it repeats a complete item, and completes an open one.
+    """
+    if known.kind != item.get("type"):
+        return True
+    if done and not known.done:
+        return False
+    for name in ("id", "call_id"):
+        mark = read_id(item.get(name))
+        if mark and known.mark(name):
+            return mark != known.mark(name)
+    if known.kind == MESSAGE and known.done:
+        return "".join(texts_of(item.get("content"))) != known.said
+    return known.done or (known.added and not known.empty)
+
+
+_TAKERS: Final[Mapping[str, Callable[[ResponseBuilder, Mapping[str, JsonValue], str], list[Delta]]]] = {
+    "response.output_item": ResponseBuilder.take_item,
+    "response.content_part": ResponseBuilder.take_text,
+    "response.output_text": ResponseBuilder.take_text,
+    "response.refusal": ResponseBuilder.take_text,
+    "response.reasoning_summary_part": ResponseBuilder.take_summary,
+    "response.reasoning_summary_text": ResponseBuilder.take_summary,
+    "response.reasoning_summary": ResponseBuilder.take_summary,
+    "response.reasoning_text": ResponseBuilder.take_thought,
+    "response.reasoning": ResponseBuilder.take_thought,
+    "response.function_call_arguments": ResponseBuilder.take_arguments,
+}
+
+
+def _text(value: JsonValue) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _dict(value: JsonValue) -> Mapping[str, JsonValue]:
+    return value if isinstance(value, dict) else {}
