@@ -27,10 +27,10 @@ SEARCH: Final[Item] = {
 }
 
 
-def sse(*events: Event, end: str = "\n") -> bytes:
+def sse(*events: Event, end: str = "\n", ascii_only: bool = False) -> bytes:
     """A stream of these events, as OpenAI writes it."""
     return "".join(
-        f"event: {event['type']}{end}data: {json.dumps(event, ensure_ascii=False)}{end}{end}" for event in events
+        f"event: {event['type']}{end}data: {json.dumps(event, ensure_ascii=ascii_only)}{end}{end}" for event in events
     ).encode("utf-8", "surrogatepass")
 
 

@@ -218,7 +218,7 @@ def reply_of(rows: list[Row]) -> ModelResponse:
         calls=tuple(
             ResponseToolCall(name="f", arguments=json.loads(raw), raw=raw, id=f"call_{number}") for raw, number in raws
         ),
-        usage=Usage(input_tokens=25, output_tokens=15),
+        usage=Usage(input_tokens=25, output_tokens=15, cached_tokens=5, reasoning_tokens=8),
     )
 
 
@@ -308,7 +308,8 @@ def test_a_reply_is_read_as_it_was_sent(rows: list[Row], cuts: list[int], end: s
     expected = reply_of(rows)
     for pieces in ([data], cut(data, cuts), events_in(data), [bytes([byte]) for byte in data]):
         seen = run(ResponsesStream, *pieces)
-        assert seen == (expected.text, expected.reasoning, expected, "completed", True, None, None, None)
+        calls = {number: (each.name, each.raw) for number, each in enumerate(expected.calls)}
+        assert seen == (expected.text, expected.reasoning, expected, "completed", True, None, None, None, calls)
 
 
 @given(rows=ROWS)

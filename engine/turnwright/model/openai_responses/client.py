@@ -90,7 +90,9 @@ class OpenAIResponses(HttpModel):
         if capabilities is None:
             known = known_capabilities(endpoint.url.netloc.decode("ascii"), model)
             reasons = not any(fnmatchcase(model.lower(), pattern) for pattern in _WITHOUT_REASONING)
-            capabilities = replace(known, reasoning_details=reasons)
+            capabilities = replace(
+                known, reasoning_details=reasons, thinking=(known.thinking or "effort") if reasons else None
+            )
         encoder = ResponsesEncoder(
             model,
             reasoning=reasoning,
@@ -110,6 +112,7 @@ class OpenAIResponses(HttpModel):
                 connect=connect_timeout, first_byte=first_byte_timeout, idle=idle_timeout, reply=reply_timeout
             ),
             transport=transport,
+            map_settings=encoder.map_settings,
         )
 
 

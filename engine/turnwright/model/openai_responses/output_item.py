@@ -41,6 +41,8 @@ class OutputItem:
         #: The complete item, unless it is a message or a call.
         self.raw: Item | None = None
         self.phase = ""
+        #: Of a call, its number among those whose deltas were returned; None before its first delta.
+        self.number: int | None = None
         self.call_id = ""
         self.name = ""
         self._meter = meter
@@ -101,18 +103,27 @@ class OutputItem:
         self._channel = self._channel or channel
         return self._channel == channel
 
-    def add_arguments(self, piece: str) -> None:
-        """Add to the arguments of a call. Raises `TooLargeError`."""
-        self._check(len(self._arguments) + len(piece))
-        self._arguments.add(piece)
+    @property
+    def arguments(self) -> str:
+        """The arguments of a call so far."""
+        return str(self._arguments)
 
-    def complete_arguments(self, whole: JsonValue) -> None:
-        """Replace the arguments of a call by their complete form, unless that is empty. Raises `TooLargeError`."""
+    def add_arguments(self, piece: str) -> str:
+        """Add to the arguments of a call. Returns the new readable part. Raises `TooLargeError`."""
+        self._check(len(self._arguments) + len(piece))
+        return self._arguments.add(piece)
+
+    def complete_arguments(self, whole: JsonValue) -> str:
+        """Replace the arguments of a call by their complete form, unless that is empty. Raises `TooLargeError`.
+
+        Returns the new readable part.
+        """
         # An object instead of a text is complete.
         text = json.dumps(whole, ensure_ascii=False) if isinstance(whole, dict) and whole else whole
-        if isinstance(text, str):
-            self._check(len(text))
-            self._arguments.complete(text)
+        if not isinstance(text, str):
+            return ""
+        self._check(len(text))
+        return self._arguments.complete(text)
 
     def describe(self, item: Mapping[str, JsonValue]) -> None:
         """Take the fields of an item that stay the same: the first value that is not empty counts."""
@@ -137,7 +148,7 @@ class OutputItem:
 
     def call(self, *, cut: bool) -> ResponseToolCall:
         """Return the call. If the reply is `cut`, a call without its end has no arguments, not even empty ones."""
-        raw = str(self._arguments)
+        raw = self.arguments
         lost = self.cut or (cut and not self.done)
         arguments = None if lost and not raw.strip() else whole_object(raw)
         return ResponseToolCall(name=self.name, arguments=arguments, raw=raw, id=self.call_id or self.id)

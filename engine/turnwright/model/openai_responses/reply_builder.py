@@ -12,7 +12,7 @@ from pydantic import JsonValue
 from turnwright.model.http.json_text import read_count, read_id, read_index
 from turnwright.model.http.reply_builder import FINISHES, Builder
 from turnwright.model.http.text_buffer import MAX_ARGUMENTS, MAX_CALLS, MAX_REPLY, TooLargeError, mend
-from turnwright.model.protocol import Delta, ModelResponse, ReasoningDelta, TextDelta
+from turnwright.model.protocol import Delta, ModelResponse, ReasoningDelta, TextDelta, ToolCallDelta
 from turnwright_states import Finish
 
 from .fast_events import read_event
@@ -40,9 +40,10 @@ _OURS: Final = frozenset({MESSAGE, REASONING, FUNCTION_CALL})
 _WHOLE: Final = frozenset({"added", "done"})
 
 _COUNTS: Final = (("input_tokens", "prompt_tokens"), ("output_tokens", "completion_tokens"))
-_INPUT_DETAILS: Final = (
-    ("cache_read_input_tokens", "cached_tokens"),
-    ("cache_creation_input_tokens", "cache_write_tokens"),
+_DETAILS: Final = (
+    ("input_tokens_details", "cache_read_input_tokens", "cached_tokens"),
+    ("input_tokens_details", "cache_creation_input_tokens", "cache_write_tokens"),
+    ("output_tokens_details", "reasoning_tokens", "reasoning_tokens"),
 )
 
 
@@ -65,6 +66,8 @@ class ResponseBuilder(Builder):
         self._last: dict[str, OutputItem] = {}
         self._spoken: set[str] = set()
         self._calls = 0
+        #: The number of calls whose deltas were returned.
+        self._shown = 0
         self._status = ""
         self._reason = ""
 
@@ -142,9 +145,8 @@ class ResponseBuilder(Builder):
         usage = _dict(response.get("usage"))
         for name, other in _COUNTS:
             self._note_count(name, usage[name] if read_count(usage.get(name)) is not None else usage.get(other))
-        details = _dict(usage.get("input_tokens_details"))
-        for name, theirs in _INPUT_DETAILS:
-            self._note_count(name, details.get(theirs))
+        for place, name, theirs in _DETAILS:
+            self._note_count(name, _dict(usage.get(place)).get(theirs))
 
     def _close(self, response: Mapping[str, JsonValue], status: str) -> list[Delta]:
         """End the reply. The items of the response fill in for missing ones, and their order counts."""
@@ -206,7 +208,7 @@ class ResponseBuilder(Builder):
             self._meter.take(len(kind))
         known.added = True
         known.describe(item)
-        return []
+        return self._show(known, "") if kind == FUNCTION_CALL else []
 
     def _complete(self, made: OutputItem, item: Mapping[str, JsonValue]) -> list[Delta]:
         """Take the complete form of an item."""
@@ -216,8 +218,7 @@ class ResponseBuilder(Builder):
         if made.kind == MESSAGE:
             return self._complete_text(made, "".join(texts_of(item.get("content"))))
         if made.kind == FUNCTION_CALL:
-            made.complete_arguments(item.get("arguments"))
-            return []
+            return self._show(made, made.complete_arguments(item.get("arguments")))
         made.keep(item)
         channels: tuple[Channel, ...] = ("content", "summary") if made.kind == REASONING else ()
         for channel in channels:
@@ -250,11 +251,10 @@ class ResponseBuilder(Builder):
         """Take an event with a piece of the arguments of a call, or with all of them."""
         piece = event.get("arguments" if phase == "done" else "delta")
         item = self._at(event, FUNCTION_CALL) if piece else None
-        if item is not None and phase == "done":
-            item.complete_arguments(piece)
-        elif item is not None:
-            item.add_arguments(_text(piece))
-        return []
+        if item is None:
+            return []
+        new = item.complete_arguments(piece) if phase == "done" else item.add_arguments(_text(piece))
+        return self._show(item, new)
 
     def _take_thought(self, event: Mapping[str, JsonValue], phase: str, channel: Channel, index: str) -> list[Delta]:
         whole = phase in _WHOLE
@@ -280,6 +280,17 @@ class ResponseBuilder(Builder):
         lead = BLANK_LINE if not spoke and item.kind in self._spoken else ""
         self._spoken.add(item.kind)
         return [TextDelta(lead + new) if item.kind == MESSAGE else ReasoningDelta(lead + new)]
+
+    def _show(self, item: OutputItem, new: str) -> list[Delta]:
+        """Return the delta of new arguments. The first one of a call names its tool, and has all arguments so far."""
+        if not item.name:
+            return []
+        if item.number is None:
+            item.number, new = self._shown, item.arguments
+            self._shown += 1
+        elif not new:
+            return []
+        return [ToolCallDelta(item.number, item.name, new)]
 
     def _at(self, event: Mapping[str, JsonValue], kind: str) -> OutputItem | None:
         """Return the item of a delta, which may never have been announced; None if it is complete.

@@ -12,8 +12,11 @@ from turnwright.model.http.attachments import IMAGES, PDF, SOME_IMAGE, in_words,
 from turnwright.model.http.encoding import EncodedMessage, checked_extra, dump, lengthened
 from turnwright.model.http.prefix_cache import PrefixCache
 from turnwright.model.protocol import ModelRequest, ToolChoice
+from turnwright.model.settings import MappedSettings
+from turnwright.model_settings import ModelSettings
 
 from .kept_items import Item, items_of
+from .settings import map_responses_settings
 
 #: Fields that only this module sets. A request is never stored, because turns are in the journal.
 RESERVED: Final = frozenset({"model", "input", "tools", "stream", "store", "previous_response_id", "conversation"})
@@ -32,8 +35,8 @@ class ResponsesEncoder:
 
     `reasoning` is sent unchanged. `hosted_tools` follow the tools of each request. With `send_item_ids` kept items are
     sent with their ids. `extra_body` is added to every request and overrides its fields; a None in it removes a field.
-    `tool_choice_first` replaces `auto` in the first request of a turn. The requests were fitted to `capabilities`;
-    `reasoning_details` says whether the model has encrypted reasoning.
+    The settings of a request override all of these. `tool_choice_first` replaces `auto` in the first request of a turn.
+    The requests were fitted to `capabilities`; `reasoning_details` says whether the model has encrypted reasoning.
 
     Raises `ConfigError` for an `extra_body`, a `reasoning` or a hosted tool that is not JSON, for an `extra_body` with
     a field in `RESERVED`, and for a hosted tool whose calls the provider does not answer.
@@ -93,12 +96,20 @@ class ResponsesEncoder:
         if request.max_tokens is not None:
             body["max_output_tokens"] = max(request.max_tokens, MIN_TOKENS)
         body.update(self._extra_body)
+        if request.settings is not None:
+            body.update(self.map_settings(request.settings).body)
+            if not tools:
+                body.pop("parallel_tool_calls", None)
         settings = dump({name: value for name, value in body.items() if value is not None})
         begun, rest = self._beginnings.of(request.messages)
         said = b"".join([piece for each in _sent(self._kept, rest) for piece in each])
         described = [b'"tools":[', b",".join(tools), b"],"] if tools else []
         # Each message has a comma behind it, except the last one.
         return b"".join([b'{"input":[', *begun, said[:-1], b"],", *described, settings[1:]])
+
+    def map_settings(self, settings: ModelSettings) -> MappedSettings:
+        """Map settings to fields of a request. Raises `ConfigError` for an `extra_body` with a field in `RESERVED`."""
+        return map_responses_settings(settings, self._capabilities, RESERVED, self._reasoning)
 
     @property
     def remembered(self) -> int:
