@@ -40,6 +40,7 @@ ROOMS = frozenset(
         "model.http",
         "model.local",
         "model.openai_chat",
+        "model.openai_responses",
         "model.providers",
         "otel",
         "proof",
@@ -101,5 +102,5 @@ def test_every_module_that_must_not_be_loaded_exists() -> None:
 
 def test_the_names_of_the_design_are_public() -> None:
     assert {"Agent", "Engine", "tool"} <= set(turnwright.__all__)
-    assert "OpenAIChat" in turnwright.model.__all__
+    assert {"OpenAIChat", "OpenAIResponses"} <= set(turnwright.model.__all__)
     assert {"Limits", "ModelRepliedInput", "StartedInput", "ToolCall", "TurnMachine"} <= set(turnwright_states.__all__)

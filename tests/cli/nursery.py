@@ -24,7 +24,7 @@ from turnwright.cli.app import ROOMS
 #: What the command line imports only when it runs a command, or drives a turn.
 LATER = (
     *(f"turnwright.cli.{room}" for room in ROOMS.values()),
-    *(f"turnwright.model.{room}" for room in ("anthropic", "local", "openai_chat")),
+    *(f"turnwright.model.{room}" for room in ("anthropic", "local", "openai_chat", "openai_responses")),
     "anyio._backends._asyncio",
     "httpcore",
     "httpx",

@@ -41,6 +41,31 @@ event: message_delta
 data: {"type":"message_delta","delta":{"stop_reason":"length"},"usage":{"output_tokens":4}}
 
 """
+RESPONSE = b"".join(
+    f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode()
+    for event in (
+        {"type": "response.reasoning_summary_text.delta", "output_index": 0, "summary_index": 0, "delta": "hm"},
+        {"type": "response.output_text.delta", "output_index": 1, "content_index": 0, "delta": "hé"},
+        {
+            "type": "response.output_item.done",
+            "output_index": 2,
+            "item": {"type": "function_call", "call_id": "x", "name": "f", "arguments": '{"a": 1}'},
+        },
+        {
+            "type": "response.output_item.done",
+            "output_index": 3,
+            "item": {"type": "function_call", "call_id": "y", "name": "g", "arguments": '{"a'},
+        },
+        {
+            "type": "response.incomplete",
+            "response": {
+                "status": "incomplete",
+                "incomplete_details": {"reason": "length"},
+                "usage": {"input_tokens": 3, "output_tokens": 4},
+            },
+        },
+    )
+)
 DECODED = {
     "text": "hé",
     "reasoning": "hm",
@@ -78,6 +103,12 @@ def test_every_api_is_decoded_to_the_same_fields() -> None:
         assert result.exit_code == 0
         assert lines(result) == [{"file": "-", **DECODED}]
         assert list(lines(result)[0]) == ["file", *DECODED]
+
+
+def test_a_response_is_decoded_to_the_same_fields() -> None:
+    result = run("--api", "openai-responses", "-", stdin=RESPONSE)
+    assert result.exit_code == 0
+    assert lines(result) == [{"file": "-", **DECODED}]
 
 
 def test_a_message_that_broke_off_is_printed_with_what_had_arrived() -> None:
@@ -138,7 +169,7 @@ def test_a_file_that_cannot_be_read_is_named_and_the_others_are_printed(whole: P
 def test_an_unknown_api_is_refused_with_the_known_ones(whole: Path) -> None:
     result = run("--api", "telepathy", whole)
     assert (result.exit_code, result.stdout) == (2, "")
-    assert "'telepathy' is not known: use openai-chat, anthropic-messages" in result.stderr
+    assert "'telepathy' is not known: use openai-chat, openai-responses, anthropic-messages" in result.stderr
 
 
 def test_what_is_no_regular_file_is_not_waited_for(tmp_path: Path) -> None:

@@ -62,6 +62,7 @@ def asks(question: str) -> bytes:
         ("qwen3:8b", None, {}, "qwen3:8b"),
         ("anthropic:claude-opus-4-6", None, {}, "anthropic:claude-opus-4-6"),
         ("claude-opus-4-6", None, {}, "anthropic:claude-opus-4-6"),
+        ("openai-responses:gpt-5-mini", None, {}, "openai-responses:gpt-5-mini"),
         ("claude-opus-4-6", "http://localhost:4000", {}, "claude-opus-4-6"),
         ("pydantic-ai:google:gemini-3-pro", None, {}, "pydantic-ai:google:gemini-3-pro"),
     ],
@@ -107,6 +108,35 @@ def test_claude_without_a_key_says_which_variable_it_wants(cli: "Cli") -> None:
     done = cli.run("run", "hi", "--model", "claude-opus-4-6", env=gone)
     assert (done.code, done.out) == (2, "")
     assert "ANTHROPIC_API_KEY" in done.err
+
+
+def responds(*items: "Json") -> bytes:
+    """A reply as OpenAI's Responses API streams one, of complete items."""
+    used = {"input_tokens": 5, "output_tokens": 3}
+    return messages(
+        *({"type": "response.output_item.done", "output_index": n, "item": item} for n, item in enumerate(items)),
+        {"type": "response.completed", "response": {"status": "completed", "output": items, "usage": used}},
+    )
+
+
+def test_a_turn_of_the_responses_api_pauses_and_sends_its_reasoning_back(cli: "Cli", endpoint: "Endpoint") -> None:
+    """Another process does, with the encrypted items that the journal kept."""
+    asked = json.dumps({"question": "Which?"})
+    sealed = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "gAAAA"}
+    call = {"type": "function_call", "id": "fc_1", "call_id": "c1", "name": "ask_user_input", "arguments": asked}
+    answer = {"type": "message", "id": "msg_1", "content": [{"type": "output_text", "text": "The red one."}]}
+    endpoint.plays(responds(sealed, call)).plays(responds(answer))
+    name = ("--model", "openai-responses:gpt-x", "--base-url", endpoint.url)
+    paused = cli.run("run", "Choose", *name, "--json")
+    assert paused.code == 3, paused.err
+    done = cli.run("resume", paused.turn, "--answer", "question-1=red", "--json")
+    assert (done.code, done.last["text"]) == (0, "The red one.")
+    assert {one.path for one in endpoint.requests} == {"/v1/responses"}
+    assert [one.body["store"] for one in endpoint.requests] == [False, False]
+    items = endpoint.requests[1].body["input"]
+    at = items.index(sealed)
+    assert [item["type"] for item in items[at + 1 :]][:2] == ["function_call", "function_call_output"]
+    assert done.last["usage"]["input_tokens"] == 10
 
 
 def test_a_model_of_pydantic_ai_drives_a_turn(cli: "Cli") -> None:

@@ -27,6 +27,8 @@ TOOLS = (
 PICTURE = FilePart.of(b"png", "image/png")
 SIGNED: tuple[dict[str, JsonValue], ...] = ({"type": "thinking", "thinking": "hm", "signature": "s"},)
 BETWEEN: tuple[dict[str, JsonValue], ...] = (*SIGNED, {"type": ORDER, "blocks": [1, "thinking", 1, "call"]})
+ITEM: dict[str, JsonValue] = {"type": "openai_response", "item": {"type": "reasoning", "encrypted_content": "x"}}
+KEPT: tuple[dict[str, JsonValue], ...] = (ITEM, {"type": "openai_response", "order": [1, "item", "call"]})
 DETAILS: tuple[dict[str, JsonValue], ...] = (
     {"type": "reasoning.encrypted", "data": "x"},
     {"type": "extra_content", "call": 0, "extra_content": {"google": {}}},
@@ -41,7 +43,7 @@ CALLS = st.builds(
     name=st.sampled_from(["note", "erase", "no\nte"]),
     arguments=ARGUMENTS,
 )
-THOUGHTS = st.builds(ReasoningPart, text=TEXTS, details=st.sampled_from([(), SIGNED, BETWEEN, DETAILS]))
+THOUGHTS = st.builds(ReasoningPart, text=TEXTS, details=st.sampled_from([(), SIGNED, BETWEEN, DETAILS, (ITEM,), KEPT]))
 
 
 def text(draw: st.DrawFn) -> TextPart:

@@ -18,6 +18,7 @@ from turnwright.model.capabilities import Capabilities
 from turnwright.model.fit import BRIDGE
 from turnwright.model.http.encoding import sendable_name
 from turnwright.model.openai_chat.request import to_wire
+from turnwright.model.openai_responses.request import MIN_TOKENS, to_input
 from turnwright.model.protocol import ModelRequest
 
 Body = dict[str, Any]
@@ -140,6 +141,22 @@ def chat_body(request: ModelRequest, capabilities: Capabilities) -> Body:
             body["parallel_tool_calls"] = False
     if request.max_tokens is not None:
         body["max_tokens"] = request.max_tokens
+    return body
+
+
+def responses_body(request: ModelRequest, capabilities: Capabilities) -> Body:
+    """The body for the Responses API."""
+    items = [item for message in request.messages for item in to_input(message)]
+    body: Body = {"model": "m", "stream": True, "store": False, "input": items}
+    body["include"] = ["reasoning.encrypted_content"]
+    if request.tools:
+        body["tools"] = [{"type": "function", **structs.asdict(tool), "strict": False} for tool in request.tools]
+        if request.tool_choice != "auto":
+            body["tool_choice"] = request.tool_choice
+        if not capabilities.parallel_tool_calls and request.tool_choice != "none":
+            body["parallel_tool_calls"] = False
+    if request.max_tokens is not None:
+        body["max_output_tokens"] = max(request.max_tokens, MIN_TOKENS)
     return body
 
 

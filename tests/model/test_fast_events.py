@@ -20,6 +20,7 @@ from turnwright.model.http.reply_stream import ReplyStream
 from turnwright.model.http.sse import MAX_EVENT
 from turnwright.model.openai_chat.fast_events import read_chunk
 from turnwright.model.openai_chat.stream import ChatStream
+from turnwright.model.openai_responses.stream import ResponsesStream
 from turnwright.model.protocol import Delta, ModelResponse, ReasoningDelta, TextDelta, ToolCallDelta
 
 from .chunks import chunk, sse
@@ -32,6 +33,13 @@ def delta(index: int, **fields: JsonValue) -> bytes:
     """An event of the Messages API that goes on with a block."""
     event = {"type": "content_block_delta", "index": index, "delta": fields}
     return f"{MESSAGES_HEAD}{json.dumps(event)}\n\n".encode()
+
+
+def responses_delta(text: str) -> bytes:
+    """An event of the Responses API that continues a message."""
+    kind = "response.output_text.delta"
+    event = {"type": kind, "item_id": "msg_1", "output_index": 0, "content_index": 0, "delta": text, "logprobs": []}
+    return f"event: {kind}\ndata: {json.dumps(event)}\n\n".encode()
 
 
 def begun(*kinds: str) -> bytes:
@@ -289,8 +297,9 @@ class TestMessages:
     [
         (ChatStream(), sse(chunk({"content": "a"}), done=False), sse(chunk({"content": "b"}), done=False)),
         (MessagesStream(), begun("text"), delta(0, type="text_delta", text="b")),
+        (ResponsesStream(), responses_delta("a"), responses_delta("b")),
     ],
-    ids=["chat completions", "messages"],
+    ids=["chat completions", "messages", "responses"],
 )
 def test_a_quick_event_costs_few_calls(stream: ReplyStream, first: bytes, more: bytes) -> None:
     """The plain way takes more than a hundred; no other test would notice a chunk that takes it by mistake."""

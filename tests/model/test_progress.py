@@ -17,6 +17,7 @@ from turnwright.model.anthropic.stream import MessagesStream
 from turnwright.model.http.reply_stream import ReplyStream
 from turnwright.model.openai_chat.client import OpenAIChat
 from turnwright.model.openai_chat.stream import ChatStream
+from turnwright.model.openai_responses.stream import ResponsesStream
 from turnwright.model.protocol import ModelResponse
 from turnwright_states import Cause, Usage
 from turnwright_states.facts import AttemptFailed
@@ -50,6 +51,14 @@ def block(index: int = 0, **fields: JsonValue) -> bytes:
 
 def spent(count: int) -> bytes:
     return event({"type": "message_delta", "usage": {"output_tokens": count}})
+
+
+def item(item: JsonValue) -> bytes:
+    return event({"type": "response.output_item.added", "output_index": 0, "item": item})
+
+
+def piece(kind: str, text: str) -> bytes:
+    return event({"type": f"response.{kind}.delta", "output_index": 0, "content_index": 0, "delta": text})
 
 
 def more(**fields: JsonValue) -> bytes:
@@ -107,9 +116,29 @@ MESSAGES_NOISE = [
     block(type="server_tool_use") + block(type="text", text=""),
     event({"type": "content_block_start", "content_block": {"type": "compaction"}}),
 ]
+RESPONSES_NOISE = [
+    b": keep-alive\n\n",
+    event({"type": "response.created", "response": {"status": "in_progress", "output": []}}),
+    event({"type": "response.in_progress", "response": {"usage": {"input_tokens": 7}}}),
+    event({"type": "keepalive"}),
+    event({"type": "response.unheard_of.delta", "delta": "a"}),
+    item({"type": "message", "content": []}),
+    item({"type": "reasoning", "summary": []}),
+    item({"type": "function_call", "id": "a", "call_id": "c", "name": "f", "arguments": ""}),
+    item({"type": "web_search_call", "id": "a", "status": "in_progress"}),
+    piece("output_text", ""),
+    piece("function_call_arguments", ""),
+    event({"type": "response.web_search_call.searching", "output_index": 0}),
+    event({"type": "response.content_part.added", "output_index": 0, "part": {"type": "output_text", "text": ""}}),
+    event({"type": "response.output_item.done", "output_index": 0, "item": {"type": "reasoning", "summary": []}}),
+]
 NOISE = pytest.mark.parametrize(
     ("make", "noise"),
-    [*((ChatStream, each) for each in CHAT_NOISE), *((MessagesStream, each) for each in MESSAGES_NOISE)],
+    [
+        *((ChatStream, each) for each in CHAT_NOISE),
+        *((MessagesStream, each) for each in MESSAGES_NOISE),
+        *((ResponsesStream, each) for each in RESPONSES_NOISE),
+    ],
 )
 PARTS = pytest.mark.parametrize(
     ("make", "part"),
@@ -128,6 +157,13 @@ PARTS = pytest.mark.parametrize(
         (MessagesStream, block(type="tool_use", id="a", name="f")),
         (MessagesStream, block(type="server_tool_use", id="a", name="web_search")),
         (MessagesStream, spent(9)),
+        (ResponsesStream, piece("output_text", "a")),
+        (ResponsesStream, piece("refusal", "a")),
+        (ResponsesStream, piece("reasoning_summary_text", "a")),
+        (ResponsesStream, piece("function_call_arguments", "{")),
+        (ResponsesStream, item({"type": "function_call", "name": "f"})),
+        (ResponsesStream, item({"type": "web_search_call", "id": "a"})),
+        (ResponsesStream, event({"type": "response.in_progress", "response": {"usage": {"input_tokens": 7}}})),
     ],
 )
 

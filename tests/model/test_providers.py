@@ -124,5 +124,7 @@ def test_the_streams_of_a_package_are_decoded(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("api", ["telepathy", "wrong", "local"])
 def test_an_api_that_cannot_be_decoded_is_refused_with_all_that_there_are(api: str) -> None:
-    with pytest.raises(ConfigError, match="use openai-chat, anthropic-messages, gone, number, other, twice, wrong"):
+    with pytest.raises(
+        ConfigError, match="use openai-chat, openai-responses, anthropic-messages, gone, number, other, twice, wrong"
+    ):
         find_decoder(api)

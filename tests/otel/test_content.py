@@ -9,7 +9,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 
 from turnwright import Agent, Engine, FilePart, Limits, Message, tool
-from turnwright.model import AnthropicMessages, OpenAIChat
+from turnwright.model import AnthropicMessages, OpenAIChat, OpenAIResponses
 from turnwright.model.protocol import Model, ModelResponse
 from turnwright.model.scripted import ScriptedModel, asks_for
 from turnwright.otel import OpenTelemetry
@@ -120,9 +120,9 @@ async def test_the_argument_goes_before_the_environment(told: Told, monkeypatch:
     assert "PROMPTED" not in told.everything()
 
 
-@pytest.mark.parametrize("kind", [OpenAIChat, AnthropicMessages])
+@pytest.mark.parametrize("kind", [OpenAIChat, OpenAIResponses, AnthropicMessages])
 async def test_no_key_is_told_not_even_where_the_server_repeats_it(
-    told: Told, kind: type[OpenAIChat] | type[AnthropicMessages]
+    told: Told, kind: type[OpenAIChat | OpenAIResponses | AnthropicMessages]
 ) -> None:
     async def refuse(request: httpx.Request) -> httpx.Response:
         assert KEY in str(request.headers)

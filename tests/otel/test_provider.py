@@ -3,7 +3,7 @@
 import pytest
 from pydantic_ai.models.test import TestModel
 
-from turnwright.model import AnthropicMessages, OpenAIChat, pydantic_ai_model
+from turnwright.model import AnthropicMessages, OpenAIChat, OpenAIResponses, pydantic_ai_model
 from turnwright.model.protocol import Model
 from turnwright.model.scripted import ScriptedModel
 from turnwright.otel.provider import provider_of, server_of
@@ -26,6 +26,7 @@ from turnwright.otel.provider import provider_of, server_of
 )
 def test_a_server_says_whose_model_it_is(address: str, provider: str) -> None:
     assert provider_of(OpenAIChat("some-model", base_url=address, api_key="k")) == provider
+    assert provider_of(OpenAIResponses("some-model", base_url=address, api_key="k")) == provider
 
 
 def test_the_format_says_it_where_the_server_is_unknown() -> None:

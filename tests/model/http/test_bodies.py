@@ -13,13 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 from tests.model.conversations import conversations, turn
-from tests.model.plain_bodies import Body, chat_body, fitted, messages_body
+from tests.model.plain_bodies import Body, chat_body, fitted, messages_body, responses_body
 
 from turnwright.model.anthropic import request as anthropic_wire
 from turnwright.model.capabilities import Capabilities
 from turnwright.model.fit import fit
 from turnwright.model.http.text_buffer import mend
 from turnwright.model.openai_chat import request as openai_wire
+from turnwright.model.openai_responses import request as responses_wire
 from turnwright.model.protocol import ModelRequest
 
 ALL = tuple(
@@ -69,6 +70,15 @@ def test_bodies_of_the_messages_api_are_those_that_are_made_of_nothing(
             assert body == mended(plain)
 
 
+@given(conversations())
+def test_bodies_of_the_responses_api_are_those_that_are_made_of_nothing(made: list[ModelRequest]) -> None:
+    for capabilities in PUT_TOGETHER:
+        encoder = responses_wire.ResponsesEncoder("m", capabilities=capabilities)
+        for request in made:
+            body = json.loads(encoder.encode(fit(request, capabilities)))
+            assert body == mended(responses_body(fitted(request, capabilities), capabilities))
+
+
 def mended(body: Body) -> Body:
     """A body without halves of surrogate pairs."""
     found: Body = json.loads(mend(json.dumps(body, ensure_ascii=False)))
@@ -90,7 +100,12 @@ def messages_api(capabilities: Capabilities) -> Build:
     return lambda request: encoder.encode(fit(request, capabilities))
 
 
-WIRES = pytest.mark.parametrize("wire", [chat, messages_api])
+def responses_api(capabilities: Capabilities) -> Build:
+    encoder = responses_wire.ResponsesEncoder("m", capabilities=capabilities)
+    return lambda request: encoder.encode(fit(request, capabilities))
+
+
+WIRES = pytest.mark.parametrize("wire", [chat, messages_api, responses_api])
 SETTINGS = pytest.mark.parametrize("capabilities", PUT_TOGETHER, ids=range(len(PUT_TOGETHER)))
 
 

@@ -4,8 +4,11 @@ from turnwright.errors import ConfigError
 from turnwright.model.anthropic.client import ANTHROPIC_API
 from turnwright.model.http.endpoint import Api, Endpoint
 from turnwright.model.openai_chat.client import OPENAI_API
+from turnwright.model.openai_responses.client import RESPONSES_API
 
-APIS = pytest.mark.parametrize("api", [OPENAI_API, ANTHROPIC_API], ids=["openai", "anthropic"])
+APIS = pytest.mark.parametrize(
+    "api", [OPENAI_API, RESPONSES_API, ANTHROPIC_API], ids=["openai", "responses", "anthropic"]
+)
 
 
 @pytest.fixture(autouse=True)

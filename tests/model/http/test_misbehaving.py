@@ -15,6 +15,7 @@ from turnwright import Agent, Engine
 from turnwright.message import Message
 from turnwright.model.anthropic.client import AnthropicMessages
 from turnwright.model.openai_chat.client import OpenAIChat
+from turnwright.model.openai_responses.client import OpenAIResponses
 from turnwright.model.protocol import ModelRequest
 from turnwright.model.retry import Backoff
 from turnwright.result import TurnResult
@@ -29,11 +30,15 @@ MESSAGE = (
     b'data: {"type": "message", "content": [{"type": "text", "text": "hi"}], "stop_reason": "end_turn"}\n\n'
     b'data: {"type": "message_stop"}\n\n'
 )
+RESPONSE = (
+    b'data: {"type": "response.output_text.delta", "output_index": 0, "content_index": 0, "delta": "hi"}\n\n'
+    b'data: {"type": "response.completed", "response": {"status": "completed"}}\n\n'
+)
 OK = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n"
 CHUNKED = OK + b"transfer-encoding: chunked\r\n\r\n"
 GZIP = OK + b"content-encoding: gzip\r\n\r\n"
 
-Client = Callable[[str], OpenAIChat | AnthropicMessages]
+Client = Callable[[str], OpenAIChat | OpenAIResponses | AnthropicMessages]
 
 
 def chat(address: str) -> OpenAIChat:
@@ -44,7 +49,15 @@ def messages(address: str) -> AnthropicMessages:
     return AnthropicMessages("m", base_url=address, api_key=KEY)
 
 
-CLIENTS = pytest.mark.parametrize(("client", "good"), [(chat, CHAT), (messages, MESSAGE)], ids=["chat", "messages"])
+def responses(address: str) -> OpenAIResponses:
+    return OpenAIResponses("m", base_url=f"{address}/v1", api_key=KEY)
+
+
+CLIENTS = pytest.mark.parametrize(
+    ("client", "good"),
+    [(chat, CHAT), (responses, RESPONSE), (messages, MESSAGE)],
+    ids=["chat", "responses", "messages"],
+)
 
 
 @asynccontextmanager

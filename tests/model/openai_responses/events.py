@@ -35,7 +35,7 @@ def sse(*events: Event, end: str = "\n", ascii_only: bool = False) -> bytes:
 
 
 def created(**more: JsonValue) -> Event:
-    response: JsonValue = {"id": "resp_1", "object": "response", "status": "in_progress", "model": "gpt-5-mini"}
+    response: Event = {"id": "resp_1", "object": "response", "status": "in_progress", "model": "gpt-5-mini"}
     return {"type": "response.created", "response": {**response, "error": None, "output": [], "usage": None, **more}}
 
 

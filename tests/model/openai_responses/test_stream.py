@@ -413,7 +413,8 @@ class TestErrors:
     def test_a_failure_has_its_cause_wherever_it_is(self, code: str, words: str, cause: Cause) -> None:
         error: Event = {"code": code, "message": words}
         flat: Event = {"type": "error", **error, "param": None, "sequence_number": 2}
-        for event in (failed(error), flat, {"type": "error", "error": {"type": "x", **error}}):
+        nested: Event = {"type": "error", "error": {"type": "x", **error}}
+        for event in (failed(error), flat, nested):
             found = failure(created(), text(0, "Hi"), event)
             assert (found.cause, found.status) == (cause, None)
             assert words.rstrip(".") in str(found)

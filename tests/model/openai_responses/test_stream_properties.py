@@ -16,7 +16,23 @@ from turnwright.model.openai_responses.stream import ResponsesStream
 from turnwright.model.protocol import ModelError, ModelResponse, ResponseToolCall
 from turnwright_states import Usage
 
-from .events import SEARCH, Event, Item, call, completed, created, done, message, ordered, reasoning, sse, whole
+from .events import (
+    SEARCH,
+    Event,
+    Item,
+    added,
+    call,
+    completed,
+    created,
+    done,
+    message,
+    ordered,
+    reasoning,
+    sse,
+    streamed,
+    text,
+    whole,
+)
 from .events import kept as entry
 
 NAMES = [
@@ -99,11 +115,11 @@ ANY = st.recursive(
 
 # The events that are read quickly; and the fields that are looked into, to be put into them.
 GOING_ON = st.builds(
-    lambda index, part, text: {
+    lambda index, part, piece: {
         "type": "response.output_text.delta",
         "output_index": index,
         "content_index": part,
-        "delta": text,
+        "delta": piece,
     },
     st.integers(0, 5),
     st.integers(0, 1),
@@ -133,12 +149,8 @@ OPEN: list[Event] = [
     event
     for index, kind in enumerate(["message", "message", "function_call", "reasoning", "web_search_call"])
     for event in (
-        {
-            "type": "response.output_item.added",
-            "output_index": index,
-            "item": {"type": kind, "id": f"id_{index}", "call_id": "c", "name": "f"},
-        },
-        {"type": "response.output_text.delta", "output_index": index, "content_index": 0, "delta": "x"},
+        added(index, {"type": kind, "id": f"id_{index}", "call_id": "c", "name": "f"}),
+        text(index, "x"),
     )
 ]
 
@@ -158,10 +170,10 @@ ROWS = st.lists(
 Row = tuple[str, list[str], str]
 
 
-def split(text: str) -> st.SearchStrategy[list[str]]:
+def split(raw: str) -> st.SearchStrategy[list[str]]:
     """Cut a text into pieces."""
-    edges = st.lists(st.integers(0, len(text)), max_size=3).map(lambda edges: sorted({*edges, 0, len(text)}))
-    return edges.map(lambda edges: [text[start:end] for start, end in pairwise(edges)])
+    edges = st.lists(st.integers(0, len(raw)), max_size=3).map(lambda edges: sorted({*edges, 0, len(raw)}))
+    return edges.map(lambda edges: [raw[start:end] for start, end in pairwise(edges)])
 
 
 def item_of(number: int, row: Row) -> Item:
@@ -182,8 +194,6 @@ def item_of(number: int, row: Row) -> Item:
 
 def events_of(rows: list[Row]) -> Iterator[Event]:
     """Send a reply as the API does, in its pieces."""
-    from .events import streamed  # noqa: PLC0415 (one name of two modules)
-
     items = [item_of(number, row) for number, row in enumerate(rows)]
     yield created()
     for number, (item, (_, pieces, _)) in enumerate(zip(items, rows, strict=True)):
@@ -212,7 +222,7 @@ def reply_of(rows: list[Row]) -> ModelResponse:
     details = [entry(item) for item in items if item["type"] in ("reasoning", "web_search_call")]
     raws = [("".join(pieces), number) for number, (kind, pieces, _) in enumerate(rows) if kind == "function_call"]
     return ModelResponse(
-        text="\n\n".join(text for text, _ in said if text),
+        text="\n\n".join(words for words, _ in said if words),
         reasoning="\n\n".join(filter(None, thoughts)),
         reasoning_details=(*details, *([ordered(*order)] if placed else ())),
         calls=tuple(
@@ -318,7 +328,8 @@ def test_one_body_is_read_like_a_stream(rows: list[Row]) -> None:
     events = list(events_of(rows))
     items = [item_of(number, row) for number, row in enumerate(rows)]
     expected = reply_of(rows)
-    bare = [created(), *(done(number, item) for number, item in enumerate(items)), {"type": "response.completed"}]
+    bare: list[Event] = [created(), *(done(number, item) for number, item in enumerate(items))]
+    bare.append({"type": "response.completed"})
     for data in (json.dumps(events[-1]["response"]).encode(), sse(events[-1]), sse(*bare)):
         seen = run(ResponsesStream, data)
         assert seen[:2] == (expected.text, expected.reasoning)

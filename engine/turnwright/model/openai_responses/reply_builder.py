@@ -348,6 +348,8 @@ def _is_another(known: OutputItem, item: Mapping[str, JsonValue], *, done: bool)
         mark = read_id(item.get(name))
         if mark and known.mark(name):
             return mark != known.mark(name)
+    if known.raw is not None:
+        return item != known.raw
     if known.kind == MESSAGE and known.done:
         return "".join(texts_of(item.get("content"))) != known.said
     return known.done or (known.added and not known.empty)
