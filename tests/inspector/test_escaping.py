@@ -6,6 +6,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from pydantic import JsonValue
 from tests.secrets_made import SECRETS
 
 from turnwright import Agent, Engine, tool
@@ -74,11 +75,12 @@ async def turns_of_evil(file: Path, said: str) -> list[str]:
         ResponseToolCall(said[:400], {said: said}),
         ResponseToolCall("look_up", None, f"{{no json {said}"),
     )
+    hosted: dict[str, JsonValue] = {"type": "openai_response", "item": {"type": said, "query": said}}
     clean = "".join(letter for letter in said if letter.isprintable())
     agent = Agent(name=f"A {clean}", instructions=said, steps=1)
     model = ScriptedModel(
         ModelError(said, cause=Cause.OVERLOADED),
-        ModelResponse(text=said, reasoning=said, calls=calls),
+        ModelResponse(text=said, reasoning=said, reasoning_details=(hosted,), calls=calls),
         said,
         asks_for(("asks", {"word": said})),
         name=f"m {said}"[:200],

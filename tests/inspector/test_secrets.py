@@ -122,7 +122,15 @@ async def _check_pages(arguments: dict[str, JsonValue]) -> None:
         ResponseToolCall("login", None, text[:-1]),
         ResponseToolCall("enter", {"form": arguments}),
     )
-    model = ScriptedModel(ModelResponse(text=f"I send {text}", reasoning=repr(arguments), calls=calls), f"Done: {text}")
+    hosted: dict[str, JsonValue] = {"type": "web_search_call", "action": arguments}
+    kept: dict[str, JsonValue] = {"type": "openai_response", "item": hosted}
+    reply = ModelResponse(
+        text=f"I send {text}",
+        reasoning=repr(arguments),
+        reasoning_details=(kept, {**kept, "item": arguments}),
+        calls=calls,
+    )
+    model = ScriptedModel(reply, f"Done: {text}")
     async with Engine(model=model, tools=[login, enter]) as engine:
         turn: TurnResult = await engine.run(Agent(name="A", instructions=f"Use {text}"), f"Take {text}")
         app = inspector_app(engine, access=Open())

@@ -15,6 +15,7 @@ import pytest
 from anyio import to_thread
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import JsonValue
 from tests.hypothesis_examples import percent_of_examples
 from tests.inspector.conftest import browser
 from tests.inspector.turns_made import AGENT, TOOLS, kept, look, look_at_each_step, rows_of
@@ -410,6 +411,20 @@ async def test_what_is_very_long_is_cut_in_the_journal_and_said_so() -> None:
         view = journal.view(await look(engine, turn.id))
         assert max(len(one.payload) for one in view.entries) < 10_000
         assert any("92,000 more characters" in one.payload for one in view.entries)
+
+
+async def test_items_of_hosted_tools_are_shown_with_the_reasoning() -> None:
+    search: dict[str, JsonValue] = {"type": "web_search_call", "action": {"query": "weather in Paris"}}
+    sealed: dict[str, JsonValue] = {"type": "reasoning", "encrypted_content": "gAAAA"}
+    details = tuple({"type": "openai_response", "item": item} for item in (sealed, search))
+    reply = ModelResponse(text="Rain.", reasoning_details=details)
+    async with Engine(model=ScriptedModel(reply)) as engine:
+        turn = await engine.run(AGENT, "hi")
+        async with browser(inspector_app(engine, access=Open())) as client:
+            page = (await client.get(f"/turns/{turn.id}?tab=transcript")).text
+    assert "weather in Paris" in page
+    assert "run by the provider" in page
+    assert "gAAAA" not in page
 
 
 async def test_of_a_very_large_turn_the_page_makes_no_test_and_names_the_command() -> None:
