@@ -1,44 +1,40 @@
 """The facade of the package: starts, follows, steers, answers, resumes and stops turns."""
 
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Generic, Never, Self, TypedDict, TypeVar, Unpack, cast, overload
+from typing import TYPE_CHECKING, Generic, Never, Self, TypeVar, Unpack, cast, overload
 
 import anyio
 
 from turnwright_states import Limits
 
-from ._base.ids import new_id
 from .agent import Agent
 from .context import NOT_GIVEN, DepsFactory, DepsT, NotGiven
 from .driver.subagents import subagent_tools
 from .errors import ConfigError, known_options
 from .events import TurnEvent
 from .journal.admission import TurnOptions, limits_for
-from .journal.answers import Answers, current_result
+from .journal.answers import Answers
 from .journal.dependencies import Dependencies, Prepare, Price, Synthesis, agents_by_name, tools_by_name
 from .journal.event_bus import EventBus, Observer
-from .journal.message_history import session_messages
-from .journal.upkeep import delete_turn, prune_turns
-from .message import Message
 from .model.protocol import Model
 from .model.retry import Backoff
 from .model_settings import ModelSettings
 from .result import TurnResult
 from .runtime import Local, Runtime
+from .runtime.engine_options import EngineOptions
 from .runtime.engine_turns import EngineTurns
 from .runtime.handle import TurnHandle
-from .store import SessionInfo, Store, TurnRow, open_store
-from .store.sessions import checked_title
+from .runtime.stored_turns import StoredTurns
+from .runtime.sync_loop import SyncLoop
+from .store import Store, open_store
 from .tools.tool import Tool
 from .transcript.pairing import Unpaired
 
 if TYPE_CHECKING:
-    from turnwright_states.replay import FactGroup
-
     from .agents.certificate import Certificate
     from .telemetry import Telemetry
 
@@ -46,32 +42,7 @@ if TYPE_CHECKING:
 OutT = TypeVar("OutT")
 
 
-class EngineOptions(TypedDict, total=False):
-    """The options of `Engine` that say nothing about its dependencies. See there."""
-
-    model: Model | None
-    models: Callable[[str], Model] | None
-    store: Store | str
-    limits: Limits | None
-    prices: Mapping[str, Price] | None
-    history_processor: Prepare | None
-    synthesize: Synthesis | None
-    model_settings: ModelSettings | None
-    strict_settings: bool
-    on_event: Sequence[Observer]
-    backoff: Backoff | None
-    max_parallel_tools: int
-    cancel_grace: float
-    poll_interval: float
-    unpaired: Unpaired
-    show_budget_to_model: bool | str
-    runtime: Runtime | None
-    now: Callable[[], float]
-    clock: Callable[[], float]
-    telemetry: "Telemetry | None"
-
-
-class Engine(Generic[DepsT]):
+class Engine(StoredTurns, Generic[DepsT]):
     """Runs turns: in this process, on any number of tasks of one event loop, or on the workers of a runtime.
 
     `deps` makes the dependencies of a turn, for its tools and other functions: an async function of the turn
@@ -200,7 +171,8 @@ class Engine(Generic[DepsT]):
         runtime = Local() if runtime is None else runtime
         if not runtime.embedded and isinstance(store, str) and not self.store.shared:
             raise ConfigError(f"store {store} belongs to this process alone: give one that the runtime's workers share")
-        self._turns = EngineTurns(self.store, self.setup, EventBus(on_event, observe_segment), runtime)
+        self._sync = SyncLoop()
+        super().__init__(EngineTurns(self.store, self.setup, EventBus(on_event, observe_segment), runtime))
 
     async def run(
         self,
@@ -218,6 +190,22 @@ class Engine(Generic[DepsT]):
         """
         return cast("TurnResult[OutT]", await self._turns.run(agent, prompt, options, deps))
 
+    def run_sync(
+        self,
+        agent: Agent[DepsT, OutT],
+        prompt: str,
+        *,
+        deps: DepsT | NotGiven = NOT_GIVEN,
+        **options: Unpack[TurnOptions],
+    ) -> TurnResult[OutT]:
+        """Do what `run` does, in a program without an event loop. The engine can then be used in this way only.
+
+        Ctrl-C releases the turn, which can be resumed, and raises `KeyboardInterrupt`. Raises `ConfigError` in an event
+        loop, and while another thread uses the engine. See docs/rules.md#without-an-event-loop.
+        """
+        run = partial(self.run, agent, prompt, deps=deps, **options)
+        return self._sync.run(run, instead="`await engine.run(...)`")
+
     @asynccontextmanager
     async def stream(
         self,
@@ -234,6 +222,22 @@ class Engine(Generic[DepsT]):
         """
         async with self._turns.stream(agent, prompt, options, deps) as events:
             yield events
+
+    def stream_sync(
+        self,
+        agent: Agent[DepsT, object],
+        prompt: str,
+        *,
+        deps: DepsT | NotGiven = NOT_GIVEN,
+        **options: Unpack[TurnOptions],
+    ) -> AbstractContextManager[Iterator[TurnEvent]]:
+        """Do what `stream` does, in a program without an event loop: `with engine.stream_sync(...) as events: ...`.
+
+        The turn runs only while the next event is awaited. Leaving the block early, or Ctrl-C, releases the turn, which
+        can be resumed. Raises what `run_sync` does.
+        """
+        opened = partial(self.stream, agent, prompt, deps=deps, **options)
+        return self._sync.stream(opened, instead="`async with engine.stream(...)`")
 
     async def start(
         self,
@@ -340,122 +344,6 @@ class Engine(Generic[DepsT]):
         async with self._turns.stream_resume(turn_id, answers, agent, deps) as events:
             yield events
 
-    async def steer(self, turn_id: str, text: str) -> None:
-        """Send a message to a running turn. The turn receives it before its next model call that may use tools.
-
-        A turn that ends before that returns it as `undelivered`; a paused turn keeps it. The message resets the
-        doom-loop detector, and refills no limit. Any process may steer. Raises `TurnNotFoundError`,
-        `TurnAlreadyEndedError`, and `ConfigError` for a blank message. See docs/rules.md#messages.
-        """
-        await self._turns.steer(turn_id, text)
-
-    async def fork(self, turn_id: str, *, at: int) -> str:
-        """Copy the first `at` facts of a turn into a new turn, and return its id. `resume` drives it on from there.
-
-        Unlike a replay, a fork executes: actions of the original may be repeated. The original is not changed.
-        `recover` and workers resume an unfinished fork too. Raises what `fork_turn` raises: `ConfigError` for an `at`
-        that is not the end of an input, naming the nearest ones.
-        """
-        from .journal.fork import fork_turn  # noqa: PLC0415 (imports the replay, which no turn needs)
-
-        return await fork_turn(self._turns.store, turn_id, at, new_id=f"fork-{new_id()}")
-
-    async def fork_places(self, turn_id: str) -> "tuple[FactGroup, ...]":
-        """Return the inputs after which `fork` can copy a turn, oldest first: the `last` of each is an `at`.
-
-        The one that ended the turn is left out. Raises `TurnNotFoundError`, and `ConfigError` for an invalid journal.
-        """
-        from .journal.fork import fork_places  # noqa: PLC0415 (as above)
-
-        return fork_places(turn_id, await self._turns.store.facts(turn_id))
-
-    async def abort(self, turn_id: str) -> None:
-        """End a paused turn, or signal the driver of a running one. A turn that has ended stays as it is.
-
-        Raises `TurnNotFoundError`.
-        """
-        await self._turns.abort(turn_id)
-
-    async def recover(self) -> list[TurnResult]:
-        """Resume every turn whose driver is gone and that does not wait for a person, and drive each to its end.
-
-        Paused turns are included if they were answered or an interrupt has expired. A turn that cannot run here is left
-        alone with a warning: its tools, its model or its dependencies are missing. `max_parallel_tools` turns run at
-        once.
-        """
-        return await self._turns.recover()
-
-    async def delete(self, turn_id: str) -> int:
-        """Delete a turn and its sub-agents' turns. Returns how many were deleted.
-
-        Its messages are then missing from its session, and from a turn that continues it. Raises `TurnNotFoundError`,
-        `TurnBusyError` while it is driven, and `ConfigError` for a sub-agent's turn whose root turn has not ended.
-        """
-        return await delete_turn(self._turns.store, turn_id)
-
-    async def prune(self, *, older_than: float) -> int:
-        """Delete turns that ended more than `older_than` seconds ago, and their sub-agents'. Returns how many."""
-        return await prune_turns(self._turns.store, older_than)
-
-    def events(self, turn_id: str, after: int = 0, *, wait: bool = False) -> AsyncIterator[TurnEvent]:
-        """Yield the events of a turn with a `seq` above `after`: from the journal, then live until it ends or pauses.
-
-        Any process may drive the turn. With `wait`, or with a runtime, a turn without a driver is awaited, with a
-        warning after some seconds. Raises `TurnNotFoundError` at the call, or with PostgreSQL when the first event is
-        requested.
-        """
-        return self._turns.events(turn_id, after, wait=wait)
-
-    async def get(self, turn_id: str) -> TurnResult:
-        """Return a turn's current result. Raises `TurnNotFoundError`."""
-        return await current_result(self._turns.store, turn_id)
-
-    async def turns(
-        self,
-        *,
-        session: str | None = None,
-        live: bool | None = None,
-        limit: int | None = None,
-        before: int | None = None,
-    ) -> list[TurnRow]:
-        """Return the turns of the store, the newest first, including those of sub-agents.
-
-        `session` selects one session, `live` unfinished turns (True) or ended ones (False). At most `limit` are
-        returned, with a `number` below `before`: pass the last one's for the next page. `get` returns the details of
-        one.
-        """
-        return await self._turns.store.turns(session=session, live=live, limit=limit, before=before)
-
-    async def sessions(self, *, limit: int = 50, before: int | None = None) -> list[SessionInfo]:
-        """Return sessions, those with the newest turns first.
-
-        At most `limit` are returned, with a `number` below `before`: pass the last one's for the next page.
-        """
-        return await self._turns.store.sessions(limit=limit, before=before)
-
-    async def messages(self, session: str) -> list[Message]:
-        """Return the whole conversation of a session, oldest message first, with what its first turn continues.
-
-        The open turn is included as far as it is. Raises `SessionNotFoundError`, and `UnreadableTurnError` if one of
-        its turns cannot be read.
-        """
-        return await session_messages(self._turns.store, session)
-
-    async def set_title(self, session: str, title: str) -> None:
-        """Set the title of a session. Its first title is the beginning of its first prompt.
-
-        The title is stored on one line. Raises `SessionNotFoundError`, and `ConfigError` for a blank title, or one of
-        more than 200 characters.
-        """
-        await self._turns.store.set_title(session, checked_title(title))
-
-    async def delete_session(self, session: str) -> int:
-        """Delete all turns of a session and their sub-agents' turns. Returns how many were deleted.
-
-        Raises `SessionNotFoundError`, and `TurnBusyError` while one of them is driven; then nothing was deleted.
-        """
-        return await self._turns.store.delete_session(session)
-
     def explain(self, agent: Agent[DepsT, object]) -> "Certificate":
         """Return the bounds of a turn of this agent, and who set each. Raises `ConfigError` for an invalid agent."""
         from .agents.certificate import certificate  # noqa: PLC0415 (slow to import, and no turn needs it)
@@ -481,6 +369,19 @@ class Engine(Generic[DepsT]):
             if close is not None:
                 await close()
         await self.store.aclose()
+
+    def close(self) -> None:
+        """Do what `aclose` does, in a program without an event loop. Raises `ConfigError` in an event loop."""
+        self._sync.run(self.aclose, instead="`await engine.aclose()`")
+        self._sync.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
 
     async def __aenter__(self) -> Self:
         return self

@@ -1,0 +1,43 @@
+"""The options of an engine that say nothing about its dependencies."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, TypedDict
+
+from turnwright.journal.dependencies import Prepare, Price, Synthesis
+from turnwright.journal.event_bus import Observer
+from turnwright.model.protocol import Model
+from turnwright.model.retry import Backoff
+from turnwright.model_settings import ModelSettings
+from turnwright.store import Store
+from turnwright.transcript.pairing import Unpaired
+from turnwright_states import Limits
+
+from .protocol import Runtime
+
+if TYPE_CHECKING:
+    from turnwright.telemetry import Telemetry
+
+
+class EngineOptions(TypedDict, total=False):
+    """The options of `Engine` besides its dependencies, agents and tools. See there."""
+
+    model: Model | None
+    models: Callable[[str], Model] | None
+    store: Store | str
+    limits: Limits | None
+    prices: Mapping[str, Price] | None
+    history_processor: Prepare | None
+    synthesize: Synthesis | None
+    model_settings: ModelSettings | None
+    strict_settings: bool
+    on_event: Sequence[Observer]
+    backoff: Backoff | None
+    max_parallel_tools: int
+    cancel_grace: float
+    poll_interval: float
+    unpaired: Unpaired
+    show_budget_to_model: bool | str
+    runtime: Runtime | None
+    now: Callable[[], float]
+    clock: Callable[[], float]
+    telemetry: "Telemetry | None"

@@ -1,0 +1,158 @@
+"""An event loop that runs only while a caller without one waits: for `Engine.run_sync` and `Engine.stream_sync`."""
+
+import signal
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager
+from contextvars import copy_context
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+
+from turnwright.errors import ConfigError
+from turnwright.tools.loop_handle import in_event_loop
+
+if TYPE_CHECKING:
+    import asyncio
+
+T = TypeVar("T")
+
+
+class SyncLoop:
+    """An event loop of asyncio, made at its first use.
+
+    Connections belong to an event loop. So all calls use the same one, until `close`. Ctrl-C cancels the work, waits
+    for its end, and raises `KeyboardInterrupt`; a second Ctrl-C does not wait.
+    """
+
+    def __init__(self) -> None:
+        self._runner: asyncio.Runner | None = None
+        self._is_running = False
+
+    def run(self, work: Callable[[], Coroutine[object, object, T]], *, instead: str) -> T:
+        """Return the result of `work()`. Its tasks rest until the next call.
+
+        Raises `ConfigError` in an event loop, with the expression to write `instead`, and in a second thread.
+        """
+        if in_event_loop():
+            raise ConfigError(f"an event loop runs here, and a call that blocks it would never return: write {instead}")
+        if self._is_running:
+            raise ConfigError("the engine is used by another thread: give each thread its own engine")
+        import asyncio  # noqa: PLC0415 (an import of turnwright needs no event loop)
+
+        if self._runner is None:
+            # With a factory, the loop does not become the thread's own one.
+            self._runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
+        interrupt = _Interrupt()
+
+        async def cancelable() -> T:
+            task = asyncio.current_task()
+            if task is not None:
+                interrupt.cancels(partial(task.get_loop().call_soon_threadsafe, task.cancel))
+            return await work()
+
+        self._is_running = True
+        try:
+            with interrupt.received():
+                result = self._runner.run(cancelable(), context=copy_context())
+        except asyncio.CancelledError:
+            if interrupt.came:
+                raise KeyboardInterrupt from None
+            raise
+        finally:
+            self._is_running = False
+        if interrupt.came:
+            raise KeyboardInterrupt  # too late to cancel anything
+        return result
+
+    @contextmanager
+    def stream(
+        self, opened: Callable[[], AbstractAsyncContextManager[AsyncIterator[T]]], *, instead: str
+    ) -> Iterator[Iterator[T]]:
+        """Iterate over the values of an asynchronous stream, which stays open during the block.
+
+        A task reads the stream, ahead of the caller, while the caller waits for a value. The end of the block cancels
+        the task and waits until the stream is closed. Raises what `run` and the stream raise.
+        """
+        import asyncio  # noqa: PLC0415 (as above)
+
+        values: asyncio.Queue[tuple[T, ...]] = asyncio.Queue()
+        is_open = asyncio.Event()
+        entered, task = False, None
+
+        async def read() -> None:
+            nonlocal entered
+            try:
+                async with opened() as stream:
+                    entered = True
+                    is_open.set()
+                    async for value in stream:
+                        values.put_nowait((value,))
+            finally:
+                is_open.set()
+                values.put_nowait(())
+
+        async def begin() -> None:
+            nonlocal task
+            task = asyncio.create_task(read())
+            await is_open.wait()
+
+        async def end(task: "asyncio.Task[None]") -> None:
+            task.cancel()
+            await asyncio.wait((task,))
+
+        def iterate() -> Iterator[T]:
+            while value := self.run(values.get, instead=instead):
+                yield value[0]
+
+        try:
+            self.run(begin, instead=instead)
+            if entered:
+                yield iterate()
+        finally:
+            if task is not None:
+                self.run(partial(end, task), instead=instead)
+        if task is not None and (not entered or not task.cancelled()):
+            task.result()
+
+    def close(self) -> None:
+        """Cancel the tasks that are left, and close the loop."""
+        runner, self._runner = self._runner, None
+        if runner is not None:
+            runner.close()
+
+
+class _Interrupt:
+    """The first Ctrl-C during a call, which cancels its work.
+
+    `asyncio.Runner` has a handler of its own. If Ctrl-C comes when the work is done and its loop still runs, that one
+    raises `KeyboardInterrupt` in a task of the loop, which leaves the loop unusable.
+    """
+
+    def __init__(self) -> None:
+        self.came = False
+        self._cancel: Callable[[], object] = bool
+
+    def cancels(self, cancel: Callable[[], object]) -> None:
+        """Call `cancel` when Ctrl-C comes, or at once if it came before."""
+        self._cancel = cancel
+        if self.came:
+            cancel()
+
+    @contextmanager
+    def received(self) -> Iterator[None]:
+        """Receive Ctrl-C during the block, unless the program has a handler of its own, or in another thread."""
+        ours = threading.current_thread() is threading.main_thread()
+        if not ours or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+            yield
+            return
+        signal.signal(signal.SIGINT, self._receive)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    def _receive(self, *_: object) -> None:
+        if self.came:
+            raise KeyboardInterrupt
+        self.came = True
+        self._cancel()
