@@ -37,7 +37,7 @@ def test_every_model_of_the_table_can_be_imported(row: list[str]) -> None:
     assert names(row[0])[0] in models.__all__
 
 
-@pytest.mark.parametrize("client", [models.OpenAIChat, models.AnthropicMessages])
+@pytest.mark.parametrize("client", [models.OpenAIChat, models.OpenAIResponses, models.AnthropicMessages])
 def test_every_keyword_of_the_clients_is_explained(client: type) -> None:
     """The API's page is made of the docstring and the signature."""
     explained = set(re.findall(r"`(\w+)", inspect.getdoc(client) or ""))

@@ -1,4 +1,4 @@
-"""Finds the model that `--model` names: `local`, an id at an endpoint, `anthropic:ID`, `pydantic-ai:PROVIDER:ID`."""
+"""Finds the model that `--model` names: `local`, an id at an endpoint, or a provider with an id (`anthropic:ID`)."""
 
 import os
 from collections.abc import Callable

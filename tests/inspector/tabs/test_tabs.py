@@ -416,8 +416,8 @@ async def test_what_is_very_long_is_cut_in_the_journal_and_said_so() -> None:
 async def test_items_of_hosted_tools_are_shown_with_the_reasoning() -> None:
     search: dict[str, JsonValue] = {"type": "web_search_call", "action": {"query": "weather in Paris"}}
     sealed: dict[str, JsonValue] = {"type": "reasoning", "encrypted_content": "gAAAA"}
-    details = tuple({"type": "openai_response", "item": item} for item in (sealed, search))
-    reply = ModelResponse(text="Rain.", reasoning_details=details)
+    items: list[dict[str, JsonValue]] = [{"type": "openai_response", "item": item} for item in (sealed, search)]
+    reply = ModelResponse(text="Rain.", reasoning_details=tuple(items))
     async with Engine(model=ScriptedModel(reply)) as engine:
         turn = await engine.run(AGENT, "hi")
         async with browser(inspector_app(engine, access=Open())) as client:

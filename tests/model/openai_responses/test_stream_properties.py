@@ -342,7 +342,7 @@ def test_one_body_is_read_like_a_stream(rows: list[Row]) -> None:
 
 @given(rows=ROWS, place=st.integers(0))
 def test_a_stream_that_is_cut_is_no_reply(rows: list[Row], place: int) -> None:
-    """What had arrived is the beginning of the reply, and no call is invented."""
+    """The partial reply is the beginning of the reply, and no call is invented."""
     data = sse(*events_of(rows))
     end = data.index(b"event: response.completed")
     seen = run(ResponsesStream, data[: place % end])

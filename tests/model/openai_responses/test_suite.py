@@ -28,7 +28,7 @@ from .events import Event, Item, added, arguments, call, completed, created, don
 
 ITEMS: TypeAdapter[list[Item]] = TypeAdapter(list[Item])
 ARGUMENTS: TypeAdapter[dict[str, JsonValue]] = TypeAdapter(dict[str, JsonValue])
-#: Seconds until a connection that the client has closed is seen to be closed.
+#: Seconds that a server may take to notice that its client has closed a connection.
 PATIENCE: Final = 5.0
 
 _ABOUT: Final = {"": "server_said_no", "context": "context_length_exceeded", "filter": "content_filter"}
@@ -131,7 +131,7 @@ def events_of(says: Says) -> Iterator[Event]:
 
 
 def sent(body: Event) -> SentRequest:
-    """What a request says."""
+    """Read a request as the suite wants to see it."""
     choice, limit = body.get("tool_choice"), body.get("max_output_tokens")
     return SentRequest(
         messages=tuple(_messages(ITEMS.validate_python(body["input"]))),
