@@ -387,3 +387,17 @@ def test_nothing_is_left_behind_but_the_store(cli: "Cli", endpoint: "Endpoint") 
     endpoint.says("done")
     cli.run("run", "hi")
     assert [path.name for path in cli.folder.iterdir()] == ["turns.db"]
+
+
+def test_an_answer_fits_the_schema_of_a_file(cli: "Cli", endpoint: "Endpoint") -> None:
+    cli.write("schema.json", '{"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}')
+    endpoint.calls(("final_result", {"n": "x"})).calls(("final_result", {"n": 5}))
+    done = cli.run("run", "Count", "--output-schema", "schema.json")
+    assert (done.code, '{"n": 5}' in done.out) == (0, True)
+    assert "n: 'x' is not of type 'integer'" in str(endpoint.requests[1].body["messages"])
+
+
+def test_a_file_that_is_no_schema_is_named(cli: "Cli") -> None:
+    cli.write("schema.json", "[]")
+    done = cli.run("run", "Count", "--output-schema", "schema.json")
+    assert (done.code, done.err) == (2, "turnwright: --output-schema schema.json: a JSON Schema is a JSON object\n")

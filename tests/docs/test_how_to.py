@@ -20,6 +20,7 @@ GUIDES = (
     "compact-a-conversation.md",
     "continue-a-conversation.md",
     "follow-a-turn.md",
+    "get-a-typed-answer.md",
     "list-and-fork.md",
     "resume-after-a-crash.md",
     "retry-a-tool.md",

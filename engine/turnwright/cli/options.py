@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
-from pydantic import ValidationError
+from pydantic import JsonValue, ValidationError
 
 from turnwright.agent import Agent
 from turnwright.agents.files import read_agents
@@ -181,6 +181,17 @@ def first_given(flags: EngineFlags) -> str | None:
     """Return the first of these flags that was given, as people write it."""
     given = (one.name for one in fields(flags) if getattr(flags, one.name) not in (None, []))
     return next((f"--{name.replace('_', '-')}" for name in given), None)
+
+
+def read_schema(file: Path) -> dict[str, JsonValue]:
+    """Return the JSON Schema in a file. Raises `ConfigError`, naming the file, for anything else."""
+    try:
+        schema: object = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"--output-schema {file}: {error}") from None
+    if not isinstance(schema, dict):
+        raise ConfigError(f"--output-schema {file}: a JSON Schema is a JSON object")
+    return schema
 
 
 def choose_agent(name: str | None, file: Path | None, said: "Config") -> tuple[Agent, list[AgentTool]]:

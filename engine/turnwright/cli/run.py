@@ -48,6 +48,7 @@ from .options import (
     VerboseOption,
     choose_tools,
     configuration,
+    read_schema,
     read_settings,
 )
 from .process import say
@@ -74,6 +75,10 @@ def run(
     ] = None,
     steps: StepsOption = None,
     setting: SettingOption = None,
+    output_schema: Annotated[
+        Path | None,
+        typer.Option("--output-schema", metavar="FILE", help="A JSON Schema: the answer is JSON that fits it."),
+    ] = None,
     session: Annotated[
         str | None, typer.Option("--session", metavar="ID", help="The conversation that the turn belongs to.")
     ] = None,
@@ -117,6 +122,8 @@ def run(
         settings=read_settings(setting),
     )
     plan = plan_turn(turn_flags, [display.show], exporting.telemetry)
+    typed = {} if output_schema is None else {"output_schema": read_schema(output_schema)}
+    asked_of = plan.agent.model_copy(update=typed)
     asks = TurnOptions(
         files=shown,
         session=session,
@@ -127,8 +134,8 @@ def run(
 
     async def work(engine: Engine) -> TurnResult:
         if service.embedded:
-            return await engine.run(plan.agent, said, **asks)
-        async with engine.stream(plan.agent, said, **asks) as events:
+            return await engine.run(asked_of, said, **asks)
+        async with engine.stream(asked_of, said, **asks) as events:
             async for event in events:
                 display.show(event)
         return await engine.get(display.view.turn)
