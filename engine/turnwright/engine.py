@@ -25,7 +25,7 @@ from .model.retry import Backoff
 from .model_settings import ModelSettings
 from .result import TurnResult
 from .runtime import Local, Runtime
-from .runtime.engine_options import EngineOptions
+from .runtime.engine_arguments import EngineArguments
 from .runtime.engine_turns import EngineTurns
 from .runtime.handle import TurnHandle
 from .runtime.stored_turns import StoredTurns
@@ -89,7 +89,7 @@ class Engine(StoredTurns, Generic[DepsT]):
         *,
         agents: Sequence[Agent[None, object]] = (),
         tools: Sequence[Tool[None]] = (),
-        **options: Unpack[EngineOptions],
+        **options: Unpack[EngineArguments],
     ) -> None: ...
     @overload
     def __init__(
@@ -98,7 +98,7 @@ class Engine(StoredTurns, Generic[DepsT]):
         deps: DepsFactory[DepsT],
         agents: Sequence[Agent[DepsT, object]] = (),
         tools: Sequence[Tool[DepsT]] = (),
-        **options: Unpack[EngineOptions],
+        **options: Unpack[EngineArguments],
     ) -> None: ...
     @overload
     def __init__(
@@ -107,7 +107,7 @@ class Engine(StoredTurns, Generic[DepsT]):
         deps_type: type[DepsT],
         agents: Sequence[Agent[DepsT, object]] = (),
         tools: Sequence[Tool[DepsT]] = (),
-        **options: Unpack[EngineOptions],
+        **options: Unpack[EngineArguments],
     ) -> None: ...
     @known_options("Engine", Limits.model_fields)
     def __init__(

@@ -57,6 +57,20 @@ def quick() -> str:
     return "quick"
 '''
 
+DEPS = '''
+from turnwright import ToolContext, TurnInfo, tool
+
+
+async def make_deps(turn: TurnInfo):
+    yield f"the {turn.agent}, resumed: {turn.resumed}"
+
+
+@tool(needs_approval=True)
+def sign(ctx: ToolContext[str]) -> str:
+    """Sign."""
+    return f"signed by {ctx.deps}"
+'''
+
 ASK: "tuple[str, Json]" = ("ask_user_input", {"question": "Which color?", "choices": ["red", "blue"]})
 DELETE: "tuple[str, Json]" = ("delete_file", {"path": "old.log"})
 
@@ -130,6 +144,16 @@ def test_an_approval_is_granted_or_denied_with_words(
     assert "old.log is gone" in told
     assert any("keep it = keep" in words for words in told)
     assert len(told) == 3
+
+
+def test_the_tools_file_makes_the_dependencies_in_each_process(cli: "Cli", endpoint: "Endpoint") -> None:
+    cli.write("mine.py", DEPS)
+    endpoint.calls(("sign", {})).says("Signed.")
+    paused = cli.run("run", "Sign", "--tools", "mine.py", "--json")
+    assert paused.code == 3
+    done = cli.run("resume", paused.turn, "--approve", paused.interrupts[0]["id"], "--json")
+    assert done.code == 0
+    assert endpoint.requests[-1].messages[-1]["content"] == "signed by the assistant, resumed: True"
 
 
 def test_a_grant_lets_a_file_outside_be_read(

@@ -9,6 +9,7 @@ import pytest
 
 from turnwright.errors import ConfigError
 from turnwright.tools import load_tools
+from turnwright.tools.load import load_tools_and_deps
 
 TOOLS = """
 from turnwright.tools import tool
@@ -92,6 +93,16 @@ def test_models_and_postponed_annotations_of_a_file_are_resolved(tmp_path: Path)
     )
     (made,) = load_tools(str(tmp_path / "mine.py"))
     assert "Item" in str(made.parameters)
+
+
+def test_a_file_may_make_the_dependencies_of_its_tools(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(f"{TOOLS}\nasync def make_deps(turn):\n    return turn.agent\n")
+    loaded = load_tools_and_deps(str(tmp_path / "mine.py"))
+    assert (len(loaded.tools), getattr(loaded.make_deps, "__name__", "")) == (2, "make_deps")
+    (tmp_path / "mine.py").write_text(TOOLS)
+    assert load_tools_and_deps(str(tmp_path / "mine.py")).make_deps is None
+    (tmp_path / "mine.py").write_text(f"{TOOLS}\nmake_deps = 5")
+    assert fault(tmp_path / "mine.py").endswith("make_deps must be a function that makes the dependencies of a turn")
 
 
 def test_a_file_that_is_not_there_says_so(tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ def explain(
     helpers = {one.name: one for one in agent_tools(said.prepared(one.agent) for one in beside)}
     with_steps(chosen, steps).limits_for(said.limits())  # an error about a wrong --steps names the flag
     module = tools or said.settings.tools
-    offered: dict[str, Tool] = {one.name: one for one in choose_tools(module, Path(said.settings.root))}
+    offered: dict[str, Tool] = {one.name: one for one in choose_tools(module, Path(said.settings.root)).tools}
     offered |= helpers
     certified = certificate(
         chosen,

@@ -79,7 +79,7 @@ def fuzz(
         raise ConfigError(f"--coverage {coverage}: there is no folder {coverage.parent}")
     folder = root or Path()
     out = process.Output(alone=True)  # a tool may print, but not inside a printed test
-    target = runner.Target(_choose(agent, agents), tuple(choose_tools(tools, folder)), run_tools=run_tools)
+    target = runner.Target(_choose(agent, agents), tuple(choose_tools(tools, folder).tools), run_tools=run_tools)
     seed = secrets.randbelow(_SEEDS) if seed is None else seed
     with _bar(examples) as progress:
         report = runner.fuzz(target, examples=examples, seed=seed, seconds=seconds, progress=progress)

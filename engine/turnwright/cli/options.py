@@ -17,7 +17,8 @@ from turnwright.errors import ConfigError
 from turnwright.model.providers import PROVIDERS
 from turnwright.model_settings import ModelSettings, parsed_settings
 from turnwright.store.address import SCHEMES
-from turnwright.tools import Tool, builtin_tools, load_tools
+from turnwright.tools import builtin_tools
+from turnwright.tools.load import LoadedTools, load_tools_and_deps
 
 if TYPE_CHECKING:
     from turnwright.config.config import Config
@@ -68,7 +69,11 @@ StoreOption = Annotated[
 ]
 ToolsOption = Annotated[
     str | None,
-    typer.Option("--tools", metavar="MODULE", help="A module or a .py file with @tool functions."),
+    typer.Option(
+        "--tools",
+        metavar="MODULE",
+        help="A module or a .py file with @tool functions [and make_deps].",
+    ),
 ]
 McpOption = Annotated[
     list[Path] | None,
@@ -240,14 +245,18 @@ def read_settings(given: Sequence[str] | None) -> ModelSettings | None:
     return parsed_settings(values, "--setting") if values else None
 
 
-def choose_tools(module: str | None, root: Path) -> list[Tool]:
+def choose_tools(module: str | None, root: Path) -> LoadedTools:
     """Return the built-in tools, confined to `root`, and the tools of the module, which win for the same name.
+
+    With them comes the module's function that makes their dependencies, if it has one.
 
     Raises `ConfigError` for a root that is no folder, and for a module that cannot be loaded.
     """
     if not root.is_dir():
         raise ConfigError(f"--root {root}: is no folder")
     tools = {tool.name: tool for tool in builtin_tools(root)}
-    if module is not None:
-        tools |= {tool.name: tool for tool in load_tools(module)}
-    return list(tools.values())
+    if module is None:
+        return LoadedTools(list(tools.values()), None)
+    loaded = load_tools_and_deps(module)
+    tools |= {tool.name: tool for tool in loaded.tools}
+    return LoadedTools(list(tools.values()), loaded.make_deps)

@@ -249,8 +249,9 @@ def engine_for(
         on_event=[on_event],
         telemetry=telemetry,
     )
-    own = [*choose_tools(flags.tools or kept.tools, kept.root or Path()), *kept.helpers()]
-    return with_mcp(flags.mcp or kept.mcp, make, own)
+    own = choose_tools(flags.tools or kept.tools, kept.root or Path())
+    make = partial(make, make_deps=own.make_deps)
+    return with_mcp(flags.mcp or kept.mcp, make, [*own.tools, *kept.helpers()])
 
 
 async def _standing(store: Store, *, turn: str) -> tuple[TurnRow, Journal, bool, dict[str, Journal], frozenset[str]]:

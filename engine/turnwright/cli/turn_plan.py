@@ -107,7 +107,8 @@ def plan_turn(turn_flags: TurnFlags, on_event: Sequence[Observer], telemetry: Te
         helpers=helpers,
         limits=options["limits"],
     ).to_json()
-    opening = with_mcp(servers, make, [*choose_tools(tools, root), *helpers])
+    own = choose_tools(tools, root)
+    opening = with_mcp(servers, partial(make, make_deps=own.make_deps), [*own.tools, *helpers])
     settings = turn_flags.settings
     if before is not None and not flagged:
         settings = merge_settings(settings_in(before), settings)

@@ -5,9 +5,10 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from turnwright.agents.files import read_agents
+from turnwright.context import DepsFactory
 from turnwright.driver.subagents import agent_tools
 from turnwright.engine import Engine
 from turnwright.errors import ConfigError
@@ -15,6 +16,7 @@ from turnwright.journal.event_bus import Observer
 from turnwright.model.protocol import Model
 from turnwright.model.providers import LOCAL, open_model
 from turnwright.runtime import Runtime
+from turnwright.runtime.engine_arguments import EngineArguments
 from turnwright.store import Store
 from turnwright.telemetry import Telemetry
 from turnwright.tools import Tool
@@ -72,7 +74,8 @@ def driving(
         on_event=on_event,
     )
     own = choose_tools(flags.tools or settings.tools, flags.root or Path(settings.root))
-    return with_mcp(flags.mcp or tuple(map(Path, settings.mcp)), make, [*own, *helpers])
+    make = partial(make, make_deps=own.make_deps)
+    return with_mcp(flags.mcp or tuple(map(Path, settings.mcp)), make, [*own.tools, *helpers])
 
 
 def engine_with(
@@ -85,23 +88,26 @@ def engine_with(
     on_event: Sequence[Observer],
     runtime: Runtime | None = None,
     telemetry: Telemetry | None = None,
+    make_deps: DepsFactory[object] | None = None,
 ) -> Engine:
-    """Return an engine with the options of the configuration. Raises `ConfigError`."""
-    return Engine(
-        model=model,
-        models=models,
-        tools=tools,
-        store=store,
-        limits=options["limits"],
-        prices=options["prices"],
-        unpaired=options["unpaired"],
-        show_budget_to_model=options["show_budget_to_model"],
-        model_settings=options["model_settings"],
-        strict_settings=options["strict_settings"],
-        on_event=on_event,
-        runtime=runtime,
-        telemetry=telemetry,
-    )
+    """Return an engine with the options of the configuration, and dependencies for its tools. Raises `ConfigError`."""
+    arguments: EngineArguments = {
+        "model": model,
+        "models": models,
+        "store": store,
+        "limits": options["limits"],
+        "prices": options["prices"],
+        "unpaired": options["unpaired"],
+        "show_budget_to_model": options["show_budget_to_model"],
+        "model_settings": options["model_settings"],
+        "strict_settings": options["strict_settings"],
+        "on_event": on_event,
+        "runtime": runtime,
+        "telemetry": telemetry,
+    }
+    if make_deps is None:
+        return Engine(tools=tools, **arguments)
+    return cast("Engine", Engine(deps=make_deps, tools=tools, **arguments))  # the command line gives no deps itself
 
 
 def with_mcp(files: Sequence[Path], make: Callable[..., Engine], tools: Sequence[Tool]) -> Opening:

@@ -10,8 +10,9 @@ from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
 from types import ModuleType
-from typing import Final
+from typing import Final, NamedTuple
 
+from turnwright.context import DepsFactory
 from turnwright.errors import ConfigError
 
 from .tool import Tool
@@ -19,15 +20,31 @@ from .tool import Tool
 _MODULE: Final = re.compile(r"\w+(?:\.\w+)*")
 
 
+#: The function of a tools module that makes the dependencies of its tools.
+MAKE_DEPS: Final = "make_deps"
+
+
+class LoadedTools(NamedTuple):
+    """The tools of a module, and the function that makes their dependencies, if it has one."""
+
+    tools: list[Tool]
+    make_deps: DepsFactory[object] | None
+
+
 def load_tools(spec: str) -> list[Tool]:
-    """Import `spec` and return the tools in its namespace, in the order of their definition.
+    """Return the tools of a module. Takes and raises what `load_tools_and_deps` does."""
+    return load_tools_and_deps(spec).tools
+
+
+def load_tools_and_deps(spec: str) -> LoadedTools:
+    """Import `spec` and return the tools in its namespace, in the order of their definition, and its `make_deps`.
 
     `spec` is a path that ends in `.py`, or the dotted name of a module. As with `python FILE` and `python -m MODULE`,
     the import path includes the file's folder, or the working directory for a module. A file runs again each time it is
     loaded.
 
     Raises `ConfigError` for a missing file or module, for one that raises (the message has the type, the text and the
-    line), for one without tools, and for two tools with one name.
+    line), for one without tools, for two tools with one name, and for a `make_deps` that is no function.
     """
     module = _file(spec) if spec.endswith(".py") else _module(spec)
     tools: dict[str, Tool] = {}
@@ -38,7 +55,10 @@ def load_tools(spec: str) -> list[Tool]:
             raise ConfigError(f"{spec} has two tools with the name {value.name!r}: rename one with @tool(name=...)")
     if not tools:
         raise ConfigError(f"{spec} has no tools: put @tool (from turnwright import tool) above a function in it")
-    return list(tools.values())
+    make_deps: DepsFactory[object] | None = getattr(module, MAKE_DEPS, None)
+    if not (make_deps is None or callable(make_deps)):
+        raise ConfigError(f"{spec}: {MAKE_DEPS} must be a function that makes the dependencies of a turn")
+    return LoadedTools(list(tools.values()), make_deps)
 
 
 def _file(spec: str) -> ModuleType:

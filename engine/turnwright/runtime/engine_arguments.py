@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from turnwright.telemetry import Telemetry
 
 
-class EngineOptions(TypedDict, total=False):
+class EngineArguments(TypedDict, total=False):
     """The options of `Engine` besides its dependencies, agents and tools. See there."""
 
     model: Model | None
