@@ -1,5 +1,6 @@
 """docs/tools.md and docs/how-to/approve-a-tool.md: the examples run, and every option of `@tool` is in its table."""
 
+import inspect
 import re
 import subprocess
 import sys
@@ -8,7 +9,8 @@ from typing import get_type_hints
 
 import pytest
 
-from turnwright import Tool, ToolContext
+from turnwright import Agent, Engine, Tool, ToolContext
+from turnwright.model.scripted import ScriptedModel, asks_for
 from turnwright.tools.tool import ToolOptions
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -31,6 +33,21 @@ async def test_the_function_of_the_page_decides_which_calls_need_approval() -> N
     assert isinstance(refund, Tool)
     assert await refund.asks_first({"order": "a", "amount": 100}, context) is None
     assert await refund.asks_first({"order": "a", "amount": "100.5"}, context) is not None
+
+
+@pytest.mark.anyio
+async def test_the_page_approves_with_other_arguments() -> None:
+    names: dict[str, object] = {}
+    for block in APPROVAL.split("```python\n")[1:3]:
+        exec(block.split("```", 1)[0], names)  # noqa: S102 (it is ours)
+    refund, lower = names["refund"], names["lower"]
+    assert isinstance(refund, Tool)
+    assert inspect.iscoroutinefunction(lower)
+    model = ScriptedModel(asks_for(("refund", {"order": "A-1", "amount": 500})), "Refunded.")
+    async with Engine(model=model, tools=[refund]) as engine:
+        paused = await engine.run(Agent(name="Clerk"), "Refund.")
+        await lower(engine, paused.id, paused.interrupts[0].id)
+        assert "50 EUR refunded for A-1" in str((await engine.get(paused.id)).messages)
 
 
 def words_under(heading: str) -> set[str]:

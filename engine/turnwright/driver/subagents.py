@@ -278,7 +278,7 @@ class SubagentCalls:
         # An answer to the call's own approval is not one to its sub-agent's interrupt of the same name.
         prefix = f"{call.id}/"
         given = {
-            one.interrupt.removeprefix(prefix): Answer(one.decision, one.text)
+            one.interrupt.removeprefix(prefix): Answer(one.decision, one.text, one.arguments)
             for one in call.answers
             if one.interrupt.startswith(prefix)
         }

@@ -2,18 +2,24 @@
 
 import json
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, cast
 
+from pydantic import JsonValue
+
+from turnwright._base.frozen import MOST_NESTED, deeper_than
 from turnwright._base.ids import root_of
 from turnwright.agent import Agent
 from turnwright.errors import ConfigError, InvalidAnswerError, TurnAlreadyEndedError
 from turnwright.result import TurnResult, result_of
 from turnwright.store import QUEUED, InboxItem, InboxKind, Store
+from turnwright.tools.errors import ToolError
+from turnwright.tools.tool import Tool
 from turnwright.transcript.interrupt import Interrupt
 from turnwright_states import DECISIONS, Decision, EndReason, InterruptKind, Outcome
 from turnwright_states.facts import Answered
+from turnwright_states.payload import thawed
 
 from .inbox import ANSWER_PREFIX, answers_in, steers
 from .turn_journal import JournalFold
@@ -22,6 +28,7 @@ _YES: Final = frozenset({"yes", "y", "true", "ok", "grant", "approve", "allow"})
 _NO: Final = frozenset({"no", "n", "false", "deny", "reject"})
 
 
+_NO_TOOLS: Final[Mapping[str, Tool]] = {}
 _OTHER_ANSWER: Final = "it was answered before, and the first answer counts"
 
 
@@ -31,6 +38,8 @@ class Answer:
 
     decision: Decision
     text: str = ""
+    #: The arguments that an approved call runs with, instead of the model's.
+    arguments: Mapping[str, JsonValue] | None = None
 
 
 Answers = Mapping[str, str | bool | Answer]
@@ -38,8 +47,10 @@ Answers = Mapping[str, str | bool | Answer]
 
 def answer_item(turn: str, interrupt: str, answer: Answer) -> InboxItem:
     """Make an answer to an open interrupt. An interrupt has at most one."""
-    payload = json.dumps({"interrupt": interrupt, "decision": answer.decision, "text": answer.text})
-    return InboxItem(turn, f"{ANSWER_PREFIX}{interrupt}", InboxKind.ANSWER, payload)
+    said: dict[str, JsonValue] = {"interrupt": interrupt, "decision": str(answer.decision), "text": answer.text}
+    if answer.arguments is not None:
+        said["arguments"] = {**thawed(answer.arguments)}
+    return InboxItem(turn, f"{ANSWER_PREFIX}{interrupt}", InboxKind.ANSWER, json.dumps(said))
 
 
 def unanswered(kind: InterruptKind) -> Decision:
@@ -54,9 +65,13 @@ def reject(words: str = "") -> Answer:
     return Answer(Decision.REJECT, words)
 
 
-def approve() -> Answer:
-    """Approve a call, or the read access that it asks for."""
-    return Answer(Decision.APPROVE)
+def approve(*, arguments: Mapping[str, JsonValue] | None = None) -> Answer:
+    """Approve a call, or the read access that it asks for.
+
+    `arguments` are all arguments that the call runs with, instead of the model's. The tool checks them when the answer
+    is given, and again before it runs. See docs/rules.md#changed-arguments.
+    """
+    return Answer(Decision.APPROVE, arguments=arguments)
 
 
 def parse_answer(
@@ -66,11 +81,13 @@ def parse_answer(
     *,
     now: float = -math.inf,
     answered: Collection[str] = (),
+    tools: Mapping[str, Tool] = _NO_TOOLS,
 ) -> Answer:
     """Check an answer to the open interrupt of that id, and return it with its decision.
 
     A question takes any text. An approval or a read access takes yes or no (True or False), a doom loop `go_on`,
-    `always` or `stop`, an unknown outcome `rerun` or `unknown`.
+    `always` or `stop`, an unknown outcome `rerun` or `unknown`. A text that is a JSON object approves a call with these
+    arguments, which its tool among `tools` checks.
 
     Raises `InvalidAnswerError`, which lists the open interrupts, also for one that expired by `now` (seconds since the
     Unix epoch). Interrupts in `answered` count as closed. See docs/rules.md#approvals.
@@ -84,6 +101,8 @@ def parse_answer(
     takes = DECISIONS[asked.kind]
     if isinstance(answer, Answer):
         reply = answer
+    elif asked.kind is InterruptKind.APPROVAL and isinstance(answer, str) and answer.lstrip().startswith("{"):
+        reply = approve(arguments=_read_arguments(interrupt, answer, ids))
     elif asked.kind is InterruptKind.QUESTION and isinstance(answer, str):
         reply = Answer(Decision.REPLY, answer)
     else:
@@ -98,7 +117,40 @@ def parse_answer(
         raise InvalidAnswerError(
             interrupt, f"its text has half a surrogate pair at character {error.start}", ids
         ) from None
-    return reply
+    return reply if reply.arguments is None else _changed(asked, reply, reply.arguments, tools, ids)
+
+
+def _read_arguments(interrupt: str, text: str, ids: Sequence[str]) -> dict[str, JsonValue]:
+    """Read the arguments that a person typed. Raises `InvalidAnswerError`."""
+    try:
+        arguments = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InvalidAnswerError(interrupt, f"the changed arguments are no JSON object: {error}", ids) from None
+    return cast("dict[str, JsonValue]", arguments)
+
+
+def _changed(
+    asked: Interrupt, reply: Answer, given: Mapping[str, JsonValue], tools: Mapping[str, Tool], ids: Sequence[str]
+) -> Answer:
+    """Return the approval with its arguments, if they are not the asked ones. Raises `InvalidAnswerError`."""
+    if asked.kind is not InterruptKind.APPROVAL or reply.decision is not Decision.APPROVE:
+        raise InvalidAnswerError(asked.id, "only the approval of a call may change its arguments", ids)
+    tool = tools.get(asked.tool)
+    if tool is None:
+        why = f"its arguments cannot be changed here, because this process has no tool {asked.tool!r} that checks them"
+        raise InvalidAnswerError(asked.id, why, ids)
+    if deeper_than(dict(given), MOST_NESTED):
+        why = f"the changed arguments nest more than {MOST_NESTED} lists and objects"
+        raise InvalidAnswerError(asked.id, why, ids)
+    try:
+        text = json.dumps(thawed(given), allow_nan=False)
+        text.encode()
+        arguments = json.loads(text)
+        tool.parse(arguments)
+    except (ToolError, TypeError, ValueError) as error:
+        raise InvalidAnswerError(asked.id, f"the changed arguments do not fit {asked.tool}: {error}", ids) from None
+    same = arguments == thawed(asked.arguments or {})
+    return replace(reply, arguments=None if same else arguments)
 
 
 def _decision(answer: str | bool, takes: tuple[Decision, ...]) -> Decision | None:
@@ -144,20 +196,27 @@ def need_live(turn_id: str, outcome: Outcome | None, reason: EndReason | None) -
         raise TurnAlreadyEndedError(turn_id, outcome, reason)
 
 
-async def post_answers(store: Store, known: JournalFold, answers: Answers, *, now: float) -> dict[str, Answer]:
+async def post_answers(
+    store: Store, known: JournalFold, answers: Answers, *, now: float, tools: Mapping[str, Tool] = _NO_TOOLS
+) -> dict[str, Answer]:
     """Post all answers to the inbox of a turn, or none. Returns them parsed, by interrupt.
 
-    `now` is in seconds since the Unix epoch. Raises `InvalidAnswerError`, naming the open interrupts, and
-    `TurnAlreadyEndedError`.
+    `now` is in seconds since the Unix epoch. `tools` check changed arguments. Raises
+    `InvalidAnswerError`, naming the open interrupts, and `TurnAlreadyEndedError`.
     """
     turn, turn_id = known.machine.turn, known.turn_id
     need_live(turn_id, turn.state.outcome, turn.reason)
     if not isinstance(answers, Mapping):
         raise ConfigError(f"answers must map each interrupt's id to its answer, not {answers!r}")
     asked = tuple(Interrupt.of(turn, interrupt) for interrupt in turn.interrupts.values())
+    if any("/" in name and _has_arguments(answer) for name, answer in answers.items()):
+        asked = tuple([await _with_tool(store, turn_id, one) for one in asked])
 
     def parse_all(answered: Collection[str] = ()) -> dict[str, Answer]:
-        return {name: parse_answer(asked, name, one, now=now, answered=answered) for name, one in answers.items()}
+        return {
+            name: parse_answer(asked, name, one, now=now, answered=answered, tools=tools)
+            for name, one in answers.items()
+        }
 
     try:
         replies = parse_all()
@@ -173,6 +232,20 @@ async def post_answers(store: Store, known: JournalFold, answers: Answers, *, no
             open_ones = {one.id for one in asked} - late - answers_in(await store.inbox(turn_id))
             raise InvalidAnswerError(name, _OTHER_ANSWER, [one.id for one in asked if one.id in open_ones])
     return replies
+
+
+def _has_arguments(answer: str | bool | Answer) -> bool:
+    return answer.arguments is not None if isinstance(answer, Answer) else str(answer).lstrip().startswith("{")
+
+
+async def _with_tool(store: Store, turn_id: str, asked: Interrupt) -> Interrupt:
+    """Return the interrupt with the tool that asks: a forwarded one names the sub-agent's tool instead."""
+    *calls, name = asked.id.split("/")
+    if not calls:
+        return asked
+    child = ":".join((turn_id, *calls))
+    inner = (one for one in result_of(child, await store.facts(child)).interrupts if one.id == name)
+    return replace(asked, tool=next((one.tool for one in inner), asked.tool))
 
 
 async def need_accepted(store: Store, known: JournalFold, result: TurnResult, replies: Mapping[str, Answer]) -> None:
@@ -192,4 +265,7 @@ async def need_accepted(store: Store, known: JournalFold, result: TurnResult, re
 
 def _decided(known: JournalFold) -> dict[str, Answer]:
     answered = (fact for _, fact in known.facts if isinstance(fact, Answered))
-    return {fact.interrupt: Answer(fact.decision, fact.text) for fact in answered}
+    return {
+        fact.interrupt: Answer(fact.decision, fact.text, None if fact.arguments is None else thawed(fact.arguments))
+        for fact in answered
+    }

@@ -145,7 +145,7 @@ class EngineTurns:
         if not answers:
             need_live(turn_id, turn.state.outcome, turn.reason)
             return await self._turns.resume(turn_id, known, supplied)
-        replies = await post_answers(self.store, known, answers, now=self._setup.now())
+        replies = await post_answers(self.store, known, answers, now=self._setup.now(), tools=self._setup.tools)
         while True:
             with suppress(TurnBusyError):
                 result = await self._turns.resume(turn_id, known, supplied)
@@ -169,7 +169,7 @@ class EngineTurns:
         need_root(turn_id)
         known = await self.read(turn_id)
         need_agent(known, None if here is None else here.agent)
-        await post_answers(self.store, known, answers, now=self._setup.now())
+        await post_answers(self.store, known, answers, now=self._setup.now(), tools=self._setup.tools)
         if here is not None and self._runtime.embedded:
             self._started.start(turn_id, None, here)
         else:

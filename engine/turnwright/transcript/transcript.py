@@ -36,7 +36,7 @@ from turnwright_states.inputs import is_blank
 from turnwright_states.payload import FrozenDict, thawed
 
 from .tool_phase import PhaseCall, PhaseResult, ToolPhase
-from .wording import advice, feedback_text, fixed_summary, no_answer, sentinel_text
+from .wording import advice, changed_arguments, feedback_text, fixed_summary, no_answer, sentinel_text
 
 _NO_ARGUMENTS: Final[FrozenDict[JsonValue]] = FrozenDict()
 #: The width of a fact and of a slot in `seq`. All numbers are exact as floats too, for JavaScript.
@@ -111,6 +111,9 @@ class Transcript:
         self.compactions: list[tuple[f.Compacted, int]] = []
         #: The tokens of the last request and its reply, as the provider counted them; 0 if it did not.
         self.counted = 0
+        #: The calls that wait for a person, by interrupt, and the arguments that a person gave them.
+        self._asked: dict[str, str] = {}
+        self._changed: dict[str, Mapping[str, JsonValue]] = {}
         #: The result that is the turn's answer (`return_direct`).
         self._direct: str | None = None
         #: The last fact.
@@ -257,16 +260,26 @@ class Transcript:
     def _start_call(self, _: int, fact: f.CallStarted) -> None:
         self._started.add(fact.call)
 
+    def _wait(self, _: int, fact: f.CallWaiting) -> None:
+        self._asked[fact.interrupt.id] = fact.call
+
+    def _answer(self, _: int, fact: f.Answered) -> None:
+        call = self._asked.pop(fact.interrupt, None)
+        # A forwarded answer changes the arguments of a call in the sub-agent's turn.
+        if call is not None and fact.arguments is not None and "/" not in fact.interrupt:
+            self._changed[call] = fact.arguments
+
     def _settle(self, at: int, fact: f.CallSettled) -> None:
         if fact.final and fact.status is CallStatus.OK and fact.state is not State.REVIEW and self.accepted is None:
             self._direct = fact.result
         seq = _kept(self._slots[fact.call], at) if fact.call in self._slots else at
+        changed = self._changed.pop(fact.call, None) if self._changed else None
         self._results[fact.call] = ToolResultPart(
             seq=seq,
             call=fact.call,
             name=self.calls.get(fact.call, ""),
             status=fact.status,
-            text=fact.result,
+            text=fact.result if changed is None else changed_arguments(changed) + fact.result,
             structured=fact.structured,
             files=_files(seq + 1, fact.files) if fact.files else (),
         )
@@ -371,6 +384,8 @@ class Transcript:
         f.Reviewed: _review,
         f.Compacted: _compact,
         f.CallStarted: _start_call,
+        f.CallWaiting: _wait,
+        f.Answered: _answer,
         f.CallSettled: _settle,
         f.MessageAdded: _add_message,
         f.Synthesized: _synthesize,

@@ -5,12 +5,13 @@ change. All are computed from the turn's counters, so that no turn ends silently
 (docs/rules.md#concluding).
 """
 
+import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Final
 
-from pydantic import ValidationError
+from pydantic import JsonValue, ValidationError
 
 from turnwright.agent import Agent
 from turnwright.message import Message, TextPart, ToolResultPart
@@ -18,12 +19,15 @@ from turnwright.tools.text import shorten
 from turnwright_states import MAX_STEPS, REASONS, CallStatus, EndReason, Limits, Outcome, Turn
 from turnwright_states.facts import Notice, TurnStarted
 from turnwright_states.inputs import is_blank
+from turnwright_states.payload import thawed
 from turnwright_states.reasons import NOTHING_SAID
 
 _QUOTED: Final = 400
 #: Limits on the names of refused tools: characters of each, and how many.
 _SHOWN_NAME: Final = 100
 _SHOWN_NAMES: Final = 10
+#: Characters of the changed arguments that the model reads.
+_SHOWN_ARGUMENTS: Final = 4_000
 _RAN: Final = frozenset({CallStatus.OK, CallStatus.ERROR, CallStatus.UNKNOWN})
 
 
@@ -175,6 +179,12 @@ def fixed_summary(turn: Turn, reason: EndReason, messages: Sequence[Message]) ->
 def no_answer(turn: Turn) -> str:
     """Return the text of a text-only turn whose model only asked for tools."""
     return f"{limit_reached(turn, EndReason.TEXT_ONLY)}. The model asked for tools and gave no answer."
+
+
+def changed_arguments(arguments: Mapping[str, JsonValue]) -> str:
+    """Return what the model reads before the result of a call that a person approved with other arguments."""
+    shown = shorten(json.dumps(thawed(arguments), ensure_ascii=False), _SHOWN_ARGUMENTS)
+    return f"[a person approved this call with other arguments: {shown}]\n\n"
 
 
 def feedback_text(feedback: str) -> str:
