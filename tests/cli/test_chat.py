@@ -48,27 +48,29 @@ def plain(terminal: Tty) -> str:
     return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", terminal.shown)
 
 
+def enter(terminal: Tty, line: str, shown: str) -> None:
+    """Type a line at the prompt, and wait until these words are shown."""
+    terminal.until("> ")
+    terminal.types(f"{line}\n").until(shown)
+
+
 def test_a_session_streams_answers_asks_for_approval_and_keeps_its_history(
     cli: "Cli", endpoint: "Endpoint", chat: Open
 ) -> None:
     endpoint.says("Hello **you**.").calls(("remove", {"path": "old.log"})).says("It is gone.").says("As I said: gone.")
     with chat("--tools", "mine.py", "--session", "s1") as terminal:
         terminal.until("/help lists the commands.")
-        terminal.until("> ")
-        terminal.types("hi\n").until("Done in 1 step")
-        terminal.until("> ")
-        terminal.types("remove the log\n").until("may remove run?")
+        enter(terminal, "hi", "Done in 1 step")
+        enter(terminal, "remove the log", "may remove run?")
         terminal.until("[y/n/e/q] ")
         terminal.types("y\n").until("Done in 2 steps")
-        terminal.until("> ")
-        terminal.types("/quit\n").until("turnwright chat --session s1")
+        enter(terminal, "/quit", "turnwright chat --session s1")
         assert terminal.done() == 0
     assert (cli.folder / "removed").read_text() == "old.log\n"
     assert "Hello you." in plain(terminal)
     with chat("--continue") as terminal:
         terminal.until("session s1")
-        terminal.until("> ")
-        terminal.types("really?\n").until("Done in 1 step")
+        enter(terminal, "really?", "Done in 1 step")
         terminal.until("> ")
         terminal.types("\x04")
         assert terminal.done() == 0
@@ -84,17 +86,13 @@ def test_ctrl_c_stops_the_turn_and_at_the_prompt_twice_the_program(
 ) -> None:
     endpoint.begins("Once upon").calls(("wait", {})).says("Still here.")
     with chat("--tools", "mine.py") as terminal:
-        terminal.until("> ")
-        terminal.types("a story\n").until("Once upon")
+        enter(terminal, "a story", "Once upon")
         terminal.types("\x03").until("Stopped after 1 step")
-        terminal.until("> ")
-        terminal.types("wait\n").until("Running wait")
+        enter(terminal, "wait", "Running wait")
         cli.await_file("waits")
         terminal.types("\x03").until("Stopped after 1 step")
-        terminal.until("> ")
-        terminal.types("/why\n").until("aborted: aborted")
-        terminal.until("> ")
-        terminal.types("there?\n").until("Done in 1 step")
+        enter(terminal, "/why", "aborted: aborted")
+        enter(terminal, "there?", "Done in 1 step")
         terminal.until("> ")
         terminal.types("\x03").until("Press Ctrl-C again to leave")
         terminal.until("> ")
@@ -110,23 +108,16 @@ def test_commands_show_limits_and_resume_a_turn_that_was_left_paused(
 ) -> None:
     endpoint.calls(("remove", {"path": "a"})).says("Kept it.")
     with chat("--tools", "mine.py", "--steps", "7", columns=40) as terminal:
-        terminal.until("> ")
-        terminal.types("/resume\n").until("Nothing to resume: no turn has run yet.")
-        terminal.until("> ")
-        terminal.types("/nothing\n").until("There is no command /nothing.")
-        terminal.until("> ")
-        terminal.types("remove a\n").until("[y/n/e/q] ")
+        enter(terminal, "/resume", "Nothing to resume: no turn has run yet.")
+        enter(terminal, "/nothing", "There is no command /nothing.")
+        enter(terminal, "remove a", "[y/n/e/q] ")
         terminal.types("q\n").until("The last turn is paused.")
-        terminal.until("> ")
-        terminal.types("/limits\n").until("steps       7         1")
-        terminal.until("> ")
-        terminal.types("/resume\n").until("[y/n/e/q] ")
+        enter(terminal, "/limits", "steps       7         1")
+        enter(terminal, "/resume", "[y/n/e/q] ")
         terminal.types("e\n").until("Note to the model: ")
         terminal.types("not that one\n").until("Done in 2 steps")
-        terminal.until("> ")
-        terminal.types("/resume\n").until("the last turn has ended")
-        terminal.until("> ")
-        terminal.types("/help\n").until("/quit    leave")
+        enter(terminal, "/resume", "the last turn has ended")
+        enter(terminal, "/help", "/quit    leave")
         terminal.types("/exit\n")
         assert terminal.done() == 0
     assert not (cli.folder / "removed").exists()

@@ -5,7 +5,6 @@ import logging
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from datetime import datetime
 from functools import partial
 from io import TextIOWrapper
 from typing import Annotated, Final
@@ -43,7 +42,7 @@ from .process import echo, echo_json, json_line, spelled
 from .screen import print_lines
 from .stores import Journal, find_turn, store_flag, use_store
 from .summary import closing_lines, count, print_closing
-from .view import file_line, one_line
+from .view import file_line, local_time, one_line
 
 #: The width of the column with the role.
 _MARGIN: Final = 11
@@ -134,11 +133,7 @@ async def _read_incident(store: Store, *, turn: str) -> Callable[[], str]:
 
     row, facts = await store.get(turn), await store.facts(turn)
     history = await messages_before(store, turn, first_fact(turn, facts))
-    return partial(as_test, turn, facts, history=history, recorded=_day(row.created_at))
-
-
-def _day(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds).astimezone().strftime("%Y-%m-%d")
+    return partial(as_test, turn, facts, history=history, recorded=local_time(row.created_at, "%Y-%m-%d"))
 
 
 def _result_record(result: TurnResult) -> dict[str, JsonValue]:

@@ -1,6 +1,5 @@
 """The last lines of a run: how the turn ended in one sentence, what to do next, and with `--verbose` the details."""
 
-from datetime import datetime
 from typing import Final
 
 from turnwright._base.ids import root_of
@@ -15,7 +14,7 @@ from .options import DEFAULT_STORE
 from .process import echo, spelled
 from .screen import print_lines, print_to_the_end
 from .stores import password_hint, store_flag
-from .view import one_line
+from .view import local_time, one_line
 
 #: What happens to an interrupt that is not answered in time. Any other kind is rejected.
 _UNANSWERED: Final = {InterruptKind.DOOM_LOOP: "stopped", InterruptKind.UNKNOWN_OUTCOME: "left unknown"}
@@ -185,7 +184,7 @@ def _paused(result: TurnResult, flags: str, *, lost: bool, elsewhere: bool) -> l
         first, *rest = spelled(words(one)).split("\n")
         lines += [f"  {one.id}: {first}", *(f"    {line}" for line in rest)]
         if one.expires_at is not None:
-            until = _date(one.expires_at)
+            until = local_time(one.expires_at, "%Y-%m-%d %H:%M:%S %z")
             lines.append(f"    until {until}; after that: {_UNANSWERED.get(one.kind, 'rejected')}")
         if lost:
             continue
@@ -211,10 +210,3 @@ def _how(kind: InterruptKind, name: str) -> str:
             return f"--answer {name}=rerun    (or {name}=unknown)"
         case _:
             return f'--approve {name}    (or --reject {name}="why")'
-
-
-def _date(seconds: float) -> str:
-    try:
-        return datetime.fromtimestamp(seconds).astimezone().strftime("%Y-%m-%d %H:%M:%S %z")
-    except (OverflowError, OSError, ValueError):  # later than the last date of a calendar
-        return f"{seconds:g} s since 1970"

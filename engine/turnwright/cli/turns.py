@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
 from functools import partial
 from typing import Annotated, Final
 
@@ -21,7 +20,7 @@ from .options import DEFAULT_STORE, StoreOption
 from .process import echo, echo_json, say
 from .stores import is_elsewhere, missing_file, password_hint, store_flag, use_store
 from .summary import count, ended_by, resumed_by
-from .view import one_line
+from .view import local_time, one_line
 
 _COLUMNS: Final = ("TURN", "WHEN", "AGENT", "MODEL", "STEPS", "CALLS", "STATE", "DRIVER", "REASON", "SESSION")
 #: The columns that a narrow terminal leaves out, in this order. The id and the state are always shown.
@@ -193,7 +192,7 @@ def _cells(row: TurnRow, driver: DriverStatus | None, *, answered: bool) -> tupl
     if row.fault:
         when, figures, state_columns = "", ("", ""), (_UNREADABLE, "", "")
     else:
-        when = datetime.fromtimestamp(row.created_at).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+        when = local_time(row.created_at, "%Y-%m-%d %H:%M:%S")
         status = row.status
         figures = (str(status.steps), str(status.tool_calls))
         state_columns = (status.state, driver or ("answered" if answered else ""), status.reason or "")

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Final
 
 from pydantic import JsonValue
@@ -224,6 +225,14 @@ def _first_line(text: str) -> str:
 def _progress(event: ToolProgressEvent) -> str:
     of = "" if event.total is None else f" of {event.total:g}"
     return one_line(f"{event.progress:g}{of} {event.message}", 60)
+
+
+def local_time(seconds: float, form: str) -> str:
+    """Format a time since the Unix epoch in local time. A time after the calendar's last date stays a number."""
+    try:
+        return datetime.fromtimestamp(seconds).astimezone().strftime(form)
+    except (OverflowError, OSError, ValueError):
+        return f"{seconds:g} s since 1970"
 
 
 def one_line(text: str, width: int = 160) -> str:
