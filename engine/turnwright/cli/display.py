@@ -18,18 +18,17 @@ from turnwright_states import Outcome, State
 from turnwright_states import facts as f
 
 from .options import DEFAULT_STORE
+from .plain_lines import forked, headline, named, note, plain_lines
 from .process import Output, json_line
 from .screen import Screen, escape_prints, fit, fitted, print_lines, styled
 from .stores import store_flag
 from .summary import closing_lines, count, final_text, print_closing
-from .view import WRITING, TurnView, file_line, one_line, shown_arguments
+from .view import WRITING, TurnView, file_line
 
 #: The indentation of a sub-agent below its caller.
 _INDENT: Final = "    "
 #: The indentation of the further rows of a line that is longer than the terminal.
 _HANG: Final = 15
-#: Seconds of waiting below which a wait is not mentioned.
-_WORTH_TELLING: Final = 0.05
 _COLORS = {
     "ok": "green",
     "error": "red",
@@ -136,7 +135,7 @@ class PlainDisplay(Display):
         view = self.view.take(event)
         if view is not None:
             gutter = f"{_INDENT * view.depth}{view.label}  " if view.label else ""
-            self._out.write(*fit([f"{gutter}{line}" for line in _plain_lines(view, event)], _HANG))
+            self._out.write(*fit([f"{gutter}{line}" for line in plain_lines(view, event)], _HANG))
 
     def close(self, result: TurnResult, seq: int) -> None:  # noqa: ARG002 (the JSON display needs it)
         text = final_text(result, self.view.said)
@@ -145,70 +144,6 @@ class PlainDisplay(Display):
             print_closing(result, lines, flags=self.flags)
         else:
             self._out.write(*lines)
-
-
-def _plain_lines(view: TurnView, event: TurnEvent) -> list[str]:
-    if isinstance(event, TurnPausedEvent):
-        return [f"PAUSED       {len(event.interrupts)} to answer"]
-    if isinstance(event, TurnEndedEvent) and view.path:
-        last = event.text if event.text != view.said else ""
-        return [*_indented(last), f"{view.state:<12} {event.reason}"]
-    return _fact_lines(view, event) if isinstance(event, FactEvent) else []
-
-
-def _fact_lines(view: TurnView, event: FactEvent) -> list[str]:  # noqa: PLR0911 (one case a fact: flat)
-    match event.fact:
-        case f.TurnStarted():
-            # The prompt of a sub-agent is an argument of its call, which is shown already.
-            started = event.fact
-            said = [] if view.path else [*forked(started), one_line(started.prompt), *map(file_line, started.files)]
-            return [headline(view), *(f"             {line}" for line in said)]
-        case f.StepStarted(number=number, nudge=nudge):
-            return [f"STREAM       step {number} of {view.limits.cap}" + ("  (nudged)" if nudge else "")]
-        case f.ModelReplied(text=text, calls=calls):
-            view.said = text or view.said
-            return [
-                *_indented(text),
-                *(f"TOOL_EXEC    {_named(view, call.id)}({shown_arguments(call)})" for call in calls),
-            ]
-        case f.CallSettled(call=call, result=result, files=files) if call in view.calls:
-            one = view.calls[call]
-            took = f" {one.took}" if one.took else ""
-            lines = [f"{_named(view, call)}: {one.status}{took}: {one_line(result)}", *map(file_line, files)]
-            return [f"             {line}" for line in lines]
-        case f.CallWaiting(interrupt=interrupt):
-            return [f"             {interrupt.tool} waits: {view.answered_as(interrupt.id)}"]
-        case f.Stopping(reason=reason):
-            return [f"CONCLUDE     {reason}"]
-        case _:
-            return [f"             {line}" for line in _note(event)]
-
-
-def _note(event: FactEvent) -> list[str]:
-    """Return the line of a fact that belongs to no step and no call; nothing for any other fact."""
-    match event.fact:
-        case f.AttemptFailed() as failed:
-            return [failed_attempt(failed)]
-        case f.Concluded(retry=True):
-            return ["the conclusion had no text, asking once more"]
-        case f.MessageAdded(text=text):
-            return [f"message: {one_line(text, 400)}"]
-        case f.Notice():
-            return [f"notice: {event.text}"]
-        case fact if fact.noteworthy:
-            return [one_line(f"{fact.title}: {fact.summary()}", 400)]
-        case _:
-            return []
-
-
-def _named(view: TurnView, call: str) -> str:
-    """Return the tool of a call. A sub-agent's comes with the call's id, which its own lines begin with."""
-    one = view.calls[call]
-    return f"{call} {one.name}" if one.delegated else one.name
-
-
-def _indented(text: str) -> list[str]:
-    return [f"             {line}" for line in text.splitlines()]
 
 
 class LiveDisplay(Display):
@@ -266,7 +201,7 @@ class LiveDisplay(Display):
                 view.text, view.calls = "", {}
             case FactEvent(fact=f.Stopping(reason=reason)):
                 self._print(view, styled(f"concluding: {reason}", style="yellow"))
-            case FactEvent(fact=fact) if notes := _note(event):
+            case FactEvent(fact=fact) if notes := note(event):
                 style = "bold" if isinstance(fact, f.MessageAdded) else "yellow"
                 self._print(view, *(styled(f"  {line}", style=style) for line in notes))
             case _:
@@ -373,29 +308,8 @@ def choose_display(
     return PlainDisplay(store, service, verbose=verbose)
 
 
-def headline(view: TurnView, *, limits: bool = True) -> str:
-    calls = "unlimited" if view.limits.call_limit is None else f"{view.limits.call_limit}"
-    agent, model = one_line(view.agent), one_line(view.model)
-    if not limits:
-        return f"turn {view.turn}  agent {agent}  model {model}"
-    most = f"{count(view.limits.cap, 'step')}, {calls} tool call{'' if calls == '1' else 's'}"
-    return f"turn {view.turn}  agent {agent}  model {model}  limits: {most}"
-
-
-def failed_attempt(failed: f.AttemptFailed) -> str:
-    """Return the line about a failed attempt: whether another one follows, and when."""
-    wait = f" in {failed.wait:.1f} s" if failed.wait >= _WORTH_TELLING else ""
-    again = f", trying again{wait}" if failed.retry else ""
-    return f"attempt failed{again}: {one_line(failed.message, 400)}"
-
-
-def forked(started: f.TurnStarted) -> list[str]:
-    """Return the line that names the turn this one was copied from; nothing for a turn that is no copy."""
-    return [] if started.forked_from is None else [f"forked from {started.forked_from} at fact {started.forked_at}"]
-
-
 def _activity(view: TurnView) -> str:
-    running = [_named(view, name) for name, call in view.calls.items() if not call.status]
+    running = [named(view, name) for name, call in view.calls.items() if not call.status]
     if view.state is State.TOOL_EXEC and running:
         return f"Running {running[0]}" if len(running) == 1 else f"Running {len(running)} tools"
     written = [call.name for call in view.calls.values() if call.status == WRITING]
@@ -415,7 +329,7 @@ def _table(view: TurnView) -> Table:
     for name, call in view.calls.items():
         status = call.status or (call.progress or "running" if call.started is not None else "")
         table.add_row(
-            styled(_named(view, name), style="cyan"),
+            styled(named(view, name), style="cyan"),
             styled(call.arguments, cut=True),
             styled(status, style=_COLORS.get(status, "dim")),
             styled(call.took, style="dim"),

@@ -36,8 +36,8 @@ from turnwright.store import InboxKind, Store, TurnRow
 from turnwright.transcript.tool_phase import message_ids
 from turnwright_states.facts import KINDS, Fact, TurnStarted, tool_names
 
-from .display import forked
 from .options import DEFAULT_STORE, JsonOption, StoreOption, TurnArgument
+from .plain_lines import forked
 from .process import echo, echo_json, json_line, spelled
 from .screen import print_lines
 from .stores import Journal, find_turn, store_flag, use_store

@@ -154,7 +154,7 @@ def _tools(witness: Witness, version: int) -> list[Tool[Desk]]:
 
     @tool
     async def tell_desk(context: ToolContext[Desk], n: int) -> str:
-        """Tell which desk the turn is for."""
+        """Name the desk that the turn is for."""
         with witness.runs(context):
             return f"{n} is for {context.deps.name}"
 
