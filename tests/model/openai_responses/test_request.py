@@ -2,7 +2,7 @@
 
 import gc
 import json
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from pydantic import JsonValue
@@ -11,7 +11,7 @@ from turnwright.errors import ConfigError
 from turnwright.message import FilePart, Message, ReasoningPart, TextPart, ToolCallPart, ToolSpec
 from turnwright.model.capabilities import Capabilities
 from turnwright.model.openai_responses.request import MIN_TOKENS, ResponsesEncoder
-from turnwright.model.protocol import ModelRequest, ToolChoice
+from turnwright.model.protocol import ModelRequest, OutputFormat, ToolChoice
 from turnwright.model_settings import ModelSettings
 
 from .events import SEARCH, Item, kept, ordered, reasoning
@@ -233,6 +233,29 @@ class TestOptions:
     def test_reasoning_must_be_json(self) -> None:
         with pytest.raises(ConfigError, match="reasoning"):
             ResponsesEncoder("m", reasoning="low")  # type: ignore[arg-type]
+
+
+class TestOutput:
+    SCHEMA: ClassVar[dict[str, JsonValue]] = {
+        "type": "object",
+        "properties": {"n": {"type": "integer"}},
+        "required": ["n"],
+    }
+
+    def test_a_text_reply_is_held_to_a_schema(self) -> None:
+        request = ModelRequest((HELLO,), output=OutputFormat("number", self.SCHEMA))
+        closed = {**self.SCHEMA, "additionalProperties": False}
+        assert encode(request)["text"] == {
+            "format": {"type": "json_schema", "name": "number", "schema": closed, "strict": True}
+        }
+
+    def test_a_schema_with_optional_fields_is_not_strict(self) -> None:
+        loose = {name: value for name, value in self.SCHEMA.items() if name != "required"}
+        body = encode(
+            ModelRequest((HELLO,), output=OutputFormat("number", loose)), extra_body={"text": {"verbosity": "low"}}
+        )
+        format_ = {"type": "json_schema", "name": "number", "schema": loose}
+        assert body["text"] == {"verbosity": "low", "format": format_}
 
 
 class TestSettings:

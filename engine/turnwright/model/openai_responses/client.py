@@ -49,7 +49,8 @@ class OpenAIResponses(HttpModel):
     Times are in seconds: `connect_timeout` to connect, `first_byte_timeout` from the request to the first part of
     the reply, `idle_timeout` without any byte inside it, `reply_timeout` for all of it. Parts of a reply are text,
     reasoning, calls, items of hosted tools and usage. Other bytes reset `idle_timeout`, but the next part must arrive
-    within `first_byte_timeout` of the one before. A response of more than 256 MB or a million chunks is an error.
+    within `first_byte_timeout` of the one before. A model may reason in silence in the middle of a reply, so
+    `idle_timeout` is long. A response of more than 256 MB or a million chunks is an error.
 
     `headers` and `extra_body` are sent with every request; a None in `extra_body` removes a default field (`include`,
     for servers that reject it). `tool_choice_first` replaces `auto` in the first call of a turn. `transport` replaces
@@ -78,7 +79,7 @@ class OpenAIResponses(HttpModel):
         send_item_ids: bool = True,
         connect_timeout: float = 10.0,
         first_byte_timeout: float = 300.0,
-        idle_timeout: float = 60.0,
+        idle_timeout: float = 300.0,
         reply_timeout: float = REPLY_TIMEOUT,
         transport: "httpx.AsyncBaseTransport | None" = None,
         headers: Mapping[str, str] | None = None,
@@ -90,9 +91,7 @@ class OpenAIResponses(HttpModel):
         if capabilities is None:
             known = known_capabilities(endpoint.url.netloc.decode("ascii"), model)
             reasons = not any(fnmatchcase(model.lower(), pattern) for pattern in _WITHOUT_REASONING)
-            capabilities = replace(
-                known, reasoning_details=reasons, thinking=(known.thinking or "effort") if reasons else None
-            )
+            capabilities = replace(known, reasoning_details=reasons, thinking="effort" if reasons else None)
         encoder = ResponsesEncoder(
             model,
             reasoning=reasoning,

@@ -11,7 +11,7 @@ from turnwright.model.capabilities import Capabilities
 from turnwright.model.http.attachments import IMAGES, PDF, SOME_IMAGE, in_words, media_type_of
 from turnwright.model.http.encoding import EncodedMessage, checked_extra, dump, lengthened
 from turnwright.model.http.prefix_cache import PrefixCache
-from turnwright.model.protocol import ModelRequest, ToolChoice
+from turnwright.model.protocol import ModelRequest, OutputFormat, ToolChoice
 from turnwright.model.settings import MappedSettings
 from turnwright.model_settings import ModelSettings
 
@@ -86,13 +86,7 @@ class ResponsesEncoder:
             body["reasoning"] = self._reasoning
         tools = [*map(self._tools.of, request.tools), *self._hosted]
         if tools:
-            choice = request.tool_choice
-            if request.first and choice == "auto":
-                choice = self._tool_choice_first or choice
-            if choice != "auto":
-                body["tool_choice"] = choice
-            if not self._capabilities.parallel_tool_calls and choice != "none":
-                body["parallel_tool_calls"] = False
+            body.update(self._choice(request))
         if request.max_tokens is not None:
             body["max_output_tokens"] = max(request.max_tokens, MIN_TOKENS)
         body.update(self._extra_body)
@@ -100,12 +94,23 @@ class ResponsesEncoder:
             body.update(self.map_settings(request.settings).body)
             if not tools:
                 body.pop("parallel_tool_calls", None)
+        if request.output is not None:
+            text = body.get("text")
+            body["text"] = {**(text if isinstance(text, dict) else {}), "format": _format(request.output)}
         settings = dump({name: value for name, value in body.items() if value is not None})
         begun, rest = self._beginnings.of(request.messages)
         said = b"".join([piece for each in _sent(self._kept, rest) for piece in each])
         described = [b'"tools":[', b",".join(tools), b"],"] if tools else []
         # Each message has a comma behind it, except the last one.
         return b"".join([b'{"input":[', *begun, said[:-1], b"],", *described, settings[1:]])
+
+    def _choice(self, request: ModelRequest) -> dict[str, JsonValue]:
+        choice: ToolChoice = request.tool_choice
+        if request.first and choice == "auto":
+            choice = self._tool_choice_first or choice
+        wire: dict[str, JsonValue] = {} if choice == "auto" else {"tool_choice": choice}
+        single = not self._capabilities.parallel_tool_calls and choice != "none"
+        return {**wire, "parallel_tool_calls": False} if single else wire
 
     def map_settings(self, settings: ModelSettings) -> MappedSettings:
         """Map settings to fields of a request. Raises `ConfigError` for an `extra_body` with a field in `RESERVED`."""
@@ -141,6 +146,15 @@ def _tool(tool: ToolSpec) -> bytes:
     # The API rewrites schemas to strict ones by default, which makes every parameter required.
     wire: dict[str, JsonValue] = {"type": "function", "name": tool.name, "description": tool.description}
     return dump({**wire, "parameters": dict(tool.parameters), "strict": False})
+
+
+def _format(output: OutputFormat) -> dict[str, JsonValue]:
+    """Return the format that holds a text reply to a schema: strictly, if the schema allows it."""
+    strict = output.strict_schema
+    wire: dict[str, JsonValue] = {"type": "json_schema", "name": output.name}
+    if strict is None:
+        return {**wire, "schema": dict(output.schema)}
+    return {**wire, "schema": dict(strict), "strict": True}
 
 
 def _hosted(tool: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
