@@ -183,7 +183,7 @@ def item_of(number: int, row: Row) -> Item:
         case "message":
             return message(said, item_id=f"msg_{number}", phase=mark)
         case "refusal":
-            return message(item_id=f"msg_{number}") | {"content": [{"type": "refusal", "refusal": said}]}
+            return {**message(item_id=f"msg_{number}"), "content": [{"type": "refusal", "refusal": said}]}
         case "reasoning":
             return reasoning(said, sealed=mark, item_id=f"rs_{number}")
         case "function_call":

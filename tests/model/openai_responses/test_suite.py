@@ -36,26 +36,29 @@ _REASONS: Final = {"length": "max_output_tokens", "filter": "content_filter"}
 
 
 class _Connection(socketserver.StreamRequestHandler):
-    server: "Server"
+    @property
+    def plays(self) -> "Server":
+        assert isinstance(self.server, Server)
+        return self.server
 
     def handle(self) -> None:
         length = 0
         while (line := self.rfile.readline()).strip():
             name, _, value = line.decode().partition(":")
             length = int(value) if name.lower() == "content-length" else length
-        with self.server.changed:
-            self.server.open += 1
+        with self.plays.changed:
+            self.plays.open += 1
         try:
             with suppress(OSError):
                 self._answer(json.loads(self.rfile.read(length)))
         finally:
-            with self.server.changed:
-                self.server.open -= 1
-                self.server.changed.notify_all()
+            with self.plays.changed:
+                self.plays.open -= 1
+                self.plays.changed.notify_all()
 
     def _answer(self, body: Event) -> None:
-        self.server.bodies.append(body)
-        match self.server.exchange:
+        self.plays.bodies.append(body)
+        match self.plays.exchange:
             case Says() as says:
                 self.wfile.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n")
                 self.wfile.write(b"transfer-encoding: chunked\r\n\r\n")

@@ -57,7 +57,7 @@ class ResponsesEncoder:
         self._reasoning = None if reasoning is None else checked_extra(reasoning, (), "reasoning")
         self._hosted = tuple(dump(_hosted(tool)) for tool in hosted_tools)
         self._extra_body = checked_extra(extra_body, RESERVED)
-        self._tool_choice_first = tool_choice_first
+        self._tool_choice_first: ToolChoice | None = tool_choice_first
         self._capabilities = capabilities
         self._tools: EncodedMessage[ToolSpec, bytes] = EncodedMessage(_tool)
         reasons = capabilities.reasoning_details
