@@ -149,7 +149,7 @@ async def test_changed_arguments_wait_in_the_inbox_for_another_process() -> None
 
 
 async def test_the_arguments_are_checked_again_before_the_call_runs() -> None:
-    """What fits when it is approved may not fit when it runs."""
+    """Arguments that fit at the approval may not fit when the call runs."""
     limit: Mapping[str, JsonValue] = {"to": "Ann", "amount": 50}
     engine = engine_of(script())
     paused = await engine.run(AGENT, "Pay Ann.")

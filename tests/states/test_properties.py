@@ -142,7 +142,7 @@ def prepared(dice: Dice) -> RequestPreparedInput:
 
 
 def asks(dice: Dice, turn: Turn) -> list[Option]:
-    """What comes before a model call, or in place of it."""
+    """Return the options before a model call, or in place of it."""
     options: list[Option] = [lambda: prepared(dice)] if turn.may_prepare else []
     tools = turn.state is State.STREAM
     return options + ([lambda: OversizedInput(tokens=9)] * 2 if tools and turn.counters.compactions_left else [])

@@ -1,4 +1,4 @@
-"""What type checkers make of dependencies. Nothing runs this: mypy and pyright read it in `make check`."""
+"""Types of dependencies. Nothing runs this file: mypy and pyright read it in `make check`."""
 
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
