@@ -96,7 +96,7 @@ async def test_the_last_line_of_an_ended_turn() -> None:
         "steps": 1,
         "tool_calls": 0,
         "text": "Done.",
-        "usage": {"input_tokens": 1, "output_tokens": 1, "cost": 0.0},
+        "usage": {"input_tokens": 1, "output_tokens": 1, "cost": 0.0, "cached_tokens": 0, "reasoning_tokens": 0},
     }
 
 

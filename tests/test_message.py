@@ -169,7 +169,16 @@ WHOLE: Chat = {
             "structured": {"n": 1},
             "files": [PIXEL.to_json()],
         },
-        {"seq": 7, "type": "step_finish", "step_number": 1, "input_tokens": 7, "output_tokens": 3, "seconds": 0.5},
+        {
+            "seq": 7,
+            "type": "step_finish",
+            "step_number": 1,
+            "input_tokens": 7,
+            "output_tokens": 3,
+            "seconds": 0.5,
+            "cached_tokens": 0,
+            "reasoning_tokens": 0,
+        },
         {"seq": 8, "type": "sentinel", "kind": "cap_hit", "reason": "step_cap", "text": "Enough."},
     ],
 }

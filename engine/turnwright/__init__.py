@@ -32,8 +32,9 @@ from .errors import (
     UnreadableTurnError,
 )
 from .journal.answers import Answer, approve, reject
-from .journal.dependencies import FinishedCall, Price
+from .journal.dependencies import FinishedCall
 from .message import FilePart, Message
+from .model.prices import Price
 from .model_settings import ModelSettings
 from .result import TurnResult
 from .runtime.handle import TurnHandle

@@ -18,8 +18,9 @@ from .errors import ConfigError, known_options
 from .events import TurnEvent
 from .journal.admission import TurnOptions, limits_for
 from .journal.answers import Answers
-from .journal.dependencies import Dependencies, Prepare, Price, Synthesis, agents_by_name, tools_by_name
+from .journal.dependencies import Dependencies, Prepare, Synthesis, agents_by_name, tools_by_name
 from .journal.event_bus import EventBus, Observer
+from .model.prices import Price
 from .model.protocol import Model
 from .model.retry import Backoff
 from .model_settings import ModelSettings

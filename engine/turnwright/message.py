@@ -215,6 +215,9 @@ class StepFinishPart(Part, frozen=True, kw_only=True):
     input_tokens: int
     output_tokens: int
     seconds: float
+    #: Parts of the input and output tokens.
+    cached_tokens: int = 0
+    reasoning_tokens: int = 0
 
 
 class SentinelPart(Part, frozen=True, kw_only=True):

@@ -92,7 +92,7 @@ class ModelSettings(BaseModel):
     """The provider's tier of service, by its own name."""
     cache: Annotated[CachePolicy | None, BeforeValidator(_policy)] = None
     """Prompt caching: `auto` for the provider's default lifetime, `5m` or `1h`, or `off`."""
-    extra_body: _Body = FrozenDict()
+    extra_body: _Body = Field(default_factory=FrozenDict)
     """Further fields of the request, as the provider's API names them. They override all others; a None removes a
     field. They are written to the journal, so they must not contain secrets."""
 

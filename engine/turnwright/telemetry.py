@@ -32,6 +32,7 @@ from turnwright_states.payload import frozen
 
 from ._base.ids import child_id
 from .errors import LeaseLostError, TurnwrightError
+from .model.prices import PriceOf, priced
 from .model.protocol import (
     Delta,
     Model,
@@ -43,7 +44,6 @@ from .model.protocol import (
 )
 
 if TYPE_CHECKING:
-    from .journal.dependencies import Price
     from .journal.turn_journal import TurnJournal
     from .tools.batch_context import Execution
     from .tools.tool import Tool
@@ -226,7 +226,7 @@ class ObservedSegment:
         """Return the block of one attempt."""
         return self._block(lambda observer: observer.attempt(work))
 
-    def observed(self, model: Model, price: "Price | None", timed_out: Callable[[], bool]) -> Model:
+    def observed(self, model: Model, price: PriceOf | None, timed_out: Callable[[], bool]) -> Model:
         """See `SegmentObserver.observed`."""
         self.work.model = model
         return ObservedModel(model, self, price, timed_out)
@@ -279,7 +279,7 @@ class ObservedModel:
     """A model whose attempts are reported to the telemetry. Its replies are frozen."""
 
     def __init__(
-        self, model: Model, segment: ObservedSegment, price: "Price | None", timed_out: Callable[[], bool]
+        self, model: Model, segment: ObservedSegment, price: PriceOf | None, timed_out: Callable[[], bool]
     ) -> None:
         self.name = model.name
         self._model = model
@@ -313,9 +313,9 @@ class ObservedModel:
             except Exception as error:
                 work.error = error_type(error)
                 if isinstance(error, ModelError) and error.partial is not None:
-                    work.usage = self._priced(error.partial.usage)
+                    work.usage = priced(self._price, error.partial)
                 raise
-            work.usage = self._priced(reply.usage)
+            work.usage = priced(self._price, reply)
         yield reply
 
     def _complete(self, reply: ModelResponse | None) -> ModelResponse:
@@ -325,9 +325,6 @@ class ObservedModel:
             raise too_long(self.name, reply)
         calls = tuple([structs.replace(call, arguments=frozen(call.arguments)) for call in reply.calls])
         return structs.replace(reply, calls=calls, reasoning_details=tuple(map(frozen, reply.reasoning_details)))
-
-    def _priced(self, usage: Usage | None) -> Usage | None:
-        return usage if usage is None or self._price is None else self._price.of(usage)
 
 
 class Guarded:

@@ -100,7 +100,8 @@ def test_a_turn_of_claude_pauses_and_is_taken_up_at_the_same_api(cli: "Cli", end
     assert {asked.path for asked in endpoint.requests} == {"/v1/messages"}
     assert [asked.headers["x-api-key"] for asked in endpoint.requests] == ["sk-ant-0123456789"] * 2
     assert [asked.body["model"] for asked in endpoint.requests] == ["claude-x", "claude-x"]
-    assert done.last["usage"] == {"input_tokens": 10, "output_tokens": 6, "cost": 0.0}
+    usage = done.last["usage"]
+    assert (usage["input_tokens"], usage["output_tokens"], usage["cost"]) == (10, 6, 0.0)
 
 
 def test_claude_without_a_key_says_which_variable_it_wants(cli: "Cli") -> None:

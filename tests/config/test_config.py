@@ -162,6 +162,8 @@ EXAMPLES: dict[str, tuple[str, object]] = {
     "limits.max_pauses": ("0", 0),
     "limits.conclude_seconds": ("1.5", 1.5),
     "limits.conclude_tokens": ("64", 64),
+    "limits.output_retries": ("0", 0),
+    "limits.max_compactions": ("2", 2),
     "model": ("5", "5"),
     "base_url": ("http://h", "http://h"),
     "timeout": ("0.5", 0.5),
@@ -452,7 +454,8 @@ class TestMistakes:
             ("prices.m = {input = 1}", "prices.m.output: is missing"),
             ("prices.m = {input = -1, output = 1}", "prices.m.input: must be a number of at least 0, not -1"),
             ("prices.m = {input = 1, output = nan}", "prices.m.output: must be a number of at least 0, not nan"),
-            ("prices.m = {input = 1, output = 1, cached = 1}", "prices.m.cached: is unknown: a price is `input` and"),
+            ("prices.m = {input = 1, output = 1, cashed = 1}", "prices.m.cashed: is unknown: a price has `input`,"),
+            ("prices.m = {input = 1, output = 1, cached = -1}", "prices.m.cached: must be a number of at least 0"),
             ("conclude_prompt_file = 'no.txt'", "conclude_prompt_file: no.txt: there is no such file"),
         ],
     )
@@ -758,6 +761,7 @@ class TestEmbedding:
         assert ran.stdout.strip() == "False"
 
     def test_a_row_of_prices_has_the_fields_of_a_price(self) -> None:
+        assert PriceRow(input=1, output=2, cached=0.1).price() == Price(1, 2, cached=0.1)
         assert list(PriceRow.model_fields) == [field.name for field in fields(Price)]
         assert PriceRow(input=1, output=2).price() == Price(**asdict(Price(1, 2)))
 

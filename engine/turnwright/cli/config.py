@@ -10,7 +10,7 @@ from urllib.parse import urlsplit, urlunsplit
 import typer
 
 from turnwright.agents.certificate import CertifiedBound, certificate
-from turnwright.journal.dependencies import Price
+from turnwright.model.prices import Price, price_data
 from turnwright_states import ToolCallLimits
 
 from .columns import print_columns
@@ -53,11 +53,15 @@ def config(
         written, place = found.written(agent)
         origins = found.origins_for(written, str(place))
         cap = certificate(found.prepared(written), found.limits()).bounds[0]
+    published = price_data()
     if as_json:
-        echo_json(_record(found.file, agent, origins, cap))
+        record = _record(found.file, agent, origins, cap)
+        echo_json(record | {"published_prices": None if published is None else asdict(published)})
         return
     echo(f"Configuration file: {'none' if found.file is None else found.file}\n")
     print_columns(("KEY", "VALUE", "SOURCE"), [(key, _text(key, one), str(one)) for key, one in origins.items()])
+    if published is not None:
+        echo(f"\nOther prices: {published}.")
     if cap is not None:
         echo(f"\nA turn of agent {agent!r} takes at most {cap.formula} steps. `turnwright explain` prints all limits.")
 
@@ -98,7 +102,7 @@ def _value(key: str, origin: "SettingOrigin") -> object:
         case "base_url", str() as address:
             return _without_key(address)
         case _, Price() as price:
-            return asdict(price)
+            return {name: amount for name, amount in asdict(price).items() if amount is not None}
         case _, ToolCallLimits() as by_class:
             return by_class.model_dump()
         case _, value:

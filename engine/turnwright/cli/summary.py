@@ -127,8 +127,15 @@ def ended_by(turn: str, flags: str, *, elsewhere: bool) -> str:
 
 def _figures(result: TurnResult) -> list[str]:
     calls = [count(result.tool_calls, "tool call")] if result.tool_calls else []
-    tokens = [f"{result.usage.tokens:,} tokens"] if result.usage.tokens else []
-    return [*calls, *tokens, f"{result.seconds:.1f} s"]
+    return [*calls, *_tokens(result), f"{result.seconds:.1f} s"]
+
+
+def _tokens(result: TurnResult) -> list[str]:
+    usage = result.usage
+    parts = [(usage.cached_tokens, "cached"), (usage.reasoning_tokens, "reasoning")]
+    of_which = " and ".join(f"{tokens:,} {what}" for tokens, what in parts if tokens)
+    tokens = [f"{usage.tokens:,} tokens{f' with {of_which}' if of_which else ''}"] if usage.tokens else []
+    return [*tokens, *([f"cost {usage.cost:.4g}"] if usage.cost else [])]
 
 
 def _unfinished(result: TurnResult, flags: str, *, elsewhere: bool, told_to_stop: bool) -> str:

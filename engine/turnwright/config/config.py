@@ -30,7 +30,7 @@ from turnwright.agents.certificate import SetBy, certificate
 from turnwright.agents.files import read_agents
 from turnwright.agents.markdown import find_agent
 from turnwright.errors import ConfigError
-from turnwright.journal.dependencies import Price
+from turnwright.model.prices import Price
 from turnwright.model_settings import ModelSettings
 from turnwright.transcript.pairing import Unpaired
 from turnwright_states import Limits

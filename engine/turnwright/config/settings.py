@@ -16,7 +16,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from turnwright._base.field_docs import attribute_docs
-from turnwright.journal.dependencies import Price
+from turnwright.model.prices import Price
 from turnwright.model_settings import ModelSettings
 from turnwright.transcript.pairing import Unpaired
 from turnwright_states import Limits, ToolCallLimits
@@ -71,14 +71,18 @@ class PriceRow(_Section):
 
     input: float
     output: float
+    cached: float | None = None
+    cache_write: float | None = None
 
     def price(self) -> Price:
         """Return the price for the engine."""
         return Price(**self.model_dump())
 
-    @field_validator("input", "output", mode="before")
+    @field_validator("input", "output", "cached", "cache_write", mode="before")
     @classmethod
-    def _amount(cls, value: object) -> object:
+    def _amount(cls, value: object, info: ValidationInfo) -> object:
+        if value is None and info.field_name in ("cached", "cache_write"):
+            return None
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
             raise ValueError(f"must be a number of at least 0, not {_SHOWN.repr(value)}")
         return value
@@ -110,7 +114,8 @@ class Settings(_Section):
     unpaired: Unpaired = "repair"
     """Repair or reject message histories with unpaired tool calls."""
     prices: dict[str, PriceRow] = {}
-    """For each model, `input` and `output`: prices per million tokens. A cost limit needs them."""
+    """For each model, `input` and `output`, and perhaps `cached` and `cache_write`: prices per million tokens. They
+    precede those of the package `genai-prices`. A cost limit needs a price."""
     conclude_prompt_file: Text | None = None
     """A file with the prompt of the concluding call. An agent's `conclude_prompt` precedes it."""
     show_budget_to_model: bool = False
@@ -302,7 +307,7 @@ def unknown(key: str, spelled: Callable[[str], str] | None = None) -> str:
     if key.startswith(_BY_CLASS):
         return f"is unknown: the classes of tools are {', '.join(ToolCallLimits.model_fields)}"
     if key.startswith("prices."):
-        return f"is unknown: a price is {' and '.join(f'`{name}`' for name in PriceRow.model_fields)}"
+        return f"is unknown: a price has {', '.join(f'`{name}`' for name in PriceRow.model_fields)}"
     if key.startswith("model_settings."):
         return f"is unknown: the model settings are {', '.join(ModelSettings.model_fields)}"
     by_tail = {known.rpartition(".")[2]: known for known in reversed(tuple(SETTINGS))}

@@ -117,7 +117,7 @@ async def _call_model(segment: Segment, action: CallModel) -> Input:
     try:
         reply = await _reply(segment, action)
     except ModelError as error:
-        usage = segment.priced(error.partial.usage if error.partial else None)
+        usage = segment.priced(error.partial)
         if error.cause is Cause.CONTENT_FILTER:
             return ModelRepliedInput(
                 text=segment.partial, finish=Finish.CONTENT_FILTER, usage=usage, elapsed=segment.elapsed()
@@ -126,7 +126,7 @@ async def _call_model(segment: Segment, action: CallModel) -> Input:
     checked: list[Values | None] = []
     calls = tuple([_checked_call(segment, call, checked) for call in reply.calls])
     segment.checked = checked
-    replied = replied_input(reply, calls, segment.priced(reply.usage), segment.elapsed())
+    replied = replied_input(reply, calls, segment.priced(reply), segment.elapsed())
     # Few turns have reviewers, so the constructor does not take it.
     return replied.model_copy(update={"review": True}) if segment.stages and action.tools else replied
 
@@ -143,14 +143,14 @@ async def _conclude(segment: Segment, action: Conclude) -> Input:
         try:
             reply = await _reply(segment, action)
         except ModelError as error:
-            usage = segment.priced(error.partial.usage if error.partial else None)
+            usage = segment.priced(error.partial)
             if error.cause is Cause.EMPTY_REPLY:  # the second try needs no back-off: the provider is not overloaded
                 return ConcludedInput(usage=usage, elapsed=segment.elapsed())
             return segment.failed(error, usage)
         return ConcludedInput(
             text=reply.text,
             calls=tuple(_checked_call(segment, call, []) for call in reply.calls),
-            usage=segment.priced(reply.usage),
+            usage=segment.priced(reply),
             elapsed=segment.elapsed(),
         )
     message = f"the concluding call did not answer within {action.seconds:g} s"

@@ -80,8 +80,8 @@ class Compactor:
         try:
             reply = await self._summarized(messages[:cut], action.max_tokens)
         except ModelError as error:
-            return self._segment.failed(error, self._segment.priced(error.partial.usage if error.partial else None))
-        usage = self._segment.priced(reply.usage)
+            return self._segment.failed(error, self._segment.priced(error.partial, self._model))
+        usage = self._segment.priced(reply, self._model)
         if is_blank(reply.text):
             why = "the summary is empty"
             return AttemptFailedInput(cause=Cause.EMPTY_REPLY, message=why, usage=usage, elapsed=elapsed())

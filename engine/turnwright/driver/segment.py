@@ -28,7 +28,8 @@ from turnwright.journal.dependencies import Dependencies
 from turnwright.journal.inbox import steers, to_answered_input
 from turnwright.journal.turn_journal import TurnJournal
 from turnwright.message import Message
-from turnwright.model.protocol import Delta, Model, ModelError, ReasoningDelta, TextDelta
+from turnwright.model.prices import priced
+from turnwright.model.protocol import Delta, Model, ModelError, ModelResponse, ReasoningDelta, TextDelta
 from turnwright.result import TurnResult
 from turnwright.store import InboxItem, InboxKind
 from turnwright.tools.batch_context import BatchContext, Delegate, Values, refuse_subagent
@@ -192,9 +193,8 @@ class Segment:
         #: Bounds the current attempt, if its action has a time limit.
         self.action_scope: anyio.CancelScope | None = None
         observer = journal.observer
-        self.model = (
-            model if observer is None else observer.observed(model, setup.prices.get(model.name), self._timed_out)
-        )
+        self._price = setup.price_for(model)
+        self.model = model if observer is None else observer.observed(model, self._price, self._timed_out)
         self.tools: dict[str, Tool] = setup.tools_for(agent)
         #: Asks for a typed answer and judges it, if the agent has a type.
         self.output = self._typed_output(agent, model)
@@ -318,10 +318,9 @@ class Segment:
             elapsed=self.elapsed(),
         )
 
-    def priced(self, usage: Usage | None) -> Usage | None:
-        """Return a usage with its cost, if the model has a price."""
-        price = self.setup.prices.get(self.model.name)
-        return usage if usage is None or price is None else price.of(usage)
+    def priced(self, reply: ModelResponse | None, model: Model | None = None) -> Usage | None:
+        """Return the usage of a reply, with its cost if the model has a price. By default, it is the turn's model."""
+        return priced(self._price if model is None else self.setup.price_for(model), reply)
 
     async def _refuse_compaction(self, _: CompactHistory) -> Input:
         """Fail: the model is called with the whole conversation."""

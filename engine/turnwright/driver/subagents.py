@@ -265,7 +265,7 @@ class SubagentCalls:
         started = admit(setup, tool.agent, str(call.arguments["prompt"]), {})
         left = None if turn.limits.seconds is None else max(turn.limits.seconds - segment.elapsed(), 0.001)
         limits = leased_limits(started.limits, call.made.lease or f.Lease(), left)
-        if limits.cost is not None and started.model not in setup.prices:
+        if limits.cost is not None and not setup.has_price(setup.model_for(tool.agent)):
             raise ConfigError(
                 f"agent {tool.agent.name!r}: the calling turn has a cost budget, which needs the price of model"
                 f" {started.model!r}: give the engine prices={{name: Price(input=..., output=...)}}"

@@ -60,7 +60,7 @@ def admit(setup: Dependencies, agent: Agent, prompt: str, options: TurnOptions) 
     writable(prompt, "the prompt")
     limits = limits_for(agent, setup)
     model = setup.model_for(agent)
-    if limits.cost is not None and model.name not in setup.prices:
+    if limits.cost is not None and not setup.has_price(model):
         raise ConfigError(
             f"agent {agent.name!r}: cost: a cost budget needs the price of model {model.name!r}:"
             " give the engine prices={name: Price(input=..., output=...)}"

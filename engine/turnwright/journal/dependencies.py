@@ -12,6 +12,7 @@ from turnwright.agent import NEEDS, Agent
 from turnwright.context import NOT_GIVEN, DepsFactory, JsonObject
 from turnwright.errors import CannotRunError, ConfigError
 from turnwright.message import Message
+from turnwright.model.prices import Price, PublishedPrice, published_price
 from turnwright.model.protocol import Model
 from turnwright.model.retry import Backoff
 from turnwright.model.settings import check_settings
@@ -19,7 +20,7 @@ from turnwright.model_settings import ModelSettings, checked_settings, merge_set
 from turnwright.tools.errors import describe
 from turnwright.tools.tool import Tool
 from turnwright.transcript.pairing import Unpaired
-from turnwright_states import CallStatus, Limits, Usage
+from turnwright_states import CallStatus, Limits
 from turnwright_states.facts import TurnStarted
 
 if TYPE_CHECKING:
@@ -44,19 +45,6 @@ class FinishedCall:
     arguments: Mapping[str, object]
     status: CallStatus
     text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Price:
-    """The price of a million tokens of a model, in the currency of the limit `cost`."""
-
-    input: float
-    output: float
-
-    def of(self, usage: Usage) -> Usage:
-        """Return the usage with its cost."""
-        cost = (usage.input_tokens * self.input + usage.output_tokens * self.output) / 1_000_000
-        return usage.model_copy(update={"cost": cost})
 
 
 #: Agents whose limits and types are cached.
@@ -229,6 +217,16 @@ class Dependencies(msgspec.Struct, frozen=True):
         if settings is not None:
             check_settings(model, settings, strict=self.strict_settings, warned=self.warned_settings)
         return settings
+
+    def price_for(self, model: Model) -> Price | PublishedPrice | None:
+        """Return the price of a model: the engine's, or else the published one, which may be unknown."""
+        price = self.prices.get(model.name)
+        return published_price(model) if price is None else price
+
+    def has_price(self, model: Model) -> bool:
+        """Whether the cost of this model's replies is known."""
+        price = self.price_for(model)
+        return price.is_known if isinstance(price, PublishedPrice) else price is not None
 
     def tools_for(self, agent: Agent) -> dict[str, Tool]:
         """Return the agent's tools by name, in the order of the engine's. Raises `ConfigError` for an unknown one."""

@@ -26,10 +26,9 @@ from turnwright_states.state import FINAL
 from .inbox import steers
 
 if TYPE_CHECKING:
+    from turnwright.model.prices import PriceOf
     from turnwright.model.protocol import Model
     from turnwright.tools.batch_context import Execute
-
-    from .dependencies import Price
 
 _LOG = logging.getLogger(__name__)
 # A library must not write to a program's stderr, which the standard library would otherwise do with warnings.
@@ -71,7 +70,7 @@ class SegmentObserver(Protocol):
         """Receive facts that were journaled."""
         ...
 
-    def observed(self, model: "Model", price: "Price | None", timed_out: Callable[[], bool]) -> "Model":
+    def observed(self, model: "Model", price: "PriceOf | None", timed_out: Callable[[], bool]) -> "Model":
         """Wrap the model. `timed_out` says whether a canceled attempt has used up its time."""
         ...
 

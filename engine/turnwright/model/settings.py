@@ -72,7 +72,8 @@ def supported(settings: ModelSettings, capabilities: Capabilities) -> tuple[Mode
         names |= {"thinking"}
     if not names:
         return settings, {}
-    default = {name: ModelSettings.model_fields[name].default for name in names}
+    fields = ModelSettings.model_fields
+    default = {name: fields[name].get_default(call_default_factory=True) for name in names}
     return settings.model_copy(update=default), dict.fromkeys(sorted(names), _NOT_SUPPORTED)
 
 

@@ -12,7 +12,8 @@ from turnwright.agent import Agent
 from turnwright.engine import Engine
 from turnwright.errors import ConfigError, StoreError
 from turnwright.journal.answers import Answer
-from turnwright.journal.dependencies import FinishedCall, Price, Synthesis
+from turnwright.journal.dependencies import FinishedCall, Synthesis
+from turnwright.model.prices import Price
 from turnwright.model.protocol import Model, ModelRequest
 from turnwright.model.retry import Backoff
 from turnwright.result import TurnResult

@@ -16,10 +16,11 @@ from turnwright.agent import Agent
 from turnwright.engine import Engine
 from turnwright.errors import StoreError, TurnwrightError
 from turnwright.journal.answers import Answers
-from turnwright.journal.dependencies import FinishedCall, Price
+from turnwright.journal.dependencies import FinishedCall
 from turnwright.journal.inbox import abort_item
 from turnwright.journal.termination import supersede
 from turnwright.message import ToolResultPart
+from turnwright.model.prices import Price
 from turnwright.model.protocol import (
     ModelError,
     ModelRequest,
@@ -344,7 +345,7 @@ class _Tool(Tool):
 class _AsRecorded(Price):
     """The price of a model whose replies contain their own cost."""
 
-    def of(self, usage: Usage) -> Usage:
+    def of(self, usage: Usage, cache_writes: int = 0) -> Usage:  # noqa: ARG002 (the price's)
         """Return the usage unchanged."""
         return usage
 

@@ -310,6 +310,8 @@ class Transcript:
             step_number=fact.number,
             input_tokens=fact.usage.input_tokens,
             output_tokens=fact.usage.output_tokens,
+            cached_tokens=fact.usage.cached_tokens,
+            reasoning_tokens=fact.usage.reasoning_tokens,
             seconds=fact.seconds,
         )
         self._open.append(part)

@@ -10,8 +10,9 @@ import pytest
 
 from turnwright import Agent, Engine, TurnResult, tool
 from turnwright.events import TurnEvent
-from turnwright.journal.dependencies import Price, Synthesis
+from turnwright.journal.dependencies import Synthesis
 from turnwright.message import Message, Part, SentinelPart
+from turnwright.model.prices import Price
 from turnwright.model.protocol import ModelRequest, ModelResponse, ResponseToolCall
 from turnwright.model.retry import Backoff
 from turnwright.model.scripted import Line, ScriptedModel

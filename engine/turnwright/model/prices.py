@@ -1,0 +1,160 @@
+"""Prices of models: yours, or those that the package `genai-prices` publishes.
+
+The package is optional, and is imported when the first price is looked up.
+"""
+
+import logging
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from functools import cached_property
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Final, Protocol
+
+from turnwright_states import Usage
+
+from .protocol import Model, ModelResponse
+
+if TYPE_CHECKING:
+    from genai_prices.types import ModelInfo, Provider
+
+_LOG = logging.getLogger(__name__)
+_PACKAGE: Final = "genai_prices"
+#: A host with a domain, which no address and no name on this machine has.
+_PUBLIC: Final = re.compile(r"\.[a-z]{2,}$", re.IGNORECASE)
+
+
+class PriceOf(Protocol):
+    """A price, which computes the cost of a usage."""
+
+    def of(self, usage: Usage, cache_writes: int = 0) -> Usage:
+        """Return the usage with its cost. Of its input tokens, `cache_writes` were written to a cache."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """The price of a million tokens of a model, in the currency of the limit `cost`.
+
+    `cached` is the price of input tokens that were read from a cache, and `cache_write` that of input tokens that were
+    written to one. Without them, these tokens cost `input`.
+    """
+
+    input: float
+    output: float
+    cached: float | None = None
+    cache_write: float | None = None
+
+    def of(self, usage: Usage, cache_writes: int = 0) -> Usage:
+        """Return the usage with its cost. Of its input tokens, `cache_writes` were written to a cache."""
+        cached, written, plain = _parts(usage, cache_writes)
+        cost = plain * self.input + usage.output_tokens * self.output
+        cost += cached * (self.input if self.cached is None else self.cached)
+        cost += written * (self.input if self.cache_write is None else self.cache_write)
+        return usage.model_copy(update={"cost": cost / 1_000_000})
+
+
+def priced(price: PriceOf | None, reply: ModelResponse | None) -> Usage | None:
+    """Return the usage of a reply, complete or not, with its cost if there is a price."""
+    if reply is None or reply.usage is None or price is None:
+        return None if reply is None else reply.usage
+    writes = None if reply.response is None else reply.response.cache_creation_input_tokens
+    return price.of(reply.usage, writes or 0)
+
+
+def _parts(usage: Usage, cache_writes: int) -> tuple[int, int, int]:
+    """Return the input tokens that were read from a cache, those that were written to one, and the others."""
+    cached = min(usage.cached_tokens, usage.input_tokens)
+    written = min(cache_writes, usage.input_tokens - cached)
+    return cached, written, usage.input_tokens - cached - written
+
+
+class PublishedPrice:
+    """The price of a model in `genai-prices`, in US dollars. It may depend on the size of the prompt and on the time.
+
+    It is looked up when it is first needed. The model is found by the host of its server and its name there.
+    """
+
+    def __init__(self, name: str, host: str) -> None:
+        self._name = name
+        self._host = host
+
+    @cached_property
+    def _found(self) -> "tuple[Provider, ModelInfo] | None":
+        from genai_prices.data_snapshot import get_snapshot  # noqa: PLC0415 (an extra, which takes 0.3 s to import)
+
+        try:
+            return get_snapshot().find_provider_model(self._name, None, None, f"https://{self._host}/")
+        except LookupError:
+            return None
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the package has the price."""
+        return self._found is not None
+
+    def of(self, usage: Usage, cache_writes: int = 0) -> Usage:
+        """Return the usage with its cost, or unchanged if the price is not known."""
+        if self._found is None:
+            return usage
+        from genai_prices import Usage as Counted  # noqa: PLC0415 (as above)
+
+        provider, model = self._found
+        cached, written, _ = _parts(usage, cache_writes)
+        counted = Counted(
+            input_tokens=usage.input_tokens,
+            output_tokens=usage.output_tokens,
+            cache_read_tokens=cached,
+            cache_write_tokens=written,
+        )
+        try:
+            cost = float(model.calc_price(counted, provider).total_price)
+        except ValueError:  # the package has no price for a part of it
+            _LOG.warning("model %s: genai-prices cannot compute the cost of a reply", self._name, exc_info=True)
+            return usage
+        return usage.model_copy(update={"cost": cost})
+
+
+def published_price(model: Model) -> PublishedPrice | None:
+    """Return the published price of a model of a public server; None without the package, and for any other model."""
+    server: object = getattr(model, "server", None)
+    host = server[0] if isinstance(server, tuple) and server else None
+    if not isinstance(host, str) or not _PUBLIC.search(host) or find_spec(_PACKAGE) is None:
+        return None
+    return PublishedPrice(str(getattr(model, "model_name", None) or model.name), host)
+
+
+@dataclass(frozen=True, slots=True)
+class PriceData:
+    """The version of the installed `genai-prices`, and the date of its newest price."""
+
+    version: str
+    #: As in RFC 3339; None if no price has a date.
+    newest: str | None
+
+    def __str__(self) -> str:
+        return f"genai-prices {self.version}" + ("" if self.newest is None else f", newest price of {self.newest}")
+
+
+def price_data(today: date | None = None) -> PriceData | None:
+    """Return what is known of the published prices; None without the package. Prices that begin later do not count."""
+    if find_spec(_PACKAGE) is None:
+        return None
+    import genai_prices  # noqa: PLC0415 (an extra)
+    from genai_prices.data_snapshot import get_snapshot  # noqa: PLC0415 (an extra)
+
+    snapshot, today = get_snapshot(), today or datetime.now(tz=UTC).date()
+    if snapshot.from_auto_update:
+        return PriceData(genai_prices.__version__, snapshot.timestamp.date().isoformat())
+    dates = (found for provider in snapshot.providers for one in provider.models for found in _begins(one))
+    newest = max((one for one in dates if one <= today), default=None)
+    return PriceData(genai_prices.__version__, None if newest is None else newest.isoformat())
+
+
+def _begins(model: "ModelInfo") -> Iterator[date]:
+    """Yield the days from which a price of the model applies."""
+    for one in (*(model.prices if isinstance(model.prices, list) else ()), *(model.price_variants or ())):
+        begin = getattr(one.constraint, "start_date", None)
+        if isinstance(begin, date):
+            yield begin
