@@ -3,8 +3,9 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypedDict
 
-from turnwright.journal.dependencies import Prepare, Price, Synthesis
+from turnwright.journal.dependencies import Prepare, Synthesis
 from turnwright.journal.event_bus import Observer
+from turnwright.model.prices import Price
 from turnwright.model.protocol import Model
 from turnwright.model.retry import Backoff
 from turnwright.model_settings import ModelSettings
