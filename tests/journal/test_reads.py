@@ -5,8 +5,9 @@ from collections import Counter
 import anyio
 import pytest
 
-from turnwright import Agent, Engine, approve, reject, tool
+from turnwright import Agent, Compact, Engine, approve, reject, tool
 from turnwright.journal.turn_journal import JournalFold
+from turnwright.model.protocol import ModelRequest
 from turnwright.model.scripted import Line, ScriptedModel, asks_for
 from turnwright.store import InboxItem, MemoryStore, Store
 from turnwright.testing.faults.wrapper import StoreWrapper
@@ -155,3 +156,23 @@ async def test_a_follow_up_reads_each_earlier_journal_once(*, continues: bool) -
     turn = await engine.run(AGENT, "go on", session="s", continue_from=turns[0].id if continues else None)
     assert turn.text == "Done."
     assert read.journals == {turn.id: 1 for turn in turns}
+
+
+async def test_a_turn_of_a_long_session_reads_the_journals_since_the_latest_compaction() -> None:
+    """And its request is as long as any other, whatever the number of turns before it."""
+    store, agent = MemoryStore(), Agent(name="Talker", compaction=Compact(at_tokens=300, keep_steps=2))
+
+    def say(request: ModelRequest) -> str:
+        asked = request.messages[-1].text
+        return "They count." if "only your summary" in asked else f"You said {asked}. " + "word " * 40
+
+    lengths: list[int] = []
+    reads: list[int] = []
+    for number in range(40):
+        model, counting = ScriptedModel(say, repeat=True), Counting(store)
+        await Engine(model=model, store=counting).run(agent, str(number), session="s")
+        lengths.append(len(model.requests[-1].messages))
+        reads.append(counting.journals.total())
+    assert max(lengths) <= max(lengths[:12])
+    assert max(reads) <= max(reads[:12])
+    assert max(reads) < 10
