@@ -1,7 +1,9 @@
 """Dependencies: made once for each driver of a turn, closed when it lets the turn go, and never written down."""
 
 import logging
+import re
 from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import anyio
@@ -16,14 +18,17 @@ from turnwright import (
     Engine,
     NoOutputError,
     Outcome,
+    StoreError,
     TurnInfo,
     TurnResult,
     agent_tool,
     tool,
 )
+from turnwright.model.protocol import ModelRequest, ModelResponse
 from turnwright.model.scripted import Line, ScriptedModel, asks_for
 from turnwright.runtime import Local
 from turnwright.store import MemoryStore
+from turnwright.testing import FaultyStore
 from turnwright.tools import ToolContext
 from turnwright_states import Limits
 from turnwright_states import facts as f
@@ -359,3 +364,44 @@ async def test_the_output_is_the_answer_and_nothing_else() -> None:
     paused = await engine(Factory(), asks_for(("sign", {}))).run(AGENT, "hi")
     with pytest.raises(NoOutputError, match=r"has no output \(PAUSED\)"):
         paused.require_output()
+
+
+# Crashes.
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("at", range(1, 13))
+async def test_after_a_crash_at_any_append_the_next_driver_makes_them_again(at: int, after: bool) -> None:
+    """Whoever made them closed them, and the turn ends as without a crash."""
+    memory, factory = MemoryStore(), Factory()
+    store = FaultyStore(memory, at=at, after=after)
+    reader = agent_tool(Agent(name="Reader", mode="subagent", description="reads"))
+
+    def tell(request: ModelRequest) -> ModelResponse:
+        told = [part.text for message in request.messages for part in message.parts if part.type == "tool_result"]
+        if told:
+            return ModelResponse(text="; ".join(told))
+        child = request.messages[-1].text == "who?"
+        return asks_for(("whoami", {})) if child else asks_for(("Reader", {"prompt": "who?"}), ("whoami", {}))
+
+    def make() -> Engine[Deps]:
+        model = ScriptedModel(tell, repeat=True)
+        return Engine(deps=factory.closing, model=model, tools=[idempotent_whoami, reader], store=store)
+
+    drivers = 1
+    with suppress(StoreError):
+        await make().run(AGENT, "hi", session="s", metadata=METADATA)
+    if store.dead:
+        await store.aclose()
+        store = FaultyStore(memory)
+        drivers += len(await make().recover())
+    turn = await make().get(factory.made[0].turn.turn_id)
+    assert re.sub(r"turn \w+", "turn", turn.text) == (
+        "ann, Reader, s\n\n[sub-agent: finished, answered; turn:call00001]; ann, Clerk, s"
+    )
+    assert [(deps.closed, deps.turn.resumed) for deps in factory.made] == [(True, False), (True, True)][:drivers]
+
+
+@tool(name="whoami", read_only=True)
+async def idempotent_whoami(ctx: ToolContext[Deps]) -> str:
+    return f"{ctx.deps.user}, {ctx.agent}, {ctx.session}"

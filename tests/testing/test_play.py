@@ -1,11 +1,13 @@
 """A scenario is played as it is written: the model, the tools, the people, the crash and the clock."""
 
 import time
+from collections.abc import AsyncIterator
+from typing import Unpack
 
 import anyio
 import pytest
 
-from turnwright import Agent, ConfigError, EndReason, Outcome, tool
+from turnwright import Agent, ConfigError, EndReason, Engine, Outcome, ToolContext, TurnInfo, tool
 from turnwright.model import asks_for
 from turnwright.model.protocol import ModelError, ModelRequest, ModelResponse, TextDelta
 from turnwright.testing import (
@@ -15,6 +17,7 @@ from turnwright.testing import (
     Crash,
     Cut,
     Driven,
+    EngineParts,
     FlakyModel,
     Floods,
     Hangs,
@@ -53,7 +56,7 @@ LOOK = asks_for(("look", {"path": "a"}))
 
 
 def played(scenario: Scenario, **options: object) -> list[Driven]:
-    turns = play(scenario, tools=TOOLS, **options)  # type: ignore[arg-type]
+    turns: list[Driven] = play(scenario, tools=TOOLS, **options)  # type: ignore[call-overload]
     assert_invariants(turns)
     return turns
 
@@ -263,3 +266,24 @@ def test_real_time_is_real() -> None:
 
     before = time.monotonic()
     assert clock.run(work, real_time=True) >= before
+
+
+@tool
+async def whose(ctx: ToolContext[str]) -> str:
+    return ctx.deps
+
+
+def test_the_tools_of_a_builder_with_dependencies_get_them() -> None:
+    closed: list[str] = []
+
+    async def make_deps(turn: TurnInfo) -> AsyncIterator[str]:
+        yield f"for {turn.agent}"
+        closed.append(turn.turn_id)
+
+    def build(**parts: Unpack[EngineParts]) -> Engine[str]:
+        return Engine(deps=make_deps, **parts)
+
+    scenario = Scenario(script=(asks_for(("whose", {})),))
+    (turn,) = play(scenario, tools=[whose], build=build, run_tools=True)
+    assert {fact.result for _, fact in turn.facts if isinstance(fact, f.CallSettled)} == {"for assistant"}
+    assert len(closed) == 1

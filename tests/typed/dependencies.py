@@ -2,11 +2,13 @@
 
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
-from typing import assert_type
+from typing import Unpack, assert_type
 
 from pydantic import JsonValue
 
 from turnwright import Agent, Engine, Tool, ToolContext, TurnContext, TurnInfo, TurnResult, agent_tool, tool
+from turnwright.inspector import inspector_app
+from turnwright.testing import EngineParts, Scenario, play
 
 
 class Db:
@@ -116,6 +118,17 @@ async def results_have_the_type_of_the_answer() -> None:
     await Engine().run(plain, "hi")
     async with engine.stream(invoicer, "hi", deps=Deps(Db(), "ann")):
         pass
+
+
+def build(**parts: Unpack[EngineParts]) -> Engine[Deps]:
+    return Engine(deps=make_deps, **parts)
+
+
+def tools_for_tests_and_pages_take_any_engine() -> None:
+    inspector_app(Engine(deps=make_deps, tools=[total]))
+    play(Scenario(), agent=invoicer, tools=[total], build=build)
+    play(Scenario(), agent=plain, tools=[add])
+    play(Scenario(), agent=invoicer, tools=[total])  # type: ignore[arg-type, list-item]  # pyright: ignore[reportCallIssue, reportArgumentType]
 
 
 def subagents_need_what_their_agent_needs() -> None:

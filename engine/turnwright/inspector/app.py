@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -13,6 +13,7 @@ from starlette.routing import Mount
 from starlette.staticfiles import StaticFiles
 from starlette.types import Receive, Scope, Send
 
+from turnwright.context import DepsT
 from turnwright.engine import Engine
 from turnwright.errors import StoreError, TurnNotFoundError
 
@@ -62,7 +63,9 @@ class Inspector(Starlette):
         return entry(address, self._access)
 
 
-def inspector_app(engine: Engine, *, access: Access | None = None, store: str = "", drives: bool = False) -> Inspector:
+def inspector_app(
+    engine: Engine[DepsT], *, access: Access | None = None, store: str = "", drives: bool = False
+) -> Inspector:
     """Make the inspector of an engine's store.
 
     `access` is by default a random token (`Token()`); `Inspector.entry` returns the address with it. With `Open()` the
@@ -74,7 +77,8 @@ def inspector_app(engine: Engine, *, access: Access | None = None, store: str = 
 
     The engine stays the caller's, who closes it. Raises `ConfigError` for a token that is too short.
     """
-    return Inspector(engine, access=Token() if access is None else access, store=store, drives=drives)
+    # The pages start no turns, so they give no dependencies.
+    return Inspector(cast("Engine", engine), access=Token() if access is None else access, store=store, drives=drives)
 
 
 @asynccontextmanager

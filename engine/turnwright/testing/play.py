@@ -4,11 +4,12 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final, Protocol, TypedDict
+from typing import Final, Never, Protocol, TypedDict, cast, overload
 
 import anyio
 
 from turnwright.agent import Agent
+from turnwright.context import DepsT
 from turnwright.engine import Engine
 from turnwright.errors import ConfigError, StoreError
 from turnwright.journal.answers import Answer
@@ -52,8 +53,8 @@ class EngineParts(TypedDict):
     backoff: Backoff
 
 
-class Build(Protocol):
-    """A builder of the tested engine. `Engine` itself is one; write another to add hooks of your own.
+class Build(Protocol[DepsT]):
+    """A builder of the tested engine. `Engine` itself is one; write another to add hooks or dependencies of your own.
 
     The model, the tools and the store that it is given may be wrapped, but must be at the bottom.
     """
@@ -68,7 +69,7 @@ class Build(Protocol):
         prices: Mapping[str, Price],
         synthesize: Synthesis | None,
         backoff: Backoff,
-    ) -> Engine:
+    ) -> Engine[DepsT]:
         """Build an engine; called once more after a crash."""
         ...
 
@@ -90,12 +91,32 @@ class Driven:
     gave_up: str = ""
 
 
+@overload
 def play(
     scenario: Scenario,
     *,
-    agent: Agent | None = None,
-    tools: Sequence[Tool] = (),
+    agent: Agent[None, object] | None = None,
+    tools: Sequence[Tool[None]] = (),
     build: Build = Engine,
+    run_tools: bool = False,
+    real_time: bool = False,
+) -> list[Driven]: ...
+@overload
+def play(
+    scenario: Scenario,
+    *,
+    agent: Agent[DepsT, object] | None = None,
+    tools: Sequence[Tool[DepsT]] = (),
+    build: Build[DepsT],
+    run_tools: bool = False,
+    real_time: bool = False,
+) -> list[Driven]: ...
+def play(
+    scenario: Scenario,
+    *,
+    agent: Agent[Never, object] | None = None,
+    tools: Sequence[Tool[Never]] = (),
+    build: Build[DepsT] | Build = Engine,
     run_tools: bool = False,
     real_time: bool = False,
 ) -> list[Driven]:
@@ -109,7 +130,9 @@ def play(
     `Driven.raised`.
     """
     stage = Stage(scenario.behaviours, Runs() if run_tools else Returns())
-    world = _World(scenario, agent or Agent(name="assistant"), tools, build, stage)
+    # From here on, deps are `object`, as they are in the engine.
+    plain = Agent(name="assistant") if agent is None else cast("Agent", agent)
+    world = _World(scenario, plain, cast("Sequence[Tool]", tools), cast("Build", build), stage)
     real = run_tools or real_time
     try:
         return clock.run(partial(world.play, _REAL_FOREVER if real else _FOREVER), real_time=real)
