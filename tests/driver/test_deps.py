@@ -372,7 +372,7 @@ async def test_the_output_is_the_answer_and_nothing_else() -> None:
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("at", range(1, 13))
 async def test_after_a_crash_at_any_append_the_next_driver_makes_them_again(at: int, after: bool) -> None:
-    """Whoever made them closed them, and the turn ends as without a crash."""
+    """Each driver closed what it made, and the turn ends as without a crash."""
     memory, factory = MemoryStore(), Factory()
     store = FaultyStore(memory, at=at, after=after)
     reader = agent_tool(Agent(name="Reader", mode="subagent", description="reads"))

@@ -1,4 +1,4 @@
-"""Types of dependencies. Nothing runs this file: mypy and pyright read it in `make check`."""
+"""The view of type checkers on dependencies. Nothing runs this: mypy and pyright read it in `make check`."""
 
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
