@@ -33,6 +33,7 @@ from pydantic import (
     ConfigDict,
     Field,
     FieldSerializationInfo,
+    GetCoreSchemaHandler,
     JsonValue,
     ModelWrapValidatorHandler,
     SerializerFunctionWrapHandler,
@@ -43,14 +44,14 @@ from pydantic import (
     model_serializer,
     model_validator,
 )
-from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
+from pydantic_core import CoreSchema, ErrorDetails, InitErrorDetails, PydanticCustomError, core_schema
 from typing_extensions import TypeForm
 
 from turnwright_states import Limits
 from turnwright_states.limits import Concluding, DoomResponse
 
 from ._base.field_docs import described
-from .context import DepsT_contra, JsonObject, MaybeAwaitable, OutT_co, TurnContext
+from .context import DepsT_contra, GuardrailBase, HooksBase, JsonObject, MaybeAwaitable, OutT_co, TurnContext
 from .errors import ConfigError
 from .model_settings import ModelSettings
 
@@ -63,6 +64,8 @@ OutputMode = Literal["auto", "native", "tool", "prompt"]
 #: The dependencies that an agent's functions need, and the type of its answer.
 D = TypeVar("D")
 OutT = TypeVar("OutT")
+#: Makes the instructions of each step from the turn's context.
+InstructionsFunction = Callable[[TurnContext[D]], MaybeAwaitable[str]]
 #: The key of a journaled agent that names its code, and `deps` if the turn needs dependencies.
 NEEDS: Final = "needs"
 
@@ -149,7 +152,6 @@ class AgentFields(TypedDict, total=False):
 
     description: str
     mode: Mode
-    instructions: str
     steps: int | None
     budget: int | Limits | None
     tools: Sequence[str] | None
@@ -168,6 +170,17 @@ class AgentFields(TypedDict, total=False):
     max_pauses: int
     conclude_seconds: float
     conclude_tokens: int
+
+
+class _TextOrFunction:
+    """The schema of a field that is a text in JSON, and in code a text or a function."""
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
+        def read(value: object, text: Callable[[object], object]) -> object:
+            return value if callable(value) else text(value)
+
+        return core_schema.no_info_wrap_validator_function(read, handler.generate_schema(Text))
 
 
 class Agent(BaseModel, Generic[DepsT_contra, OutT_co]):
@@ -192,8 +205,9 @@ class Agent(BaseModel, Generic[DepsT_contra, OutT_co]):
     """Its purpose in one sentence, for people and for models that may call it as a sub-agent."""
     mode: Mode = "primary"
     """Whether people run it (`primary`), other agents call it (`subagent`), or both (`all`)."""
-    instructions: Text = ""
-    """The system prompt: in a Markdown file, the text below the front matter."""
+    instructions: Annotated[str | InstructionsFunction[DepsT_contra], _TextOrFunction, Field(exclude_if=callable)] = ""
+    """The system prompt: in a Markdown file, the text below the front matter. In code it may be a function of the
+    context, async or not, which is called once a step and returns the text."""
     steps: int | None = None
     """The most steps of a turn, at least 0. The engine's ceiling applies too, and alone if this is None."""
     budget: int | Limits | None = None
@@ -210,6 +224,10 @@ class Agent(BaseModel, Generic[DepsT_contra, OutT_co]):
     """The model's id; None means the engine's. Any other model needs `Engine(models=...)`."""
     model_settings: ModelSettings | None = None
     """Settings of its model calls, over the engine's: `ModelSettings(temperature=0)`, in a file a mapping."""
+    hooks: Annotated[tuple[HooksBase[DepsT_contra], ...], Field(exclude=True)] = ()
+    """Its hooks, which come after the engine's (docs/rules.md#hooks). In a file, the names `module:name`."""
+    guardrails: Annotated[tuple[GuardrailBase[DepsT_contra], ...], Field(exclude=True)] = ()
+    """Its guardrails, which come after the engine's (docs/rules.md#guardrails). In a file, the names `module:name`."""
     conclude_prompt: Text | None = None
     """The text of the concluding call; None means `prompts/conclude.txt`."""
     compaction: Compact | None = None
@@ -243,14 +261,46 @@ class Agent(BaseModel, Generic[DepsT_contra, OutT_co]):
         # One overload without the fields that bind a type variable: a checker would infer an unknown type from their
         # defaults.
         @overload
-        def __init__(self: "Agent[object, str]", *, name: str, **fields: Unpack[AgentFields]) -> None: ...
-        @overload
         def __init__(
-            self: "Agent[object, JsonValue]", *, name: str, output_schema: JsonObject, **fields: Unpack[AgentFields]
+            self: "Agent[object, str]",
+            *,
+            name: str,
+            instructions: str = "",
+            hooks: Sequence[HooksBase] = (),
+            guardrails: Sequence[GuardrailBase] = (),
+            **fields: Unpack[AgentFields],
         ) -> None: ...
         @overload
         def __init__(
-            self: "Agent[object, OutT]", *, name: str, output_type: TypeForm[OutT], **fields: Unpack[AgentFields]
+            self: "Agent[object, OutT]",
+            *,
+            name: str,
+            output_type: TypeForm[OutT],
+            instructions: str = "",
+            hooks: Sequence[HooksBase] = (),
+            guardrails: Sequence[GuardrailBase] = (),
+            **fields: Unpack[AgentFields],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: "Agent[object, JsonValue]",
+            *,
+            name: str,
+            output_schema: JsonObject,
+            instructions: str = "",
+            hooks: Sequence[HooksBase] = (),
+            guardrails: Sequence[GuardrailBase] = (),
+            **fields: Unpack[AgentFields],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: "Agent[D, str]",
+            *,
+            name: str,
+            instructions: str | InstructionsFunction[D] = "",
+            hooks: Sequence[HooksBase[D]] = (),
+            guardrails: Sequence[GuardrailBase[D]] = (),
+            **fields: Unpack[AgentFields],
         ) -> None: ...
         @overload
         def __init__(
@@ -258,7 +308,10 @@ class Agent(BaseModel, Generic[DepsT_contra, OutT_co]):
             *,
             name: str,
             output_type: TypeForm[OutT],
-            output_validators: Sequence[Callable[[TurnContext[D], OutT], MaybeAwaitable[OutT]]],
+            output_validators: Sequence[Callable[[TurnContext[D], OutT], MaybeAwaitable[OutT]]] = (),
+            instructions: str | InstructionsFunction[D] = "",
+            hooks: Sequence[HooksBase[D]] = (),
+            guardrails: Sequence[GuardrailBase[D]] = (),
             **fields: Unpack[AgentFields],
         ) -> None: ...
         def __init__(self, **fields: object) -> None: ...
@@ -420,6 +473,16 @@ class Agent(BaseModel, Generic[DepsT_contra, OutT_co]):
         Raises `ValidationError` for other data.
         """
         return cls.model_validate({name: value for name, value in data.items() if name != NEEDS})
+
+    @property
+    def fixed_instructions(self) -> str:
+        """The instructions, or an empty text if a function makes them."""
+        return self.instructions if isinstance(self.instructions, str) else ""
+
+    @property
+    def asks_code(self) -> bool:
+        """Whether a turn of the agent asks hooks, guardrails or a function for its instructions."""
+        return bool(self.hooks or self.guardrails) or callable(self.instructions)
 
     @property
     def code(self) -> dict[str, object]:

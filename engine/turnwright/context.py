@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, Generic, TypeAlias
 
-from pydantic import JsonValue
+from pydantic import GetCoreSchemaHandler, JsonValue
+from pydantic_core import CoreSchema, core_schema
 from typing_extensions import TypeVar
 
 from turnwright_states import Usage
@@ -82,3 +83,20 @@ class TurnContext(Generic[DepsT_co]):
     agent: str = ""
     step: int = 0
     usage: Usage = _NOTHING_USED
+
+
+class AppCode(Generic[DepsT_contra]):
+    """Code of the app, as a field of an agent takes it: an instance of the class."""
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Return pydantic's schema."""
+        return core_schema.is_instance_schema(cls)
+
+
+class HooksBase(AppCode[DepsT_contra], Generic[DepsT_contra]):
+    """The base of `Hooks`: an agent needs its type, but not the modules that hooks need."""
+
+
+class GuardrailBase(AppCode[DepsT_contra], Generic[DepsT_contra]):
+    """The base of `Guardrail`, likewise."""

@@ -12,13 +12,21 @@ import anyio
 from turnwright_states import Limits
 
 from .agent import Agent
-from .context import NOT_GIVEN, DepsFactory, DepsT, NotGiven
+from .context import NOT_GIVEN, DepsFactory, DepsT, GuardrailBase, HooksBase, NotGiven
 from .driver.subagents import subagent_tools
 from .errors import ConfigError, known_options
 from .events import TurnEvent
 from .journal.admission import TurnOptions, limits_for
 from .journal.answers import Answers
-from .journal.dependencies import Dependencies, Prepare, Synthesis, agents_by_name, tools_by_name
+from .journal.dependencies import (
+    Dependencies,
+    Prepare,
+    Synthesis,
+    agents_by_name,
+    guardrails_of,
+    hooks_of,
+    tools_by_name,
+)
 from .journal.event_bus import EventBus, Observer
 from .model.prices import Price
 from .model.protocol import Model
@@ -55,7 +63,8 @@ class Engine(StoredTurns, Generic[DepsT]):
     types.
 
     `model` serves agents that name none; `models` returns the model that an agent names. Without `models`, agents may
-    name only the engine's model. `tools` are the tools that agents may use. `store` is a store or its address
+    name only the engine's model. `tools` are the tools that agents may use. `hooks` and
+    `guardrails` apply to every turn, before those of its agent. `store` is a store or its address
     (`memory:`, `sqlite:///turns.db`). `limits` are the defaults, which an agent's limits override; `ceiling` applies to
     every agent. `prices` has the cost of each model's tokens, by model name.
 
@@ -90,6 +99,8 @@ class Engine(StoredTurns, Generic[DepsT]):
         *,
         agents: Sequence[Agent[None, object]] = (),
         tools: Sequence[Tool[None]] = (),
+        hooks: Sequence[HooksBase[None]] = (),
+        guardrails: Sequence[GuardrailBase[None]] = (),
         **options: Unpack[EngineArguments],
     ) -> None: ...
     @overload
@@ -99,6 +110,8 @@ class Engine(StoredTurns, Generic[DepsT]):
         deps: DepsFactory[DepsT],
         agents: Sequence[Agent[DepsT, object]] = (),
         tools: Sequence[Tool[DepsT]] = (),
+        hooks: Sequence[HooksBase[DepsT]] = (),
+        guardrails: Sequence[GuardrailBase[DepsT]] = (),
         **options: Unpack[EngineArguments],
     ) -> None: ...
     @overload
@@ -108,6 +121,8 @@ class Engine(StoredTurns, Generic[DepsT]):
         deps_type: type[DepsT],
         agents: Sequence[Agent[DepsT, object]] = (),
         tools: Sequence[Tool[DepsT]] = (),
+        hooks: Sequence[HooksBase[DepsT]] = (),
+        guardrails: Sequence[GuardrailBase[DepsT]] = (),
         **options: Unpack[EngineArguments],
     ) -> None: ...
     @known_options("Engine", Limits.model_fields)
@@ -118,6 +133,8 @@ class Engine(StoredTurns, Generic[DepsT]):
         deps_type: type[object] | None = None,
         agents: Sequence[Agent[Never, object]] = (),
         tools: Sequence[Tool[Never]] = (),
+        hooks: Sequence[HooksBase[Never]] = (),
+        guardrails: Sequence[GuardrailBase[Never]] = (),
         model: Model | None = None,
         models: Callable[[str], Model] | None = None,
         store: Store | str = "memory:",
@@ -147,6 +164,8 @@ class Engine(StoredTurns, Generic[DepsT]):
             # From here on, deps are `object`: the overloads have checked that all of one engine have the same type.
             tools=tools_by_name(cast("Sequence[Tool]", tools)),
             agents=agents_by_name(cast("Sequence[Agent]", agents)),
+            hooks=hooks_of(cast("Sequence[HooksBase]", hooks)),
+            guardrails=guardrails_of(cast("Sequence[GuardrailBase]", guardrails)),
             make_deps=deps,
             takes_deps=deps is not None or deps_type is not None,
             limits=limits or Limits(),

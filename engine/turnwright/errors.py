@@ -201,6 +201,10 @@ def known_options(what: str, limits: Collection[str] = ()) -> Callable[[Callable
     return decorate
 
 
+class HookFailedError(TurnwrightError):
+    """A hook or a guardrail raised, was late, or returned what it may not: the turn fails, and the message names it."""
+
+
 class Retry(Exception):  # noqa: N818 (no error: it asks the model to try again)
     """Ask the model to try again: raise it in a tool, an output validator or an `after_model` hook.
 

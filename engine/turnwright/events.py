@@ -39,6 +39,7 @@ __all__ = [
     "JsonLine",
     "ReasoningDeltaEvent",
     "ResponseRestartedEvent",
+    "ResponseWithdrawnEvent",
     "TextDeltaEvent",
     "ToolCallDeltaEvent",
     "ToolProgressEvent",
@@ -191,6 +192,14 @@ class ResponseRestartedEvent(TurnEvent, frozen=True):
     kind = "response_restarted"
 
 
+class ResponseWithdrawnEvent(TurnEvent, frozen=True):
+    """The output guardrail tripped on a reply whose pieces were streamed: remove what was shown of it."""
+
+    kind = "response_withdrawn"
+    public_fields = allow("guardrail")
+    guardrail: str
+
+
 class ToolProgressEvent(TurnEvent, frozen=True):
     """A running call reports `progress` of `total`, if known, in a unit of its own.
 
@@ -231,6 +240,7 @@ class TurnEndedEvent(TurnEvent, frozen=True):
         *("outcome", "reason", "also_reached", "steps", "tool_calls", "text", "partial", "undelivered"),
         usage=TOKENS,
         sentinel=allow("kind", "reason", "text"),
+        guardrail=f.TrippedGuardrail.public_fields,
     )
     private_fields = frozenset({"error"})
     outcome: Outcome
@@ -245,6 +255,8 @@ class TurnEndedEvent(TurnEvent, frozen=True):
     sentinel: SentinelPart | None = None
     #: The received part of a reply that was cut off. It is a message of its own.
     partial: str = ""
+    #: The guardrail that ended it, if one did.
+    guardrail: f.TrippedGuardrail | None = None
 
     def to_json(self) -> JsonLine:
         """Return the last line of an ended turn."""
@@ -262,6 +274,14 @@ class TurnEndedEvent(TurnEvent, frozen=True):
         }
         if self.error:
             line["error"] = self.error
+        if self.guardrail is not None:
+            tripped = self.guardrail
+            line["guardrail"] = {
+                "name": tripped.name,
+                "message": tripped.message,
+                "checks": tripped.checks,
+                "metadata": dict(tripped.metadata),
+            }
         if self.undelivered:
             line["undelivered"] = list(self.undelivered)
         if self.sentinel is not None:
@@ -338,6 +358,7 @@ def event_of(turn_id: str, seq: int, fact: f.Fact, transcript: Transcript) -> Tu
                 undelivered=fact.undelivered,
                 sentinel=transcript.sentinel,
                 partial=fact.partial,
+                guardrail=fact.guardrail,
             )
         case f.Paused():
             pending = tuple(Interrupt.of(turn, interrupt) for interrupt in turn.interrupts.values())

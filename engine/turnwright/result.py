@@ -60,6 +60,8 @@ class TurnResult(Generic[OutT_co]):
     #: The ids of `interrupts` that have an answer in the inbox. The next driver feeds it.
     answered: frozenset[str] = frozenset()
     output: OutT_co | None = None
+    #: The guardrail that ended the turn, with its message and its metadata.
+    guardrail: f.TrippedGuardrail | None = None
 
     @property
     def paused(self) -> bool:
@@ -125,6 +127,7 @@ def result_from(turn_id: str, transcript: Transcript, late: Sequence[str] = ()) 
         path=tuple(transcript.path),
         next_limit=next_limit,
         next_limit_used=next_limit_used,
+        guardrail=last.guardrail if isinstance(last, f.TurnEnded) else None,
         error=_error(last) if isinstance(last, f.TurnEnded) else "",
         undelivered=(*last.undelivered, *late) if isinstance(last, f.TurnEnded) else (),
         sentinel=transcript.sentinel,

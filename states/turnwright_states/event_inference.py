@@ -149,6 +149,7 @@ def _stops(facts: Sequence[f.Fact], at: int, turn: Turn) -> Iterator[Input]:
                 guardrail=guardrail.name,
                 message=guardrail.message,
                 metadata=guardrail.metadata,
+                checks=guardrail.checks,
                 partial=partial,
                 usage=usage,
                 spent=spent,

@@ -563,15 +563,19 @@ class Concluded(Fact, frozen=True, kw_only=True):
 
 
 class TrippedGuardrail(JournalValue, frozen=True, kw_only=True):
-    """The guardrail that ended a turn: its name, its message for people, and its data for programs."""
+    """The guardrail that ended a turn: its name, its message for people, and its data for programs.
 
-    public_fields = allow("name", "message")
+    `checks` says what it checks: `input`, `output`, `tool_input` or `tool_output`.
+    """
+
+    public_fields = allow("name", "message", "checks")
     private_fields = frozenset({"metadata"})
     json_fields = ("metadata",)
 
     name: str
     message: str = ""
     metadata: JsonObject = _NO_DATA
+    checks: str = ""
 
     def __post_init__(self) -> None:
         if not self.metadata:

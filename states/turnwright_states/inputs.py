@@ -422,6 +422,8 @@ class TrippedInput(StopInput):
     #: What people read, and data for programs.
     message: str = ""
     metadata: JsonObject = Field(default_factory=dict)
+    #: What the guardrail checks, such as `input` or `output`: kept, not read.
+    checks: str = ""
     usage: Usage | None = None
 
 

@@ -549,7 +549,9 @@ class TurnMachine:
 
     def _tripped(self, event: TrippedInput) -> None:
         row = self._stopped_by(event, Trigger.TRIPPED)
-        guardrail = f.TrippedGuardrail(name=event.guardrail, message=event.message, metadata=frozen(event.metadata))
+        guardrail = f.TrippedGuardrail(
+            name=event.guardrail, message=event.message, metadata=frozen(event.metadata), checks=event.checks
+        )
         self._halt(row, partial=event.partial, usage=event.usage, spent=event.spent, guardrail=guardrail)
 
     def _stopped_by(self, event: StopInput, trigger: Trigger) -> Row:

@@ -84,7 +84,7 @@ def hooked(data: st.DataObject, messages: tuple[Message, ...]) -> Sequence[Messa
 
 def plainly(messages: Sequence[Message], asked: Sequence[Message]) -> list[Message]:
     said = [message for message in messages if message.says_something]
-    return [Message.system(AGENT.instructions), *said, *asked]
+    return [Message.system(AGENT.fixed_instructions), *said, *asked]
 
 
 def same(sent: Sequence[Message], expected: Sequence[Message]) -> bool:

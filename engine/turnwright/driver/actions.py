@@ -4,11 +4,13 @@ No function retries or decides. A failed attempt is fed as such, and the chart d
 """
 
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Final, TypeVar
 
 import anyio
 from pydantic import JsonValue
 
+from turnwright.events import ResponseRestartedEvent
 from turnwright.journal.dependencies import FinishedCall
 from turnwright.model.protocol import (
     ModelError,
@@ -37,6 +39,7 @@ from turnwright_states import (
     Finish,
     Input,
     ModelRepliedInput,
+    ReviewedInput,
     ReviewReply,
     RunTools,
     Synthesize,
@@ -105,15 +108,24 @@ async def account_for_crash(segment: Segment, *, crashed: bool) -> Input | None:
     return None
 
 
-async def _call_model(segment: Segment, action: CallModel) -> Input:
+async def _call_model(segment: Segment, action: CallModel) -> Input | None:
     if segment.prepare is not None and segment.machine.turn.may_prepare:
-        prepared = await segment.prepare(action)
+        try:
+            prepared = await segment.prepare(action)
+        except ModelError as error:  # of a guardrail
+            return segment.failed(error)
         if prepared is not None:
             await segment.feed(prepared)
     if segment.oversized is not None and action.tools:
         oversized = segment.oversized()
         if oversized is not None:
             return oversized
+    if segment.inputs is not None and segment.inputs.are_left:
+        return await segment.inputs.beside(partial(_attempt, segment, action), reviewed=action.tools)
+    return await _attempt(segment, action)
+
+
+async def _attempt(segment: Segment, action: CallModel) -> Input:
     try:
         reply = await _reply(segment, action)
     except ModelError as error:
@@ -123,6 +135,8 @@ async def _call_model(segment: Segment, action: CallModel) -> Input:
                 text=segment.partial, finish=Finish.CONTENT_FILTER, usage=usage, elapsed=segment.elapsed()
             )
         return segment.failed(error, usage)
+    if segment.outputs is not None and not action.tools:  # a reply of a step is reviewed
+        await segment.outputs.check_text(reply.text)
     checked: list[Values | None] = []
     calls = tuple([_checked_call(segment, call, checked) for call in reply.calls])
     segment.checked = checked
@@ -134,10 +148,15 @@ async def _call_model(segment: Segment, action: CallModel) -> Input:
 async def _review(segment: Segment, calls: tuple[Call, ...]) -> Input:
     reply = segment.journal.transcript.reply
     assert reply is not None  # noqa: S101 (only a reply leads to REVIEW)
-    return await run_stages(segment.stages, Reviewing(reply, calls), segment.elapsed, segment.failed)
+    reviewed = await run_stages(segment.stages, Reviewing(reply, calls), segment.elapsed, segment.failed)
+    if isinstance(reviewed, ReviewedInput) and reviewed.refused and segment.journal.is_followed:
+        segment.journal.publish(ResponseRestartedEvent(segment.journal.turn_id, segment.journal.claim.seq))
+    return reviewed
 
 
 async def _conclude(segment: Segment, action: Conclude) -> Input:
+    if segment.inputs is not None and segment.inputs.are_left:
+        await segment.inputs.check_all()
     await segment.back_off()  # waiting is no part of the attempt
     with anyio.move_on_after(action.seconds) as segment.action_scope:
         try:
@@ -147,6 +166,8 @@ async def _conclude(segment: Segment, action: Conclude) -> Input:
             if error.cause is Cause.EMPTY_REPLY:  # the second try needs no back-off: the provider is not overloaded
                 return ConcludedInput(usage=usage, elapsed=segment.elapsed())
             return segment.failed(error, usage)
+        if segment.outputs is not None:
+            await segment.outputs.check_text(reply.text)
         return ConcludedInput(
             text=reply.text,
             calls=tuple(_checked_call(segment, call, []) for call in reply.calls),
@@ -165,6 +186,8 @@ async def _reply(segment: Segment, action: CallModel | Conclude) -> ModelRespons
         await segment.back_off()
         if isinstance(action, CallModel) and action.tools:
             await segment.take_in_messages()
+    if segment.outputs is not None:
+        segment.outputs.hold()
     reply = await _stream(segment, await _request(segment, action))
     # A blank reply fails the attempt or repeats the conclusion. Its pieces are kept, so that the next attempt withdraws
     # them.

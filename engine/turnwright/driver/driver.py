@@ -18,6 +18,7 @@ from turnwright.context import NOT_GIVEN
 from turnwright.errors import (
     CannotRunError,
     ConfigError,
+    HookFailedError,
     LeaseLostError,
     StoreError,
     StoreReplacedError,
@@ -48,16 +49,19 @@ from turnwright_states import (
     FailInput,
     Halt,
     Input,
+    TrippedInput,
     Turn,
 )
 from turnwright_states.facts import Fact, ModelReplied
+from turnwright_states.state import FINAL
 
 from .actions import HookError, account_for_crash, perform
+from .review import TripError
 from .segment import Segment
 from .subagents import AgentTool, SubagentCalls
 
 #: Inputs that close the open calls.
-_STOPS: Final = frozenset[type[Input]]((AbortInput, ExpireInput, FailInput))
+_STOPS: Final = frozenset[type[Input]]((AbortInput, ExpireInput, FailInput, TrippedInput))
 
 _LOG = logging.getLogger(__name__)
 
@@ -124,6 +128,8 @@ class Driver:
             async with self._claimed_segment(claim, begun, known, supplied) as segment:
                 while not await _go_on(segment):
                     pass
+                if segment.on_end is not None and segment.machine.state in FINAL:
+                    await segment.on_end(segment.journal.result())
         return segment.result()
 
     def abort(self, request: InboxItem) -> None:
@@ -167,7 +173,7 @@ class Driver:
                 with segment.journal.observer or nullcontext():
                     # A store of one process needs no watch: posting to it interrupts the driver.
                     async with background_task(self._watch.keep) if self._store.shared else nullcontext():
-                        await _feed(segment, await account_for_crash(segment, crashed=crashed))
+                        await _feed(segment, await _account_for_crash(segment, crashed=crashed))
                         crashed = False
                         yield segment
             except StoreError:
@@ -213,6 +219,10 @@ class Driver:
                 f"turn {held.turn}: it needs deps, which no journal keeps: give the engine a function that makes them,"
                 " Engine(deps=...), or give them to the call that resumes it"
             )
+        if setup.hooks or setup.guardrails or segment.agent.asks_code:
+            from .hooking import install_hooks  # noqa: PLC0415 (many turns have none)
+
+            install_hooks(segment)
         return segment
 
     async def _release(self, claim: Claim, *, crashed: bool) -> None:
@@ -250,14 +260,31 @@ async def _go_on(segment: Segment) -> bool:
             except (StoreError, LeaseLostError, CannotRunError):
                 raise
             except Exception as error:  # noqa: BLE001 (whatever it is, the turn ends and says so)
-                name, steps = segment.journal.turn_id, machine.turn.counters.steps
-                about = {"turn": name, "step": steps, "state": str(machine.state)}
-                _LOG.exception("turn %s failed in %s", name, machine.state, extra=about)
-                raised = error.__cause__ if isinstance(error, HookError) and error.__cause__ else error
-                event = FailInput(error=describe(raised), partial=segment.partial, elapsed=segment.elapsed())
+                event = _stopped_by(segment, error)
     # From here on nothing is canceled.
     await _feed(segment, event or interruption.event())
     return False
+
+
+def _stopped_by(segment: Segment, error: Exception) -> Input:
+    """Return the input of an error that ends the turn: a guardrail tripped, or code of ours or of the app raised."""
+    if isinstance(error, TripError):
+        return error.event(segment.elapsed())
+    machine = segment.machine
+    name, steps = segment.journal.turn_id, machine.turn.counters.steps
+    about = {"turn": name, "step": steps, "state": str(machine.state)}
+    _LOG.exception("turn %s failed in %s", name, machine.state, extra=about, exc_info=error)
+    raised = error.__cause__ if isinstance(error, HookError) and error.__cause__ else error
+    said = str(raised) if isinstance(raised, HookFailedError) else describe(raised)
+    return FailInput(error=said, partial=segment.partial, elapsed=segment.elapsed())
+
+
+async def _account_for_crash(segment: Segment, *, crashed: bool) -> Input | None:
+    """Do what `account_for_crash` does. A hook or a guardrail of a call that runs again may end the turn."""
+    try:
+        return await account_for_crash(segment, crashed=crashed)
+    except (TripError, HookFailedError) as error:
+        return _stopped_by(segment, error)
 
 
 async def _feed(segment: Segment, event: Input | None) -> None:

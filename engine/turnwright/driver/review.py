@@ -6,6 +6,7 @@ guardrails. Each is asked once, and the machine decides what follows.
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from pydantic import JsonValue
 
@@ -29,15 +30,45 @@ class Reviewing:
     decisions: list[dict[str, JsonValue]] = field(default_factory=list)
 
 
+class InputChecks(Protocol):
+    """The input guardrails of a turn, for its model calls."""
+
+    @property
+    def are_left(self) -> bool:
+        """Whether a guardrail has not passed yet."""
+        ...
+
+    async def check_all(self) -> None:
+        """Ask every guardrail that has not passed."""
+        ...
+
+    async def beside(self, attempt: Callable[[], Awaitable[Input]], *, reviewed: bool) -> Input | None:
+        """Make an attempt beside the guardrails that have not passed. Return the input to feed."""
+        ...
+
+
+class OutputChecks(Protocol):
+    """The output guardrails of a turn, for its model calls."""
+
+    def hold(self) -> None:
+        """Hold the pieces of the reply that begins back."""
+        ...
+
+    async def check_text(self, text: str | None) -> None:
+        """Check a text that nothing reviews."""
+        ...
+
+
 #: One stage. It raises `Retry` to refuse the reply, and `TripError` if a guardrail trips.
 Stage = Callable[[Reviewing], Awaitable[None]]
 
 
 class TripError(Exception):
-    """A guardrail tripped: its name, its message for people, its data for programs."""
+    """A guardrail tripped: its name, its message for people, its data for programs, and what it checks."""
 
-    def __init__(self, guardrail: str, message: str, metadata: "dict[str, JsonValue]") -> None:
+    def __init__(self, guardrail: str, message: str, metadata: "dict[str, JsonValue]", kind: str = "") -> None:
         super().__init__(f"{guardrail}: {message}")
+        self.kind = kind
         self.guardrail = guardrail
         self.message = message
         self.metadata = metadata
@@ -46,6 +77,7 @@ class TripError(Exception):
         """Return the input that ends the turn."""
         return TrippedInput(
             guardrail=self.guardrail,
+            checks=self.kind,
             message=self.message,
             metadata=self.metadata,
             elapsed=elapsed,

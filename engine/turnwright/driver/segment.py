@@ -32,7 +32,7 @@ from turnwright.model.prices import priced
 from turnwright.model.protocol import Delta, Model, ModelError, ModelResponse, ReasoningDelta, TextDelta
 from turnwright.result import TurnResult
 from turnwright.store import InboxItem, InboxKind
-from turnwright.tools.batch_context import BatchContext, Delegate, Values, refuse_subagent
+from turnwright.tools.batch_context import BatchContext, CallJudge, Delegate, Values, refuse_subagent
 from turnwright.tools.context import AbortSignal
 from turnwright.tools.tool import Tool
 from turnwright.transcript.request_builder import Conversation, settings_in
@@ -54,7 +54,7 @@ from turnwright_states import (
 )
 from turnwright_states.facts import InterruptRecord
 
-from .review import Stage
+from .review import InputChecks, OutputChecks, Stage
 
 if TYPE_CHECKING:
     from .typed_output import TypedOutput
@@ -222,6 +222,11 @@ class Segment:
         self.stages: Sequence[Stage] = () if self.output is None else (self.output.review,)
         #: Returns the input that compacts before the next request, if it is too long; None without a compaction.
         self.oversized: Callable[[], Input | None] | None = None
+        #: The hooks and guardrails of tool calls, the guardrails of the prompt and of texts, and the `on_end` hooks.
+        self.judge: CallJudge | None = None
+        self.inputs: InputChecks | None = None
+        self.outputs: OutputChecks | None = None
+        self.on_end: Callable[[TurnResult], Awaitable[None]] | None = None
         #: Makes the conversation shorter.
         self.compact: Compaction = self._refuse_compaction
         #: Seconds to wait before the next attempt.
@@ -291,7 +296,7 @@ class Segment:
     def batch_context(self) -> BatchContext:
         """Return the context of the batch that is about to run."""
         batch, turn = self._batch, self.machine.turn
-        batch.grants, batch.delegate = turn.grants, self.delegate
+        batch.grants, batch.delegate, batch.judge = turn.grants, self.delegate, self.judge
         # The batch has the calls of the last reply, in its order. A batch from a resumed journal was not checked.
         checked = zip(turn.batch, self.checked, strict=False)
         batch.checked = {call: values for call, values in checked if values is not None}
@@ -347,8 +352,19 @@ class Segment:
 
     @property
     def partial(self) -> str:
-        """The received text of a reply that is not journaled yet."""
-        return "".join(self._draft.text)
+        """The received text of a reply that is not journaled yet; empty while a guardrail holds it back."""
+        held = self.journal.held
+        return "" if held is not None and held.gates else "".join(self._draft.text)
+
+    def hold(self, gate: str) -> None:
+        """Hold the pieces of replies back until the gate is opened."""
+        if self.journal.held is not None:
+            self.journal.held.gates.add(gate)
+
+    def open_gate(self, gate: str) -> None:
+        """Pass on what this gate held back, unless another one is closed."""
+        if self.journal.held is not None:
+            self.journal.pass_on(self.journal.held.open(gate))
 
     def receive(self, delta: Delta) -> None:
         """Receive a piece of the reply, and publish it."""

@@ -19,7 +19,7 @@ from turnwright.transcript.pairing import UnpairedError, check_pairing
 from turnwright_states import Limits, StartedInput, TurnMachine
 from turnwright_states.facts import Fact
 
-from .dependencies import MOST_AGENTS, Dependencies
+from .dependencies import MOST_AGENTS, Dependencies, guardrails_of, hooks_of
 from .inbox import writable
 from .message_history import EarlierJournals
 from .termination import supersede_session
@@ -59,6 +59,9 @@ def admit(setup: Dependencies, agent: Agent, prompt: str, options: TurnOptions) 
     _check_names(options.keys())
     writable(prompt, "the prompt")
     limits = limits_for(agent, setup)
+    where = f"agent {agent.name!r}"
+    hooks_of(agent.hooks, where)
+    guardrails_of(agent.guardrails, where)
     model = setup.model_for(agent)
     if limits.cost is not None and not setup.has_price(model):
         raise ConfigError(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, get_args
 import msgspec
 
 from turnwright.agent import NEEDS, Agent
-from turnwright.context import NOT_GIVEN, DepsFactory, JsonObject
+from turnwright.context import NOT_GIVEN, DepsFactory, GuardrailBase, HooksBase, JsonObject
 from turnwright.errors import CannotRunError, ConfigError
 from turnwright.message import Message
 from turnwright.model.prices import Price, PublishedPrice, published_price
@@ -101,6 +101,9 @@ class Dependencies(msgspec.Struct, frozen=True):
     tools: Mapping[str, Tool] = msgspec.field(default_factory=dict)
     #: The registered agents by name. They have the code that a journal cannot keep.
     agents: Mapping[str, Agent] = msgspec.field(default_factory=dict)
+    #: The engine's hooks and guardrails, which come before those of its agents.
+    hooks: Sequence[HooksBase] = ()
+    guardrails: Sequence[GuardrailBase] = ()
     #: Makes the `deps` of a turn (docs/rules.md#dependencies).
     make_deps: DepsFactory[object] | None = None
     #: Whether every turn of the engine needs deps, from `make_deps` or from the caller.
@@ -263,3 +266,21 @@ def tools_by_name(tools: Sequence[Tool]) -> dict[str, Tool]:
             raise ConfigError(f"two tools are called {tool.name!r}: name one of them with @tool(name=...)")
         named[tool.name] = tool
     return named
+
+
+def hooks_of(hooks: Sequence[HooksBase], where: str = "engine") -> tuple[HooksBase, ...]:
+    """Return hooks. Raises `ConfigError` for another object, and names where it was given."""
+    if not hooks:
+        return ()
+    from turnwright.hooks.chain import checked_hooks  # noqa: PLC0415 (many programs have none)
+
+    return checked_hooks(hooks, where)
+
+
+def guardrails_of(guardrails: Sequence[GuardrailBase], where: str = "engine") -> tuple[GuardrailBase, ...]:
+    """Return guardrails. Raises `ConfigError` for another object, and names where it was given."""
+    if not guardrails:
+        return ()
+    from turnwright.hooks.chain import checked_guardrails  # noqa: PLC0415 (many programs have none)
+
+    return checked_guardrails(guardrails, where)

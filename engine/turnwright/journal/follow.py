@@ -12,6 +12,7 @@ from turnwright.store import Store
 from turnwright.transcript.transcript import Transcript, reading
 
 from .event_bus import EventBus
+from .held_events import HeldEvents
 
 #: Seconds without a driver after which a warning is logged.
 _PATIENCE: Final = 5.0
@@ -134,6 +135,7 @@ class _Journal:
         self._turn_id = turn_id
         self._seq = 0
         self._transcript = Transcript()
+        self._held = HeldEvents()
 
     async def grown(self, after: int) -> list[TurnEvent]:
         """Return the events that were written since the last call, without those up to `after`."""
@@ -144,5 +146,5 @@ class _Journal:
                 self._transcript.add(seq, fact)
                 self._seq = seq
                 if seq > after:
-                    events.append(event_of(self._turn_id, seq, fact, self._transcript))
+                    events += self._held.take(event_of(self._turn_id, seq, fact, self._transcript))
         return events

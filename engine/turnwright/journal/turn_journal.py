@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from turnwright.model.protocol import Model
     from turnwright.tools.batch_context import Execute
 
+    from .held_events import HeldEvents
+
 _LOG = logging.getLogger(__name__)
 # A library must not write to a program's stderr, which the standard library would otherwise do with warnings.
 logging.getLogger("turnwright").addHandler(logging.NullHandler())
@@ -155,6 +157,8 @@ class TurnJournal:
         )
         if not fold.keep_facts:
             fold.facts = []
+        #: Holds events back, if replies are reviewed (docs/rules.md#guardrails).
+        self.held: HeldEvents | None = None
         self._state = self.machine.turn.state
         self._logged = _LOG.isEnabledFor(logging.INFO)
         #: Made on demand: a lock takes as much memory as three messages.
@@ -212,9 +216,18 @@ class TurnJournal:
                     traceback.print_exc()
 
     def publish(self, event: TurnEvent) -> None:
-        """Pass an event to the followers."""
+        """Pass an event to the followers, unless it is held back."""
         if self.listeners is not None:
-            self.listeners.publish(event)
+            if self.held is None:
+                self.listeners.publish(event)
+            else:
+                self.pass_on(self.held.take(event))
+
+    def pass_on(self, events: Sequence[TurnEvent]) -> None:
+        """Pass events to the followers that were held back."""
+        if self.listeners is not None:
+            for event in events:
+                self.listeners.publish(event)
 
     async def feed(self, event: Input, *more: Input, consumed: Sequence[str] = ()) -> None:
         """Feed the machine, append its facts, then publish the events. `more` are calls that start with `event`.
@@ -274,12 +287,14 @@ class TurnJournal:
         late: tuple[str, ...] = ()
         if type(event) is not AnsweredInput:  # an answer is fed at once; other inputs took time
             self.waiting = None
-        if self.machine.may_end_with(event):
+        last = more[-1] if more else event  # of several inputs, the last one may end the batch
+        if self.machine.may_end_with(last):
             waiting = steers(await self.inbox())
             if waiting:
                 late = tuple(waiting)
-                event = event.model_copy(update={"undelivered": tuple(waiting.values())})
-        elif self.machine.takes_messages_before(event):
+                last = last.model_copy(update={"undelivered": tuple(waiting.values())})
+                event, more = (event, (*more[:-1], last)) if more else (last, more)
+        elif self.machine.takes_messages_before(last):
             await self._take_in(await self.inbox(), event.elapsed)
         await self._feed(event, more, consumed, at_the_end=late)
 

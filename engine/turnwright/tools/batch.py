@@ -3,10 +3,11 @@
 from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 import anyio
 import anyio.lowlevel
+from msgspec.structs import replace
 
 from turnwright._base.ids import child_id
 from turnwright_states import (
@@ -22,7 +23,7 @@ from turnwright_states import (
 )
 from turnwright_states.construct import construct_unchecked
 
-from .batch_context import BatchContext, Failed, Values
+from .batch_context import BatchContext, CallJudge, Failed, Values
 from .context import NeedsPersonError
 from .errors import ToolError, describe
 from .rate_limiter import RateLimiter, Slot
@@ -33,15 +34,20 @@ from .tool_work import ToolWork, asked_first, is_its_own, outcome_of, settled, w
 
 
 class CallReport(Protocol):
-    """Journals what happened to a call. `more` are calls that start together with it."""
+    """Journals what happened to a call. `more` are calls that start together with it, or the result of one."""
 
     async def __call__(
-        self, event: CallStartedInput | CallSettledInput | CallWaitingInput, /, *more: CallStartedInput
+        self,
+        event: CallStartedInput | CallSettledInput | CallWaitingInput,
+        /,
+        *more: CallStartedInput | CallSettledInput,
     ) -> None:
         """Journal the inputs, then return."""
         ...
 
 
+#: The results of calls that ran.
+_RAN: Final = frozenset({CallStatus.OK, CallStatus.ERROR})
 UNKNOWN_OUTCOME: Final = "outcome unknown: the process died while this call ran; verify before retrying"
 
 
@@ -67,6 +73,8 @@ async def run_batch(calls: tuple[Call, ...], batch: BatchContext, report: CallRe
 
 def _start_at_once(calls: Sequence[Call], batch: BatchContext) -> bool:
     """Whether the calls can start at once: nothing to ask, to check or to wait for."""
+    if batch.judge is not None and batch.judge.judges_before:
+        return False
     for call in calls:
         if call.id not in batch.checked or call.made.lease is not None:
             return False
@@ -83,7 +91,7 @@ async def _start_together(calls: Sequence[Call], batch: BatchContext, report: Ca
     elapsed = batch.elapsed()
     first, *more = [construct_unchecked(CallStartedInput, call=call.id, elapsed=elapsed) for call in calls]
     await report(first, *more)
-    if batch.execute is None:
+    if batch.execute is None and (batch.judge is None or not batch.judge.judges_after):
         work = [ToolWork(call, batch.tools[call.name], batch, report, batch.checked.pop(call.id)) for call in calls]
         await in_tasks(work, batch.cancel_grace)
     else:
@@ -91,7 +99,17 @@ async def _start_together(calls: Sequence[Call], batch: BatchContext, report: Ca
 
 
 async def _report_outcome(call: Call, batch: BatchContext, report: CallReport) -> None:
-    await report(await _execution(call, batch.tools[call.name], batch, batch.checked.pop(call.id)))
+    values = batch.checked.pop(call.id)
+    await report(await _judged(call, batch, await _execution(call, batch.tools[call.name], batch, values)))
+
+
+async def _judged(
+    call: Call, batch: BatchContext, outcome: CallSettledInput | CallWaitingInput
+) -> CallSettledInput | CallWaitingInput:
+    """Return the outcome of a call that ran as the hooks leave it."""
+    if batch.judge is None or not batch.judge.judges_after or not isinstance(outcome, CallSettledInput):
+        return outcome
+    return await batch.judge.after(call, batch, outcome) if outcome.status in _RAN else outcome
 
 
 def _between_barriers(calls: Sequence[Call], batch: BatchContext) -> list[list[Call]]:
@@ -184,14 +202,14 @@ async def _run(call: Call, batch: BatchContext, report: CallReport) -> RateLimit
     if batch.stopping():
         return None
     if _is_resumed(call):
-        await report(await _execution(call, batch.tools[call.name], batch))
+        await report(await _judged(call, batch, await _execution(call, batch.tools[call.name], batch)))
         return None
     tool = batch.tools[call.name]
     checked = await _check_before_start(call, tool, batch)
     if isinstance(checked, CallSettledInput | CallWaitingInput):
         await report(checked)
         return None
-    if batch.stopping():  # an approval check may take long
+    if batch.stopping() or await _settled_without_running(call, batch, report):  # an approval check may take long
         return None
     slot = None
     if tool.limiter is not None:
@@ -209,9 +227,14 @@ async def _run(call: Call, batch: BatchContext, report: CallReport) -> RateLimit
 async def _check_before_start(
     call: Call, tool: Tool, batch: BatchContext
 ) -> Values | CallSettledInput | CallWaitingInput:
-    """Return the values for the call, or the outcome of a call that cannot start."""
+    """Return the values for the call, or the outcome of a call that cannot start.
+
+    The decisions of hooks, if there are any, stay in `batch.decided`.
+    """
     values = batch.checked.pop(call.id, None)
     try:
+        if batch.judge is not None and batch.judge.judges_before:
+            return await _decided_values(call, tool, batch, values, batch.judge)
         ask = None if tool.never_asks else await asked_first(call, tool, batch)
         if ask is None:
             # An approved call is validated again, because the world may have changed since the question.
@@ -226,7 +249,68 @@ async def _check_before_start(
         if not await is_its_own(error):
             raise
         return settled(call, CallStatus.ERROR, ToolResult(describe(error)), batch)
-    return waits(call, ask, batch)
+    return _with_decisions(waits(call, ask, batch), batch)
+
+
+async def _decided_values(
+    call: Call, tool: Tool, batch: BatchContext, values: Values | None, judge: CallJudge
+) -> Values | CallSettledInput | CallWaitingInput:
+    """Do what `_check_before_start` does for a call that hooks or guardrails decide about. Raises what they raise."""
+    decided = batch.decided.get(call.id)
+    if decided is None:  # else it was asked, and had to wait for a free slot
+        decided = await judge.before(call, tool, batch)
+        batch.decided[call.id] = decided
+    if decided.rejected is not None:
+        outcome = settled(call, CallStatus.REJECTED, ToolResult(decided.rejected), batch)
+        return _with_decisions(outcome, batch)
+    if decided.result is not None:
+        return {}
+    final = replace(call, arguments=decided.arguments) if decided.changed else call
+    ask = None if tool.never_asks else await asked_first(final, tool, batch)
+    if decided.ask is not None and (ask is None or not ask.question):
+        ask = decided.ask
+    if ask is not None:
+        return _with_decisions(waits(call, ask, batch), batch)
+    if decided.values is not None:
+        return decided.values
+    return tool.parse(call.arguments) if values is None or decided.changed else values
+
+
+T = TypeVar("T", CallSettledInput, CallWaitingInput)
+
+
+def _with_decisions(outcome: T, batch: BatchContext) -> T:
+    """Add the decisions about a call that did not start to its outcome, and the arguments that a person sees."""
+    decided = batch.decided.pop(outcome.call, None)
+    if decided is None:
+        return outcome
+    update: dict[str, object] = {"decisions": tuple(decided.decisions)}
+    if decided.changed and isinstance(outcome, CallWaitingInput):
+        update["changed"] = decided.arguments
+    return outcome.model_copy(update=update)
+
+
+async def _settled_without_running(call: Call, batch: BatchContext, report: CallReport) -> bool:
+    """If a hook gave the result of the call, start and settle it in one append, and return True."""
+    decided = batch.decided.get(call.id)
+    if decided is None or decided.result is None:
+        return False
+    result = decided.result
+    started = _started(call, batch)
+    outcome = await _judged(call, batch, settled(call, CallStatus.OK, result, batch))
+    assert isinstance(outcome, CallSettledInput)  # noqa: S101 (what it was made from)
+    await report(started, outcome)
+    return True
+
+
+def _started(call: Call, batch: BatchContext, child: str | None = None) -> CallStartedInput:
+    """Return the input that starts a call, with the decisions about it."""
+    started = construct_unchecked(CallStartedInput, call=call.id, child=child, elapsed=batch.elapsed())
+    decided = batch.decided.pop(call.id, None) if batch.decided else None
+    if decided is None or not decided.decisions:
+        return started
+    arguments = decided.arguments if decided.changed else None
+    return started.model_copy(update={"arguments": arguments, "decisions": tuple(decided.decisions)})
 
 
 async def _rerun(call: Call, tool: Tool, batch: BatchContext, report: CallReport) -> None:
@@ -247,12 +331,12 @@ async def _execute(  # noqa: PLR0917 (passed on together, as far as the tool)
     values: Values | None = None,
 ) -> None:
     child = child_id(batch.turn, call.id) if call.made.lease is not None else None
-    await report(construct_unchecked(CallStartedInput, call=call.id, child=child, elapsed=batch.elapsed()))
+    await report(_started(call, batch, child))
     if call.state is not CallState.STARTED:  # a rerun without a retry left was settled instead
         return
     if slot is not None:
         slot.start()
-    await report(await _execution(call, tool, batch, values))
+    await report(await _judged(call, batch, await _execution(call, tool, batch, values)))
 
 
 async def _execution(

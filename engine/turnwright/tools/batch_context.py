@@ -3,11 +3,15 @@
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
+
+from pydantic import JsonValue
 
 from turnwright.context import TurnContext
 from turnwright_states import Call, CallSettledInput, CallWaitingInput
 
-from .context import AbortSignal
+from .context import AbortSignal, Ask
+from .result import ToolResult
 from .tool import Tool
 
 #: Receives the progress of a call: the amount, the total, and a message.
@@ -36,6 +40,45 @@ Values = Mapping[str, object]
 
 
 @dataclass(slots=True)
+class BeforeCall:
+    """What the hooks decided about a call that is about to start: its final arguments, and what follows.
+
+    `values` are changed arguments as `Tool.parse` returns them. `rejected` is the result of a call that may not run,
+    and `result` the one of a call that need not. `ask` is a question to a person.
+    """
+
+    arguments: Mapping[str, JsonValue]
+    changed: bool = False
+    values: Values | None = None
+    ask: Ask | None = None
+    rejected: str | None = None
+    result: ToolResult | None = None
+    decisions: list[Mapping[str, JsonValue]] = field(default_factory=list)
+
+
+class CallJudge(Protocol):
+    """Asks the hooks and guardrails of the app about the calls of a batch."""
+
+    @property
+    def judges_before(self) -> bool:
+        """Whether something is asked before a call starts."""
+        ...
+
+    @property
+    def judges_after(self) -> bool:
+        """Whether something is asked after a call ran."""
+        ...
+
+    async def before(self, call: Call, tool: Tool, batch: "BatchContext") -> BeforeCall:
+        """Return what was decided about a call before it starts. Raises `ToolError`, which refuses the call."""
+        ...
+
+    async def after(self, call: Call, batch: "BatchContext", settled: CallSettledInput) -> CallSettledInput:
+        """Return the result of a call that ran, as the hooks leave it."""
+        ...
+
+
+@dataclass(slots=True)
 class BatchContext:
     """The turn of a batch, as its calls need it.
 
@@ -61,5 +104,9 @@ class BatchContext:
     checked: dict[str, Values] = field(default_factory=dict)
     #: Seconds that a canceled call may go on before it is abandoned.
     cancel_grace: float = 1.0
+    #: Asks the hooks and guardrails of the app about each call, if there are any.
+    judge: CallJudge | None = None
+    #: What was decided about calls that have not started, by call id.
+    decided: dict[str, BeforeCall] = field(default_factory=dict)
     #: Makes the context of the turn as it is now, for the tools that take one.
     context: Callable[[], TurnContext] | None = None

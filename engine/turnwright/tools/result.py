@@ -67,7 +67,7 @@ def to_result(value: object) -> ToolResult:
         return ToolResult(clean(value))
     if isinstance(value, ToolResult):
         text = to_text(value.text) or _named(value.files)
-        return ToolResult(text, None if value.structured is None else _plain(value.structured), value.files)
+        return ToolResult(text, None if value.structured is None else plain(value.structured), value.files)
     if isinstance(value, FilePart):
         return ToolResult(_named((value,)), None, (value,))
     if isinstance(value, list | tuple):
@@ -114,7 +114,7 @@ def _fitting(files: Sequence[FilePart]) -> tuple[tuple[FilePart, ...], list[str]
     return tuple(fitting), [*notices, *([f"[left out: {unsaid:,} more files]"] if unsaid else [])]
 
 
-def _plain(value: object) -> JsonValue:
+def plain(value: object) -> JsonValue:
     """Return a copy of the value as plain JSON data, so that later changes to the value have no effect."""
     try:
         plain: JsonValue = json.loads(_dumped(value))

@@ -65,10 +65,11 @@ class Conversation:
         turn_id: str = "",
     ) -> None:
         self._conclude_prompt = agent.conclude_prompt
-        self._fixed = agent.instructions
+        #: The instructions, unless they are dynamic.
+        self.fixed_instructions = agent.fixed_instructions
         self._output = output or RequestedOutput()
         #: The instructions of the last request.
-        self._text = self._joined(self._fixed)
+        self._text = self.joined(self.fixed_instructions)
         self._history = tuple(history)
         self._transcript = transcript
         self._tools = tuple(tools)
@@ -89,7 +90,8 @@ class Conversation:
     def _instructions(self) -> tuple[Message, ...]:
         return (Message.system(self._text),) if self._text else ()
 
-    def _joined(self, instructions: str) -> str:
+    def joined(self, instructions: str) -> str:
+        """Return the instructions with the prompt that asks for the typed answer, if there is one."""
         return "\n\n".join(filter(None, (instructions, self._output.prompt)))
 
     def _unsaid(self) -> list[Message]:
@@ -98,7 +100,7 @@ class Conversation:
     def _follow(self) -> None:
         """Begin the sent messages anew if the instructions have changed, or the conversation was compacted."""
         transcript, text = self._transcript, self._transcript.instructions
-        text = self._joined(self._fixed if text is None else text)
+        text = self.joined(self.fixed_instructions if text is None else text)
         compactions = len(transcript.compactions)
         if text != self._text or compactions != self._compactions:
             self._text, self._compactions = text, compactions

@@ -36,7 +36,15 @@ from turnwright_states.inputs import is_blank
 from turnwright_states.payload import FrozenDict, thawed
 
 from .tool_phase import PhaseCall, PhaseResult, ToolPhase
-from .wording import advice, changed_arguments, feedback_text, fixed_summary, no_answer, sentinel_text
+from .wording import (
+    advice,
+    changed_arguments,
+    feedback_text,
+    fixed_summary,
+    no_answer,
+    sentinel_text,
+    withheld_text,
+)
 
 _NO_ARGUMENTS: Final[FrozenDict[JsonValue]] = FrozenDict()
 #: The width of a fact and of a slot in `seq`. All numbers are exact as floats too, for JavaScript.
@@ -231,8 +239,9 @@ class Transcript:
     def _review(self, at: int, fact: f.Reviewed) -> None:
         if not fact.refused:
             self.accepted = fact
+            if self.reply is not None and not is_blank(self.reply.text):
+                self.text = self.reply.text
             return
-        self.text = ""  # a refused reply is no answer
         if fact.retry and not self.calls:  # the results of its calls have the feedback
             self._steers.append(_message("user", TextPart(seq=at, text=feedback_text(fact.feedback))))
 
@@ -243,7 +252,9 @@ class Transcript:
             self._open.append(ReasoningPart(seq=at, text=fact.reasoning, details=fact.reasoning_details))
         if fact.text:
             self._open.append(TextPart(seq=at + _SLOT, text=fact.text))
-            if not is_blank(fact.text):
+            if fact.state is State.REVIEW:
+                self.text = ""  # until it is accepted
+            elif not is_blank(fact.text):
                 self.text = fact.text
         if fact.state is State.TEXT_ONLY:
             self._refused += [call.name for call in fact.calls]
@@ -316,12 +327,28 @@ class Transcript:
         )
         self._open.append(part)
 
+    def _withhold(self, guardrail: f.TrippedGuardrail) -> list[str]:
+        """Replace what a guardrail tripped on. Return the texts that stand for a reply that nobody may read."""
+        text = withheld_text(guardrail.name)
+        checks = guardrail.checks
+        replied = self.reply is not None and self.reply.state is State.REVIEW and self.accepted is None
+        if checks == "input":
+            self._closed[0] = _message("user", TextPart(seq=self._closed[0].parts[0].seq, text=text))
+        if replied and checks in ("input", "output"):
+            kept = [part for part in self._open if not isinstance(part, ReasoningPart)]
+            self._open = [TextPart(seq=part.seq, text=text) if isinstance(part, TextPart) else part for part in kept]
+        if checks != "output":
+            return []
+        self.text = text
+        return [] if replied else [text]
+
     def _halt(self, at: int, fact: f.TurnEnded) -> None:
+        withheld = [] if fact.guardrail is None else self._withhold(fact.guardrail)
         self._partial(at, fact.partial)
         self._close()
         if not is_blank(fact.partial):
             self.text = fact.partial
-        said: list[AnyPart] = []
+        said: list[AnyPart] = [TextPart(seq=at + _SLOT, text=text) for text in withheld]
         if fact.outcome in (Outcome.CAP_HIT, Outcome.DOOM_LOOP):
             self.text = self._conclusion or fixed_summary(self.turn, fact.reason, self._closed)
             said.append(TextPart(seq=at + _SLOT, text=self.text))

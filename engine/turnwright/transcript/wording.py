@@ -192,6 +192,11 @@ def feedback_text(feedback: str) -> str:
     return f"Your reply was not accepted: {feedback}\n\nCorrect it, and reply again."
 
 
+def withheld_text(guardrail: str) -> str:
+    """Return the text that later turns read instead of the one on which a guardrail tripped."""
+    return f"withheld by {guardrail}"
+
+
 def sentinel_text(
     turn: Turn,
     outcome: Outcome,

@@ -43,7 +43,8 @@ class Rebuilt:
     @property
     def before(self) -> tuple[Message, ...]:
         """The beginning of every request: the instructions, and the messages before the turn."""
-        instructions = (Message.system(self.agent.instructions),) if self.agent.instructions else ()
+        text = self.agent.fixed_instructions
+        instructions = (Message.system(text),) if text else ()
         return (*instructions, *(one for one in renamed(repaired(self.history)[0]) if one.says_something))
 
     def sendings(self, step: Step) -> tuple[Sending, ...]:

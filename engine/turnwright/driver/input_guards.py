@@ -1,0 +1,104 @@
+"""The input guardrails of a turn: before its first model call, or beside it (docs/rules.md#guardrails)."""
+
+from collections.abc import Awaitable, Callable, Sequence
+
+import anyio
+
+from turnwright._base.background_task import background_task
+from turnwright.hooks.guardrails import Guardrail
+from turnwright.model.protocol import ModelError
+from turnwright_states import Input, ModelRepliedInput, State
+
+from .guards import Guards
+from .review import Reviewing
+from .segment import Segment
+
+#: The gate that parallel input guardrails keep closed.
+GATE = "input"
+
+
+class InputGuards:
+    """The input guardrails of one turn, and which of them have passed."""
+
+    def __init__(self, segment: Segment, guardrails: Sequence[Guardrail[object]], guards: Guards) -> None:
+        self._segment = segment
+        self._guards = guards
+        self.blocking = tuple(one for one in guardrails if not one.run_in_parallel)
+        self.parallel = tuple(one for one in guardrails if one.run_in_parallel)
+        turn = segment.machine.turn
+        later = turn.counters.steps > 1 or turn.state in (State.TOOL_EXEC, State.PAUSED)
+        #: The guardrails that have not passed yet.
+        self._left = [] if later else list(guardrails)
+        if turn.prepared:  # the journal has that they passed
+            self._left = [one for one in self._left if one.run_in_parallel]
+
+    @property
+    def are_left(self) -> bool:
+        """Whether a guardrail has not passed yet."""
+        return bool(self._left)
+
+    async def check_blocking(self) -> None:
+        """Ask the blocking guardrails, one after the other. Raises `TripError` and `ModelError`."""
+        for one in self.blocking:
+            await self._check(one, self._guards.check_once)
+
+    async def check_all(self) -> None:
+        """Ask every guardrail that has not passed. Raises `TripError`, and `HookFailedError` if its model fails."""
+        for one in tuple(self._left):
+            await self._check(one, self._guards.check)
+
+    async def finish(self, _: Reviewing) -> None:
+        """Ask every guardrail that has not passed, as a stage of a review. Raises `TripError` and `ModelError`."""
+        for one in tuple(self._left):
+            await self._check(one, self._guards.check_once)
+
+    async def beside(self, attempt: Callable[[], Awaitable[Input]], *, reviewed: bool) -> Input | None:
+        """Make an attempt at a model call beside the guardrails that have not passed. Return the input to feed.
+
+        A trip cancels the attempt and is raised here. A complete reply is fed at once if it will be `reviewed`, so that
+        a crash does not lose it; else it waits for the guardrails here.
+        """
+        segment, done = self._segment, anyio.Event()
+        segment.hold(GATE)
+
+        async def check() -> None:
+            try:
+                async with anyio.create_task_group() as group:
+                    for one in tuple(self._left):
+                        group.start_soon(self._check_beside, one, reviewed)
+            except BaseExceptionGroup as errors:
+                raise _first(errors) from None
+            if not self._left:
+                segment.open_gate(GATE)
+            done.set()
+
+        async with background_task(check):
+            event: Input | None = await attempt()
+            if isinstance(event, ModelRepliedInput):
+                if reviewed and event.review:
+                    await segment.feed(event)
+                    event = None
+                await done.wait()
+        return event
+
+    async def _check_beside(self, guardrail: Guardrail[object], reviewed: bool) -> None:
+        try:
+            await self._check(guardrail, self._guards.check_once if reviewed else self._guards.check)
+        except ModelError:
+            return  # asked again in the review, where the machine counts the attempts
+
+    async def _check(self, guardrail: Guardrail[object], check: Callable[..., Awaitable[None]]) -> None:
+        segment = self._segment
+        await check(guardrail, segment.context(), segment.journal.started.prompt)
+        if guardrail in self._left:
+            self._left.remove(guardrail)
+        if not self._left:  # nothing is left to check in a review
+            segment.stages = tuple(stage for stage in segment.stages if stage != self.finish)
+
+
+def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
+    """Return the first error that is no group."""
+    error: BaseException = errors
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

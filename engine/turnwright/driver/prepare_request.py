@@ -1,0 +1,157 @@
+"""Asks what is dynamic in the requests of a step, once, in one order (docs/rules.md#dynamic-requests).
+
+The order: `on_start` hooks and blocking input guardrails (first step only), instructions, `before_model` hooks. The
+answers are journaled in one fact, so no later attempt and no other driver asks again.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from msgspec.structs import replace
+from pydantic import JsonValue
+
+from turnwright.errors import HookFailedError
+from turnwright.hooks.asking import ask
+from turnwright.hooks.chain import Chain, Hook
+from turnwright.hooks.decisions import ChangeRequest
+from turnwright.message import Message
+from turnwright.model.protocol import ModelRequest
+from turnwright.model_settings import ModelSettings
+from turnwright_states import CallModel, RequestPreparedInput
+
+from .input_guards import InputGuards
+from .segment import Segment
+
+
+class PrepareRequest:
+    """Prepares the requests of a turn, step by step."""
+
+    def __init__(self, segment: Segment, chain: Chain, inputs: InputGuards) -> None:
+        self._segment = segment
+        self._on_start = chain.before("on_start")
+        self._hooks = chain.before("before_model")
+        self._inputs = inputs
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether something may be dynamic."""
+        instructions = self._segment.agent.instructions
+        return bool(self._on_start or self._hooks or self._inputs.blocking or not isinstance(instructions, str))
+
+    async def __call__(self, action: CallModel) -> RequestPreparedInput | None:
+        """Return what is dynamic in the requests of this step, or None if nothing was asked and nothing changed.
+
+        Raises `TripError` and the `ModelError` of a guardrail, and `HookFailedError`.
+        """
+        segment = self._segment
+        first = segment.machine.turn.counters.steps <= 1
+        decisions = [*await self._begin()] if first else []
+        fixed = segment.conversation.fixed_instructions
+        instructions, asked = fixed, first and bool(self._on_start or self._inputs.blocking)
+        if not isinstance(segment.agent.instructions, str):
+            instructions, asked = await self._instructions(), True
+        changes = _Changes(instructions, tuple(segment.tools))
+        for hook in self._hooks:
+            request = changes.of(
+                segment.conversation.request(action, segment.machine.turn), segment.conversation.joined
+            )
+            decision = await hook.ask(segment.context(), request, grace=segment.setup.cancel_grace)
+            changes.take(hook, decision)
+        sent = segment.journal.transcript.instructions
+        changed = changes.instructions != (fixed if sent is None else sent)
+        if not (asked or changed or self._hooks):
+            return None
+        return RequestPreparedInput(
+            instructions=changes.instructions if changed else None,
+            tools=changes.tools,
+            append=tuple(changes.append),
+            settings=changes.settings,
+            decisions=(*decisions, *changes.decisions),
+            elapsed=segment.elapsed(),
+        )
+
+    async def _begin(self) -> Sequence[dict[str, JsonValue]]:
+        """Run the `on_start` hooks, then the blocking input guardrails. Return that those passed."""
+        segment = self._segment
+        for hook in self._on_start:
+            await hook.ask(segment.context(), grace=segment.setup.cancel_grace)
+        await self._inputs.check_blocking()
+        return [{"guardrail": one.name, "on": "input", "decision": "passed"} for one in self._inputs.blocking]
+
+    async def _instructions(self) -> str:
+        segment = self._segment
+        function = segment.agent.instructions
+        assert not isinstance(function, str)  # noqa: S101 (asked by the caller)
+        what = f"agent {segment.agent.name!r}: the instructions function"
+        text = await ask(what, function, segment.context(), grace=segment.setup.cancel_grace)
+        if not isinstance(text, str):
+            raise HookFailedError(f"{what} returned {text!r:.80}: return the text")
+        return text
+
+
+class _Changes:
+    """The requests of a step, as far as they are changed."""
+
+    def __init__(self, instructions: str, offered: tuple[str, ...]) -> None:
+        self.instructions = instructions
+        self.tools: tuple[str, ...] | None = None
+        self.append: list[str] = []
+        self.settings: dict[str, JsonValue] = {}
+        self.decisions: list[Mapping[str, JsonValue]] = []
+        self._offered = offered
+
+    def of(self, request: ModelRequest, joined: Callable[[str], str]) -> ModelRequest:
+        """Return the request with the changes so far. `joined` adds to the instructions."""
+        messages = [message for message in request.messages if message.role != "system"]
+        instructions = joined(self.instructions)
+        if instructions:
+            messages.insert(0, Message.system(instructions))
+        messages += map(Message.user, self.append)
+        tools = request.tools
+        if self.tools is not None:
+            tools = tuple(tool for tool in tools if tool.name in self.tools)
+        return replace(request, messages=tuple(messages), tools=tools)
+
+    def take(self, hook: Hook, decision: object) -> None:
+        """Take over what a hook decided. Raises `HookFailedError` if that is no change of a request."""
+        if decision is None:
+            return
+        if not isinstance(decision, ChangeRequest):
+            raise HookFailedError(f"{hook.what} returned {decision!r:.80}: return ChangeRequest or None")
+        changed: list[JsonValue] = []
+        if decision.instructions is not None:
+            self.instructions = _text(hook, decision.instructions)
+            changed.append("instructions")
+        if decision.append:
+            self.append += [_text(hook, text) for text in _texts(hook, decision.append)]
+            changed.append("append")
+        if decision.tools is not None:
+            self.tools = self._subset(hook, decision.tools)
+            changed.append("tools")
+        if decision.settings is not None:
+            self.settings |= _settings(decision.settings)
+            changed.append("settings")
+        self.decisions.append(hook.decision("change_request", changed=changed))
+
+    def _subset(self, hook: Hook, tools: Sequence[str]) -> tuple[str, ...]:
+        """Return the tools that the request had, out of these names, in its order."""
+        names = set(_texts(hook, tools))
+        unknown = sorted(names - set(self._offered))
+        if unknown:
+            raise HookFailedError(f"{hook.what} returned tools that the agent does not have: {', '.join(unknown)}")
+        return tuple(one for one in (self._offered if self.tools is None else self.tools) if one in names)
+
+
+def _texts(hook: Hook, texts: Sequence[str]) -> Sequence[str]:
+    if isinstance(texts, str):
+        raise HookFailedError(f"{hook.what} returned a text where a list of texts is needed: {texts!r:.80}")
+    return texts
+
+
+def _text(hook: Hook, text: object) -> str:
+    if not isinstance(text, str):
+        raise HookFailedError(f"{hook.what} returned {text!r:.80} where a text is needed")
+    return text
+
+
+def _settings(settings: ModelSettings) -> dict[str, JsonValue]:
+    return settings.to_json()

@@ -1,0 +1,1 @@
+"""Hooks and guardrails: functions of the app that change the course of a turn. Import them from `turnwright`."""

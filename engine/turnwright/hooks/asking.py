@@ -1,0 +1,144 @@
+"""Asking a function of the app: in a task of its own, with a timeout, and with errors that name it."""
+
+import inspect
+import logging
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Final
+
+import anyio
+import anyio.to_thread
+
+from turnwright.errors import HookFailedError, Retry
+from turnwright.model.protocol import ModelError
+from turnwright.tools.errors import describe, holds
+from turnwright.tools.run_concurrently import in_tasks
+from turnwright.tools.timing import limited, watch_limit
+from turnwright.tools.tool_work import is_its_own
+from turnwright.tools.work_item import WorkItem
+
+_LOG: Final = logging.getLogger(__name__)
+
+
+class Asked(WorkItem):
+    """A job that asks one function. `answer` is what it returned.
+
+    `what` names the function in errors. Errors of the types in `passed` are raised as they are.
+    """
+
+    __slots__ = ("_args", "_function", "_passed", "_seconds", "answer", "what")
+
+    def __init__(
+        self,
+        what: str,
+        function: Callable[..., object],
+        args: tuple[object, ...],
+        seconds: float | None,
+        passed: tuple[type[Exception], ...],
+    ) -> None:
+        self.at_work = False
+        self.timed = seconds is not None
+        self.limit = None
+        self.limited = None
+        self.answer: object = None
+        self.what = what
+        self._function = function
+        self._args = args
+        self._seconds = seconds
+        self._passed = passed
+
+    async def __call__(self) -> None:
+        """Ask the function."""
+        if self.timed:
+            watch_limit(self.watch)
+        self.at_work = True
+        try:
+            with limited(self._seconds) as limit:
+                answer = await self._called()
+                # A late answer is possible: the function swallowed its cancellation, or kept the event loop busy.
+                if limit is None or anyio.current_time() < limit.deadline:
+                    self.answer = answer
+                    return
+        finally:
+            self.at_work = False
+        raise self._late()
+
+    async def _called(self) -> object:
+        try:
+            answer = await called(self._function, *self._args)
+        except self._passed:
+            raise
+        except BaseException as error:
+            if holds(error, KeyboardInterrupt) or holds(error, anyio.get_cancelled_exc_class()):
+                raise
+            if isinstance(error, GeneratorExit):
+                raise  # `closed` finishes the job
+            raise HookFailedError(f"{self.what} raised {describe(error)}") from error
+        return answer
+
+    def abandon(self) -> None:
+        """See `WorkItem.abandon`."""
+        _LOG.warning("%s ignored its cancellation and is abandoned: it still runs", self.what)
+
+    async def closed(self, error: GeneratorExit) -> None:
+        """See `WorkItem.closed`."""
+        raise HookFailedError(f"{self.what} raised {describe(error)}")
+
+    async def time_out(self) -> None:
+        """See `WorkItem.time_out`."""
+        raise self._late()
+
+    def _late(self) -> HookFailedError:
+        return HookFailedError(f"{self.what} did not finish within {self._seconds:g} s")
+
+
+async def ask(
+    what: str,
+    function: Callable[..., object],
+    *args: object,
+    seconds: float | None = 30.0,
+    grace: float = 1.0,
+    passed: tuple[type[Exception], ...] = (),
+) -> object:
+    """Call a function of the app, async or not, within `seconds`, and return its answer.
+
+    It runs in a task of its own, and in a thread if it is not async. A function that ignores its cancellation is
+    abandoned after `grace` seconds. Raises `HookFailedError`, which names it by `what`, for every error but those
+    of the types in `passed`.
+    """
+    asked = Asked(what, function, args, seconds, passed)
+    try:
+        await in_tasks([asked], grace)
+    except Exception:
+        raise
+    except BaseException as error:
+        if not await is_its_own(error):
+            raise
+        raise HookFailedError(f"{what} raised {describe(error)}") from error
+    return asked.answer
+
+
+async def called(function: Callable[..., object], *args: object) -> object:
+    """Call a function: an async one here, any other in a thread. Return its result."""
+    if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None)):  # noqa: B004 (an object with an async `__call__`)
+        result = function(*args)
+    else:
+        result, error = await anyio.to_thread.run_sync(
+            partial(_result_or_error, function, args), abandon_on_cancel=True
+        )
+        if error is not None:
+            raise error
+    return await result if isinstance(result, Coroutine) or inspect.isawaitable(result) else result
+
+
+def _result_or_error(function: Callable[..., object], args: tuple[object, ...]) -> tuple[object, BaseException | None]:
+    """Call a function, and return its result and its error. The future of a thread cannot raise `GeneratorExit`."""
+    try:
+        return function(*args), None
+    except BaseException as error:  # noqa: BLE001 (raised in the task that waits)
+        return None, error
+
+
+#: What a hook of a reply, and a guardrail, may raise besides.
+RETRY: Final = (Retry,)
+MODEL_ERROR: Final = (ModelError,)

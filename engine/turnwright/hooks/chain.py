@@ -1,0 +1,93 @@
+"""The hooks and guardrails of a turn: the engine's, then its agent's, each in list order."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from pydantic import JsonValue
+
+from turnwright.context import GuardrailBase, HooksBase
+from turnwright.errors import ConfigError
+
+from .asking import ask
+from .guardrails import Guardrail, GuardrailKind
+from .hooks import HOOKS, Hooks, overrides
+
+
+class Hook:
+    """One hook of a turn: a method of `Hooks`, bound to its object."""
+
+    __slots__ = ("_hooks", "function", "name", "on", "timeout")
+
+    def __init__(self, hooks: Hooks[object], on: str) -> None:
+        self._hooks = hooks
+        self.on = on
+        self.name = hooks.name
+        self.timeout = hooks.timeout
+        self.function: Callable[..., object] = getattr(hooks, on)
+
+    @property
+    def what(self) -> str:
+        """The hook in an error."""
+        return f"{self.on} hook {self.name!r}"
+
+    def about(self, tool: str) -> bool:
+        """Return whether the hook is about this tool."""
+        return self._hooks.tools is None or tool in self._hooks.tools
+
+    async def ask(self, *args: object, grace: float, passed: tuple[type[Exception], ...] = ()) -> object:
+        """Ask the hook (`asking.ask`)."""
+        return await ask(self.what, self.function, *args, seconds=self.timeout, grace=grace, passed=passed)
+
+    def decision(self, kind: str, **more: JsonValue) -> dict[str, JsonValue]:
+        """Return a decision of the hook, as the journal keeps it."""
+        return {"hook": self.name, "on": self.on, "decision": kind, **more}
+
+
+class Chain:
+    """The hooks and guardrails of a turn, in the order in which they are asked."""
+
+    def __init__(self, hooks: Sequence[Hooks[object]], guardrails: Sequence[Guardrail[object]]) -> None:
+        self._hooks: Mapping[str, tuple[Hook, ...]] = {
+            on: tuple(Hook(one, on) for one in hooks if overrides(one, on)) for on in HOOKS
+        }
+        self._guardrails = tuple(guardrails)
+
+    def before(self, on: str) -> tuple[Hook, ...]:
+        """Return the hooks of this kind: the engine's before the agent's."""
+        return self._hooks[on]
+
+    def after(self, on: str) -> tuple[Hook, ...]:
+        """Return the hooks of this kind in reverse order."""
+        return self._hooks[on][::-1]
+
+    def guardrails(self, kind: GuardrailKind) -> tuple[Guardrail[object], ...]:
+        """Return the guardrails of this kind."""
+        return tuple(one for one in self._guardrails if one.kind is kind)
+
+
+def checked_hooks(hooks: Iterable[HooksBase[object]], where: str) -> tuple[Hooks[object], ...]:
+    """Return the hooks. Raises `ConfigError` for another object, and for hooks that override nothing."""
+    checked: list[Hooks[object]] = []
+    for one in hooks:
+        if not isinstance(one, Hooks):
+            said = f"write {one.__name__}()" if isinstance(one, type) else "decorate a function, as with @before_tool"
+            raise ConfigError(f"{where}: hooks: {_shown(one)} is no hook: {said}")
+        if not any(overrides(one, on) for on in HOOKS):
+            raise ConfigError(f"{where}: hooks: {one.name} overrides no hook: {', '.join(HOOKS)}")
+        checked.append(one)
+    return tuple(checked)
+
+
+def checked_guardrails(guardrails: Iterable[GuardrailBase[object]], where: str) -> tuple[Guardrail[object], ...]:
+    """Return the guardrails. Raises `ConfigError` for another object."""
+    checked: list[Guardrail[object]] = []
+    for one in guardrails:
+        if not isinstance(one, Guardrail):
+            raise ConfigError(
+                f"{where}: guardrails: {_shown(one)} is none: decorate a function, as with @input_guardrail"
+            )
+        checked.append(one)
+    return tuple(checked)
+
+
+def _shown(one: object) -> str:
+    return f"{one!r:.80}"

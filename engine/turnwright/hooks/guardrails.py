@@ -1,0 +1,105 @@
+"""Guardrails: checks that end a turn when they trip (docs/rules.md#guardrails)."""
+
+import inspect
+from collections.abc import Callable
+from enum import StrEnum
+from typing import Generic, TypeVar, overload
+
+from turnwright.context import DepsT_contra, GuardrailBase, MaybeAwaitable, TurnContext
+from turnwright.errors import ConfigError
+from turnwright.tools.context import ToolContext
+from turnwright.tools.result import ToolResult
+
+from .decisions import CallView, Trip
+
+D = TypeVar("D")
+
+
+class GuardrailKind(StrEnum):
+    """The object of a guardrail's check."""
+
+    INPUT = "input"
+    OUTPUT = "output"
+    TOOL_INPUT = "tool_input"
+    TOOL_OUTPUT = "tool_output"
+
+
+class Guardrail(GuardrailBase[DepsT_contra], Generic[DepsT_contra]):
+    """A check that ends the turn as `failed: guardrail` when it returns a `Trip`. The decorators make it.
+
+    `run_in_parallel`: an input guardrail runs beside the first model call, whose pieces and calls wait for it; else
+    before it. `hold_stream`: an output guardrail holds the text of a reply back until its verdict. A check that is not
+    async runs in a thread. One that raises, or takes longer than `timeout` seconds, ends the turn as
+    `failed: engine_error`. A `ModelError` of its own model is retried before. See docs/rules.md#guardrails.
+    """
+
+    def __init__(
+        self,
+        kind: GuardrailKind,
+        check: Callable[..., object],
+        *,
+        run_in_parallel: bool = False,
+        hold_stream: bool = True,
+        timeout: float | None = 30.0,
+    ) -> None:
+        if not callable(check):
+            raise ConfigError(f"@{kind}_guardrail decorates a function, not {check!r:.80}")
+        self.kind = kind
+        self.check = check
+        self.run_in_parallel = run_in_parallel
+        self.hold_stream = hold_stream
+        self.timeout = timeout
+        name = getattr(check, "__name__", None)
+        #: The name in the journal and in errors: that of the function.
+        self.name = name if isinstance(name, str) else type(check).__name__
+        self.__doc__ = inspect.getdoc(check)
+
+    def __call__(self, *args: object) -> object:
+        """Call the function."""
+        return self.check(*args)
+
+
+@overload
+def input_guardrail(check: Callable[[TurnContext[D], str], MaybeAwaitable[Trip | None]], /) -> Guardrail[D]: ...
+@overload
+def input_guardrail(
+    *, run_in_parallel: bool = True
+) -> Callable[[Callable[[TurnContext[D], str], MaybeAwaitable[Trip | None]]], Guardrail[D]]: ...
+def input_guardrail(check: Callable[..., object] | None = None, /, *, run_in_parallel: bool = True) -> object:
+    """Make a guardrail that checks the prompt of a turn, beside its first model call or before it."""
+
+    def make(check: Callable[..., object]) -> Guardrail[object]:
+        return Guardrail(GuardrailKind.INPUT, check, run_in_parallel=run_in_parallel)
+
+    return make if check is None else make(check)
+
+
+@overload
+def output_guardrail(check: Callable[[TurnContext[D], str], MaybeAwaitable[Trip | None]], /) -> Guardrail[D]: ...
+@overload
+def output_guardrail(
+    *, hold_stream: bool = True
+) -> Callable[[Callable[[TurnContext[D], str], MaybeAwaitable[Trip | None]]], Guardrail[D]]: ...
+def output_guardrail(check: Callable[..., object] | None = None, /, *, hold_stream: bool = True) -> object:
+    """Make a guardrail that checks the text of each reply, and a typed answer as JSON.
+
+    Followers receive the text after the verdict. With `hold_stream=False` it streams at once, and a trip publishes
+    `ResponseWithdrawnEvent`: remove what was shown.
+    """
+
+    def make(check: Callable[..., object]) -> Guardrail[object]:
+        return Guardrail(GuardrailKind.OUTPUT, check, hold_stream=hold_stream)
+
+    return make if check is None else make(check)
+
+
+def tool_input_guardrail(check: Callable[[ToolContext[D], CallView], MaybeAwaitable[Trip | None]], /) -> Guardrail[D]:
+    """Make a guardrail that checks each tool call, with its final arguments, before it starts."""
+    return Guardrail(GuardrailKind.TOOL_INPUT, check)
+
+
+def tool_output_guardrail(
+    check: Callable[[ToolContext[D], CallView, ToolResult], MaybeAwaitable[Trip | None]], /
+) -> Guardrail[D]:
+    """Make a guardrail that checks the result of each tool call before anybody reads it."""
+    return Guardrail(GuardrailKind.TOOL_OUTPUT, check)

@@ -1,0 +1,70 @@
+"""Events that wait for a verdict: the pieces of a reply, and a reply that is reviewed (docs/rules.md#guardrails)."""
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from turnwright.events import DeltaEvent, FactEvent, TurnEvent
+from turnwright_states import State
+from turnwright_states.facts import AttemptFailed, ModelReplied, Reviewed
+
+
+class HeldEvents:
+    """Keeps events of one turn back, and passes them on in their order.
+
+    A reply in review waits for its verdict: it is passed on with its text if it was accepted, and without it otherwise.
+    While one of `gates` is closed, the pieces of a reply wait too.
+    """
+
+    def __init__(self) -> None:
+        #: The names of the closed gates.
+        self.gates: set[str] = set()
+        self._events: list[TurnEvent] = []
+        self._reviewed = False
+
+    def take(self, event: TurnEvent) -> Sequence[TurnEvent]:
+        """Return the events to pass on now that this one has come."""
+        fact = event.fact if isinstance(event, FactEvent) else None
+        if self._reviewed:
+            if isinstance(fact, Reviewed):
+                return (*self._decided(accepted=not fact.refused), event)
+            if isinstance(event, DeltaEvent) or (fact is not None and fact.state is State.REVIEW):
+                self._events.append(event)
+                return ()
+            return (*self._decided(accepted=False), event)
+        if isinstance(fact, ModelReplied) and fact.state is State.REVIEW:
+            self._reviewed = True
+            self._events.append(event)
+            return ()
+        if isinstance(event, DeltaEvent) and self.gates:
+            self._events.append(event)
+            return ()
+        if isinstance(fact, AttemptFailed):
+            self._events = []
+        return (event,)
+
+    def open(self, gate: str) -> Sequence[TurnEvent]:
+        """Open a gate, and return the events to pass on."""
+        self.gates.discard(gate)
+        if self.gates or self._reviewed:
+            return ()
+        events, self._events = self._events, []
+        return events
+
+    def drop(self) -> None:
+        """Drop the pieces that were held back, and open all gates."""
+        self.gates.clear()
+        if not self._reviewed:
+            self._events = []
+
+    def _decided(self, *, accepted: bool) -> Sequence[TurnEvent]:
+        events, self._events, self._reviewed = self._events, [], False
+        self.gates.clear()
+        return events if accepted else [_withheld(event) for event in events if not isinstance(event, DeltaEvent)]
+
+
+def _withheld(event: TurnEvent) -> TurnEvent:
+    """Return the event of a reply that was not accepted, without its text."""
+    if not isinstance(event, FactEvent) or not isinstance(event.fact, ModelReplied):
+        return event
+    return replace(event, fact=replace(event.fact, text="", reasoning="", reasoning_details=()))
