@@ -21,6 +21,7 @@ GROUPS: Final = {
     },
     "Inspect": {
         "turns": "turns",
+        "sessions": "sessions",
         "show": "show",
         "serve": "serve",
         "explain": "explain",
@@ -29,7 +30,13 @@ GROUPS: Final = {
         "diagram": "diagram",
     },
     "Check": {"verify": "verify", "fuzz": "fuzz", "replay": "replay", "trace": "trace", "decode": "decode"},
-    "Operate": {"worker": "worker", "delete": "upkeep", "prune": "upkeep", "migrate": "upkeep"},
+    "Operate": {
+        "worker": "worker",
+        "title": "sessions",
+        "delete": "upkeep",
+        "prune": "upkeep",
+        "migrate": "upkeep",
+    },
 }
 
 #: Five commands for a beginner, and what each is for.
@@ -64,7 +71,13 @@ EXAMPLES: Final = {
     "abort": ["turnwright abort 4f2c"],
     "fork": ["turnwright fork 4f2c", "turnwright fork 4f2c --at 12"],
     "turns": ["turnwright turns", "turnwright turns --session s1 --limit 10"],
-    "show": ["turnwright show 4f2c", "turnwright show 4f2c --journal", "turnwright show 4f2c --as-test > test_4f2c.py"],
+    "sessions": ["turnwright sessions", "turnwright sessions --limit 10 --json"],
+    "show": [
+        "turnwright show 4f2c",
+        "turnwright show --session s1",
+        "turnwright show 4f2c --journal",
+        "turnwright show 4f2c --as-test > test_4f2c.py",
+    ],
     "serve": ["turnwright serve", "turnwright serve --drive --model gpt-5-mini"],
     "explain": ["turnwright explain --agents AGENTS.md --agent Coder", "turnwright explain --steps 5 --json"],
     "config": ["turnwright config", "turnwright config --agent Coder"],
@@ -79,7 +92,8 @@ EXAMPLES: Final = {
         "turnwright worker --model gpt-5-mini --tools tools.py",
         "turnwright worker --store postgresql://host/db --concurrency 50",
     ],
-    "delete": ["turnwright delete 4f2c"],
+    "title": ['turnwright title s1 "Tests of the parser"'],
+    "delete": ["turnwright delete 4f2c", "turnwright delete --session s1"],
     "prune": ["turnwright prune --older-than 30d"],
     "migrate": ["turnwright migrate --store sqlite:///turns.db"],
 }

@@ -58,6 +58,10 @@ def _store(context: typer.Context, value: str) -> str:
 
 
 TurnArgument = Annotated[str, typer.Argument(help="The turn's id, or a unique beginning of it.")]
+TurnOrNoneArgument = Annotated[str | None, typer.Argument(help="The turn's id, or a unique beginning of it.")]
+SessionOption = Annotated[
+    str | None, typer.Option("--session", metavar="ID", help="All turns of this session, instead of one turn.")
+]
 StoreOption = Annotated[
     str,
     typer.Option(
@@ -260,3 +264,10 @@ def choose_tools(module: str | None, root: Path) -> LoadedTools:
     loaded = load_tools_and_deps(module)
     tools |= {tool.name: tool for tool in loaded.tools}
     return LoadedTools(list(tools.values()), loaded.make_deps)
+
+
+def need_one(turn: str | None, session: str | None) -> str:
+    """Return what was named. Raises `ConfigError` unless it is either a turn or a session."""
+    if (turn is None) is (session is None):
+        raise ConfigError("name a turn, or a session with --session" if turn is None else "name a turn or --session")
+    return turn or session or ""

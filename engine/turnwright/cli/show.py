@@ -14,7 +14,7 @@ from pydantic import JsonValue
 
 from turnwright._base.ids import root_of
 from turnwright.engine import Engine
-from turnwright.errors import ConfigError, TurnNotFoundError
+from turnwright.errors import ConfigError, SessionNotFoundError, TurnNotFoundError
 from turnwright.events import without_content
 from turnwright.journal.driving_status import by_command_line
 from turnwright.journal.message_history import messages_before
@@ -36,10 +36,11 @@ from turnwright.store import InboxKind, Store, TurnRow
 from turnwright.transcript.tool_phase import message_ids
 from turnwright_states.facts import KINDS, Fact, TurnStarted, tool_names
 
-from .options import DEFAULT_STORE, JsonOption, StoreOption, TurnArgument
+from .options import DEFAULT_STORE, JsonOption, SessionOption, StoreOption, TurnOrNoneArgument, need_one
 from .plain_lines import forked
 from .process import echo, echo_json, json_line, spelled
 from .screen import print_lines
+from .sessions import find_session
 from .stores import Journal, find_turn, store_flag, use_store
 from .summary import closing_lines, count, print_closing
 from .view import file_line, local_time, one_line
@@ -52,8 +53,9 @@ _LONGEST: Final = 400
 
 
 def show(
-    turn: TurnArgument,
+    turn: TurnOrNoneArgument = None,
     *,
+    session: SessionOption = None,
     journal: Annotated[
         bool,
         typer.Option("--journal", help="Print the facts instead of the transcript, one per line; with --json in full."),
@@ -69,8 +71,14 @@ def show(
     store: StoreOption = DEFAULT_STORE,
     as_json: JsonOption = False,
 ) -> None:
-    """Show a turn: its transcript, its state, and why it ended."""
-    turn = find_turn(store, turn)
+    """Show a turn: its transcript, its state, and why it ended. Or show the conversation of a session."""
+    if session is not None:
+        need_one(turn, session)
+        if journal or as_test:
+            raise ConfigError(f"{'--journal' if journal else '--as-test'} shows one turn: name it instead of --session")
+        _show_session(store, session, as_json=as_json)
+        return
+    turn = find_turn(store, need_one(turn, session))
     if as_test:
         if journal or as_json:
             raise ConfigError(f"--as-test prints a file: leave out {'--journal' if journal else '--json'}")
@@ -90,6 +98,32 @@ def show(
         flags, elsewhere = store_flag(store), not by_command_line(begun.metadata)
         closing = closing_lines(result, store=store, elsewhere=elsewhere, told_to_stop=told_to_stop, verbose=True)
         print_closing(result, closing, flags=flags)
+
+
+def _show_session(store: str, session: str, *, as_json: bool) -> None:
+    shown = use_store(store, partial(_session, named=session))
+    for result, below, started in shown:
+        if as_json:
+            echo_json(_result_record(result) | _origin(started) | _below(below))
+            continue
+        print_lines(
+            [f"turn {result.id}: {result.outcome or result.state}{f': {result.reason}' if result.reason else ''}"]
+        )
+        for message in result.messages:
+            print_lines(_message_lines(message, below), hang=_MARGIN)
+
+
+async def _session(store: Store, *, named: str) -> list[tuple[TurnResult, dict[str, TurnRow], TurnStarted]]:
+    """Return the turns of a session, oldest first, with their sub-agents' rows and their first facts."""
+    name = await find_session(store, named=named)
+    rows = await store.turns(session=name)
+    if not rows:
+        raise SessionNotFoundError(name)
+    shown: list[tuple[TurnResult, dict[str, TurnRow], TurnStarted]] = []
+    for row in reversed(rows):
+        result, facts = await Engine(store=store).get(row.id), await store.facts(row.id)
+        shown.append((result, await sub_turns(store, row.id, facts), first_fact(row.id, facts)))
+    return shown
 
 
 def journal_lines(facts: Journal) -> Iterator[str]:

@@ -1,6 +1,7 @@
 """`turnwright delete`, `prune` and `migrate`: maintenance of a store."""
 
 import re
+from functools import partial
 from typing import Annotated, Final
 
 import typer
@@ -11,22 +12,32 @@ from turnwright.errors import ConfigError
 from turnwright.store import Store
 from turnwright.store.address import find_scheme
 
-from .options import DEFAULT_STORE, StoreOption, TurnArgument
+from .options import DEFAULT_STORE, SessionOption, StoreOption, TurnOrNoneArgument, need_one
 from .process import echo
+from .sessions import find_session
 from .stores import find_turn, missing_file, use_store, without_password
 from .summary import count
+from .view import one_line
 
 #: Seconds in each unit of a duration.
 _UNITS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 _DURATION: Final = re.compile(r"([0-9]{1,9})([smhdw])")
 
 
-def delete(turn: TurnArgument, *, store: StoreOption = DEFAULT_STORE) -> None:
-    """Delete a turn and its sub-turns. Does not ask.
+def delete(
+    turn: TurnOrNoneArgument = None, *, session: SessionOption = None, store: StoreOption = DEFAULT_STORE
+) -> None:
+    """Delete a turn and its sub-turns, or all of a session. Does not ask.
 
-    A turn that is being driven is not deleted: abort it first.
+    A turn that is being driven is not deleted, nor is its session: abort it first.
     """
-    turn = find_turn(store, turn)
+    if session is not None:
+        need_one(turn, session)
+        name = use_store(store, partial(find_session, named=session))
+        deleted = use_store(store, lambda opened: Engine(store=opened).delete_session(name))
+        echo(f"session {one_line(name)}: deleted, with {count(deleted, 'turn')}")
+        return
+    turn = find_turn(store, need_one(turn, session))
     deleted = use_store(store, lambda opened: Engine(store=opened).delete(turn))
     more = f", with {count(deleted - 1, 'sub-turn')}" if deleted > 1 else ""
     echo(f"turn {turn}: deleted{more}")
