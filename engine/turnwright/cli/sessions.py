@@ -1,6 +1,5 @@
 """`turnwright sessions` and `title`: the conversations of a store."""
 
-from datetime import datetime
 from functools import partial
 from typing import Annotated, Final
 
@@ -15,7 +14,7 @@ from .columns import print_columns
 from .options import DEFAULT_STORE, StoreOption
 from .process import echo, echo_json, say
 from .stores import listed, missing_file, store_flag, use_store
-from .view import one_line
+from .view import local_time, one_line
 
 _COLUMNS: Final = ("SESSION", "WHEN", "TURNS", "OPEN", "TITLE")
 #: The columns that a narrow terminal leaves out, in this order.
@@ -86,5 +85,5 @@ def _record(one: SessionInfo) -> dict[str, JsonValue]:
 
 
 def _cells(one: SessionInfo) -> tuple[str, ...]:
-    when = datetime.fromtimestamp(one.updated_at).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    when = local_time(one.updated_at, "%Y-%m-%d %H:%M:%S")
     return (one_line(one.id), when, str(one.turns), one_line(one.open_turn or ""), one_line(one.title))

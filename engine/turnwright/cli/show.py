@@ -106,9 +106,8 @@ def _show_session(store: str, session: str, *, as_json: bool) -> None:
         if as_json:
             echo_json(_result_record(result) | _origin(started) | _below(below))
             continue
-        print_lines(
-            [f"turn {result.id}: {result.outcome or result.state}{f': {result.reason}' if result.reason else ''}"]
-        )
+        ending = f"{result.outcome}: {result.reason}" if result.outcome is not None else result.state
+        print_lines([f"turn {result.id}: {ending}"])
         for message in result.messages:
             print_lines(_message_lines(message, below), hang=_MARGIN)
 
