@@ -9,7 +9,7 @@ from opentelemetry.sdk.metrics.export import HistogramDataPoint
 from pydantic import JsonValue
 from pydantic_ai.models.test import TestModel
 
-from turnwright import Agent, Engine, agent_tool
+from turnwright import Agent, Engine, ModelSettings, agent_tool
 from turnwright.model import AnthropicMessages, Model, OpenAIChat, pydantic_ai_model
 from turnwright.model.protocol import ModelError, ModelRequest, ModelResponse, ResponseInfo, TextDelta
 from turnwright.model.retry import Backoff
@@ -96,6 +96,22 @@ async def test_reasoning_is_told_by_itself(told: Told) -> None:
     chat = await ran(told, ScriptedModel(thought))
     assert chat["gen_ai.usage.output_tokens"] == 9
     assert chat["gen_ai.usage.reasoning.output_tokens"] == 6
+
+
+async def test_the_settings_of_a_request_are_told_by_the_names_of_the_conventions(told: Told) -> None:
+    settings = ModelSettings(
+        temperature=0.2, top_p=0.9, max_tokens=70, seed=7, stop_sequences=("END",), thinking="low", extra_body={"a": 1}
+    )
+    await Engine(model=ScriptedModel("Done."), telemetry=told.telemetry).run(AGENT, "Hi", model_settings=settings)
+    chat = attributes(told.one("chat"))
+    assert {name: value for name, value in chat.items() if name.startswith("gen_ai.request.")} == {
+        "gen_ai.request.model": "scripted",
+        "gen_ai.request.temperature": 0.2,
+        "gen_ai.request.top_p": 0.9,
+        "gen_ai.request.max_tokens": 70,
+        "gen_ai.request.seed": 7,
+        "gen_ai.request.stop_sequences": ("END",),
+    }
 
 
 async def test_cached_tokens_that_are_counted_as_input_are_not_counted_twice(told: Told) -> None:

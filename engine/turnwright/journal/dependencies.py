@@ -15,7 +15,6 @@ from turnwright.message import Message
 from turnwright.model.prices import Price, PublishedPrice, published_price
 from turnwright.model.protocol import Model
 from turnwright.model.retry import Backoff
-from turnwright.model.settings import check_settings
 from turnwright.model_settings import ModelSettings, checked_settings, merge_settings
 from turnwright.tools.errors import describe
 from turnwright.tools.tool import Tool
@@ -218,6 +217,8 @@ class Dependencies(msgspec.Struct, frozen=True):
         """
         settings = merge_settings(self.model_settings, agent.model_settings, checked_settings(run, "this turn"))
         if settings is not None:
+            from turnwright.model.settings import check_settings  # noqa: PLC0415 (most turns have no settings)
+
             check_settings(model, settings, strict=self.strict_settings, warned=self.warned_settings)
         return settings
 

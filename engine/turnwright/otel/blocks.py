@@ -7,9 +7,10 @@ from contextlib import suppress
 from contextvars import Token
 from functools import partial
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Self, cast
 
 from turnwright.model.protocol import ModelError, ResponseInfo
+from turnwright.model_settings import ModelSettings
 from turnwright.telemetry import AttemptWork, CallWork, error_type
 from turnwright_states import Cause, Finish, State, Usage
 from turnwright_states.inputs import is_blank
@@ -130,6 +131,8 @@ class AttemptBlock(SpanBlock):
         }
         if work.request.max_tokens is not None:
             attributes[names.MAX_TOKENS] = work.request.max_tokens
+        if work.request.settings is not None:
+            attributes |= _settings(work.request.settings)
         name = f"chat {about[names.MODEL]}".strip()
         said = partial(_request, work) if full else None
         super().__init__(tracer, name, trace.SpanKind.CLIENT, attributes, said=said)
@@ -229,6 +232,15 @@ def tell_usage(span: trace.Span, usage: Usage) -> None:
         span.set_attribute(names.REASONING_TOKENS, usage.reasoning_tokens)
     if usage.cost:
         span.set_attribute(names.COST, usage.cost)
+
+
+def _settings(settings: ModelSettings) -> dict[str, Value]:
+    given = settings.to_json()
+    found: dict[str, Value] = {}
+    for name in names.SETTINGS.keys() & given:
+        value = given[name]
+        found[names.SETTINGS[name]] = list(map(str, value)) if isinstance(value, list) else cast("float", value)
+    return found
 
 
 def _response(work: AttemptWork, error: BaseException | None) -> ResponseInfo:

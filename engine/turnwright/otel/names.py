@@ -15,6 +15,13 @@ CONVERSATION: Final = "gen_ai.conversation.id"
 MODEL: Final = "gen_ai.request.model"
 STREAM: Final = "gen_ai.request.stream"
 MAX_TOKENS: Final = "gen_ai.request.max_tokens"
+#: The attributes of model settings, by their names in `ModelSettings`.
+SETTINGS: Final = {
+    "temperature": "gen_ai.request.temperature",
+    "top_p": "gen_ai.request.top_p",
+    "seed": "gen_ai.request.seed",
+    "stop_sequences": "gen_ai.request.stop_sequences",
+}
 FINISH: Final = "gen_ai.response.finish_reasons"
 RESPONSE_ID: Final = "gen_ai.response.id"
 RESPONSE_MODEL: Final = "gen_ai.response.model"

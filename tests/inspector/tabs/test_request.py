@@ -12,7 +12,7 @@ from pydantic import JsonValue
 from tests.hypothesis_examples import percent_of_examples
 from tests.inspector.turns_made import AGENT, TOOLS, kept, look, look_at_each_step, rows_of
 
-from turnwright import Agent, Engine, StoreError
+from turnwright import Agent, Engine, ModelSettings, StoreError
 from turnwright.driver.subagents import agent_tool
 from turnwright.inspector.tabs import request as tab
 from turnwright.inspector.views.request_replay import Rebuilt
@@ -42,11 +42,12 @@ def rebuilt_by(looked: TabContext) -> Rebuilt:
 
 def same(one: ModelRequest, other: ModelRequest) -> bool:
     """Whether the two are one request. `first` is for providers that bill a turn, and no page shows it."""
-    return (one.messages, one.tools, one.tool_choice, one.max_tokens) == (
+    return (one.messages, one.tools, one.tool_choice, one.max_tokens, one.settings) == (
         other.messages,
         other.tools,
         other.tool_choice,
         other.max_tokens,
+        other.settings,
     )
 
 
@@ -109,6 +110,17 @@ async def test_what_is_left_of_the_budget_is_told_as_it_was_then() -> None:
         view = tab.view(await look(engine, turn.id))
         assert "The budget message is worded as this process would word it." in view.notes
         assert view.max_tokens == model.requests[-1].max_tokens
+
+
+async def test_the_settings_of_a_turn_are_shown_with_its_requests() -> None:
+    model = ScriptedModel(asks_for(("ok", {"n": 1})), "done")
+    settings = ModelSettings(temperature=0.2, max_tokens=70, thinking="low", extra_body={"a": 1})
+    async with Engine(model=model, tools=TOOLS) as engine:
+        turn = await engine.run(Agent(name="A"), "hi", model_settings=settings)
+        await check(engine, turn.id, model.requests)
+        view = tab.view(await look(engine, turn.id))
+    assert (view.settings, view.max_tokens) == ({"temperature": "0.2", "thinking": '"low"'}, 70)
+    assert '"reasoning_effort": "low"' in view.body
 
 
 async def test_a_message_that_came_between_two_attempts_is_in_the_later_one_alone() -> None:

@@ -5,8 +5,8 @@ completions, the most common one.
 """
 
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from msgspec import structs
@@ -73,6 +73,7 @@ class RequestView:
     model: str = ""
     tool_choice: str = ""
     max_tokens: int | None = None
+    settings: Mapping[str, str] = field(default_factory=dict)
     window: Window | None = None
     same: int = 0
     known: tuple[ShownRequest, ...] = ()
@@ -117,6 +118,7 @@ def view(tab_context: TabContext) -> RequestView:
         model=turn.started.model,
         tool_choice=request.tool_choice,
         max_tokens=request.max_tokens,
+        settings=_settings(request),
         window=window,
         same=same,
         known=tuple(one for one in sent if one.number <= same),
@@ -129,6 +131,12 @@ def view(tab_context: TabContext) -> RequestView:
         notes=tuple(_notes(tab_context, step, sendings[-1], tools)),
         attempts=len(sendings),
     )
+
+
+def _settings(request: ModelRequest) -> dict[str, str]:
+    """Return the model settings of the request. `max_tokens` is shown by itself, and the body has `extra_body`."""
+    given = {} if request.settings is None else request.settings.to_json()
+    return {name: json.dumps(value) for name, value in given.items() if name not in ("max_tokens", "extra_body")}
 
 
 def _body(model: str, request: ModelRequest) -> tuple[str, int]:
