@@ -128,12 +128,14 @@ def test_a_turn_of_the_responses_api_pauses_and_sends_its_reasoning_back(cli: "C
     answer = {"type": "message", "id": "msg_1", "content": [{"type": "output_text", "text": "The red one."}]}
     endpoint.plays(responds(sealed, call)).plays(responds(answer))
     name = ("--model", "openai-responses:gpt-x", "--base-url", endpoint.url)
-    paused = cli.run("run", "Choose", *name, "--json")
+    search = ("--setting", 'extra_body={"tools": [{"type": "web_search"}]}')
+    paused = cli.run("run", "Choose", *name, *search, "--json")
     assert paused.code == 3, paused.err
     done = cli.run("resume", paused.turn, "--answer", "question-1=red", "--json")
     assert (done.code, done.last["text"]) == (0, "The red one.")
     assert {one.path for one in endpoint.requests} == {"/v1/responses"}
     assert [one.body["store"] for one in endpoint.requests] == [False, False]
+    assert [one.body["tools"][-1] for one in endpoint.requests] == [{"type": "web_search"}] * 2
     items = endpoint.requests[1].body["input"]
     at = items.index(sealed)
     assert [item["type"] for item in items[at + 1 :]][:2] == ["function_call", "function_call_output"]

@@ -175,6 +175,21 @@ class TestTools:
         assert body["tools"][1:] == hosted
         assert encode(ModelRequest((HELLO,)), hosted_tools=hosted)["tools"] == hosted
 
+    def test_settings_may_have_hosted_tools_too(self) -> None:
+        """So a configuration, an agent file and the command line can name them."""
+        settings = ModelSettings(extra_body={"tools": [{"type": "web_search"}], "top_logprobs": 1})
+        request = ModelRequest((HELLO,), (READ,), settings=settings)
+        body = encode(request, hosted_tools=[{"type": "code_interpreter", "container": "c"}])
+        assert [tool["type"] for tool in body["tools"]] == ["function", "code_interpreter", "web_search"]
+        assert body["top_logprobs"] == 1
+        for wrong in ({"type": "custom"}, {}, "web_search"):
+            with pytest.raises(ConfigError, match="hosted_tools"):
+                ResponsesEncoder("m").map_settings(ModelSettings(extra_body={"tools": [wrong]}))
+        with pytest.raises(ConfigError, match="a list of hosted tools"):
+            ResponsesEncoder("m").map_settings(ModelSettings(extra_body={"tools": "web_search"}))
+        with pytest.raises(ConfigError, match="store"):
+            ResponsesEncoder("m").map_settings(ModelSettings(extra_body={"store": True}))
+
     def test_a_hosted_mcp_server_must_not_wait_for_approvals(self) -> None:
         server = {"type": "mcp", "server_label": "a", "server_url": "https://host"}
         with pytest.raises(ConfigError, match="require_approval to 'never'"):

@@ -193,6 +193,11 @@ class TestGateways:
         given = reply(summary(0, "Hm."), text(1, "He"), text(1, "y"), arguments(2, "{}"), done(2, call("f", "{}")))
         assert (given.reasoning, given.text, given.calls) == ("Hm.", "Hey", (called("f"),))
 
+    def test_an_item_that_only_deltas_had_is_known_by_their_id(self) -> None:
+        """The last event lists another message before it, which had no event."""
+        last = completed(message(item_id="msg_0"), message("Hi"))
+        assert decode(created(), text(1, "Hi", item_id="msg_1"), last).reply().text == "Hi"
+
     def test_items_need_neither_ids_nor_indexes(self) -> None:
         bare = [{**item, "id": None} for item in (message("Hi"), call("f", "{}"), call("g", "{}", "call_2"))]
         begun = [

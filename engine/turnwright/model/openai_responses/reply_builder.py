@@ -330,6 +330,7 @@ class ResponseBuilder(Builder):
         if item_id and self._by_id.get(item_id) is None:
             self._meter.reserve(_NAME_SIZE + len(item_id))
             self._by_id[item_id] = item
+            item.id = item.id or item_id
         if index is not None and self._by_index.get(index) is not item:
             self._meter.reserve(_NAME_SIZE)
             self._by_index[index] = item

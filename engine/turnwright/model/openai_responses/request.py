@@ -84,16 +84,18 @@ class ResponsesEncoder:
             body["include"] = ["reasoning.encrypted_content"]
         if self._reasoning is not None:
             body["reasoning"] = self._reasoning
-        tools = [*map(self._tools.of, request.tools), *self._hosted]
+        mapped = {} if request.settings is None else self.map_settings(request.settings).body
+        hosted = mapped.pop("tools", None)
+        more = [dump(tool) for tool in hosted if isinstance(tool, dict)] if isinstance(hosted, list) else []
+        tools = [*map(self._tools.of, request.tools), *self._hosted, *more]
         if tools:
             body.update(self._choice(request))
+        else:
+            mapped.pop("parallel_tool_calls", None)
         if request.max_tokens is not None:
             body["max_output_tokens"] = max(request.max_tokens, MIN_TOKENS)
         body.update(self._extra_body)
-        if request.settings is not None:
-            body.update(self.map_settings(request.settings).body)
-            if not tools:
-                body.pop("parallel_tool_calls", None)
+        body.update(mapped)
         if request.output is not None:
             text = body.get("text")
             body["text"] = {**(text if isinstance(text, dict) else {}), "format": _format(request.output)}
@@ -113,8 +115,17 @@ class ResponsesEncoder:
         return {**wire, "parallel_tool_calls": False} if single else wire
 
     def map_settings(self, settings: ModelSettings) -> MappedSettings:
-        """Map settings to fields of a request. Raises `ConfigError` for an `extra_body` with a field in `RESERVED`."""
-        return map_responses_settings(settings, self._capabilities, RESERVED, self._reasoning)
+        """Map settings to fields of a request. `tools` in their `extra_body` are hosted ones, beside the client's.
+
+        Raises `ConfigError` for an `extra_body` with another field in `RESERVED`, and for a tool that is not hosted.
+        """
+        mapped = map_responses_settings(settings, self._capabilities, RESERVED - {"tools"}, self._reasoning)
+        tools = mapped.body.get("tools")
+        if tools is not None:
+            if not isinstance(tools, list):
+                raise ConfigError(f"model_settings.extra_body.tools must be a list of hosted tools, not {tools!r}")
+            mapped.body["tools"] = [_hosted(tool) for tool in tools]
+        return mapped
 
     @property
     def remembered(self) -> int:
@@ -157,10 +168,10 @@ def _format(output: OutputFormat) -> dict[str, JsonValue]:
     return {**wire, "schema": dict(strict), "strict": True}
 
 
-def _hosted(tool: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+def _hosted(tool: object) -> dict[str, JsonValue]:
     """Check a hosted tool. Raises `ConfigError`."""
     kind = tool.get("type") if isinstance(tool, Mapping) else None
-    if not isinstance(kind, str) or not kind:
+    if not isinstance(tool, Mapping) or not isinstance(kind, str) or not kind:
         raise ConfigError(f"hosted_tools has a tool without a type: write {{'type': 'web_search'}}, not {tool!r}")
     environment = tool.get("environment")
     here = kind == "shell" and not (isinstance(environment, Mapping) and environment.get("type") != "local")
