@@ -67,7 +67,8 @@ OutT = TypeVar("OutT")
 #: Makes the instructions of each step from the turn's context.
 InstructionsFunction = Callable[[TurnContext[D]], MaybeAwaitable[str]]
 #: The key of a journaled agent that names its code, and `deps` if the turn needs dependencies.
-NEEDS: Final = "needs"
+_NEEDS: Final = "needs"
+DEPS: Final = "deps"
 
 #: Control characters, line and paragraph separators, and halves of surrogate pairs: they would break a line of text.
 _UNPRINTABLE: Final = frozenset({"Cc", "Cs", "Zl", "Zp"})
@@ -472,7 +473,7 @@ class Agent(BaseModel, Generic[DepsT_contra, OutT_co]):
 
         Raises `ValidationError` for other data.
         """
-        return cls.model_validate({name: value for name, value in data.items() if name != NEEDS})
+        return cls.model_validate({name: value for name, value in data.items() if name != _NEEDS})
 
     @property
     def fixed_instructions(self) -> str:
@@ -490,19 +491,25 @@ class Agent(BaseModel, Generic[DepsT_contra, OutT_co]):
         return {name: getattr(self, name) for name in sorted(self.model_fields_set - self.to_json().keys())}
 
     def to_journal(self, *, deps: bool) -> dict[str, JsonValue]:
-        """Return what the journal keeps: the JSON fields, and what a driver needs besides (`NEEDS`).
+        """Return what the journal keeps: the JSON fields, and the names of what a driver needs besides (`needs_of`).
 
         `deps` says that the turn needs dependencies.
         """
         data = self.to_json()
-        needs: list[JsonValue] = [*(["deps"] if deps else []), *sorted(self.model_fields_set - data.keys())]
+        needs: list[JsonValue] = [*([DEPS] if deps else []), *sorted(self.model_fields_set - data.keys())]
         if needs:
-            data[NEEDS] = needs
+            data[_NEEDS] = needs
         return data
 
     def restored(self, journaled: JsonObject) -> Self:
         """Return the agent of a journal, with the code of this one. Raises `ValidationError` for damaged data."""
         return self.from_json({**journaled, **cast("JsonObject", self.code)})
+
+
+def needs_of(journaled: JsonObject) -> tuple[str, ...]:
+    """Return the names of what a turn needs beside the JSON of its agent: fields of the agent's code, and `DEPS`."""
+    needs = journaled.get(_NEEDS, ())
+    return tuple(map(str, needs)) if isinstance(needs, Sequence) else ()
 
 
 def _set_in(limits: Limits) -> dict[str, object]:

@@ -74,11 +74,28 @@ async def test_a_turn_without_its_code_is_left_alone_and_resumed_with_it(caplog:
     assert ["the journal keeps only the name of agent 'Clerk', not its check" in one for one in caplog.messages] == [
         True
     ]
-    with pytest.raises(CannotRunError, match=r"register the agent, Engine\(agents=\[...\]\)"):
+    with pytest.raises(CannotRunError, match=r"register the agent, Engine\(agents=\[...\]\), or give it to the call"):
         await engine(store).resume(paused.id)
     assert (await store.facts(paused.id), (await store.get(paused.id)).owner) == (before, None)
     (turn,) = await engine(store, "Done.", agents=(coded(),)).recover()
     assert turn.outcome is Outcome.FINISHED
+
+
+async def test_an_agent_that_lost_its_code_is_refused_unless_it_says_so() -> None:
+    journaled = coded().to_journal(deps=False)
+    setup = Dependencies(agents={"Clerk": Agent(name="Clerk")})
+    with pytest.raises(CannotRunError, match="it began with check of agent 'Clerk', which sets none here"):
+        setup.agent_of("t", journaled, None)
+    dropped = Coded.model_validate({"name": "Clerk", "check": None})
+    assert setup.agent_of("t", journaled, dropped) == dropped
+
+
+async def test_no_answer_is_written_that_nobody_here_can_act_on() -> None:
+    store = MemoryStore()
+    paused = await engine(store, asks_for(("sign", {}))).run(coded(), "hi")
+    with pytest.raises(CannotRunError, match="not its check"):
+        await engine(store).resume(paused.id, {"approval-1": True})
+    assert await store.inbox(paused.id) == []
 
 
 async def test_a_turn_is_resumed_with_the_agent_that_the_caller_gives() -> None:

@@ -204,6 +204,7 @@ class Driver:
         setup = self._setup
         try:
             segment = await open_segment(self._store, setup, held, self._listeners, begun, known, supplied.agent)
+            setup.need_deps(held.turn, segment.journal.started.agent, supplied)
         except ConfigError as error:
             raise CannotRunError(str(error)) from error.__cause__  # the error that it quotes
         segment.origin = supplied.origin or segment.origin
@@ -214,11 +215,6 @@ class Driver:
 
             info = segment.info(resumed=held.epoch > 1)
             segment.deps = await after_release.enter_async_context(open_deps(setup.make_deps, info))
-        elif setup.takes_deps or segment.needs_deps:
-            raise CannotRunError(
-                f"turn {held.turn}: it needs deps, which no journal keeps: give the engine a function that makes them,"
-                " Engine(deps=...), or give them to the call that resumes it"
-            )
         if setup.hooks or setup.guardrails or segment.agent.asks_code:
             from .hooking import install_hooks  # noqa: PLC0415 (many turns have none)
 

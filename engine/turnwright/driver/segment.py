@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from turnwright.agent import NEEDS, Agent
+from turnwright.agent import Agent
 from turnwright.context import NOT_GIVEN, TurnContext, TurnInfo
 from turnwright.events import (
     DeltaEvent,
@@ -262,12 +262,6 @@ class Segment:
     def elapsed(self) -> float:
         """Seconds of driving since the turn began, over all its segments."""
         return self._base + self.setup.clock() - self._began
-
-    @property
-    def needs_deps(self) -> bool:
-        """Whether the turn was started with dependencies."""
-        needs = self.journal.started.agent.get(NEEDS)
-        return isinstance(needs, Sequence) and "deps" in needs
 
     def info(self, *, resumed: bool) -> TurnInfo:
         """Return the turn as the function that makes its dependencies receives it."""

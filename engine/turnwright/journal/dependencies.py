@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, get_args
 
 import msgspec
 
-from turnwright.agent import NEEDS, Agent
+from turnwright.agent import DEPS, Agent, needs_of
 from turnwright.context import NOT_GIVEN, DepsFactory, GuardrailBase, HooksBase, JsonObject
 from turnwright.errors import CannotRunError, ConfigError
 from turnwright.message import Message
@@ -153,20 +153,40 @@ class Dependencies(msgspec.Struct, frozen=True):
     def agent_of(self, turn_id: str, journaled: JsonObject, given: Agent | None) -> Agent:
         """Return a turn's agent: the JSON of its journal, with the code of the agent that was given or is registered.
 
-        Raises `CannotRunError` if it needs code that neither has, and `ValidationError` for damaged data.
+        Raises what `code_for` raises, and `ValidationError` for damaged data.
         """
-        name = str(journaled.get("name"))
-        for one in (given, self.agents.get(name)):
-            if one is not None and one.name == name:
-                return one.restored(journaled)
-        needs = journaled.get(NEEDS, ())
-        missing = [str(one) for one in needs if one != "deps"] if isinstance(needs, Sequence) else []
+        agent = self.code_for(turn_id, journaled, given)
+        return Agent.from_json(journaled) if agent is None else agent.restored(journaled)
+
+    def code_for(self, turn_id: str, journaled: JsonObject, given: Agent | None) -> Agent | None:
+        """Return the agent that has the code for a turn, if there is one: the one that was given or is registered.
+
+        Raises `CannotRunError` if the turn needs code that it does not have.
+        """
+        name, needs = str(journaled.get("name")), set(needs_of(journaled)) - {DEPS}
+        agent = next((one for one in (given, self.agents.get(name)) if one is not None and one.name == name), None)
+        missing = ", ".join(sorted(needs if agent is None else needs - agent.code.keys()))
+        if missing and agent is None:
+            raise CannotRunError(
+                f"turn {turn_id}: the journal keeps only the name of agent {name!r}, not its {missing}: register the"
+                " agent, Engine(agents=[...]), or give it to the call that resumes the turn"
+            )
         if missing:
             raise CannotRunError(
-                f"turn {turn_id}: the journal keeps only the name of agent {name!r}, not its {', '.join(missing)}:"
-                " register the agent, Engine(agents=[...])"
+                f"turn {turn_id}: it began with {missing} of agent {name!r}, which sets none here: give the agent one,"
+                " or an empty one"
             )
-        return Agent.from_json(journaled)
+        return agent
+
+    def need_deps(self, turn_id: str, journaled: JsonObject, supplied: Supplied) -> None:
+        """Raise `CannotRunError` if a turn needs dependencies, and neither its caller nor the engine makes them."""
+        if supplied.deps is not NOT_GIVEN or self.make_deps is not None:
+            return
+        if self.takes_deps or DEPS in needs_of(journaled):
+            raise CannotRunError(
+                f"turn {turn_id}: it needs deps, which no journal keeps: give the engine a function that makes them,"
+                " Engine(deps=...), or give them to the call that resumes the turn"
+            )
 
     def output_of(self, agent: Agent) -> "OutputType | None":
         """Return the type of the agent's answer; None for text. It is cached for each agent.

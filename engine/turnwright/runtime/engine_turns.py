@@ -141,7 +141,7 @@ class EngineTurns:
         """Resume a turn whose journal was read. See `Engine.resume`."""
         turn_id, turn = known.turn_id, known.machine.turn
         need_root(turn_id)
-        need_agent(known, supplied.agent)
+        self._need_supplied(known, supplied)
         if not answers:
             need_live(turn_id, turn.state.outcome, turn.reason)
             return await self._turns.resume(turn_id, known, supplied)
@@ -168,7 +168,8 @@ class EngineTurns:
         """See `Engine.answer`. With `here`, a task of the engine drives the turn on, unless a runtime drives turns."""
         need_root(turn_id)
         known = await self.read(turn_id)
-        need_agent(known, None if here is None else here.agent)
+        if here is not None:
+            self._need_supplied(known, here)
         await post_answers(self.store, known, answers, now=self._setup.now(), tools=self._setup.tools)
         if here is not None and self._runtime.embedded:
             self._started.start(turn_id, None, here)
@@ -233,6 +234,16 @@ class EngineTurns:
             raise ConfigError(
                 f"turn {result.id}: its answer does not fit the output_type of this agent: {misfit.feedback}"
             ) from None
+
+    def _need_supplied(self, known: JournalFold, supplied: Supplied) -> None:
+        """Raise for another turn's agent, and for code or dependencies that this process will miss.
+
+        So no answer is written that nobody here can act on.
+        """
+        need_agent(known, supplied.agent)
+        if self._runtime.embedded and known.machine.turn.state.outcome is None:
+            self._setup.code_for(known.turn_id, known.started.agent, supplied.agent)
+            self._setup.need_deps(known.turn_id, known.started.agent, supplied)
 
     def _need_open(self) -> None:
         if self._closed:
