@@ -9,7 +9,7 @@ from pydantic import JsonValue
 from turnwright import Agent, ConfigError, Engine, InvalidAnswerError, Limits, tool
 from turnwright.ag_ui import AgUiEncoder, RunRequest, messages_of, read_input
 from turnwright.events import Interrupt, TurnPausedEvent
-from turnwright.journal.answers import Answer
+from turnwright.journal.answers import Answer, approve, reject
 from turnwright.message import FilePart, ToolResultPart
 from turnwright.model.scripted import ScriptedModel, asks_for
 from turnwright.result import TurnResult
@@ -209,6 +209,13 @@ def test_a_payload_is_the_answer(kind: InterruptKind, payload: JsonValue, answer
     assert answered(pending(kind), payload) == answer
 
 
+def test_a_payload_may_change_the_arguments_of_the_approved_call() -> None:
+    edited = answered(pending(InterruptKind.APPROVAL), {"approved": True, "editedArgs": {"path": "y"}})
+    assert edited == approve(arguments={"path": "y"})
+    rejected = answered(pending(InterruptKind.APPROVAL), {"approved": False, "editedArgs": {"path": "y"}})
+    assert rejected == reject()
+
+
 @pytest.mark.parametrize(
     ("kind", "decision"),
     [
@@ -227,7 +234,7 @@ def test_an_abandoned_interrupt_is_decided_as_one_that_nobody_answers(kind: Inte
 @pytest.mark.parametrize(
     ("payload", "why"),
     [
-        ({"approved": True, "editedArgs": {"path": "y"}}, "edited"),
+        ({"approved": True, "editedArgs": "y"}, "responseSchema"),
         ({"approved": "yes"}, "responseSchema"),
         (None, "responseSchema"),
         (1, "responseSchema"),

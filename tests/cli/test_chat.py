@@ -62,7 +62,7 @@ def test_a_session_streams_answers_asks_for_approval_and_keeps_its_history(
         terminal.until("/help lists the commands.")
         enter(terminal, "hi", "Done in 1 step")
         enter(terminal, "remove the log", "may remove run?")
-        terminal.until("[y/n/e/q] ")
+        terminal.until("[y/n/r/e/q] ")
         terminal.types("y\n").until("Done in 2 steps")
         enter(terminal, "/quit", "turnwright chat --session s1")
         assert terminal.done() == 0
@@ -110,11 +110,11 @@ def test_commands_show_limits_and_resume_a_turn_that_was_left_paused(
     with chat("--tools", "mine.py", "--steps", "7", columns=40) as terminal:
         enter(terminal, "/resume", "Nothing to resume: no turn has run yet.")
         enter(terminal, "/nothing", "There is no command /nothing.")
-        enter(terminal, "remove a", "[y/n/e/q] ")
+        enter(terminal, "remove a", "[y/n/r/e/q] ")
         terminal.types("q\n").until("The last turn is paused.")
         enter(terminal, "/limits", "steps       7         1")
-        enter(terminal, "/resume", "[y/n/e/q] ")
-        terminal.types("e\n").until("Note to the model: ")
+        enter(terminal, "/resume", "[y/n/r/e/q] ")
+        terminal.types("r\n").until("Note to the model: ")
         terminal.types("not that one\n").until("Done in 2 steps")
         enter(terminal, "/resume", "the last turn has ended")
         enter(terminal, "/help", "/quit    leave")

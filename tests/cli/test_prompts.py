@@ -1,5 +1,6 @@
 """A paused turn asks at the terminal: everything is shown first, and keys typed before that are ignored."""
 
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -40,8 +41,8 @@ def results(endpoint: "Endpoint") -> list[str]:
 def test_approvals_and_questions_are_asked_one_after_the_other(endpoint: "Endpoint", run: Open) -> None:
     endpoint.calls(*BOTH).says("Done.")
     with run() as terminal:
-        assert "approval-1 (1 of 2): may remove run?" in terminal.until("[y/n/e/q] ")
-        terminal.types("what?\n").until("[y/n/e/q] ")
+        assert "approval-1 (1 of 2): may remove run?" in terminal.until("[y/n/r/e/q] ")
+        terminal.types("what?\n").until("[y/n/r/e/q] ")
         terminal.types("yes\n").until("Answer: ")
         terminal.types("2\n").until("Done in 2 steps (2 tool calls, ")
         assert terminal.done() == 0
@@ -51,12 +52,40 @@ def test_approvals_and_questions_are_asked_one_after_the_other(endpoint: "Endpoi
 def test_a_rejection_with_a_note_says_what_to_change(cli: "Cli", endpoint: "Endpoint", run: Open) -> None:
     endpoint.calls(BOTH[0]).says("Done.")
     with run(columns=40) as terminal:
-        terminal.until("[y/n/e/q] ")
-        terminal.types("edit\n").until("Note to the model: ")
+        terminal.until("[y/n/r/e/q] ")
+        terminal.types("reject\n").until("Note to the model: ")
         terminal.types("use new.log\n").until("Done in 2 steps")
         assert terminal.done() == 0
     assert results(endpoint) == ["rejected by the person: use new.log"]
     assert not (cli.folder / "removed").exists()
+
+
+def test_a_person_edits_the_arguments_and_sees_them_before_the_approval(
+    cli: "Cli", endpoint: "Endpoint", run: Open
+) -> None:
+    """Arguments that the tool refuses leave the question open."""
+    endpoint.calls(BOTH[0]).says("Done.")
+    cli.env["EDITOR"] = f"{sys.executable} edit.py"
+    cli.write("edit.py", "import sys; open(sys.argv[1], 'w').write(open('wanted').read())")
+    cli.write("wanted", '{"path": 1}')
+    with run() as terminal:
+        terminal.until("[y/n/r/e/q] ")
+        terminal.types("e\n").until("| path: 1")
+        terminal.until("[y/n/r/e/q] ")
+        terminal.types("y\n").until("the changed arguments do not fit remove")
+        terminal.until("[y/n/r/e/q] ")
+        cli.write("wanted", "{path}")
+        terminal.types("e\n").until("that is no JSON")
+        terminal.until("[y/n/r/e/q] ")
+        cli.write("wanted", '{"path": "new.log"}')
+        terminal.types("edit\n").until('| path: "new.log"')
+        terminal.until("[y/n/r/e/q] ")
+        terminal.types("y\n").until("Done in 2 steps")
+        assert terminal.done() == 0
+    assert (cli.folder / "removed").read_text() == "new.log"
+    assert results(endpoint) == [
+        '[a person approved this call with other arguments: {"path": "new.log"}]\n\nnew.log is gone'
+    ]
 
 
 @pytest.mark.parametrize("key", ["q\n", "\x04", "\x03"], ids=["q", "end of input", "ctrl-c"])
@@ -64,7 +93,7 @@ def test_a_person_who_quits_leaves_the_turn_paused(cli: "Cli", endpoint: "Endpoi
     """Also after the first of two answers: then none is given."""
     endpoint.calls(*BOTH).says("Done.")
     with run() as terminal:
-        terminal.until("[y/n/e/q] ")
+        terminal.until("[y/n/r/e/q] ")
         terminal.types("y\n" if key == "\x04" else key)
         if key == "\x04":
             terminal.until("Answer: ")
@@ -80,7 +109,7 @@ def test_keys_typed_before_the_question_was_shown_answer_nothing(cli: "Cli", end
     endpoint.calls(BOTH[0]).says("Done.")
     with run() as terminal:
         terminal.types("y\ny\ny\n").until("q  quit: leave the turn paused")
-        terminal.types("y\n").until("[y/n/e/q] ")
+        terminal.types("y\n").until("[y/n/r/e/q] ")
         terminal.types("n\n").until("Done in 2 steps")
         assert terminal.done() == 0
     assert not (cli.folder / "removed").exists()
@@ -94,12 +123,12 @@ def test_a_question_that_was_not_read_to_its_end_cannot_be_answered(
         terminal.until("-- Enter shows")
         terminal.types("q\n")
         assert terminal.done() == 3
-    assert "[y/n/e/q]" not in terminal.shown
+    assert "[y/n/r/e/q]" not in terminal.shown
     turn = cli.run("turns", "--json").last["turn"]
     with Tty(("resume", turn), cli.folder, cli.env) as terminal:
         terminal.until("-- Enter shows")
         terminal.types("\n").until("-- Enter shows")
-        terminal.types("\n").until("[y/n/e/q] ")
+        terminal.types("\n").until("[y/n/r/e/q] ")
         terminal.types("y\n").until("Done in 2 steps")
         assert terminal.done() == 0
     assert (cli.folder / "removed").exists()
@@ -122,7 +151,7 @@ def test_a_dumb_terminal_asks_as_well_and_draws_nothing(cli: "Cli", endpoint: "E
     cli.write("mine.py", TOOLS)
     endpoint.calls(BOTH[0]).says("**Done** now.")
     with Tty(("run", "Work", "--tools", "mine.py"), cli.folder, cli.env, term="dumb") as terminal:
-        terminal.until("[y/n/e/q] ")
+        terminal.until("[y/n/r/e/q] ")
         terminal.types("y\n").until("Done in 2 steps")
         assert terminal.done() == 0
     assert "**Done** now." in terminal.shown

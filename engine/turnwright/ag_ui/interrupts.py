@@ -39,6 +39,14 @@ _APPROVAL: Final[dict[str, JsonValue]] = {
     },
     "required": ["approved"],
 }
+_EDITABLE: Final[dict[str, JsonValue]] = {
+    **_APPROVAL,
+    "properties": {
+        "approved": {"type": "boolean"},
+        "reason": {"type": "string", "description": "The message that the model receives when the call is rejected."},
+        "editedArgs": {"type": "object", "description": "All arguments of the approved call, instead of the model's."},
+    },
+}
 _ABANDONED: Final = "nobody answered"
 
 
@@ -119,18 +127,18 @@ def _answer(asked: Interrupt, payload: object, ids: Sequence[str]) -> str | bool
         return payload
     approves = asked.kind in (InterruptKind.APPROVAL, InterruptKind.GRANT)
     if approves and isinstance(payload, Mapping):
-        if payload.get("editedArgs") is not None:
-            raise InvalidAnswerError(asked.id, "arguments cannot be edited here: reject the call with a reason", ids)
-        approved, reason = payload.get("approved"), payload.get("reason", "")
-        if isinstance(approved, bool) and isinstance(reason, str):
-            return Answer(Decision.APPROVE if approved else Decision.REJECT, reason)
+        approved, reason, edited = payload.get("approved"), payload.get("reason", ""), payload.get("editedArgs")
+        if isinstance(approved, bool) and isinstance(reason, str) and (edited is None or isinstance(edited, dict)):
+            return Answer(Decision.APPROVE if approved else Decision.REJECT, reason, edited if approved else None)
     wanted = json.dumps(_schema(asked))
     raise InvalidAnswerError(asked.id, f"its payload does not fit its responseSchema, {wanted}", ids)
 
 
 def _schema(asked: Interrupt) -> dict[str, JsonValue]:
     match asked.kind:
-        case InterruptKind.APPROVAL | InterruptKind.GRANT:
+        case InterruptKind.APPROVAL:
+            return _EDITABLE
+        case InterruptKind.GRANT:
             return _APPROVAL
         case InterruptKind.QUESTION:
             # Any text is accepted, not only the offered choices.

@@ -1,18 +1,27 @@
 """Asks the person at the terminal for the answers that a paused turn waits for."""
 
+import json
+import os
 import select
+import shlex
 import signal
+import subprocess
 import sys
+import tempfile
 import termios
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from pydantic import JsonValue
+
 from turnwright.journal.answers import Answer, approve, reject
-from turnwright.journal.questions import words
+from turnwright.journal.questions import MARK, shown_arguments, words
 from turnwright.transcript.interrupt import Interrupt
 from turnwright_states import Decision, InterruptKind
+from turnwright_states.payload import thawed
 
 from .process import echo, spelled
 from .screen import print_lines, print_to_the_end, somebody_types
@@ -38,11 +47,17 @@ _KEYS: Final[Mapping[InterruptKind, Mapping[str, tuple[str, Decision | None]]]] 
         "u": ("report an unknown outcome to the model", Decision.UNKNOWN),
     },
 }
-_APPROVAL_KEYS: Final[Mapping[str, tuple[str, Decision | None]]] = {
+_GRANT_KEYS: Final[Mapping[str, tuple[str, Decision | None]]] = {
     "y": ("approve", Decision.APPROVE),
     "n": ("reject", Decision.REJECT),
-    "e": ("reject, with a note to the model: what to change", None),
+    "r": ("reject, with a note to the model: what to change", None),
 }
+_APPROVAL_KEYS: Final[Mapping[str, tuple[str, Decision | None]]] = {
+    **_GRANT_KEYS,
+    "e": ("edit the arguments, then approve or reject", None),
+}
+#: The words that mean a key.
+_SPELLINGS: Final = {"y": "yes", "n": "no", "r": "reject", "e": "edit", "q": "quit"}
 _QUIT: Final = "q"
 _QUIT_WORDS: Final = "quit: leave the turn paused"
 
@@ -144,26 +159,63 @@ def _ask_one(asked: Interrupt, place: str) -> str | Answer | None:
         return None
     if is_question:
         return _read_answer(asked)
-    keys = _KEYS.get(asked.kind, _APPROVAL_KEYS)
+    keys = _KEYS.get(asked.kind, _APPROVAL_KEYS if asked.kind is InterruptKind.APPROVAL else _GRANT_KEYS)
     print_lines([f"    {key}  {text}" for key, (text, _) in keys.items()] + [f"    {_QUIT}  {_QUIT_WORDS}"])
     _ignore_earlier_keys()
+    changed: dict[str, JsonValue] | None = None
     while True:
-        line = read_line(f"  [{'/'.join([*keys, _QUIT])}] ")
-        if line is None or line.strip().lower() in (_QUIT, "quit"):
+        key = _read_key([*keys, _QUIT])
+        if key == _QUIT:
             return None
-        text, decision = next((keys[key] for key in keys if line.strip().lower() in _spellings(key, keys)), ("", None))
-        if not text:
-            continue
+        decision = keys[key][1]
         if decision is not None:
-            return approve() if decision is Decision.APPROVE else Answer(decision)
+            return approve(arguments=changed) if decision is Decision.APPROVE else Answer(decision)
+        if key == "e":
+            changed = _edit(asked.arguments or {} if changed is None else changed) or changed
+            continue
         note = read_line("  Note to the model: ")
         if note is not None and note.strip():
             return reject(note.strip())
 
 
-def _spellings(key: str, keys: Mapping[str, tuple[str, Decision | None]]) -> tuple[str, ...]:
-    """Return the words that mean a key: itself, and for approvals the whole word."""
-    return (key, {"y": "yes", "n": "no", "e": "edit"}[key]) if keys is _APPROVAL_KEYS else (key,)
+def _read_key(keys: Sequence[str]) -> str:
+    """Read one of the keys, or the word that means it. The end of the input means to quit."""
+    while True:
+        line = read_line(f"  [{'/'.join(keys)}] ")
+        said = _QUIT if line is None else line.strip().lower()
+        for key in keys:
+            if said in (key, _SPELLINGS.get(key)):
+                return key
+
+
+def _edit(arguments: Mapping[str, JsonValue]) -> dict[str, JsonValue] | None:
+    """Let the person edit the arguments of a call, and show the result. Returns None if nothing is to change."""
+    try:
+        edited = json.loads(_edited(json.dumps(thawed(arguments), indent=2)))
+    except (OSError, subprocess.SubprocessError) as error:
+        print_lines([f"  The editor failed: {spelled(str(error))}. Set EDITOR to another one."])
+        return None
+    except (ValueError, RecursionError) as error:
+        print_lines([f"  Nothing changed, because that is no JSON: {spelled(str(error))}"])
+        return None
+    if not isinstance(edited, dict):
+        print_lines(["  Nothing changed: the arguments must be one JSON object."])
+        return None
+    lines = [
+        "  With your changes it would run with:",
+        *(f"    {MARK}{spelled(one)}" for one in shown_arguments(edited)),
+    ]
+    return edited if print_to_the_end(lines) else None
+
+
+def _edited(text: str) -> str:
+    """Return the text as the person saves it in their editor: `$VISUAL`, `$EDITOR`, or `vi`."""
+    editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
+    with tempfile.TemporaryDirectory() as folder:  # which nobody else may read
+        file = Path(folder) / "arguments.json"
+        file.write_text(text, encoding="utf-8")
+        subprocess.run([*shlex.split(editor), str(file)], check=True)  # noqa: S603 (the person's own editor)
+        return file.read_text(encoding="utf-8")
 
 
 def _read_answer(asked: Interrupt) -> str | None:

@@ -87,6 +87,8 @@ class TurnView:
     pending: tuple[Interrupt, ...] = ()
     below: "dict[str, TurnView]" = field(default_factory=dict)
     _started_at: dict[str, float] = field(default_factory=dict)
+    #: The calls that wait for a person, by interrupt.
+    _asked: dict[str, str] = field(default_factory=dict)
 
     @property
     def depth(self) -> int:
@@ -178,6 +180,7 @@ class TurnView:
                     for call in fact.calls
                 }
             case f.CallStarted():
+                self._change(fact.call, fact.arguments)
                 self.calls_run += 1
                 self._started_at[fact.call] = fact.elapsed
                 if fact.call in self.calls:
@@ -185,12 +188,21 @@ class TurnView:
                     self.calls[fact.call].status = self.calls[fact.call].progress = self.calls[fact.call].error = ""
             case f.CallSettled() if fact.call in self.calls:
                 self.calls[fact.call].settle(fact, self._started_at.get(fact.call))
+            case f.Answered() if fact.interrupt in self._asked and "/" not in fact.interrupt:
+                self._change(self._asked[fact.interrupt], fact.arguments)
             case f.CallWaiting() if fact.call in self.calls:
+                self._asked[fact.interrupt.id] = fact.call
+                self._change(fact.call, fact.changed)
                 self.calls[fact.call].status = f"waits for {self.answered_as(fact.interrupt.id)}"
             case f.Stopping():
                 self.text, self.calls = "", {}
             case _:
                 pass
+
+    def _change(self, call: str, arguments: Mapping[str, JsonValue] | None) -> None:
+        """Show the arguments that a call runs with, where a person or a hook changed them."""
+        if arguments is not None and call in self.calls:
+            self.calls[call].arguments = _in_line(arguments)
 
     def answered_as(self, interrupt: str) -> str:
         """Return the id with which people answer an interrupt, in the shown turn."""
@@ -199,11 +211,11 @@ class TurnView:
 
 def shown_arguments(call: f.CallMade, width: int = _SHOWN) -> str:
     """Return the arguments of a call in one line of at most `width` characters."""
-    if call.arguments is None:
-        text = call.raw
-    else:
-        text = ", ".join(f"{name}={value!r}" for name, value in call.arguments.items())
-    return one_line(text, width)
+    return one_line(call.raw, width) if call.arguments is None else _in_line(call.arguments, width)
+
+
+def _in_line(arguments: Mapping[str, JsonValue], width: int = _SHOWN) -> str:
+    return one_line(", ".join(f"{name}={value!r}" for name, value in arguments.items()), width)
 
 
 def file_line(file: Mapping[str, JsonValue]) -> str:

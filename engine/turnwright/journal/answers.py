@@ -102,7 +102,7 @@ def parse_answer(
     if isinstance(answer, Answer):
         reply = answer
     elif asked.kind is InterruptKind.APPROVAL and isinstance(answer, str) and answer.lstrip().startswith("{"):
-        reply = approve(arguments=_read_arguments(interrupt, answer, ids))
+        reply = approve(arguments=read_arguments(interrupt, answer, ids))
     elif asked.kind is InterruptKind.QUESTION and isinstance(answer, str):
         reply = Answer(Decision.REPLY, answer)
     else:
@@ -120,12 +120,14 @@ def parse_answer(
     return reply if reply.arguments is None else _changed(asked, reply, reply.arguments, tools, ids)
 
 
-def _read_arguments(interrupt: str, text: str, ids: Sequence[str]) -> dict[str, JsonValue]:
+def read_arguments(interrupt: str, text: str, ids: Sequence[str]) -> dict[str, JsonValue]:
     """Read the arguments that a person typed. Raises `InvalidAnswerError`."""
     try:
         arguments = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise InvalidAnswerError(interrupt, f"the changed arguments are no JSON object: {error}", ids) from None
+    if not isinstance(arguments, dict):
+        raise InvalidAnswerError(interrupt, "the changed arguments are no JSON object", ids)
     return cast("dict[str, JsonValue]", arguments)
 
 
@@ -135,22 +137,26 @@ def _changed(
     """Return the approval with its arguments, if they are not the asked ones. Raises `InvalidAnswerError`."""
     if asked.kind is not InterruptKind.APPROVAL or reply.decision is not Decision.APPROVE:
         raise InvalidAnswerError(asked.id, "only the approval of a call may change its arguments", ids)
-    tool = tools.get(asked.tool)
-    if tool is None:
-        why = f"its arguments cannot be changed here, because this process has no tool {asked.tool!r} that checks them"
-        raise InvalidAnswerError(asked.id, why, ids)
     if deeper_than(dict(given), MOST_NESTED):
         why = f"the changed arguments nest more than {MOST_NESTED} lists and objects"
         raise InvalidAnswerError(asked.id, why, ids)
     try:
-        text = json.dumps(thawed(given), allow_nan=False)
-        text.encode()
-        arguments = json.loads(text)
-        tool.parse(arguments)
+        arguments = json.loads(json.dumps(thawed(given), allow_nan=False, ensure_ascii=False).encode())
+        if _canonical(arguments) == _canonical(thawed(asked.arguments or {})):
+            return replace(reply, arguments=None)
+        tool = tools.get(asked.tool)
+        if tool is not None:
+            tool.parse(arguments)
     except (ToolError, TypeError, ValueError) as error:
         raise InvalidAnswerError(asked.id, f"the changed arguments do not fit {asked.tool}: {error}", ids) from None
-    same = arguments == thawed(asked.arguments or {})
-    return replace(reply, arguments=None if same else arguments)
+    if tool is None:
+        why = f"its arguments cannot be changed here, because this process has no tool {asked.tool!r} that checks them"
+        raise InvalidAnswerError(asked.id, why, ids)
+    return replace(reply, arguments=arguments)
+
+
+def _canonical(arguments: Mapping[str, JsonValue]) -> str:
+    return json.dumps(arguments, sort_keys=True)
 
 
 def _decision(answer: str | bool, takes: tuple[Decision, ...]) -> Decision | None:

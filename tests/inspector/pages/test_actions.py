@@ -1,6 +1,7 @@
 """Actions on the pages: each form does what its button names, or the page says why not."""
 
 import html
+import json
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -79,6 +80,23 @@ async def test_a_denial_carries_words_to_the_model(engine: Engine) -> None:
         await person.does(f"/turns/{turn}/answer", interrupt="approval-1", decision="reject", text=words)
     await engine.resume(turn)
     assert words in said_to_model(engine)
+
+
+async def test_an_approval_may_change_the_arguments_on_the_page(engine: Engine) -> None:
+    """They are on the page as JSON. What does not fit is refused, and stays typed."""
+    turn = await paused_turn(engine)
+    async with person_at(inspector_app(engine, access=Token(TOKEN))) as person:
+        page = html.unescape((await person.client.get(f"/turns/{turn}")).text)
+        (asked,) = (await engine.get(turn)).interrupts
+        assert json.dumps(asked.arguments, indent=2) in page
+        wrong = await person.does(f"/turns/{turn}/answer", **ALLOW, arguments='{"wrong": 1}')
+        assert wrong.status_code == httpx.codes.CONFLICT
+        assert "the changed arguments do not fit delete_file" in wrong.text
+        assert '{"wrong": 1}' in html.unescape(wrong.text)
+        response = await person.does(f"/turns/{turn}/answer", **ALLOW, arguments='{\r\n"path": "new.log"}')
+        assert response.status_code == httpx.codes.OK
+    await engine.resume(turn)
+    assert any("new.log" in text and "other arguments" in text for text in said_to_model(engine))
 
 
 async def test_who_comes_second_is_told_so_and_keeps_what_was_typed(engine: Engine) -> None:
@@ -318,4 +336,5 @@ async def test_what_is_hidden_of_an_approval_is_said_to_be(file: Path) -> None:
     assert key not in page
     assert '| path: "x; evil ***"' in html.unescape(page)
     assert "look like secrets and are hidden here" in page
+    assert "evil" not in page[page.index('name="arguments"') :], "arguments with hidden parts are not offered"
     assert f"turnwright show {paused.id} --store sqlite:///t.db" in page

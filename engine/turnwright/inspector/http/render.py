@@ -15,6 +15,7 @@ from turnwright.journal.questions import words
 from turnwright.privacy.invisible import replaced
 from turnwright.privacy.redaction import Redactor, redactor
 from turnwright.transcript.interrupt import Interrupt
+from turnwright_states.payload import thawed
 
 #: Seconds of a minute, an hour and a day.
 _MINUTE, _HOUR, _DAY = 60.0, 3600.0, 86400.0
@@ -69,10 +70,14 @@ def environment_with(hider: Redactor) -> Environment:
 
 @dataclass(frozen=True, slots=True)
 class QuestionText:
-    """The text of a question, and whether a part that looks like a secret is hidden."""
+    """The text of a question, whether a part that looks like a secret is hidden, and the arguments as JSON to edit.
+
+    Arguments with hidden parts are not offered.
+    """
 
     words: str
     hides: bool
+    arguments: str = ""
 
 
 def _asked(hider: Redactor, pending: Interrupt) -> QuestionText:
@@ -82,7 +87,9 @@ def _asked(hider: Redactor, pending: Interrupt) -> QuestionText:
     if pending.arguments is not None:
         shown = replace(shown, arguments=hider.hide_fields(pending.arguments))
     hidden = hider.hide(words(shown, choices=False))
-    return QuestionText(hidden, hides=hidden != whole)
+    hides = hidden != whole
+    edited = "" if hides or not pending.arguments else json.dumps(thawed(pending.arguments), indent=2)
+    return QuestionText(hidden, hides=hides, arguments=edited)
 
 
 def render(template: str, values: Mapping[str, object]) -> str:

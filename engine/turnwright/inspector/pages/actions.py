@@ -23,7 +23,7 @@ from turnwright.errors import (
 )
 from turnwright.inspector.http.urls import address
 from turnwright.inspector.views.available_actions import PostedItem
-from turnwright.journal.answers import Answer, need_root
+from turnwright.journal.answers import Answer, approve, need_root, read_arguments
 from turnwright_states import Decision
 
 from .background_turns import BackgroundTurns
@@ -96,6 +96,9 @@ class TurnActions:
                 answer = Answer(Decision(decision), form.text("text"))
             except ValueError:
                 raise InvalidAnswerError(name, f"{decision!r} is no decision", [name]) from None
+            edited = form.text("arguments").strip()
+            if edited and answer.decision is Decision.APPROVE:
+                answer = approve(arguments=read_arguments(name, edited, [name]))
         elif not text.strip():
             raise ConfigError("the answer is empty: write one, or choose one")
         await self._engine.answer(turn, {name: answer})
