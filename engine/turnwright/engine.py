@@ -4,8 +4,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager
 from functools import partial
-from types import TracebackType
-from typing import TYPE_CHECKING, Generic, Never, Self, TypeVar, Unpack, cast, overload
+from typing import TYPE_CHECKING, Generic, Never, TypeVar, Unpack, cast, overload
 
 import anyio
 
@@ -37,8 +36,8 @@ from .runtime import Local, Runtime
 from .runtime.engine_arguments import EngineArguments
 from .runtime.engine_turns import EngineTurns
 from .runtime.handle import TurnHandle
+from .runtime.opened_models import OpenedModels
 from .runtime.stored_turns import StoredTurns
-from .runtime.sync_loop import SyncLoop
 from .store import Store, open_store
 from .tools.tool import Tool
 from .transcript.pairing import Unpaired
@@ -157,10 +156,10 @@ class Engine(StoredTurns, Generic[DepsT]):
         telemetry: "Telemetry | None" = None,
     ) -> None:
         self.store = open_store(store) if isinstance(store, str) else store
-        self._made: dict[str, Model] = {}
+        opened = OpenedModels(model, models)
         self.setup = Dependencies(
             model=model,
-            models=None if models is None else partial(self._model, models),
+            models=None if models is None else opened.get,
             # From here on, deps are `object`: the overloads have checked that all of one engine have the same type.
             tools=tools_by_name(cast("Sequence[Tool]", tools)),
             agents=agents_by_name(cast("Sequence[Agent]", agents)),
@@ -191,8 +190,8 @@ class Engine(StoredTurns, Generic[DepsT]):
         runtime = Local() if runtime is None else runtime
         if not runtime.embedded and isinstance(store, str) and not self.store.shared:
             raise ConfigError(f"store {store} belongs to this process alone: give one that the runtime's workers share")
-        self._sync = SyncLoop()
-        super().__init__(EngineTurns(self.store, self.setup, EventBus(on_event, observe_segment), runtime))
+        turns = EngineTurns(self.store, self.setup, EventBus(on_event, observe_segment), runtime)
+        super().__init__(self.store, turns, opened)
 
     async def run(
         self,
@@ -376,43 +375,3 @@ class Engine(StoredTurns, Generic[DepsT]):
             subagent_tools=partial(subagent_tools, setup.tools),
             tools_of=lambda one: setup.tools_for(one).values(),
         )
-
-    async def aclose(self) -> None:
-        """Close the store, and the connections of each model that has an `aclose`.
-
-        Turns of `start` are released and can be resumed. Other turns that are being driven lose their store: end them
-        before.
-        """
-        await self._turns.aclose()
-        for model in {id(one): one for one in (self.setup.model, *self._made.values())}.values():
-            close = getattr(model, "aclose", None)
-            if close is not None:
-                await close()
-        await self.store.aclose()
-
-    def close(self) -> None:
-        """Do what `aclose` does, in a program without an event loop. Raises `ConfigError` in an event loop."""
-        self._sync.run(self.aclose, instead="`await engine.aclose()`")
-        self._sync.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.aclose()
-
-    def _model(self, models: Callable[[str], Model], name: str) -> Model:
-        """Return the model of that name, made once: its connections are closed with the engine."""
-        if name not in self._made:
-            self._made[name] = models(name)
-        return self._made[name]

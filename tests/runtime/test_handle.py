@@ -171,13 +171,14 @@ async def test_a_closed_engine_has_released_its_turns(tmp_path: Path) -> None:
 async def test_a_canceled_close_still_releases_them(tmp_path: Path) -> None:
     held = Held()
     store = SqliteStore(tmp_path / "turns.db")
+    started: list[str] = []
     with anyio.CancelScope() as scope:
         async with Engine(model=held.line(), store=store) as engine:
-            handle = await engine.start(CLERK, "hi")
+            started.append((await engine.start(CLERK, "hi")).id)
             await held.asked.wait()
             scope.cancel()
     async with Engine(model=ScriptedModel("Done."), store=f"sqlite:///{tmp_path}/turns.db") as other:
-        assert (await other.store.get(handle.id)).owner is None
+        assert (await other.store.get(started[0])).owner is None
 
 
 def test_the_end_of_the_event_loop_releases_it(tmp_path: Path) -> None:

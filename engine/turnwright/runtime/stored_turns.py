@@ -1,7 +1,8 @@
 """The turns of an engine's store, for which no agent and no dependencies are needed."""
 
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
 
 from turnwright._base.ids import new_id
 from turnwright.events import TurnEvent
@@ -10,20 +11,25 @@ from turnwright.journal.message_history import session_messages
 from turnwright.journal.upkeep import delete_turn, prune_turns
 from turnwright.message import Message
 from turnwright.result import TurnResult
-from turnwright.store import SessionInfo, TurnRow
+from turnwright.store import SessionInfo, Store, TurnRow
 from turnwright.store.sessions import checked_title
 
 from .engine_turns import EngineTurns
+from .opened_models import OpenedModels
+from .sync_loop import SyncLoop
 
 if TYPE_CHECKING:
     from turnwright_states.replay import FactGroup
 
 
 class StoredTurns:
-    """The turns of an engine's store: listed, read, followed, steered, aborted, forked and deleted."""
+    """The turns of an engine's store: listed, read, followed, steered, aborted, forked, deleted, and closed."""
 
-    def __init__(self, turns: EngineTurns) -> None:
+    def __init__(self, store: Store, turns: EngineTurns, models: OpenedModels) -> None:
+        self.store = store
         self._turns = turns
+        self._models = models
+        self._sync = SyncLoop()
 
     async def steer(self, turn_id: str, text: str) -> None:
         """Send a message to a running turn. The turn receives it before its next model call that may use tools.
@@ -140,3 +146,34 @@ class StoredTurns:
         Raises `SessionNotFoundError`, and `TurnBusyError` while one of them is driven; then nothing was deleted.
         """
         return await self._turns.store.delete_session(session)
+
+    async def aclose(self) -> None:
+        """Close the store, and the connections of each model that has an `aclose`.
+
+        Turns of `start` are released and can be resumed. Other turns that are being driven lose their store: end them
+        before.
+        """
+        await self._turns.aclose()
+        await self._models.aclose()
+        await self.store.aclose()
+
+    def close(self) -> None:
+        """Do what `aclose` does, in a program without an event loop. Raises `ConfigError` in an event loop."""
+        self._sync.run(self.aclose, instead="`await engine.aclose()`")
+        self._sync.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()

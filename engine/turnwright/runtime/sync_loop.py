@@ -47,7 +47,8 @@ class SyncLoop:
         async def cancelable() -> T:
             task = asyncio.current_task()
             if task is not None:
-                interrupt.cancels(partial(task.get_loop().call_soon_threadsafe, task.cancel))
+                loop = task.get_loop()
+                interrupt.cancels(lambda: loop.call_soon_threadsafe(task.cancel))
             return await work()
 
         self._is_running = True

@@ -1,0 +1,27 @@
+"""The models of an engine: each is made once, and closed with the engine."""
+
+from collections.abc import Callable
+
+from turnwright.model.protocol import Model
+
+
+class OpenedModels:
+    """The engine's model, and those that `models` makes by name."""
+
+    def __init__(self, model: Model | None, models: Callable[[str], Model] | None) -> None:
+        self._model = model
+        self._models = models
+        self._made: dict[str, Model] = {}
+
+    def get(self, name: str) -> Model:
+        """Return the model of that name. Raises what `models` raises."""
+        if name not in self._made and self._models is not None:
+            self._made[name] = self._models(name)
+        return self._made[name]
+
+    async def aclose(self) -> None:
+        """Close the connections of each model that has an `aclose`."""
+        for model in {id(one): one for one in (self._model, *self._made.values())}.values():
+            close = getattr(model, "aclose", None)
+            if close is not None:
+                await close()
