@@ -24,7 +24,7 @@ from turnwright.tools.batch import run_batch, settle_after_crash
 from turnwright.tools.batch_context import Values
 from turnwright.tools.errors import ToolError, describe, holds
 from turnwright.tools.text import shorten
-from turnwright.tools.tool import FunctionTool, Tool
+from turnwright.tools.tool import FunctionTool
 from turnwright.tools.tool_work import is_its_own
 from turnwright_states import (
     Action,
@@ -259,11 +259,12 @@ def _checked_call(segment: Segment, call: ResponseToolCall, checked: list[Values
     reads = type(tool) is FunctionTool
     arguments: Mapping[str, JsonValue] | None = call.arguments if reads else frozen(call.arguments)
     problem, loop_key, values = "", None, None
+    retried = segment.machine.turn.tool_retries
     if tool is None:
         problem = (
             f"there is no tool {shorten(call.name, _SHOWN_NAME)!r}; the tools are: {', '.join(segment.tools) or 'none'}"
         )
-    elif _is_spent(tool, segment.machine.turn.tool_retries):
+    elif tool.name in retried and retried[tool.name] > tool.retries:
         problem = (
             f"{tool.name} asked for another try more than {tool.retries} times in this turn, and is not called again:"
             " go on without it"
@@ -288,10 +289,6 @@ def _checked_call(segment: Segment, call: ResponseToolCall, checked: list[Values
         ignore_in_loop_detection=tool is not None and tool.ignore_in_loop_detection,
         delegates=tool is not None and tool.delegates,
     )
-
-
-def _is_spent(tool: Tool, retries: Mapping[str, int]) -> bool:
-    return bool(retries) and retries.get(tool.name, 0) > tool.retries
 
 
 async def _run_tools(segment: Segment, calls: tuple[Call, ...]) -> Input | None:

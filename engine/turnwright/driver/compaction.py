@@ -46,12 +46,12 @@ class Compactor:
         """Estimate the tokens of the next request: the provider's last count, and what is new since."""
         conversation, transcript = self._segment.conversation, self._segment.journal.transcript
         messages = conversation.messages
-        if not transcript.counted:
+        if transcript.counted is None or not transcript.counted.tokens:
             tools = sum(len(str(tool)) for tool in conversation.tools) // 4
             return tokens_of(messages) + tools + len(conversation.instructions) // 4
         # The provider has counted everything up to its own last reply.
         spoke = (at for at, one in enumerate(reversed(messages)) if one.role == "assistant" and one.says_something)
-        return transcript.counted + tokens_of(messages[len(messages) - next(spoke, 0) :])
+        return transcript.counted.tokens + tokens_of(messages[len(messages) - next(spoke, 0) :])
 
     def _older(self, keep_steps: int) -> int:
         """Return how many messages a compaction would replace; 0 if it would gain nothing."""

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from turnwright.agent import Agent
 from turnwright.message import Message, ToolSpec
-from turnwright.model.protocol import ModelRequest, OutputFormat, ToolChoice
+from turnwright.model.protocol import ModelRequest, OutputFormat
 from turnwright.model_settings import ModelSettings
 from turnwright_states import CallModel, Conclude, EndReason, Turn
 from turnwright_states.facts import TurnStarted
@@ -82,7 +82,9 @@ class Conversation:
         self._taken = 0
         #: What comes before the closed messages from `_replaced` on: the history, or what compactions made of it.
         self._base, self._replaced = compacted(self._history, transcript)
-        self._taken, self._compactions = self._replaced, len(transcript.compactions)
+        self._taken, self._compactions = self._replaced, transcript.compactions
+        #: The dynamic instructions that `_text` was made of.
+        self._dynamic: str | None = None
         #: The part of the instructions and the history that is not in `_said` yet, in reverse order.
         self._before = self._unsaid()
 
@@ -99,11 +101,13 @@ class Conversation:
 
     def _follow(self) -> None:
         """Begin the sent messages anew if the instructions have changed, or the conversation was compacted."""
-        transcript, text = self._transcript, self._transcript.instructions
-        text = self.joined(self.fixed_instructions if text is None else text)
-        compactions = len(transcript.compactions)
-        if text != self._text or compactions != self._compactions:
-            self._text, self._compactions = text, compactions
+        transcript = self._transcript
+        if transcript.instructions is self._dynamic and transcript.compactions is self._compactions:
+            return
+        self._dynamic = transcript.instructions
+        text = self.joined(self.fixed_instructions if self._dynamic is None else self._dynamic)
+        if text != self._text or transcript.compactions is not self._compactions:
+            self._text, self._compactions = text, transcript.compactions
             self._base, self._replaced = compacted(self._history, transcript)
             self._said, self._taken, self._before = Paired(), self._replaced, self._unsaid()
 
@@ -141,26 +145,24 @@ class Conversation:
         rejected.
         """
         step = action if isinstance(action, CallModel) else None
-        self._follow()
-        prepared, settings = self._transcript.prepared, self._settings
+        calls = step is not None and step.tools
+        transcript, output = self._transcript, self._output
+        if transcript.instructions is not self._dynamic or transcript.compactions is not self._compactions:
+            self._follow()
+        prepared, settings = transcript.prepared, self._settings
         if prepared is not None and prepared.settings:
             settings = ModelSettings.from_json(prepared.settings).over(settings)
+        thinks = settings is not None and settings.thinking
         return ModelRequest(
             messages=self._sent(messages, self._asked(action, turn)),
-            tools=self.tools,
-            tool_choice=self._choice(step, settings),
-            output=self._output.format if step is not None and step.tools else None,
+            tools=self._tools if prepared is None and output.tool is None else self.tools,
+            # Only a call gives a typed answer. While a model thinks, some providers refuse to hold it to one.
+            tool_choice="none" if not calls else "auto" if output.tool is None or thinks else "required",
+            output=output.format if calls else None,
             max_tokens=action.max_tokens if settings is None else _smaller(action.max_tokens, settings.max_tokens),
             settings=settings,
             first=step is not None and turn.counters.steps <= 1,
         )
-
-    def _choice(self, step: CallModel | None, settings: ModelSettings | None) -> ToolChoice:
-        if step is None or not step.tools:
-            return "none"
-        # Only a call gives a typed answer. While a model thinks, some providers refuse to hold it to one.
-        thinks = settings is not None and settings.thinking
-        return "auto" if self._output.tool is None or thinks else "required"
 
     def _asked(self, action: CallModel | Conclude, turn: Turn) -> list[Message]:
         """Return the texts for this call alone."""

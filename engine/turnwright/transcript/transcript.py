@@ -30,7 +30,7 @@ from turnwright.message import (
     ToolCallPart,
     ToolResultPart,
 )
-from turnwright_states import CallStatus, EndReason, InvalidJournalError, MachineError, Outcome, State, Turn
+from turnwright_states import CallStatus, EndReason, InvalidJournalError, MachineError, Outcome, State, Turn, Usage
 from turnwright_states import facts as f
 from turnwright_states.inputs import is_blank
 from turnwright_states.payload import FrozenDict, thawed
@@ -116,9 +116,9 @@ class Transcript:
         #: The review that accepted the turn's answer: its `output` is the typed answer, if the agent has a type.
         self.accepted: f.Reviewed | None = None
         #: Each compaction, with the number of closed messages before it.
-        self.compactions: list[tuple[f.Compacted, int]] = []
-        #: The tokens of the last request and its reply, as the provider counted them; 0 if it did not.
-        self.counted = 0
+        self.compactions: tuple[tuple[f.Compacted, int], ...] = ()
+        #: The usage of the last request and its reply, if the provider counted it.
+        self.counted: Usage | None = None
         #: The calls that wait for a person, by interrupt, and the arguments that a person gave them.
         self._asked: dict[str, str] = {}
         self._changed: dict[str, Mapping[str, JsonValue]] = {}
@@ -233,8 +233,8 @@ class Transcript:
             self.instructions = fact.instructions
 
     def _compact(self, _: int, fact: f.Compacted) -> None:
-        self.compactions.append((fact, len(self._closed)))
-        self.counted = 0  # of another conversation
+        self.compactions = (*self.compactions, (fact, len(self._closed)))
+        self.counted = None  # of another conversation
 
     def _review(self, at: int, fact: f.Reviewed) -> None:
         if not fact.refused:
@@ -247,7 +247,7 @@ class Transcript:
 
     def _reply(self, at: int, fact: f.ModelReplied) -> None:
         self.reply, self.accepted = fact, None
-        self.counted = 0 if fact.usage is None else fact.usage.tokens
+        self.counted = fact.usage
         if fact.reasoning or fact.reasoning_details:
             self._open.append(ReasoningPart(seq=at, text=fact.reasoning, details=fact.reasoning_details))
         if fact.text:
