@@ -9,19 +9,21 @@
  */
 
 /* Every combination of limits up to these is checked in one run. */
-#define MAX_ALLOWANCE 3
-#define MAX_BUDGET    3
-#define MAX_RETRIES   1
-#define MAX_PAUSES    2
-#define MAX_NUDGES    1
-#define WIDEST_BATCH  3
+#define MAX_ALLOWANCE      3
+#define MAX_BUDGET         3
+#define MAX_RETRIES        1
+#define MAX_PAUSES         2
+#define MAX_NUDGES         1
+#define MAX_OUTPUT_RETRIES 1
+#define MAX_COMPACTIONS    1
+#define WIDEST_BATCH       3
 
 /* The states. */
-mtype = { CHECK, STREAM, TOOL_EXEC, CONTINUE, PAUSED, CONCLUDE, TEXT_ONLY, FINISHED, SYNTHESIS_DONE, CAP_HIT, DOOM_LOOP, ABORTED, FAILED };
+mtype = { CHECK, STREAM, COMPACT, REVIEW, TOOL_EXEC, CONTINUE, PAUSED, CONCLUDE, TEXT_ONLY, FINISHED, SYNTHESIS_DONE, CAP_HIT, DOOM_LOOP, ABORTED, FAILED };
 /* The events. */
-mtype = { proceed, replied, attempt_failed, settled, answered, concluded, expire, abort, fail };
+mtype = { proceed, replied, reviewed, attempt_failed, oversized, compacted, settled, answered, concluded, tripped, expire, abort, fail };
 /* The reasons. */
-mtype = { why_answered, why_text_only, why_truncated, why_synthesized, why_step_cap, why_budget, why_tokens, why_cost, why_deadline, why_doom_loop, why_aborted, why_superseded, why_model_error, why_empty_reply, why_content_filter, why_context_overflow, why_crashed, why_engine_error };
+mtype = { why_answered, why_text_only, why_truncated, why_synthesized, why_step_cap, why_budget, why_tokens, why_cost, why_deadline, why_doom_loop, why_aborted, why_superseded, why_model_error, why_empty_reply, why_content_filter, why_context_overflow, why_crashed, why_engine_error, why_invalid_output, why_guardrail };
 
 /* ---- The chart --------------------------------------------------------------------------------------------------
  *
@@ -59,136 +61,240 @@ inline take_the_first_row_that_holds() {
   :: state == STREAM && event == replied ->
      /* 11. STREAM --replied [filtered]--> FAILED */
      if :: filtered -> row = 11; state = FAILED; reason = why_content_filter
-     /* 12. STREAM --replied [made > 0]--> TOOL_EXEC */
-     :: else -> if :: (made > 0) -> row = 12; state = TOOL_EXEC
-     /* 13. STREAM --replied [truncated]--> FINISHED */
-     :: else -> if :: truncated -> row = 13; state = FINISHED; reason = why_truncated
-     /* 14. STREAM --replied--> FINISHED */
-     :: else -> if :: true -> row = 14; state = FINISHED; reason = why_answered
+     /* 12. STREAM --replied [review]--> REVIEW */
+     :: else -> if :: review -> row = 12; state = REVIEW
+     /* 13. STREAM --replied [made > 0]--> TOOL_EXEC */
+     :: else -> if :: (made > 0) -> row = 13; state = TOOL_EXEC
+     /* 14. STREAM --replied [truncated]--> FINISHED */
+     :: else -> if :: truncated -> row = 14; state = FINISHED; reason = why_truncated
+     /* 15. STREAM --replied--> FINISHED */
+     :: else -> if :: true -> row = 15; state = FINISHED; reason = why_answered
      :: else
-     fi fi fi fi
+     fi fi fi fi fi
   :: state == STREAM && event == attempt_failed ->
-     /* 15. STREAM --attempt_failed [retries_left > 0 and may_pass]--> STREAM */
-     if :: ((retries_left > 0) && may_pass) -> row = 15; state = STREAM
-     /* 16. STREAM --attempt_failed--> FAILED */
-     :: else -> if :: true -> row = 16; state = FAILED; reason = given
+     /* 16. STREAM --attempt_failed [retries_left > 0 and may_pass]--> STREAM */
+     if :: ((retries_left > 0) && may_pass) -> row = 16; state = STREAM
+     /* 17. STREAM --attempt_failed [overflow and compactions_left > 0]--> COMPACT */
+     :: else -> if :: (overflow && (compactions_left > 0)) -> row = 17; state = COMPACT
+     /* 18. STREAM --attempt_failed--> FAILED */
+     :: else -> if :: true -> row = 18; state = FAILED; reason = given
      :: else
-     fi fi
+     fi fi fi
+  :: state == STREAM && event == oversized ->
+     /* 19. STREAM --oversized--> COMPACT */
+     if :: true -> row = 19; state = COMPACT
+     :: else
+     fi
+  :: state == STREAM && event == tripped ->
+     /* 20. STREAM --tripped--> FAILED */
+     if :: true -> row = 20; state = FAILED; reason = why_guardrail
+     :: else
+     fi
   :: state == STREAM && event == expire ->
-     /* 17. STREAM --expire--> CONCLUDE */
-     if :: true -> row = 17; state = CONCLUDE; reason = why_deadline
+     /* 21. STREAM --expire--> CONCLUDE */
+     if :: true -> row = 21; state = CONCLUDE; reason = why_deadline
      :: else
      fi
   :: state == STREAM && event == abort ->
-     /* 18. STREAM --abort--> ABORTED */
-     if :: true -> row = 18; state = ABORTED; reason = given
+     /* 22. STREAM --abort--> ABORTED */
+     if :: true -> row = 22; state = ABORTED; reason = given
      :: else
      fi
   :: state == STREAM && event == fail ->
-     /* 19. STREAM --fail--> FAILED */
-     if :: true -> row = 19; state = FAILED; reason = why_engine_error
+     /* 23. STREAM --fail--> FAILED */
+     if :: true -> row = 23; state = FAILED; reason = why_engine_error
+     :: else
+     fi
+  :: state == COMPACT && event == compacted ->
+     /* 24. COMPACT --compacted [tokens_spent]--> CONCLUDE */
+     if :: tokens_spent -> row = 24; state = CONCLUDE; reason = why_tokens
+     /* 25. COMPACT --compacted [cost_spent]--> CONCLUDE */
+     :: else -> if :: cost_spent -> row = 25; state = CONCLUDE; reason = why_cost
+     /* 26. COMPACT --compacted--> STREAM */
+     :: else -> if :: true -> row = 26; state = STREAM
+     :: else
+     fi fi fi
+  :: state == COMPACT && event == attempt_failed ->
+     /* 27. COMPACT --attempt_failed [retries_left > 0 and may_pass]--> COMPACT */
+     if :: ((retries_left > 0) && may_pass) -> row = 27; state = COMPACT
+     /* 28. COMPACT --attempt_failed--> STREAM */
+     :: else -> if :: true -> row = 28; state = STREAM
+     :: else
+     fi fi
+  :: state == COMPACT && event == expire ->
+     /* 29. COMPACT --expire--> CONCLUDE */
+     if :: true -> row = 29; state = CONCLUDE; reason = why_deadline
+     :: else
+     fi
+  :: state == COMPACT && event == abort ->
+     /* 30. COMPACT --abort--> ABORTED */
+     if :: true -> row = 30; state = ABORTED; reason = given
+     :: else
+     fi
+  :: state == COMPACT && event == fail ->
+     /* 31. COMPACT --fail--> FAILED */
+     if :: true -> row = 31; state = FAILED; reason = why_engine_error
+     :: else
+     fi
+  :: state == REVIEW && event == reviewed ->
+     /* 32. REVIEW --reviewed [refused and output_retries_left > 0]--> CONTINUE */
+     if :: (refused && (output_retries_left > 0)) -> row = 32; state = CONTINUE
+     /* 33. REVIEW --reviewed [refused]--> FAILED */
+     :: else -> if :: refused -> row = 33; state = FAILED; reason = why_invalid_output
+     /* 34. REVIEW --reviewed [made > 0]--> TOOL_EXEC */
+     :: else -> if :: (made > 0) -> row = 34; state = TOOL_EXEC
+     /* 35. REVIEW --reviewed [truncated]--> FINISHED */
+     :: else -> if :: truncated -> row = 35; state = FINISHED; reason = why_truncated
+     /* 36. REVIEW --reviewed--> FINISHED */
+     :: else -> if :: true -> row = 36; state = FINISHED; reason = why_answered
+     :: else
+     fi fi fi fi fi
+  :: state == REVIEW && event == attempt_failed ->
+     /* 37. REVIEW --attempt_failed [retries_left > 0 and may_pass]--> REVIEW */
+     if :: ((retries_left > 0) && may_pass) -> row = 37; state = REVIEW
+     /* 38. REVIEW --attempt_failed--> FAILED */
+     :: else -> if :: true -> row = 38; state = FAILED; reason = given
+     :: else
+     fi fi
+  :: state == REVIEW && event == tripped ->
+     /* 39. REVIEW --tripped--> FAILED */
+     if :: true -> row = 39; state = FAILED; reason = why_guardrail
+     :: else
+     fi
+  :: state == REVIEW && event == expire ->
+     /* 40. REVIEW --expire--> CONCLUDE */
+     if :: true -> row = 40; state = CONCLUDE; reason = why_deadline
+     :: else
+     fi
+  :: state == REVIEW && event == abort ->
+     /* 41. REVIEW --abort--> ABORTED */
+     if :: true -> row = 41; state = ABORTED; reason = given
+     :: else
+     fi
+  :: state == REVIEW && event == fail ->
+     /* 42. REVIEW --fail--> FAILED */
+     if :: true -> row = 42; state = FAILED; reason = why_engine_error
      :: else
      fi
   :: state == TOOL_EXEC && event == settled ->
-     /* 20. TOOL_EXEC --settled [waiting > 0]--> PAUSED */
-     if :: (waiting > 0) -> row = 20; state = PAUSED
-     /* 21. TOOL_EXEC --settled [synthesized]--> SYNTHESIS_DONE */
-     :: else -> if :: synthesized -> row = 21; state = SYNTHESIS_DONE; reason = why_synthesized
-     /* 22. TOOL_EXEC --settled--> CONTINUE */
-     :: else -> if :: true -> row = 22; state = CONTINUE
+     /* 43. TOOL_EXEC --settled [waiting > 0]--> PAUSED */
+     if :: (waiting > 0) -> row = 43; state = PAUSED
+     /* 44. TOOL_EXEC --settled [final]--> FINISHED */
+     :: else -> if :: final -> row = 44; state = FINISHED; reason = why_answered
+     /* 45. TOOL_EXEC --settled [synthesized]--> SYNTHESIS_DONE */
+     :: else -> if :: synthesized -> row = 45; state = SYNTHESIS_DONE; reason = why_synthesized
+     /* 46. TOOL_EXEC --settled--> CONTINUE */
+     :: else -> if :: true -> row = 46; state = CONTINUE
      :: else
-     fi fi fi
-  :: state == TOOL_EXEC && event == expire ->
-     /* 23. TOOL_EXEC --expire--> CONCLUDE */
-     if :: true -> row = 23; state = CONCLUDE; reason = why_deadline
+     fi fi fi fi
+  :: state == TOOL_EXEC && event == tripped ->
+     /* 47. TOOL_EXEC --tripped--> FAILED */
+     if :: true -> row = 47; state = FAILED; reason = why_guardrail
      :: else
      fi
+  :: state == TOOL_EXEC && event == expire ->
+     /* 48. TOOL_EXEC --expire [final]--> FINISHED */
+     if :: final -> row = 48; state = FINISHED; reason = why_answered
+     /* 49. TOOL_EXEC --expire--> CONCLUDE */
+     :: else -> if :: true -> row = 49; state = CONCLUDE; reason = why_deadline
+     :: else
+     fi fi
   :: state == TOOL_EXEC && event == abort ->
-     /* 24. TOOL_EXEC --abort--> ABORTED */
-     if :: true -> row = 24; state = ABORTED; reason = given
+     /* 50. TOOL_EXEC --abort--> ABORTED */
+     if :: true -> row = 50; state = ABORTED; reason = given
      :: else
      fi
   :: state == TOOL_EXEC && event == fail ->
-     /* 25. TOOL_EXEC --fail--> FAILED */
-     if :: true -> row = 25; state = FAILED; reason = why_engine_error
+     /* 51. TOOL_EXEC --fail--> FAILED */
+     if :: true -> row = 51; state = FAILED; reason = why_engine_error
      :: else
      fi
   :: state == CONTINUE && event == proceed ->
-     /* 26. CONTINUE --proceed--> CHECK */
-     if :: true -> row = 26; state = CHECK
+     /* 52. CONTINUE --proceed--> CHECK */
+     if :: true -> row = 52; state = CHECK
      :: else
      fi
   :: state == PAUSED && event == answered ->
-     /* 27. PAUSED --answered [waiting > 0]--> PAUSED */
-     if :: (waiting > 0) -> row = 27; state = PAUSED
-     /* 28. PAUSED --answered [doom_asked and go_on]--> CHECK */
-     :: else -> if :: (doom_asked && go_on) -> row = 28; state = CHECK
-     /* 29. PAUSED --answered [doom_asked]--> CONCLUDE */
-     :: else -> if :: doom_asked -> row = 29; state = CONCLUDE; reason = why_doom_loop
-     /* 30. PAUSED --answered--> TOOL_EXEC */
-     :: else -> if :: true -> row = 30; state = TOOL_EXEC
+     /* 53. PAUSED --answered [waiting > 0]--> PAUSED */
+     if :: (waiting > 0) -> row = 53; state = PAUSED
+     /* 54. PAUSED --answered [doom_asked and go_on]--> CHECK */
+     :: else -> if :: (doom_asked && go_on) -> row = 54; state = CHECK
+     /* 55. PAUSED --answered [doom_asked]--> CONCLUDE */
+     :: else -> if :: doom_asked -> row = 55; state = CONCLUDE; reason = why_doom_loop
+     /* 56. PAUSED --answered--> TOOL_EXEC */
+     :: else -> if :: true -> row = 56; state = TOOL_EXEC
      :: else
      fi fi fi fi
   :: state == PAUSED && event == abort ->
-     /* 31. PAUSED --abort--> ABORTED */
-     if :: true -> row = 31; state = ABORTED; reason = given
+     /* 57. PAUSED --abort--> ABORTED */
+     if :: true -> row = 57; state = ABORTED; reason = given
      :: else
      fi
   :: state == CONCLUDE && event == attempt_failed ->
-     /* 32. CONCLUDE --attempt_failed [retries_left > 0 and may_pass]--> CONCLUDE */
-     if :: ((retries_left > 0) && may_pass) -> row = 32; state = CONCLUDE
-     /* 33. CONCLUDE --attempt_failed [carried_doom]--> DOOM_LOOP */
-     :: else -> if :: carried_doom -> row = 33; state = DOOM_LOOP
-     /* 34. CONCLUDE --attempt_failed--> CAP_HIT */
-     :: else -> if :: true -> row = 34; state = CAP_HIT
+     /* 58. CONCLUDE --attempt_failed [retries_left > 0 and may_pass]--> CONCLUDE */
+     if :: ((retries_left > 0) && may_pass) -> row = 58; state = CONCLUDE
+     /* 59. CONCLUDE --attempt_failed [carried_doom]--> DOOM_LOOP */
+     :: else -> if :: carried_doom -> row = 59; state = DOOM_LOOP
+     /* 60. CONCLUDE --attempt_failed--> CAP_HIT */
+     :: else -> if :: true -> row = 60; state = CAP_HIT
      :: else
      fi fi fi
   :: state == CONCLUDE && event == concluded ->
-     /* 35. CONCLUDE --concluded [no_text and retries_left > 0 and not second_try]--> CONCLUDE */
-     if :: (no_text && (retries_left > 0) && !second_try) -> row = 35; state = CONCLUDE
-     /* 36. CONCLUDE --concluded [carried_doom]--> DOOM_LOOP */
-     :: else -> if :: carried_doom -> row = 36; state = DOOM_LOOP
-     /* 37. CONCLUDE --concluded--> CAP_HIT */
-     :: else -> if :: true -> row = 37; state = CAP_HIT
+     /* 61. CONCLUDE --concluded [no_text and retries_left > 0 and not second_try]--> CONCLUDE */
+     if :: (no_text && (retries_left > 0) && !second_try) -> row = 61; state = CONCLUDE
+     /* 62. CONCLUDE --concluded [carried_doom]--> DOOM_LOOP */
+     :: else -> if :: carried_doom -> row = 62; state = DOOM_LOOP
+     /* 63. CONCLUDE --concluded--> CAP_HIT */
+     :: else -> if :: true -> row = 63; state = CAP_HIT
      :: else
      fi fi fi
+  :: state == CONCLUDE && event == tripped ->
+     /* 64. CONCLUDE --tripped--> FAILED */
+     if :: true -> row = 64; state = FAILED; reason = why_guardrail
+     :: else
+     fi
   :: state == CONCLUDE && event == abort ->
-     /* 38. CONCLUDE --abort--> ABORTED */
-     if :: true -> row = 38; state = ABORTED; reason = given
+     /* 65. CONCLUDE --abort--> ABORTED */
+     if :: true -> row = 65; state = ABORTED; reason = given
      :: else
      fi
   :: state == CONCLUDE && event == fail ->
-     /* 39. CONCLUDE --fail--> FAILED */
-     if :: true -> row = 39; state = FAILED; reason = why_engine_error
+     /* 66. CONCLUDE --fail--> FAILED */
+     if :: true -> row = 66; state = FAILED; reason = why_engine_error
      :: else
      fi
   :: state == TEXT_ONLY && event == replied ->
-     /* 40. TEXT_ONLY --replied [filtered]--> FAILED */
-     if :: filtered -> row = 40; state = FAILED; reason = why_content_filter
-     /* 41. TEXT_ONLY --replied--> FINISHED */
-     :: else -> if :: true -> row = 41; state = FINISHED; reason = why_text_only
+     /* 67. TEXT_ONLY --replied [filtered]--> FAILED */
+     if :: filtered -> row = 67; state = FAILED; reason = why_content_filter
+     /* 68. TEXT_ONLY --replied--> FINISHED */
+     :: else -> if :: true -> row = 68; state = FINISHED; reason = why_text_only
      :: else
      fi fi
   :: state == TEXT_ONLY && event == attempt_failed ->
-     /* 42. TEXT_ONLY --attempt_failed [retries_left > 0 and may_pass]--> TEXT_ONLY */
-     if :: ((retries_left > 0) && may_pass) -> row = 42; state = TEXT_ONLY
-     /* 43. TEXT_ONLY --attempt_failed--> FAILED */
-     :: else -> if :: true -> row = 43; state = FAILED; reason = given
+     /* 69. TEXT_ONLY --attempt_failed [retries_left > 0 and may_pass]--> TEXT_ONLY */
+     if :: ((retries_left > 0) && may_pass) -> row = 69; state = TEXT_ONLY
+     /* 70. TEXT_ONLY --attempt_failed--> FAILED */
+     :: else -> if :: true -> row = 70; state = FAILED; reason = given
      :: else
      fi fi
+  :: state == TEXT_ONLY && event == tripped ->
+     /* 71. TEXT_ONLY --tripped--> FAILED */
+     if :: true -> row = 71; state = FAILED; reason = why_guardrail
+     :: else
+     fi
   :: state == TEXT_ONLY && event == expire ->
-     /* 44. TEXT_ONLY --expire--> CAP_HIT */
-     if :: true -> row = 44; state = CAP_HIT; reason = why_deadline
+     /* 72. TEXT_ONLY --expire--> CAP_HIT */
+     if :: true -> row = 72; state = CAP_HIT; reason = why_deadline
      :: else
      fi
   :: state == TEXT_ONLY && event == abort ->
-     /* 45. TEXT_ONLY --abort--> ABORTED */
-     if :: true -> row = 45; state = ABORTED; reason = given
+     /* 73. TEXT_ONLY --abort--> ABORTED */
+     if :: true -> row = 73; state = ABORTED; reason = given
      :: else
      fi
   :: state == TEXT_ONLY && event == fail ->
-     /* 46. TEXT_ONLY --fail--> FAILED */
-     if :: true -> row = 46; state = FAILED; reason = why_engine_error
+     /* 74. TEXT_ONLY --fail--> FAILED */
+     if :: true -> row = 74; state = FAILED; reason = why_engine_error
      :: else
      fi
   :: else
@@ -206,11 +312,13 @@ inline take_the_first_row_that_holds() {
 
 /* The limits, chosen once. Tokens, money, time and the synthesis need no limit here. A random choice covers both cases:
  * a limit that is off is never spent, and a missing synthesis never succeeds. */
-byte allowance, budget, max_retries;
+byte allowance, budget, max_retries, max_compactions;
 bool budgeted, doom_asks;      /* without a budget, calls are not counted */
 
 mtype state = CHECK;
 byte steps, calls, nudges_left, pauses_left, retries_left, waiting;
+byte output_retries_left, compactions_left;
+bool final;                    /* a call of the open batch gave the answer */
 bool tokens_spent, cost_spent, time_spent, doom, carried_doom, second_try;
 mtype reason;                  /* the reason that a conclusion carries, then the reason of the end */
 
@@ -218,11 +326,15 @@ mtype reason;                  /* the reason that a conclusion carries, then the
 mtype event, given;            /* given: the reason in the event: of a cause or of an abort */
 byte made, runs, used;         /* calls asked for; those of them that may run; calls that a sub-agent ran */
 bool filtered, truncated, lends, may_pass, no_text, synthesized, doom_asked, go_on;
+bool review, refused, overflow, answers;   /* answers: the reply has a typed answer */
 mtype before;                  /* the state in which the event came */
 byte row;                      /* the row that was taken; 0: none accepts the event */
 
-/* The open batch: calls without a result. A call is `counted` once it has taken its place in the budget. */
+/* The open batch: calls without a result. A call is `counted` once it has taken its place in the budget. The typed
+ * answer is a call that never runs. */
 byte ready, ready_counted, running, asking, asking_counted;
+bool answering;
+bool had_calls, was_cut;       /* what a review needs of its reply */
 byte lent;                     /* places that the batch's sub-agents may use between them */
 
 /* The person's message, until the driver reads it. */
@@ -231,13 +343,14 @@ mtype inbox;
 
 /* Only the claims read these. */
 byte model_calls;
-bool refused, overdrawn, overspent, began_on_spent, asked_too_often;
+bool unaccepted, overdrawn, overspent, began_on_spent, asked_too_often, went_on;
 
 #define over (state == FINISHED || state == SYNTHESIS_DONE || state == CAP_HIT || \
               state == DOOM_LOOP || state == ABORTED || state == FAILED)
-#define calls_the_model (state == STREAM || state == CONCLUDE || state == TEXT_ONLY)
-#define open_calls (ready + ready_counted + running + asking + asking_counted)
-#define most_model_calls ((allowance + 1) * (1 + max_retries))
+#define calls_the_model (state == STREAM || state == COMPACT || state == CONCLUDE || state == TEXT_ONLY)
+#define works (calls_the_model || state == REVIEW || state == TOOL_EXEC)
+#define open_calls (ready + ready_counted + running + asking + asking_counted + answering)
+#define most_model_calls ((allowance + 1) * (1 + max_retries) + 2 * max_compactions)
 #define a_budget_is_spent (budgeted && calls >= budget || tokens_spent || cost_spent || time_spent)
 #define places_left (budgeted -> budget - calls : WIDEST_BATCH)
 
@@ -265,8 +378,12 @@ inline choose_the_limits() {
   select (max_retries : 0 .. MAX_RETRIES);
   select (pauses_left : 0 .. MAX_PAUSES);
   select (nudges_left : 0 .. MAX_NUDGES);
+  select (output_retries_left : 0 .. MAX_OUTPUT_RETRIES);
+  select (max_compactions : 0 .. MAX_COMPACTIONS);
+  compactions_left = max_compactions;
   perhaps(doom_asks);
-  printf("limits %d %d %d %d %d %d %d\n", allowance, budgeted, budget, max_retries, pauses_left, nudges_left, doom_asks)
+  printf("limits %d %d %d %d %d %d %d", allowance, budgeted, budget, max_retries, pauses_left, nudges_left, doom_asks);
+  printf(" %d %d\n", output_retries_left, max_compactions)
 }
 
 /* ---- What can happen -------------------------------------------------------------------------------------------- */
@@ -284,7 +401,7 @@ inline an_attempt_fails() {
   :: may_pass = false;
      if
      :: given = why_model_error
-     :: given = why_context_overflow
+     :: given = why_context_overflow; overflow = true
      :: given = why_content_filter
      fi
   fi
@@ -317,7 +434,12 @@ inline the_model_replies() {
   perhaps(truncated);
   if
   :: state == STREAM ->
-     select (runs : 0 .. (made < places_left -> made : places_left));
+     perhaps(review);
+     if
+     :: review && made > 0 -> perhaps(answers)                          /* one of the calls is the typed answer */
+     :: else
+     fi;
+     select (runs : 0 .. (made - answers < places_left -> made - answers : places_left));
      if
      :: runs > 0 && budgeted -> perhaps(lends)
      :: else
@@ -331,6 +453,31 @@ inline the_model_is_called() {
   :: state == CONCLUDE -> event = concluded; perhaps(no_text)          /* empty, or only calls */
   :: state != CONCLUDE -> the_model_replies()
   :: state != CONCLUDE -> event = expire            /* a conclusion that times out is a failed attempt */
+  :: state == STREAM && compactions_left > 0 -> event = oversized
+  :: event = tripped
+  :: an_attempt_fails()
+  :: the_driver_is_stopped()
+  fi
+}
+
+/* docs/rules.md#compaction: what the summary used may spend a budget. */
+inline the_summary_is_made() {
+  if
+  :: event = compacted;
+     if :: tokens_spent = true :: skip fi;
+     if :: cost_spent = true :: skip fi
+  :: event = expire
+  :: an_attempt_fails()
+  :: the_driver_is_stopped()
+  fi
+}
+
+/* docs/rules.md#reviews: hooks, the output type and guardrails check a reply, of which nothing has run. */
+inline the_reply_is_reviewed() {
+  if
+  :: event = reviewed; made = had_calls; truncated = was_cut; perhaps(refused)
+  :: event = tripped
+  :: event = expire
   :: an_attempt_fails()
   :: the_driver_is_stopped()
   fi
@@ -362,6 +509,7 @@ inline the_calls_run() {
   :: running > 0 -> running--;
      if
      :: skip                                               /* its result; after a crash: an unknown outcome */
+     :: final = true                                       /* its result is the turn's answer */
      :: lent > 0 -> select (used : 1 .. lent); calls = calls + used; lent = lent - used
      :: a_person_is_wanted(asking_counted)                 /* after a crash, or for a sub-agent: it asks */
      :: retries_left > 0 -> retries_left--; running++      /* after a crash: it is run again */
@@ -369,9 +517,11 @@ inline the_calls_run() {
   :: ready + ready_counted + running == 0 && waiting > 0 -> event = settled
   :: ready + ready_counted + running == 0 && waiting == 0 ->
      if
-     :: event = settled; perhaps(synthesized)
-     :: retries_left > 0 -> retries_left--                 /* the synthesis failed, and is tried again */
+     :: event = settled
+     :: !final -> event = settled; synthesized = true
+     :: !final && retries_left > 0 -> retries_left--       /* the synthesis failed, and is tried again */
      fi
+  :: event = tripped; the_sub_agents_are_counted()
   :: event = expire; the_sub_agents_are_counted()
   :: the_driver_is_stopped()
   fi
@@ -415,6 +565,10 @@ inline something_comes_late() {
   :: event = settled; perhaps(synthesized)
   :: event = answered; perhaps(doom_asked); perhaps(go_on)
   :: event = concluded; perhaps(no_text)
+  :: event = reviewed; perhaps(refused)
+  :: event = oversized
+  :: event = compacted
+  :: event = tripped
   :: event = expire
   :: event = abort; given = why_aborted
   :: event = fail
@@ -431,12 +585,25 @@ inline the_row_is_followed() {
   :: event == concluded && state == before ->                       /* the second request costs a retry */
      asked_too_often = asked_too_often || second_try;
      take_one(retries_left); second_try = true
-  :: event == replied && state == TOOL_EXEC ->
-     ready = runs;
-     lent = (lends -> budget - calls - runs : 0)
+  :: event == replied && (state == TOOL_EXEC || state == REVIEW) ->
+     ready = runs; final = false;
+     lent = (lends -> budget - calls - runs : 0);
+     if
+     :: state == REVIEW -> answering = answers; had_calls = made > 0; was_cut = truncated
+     :: else
+     fi
+  :: event == reviewed ->
+     final = answering && state == TOOL_EXEC;
+     answering = false; had_calls = false; was_cut = false;
+     if
+     :: state == CONTINUE -> take_one(output_retries_left); ready = 0     /* every call is refused */
+     :: else
+     fi
+  :: before == STREAM && state == COMPACT -> take_one(compactions_left)
   :: event == answered && doom_asked && go_on -> doom = false       /* the detector forgets the rounds so far */
   :: else
   fi;
+  went_on = went_on || (final && (before == CHECK && state == STREAM || state == CONCLUDE));
   if
   :: before == CHECK && state == STREAM ->                          /* the only place where a step is counted */
      steps = steps + (steps <= allowance);                          /* one too many is enough for the claim */
@@ -450,13 +617,15 @@ inline the_row_is_followed() {
      waiting = waiting + (before == CHECK)                          /* the question of a doom loop */
   :: state == CONCLUDE || over ->                                   /* every open call gets a result */
      ready = 0; ready_counted = 0; running = 0; asking = 0; asking_counted = 0; lent = 0; waiting = 0;
+     answering = false; had_calls = false; was_cut = false; final = false;
      carried_doom = (state == CONCLUDE && reason == why_doom_loop)
   :: state == CONTINUE -> lent = 0                                  /* the unused rest returns */
   :: else
   fi;
-  if                                                                /* retries belong to a phase */
-  :: before != state && (calls_the_model || state == TOOL_EXEC) -> retries_left = max_retries
-  :: before != state && !calls_the_model && state != TOOL_EXEC -> retries_left = 0
+  if                                /* retries belong to a phase, and a compaction to that of its model call */
+  :: state == COMPACT || before == COMPACT && state == STREAM
+  :: before != state && works && state != COMPACT && !(before == COMPACT && state == STREAM) -> retries_left = max_retries
+  :: before != state && !works -> retries_left = 0
   :: else
   fi;
   if
@@ -467,6 +636,7 @@ inline the_row_is_followed() {
   :: over ->                                 /* merges thousands of states into one.                               */
      steps = 0; calls = 0; nudges_left = 0; pauses_left = 0; model_calls = 0; doom = false;
      tokens_spent = false; cost_spent = false; time_spent = false; second_try = false;
+     output_retries_left = 0; compactions_left = 0; max_compactions = 0;
      allowance = 0; budgeted = false; budget = 0; max_retries = 0; doom_asks = false
   :: else
   fi
@@ -475,7 +645,8 @@ inline the_row_is_followed() {
 inline the_event_is_forgotten() {
   event = 0; given = 0; before = 0; row = 0; made = 0; runs = 0; used = 0;
   filtered = false; truncated = false; lends = false; may_pass = false; no_text = false;
-  synthesized = false; doom_asked = false; go_on = false
+  synthesized = false; doom_asked = false; go_on = false;
+  review = false; refused = false; overflow = false; answers = false
 }
 
 /* ---- Who acts --------------------------------------------------------------------------------------------------- */
@@ -488,7 +659,9 @@ active proctype driver() {
        if
        :: state == CHECK -> event = proceed
        :: state == CONTINUE -> the_step_ends()
-       :: calls_the_model -> the_model_is_called()
+       :: state == COMPACT -> the_summary_is_made()
+       :: state == REVIEW -> the_reply_is_reviewed()
+       :: calls_the_model && state != COMPACT -> the_model_is_called()
        :: state == TOOL_EXEC -> the_calls_run()
        :: state == PAUSED && inbox != 0 -> the_driver_takes_the_answer()
        :: over -> something_comes_late()
@@ -499,7 +672,7 @@ active proctype driver() {
           take_the_first_row_that_holds();
           d_step {
             if
-            :: row == 0 && !over -> refused = true; printf("refused %d\n", event)
+            :: row == 0 && !over -> unaccepted = true; printf("refused %d\n", event)
             :: row == 0 && over -> skip                     /* after the end, a refusal is right */
             :: else -> printf("row %d\n", row); the_row_is_followed()
             fi;
@@ -507,7 +680,7 @@ active proctype driver() {
           }
        :: else
        fi;
-       !refused                                             /* no row accepts the event: the driver is stuck */
+       !unaccepted                                          /* no row accepts the event: the driver is stuck */
      }
   od
 }
@@ -557,8 +730,10 @@ ltl model_calls_within_formula { [] (model_calls <= most_model_calls) }
 ltl no_step_on_a_spent_budget  { [] !began_on_spent }
 ltl asked_again_once           { [] !asked_too_often }
 ltl nothing_is_overdrawn       { [] !overdrawn }
-ltl closed_steps_are_settled   { [] (open_calls == 0 || state == TOOL_EXEC || state == PAUSED) }
-ltl every_event_finds_a_row    { [] !refused }
+ltl closed_steps_are_settled   { [] (open_calls == 0 || state == TOOL_EXEC || state == PAUSED ||
+                                     state == REVIEW) }
+ltl nothing_follows_an_answer  { [] !went_on }
+ltl every_event_finds_a_row    { [] !unaccepted }
 ltl reasons_fit_their_outcomes { [] ((state == FINISHED -> reason == why_answered || reason == why_text_only ||
                                                            reason == why_truncated) &&
                                      (state == SYNTHESIS_DONE -> reason == why_synthesized) &&
@@ -568,5 +743,6 @@ ltl reasons_fit_their_outcomes { [] ((state == FINISHED -> reason == why_answere
                                      (state == DOOM_LOOP -> reason == why_doom_loop) &&
                                      (state == ABORTED -> reason == why_aborted || reason == why_superseded) &&
                                      (state == FAILED -> reason == why_model_error || reason == why_empty_reply ||
+                                                         reason == why_invalid_output || reason == why_guardrail ||
                                                          reason == why_content_filter || reason == why_crashed ||
                                                          reason == why_context_overflow || reason == why_engine_error)) }
