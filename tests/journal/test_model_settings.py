@@ -123,6 +123,17 @@ class TestUnsupported:
         said = [record.message for record in caplog.records if record.levelno == logging.WARNING]
         assert said == ["model deaf: the setting seed is not sent: it has none"] * 2
 
+    async def test_a_worker_warns_of_what_its_own_model_does_not_send(self, caplog: pytest.LogCaptureFixture) -> None:
+        store = open_store("memory:")
+        turn = await Engine(model=ScriptedModel(name="deaf"), store=store).submit(
+            AGENT, "Hi", model_settings=ModelSettings(seed=1)
+        )
+        assert not caplog.records
+        await Engine(model=Deaf(), store=store).resume(turn)
+        assert [record.message for record in caplog.records] == [
+            "model deaf: the setting seed is not sent: it has none"
+        ]
+
     async def test_a_strict_engine_refuses_it_and_starts_nothing(self) -> None:
         engine = Engine(model=Deaf(), strict_settings=True)
         with pytest.raises(ConfigError, match="model 'deaf' cannot use these settings: seed: it has none"):

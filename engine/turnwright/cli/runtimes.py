@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, Self
 from turnwright.errors import ConfigError
 from turnwright.model.protocol import Delta, ModelRequest, ModelResponse
 from turnwright.model.providers import split_name
+from turnwright.model_settings import ModelSettings
 from turnwright.runtime import Local, Runtime
 from turnwright.store import Store, open_store
 from turnwright.store.address import SCHEMES, find_scheme
@@ -185,6 +186,10 @@ class WorkersModel:
     @classmethod
     def named(cls, name: str) -> Self:
         return cls(model_named(name, None))
+
+    def unsupported_settings(self, settings: ModelSettings) -> Mapping[str, str]:  # noqa: ARG002 (the worker's model knows)
+        """Return nothing: the worker that drives the turn warns of settings that its model does not send."""
+        return {}
 
     def stream(self, request: ModelRequest) -> AsyncIterator[Delta | ModelResponse]:
         """See `Model.stream`. Raises `ConfigError`."""

@@ -30,6 +30,7 @@ from turnwright.journal.turn_journal import TurnJournal
 from turnwright.message import Message
 from turnwright.model.prices import priced
 from turnwright.model.protocol import Delta, Model, ModelError, ModelResponse, ReasoningDelta, TextDelta
+from turnwright.model_settings import ModelSettings
 from turnwright.result import TurnResult
 from turnwright.store import InboxItem, InboxKind
 from turnwright.tools.batch_context import BatchContext, CallJudge, Delegate, Values, refuse_subagent
@@ -206,7 +207,7 @@ class Segment:
             output=None if self.output is None else self.output.requested,
             mode=setup.unpaired,
             show_budget_to_model=setup.show_budget_to_model,
-            settings=settings_in(journal.started),
+            settings=self._settings(model),
             turn_id=journal.turn_id,
         )
         self.agent = agent
@@ -316,6 +317,13 @@ class Segment:
             wait=self.wait,
             elapsed=self.elapsed(),
         )
+
+    def _settings(self, model: Model) -> ModelSettings | None:
+        """Return the turn's model settings. Another process may have checked them with another model."""
+        settings = settings_in(self.journal.started)
+        if settings is not None:
+            self.setup.check_settings(model, settings, strict=False)
+        return settings
 
     def priced(self, reply: ModelResponse | None, model: Model | None = None) -> Usage | None:
         """Return the usage of a reply, with its cost if the model has a price. By default, it is the turn's model."""

@@ -237,10 +237,14 @@ class Dependencies(msgspec.Struct, frozen=True):
         """
         settings = merge_settings(self.model_settings, agent.model_settings, checked_settings(run, "this turn"))
         if settings is not None:
-            from turnwright.model.settings import check_settings  # noqa: PLC0415 (most turns have no settings)
-
-            check_settings(model, settings, strict=self.strict_settings, warned=self.warned_settings)
+            self.check_settings(model, settings, strict=self.strict_settings)
         return settings
+
+    def check_settings(self, model: Model, settings: ModelSettings, *, strict: bool) -> None:
+        """See `turnwright.model.settings.check_settings`. There is one warning for each model and setting."""
+        from turnwright.model.settings import check_settings  # noqa: PLC0415 (most turns have no settings)
+
+        check_settings(model, settings, strict=strict, warned=self.warned_settings)
 
     def price_for(self, model: Model) -> Price | PublishedPrice | None:
         """Return the price of a model: the engine's, or else the published one, which may be unknown."""

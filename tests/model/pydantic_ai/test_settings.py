@@ -1,5 +1,6 @@
 """Settings in pydantic-ai's form."""
 
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -97,7 +98,7 @@ def test_what_cannot_be_requested_is_named(settings: ModelSettings, model: objec
 async def test_a_request_sends_them_over_the_models_own() -> None:
     seen: list[Any] = []
 
-    async def answer(_: object, info: AgentInfo) -> Any:  # noqa: ANN401 (an iterator of texts)
+    async def answer(_: object, info: AgentInfo) -> AsyncIterator[str]:
         seen.append(info.model_settings)
         yield "Hi"
 

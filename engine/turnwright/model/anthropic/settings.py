@@ -105,7 +105,9 @@ def _thinking(settings: ModelSettings, model: str, *, adaptive: bool) -> dict[st
     if not isinstance(wanted, bool | str):
         return f"{wanted} tokens: the model takes a level of effort, not a budget"
     body: dict[str, JsonValue] = {"thinking": {"type": "adaptive"}}
-    return body | ({"output_config": {"effort": _EFFORTS.get(wanted, wanted)}} if isinstance(wanted, str) else {})
+    if isinstance(wanted, str):
+        body["output_config"] = {"effort": _EFFORTS.get(wanted, wanted)}
+    return body
 
 
 def _budgeted(budget: int, max_tokens: int | None) -> dict[str, JsonValue] | str:
