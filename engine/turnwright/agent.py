@@ -153,6 +153,7 @@ class AgentFields(TypedDict, total=False):
 
     description: str
     mode: Mode
+    template: bool
     steps: int | None
     budget: int | Limits | None
     tools: Sequence[str] | None
@@ -209,6 +210,9 @@ class Agent(BaseModel, Generic[DepsT_contra, OutT_co]):
     instructions: Annotated[str | InstructionsFunction[DepsT_contra], _TextOrFunction, Field(exclude_if=callable)] = ""
     """The system prompt: in a Markdown file, the text below the front matter. In code it may be a function of the
     context, async or not, which is called once a step and returns the text."""
+    template: bool = False
+    """Whether names such as `{{ metadata.user }}` in the instructions become values of the turn. In a file, true if
+    the text has a `{{`."""
     steps: int | None = None
     """The most steps of a turn, at least 0. The engine's ceiling applies too, and alone if this is None."""
     budget: int | Limits | None = None
@@ -477,13 +481,13 @@ class Agent(BaseModel, Generic[DepsT_contra, OutT_co]):
 
     @property
     def fixed_instructions(self) -> str:
-        """The instructions, or an empty text if a function makes them."""
-        return self.instructions if isinstance(self.instructions, str) else ""
+        """The instructions, or an empty text if a function or a template makes them."""
+        return self.instructions if isinstance(self.instructions, str) and not self.template else ""
 
     @property
     def asks_code(self) -> bool:
         """Whether a turn of the agent asks hooks, guardrails or a function for its instructions."""
-        return bool(self.hooks or self.guardrails) or callable(self.instructions)
+        return bool(self.hooks or self.guardrails or self.template) or callable(self.instructions)
 
     @property
     def code(self) -> dict[str, object]:

@@ -37,6 +37,8 @@ from turnwright.errors import ConfigError
 from turnwright_states import Limits
 
 from .front_matter import MAX_BYTES, TOO_LARGE, FrontMatter, Loc, UnreadableFileError, in_lines, path_of, read_text
+from .named_code import resolve_code
+from .template import is_template, mistakes
 
 MAX_AGENTS: Final = 256
 #: The old name of `steps` in opencode.
@@ -214,7 +216,9 @@ class _MarkdownFile:
 
     def _end_body(self, lines: list[str]) -> None:
         if self.blocks:
-            self.blocks[-1].body = self.blocks[-1].body or "\n".join(lines).strip()
+            block = self.blocks[-1]
+            block.body = block.body or "\n".join(lines).strip()
+            block.blank = next((at for at, line in enumerate(lines) if line.strip()), 0)
 
 
 @dataclass
@@ -223,6 +227,8 @@ class _AgentBlock:
 
     matter: FrontMatter
     body: str = ""
+    #: The blank lines above the body.
+    blank: int = 0
     name: str | None = None
     agent: Agent | None = None
     notes: list[tuple[Loc, str]] = field(default_factory=list)
@@ -241,7 +247,18 @@ class _AgentBlock:
             self.matter.wrong(("instructions",), "are the text below the front matter: write them there")
         if old_steps(self.matter, values):
             self.notes.append(((OLD_STEPS,), OLD_STEPS_NOTE))
-        self.agent = make_agent(self.matter, values | {"instructions": self.body}, limits)
+        resolve_code(self.matter, values)
+        instructions: dict[str, object] = {"instructions": self.body}
+        if is_template(self.body) and values.get("template", True):
+            instructions["template"] = True
+            self._check_template()
+        self.agent = make_agent(self.matter, values | instructions, limits)
+
+    def _check_template(self) -> None:
+        matter = self.matter
+        first = matter.line + len(matter.text.splitlines()) + 2 + self.blank
+        for line, problem in mistakes(self.body):
+            matter.mistakes.append((("instructions",), first + line, problem))
 
 
 def old_steps(matter: FrontMatter, values: dict[str, object]) -> bool:

@@ -28,6 +28,7 @@ from turnwright.errors import (
 from turnwright.journal.abort_poller import AbortPoller
 from turnwright.journal.admission import NewTurnClaim
 from turnwright.journal.dependencies import NOTHING_SUPPLIED, Dependencies, Supplied
+from turnwright.journal.held_events import HeldEvents
 from turnwright.journal.inbox import RESUMING_KINDS
 from turnwright.journal.message_history import messages_before
 from turnwright.journal.termination import end_children, end_claimed
@@ -219,6 +220,8 @@ class Driver:
             from .hooking import install_hooks  # noqa: PLC0415 (many turns have none)
 
             install_hooks(segment)
+        if segment.stages:
+            segment.journal.held = HeldEvents()
         return segment
 
     async def _release(self, claim: Claim, *, crashed: bool) -> None:

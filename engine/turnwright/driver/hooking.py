@@ -6,7 +6,6 @@ from turnwright.errors import HookFailedError, Retry
 from turnwright.hooks.asking import RETRY
 from turnwright.hooks.chain import Chain, checked_guardrails, checked_hooks
 from turnwright.hooks.guardrails import GuardrailKind
-from turnwright.journal.held_events import HeldEvents
 from turnwright.model.protocol import ModelResponse, ResponseToolCall
 from turnwright.result import TurnResult
 from turnwright_states.facts import ModelReplied
@@ -44,8 +43,6 @@ def install_hooks(segment: Segment) -> None:
     outputs = chain.guardrails(GuardrailKind.OUTPUT)
     if outputs:
         segment.outputs = OutputGuards(segment, outputs, guards)
-    if outputs or segment.inputs is not None or segment.stages or chain.before("after_model"):
-        segment.journal.held = HeldEvents()
     replies = ReplyHooks(segment, chain)
     if replies.after_model:
         segment.stages = (replies.review, *segment.stages)

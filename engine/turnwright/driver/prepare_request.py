@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from msgspec.structs import replace
 from pydantic import JsonValue
 
+from turnwright.agents.template import rendered
 from turnwright.errors import HookFailedError
 from turnwright.hooks.asking import ask
 from turnwright.hooks.chain import Chain, Hook
@@ -35,7 +36,13 @@ class PrepareRequest:
     def is_needed(self) -> bool:
         """Whether something may be dynamic."""
         instructions = self._segment.agent.instructions
-        return bool(self._on_start or self._hooks or self._inputs.blocking or not isinstance(instructions, str))
+        return bool(
+            self._on_start
+            or self._hooks
+            or self._inputs.blocking
+            or not isinstance(instructions, str)
+            or self._segment.agent.template
+        )
 
     async def __call__(self, action: CallModel) -> RequestPreparedInput | None:
         """Return what is dynamic in the requests of this step, or None if nothing was asked and nothing changed.
@@ -49,6 +56,8 @@ class PrepareRequest:
         instructions, asked = fixed, first and bool(self._on_start or self._inputs.blocking)
         if not isinstance(segment.agent.instructions, str):
             instructions, asked = await self._instructions(), True
+        elif segment.agent.template:
+            instructions = rendered(segment.agent.instructions, segment.context())
         changes = _Changes(instructions, tuple(segment.tools))
         for hook in self._hooks:
             request = changes.of(

@@ -133,6 +133,10 @@ async def start_turn(  # noqa: PLR0917 (where, which, and what)
     """
     session, continues = options.get("session"), options.get("continue_from")
     started = admit(setup, agent, prompt, options)
+    if agent.template and isinstance(agent.instructions, str):
+        from turnwright.agents.template import check_metadata  # noqa: PLC0415 (few agents are templates)
+
+        check_metadata(agent.instructions, started.metadata)
     earlier: EarlierJournals = {}
     if continues is not None:
         before, earlier[continues] = await load_ended_turn(store, continues)

@@ -1,0 +1,57 @@
+"""Hooks and guardrails that an agent file or a flag names: `module:name`, or `path/file.py:name` for a flag."""
+
+import importlib
+from collections.abc import Sequence
+from typing import Final
+
+from turnwright.context import AppCode, GuardrailBase, HooksBase
+from turnwright.errors import ConfigError
+from turnwright.tools.errors import describe
+
+from .front_matter import FrontMatter
+
+_KINDS: Final[dict[str, type[AppCode]]] = {"hooks": HooksBase, "guardrails": GuardrailBase}
+_FORM: Final = "must be a name such as myapp.policy:cap, of a module and of what it has"
+
+
+def named(spec: str, kind: type[AppCode]) -> AppCode:
+    """Import what `module:name` names: an object of this kind, or a class of it without arguments.
+
+    Raises `ConfigError` for another name, for a module that cannot be imported, and for another object.
+    """
+    module, colon, name = spec.partition(":")
+    if not (colon and module.replace(".", "_").isidentifier() and name.replace(".", "_").isidentifier()):
+        raise ConfigError(_FORM)
+    try:
+        found: object = importlib.import_module(module)
+        for part in name.split("."):
+            found = getattr(found, part)
+        if isinstance(found, type) and issubclass(found, kind):
+            found = found()
+    except (Exception, SystemExit) as error:
+        raise ConfigError(f"cannot be imported: {describe(error)}") from error
+    if not isinstance(found, kind):
+        what = "hook" if kind is HooksBase else "guardrail"
+        raise ConfigError(f"is no {what}, but {found!r:.60}")
+    return found
+
+
+def resolve_code(matter: FrontMatter, values: dict[str, object]) -> None:
+    """Replace the names of hooks and guardrails in the values of a front matter by what they name, or note mistakes."""
+    for key, kind in _KINDS.items():
+        given = values.get(key)
+        if given is None:
+            values.pop(key, None)
+            continue
+        specs: Sequence[object] = [one.strip() for one in given.split(",")] if isinstance(given, str) else given  # type: ignore[assignment]  # checked below
+        if not isinstance(specs, list):
+            matter.wrong((key,), f"must be a list of names such as [myapp.policy:{key[:-1]}]")
+            values.pop(key)
+            continue
+        found: list[AppCode] = []
+        for place, spec in enumerate(specs):
+            try:
+                found.append(named(spec if isinstance(spec, str) else "", kind))
+            except ConfigError as error:
+                matter.wrong((key, place), str(error))
+        values[key] = found

@@ -1,0 +1,72 @@
+r"""Templates in the instructions of Markdown agents: `{{ metadata.user }}` becomes a value of the turn.
+
+The names are `metadata.KEY` (also `metadata.KEY.KEY`), `session`, `agent`, `turn_id` and `step`. A `\{{` is a `{{` as
+it is written. See docs/rules.md#dynamic-requests.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from pydantic import JsonValue
+
+from turnwright.context import JsonObject, TurnContext
+from turnwright.errors import ConfigError
+from turnwright_states.payload import thawed
+
+_FORM: Final = re.compile(r"\\\{\{|\{\{(?P<name>[^{}\n]*)\}\}|(?P<open>\{\{)")
+_PLAIN: Final = ("session", "agent", "turn_id", "step")
+_NAME: Final = re.compile(r"metadata(?:\.\w[\w-]*)+|" + "|".join(_PLAIN))
+_NAMES: Final = f"metadata.KEY, {', '.join(_PLAIN)}"
+_SHOWN: Final = 60
+
+
+def is_template(text: str) -> bool:
+    """Return whether the text has a `{{`."""
+    return "{{" in text
+
+
+def mistakes(text: str) -> Iterator[tuple[int, str]]:
+    """Yield what is wrong with a template: the index of its line, from 0, and the problem."""
+    for found in _FORM.finditer(text):
+        line = text.count("\n", 0, found.start())
+        if found["open"] is not None:
+            yield line, r"`{{` has no `}}` in its line: close it, or write `\{{` for two braces"
+        elif found["name"] is not None and not _NAME.fullmatch(name := found["name"].strip()):
+            yield line, rf"`{{{{ {name[:_SHOWN]} }}}}` is unknown: write one of {_NAMES}, or `\{{{{` for two braces"
+
+
+def rendered(text: str, context: TurnContext) -> str:
+    """Return the text of a turn. Raises `ConfigError`, naming the key, for metadata that the turn does not have."""
+    return _FORM.sub(lambda found: _value(found, context), text)
+
+
+def check_metadata(text: str, metadata: JsonObject) -> None:
+    """Raise `ConfigError`, naming the key, if the metadata lack one that the template uses."""
+    for found in _FORM.finditer(text):
+        name = (found["name"] or "").strip()
+        if name.startswith("metadata."):
+            _of_metadata(name, metadata)
+
+
+def _value(found: re.Match[str], context: TurnContext) -> str:
+    if found["name"] is None:
+        return "{{"
+    name = found["name"].strip()
+    value = _of_metadata(name, context.metadata) if name.startswith("metadata.") else getattr(context, name)
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else json.dumps(thawed(value), ensure_ascii=False)
+
+
+def _of_metadata(name: str, metadata: JsonObject) -> JsonValue:
+    value: object = metadata
+    for key in name.split(".")[1:]:
+        if not isinstance(value, Mapping) or key not in value:
+            raise ConfigError(
+                f"the instructions use `{{{{ {name} }}}}`, and the turn's metadata have no {key!r}:"
+                " give it with run(..., metadata={...})"
+            )
+        value = value[key]
+    return value  # type: ignore[return-value]  # metadata are JSON
