@@ -26,6 +26,7 @@ from turnwright_states import (
     fold,
 )
 from turnwright_states.counters import KEPT, PASSING
+from turnwright_states.fact_parser import parse_fact
 
 if TYPE_CHECKING:
     from .conftest import Begin, Script
@@ -132,6 +133,23 @@ def test_the_order_of_calls_tells_them_apart(begin: "Begin") -> None:
     one, other = busy(begin).machine.turn, busy(begin).machine.turn
     one.batch["call00003"].attempt, other.batch["call00005"].attempt = 7, 7
     assert one.digest() != other.digest()
+
+
+def test_cached_and_reasoning_tokens_are_part_of_the_hash_only_if_there_are_any(begin: "Begin") -> None:
+    """Journals that were written before they existed keep their hashes, and their bytes."""
+
+    def turn(**parts: int) -> "Script":
+        made = begin()
+        made.step("a", usage=Usage(input_tokens=30, output_tokens=20, **parts))
+        return made
+
+    before, cached, reasoned = turn(), turn(cached_tokens=10), turn(reasoning_tokens=10)
+    assert before.facts[-1].hash == turn(cached_tokens=0, reasoning_tokens=0).facts[-1].hash
+    assert len({one.machine.turn.digest() for one in (before, cached, reasoned)}) == 3
+    assert "cached_tokens" not in "".join(fact.payload() for fact in before.facts)
+    for one in (cached, reasoned):
+        folded = fold(parse_fact(fact.kind, fact.payload()) for fact in one.facts)
+        assert (folded.digest(), folded.usage) == (one.facts[-1].hash, one.machine.turn.usage)
 
 
 def test_a_count_of_more_than_64_bits_has_a_hash(begin: "Begin") -> None:
