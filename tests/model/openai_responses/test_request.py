@@ -182,7 +182,8 @@ class TestTools:
         body = encode(request, hosted_tools=[{"type": "code_interpreter", "container": "c"}])
         assert [tool["type"] for tool in body["tools"]] == ["function", "code_interpreter", "web_search"]
         assert body["top_logprobs"] == 1
-        for wrong in ({"type": "custom"}, {}, "web_search"):
+        mistakes: list[JsonValue] = [{"type": "custom"}, {}, "web_search"]
+        for wrong in mistakes:
             with pytest.raises(ConfigError, match="hosted_tools"):
                 ResponsesEncoder("m").map_settings(ModelSettings(extra_body={"tools": [wrong]}))
         with pytest.raises(ConfigError, match="a list of hosted tools"):
