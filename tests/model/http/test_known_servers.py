@@ -1,5 +1,7 @@
 """The known facts about public servers and models."""
 
+from dataclasses import replace
+
 import pytest
 
 from turnwright.model.capabilities import Capabilities
@@ -16,10 +18,9 @@ OWED = Capabilities(reasoning_field="reasoning_content", reasoning_required=True
 CONTENT = Capabilities(reasoning_field="reasoning_content")
 SWITCHED = Capabilities(reasoning_field="reasoning_content", thinking="switch")
 REASONING = Capabilities(reasoning_field="reasoning", thinking="reasoning")
-REASONS = Capabilities(
-    reasoning_details=False, unsupported_settings=frozenset({"temperature", "top_p", "stop_sequences"})
-)
-NEVER_THINKS = Capabilities(reasoning_details=False, thinking=None)
+OPENAI = Capabilities(reasoning_details=False, json_schema_output=True)
+REASONS = replace(OPENAI, unsupported_settings=frozenset({"temperature", "top_p", "stop_sequences"}))
+NEVER_THINKS = replace(OPENAI, thinking=None)
 MISTRAL_API = Capabilities(
     strict_alternation=True,
     reasoning_details=False,
@@ -35,7 +36,7 @@ REASONING_ALONE = Capabilities(reasoning_field="reasoning", reasoning_details=Fa
         ("api.openai.com", "gpt-5-mini", REASONS),
         ("api.openai.com", "o4-mini", REASONS),
         ("api.openai.com", "gpt-6-sol", REASONS),
-        ("api.openai.com", "gpt-5.1", NO_DETAILS),
+        ("api.openai.com", "gpt-5.1", OPENAI),
         ("api.openai.com", "gpt-4o-mini", NEVER_THINKS),
         ("gpu-box:8000", "gpt-5-mini", DEFAULT),
         ("me.openai.azure.com", "gpt-4.1", NEVER_THINKS),
