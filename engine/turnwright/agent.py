@@ -66,6 +66,8 @@ D = TypeVar("D")
 OutT = TypeVar("OutT")
 #: Makes the instructions of each step from the turn's context.
 InstructionsFunction = Callable[[TurnContext[D]], MaybeAwaitable[str]]
+#: Chooses the tools of each step from the turn's context and the names of all tools of the agent.
+ToolsFunction = Callable[[TurnContext[D], tuple[str, ...]], MaybeAwaitable[Sequence[str]]]
 #: The key of a journaled agent that names its code, and `deps` if the turn needs dependencies.
 _NEEDS: Final = "needs"
 DEPS: Final = "deps"
@@ -225,6 +227,9 @@ class Agent(BaseModel, Generic[DepsT_contra, OutT_co]):
     Names with a `*` (any text), a `?` (any character) or a leading `!` (not this one) make the list a list of rules, of
     which the last match applies. A list that begins with a `!` starts with all tools, any other with none. A rule may
     match no tool, and a `*` gives no sub-agents to a sub-agent."""
+    prepare_tools: Annotated[ToolsFunction[DepsT_contra] | None, Field(exclude=True)] = None
+    """A function of the context and of the names of its tools, async or not, which is called once a step and returns
+    the names of those that the step may use (docs/rules.md#tools-of-a-step)."""
     model: Name | None = None
     """The model's id; None means the engine's. Any other model needs `Engine(models=...)`."""
     model_settings: ModelSettings | None = None
@@ -273,6 +278,7 @@ class Agent(BaseModel, Generic[DepsT_contra, OutT_co]):
             instructions: str = "",
             hooks: Sequence[HooksBase] = (),
             guardrails: Sequence[GuardrailBase] = (),
+            prepare_tools: ToolsFunction[object] | None = None,
             **fields: Unpack[AgentFields],
         ) -> None: ...
         @overload
@@ -284,6 +290,7 @@ class Agent(BaseModel, Generic[DepsT_contra, OutT_co]):
             instructions: str = "",
             hooks: Sequence[HooksBase] = (),
             guardrails: Sequence[GuardrailBase] = (),
+            prepare_tools: ToolsFunction[object] | None = None,
             **fields: Unpack[AgentFields],
         ) -> None: ...
         @overload
@@ -295,6 +302,7 @@ class Agent(BaseModel, Generic[DepsT_contra, OutT_co]):
             instructions: str = "",
             hooks: Sequence[HooksBase] = (),
             guardrails: Sequence[GuardrailBase] = (),
+            prepare_tools: ToolsFunction[object] | None = None,
             **fields: Unpack[AgentFields],
         ) -> None: ...
         @overload
@@ -305,6 +313,7 @@ class Agent(BaseModel, Generic[DepsT_contra, OutT_co]):
             instructions: str | InstructionsFunction[D] = "",
             hooks: Sequence[HooksBase[D]] = (),
             guardrails: Sequence[GuardrailBase[D]] = (),
+            prepare_tools: ToolsFunction[D] | None = None,
             **fields: Unpack[AgentFields],
         ) -> None: ...
         @overload
@@ -317,6 +326,7 @@ class Agent(BaseModel, Generic[DepsT_contra, OutT_co]):
             instructions: str | InstructionsFunction[D] = "",
             hooks: Sequence[HooksBase[D]] = (),
             guardrails: Sequence[GuardrailBase[D]] = (),
+            prepare_tools: ToolsFunction[D] | None = None,
             **fields: Unpack[AgentFields],
         ) -> None: ...
         def __init__(self, **fields: object) -> None: ...
@@ -486,8 +496,9 @@ class Agent(BaseModel, Generic[DepsT_contra, OutT_co]):
 
     @property
     def asks_code(self) -> bool:
-        """Whether a turn of the agent asks hooks, guardrails or a function for its instructions."""
-        return bool(self.hooks or self.guardrails or self.template) or callable(self.instructions)
+        """Whether a turn of the agent asks hooks, guardrails, or a function for its instructions or its tools."""
+        asks = self.hooks or self.guardrails or self.template or self.prepare_tools
+        return bool(asks) or callable(self.instructions)
 
     @property
     def code(self) -> dict[str, object]:

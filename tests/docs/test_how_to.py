@@ -17,6 +17,7 @@ from .page_blocks import Block, Terminal, blocks_of, commands_of, text_of
 GUIDES = (
     "answer-a-pause.md",
     "choose-limits.md",
+    "choose-tools-per-step.md",
     "compact-a-conversation.md",
     "continue-a-conversation.md",
     "follow-a-turn.md",

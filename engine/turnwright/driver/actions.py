@@ -3,7 +3,7 @@
 No function retries or decides. A failed attempt is fed as such, and the chart decides what follows.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Final, TypeVar
 
@@ -264,6 +264,10 @@ def _checked_call(segment: Segment, call: ResponseToolCall, checked: list[Values
         problem = (
             f"there is no tool {shorten(call.name, _SHOWN_NAME)!r}; the tools are: {', '.join(segment.tools) or 'none'}"
         )
+    elif (prepared := segment.journal.transcript.prepared) is not None and not _is_offered(tool.name, prepared.tools):
+        problem = (
+            f"{tool.name} may not be called in this step; its tools are: {', '.join(prepared.tools or ()) or 'none'}"
+        )
     elif tool.name in retried and retried[tool.name] > tool.retries:
         problem = (
             f"{tool.name} asked for another try more than {tool.retries} times in this turn, and is not called again:"
@@ -289,6 +293,10 @@ def _checked_call(segment: Segment, call: ResponseToolCall, checked: list[Values
         ignore_in_loop_detection=tool is not None and tool.ignore_in_loop_detection,
         delegates=tool is not None and tool.delegates,
     )
+
+
+def _is_offered(tool: str, names: Sequence[str] | None) -> bool:
+    return names is None or tool in names
 
 
 async def _run_tools(segment: Segment, calls: tuple[Call, ...]) -> Input | None:

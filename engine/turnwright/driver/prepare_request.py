@@ -1,14 +1,15 @@
 """Asks what is dynamic in the requests of a step, once, in one order (docs/rules.md#dynamic-requests).
 
-The order: `on_start` hooks and blocking input guardrails (first step only), instructions, `before_model` hooks. The
-answers are journaled in one fact, so no later attempt and no other driver asks again.
+The order: `on_start` hooks and blocking input guardrails (first step only), instructions, `prepare_tools`,
+`before_model` hooks. The answers are journaled in one fact, so no later attempt and no other driver asks again.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 from pydantic import JsonValue
 
+from turnwright.agent import ToolsFunction
 from turnwright.agents.template import rendered
 from turnwright.errors import HookFailedError
 from turnwright.hooks.asking import ask
@@ -35,14 +36,9 @@ class PrepareRequest:
     @property
     def is_needed(self) -> bool:
         """Whether something may be dynamic."""
-        instructions = self._segment.agent.instructions
-        return bool(
-            self._on_start
-            or self._hooks
-            or self._inputs.blocking
-            or not isinstance(instructions, str)
-            or self._segment.agent.template
-        )
+        agent = self._segment.agent
+        asks = agent.prepare_tools is not None or not isinstance(agent.instructions, str) or agent.template
+        return bool(self._on_start or self._hooks or self._inputs.blocking or asks)
 
     async def __call__(self, action: CallModel) -> RequestPreparedInput | None:
         """Return what is dynamic in the requests of this step, or None if nothing was asked and nothing changed.
@@ -59,6 +55,8 @@ class PrepareRequest:
         elif segment.agent.template:
             instructions = rendered(segment.agent.instructions, segment.context())
         changes = _Changes(instructions, tuple(segment.tools))
+        if segment.agent.prepare_tools is not None and action.tools:
+            changes.tools, asked = await self._tools(segment.agent.prepare_tools), True
         for hook in self._hooks:
             request = changes.of(
                 segment.conversation.request(action, segment.machine.turn), segment.conversation.joined
@@ -95,6 +93,17 @@ class PrepareRequest:
         if not isinstance(text, str):
             raise HookFailedError(f"{what} returned {text!r:.80}: return the text")
         return text
+
+    async def _tools(self, function: ToolsFunction[object]) -> tuple[str, ...] | None:
+        """Ask for the tools of the step. Return None if they are all."""
+        segment = self._segment
+        offered = tuple(segment.tools)
+        what = f"agent {segment.agent.name!r}: prepare_tools"
+        names = await ask(what, function, segment.context(), offered, grace=segment.setup.cancel_grace)
+        if isinstance(names, str) or not isinstance(names, Sequence):
+            raise HookFailedError(f"{what} returned {names!r:.80}: return a list of names")
+        chosen = subset(what, names, offered)
+        return None if chosen == offered else chosen
 
 
 class _Changes:
@@ -143,11 +152,17 @@ class _Changes:
 
     def _subset(self, hook: Hook, tools: Sequence[str]) -> tuple[str, ...]:
         """Return the tools that the request had, out of these names, in its order."""
-        names = set(_texts(hook, tools))
-        unknown = sorted(names - set(self._offered))
-        if unknown:
-            raise HookFailedError(f"{hook.what} returned tools that the agent does not have: {', '.join(unknown)}")
-        return tuple(one for one in (self._offered if self.tools is None else self.tools) if one in names)
+        chosen = subset(hook.what, _texts(hook, tools), self._offered)
+        return chosen if self.tools is None else tuple(one for one in self.tools if one in chosen)
+
+
+def subset(what: str, names: Iterable[object], offered: Sequence[str]) -> tuple[str, ...]:
+    """Return the offered tools that are among these names. Raises `HookFailedError` for a name that is not offered."""
+    chosen = set(names)
+    unknown = sorted(map(str, chosen - set(offered)))
+    if unknown:
+        raise HookFailedError(f"{what} returned tools that the agent does not have: {', '.join(unknown)}")
+    return tuple(one for one in offered if one in chosen)
 
 
 def _texts(hook: Hook, texts: Sequence[str]) -> Sequence[str]:
