@@ -119,7 +119,7 @@ async def look(place: int) -> str:
     return f"nothing at {place}"
 
 
-async def test_the_items_of_a_reply_go_back_with_the_next_request_of_the_turn_and_of_its_session() -> None:
+async def test_the_items_of_a_reply_go_back_in_the_turn_and_in_its_session() -> None:
     sealed, other = reasoning("Hm."), reasoning(item_id="rs_2", sealed="gBBBB")
     calls = [call("look", '{"place": 1}'), call("look", '{"place": 2}', "call_2", "fc_2")]
     first = says(sealed, message("I look.", phase="commentary"), SEARCH, *calls)

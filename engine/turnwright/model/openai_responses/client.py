@@ -43,7 +43,7 @@ class OpenAIResponses(HttpModel):
     The server stores nothing: each request has the whole conversation, and encrypted reasoning goes back with the items
     that it belongs to. `reasoning` is the API's own object, such as `{"effort": "low", "summary": "auto"}`.
     `hosted_tools` are tools that the provider runs, in the API's own JSON, such as `{"type": "web_search"}`. Their
-    items are in `reasoning_details` of the reply; no limit counts them. `send_item_ids=False` sends kept items without
+    items are in `reasoning_details` of the reply (docs/rules.md#hosted-tools). `send_item_ids=False` sends kept items without
     their ids, for gateways that look ids up and answer "item not found".
 
     Times are in seconds: `connect_timeout` to connect, `first_byte_timeout` from the request to the first part of
