@@ -43,8 +43,8 @@ class OpenAIResponses(HttpModel):
     The server stores nothing: each request has the whole conversation, and encrypted reasoning goes back with the items
     that it belongs to. `reasoning` is the API's own object, such as `{"effort": "low", "summary": "auto"}`.
     `hosted_tools` are tools that the provider runs, in the API's own JSON, such as `{"type": "web_search"}`. Their
-    items are in `reasoning_details` of the reply (docs/rules.md#hosted-tools). `send_item_ids=False` sends kept items without
-    their ids, for gateways that look ids up and answer "item not found".
+    items are in `reasoning_details` of the reply (docs/rules.md#hosted-tools). `send_item_ids=False` sends kept items
+    without their ids, for gateways that look ids up and answer "item not found".
 
     Times are in seconds: `connect_timeout` to connect, `first_byte_timeout` from the request to the first part of
     the reply, `idle_timeout` without any byte inside it, `reply_timeout` for all of it. Parts of a reply are text,
