@@ -730,9 +730,9 @@ ltl model_calls_within_formula { [] (model_calls <= most_model_calls) }
 ltl no_step_on_a_spent_budget  { [] !began_on_spent }
 ltl asked_again_once           { [] !asked_too_often }
 ltl nothing_is_overdrawn       { [] !overdrawn }
+ltl nothing_follows_an_answer  { [] !went_on }
 ltl closed_steps_are_settled   { [] (open_calls == 0 || state == TOOL_EXEC || state == PAUSED ||
                                      state == REVIEW) }
-ltl nothing_follows_an_answer  { [] !went_on }
 ltl every_event_finds_a_row    { [] !unaccepted }
 ltl reasons_fit_their_outcomes { [] ((state == FINISHED -> reason == why_answered || reason == why_text_only ||
                                                            reason == why_truncated) &&

@@ -26,6 +26,8 @@ from turnwright_states.state import FINAL, LIVE, OUTCOMES, RESTING, STAGE, TRANS
 
 from .repository_pages import DOCS
 
+#: The events that lead to the same end from every state that accepts them.
+FROM_ANYWHERE = ("tripped", "abort", "fail")
 PAGE = (DOCS / "chart.md").read_text(encoding="utf-8")
 
 
@@ -56,9 +58,9 @@ def test_the_kinds_of_states_are_those_of_the_code() -> None:
 
 
 def test_every_state_that_is_left_has_a_section_which_explains_each_way_out() -> None:
-    """Rows for abort and fail, the same everywhere, have one of their own."""
+    """Rows for guardrails, aborts and failures, the same everywhere, have one of their own."""
     anywhere = numbers(section("From anywhere"))
-    assert anywhere == {n for n, row in enumerate(ROWS, 1) if row.trigger in ("abort", "fail")}
+    assert anywhere == {n for n, row in enumerate(ROWS, 1) if row.trigger in FROM_ANYWHERE}
     for state in set(State) - FINAL:
         rows = {number for number, row in enumerate(ROWS, 1) if row.source is state}
         assert numbers(section(state)) == rows - anywhere, state
@@ -67,7 +69,7 @@ def test_every_state_that_is_left_has_a_section_which_explains_each_way_out() ->
 def test_every_row_is_explained_with_its_destination() -> None:
     """A line that names a row names its target state too, unless the row stays in its state."""
     for number, row in enumerate(ROWS, 1):
-        said = section("From anywhere" if row.trigger in ("abort", "fail") else row.source)
+        said = section("From anywhere" if row.trigger in FROM_ANYWHERE else row.source)
         assert row.dest is row.source or row.dest in said, (number, row.name)
 
 
@@ -77,16 +79,20 @@ def test_every_outcome_is_explained() -> None:
 
 def test_the_stages_are_those_of_the_rank() -> None:
     said = " ".join(section("Why it ends").split())
-    words = "PAUSED 6, STREAM 5, TOOL_EXEC 4, CONTINUE 3, CHECK 2, CONCLUDE and TEXT_ONLY 1, the final states 0"
+    words = (
+        "PAUSED 8, COMPACT 7, STREAM 6, REVIEW 5, TOOL_EXEC 4, CONTINUE 3, CHECK 2, CONCLUDE and TEXT_ONLY 1,"
+        " the final states 0"
+    )
     assert words in said
-    assert list(STAGE.items())[:5] == [
-        (State(name), int(stage)) for name, stage in (one.split() for one in words.split(", ")[:5])
+    assert list(STAGE.items())[:7] == [
+        (State(name), int(stage)) for name, stage in (one.split() for one in words.split(", ")[:7])
     ]
     assert (STAGE[State.CONCLUDE], STAGE[State.TEXT_ONLY]) == (1, 1)
 
 
 def test_the_turn_of_the_page_goes_as_it_says_and_every_event_lowers_the_rank() -> None:
-    machine, _ = TurnMachine.start(StartedInput(prompt="Tidy up.", limits=Limits(steps=2, max_pauses=1, max_retries=1)))
+    limits = Limits(steps=2, max_pauses=1, max_retries=1)
+    machine, _ = TurnMachine.start(StartedInput(prompt="Tidy up.", limits=limits))
     seen = [(machine.turn.state, machine.turn.rank)]
     calls = (ToolCall(name="look", arguments={}), ToolCall(name="erase", arguments={}))
     events: list[Input] = [
@@ -105,7 +111,8 @@ def test_the_turn_of_the_page_goes_as_it_says_and_every_event_lowers_the_rank() 
         seen.append((machine.turn.state, machine.turn.rank))
     rows = table("<!-- rank:")
     played = [(State(state), tuple(int(digit.strip(" *")) for digit in rank.split(","))) for _, state, rank in rows]
-    assert played == seen
+    assert played == [(state, (rank[0], *rank[3:])) for state, rank in seen]
+    assert {rank[1:3] for _, rank in seen} == {(limits.output_retries, limits.max_compactions)}
     assert all(later < sooner for (_, sooner), (_, later) in pairwise(seen))
 
 

@@ -118,8 +118,8 @@ def test_the_rows_of_the_chart_that_are_named_are_there_and_are_what_they_are_sa
         assert numbered[number].reason == EndReason(reason)
     assert {numbered[number].dest for number in (2, 4, 5, 6, 7, 8)} == {State.CONCLUDE}
     assert {numbered[number].dest for number in (3, 9)} == {State.STREAM, State.PAUSED}
-    assert {numbered[number].source for number in range(32, 37)} == {State.CONCLUDE}
-    assert [number for number, row in numbered.items() if row.trigger == "answered"] == [27, 28, 29, 30]
+    assert {numbered[number].source for number in range(58, 63)} == {State.CONCLUDE}
+    assert [number for number, row in numbered.items() if row.trigger == "answered"] == [53, 54, 55, 56]
 
 
 def test_every_source_is_used_and_every_mark_has_a_source() -> None:

@@ -84,29 +84,31 @@ def test_dot_leads_every_arrow_through_a_card_with_its_rows(picture: Picture) ->
 
 
 def _entries(picture: Picture) -> list[str]:
-    """Each stop of the note has the numbers of its rows, its event, its source states and its destination."""
+    """Each entry of the note has the numbers of its rows, its event, its source states and its destination."""
     return [
         " ".join(
             (
-                ", ".join(str(line.number) for line in stop.lines),
-                _shown(stop.lines[0], event=True).partition(" ")[2],
-                f"from {', '.join(stop.sources)} to {stop.dest}",
+                ", ".join(str(line.number) for line in rows.lines),
+                _shown(rows.shown, event=True).partition(" ")[2],
+                f"again in {', '.join(rows.sources)}"
+                if rows.dest is None
+                else f"from {', '.join(rows.sources)} to {rows.dest}",
             )
         )
-        for stop in main_way(picture).stops
+        for rows in main_way(picture).folded
     ]
 
 
-def test_dot_has_the_stops_of_the_main_way_in_a_note(picture: Picture) -> None:
+def test_dot_has_the_folded_rows_of_the_main_way_in_a_note(picture: Picture) -> None:
     text = to_dot(main_way(picture))
-    label = re.search(r"^  stops \[shape=plain label=<(.*)>\]$", text, flags=re.MULTILINE)
+    label = re.search(r"^  note \[shape=plain label=<(.*)>\]$", text, flags=re.MULTILINE)
     assert label is not None
-    assert _plain(label[1]) == " ".join(("These stops leave several states alike:", *_entries(picture)))
-    assert re.findall(r"^  stops -> (\w+) ", text, flags=re.MULTILINE) == ["FAILED", "ABORTED"]
-    assert "stops [" not in to_dot(picture)
+    assert _plain(label[1]) == " ".join(("These rows are alike in several states:", *_entries(picture)))
+    assert re.findall(r"^  note -> (\w+) ", text, flags=re.MULTILINE) == ["ABORTED"]
+    assert "note [" not in to_dot(picture)
 
 
-def test_mermaid_has_the_stops_of_the_main_way_in_a_note(picture: Picture) -> None:
+def test_mermaid_has_the_folded_rows_of_the_main_way_in_a_note(picture: Picture) -> None:
     note = re.search(r"    note right of [A-Z]+\n([^:]*)    end note\n", to_mermaid(main_way(picture)))
     assert note is not None
     assert " ".join(note[1].split()) == " ".join(_entries(picture))

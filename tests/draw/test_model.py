@@ -6,7 +6,7 @@ import pytest
 
 from turnwright.draw import NodeKind, Picture, extract, main_way
 from turnwright.draw.model import endings
-from turnwright_states.chart import CHART, ROWS, Chart, ReasonFrom
+from turnwright_states.chart import CHART, ROWS, Chart, ReasonFrom, Row
 from turnwright_states.reasons import REASONS, EndReason
 from turnwright_states.state import FINAL, LIVE, RESTING, TRANSIENT, Outcome, State
 
@@ -17,7 +17,8 @@ _DESIGNED = {
     Outcome.CAP_HIT: "step_cap budget tokens cost deadline",
     Outcome.DOOM_LOOP: "doom_loop",
     Outcome.ABORTED: "aborted superseded",
-    Outcome.FAILED: "model_error empty_reply content_filter context_overflow crashed engine_error",
+    Outcome.FAILED: "model_error empty_reply content_filter context_overflow crashed engine_error"
+    " invalid_output guardrail",
 }
 
 
@@ -88,42 +89,50 @@ def test_only_an_abort_leaves_its_reason_to_the_end(picture: Picture) -> None:
         assert line.shown_reason == ("" if line.reason == ReasonFrom.EVENT else line.reason)
 
 
-def test_quiet_arrows_are_aborts_and_failures_of_the_engine(picture: Picture) -> None:
+def test_quiet_arrows_are_guardrails_aborts_and_failures_of_the_engine(picture: Picture) -> None:
     for arrow in picture.arrows:
         rows = [row for row in ROWS if (row.source, row.dest) == (arrow.source, arrow.dest)]
-        assert arrow.stops == all(row.trigger in {"abort", "fail"} for row in rows)
+        assert arrow.stops == all(row.trigger in {"tripped", "abort", "fail"} for row in rows)
 
 
 def test_each_row_is_in_one_place_of_the_main_way(picture: Picture) -> None:
     main = main_way(picture)
     drawn = {line.number: (arrow.source, arrow.dest) for arrow in main.arrows for line in arrow.lines}
     folded = {
-        line.number: (source, stop.dest)
-        for stop in main.stops
-        for source, line in zip(stop.sources, stop.lines, strict=True)
+        line.number: (source, rows.dest or source)
+        for rows in main.folded
+        for source, line in zip(rows.sources, rows.lines, strict=True)
     }
     assert len(drawn) + len(folded) == len(ROWS) == len(drawn | folded)
     assert drawn | folded == {number: (row.source, row.dest) for number, row in enumerate(ROWS, start=1)}
     assert main.nodes == picture.nodes
-    assert picture.stops == ()
+    assert picture.folded == ()
 
 
-def test_a_row_is_folded_that_names_a_reason_and_stops_another_state_alike(picture: Picture) -> None:
-    folded = {line.number for stop in main_way(picture).stops for line in stop.lines}
+def _may_be_folded(row: Row) -> bool:
+    return row.reason is not None or row.source is row.dest
+
+
+def test_a_row_is_folded_that_stops_or_repeats_another_state_alike(picture: Picture) -> None:
+    folded = {line.number for rows in main_way(picture).folded for line in rows.lines}
     for number, row in enumerate(ROWS, start=1):
         alike = [one for one in ROWS if one[1:3] == row[1:3] and one.reason == row.reason and one.source != row.source]
-        assert (number in folded) == (row.reason is not None and alike != [])
+        assert (number in folded) == (_may_be_folded(row) and any(map(_may_be_folded, alike)))
 
 
-def test_the_note_lists_each_stop_once_with_its_event_guard_and_reason(picture: Picture) -> None:
-    stops = [
-        (stop.lines[0].event, stop.lines[0].guard, stop.lines[0].reason, stop.dest) for stop in main_way(picture).stops
+def test_the_note_lists_each_row_once_with_its_event_guard_and_reason(picture: Picture) -> None:
+    folded = main_way(picture).folded
+    shown = [(rows.shown.event, rows.shown.guard, rows.shown.reason, rows.dest) for rows in folded]
+    assert len(set(shown)) == len(shown)
+    for rows in folded:
+        assert len({(line.event, line.reason) for line in rows.lines}) == 1
+        guards = {line.guard for line in rows.lines}
+        assert guards == {rows.shown.guard} or (guards, rows.shown.guard) == ({"", "otherwise"}, "")
+        assert len(set(rows.sources)) == len(rows.sources)
+    assert {event for event, *_ in shown} == {"tripped", "abort", "fail", "expire", "attempt_failed", "replied"}
+    assert [rows.sources for rows in folded if rows.dest is None] == [
+        (State.STREAM, State.COMPACT, State.REVIEW, State.TEXT_ONLY)
     ]
-    assert len(set(stops)) == len(stops)
-    for stop in main_way(picture).stops:
-        assert len({(line.event, line.guard, line.reason) for line in stop.lines}) == 1
-        assert len(set(stop.sources)) == len(stop.sources)
-    assert {event for event, *_ in stops} == {"abort", "fail", "expire", "attempt_failed", "replied"}
 
 
 def test_another_chart_gives_another_picture() -> None:

@@ -40,6 +40,8 @@ _COLORS = {
 #: What a turn does in each state, for the line below the screen. A state that passes at once has no entry.
 _ACTIVITIES: Final = {
     State.STREAM: "Waiting for the model",
+    State.COMPACT: "Compacting the conversation",
+    State.REVIEW: "Checking the reply",
     State.TOOL_EXEC: "Running tools",
     State.CONCLUDE: "Waiting for the conclusion",
     State.TEXT_ONLY: "Waiting for the model",
@@ -315,7 +317,7 @@ def _activity(view: TurnView) -> str:
     written = [call.name for call in view.calls.values() if call.status == WRITING]
     if written:
         return f"Writing a call of {written[-1]}"
-    if view.text and view.state is not State.TOOL_EXEC:
+    if view.text and view.state not in (State.COMPACT, State.REVIEW, State.TOOL_EXEC):
         return "Writing"
     return _ACTIVITIES.get(view.state, "Working")
 

@@ -3,7 +3,7 @@
 from .dot import to_dot
 from .files import stale, write
 from .mermaid import to_mermaid
-from .model import Arrow, Node, NodeKind, Picture, Stop, TextLine, extract, main_way
+from .model import Arrow, FoldedRows, Node, NodeKind, Picture, TextLine, extract, main_way
 from .overlay import Overlay, OverlayKind, coverage_overlay
 from .promela import to_promela
 from .recorded import turn_overlay
@@ -13,13 +13,13 @@ from .table import to_page, to_table
 
 __all__ = [
     "Arrow",
+    "FoldedRows",
     "Node",
     "NodeKind",
     "Overlay",
     "OverlayKind",
     "Picture",
     "RowCounts",
-    "Stop",
     "TextLine",
     "coverage_overlay",
     "extract",

@@ -19,7 +19,7 @@ _MADE: Final = "// Made by `turnwright diagram` from the chart: edit the chart, 
 
 def to_dot(picture: Picture, hints: LayoutHints | None = None, *, overlay: Overlay | None = None) -> str:
     """Return the text of a DOT file, the same for the same picture, hints and overlay."""
-    hints = hints or (MAIN_WAY if picture.stops else HINTS if overlay is None else COUNTED)
+    hints = hints or (MAIN_WAY if picture.folded else HINTS if overlay is None else COUNTED)
     lines = _document(style_of(picture, hints, overlay), hints)
     return "\n".join((_MADE, "digraph turn {", *(f"  {line}" for line in lines), "}", ""))
 
@@ -37,18 +37,19 @@ def _document(style: Style, hints: LayoutHints) -> Iterator[str]:
         yield f"{node.state} [label={name_label(node, style.name(node))} {style.node(node)}]"
     yield from _sides(style.picture, hints)
     yield f"start -> {style.picture.initial} [weight=100 {style.start}]"
-    for arrow in style.picture.arrows:
+    # Graphviz lays out what it reads first as the straight line.
+    for arrow in sorted(style.picture.arrows, key=lambda one: not hints.straight((one.source, one.dest))):
         yield from _arrow(arrow, style, hints)
-    if style.picture.stops:
+    if style.picture.folded:
         yield from _note(style.picture, hints)
 
 
 def _note(picture: Picture, hints: LayoutHints) -> Iterator[str]:
-    """Yield the note, with a line to each state that only its stops reach."""
-    yield f"stops [shape=plain label={note_label(picture.stops, hints.note)}]"
+    """Yield the note, with a line to each state that only its rows reach."""
+    yield f"note [shape=plain label={note_label(picture.folded, hints.note)}]"
     reached = {arrow.dest for arrow in picture.arrows}
-    for dest in dict.fromkeys(stop.dest for stop in picture.stops if stop.dest not in reached):
-        yield f'stops -> {dest} [color="{QUIET}"]'
+    for dest in dict.fromkeys(rows.dest for rows in picture.folded if rows.dest and rows.dest not in reached):
+        yield f'note -> {dest} [color="{QUIET}"]'
 
 
 def _sides(picture: Picture, hints: LayoutHints) -> Iterator[str]:

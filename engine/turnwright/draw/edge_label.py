@@ -4,11 +4,11 @@ from collections.abc import Iterable, Iterator
 from enum import Enum, auto
 from typing import NamedTuple
 
-from .model import Arrow, Stop, TextLine
+from .model import Arrow, FoldedRows, TextLine
 
 
 class LabelPart(Enum):
-    """The parts of `event [guard] / reason`; a stop also has the states that it joins."""
+    """The parts of `event [guard] / reason`; an entry of the note also has the states that it joins."""
 
     EVENT = auto()
     GUARD = auto()
@@ -46,12 +46,13 @@ def label_rows(arrow: Arrow, columns: int) -> Iterator[LabelRow]:
         said = line.event
 
 
-def note_rows(stops: Iterable[Stop], columns: int) -> Iterator[LabelRow]:
-    """Yield the entries of the note: each stop with its source states and its destination."""
-    for stop in stops:
-        states = f"from {', '.join(stop.sources)} to {stop.dest}".split()
-        words = (*_words(stop.lines[0], say_event=True), *(LabelWord(word, LabelPart.STATES) for word in states))
-        yield LabelRow(stop.lines, tuple(_wrapped(words, columns)))
+def note_rows(folded: Iterable[FoldedRows], columns: int) -> Iterator[LabelRow]:
+    """Yield the entries of the note: rows that are alike, with their source states and their destination."""
+    for rows in folded:
+        sources = ", ".join(rows.sources)
+        states = (f"again in {sources}" if rows.dest is None else f"from {sources} to {rows.dest}").split()
+        words = (*_words(rows.shown, say_event=True), *(LabelWord(word, LabelPart.STATES) for word in states))
+        yield LabelRow(rows.lines, tuple(_wrapped(words, columns)))
 
 
 def _words(line: TextLine, *, say_event: bool) -> Iterator[LabelWord]:

@@ -11,7 +11,7 @@ from itertools import groupby
 from typing import Final
 
 from .edge_label import LabelPart, LabelRow, LabelWord, label_rows, note_rows
-from .model import Arrow, Node, NodeKind, Stop
+from .model import Arrow, FoldedRows, Node, NodeKind
 from .style import DIM, INK, LOOKS, RULE, CountBadge, NameLook, RowLook, Style
 
 NAME_SIZE: Final = 13
@@ -21,7 +21,7 @@ _COUNT_WIDTH: Final = 25
 #: Characters in a line of a caption, and the most lines of one item.
 _CAPTION_COLUMNS: Final = 125
 _CAPTION_LINES: Final = 3
-_NOTE: Final = "These stops leave several states alike:"
+_NOTE: Final = "These rows are alike in several states:"
 
 
 def name_label(node: Node, looks: NameLook) -> str:
@@ -44,10 +44,10 @@ def arrow_label(arrow: Arrow, style: Style, columns: int) -> str:
     return _card(rows, "" if style.counts else ' STYLE="ROUNDED"')
 
 
-def note_label(stops: Iterable[Stop], columns: int) -> str:
-    """Return the note of the main way: the stops that are folded into it."""
+def note_label(folded: Iterable[FoldedRows], columns: int) -> str:
+    """Return the note of the main way: the rows that are folded into it."""
     title = f'<TR><TD></TD><TD COLSPAN="4" ALIGN="LEFT"><B>{_font(_NOTE, INK, _TEXT)}</B></TD></TR>'
-    return _card(title + "".join(_row(row, RowLook()) for row in note_rows(stops, columns)), ' STYLE="ROUNDED"')
+    return _card(title + "".join(_row(row, RowLook()) for row in note_rows(folded, columns)), ' STYLE="ROUNDED"')
 
 
 def picture_label(style: Style) -> str:

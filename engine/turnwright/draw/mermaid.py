@@ -22,6 +22,8 @@ _NOTE_COLUMNS: Final = 60
 _ORDER: Final = (
     State.CHECK,
     State.STREAM,
+    State.COMPACT,
+    State.REVIEW,
     State.TOOL_EXEC,
     State.CONTINUE,
     State.CAP_HIT,
@@ -75,9 +77,9 @@ def _document(picture: Picture, overlay: Overlay | None) -> Iterator[str]:
     yield f"    [*] --> {picture.initial}"
     for arrow in picture.arrows:
         yield f"    {arrow.source} --> {arrow.dest} : {_label(arrow, overlay)}"
-    if picture.stops:
-        yield f"    note right of {picture.stops[-1].dest}"
-        for row in note_rows(picture.stops, _NOTE_COLUMNS):
+    if picture.folded:
+        yield f"    note right of {State.ABORTED}"
+        for row in note_rows(picture.folded, _NOTE_COLUMNS):
             yield from (f"        {line}" for line in _lines(row, ""))
         yield "    end note"
     reached = None if overlay is None else overlay.reached(picture)

@@ -15,7 +15,9 @@ from turnwright_states.reasons import Cause, EndReason
 from turnwright_states.state import FINAL, LIVE, RESTING, TRANSIENT, State, Trigger
 
 #: The events that may arrive from outside at any moment.
-STOPS: Final = frozenset({Trigger.ABORT, Trigger.FAIL})
+STOPS: Final = frozenset({Trigger.TRIPPED, Trigger.ABORT, Trigger.FAIL})
+#: The guard of a row without one, where other rows are tried before it.
+_OTHERWISE: Final = "otherwise"
 
 
 class NodeKind(StrEnum):
@@ -84,30 +86,40 @@ class Arrow:
 
     @property
     def stops(self) -> bool:
-        """Whether all rows of the arrow are aborts or failures of the engine, so that it can be drawn pale."""
+        """Whether all rows of the arrow are guardrails, aborts or failures of the engine, so that it can be pale."""
         return all(line.event in STOPS for line in self.lines)
 
 
 @dataclass(frozen=True, slots=True)
-class Stop:
-    """Rows with the same event, guard, reason and destination, each from another state."""
+class FoldedRows:
+    """Rows with the same event, guard, reason and destination, each from another state.
+
+    `dest` is None if each leads back to its own state. One of the rows may be the fallback of its state, and another
+    the only row for its event.
+    """
 
     sources: tuple[State, ...]
-    dest: State
+    dest: State | None
     lines: tuple[TextLine, ...]
+
+    @property
+    def shown(self) -> TextLine:
+        """The row as the note shows it: with the guard that all have."""
+        first = self.lines[0]
+        return first if len({line.guard for line in self.lines}) == 1 else replace(first, guard="")
 
 
 @dataclass(frozen=True, slots=True)
 class Picture:
     """The chart as nodes in the order of `State`, and arrows in the order of their first rows.
 
-    `stops` are the rows that the main way folds into its note; the full chart has none.
+    `folded` are the rows that the main way folds into its note; the full chart has none.
     """
 
     initial: State
     nodes: tuple[Node, ...]
     arrows: tuple[Arrow, ...]
-    stops: tuple[Stop, ...] = ()
+    folded: tuple[FoldedRows, ...] = ()
 
 
 def extract(chart: Chart = CHART) -> Picture:
@@ -127,25 +139,28 @@ def extract(chart: Chart = CHART) -> Picture:
 
 
 def main_way(picture: Picture) -> Picture:
-    """Fold the stops that leave several states, so that the usual path of a turn is visible.
+    """Fold the stops and the retries of several states, so that the usual path of a turn is visible.
 
-    A row is folded when it names a reason, and another state has a row with the same event, guard and reason.
+    A row is folded when it names a reason or leads back to its state, and another state has such a row with the same
+    event, guard and reason.
     """
-    alike: dict[tuple[str, ...], dict[State, list[tuple[State, TextLine]]]] = {}
+    alike: dict[tuple[str, ...], dict[State | None, list[tuple[State, TextLine]]]] = {}
     for arrow in picture.arrows:
         for line in arrow.lines:
-            if line.reason:
-                to = alike.setdefault((line.event, line.guard, line.reason), {})
-                to.setdefault(arrow.dest, []).append((arrow.source, line))
-    stops = tuple(
-        Stop(tuple(source for source, _ in rows), dest, tuple(line for _, line in rows))
+            if line.reason or arrow.source is arrow.dest:
+                guard = "" if line.guard == _OTHERWISE else line.guard
+                to = alike.setdefault((line.event, guard, line.reason), {})
+                dest = None if arrow.source is arrow.dest else arrow.dest
+                to.setdefault(dest, []).append((arrow.source, line))
+    folded = tuple(
+        FoldedRows(tuple(source for source, _ in rows), dest, tuple(line for _, line in rows))
         for to in alike.values()
         if sum(map(len, to.values())) > 1
         for dest, rows in to.items()
     )
-    folded = {line for stop in stops for line in stop.lines}
-    left = (replace(arrow, lines=tuple(one for one in arrow.lines if one not in folded)) for arrow in picture.arrows)
-    return replace(picture, arrows=tuple(arrow for arrow in left if arrow.lines), stops=stops)
+    gone = {line for rows in folded for line in rows.lines}
+    left = (replace(arrow, lines=tuple(one for one in arrow.lines if one not in gone)) for arrow in picture.arrows)
+    return replace(picture, arrows=tuple(arrow for arrow in left if arrow.lines), folded=folded)
 
 
 def endings(picture: Picture) -> dict[EndReason, tuple[State, ...]]:
@@ -158,7 +173,7 @@ def _kind(state: State) -> NodeKind:
 
 
 def _fallback(row: Row, rows: tuple[Row, ...]) -> str:
-    return "otherwise" if len(_tried(row, rows)) > 1 else ""
+    return _OTHERWISE if len(_tried(row, rows)) > 1 else ""
 
 
 def _tried(row: Row, rows: tuple[Row, ...]) -> list[Row]:

@@ -156,6 +156,8 @@ class _Reader:
                 self._halt(fact)
             case f.MessageAdded():
                 raise ConfigError("somebody wrote to the turn while it ran, and a test cannot play that yet")
+            case f.RequestPrepared() | f.Reviewed() | f.CompactionStarted():
+                raise ConfigError(f"the turn has the fact {fact.kind}, and a test cannot play that yet")
             case _:
                 pass
 
@@ -177,6 +179,8 @@ class _Reader:
     def _start(self, fact: f.CallStarted) -> None:
         if fact.child is not None:
             raise sub_agents()
+        if fact.arguments is not None or fact.decisions:
+            raise _hooks()
         if self._turn.batch[fact.call].state is CallState.STARTED:
             self._died(fact.call, "rerun")
         self._touched.add(fact.call)
@@ -185,6 +189,8 @@ class _Reader:
         call = self._turn.batch[fact.call]
         if fact.spent is not None:
             raise sub_agents()
+        if fact.final or fact.retry or fact.decisions:
+            raise _hooks()
         if _closes(fact):
             self._close()
         elif not call.made.refused:
@@ -197,6 +203,8 @@ class _Reader:
     def _wait(self, fact: f.CallWaiting) -> None:
         if fact.interrupt.forwarded:
             raise sub_agents()
+        if fact.changed is not None or fact.decisions:
+            raise _hooks()
         if fact.interrupt.kind is InterruptKind.UNKNOWN_OUTCOME:
             self._died(fact.call, "ask")
         else:
@@ -230,6 +238,8 @@ class _Reader:
     # What people said, and what ended the turn.
 
     def _answer(self, fact: f.Answered) -> None:
+        if fact.arguments is not None:
+            raise _hooks()
         kind = self._turn.interrupts[fact.interrupt].kind
         said = _said(fact, kind)
         last = self._then[-1] if self._then else None
@@ -265,6 +275,8 @@ class _Reader:
             self._then.insert(-1, At(self._event_at, "deadline"))
 
     def _halt(self, fact: f.TurnEnded) -> None:
+        if fact.guardrail is not None:
+            raise ConfigError("a guardrail ended the turn, and a test cannot play that yet")
         at, state = self._closed_at(), self._turn.state
         if fact.outcome is Outcome.ABORTED:
             what: Literal["abort", "superseded"] = "superseded" if fact.reason is EndReason.SUPERSEDED else "abort"
@@ -378,3 +390,7 @@ def _turned_down(fact: f.Fact | None) -> bool:
 def _gave_up(fact: f.Fact | None) -> bool:
     """Whether a synthesis had no attempt left, so that it is null."""
     return isinstance(fact, f.AttemptFailed) and not fact.retry
+
+
+def _hooks() -> ConfigError:
+    return ConfigError("a hook, a person or the tool changed what a call does, and a test cannot play that yet")

@@ -12,7 +12,9 @@ def trace_of(turn: str, facts: Sequence[f.Fact]) -> list[traces.TraceEvent]:
     """The trace of the turn `turn` from its facts, oldest first: a whole journal, or the beginning of one.
 
     A call that could not even start (an unknown tool, arguments that do not fit) has the status `refused` in the
-    trace. Events without facts are missing: the calls of a sub-agent, and those that a concluding reply asked for.
+    trace. Events without facts are missing: the calls of a sub-agent, and those that a concluding reply asked for. The
+    model calls of compactions are missing too. A model call after a compaction is a retry of the one that overflowed,
+    so `max_retries` includes the compactions.
     """
     return list(_Tracer(turn, facts).events())
 
@@ -24,7 +26,7 @@ class _Tracer:
         self._turn = turn
         self._facts = facts
         self._waits = False
-        self._paused = False
+        self._paused = self._compacting = False
         self._started: set[str] = set()
 
     def events(self) -> Iterator[traces.TraceEvent]:
@@ -44,7 +46,7 @@ class _Tracer:
                     limits=traces.TraceLimits(
                         steps=limits.allowance,
                         tool_calls=limits.call_limit,
-                        max_retries=limits.max_retries,
+                        max_retries=limits.max_retries + limits.max_compactions,
                         model_calls=limits.model_calls,
                     ),
                 )
@@ -56,6 +58,12 @@ class _Tracer:
                 self._waits = False
                 calls = tuple(traces.TraceCall(id=call.id, name=call.name) for call in fact.calls)
                 yield traces.TraceModelReplied(turn=turn, text=fact.text, calls=calls)
+            case f.CompactionStarted():
+                self._compacting = True
+            case f.Compacted() | f.AttemptFailed() if self._compacting:
+                self._compacting = fact.state is State.COMPACT
+                if fact.state is State.STREAM and not self._waits:
+                    yield self._call_model(tools=True)
             case f.AttemptFailed() if self._waits:
                 yield self._fail(fact.cause)
                 if fact.retry:

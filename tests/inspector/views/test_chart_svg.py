@@ -15,7 +15,7 @@ from turnwright_states.chart import CHART
 ROOT = Path(__file__).parents[3]
 ARROWS = {(arrow.source, arrow.dest): [line.number for line in arrow.lines] for arrow in extract().arrows}
 EVERY_ROW = range(1, len(CHART.rows) + 1)
-STOPS = {line.number: stop for stop in main_way(extract()).stops for line in stop.lines}
+FOLDED = {line.number: rows for rows in main_way(extract()).folded for line in rows.lines}
 
 
 def drawn(lit: Lit | None = None, *, full: bool = True) -> ET.Element:
@@ -65,16 +65,17 @@ def test_every_row_is_in_one_place_of_the_main_way_an_arrow_or_the_note() -> Non
     lines = [line for card in of_class(root, "card") for line in of_class(card, "line-of-card")]
     assert sorted(row for line in lines for row in rows_of(line)) == list(EVERY_ROW)
     (note,) = of_class(root, "card", "note")
-    assert sorted(row for line in of_class(note, "line-of-card") for row in rows_of(line)) == sorted(STOPS)
+    assert sorted(row for line in of_class(note, "line-of-card") for row in rows_of(line)) == sorted(FOLDED)
 
 
-@pytest.mark.parametrize("number", sorted(STOPS))
-def test_a_stop_that_was_taken_is_lit_in_the_note_of_the_main_way(number: int) -> None:
-    root = drawn(Lit({number: 2}, {number}, STOPS[number].dest, ended=True), full=False)
-    rows = [line.number for line in STOPS[number].lines]
+@pytest.mark.parametrize("number", sorted(FOLDED))
+def test_a_folded_row_that_was_taken_is_lit_in_the_note_of_the_main_way(number: int) -> None:
+    at = FOLDED[number].dest or CHART.rows[number - 1].source
+    root = drawn(Lit({number: 2}, {number}, at, ended=True), full=False)
+    rows = [line.number for line in FOLDED[number].lines]
     assert [rows_of(line) for line in of_class(root, "line-of-card", "taken", "chosen")] == [rows]
     (card,) = of_class(root, "card", "taken")
-    assert card.get("aria-label") == "Stops that leave several states alike, taken 2 times"
+    assert card.get("aria-label") == "Rows that are alike in several states, taken 2 times"
     row = CHART.rows[number - 1]
     assert {one.get("data-state") for one in of_class(root, "state", "taken")} == {row.source, row.dest}
 

@@ -1,8 +1,8 @@
 """The committed drawings of the chart, split into parts so that a turn's path can be highlighted.
 
 Graphviz names what it draws: a state by its name, the card of an arrow `STREAM to FAILED`, and the two halves of the
-arrow `STREAM->STREAM to FAILED` and `STREAM to FAILED->FAILED`. The note of the main way is `stops`, and an arrow from
-it `stops->FAILED`. Each gets the numbers of its rows in the chart. Colors stay as they are drawn; the
+arrow `STREAM->STREAM to FAILED` and `STREAM to FAILED->FAILED`. The note of the main way is `note`, and an arrow from
+it `note->FAILED`. Each gets the numbers of its rows in the chart. Colors stay as they are drawn; the
 style sheet gives them those of the theme.
 """
 
@@ -82,7 +82,7 @@ def _words(element: ET.Element, count: int, *, here: bool, ended: bool) -> str:
         standing = (" The turn ended here." if ended else " The turn stands here.") if here else ""
         return f"{element.get('data-state')}.{standing}"
     if "data-from" not in element.attrib:
-        return f"Stops that leave several states alike, taken {count} times"
+        return f"Rows that are alike in several states, taken {count} times"
     return f"{element.get('data-from')} to {element.get('data-to')}, taken {count} times"
 
 
@@ -146,9 +146,9 @@ def _name(element: ET.Element, name: str, picture: Picture) -> None:
         else:
             element.set("class", "card")
             _set_rows(element, [[number] for number in numbers])
-    elif name.startswith("stops"):
-        dest = name.removeprefix("stops").removeprefix("->")
-        rows = [[line.number for line in stop.lines] for stop in picture.stops if dest in ("", stop.dest)]
+    elif name.startswith("note"):
+        dest = name.removeprefix("note").removeprefix("->")
+        rows = [[line.number for line in one.lines] for one in picture.folded if dest in ("", one.dest)]
         numbers = [number for row in rows for number in row]
         if dest:
             element.set("class", "arrow")

@@ -80,12 +80,24 @@ class Rebuilt:
         return said.request(action, machine.turn)
 
 
+def _is_compacted_next(facts: Journal, place: int) -> bool:
+    return place + 1 < len(facts) and isinstance(facts[place + 1][1], f.CompactionStarted)
+
+
 def _attempts(journal: Journal, step: Step) -> Iterator[tuple[int, bool]]:
     """Return the fact before each attempt, and whether the journal has the attempt's outcome."""
-    for seq, fact in journal[step.first - 1 : step.last]:
+    facts, compacting = journal[step.first - 1 : step.last], False
+    for place, (seq, fact) in enumerate(facts):
+        if isinstance(fact, f.CompactionStarted):
+            compacting = True
+        elif compacting and isinstance(fact, f.Compacted | f.AttemptFailed):
+            compacting = fact.state is State.COMPACT
+            continue
         match fact:
-            case f.AttemptFailed(state=State.TOOL_EXEC):
-                pass  # one at a synthesis
+            case f.AttemptFailed(state=State.TOOL_EXEC | State.REVIEW):
+                pass  # one at a synthesis or a review
+            case f.AttemptFailed() if _is_compacted_next(facts, place):
+                yield seq - 1, True
             case f.AttemptFailed(retry=True) | f.Concluded(retry=True):
                 yield seq - 1, True
             case f.ModelReplied() | f.Concluded() | f.AttemptFailed():

@@ -19,6 +19,8 @@ _LIMITS: Final = {reason: (words, name) for name, (words, reason) in LIMITS.item
 _AT_WORK: Final = {
     State.CHECK: "It asks whether another step may start.",
     State.STREAM: "The model is writing.",
+    State.COMPACT: "The conversation is being made shorter.",
+    State.REVIEW: "The model's reply is being checked.",
     State.TOOL_EXEC: "Its tools are running.",
     State.CONTINUE: "A step has just ended.",
     State.CONCLUDE: "A limit was reached: the model says what was done and what is left.",
