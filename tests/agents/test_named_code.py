@@ -24,6 +24,9 @@ class Audit(Hooks):
 async def on_topic(ctx, prompt):
     return Trip("off topic") if "weather" in prompt else None
 
+def choose(ctx, tools):
+    return tools[:1]
+
 nothing = 3
 """
 
@@ -45,6 +48,18 @@ def test_names_are_imported(policy: str) -> None:
     assert [type(one).__name__ for one in agent.hooks] == ["after_model", "Audit"]
     assert len(agent.guardrails) == 1
     assert agent.to_journal(deps=False)["needs"] == ["guardrails", "hooks"]
+
+
+def test_the_function_that_chooses_tools_is_imported(policy: str) -> None:
+    (agent,) = parse_agents(f"---\nname: Clerk\nprepare_tools: {policy}:choose\n---\nBe kind.\n")
+    assert agent.to_journal(deps=False)["needs"] == ["prepare_tools"]
+    for spec, problem in (
+        (f"{policy}:nothing", "is no function, but 3"),
+        ("3", "must be a name"),
+        ("no:x", "imported"),
+    ):
+        with pytest.raises(AgentFileError, match=problem):
+            parse_agents(f"---\nname: Clerk\nprepare_tools: {spec}\n---\nBe kind.\n")
 
 
 @pytest.mark.anyio

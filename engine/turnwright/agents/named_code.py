@@ -1,4 +1,4 @@
-"""Hooks and guardrails that an agent file or a flag names: `module:name`, or `path/file.py:name` for a flag."""
+"""Code that an agent file or a flag names: `module:name`, or `path/file.py:name` for a flag."""
 
 import importlib
 from collections.abc import Sequence
@@ -19,6 +19,15 @@ def named(spec: str, kind: type[AppCode]) -> AppCode:
 
     Raises `ConfigError` for another name, for a module that cannot be imported, and for another object.
     """
+    found = _imported(spec, kind)
+    if not isinstance(found, kind):
+        what = "hook" if kind is HooksBase else "guardrail"
+        raise ConfigError(f"is no {what}, but {found!r:.60}")
+    return found
+
+
+def _imported(spec: str, kind: type[AppCode] | None = None) -> object:
+    """Import what `module:name` names; a class of this kind is called. Raises `ConfigError`."""
     module, colon, name = spec.partition(":")
     if not (colon and module.replace(".", "_").isidentifier() and name.replace(".", "_").isidentifier()):
         raise ConfigError(_FORM)
@@ -26,18 +35,32 @@ def named(spec: str, kind: type[AppCode]) -> AppCode:
         found: object = importlib.import_module(module)
         for part in name.split("."):
             found = getattr(found, part)
-        if isinstance(found, type) and issubclass(found, kind):
+        if kind is not None and isinstance(found, type) and issubclass(found, kind):
             found = found()
     except (Exception, SystemExit) as error:
         raise ConfigError(f"cannot be imported: {describe(error)}") from error
-    if not isinstance(found, kind):
-        what = "hook" if kind is HooksBase else "guardrail"
-        raise ConfigError(f"is no {what}, but {found!r:.60}")
     return found
 
 
+def _resolve_function(matter: FrontMatter, values: dict[str, object], key: str) -> None:
+    """Replace the name of a function by the function, or note a mistake."""
+    spec = values.pop(key, None)
+    if spec is None:
+        return
+    try:
+        found = _imported(spec if isinstance(spec, str) else "")
+    except ConfigError as error:
+        matter.wrong((key,), str(error))
+        return
+    if callable(found):
+        values[key] = found
+    else:
+        matter.wrong((key,), f"is no function, but {found!r:.60}")
+
+
 def resolve_code(matter: FrontMatter, values: dict[str, object]) -> None:
-    """Replace the names of hooks and guardrails in the values of a front matter by what they name, or note mistakes."""
+    """Replace the names of code in the values of a front matter by the code, or note mistakes."""
+    _resolve_function(matter, values, "prepare_tools")
     for key, kind in _KINDS.items():
         given = values.get(key)
         if given is None:
