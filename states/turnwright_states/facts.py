@@ -226,6 +226,27 @@ class ModelReplied(Fact, frozen=True, kw_only=True):
         return level, f"the model replied; {runs} of {made} calls run" if made else "the model replied, without calls"
 
 
+#: The decisions of hooks and guardrails, in words.
+_DECIDED: Final[Mapping[JsonValue, str]] = {
+    "change_arguments": "changed the arguments",
+    "change_request": "changed the request",
+    "passed": "passed",
+    "reject": "rejected the call",
+    "require_approval": "asked for approval",
+    "retry": "refused the reply",
+    "return_result": "gave the result",
+}
+
+
+def decided(decisions: Iterable[JsonObject]) -> str:
+    """Return what hooks and guardrails decided, for the end of a fact's words; empty without decisions."""
+    words = ""
+    for one in decisions:
+        kind = "guardrail" if "guardrail" in one else "hook"
+        words += f"; {kind} {one.get(kind)} {_DECIDED.get(one.get('decision'), one.get('decision'))}"
+    return words
+
+
 class RequestPrepared(Fact, frozen=True, kw_only=True):
     """The dynamic part of the step's requests: every attempt of the step sends the same.
 
@@ -253,7 +274,7 @@ class RequestPrepared(Fact, frozen=True, kw_only=True):
         parts += ["settings"] if self.settings else []
         parts += [f"{len(self.append)} messages"] if self.append else []
         parts += [f"tools {', '.join(self.tools) or 'none'}"] if self.tools is not None else []
-        return "; ".join(parts) or "nothing changed"
+        return ("; ".join(parts) or "nothing changed") + decided(self.decisions)
 
     def _logged(self, _: LoggedTurn, /) -> LogLine:
         return DEBUG, "the request was prepared"
@@ -277,7 +298,7 @@ class Reviewed(Fact, frozen=True, kw_only=True):
     decisions: tuple[JsonObject, ...] = ()
 
     def _words(self, _: Mapping[str, str], /) -> str:
-        return f"refused: {self.feedback}" if self.refused else "accepted"
+        return (f"refused: {self.feedback}" if self.refused else "accepted") + decided(self.decisions)
 
     def _logged(self, _: LoggedTurn, /) -> LogLine:
         if not self.refused:
@@ -369,7 +390,8 @@ class CallStarted(Fact, frozen=True, kw_only=True):
     decisions: tuple[JsonObject, ...] = ()
 
     def _words(self, tools: Mapping[str, str], /) -> str:
-        return _call(self.call, tools) + (f", attempt {self.attempt}" if self.attempt > 1 else "")
+        attempt = f", attempt {self.attempt}" if self.attempt > 1 else ""
+        return _call(self.call, tools) + attempt + decided(self.decisions)
 
     def _logged(self, _: LoggedTurn, /) -> LogLine:
         return DEBUG, f"call {self.call} started, attempt {self.attempt}"
@@ -397,7 +419,8 @@ class CallSettled(Fact, frozen=True, kw_only=True):
     decisions: tuple[JsonObject, ...] = ()
 
     def _words(self, tools: Mapping[str, str], /) -> str:
-        return f"{_call(self.call, tools)}: {self.status}{f': {self.result}' if self.result else ''}"
+        result = f": {self.result}" if self.result else ""
+        return f"{_call(self.call, tools)}: {self.status}{decided(self.decisions)}{result}"
 
     def _logged(self, _: LoggedTurn, /) -> LogLine:
         return DEBUG, f"call {self.call} settled: {self.status}"
@@ -418,7 +441,7 @@ class CallWaiting(Fact, frozen=True, kw_only=True):
     decisions: tuple[JsonObject, ...] = ()
 
     def _words(self, tools: Mapping[str, str], /) -> str:
-        return f"{_call(self.call, tools)} waits for {self.interrupt.id}"
+        return f"{_call(self.call, tools)} waits for {self.interrupt.id}{decided(self.decisions)}"
 
     def _logged(self, _: LoggedTurn, /) -> LogLine:
         return DEBUG, f"call {self.call} waits for a person"
@@ -609,7 +632,8 @@ class TurnEnded(Fact, frozen=True, kw_only=True):
     guardrail: TrippedGuardrail | None = None
 
     def _words(self, _: Mapping[str, str], /) -> str:
-        return f"{self.outcome}: {self.reason}"
+        tripped = "" if self.guardrail is None else f" ({self.guardrail.name}: {self.guardrail.message})"
+        return f"{self.outcome}: {self.reason}{tripped}"
 
     def _logged(self, _: LoggedTurn, /) -> LogLine:
         return INFO, f"ended: {self.outcome}: {self.reason}"

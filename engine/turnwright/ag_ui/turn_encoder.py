@@ -24,6 +24,7 @@ from turnwright.events import (
     FactEvent,
     ReasoningDeltaEvent,
     ResponseRestartedEvent,
+    ResponseWithdrawnEvent,
     TextDeltaEvent,
     ToolCallDeltaEvent,
     ToolProgressEvent,
@@ -102,7 +103,7 @@ class TurnEncoder:
             case DeltaEvent():
                 if event.seq >= self._seq:  # else the journal has its reply
                     yield from self._hear(event)
-            case ResponseRestartedEvent():
+            case ResponseRestartedEvent() | ResponseWithdrawnEvent():
                 if event.seq >= self._seq:
                     yield from self._drop()
             case ToolProgressEvent() if event.call in self._unsettled:

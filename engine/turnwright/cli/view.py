@@ -12,6 +12,7 @@ from turnwright.events import (
     FactEvent,
     Interrupt,
     ResponseRestartedEvent,
+    ResponseWithdrawnEvent,
     TextDeltaEvent,
     ToolCallDeltaEvent,
     ToolProgressEvent,
@@ -144,7 +145,7 @@ class TurnView:
                 self.text += event.text
             case ToolCallDeltaEvent():
                 self._write_call(event)
-            case ResponseRestartedEvent():
+            case ResponseRestartedEvent() | ResponseWithdrawnEvent():
                 self.text, self.calls = "", {}
             case ToolProgressEvent() if event.call in self.calls:
                 self.calls[event.call].progress = _progress(event)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from turnwright.events import DeltaEvent, FactEvent, TurnEvent
+from turnwright.events import DeltaEvent, FactEvent, ResponseRestartedEvent, ResponseWithdrawnEvent, TurnEvent
 from turnwright_states import State
 from turnwright_states.facts import AttemptFailed, ModelReplied, Reviewed
 
@@ -24,6 +24,9 @@ class HeldEvents:
 
     def take(self, event: TurnEvent) -> Sequence[TurnEvent]:
         """Return the events to pass on now that this one has come."""
+        if isinstance(event, ResponseRestartedEvent | ResponseWithdrawnEvent):
+            self._events = [one for one in self._events if not isinstance(one, DeltaEvent)]
+            return (event,)
         fact = event.fact if isinstance(event, FactEvent) else None
         if self._reviewed:
             if isinstance(fact, Reviewed):

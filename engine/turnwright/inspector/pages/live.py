@@ -15,7 +15,7 @@ from starlette.routing import Route
 
 from turnwright.engine import Engine
 from turnwright.errors import StoreError, TurnNotFoundError, UnreadableTurnError
-from turnwright.events import DeltaEvent, ResponseRestartedEvent, ToolProgressEvent, TurnEvent
+from turnwright.events import DeltaEvent, ResponseRestartedEvent, ResponseWithdrawnEvent, ToolProgressEvent, TurnEvent
 from turnwright.inspector.http.event_stream import PageEvent, PageEventStream
 from turnwright.inspector.views.redacted_stream import Replies, Words
 from turnwright.privacy.redaction import redactor
@@ -198,7 +198,7 @@ def _told(event: TurnEvent, words: Words) -> Iterator[PageEvent]:
     match event:
         case DeltaEvent():
             yield from words.add(event)
-        case ResponseRestartedEvent():
+        case ResponseRestartedEvent() | ResponseWithdrawnEvent():
             words.forget()
             yield PageEvent.of("piece", kind="restarted", index=0, text="")
         case ToolProgressEvent():
