@@ -74,7 +74,7 @@ def test_turns_of_each_kind(browser: Browser, stage: Stage, turns: dict[str, str
 
 
 @pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("path", ["/", "/?q=nothing-like-this", "/statistics"])
+@pytest.mark.parametrize("path", ["/", "/?q=nothing-like-this", "/sessions", "/statistics"])
 def test_the_other_pages(browser: Browser, stage: Stage, turns: dict[str, str], path: str, size: str) -> None:
     assert turns
     with visiting(browser, stage, SIZES[size]) as page:

@@ -132,11 +132,12 @@ async def _check_pages(arguments: dict[str, JsonValue]) -> None:
     )
     model = ScriptedModel(reply, f"Done: {text}")
     async with Engine(model=model, tools=[login, enter]) as engine:
-        turn: TurnResult = await engine.run(Agent(name="A", instructions=f"Use {text}"), f"Take {text}")
+        agent = Agent(name="A", instructions=f"Use {text}")
+        turn: TurnResult = await engine.run(agent, f"Take {text}", session="s")
         app = inspector_app(engine, access=Open())
         async with browser(app) as client:
             for _ in range(2):
-                paths = ["/", "/statistics", f"/turns/{turn.id}/journal.jsonl"]
+                paths = ["/", "/sessions", "/statistics", f"/turns/{turn.id}/journal.jsonl"]
                 paths += [f"/turns/{turn.id}?tab={tab}{step}" for tab in TABS for step in ("", "&step=1", "&step=2")]
                 for path in paths:
                     page = await client.get(path)

@@ -1,0 +1,53 @@
+"""The list of sessions: titles, open turns, and links to the turns."""
+
+import httpx
+import pytest
+from tests.inspector.conftest import browser
+from tests.inspector.turns_made import AGENT
+
+from turnwright import Engine, tool
+from turnwright.inspector import Open, inspector_app
+from turnwright.inspector.views.turn_query import PAGE
+from turnwright.model import ScriptedModel, asks_for
+
+pytestmark = pytest.mark.anyio
+
+
+@tool(needs_approval=True)
+async def erase() -> str:
+    """Erase something, with leave."""
+    return "erased"
+
+
+async def test_sessions_have_titles_open_turns_and_links_to_their_turns() -> None:
+    model = ScriptedModel("Hi.", asks_for(("erase", {})))
+    async with (
+        Engine(model=model, tools=[erase]) as engine,
+        browser(inspector_app(engine, access=Open())) as client,
+    ):
+        assert "No sessions yet" in (await client.get("/sessions")).text
+        await engine.run(AGENT.model_copy(update={"tools": None}), "<b>Tidy</b> up", session="a&b")
+        paused = await engine.run(AGENT.model_copy(update={"tools": None}), "Erase", session="a&b")
+        shown = (await client.get("/sessions")).text
+        assert "&lt;b&gt;Tidy&lt;/b&gt; up" in shown
+        assert f'href="/turns/{paused.id}"' in shown
+        assert 'href="/?session=a%26b"' in shown
+        turns = await client.get("/", params={"session": "a&b"})
+        assert turns.status_code == httpx.codes.OK
+        assert turns.text.count('id="row-') == 2
+
+
+async def test_older_sessions_are_on_the_next_page() -> None:
+    async with (
+        Engine(model=ScriptedModel("Hi.", repeat=True)) as engine,
+        browser(inspector_app(engine, access=Open())) as client,
+    ):
+        for number in range(PAGE + 1):
+            await engine.run(AGENT, f"prompt {number}.", session=f"s{number}")
+        first = (await client.get("/sessions")).text
+        before = (await engine.sessions(limit=PAGE))[-1].number
+        assert f'href="/sessions?before={before}"' in first
+        assert "prompt 0." not in first
+        last = (await client.get("/sessions", params={"before": before})).text
+        assert "prompt 0." in last
+        assert "Older sessions" not in last
