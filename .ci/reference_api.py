@@ -20,7 +20,7 @@ class Page(NamedTuple):
 PAGES: Final = {
     "turnwright": Page(
         "turnwright",
-        "What an orchestrator embeds: agents, the engine, tools, results, answers and errors.",
+        "The main names: agents, the engine, tools, results, answers and errors.",
         ("turnwright",),
     ),
     "events": Page(
@@ -30,19 +30,19 @@ PAGES: Final = {
     ),
     "message": Page("turnwright.message", "Messages of a transcript, and their parts.", ("turnwright.message",)),
     "model": Page("turnwright.model", "Models: the protocol, and the included ones.", ("turnwright.model",)),
-    "tools": Page("turnwright.tools", "Tools, what they are given, and what they may raise.", ("turnwright.tools",)),
+    "tools": Page(
+        "turnwright.tools", "Tools, their contexts, and the exceptions that they may raise.", ("turnwright.tools",)
+    ),
     "mcp": Page(
         "turnwright.tools.mcp", "Tools of MCP servers: configuration, policy, names.", ("turnwright.tools.mcp",)
     ),
-    "store": Page(
-        "turnwright.store", "Stores: where the journal lives.", ("turnwright.store", "turnwright.store.postgres")
-    ),
+    "store": Page("turnwright.store", "Stores of journals.", ("turnwright.store", "turnwright.store.postgres")),
     "runtime": Page(
-        "turnwright.runtime", "Runtimes: what decides who drives a turn, and when.", ("turnwright.runtime",)
+        "turnwright.runtime", "Runtimes, which decide the process that drives a turn.", ("turnwright.runtime",)
     ),
     "config": Page(
         "turnwright.config",
-        "The configuration as a value, with where each setting came from.",
+        "The configuration as a value, with the source of each setting.",
         ("turnwright.config",),
     ),
     "inspector": Page(
@@ -51,17 +51,17 @@ PAGES: Final = {
         ("turnwright.inspector",),
     ),
     "otel": Page("turnwright.otel", "Spans and metrics of turns, by OpenTelemetry.", ("turnwright.otel",)),
-    "logs": Page("turnwright.logs", "What a log record says of a turn, and a formatter.", ("turnwright.logs",)),
+    "logs": Page("turnwright.logs", "The fields of log records about a turn, and a formatter.", ("turnwright.logs",)),
     "ag-ui": Page("turnwright.ag_ui", "A turn as a run of the AG-UI protocol.", ("turnwright.ag_ui",)),
     "fork": Page(
         "turnwright.journal.fork",
-        "Copies of the beginning of a turn, which go their own way.",
+        "Forks: copies of the beginning of a turn that continue independently.",
         ("turnwright.journal.fork",),
     ),
     "draw": Page("turnwright.draw", "Drawings of the chart, extracted from the chart alone.", ("turnwright.draw",)),
     "testing": Page(
         "turnwright.testing",
-        "For those who test what they build: scenarios, strategies, faults, suites, a pytest plugin.",
+        "Tools for tests: scenarios, strategies, faults, suites, a pytest plugin.",
         (
             "turnwright.testing",
             "turnwright.testing.strategies",

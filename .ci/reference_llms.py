@@ -23,7 +23,7 @@ OPTIONAL: Final = frozenset({"Project"})
 ABOUT: Final = {
     "diagrams/turn.md": "Every row of the chart in the order in which rows are tried, and every reason, as tables.",
     "bench/RESULTS.md": "CPU, function calls, bytes and memory of a step, beside a bare loop and other frameworks.",
-    "CHANGELOG.md": "What has changed, release by release.",
+    "CHANGELOG.md": "The changes, release by release.",
 }
 
 

@@ -90,7 +90,7 @@ def test_what_is_said_when_something_went_wrong(browser: Browser, stage: Stage, 
         page.goto(stage.url(turn, "?tab=budgets"))
         page.get_by_label("A message for the model").fill("Leave it alone. " * 20)
         stage.answered_elsewhere(turn, "approval-1", asks_for(("delete_file", {"path": "b"})))
-        expect(page.get_by_role("region", name="That needs no answer any more.")).to_be_visible()
+        expect(page.get_by_role("region", name="That question is closed.")).to_be_visible()
         expect(page.get_by_role("button", name="Approve")).to_be_enabled()
         assert violations(page) == []
         page.get_by_role("button", name="Close").click()

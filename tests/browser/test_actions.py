@@ -112,7 +112,7 @@ def test_a_key_answers_no_question_that_came_in_place_of_another(page: Page, sta
     # Neither focus nor words go over to it, and what was written is not lost.
     expect(page.locator("#actions")).to_be_focused()
     expect(page.get_by_label("A message for the model")).to_have_value("")
-    expect(page.get_by_role("region", name="That needs no answer any more.")).to_contain_text("Not the old one.")
+    expect(page.get_by_role("region", name="That question is closed.")).to_contain_text("Not the old one.")
     sent = sent_by(page)
     page.keyboard.press("Enter")
     page.keyboard.press("Space")

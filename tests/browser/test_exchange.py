@@ -78,7 +78,7 @@ def test_a_turn_stays_in_view_while_the_store_cannot_be_read_and_goes_on_afterwa
         failed = failing(page, of(turn), times=2)
         stage.gate.let_one_through(stage.portal)
         notice = page.get_by_role("region", name="Not up to date.")
-        expect(notice).to_contain_text("The store cannot be read: It is locked. What stands here is as of")
+        expect(notice).to_contain_text("The store cannot be read: It is locked. This is the state of")
         expect(page.locator("#says")).to_contain_text("Not up to date.")
         expect(page.locator("#step-1")).to_be_visible()
         expect(page.locator("#step-2")).to_be_visible()
@@ -128,7 +128,7 @@ def test_who_is_not_let_in_any_more_loses_no_word_and_can_come_back(page: Page, 
     words.fill("What took ten minutes to write.")
     page.context.clear_cookies()
     page.get_by_role("button", name="Reject").click()
-    expect(page.get_by_role("region", name="Not done.")).to_contain_text("You are no longer let in")
+    expect(page.get_by_role("region", name="Not done.")).to_contain_text("Your session has ended.")
     expect(words).to_have_value("What took ten minutes to write.")
     # The page looks again by itself, perhaps before the other one is closed.
     with page.expect_response(lambda answer: of(turn).search(answer.url) is not None and answer.status == 200):

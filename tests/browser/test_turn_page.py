@@ -137,7 +137,7 @@ def test_the_chart_lights_what_was_taken_and_where_it_ended(page: Page, stage: S
 def test_a_link_leads_to_the_full_chart_and_back_and_a_folded_stop_is_marked_in_both(page: Page, stage: Stage) -> None:
     failed = stage.play(searching())
     page.goto(stage.url(failed))
-    folded = page.locator('.chart-picture .note.taken .line-of-card.taken[data-rows="16 43"]')
+    folded = page.locator('.chart-picture .note.taken .line-of-card.taken[data-rows="18 38 70"]')
     expect(folded).to_have_count(1)
     page.locator("#chart-view").click()
     expect(page).to_have_url(re.compile(r"chart=full"))
@@ -230,9 +230,9 @@ def test_a_fork_says_where_it_begins(page: Page, stage: Stage, capped: str) -> N
 
 def test_the_tabs_speak_of_the_conclusion_and_of_time_as_the_head_does(page: Page, stage: Stage, capped: str) -> None:
     page.goto(stage.url(capped, "?tab=request"))
-    expect(page.get_by_role("heading", name="What the conclusion sent", exact=True)).to_be_visible()
+    expect(page.get_by_role("heading", name="Request of the conclusion", exact=True)).to_be_visible()
     page.goto(stage.url(capped, "?tab=request&step=2"))
-    expect(page.get_by_role("heading", name="What step 2 sent", exact=True)).to_be_visible()
+    expect(page.get_by_role("heading", name="Request of step 2", exact=True)).to_be_visible()
     page.goto(stage.url(capped, "?tab=budgets"))
     driven = page.locator(".turn-head .figure", has_text="Active time").locator("dd").inner_text()
     gauge = page.locator(".gauge", has=page.get_by_role("heading", name="Seconds", exact=True))

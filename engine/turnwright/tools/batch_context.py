@@ -41,7 +41,7 @@ Values = Mapping[str, object]
 
 @dataclass(slots=True)
 class BeforeCall:
-    """What the hooks decided about a call that is about to start: its final arguments, and what follows.
+    """The hooks' decision about a call that is about to start: its final arguments, and its effect.
 
     `values` are changed arguments as `Tool.parse` returns them. `rejected` is the result of a call that may not run,
     and `result` the one of a call that need not. `ask` is a question to a person.

@@ -328,7 +328,7 @@ class Transcript:
         self._open.append(part)
 
     def _withhold(self, guardrail: f.TrippedGuardrail) -> list[str]:
-        """Replace what a guardrail tripped on. Return the texts that stand for a reply that nobody may read."""
+        """Replace what a guardrail tripped on. Return the texts that replace a withheld reply."""
         text = withheld_text(guardrail.name)
         checks = guardrail.checks
         replied = self.reply is not None and self.reply.state is State.REVIEW and self.accepted is None

@@ -145,7 +145,7 @@ async def test_a_step_can_be_taken_again_from_its_model_call() -> None:
     async with Engine(model=model, tools=TOOLS) as engine:
         turn = await engine.run(AGENT, "hi")
         for number, (_key, looked) in enumerate((await look_at_each_step(engine, turn.id)).items()):
-            (again,) = [one for one in reproduce.commands_of(looked) if one.does.startswith("Take")]
+            (again,) = [one for one in reproduce.commands_of(looked) if one.does.startswith("Repeat")]
             at = int(shlex.split(again.line)[4])
             fork = await engine.fork(turn.id, at=at)
             before = len(model.requests)

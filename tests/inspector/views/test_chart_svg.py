@@ -103,7 +103,7 @@ def test_a_row_that_was_taken_lights_its_line_its_arrow_and_the_states_that_it_j
 def test_it_shows_where_the_turn_stands_or_ended() -> None:
     going = of_class(drawn(Lit({}, None, State.PAUSED, ended=False)), "here")
     assert [(one.get("data-state"), one.get("aria-label")) for one in going] == [
-        ("PAUSED", "PAUSED. The turn stands here.")
+        ("PAUSED", "PAUSED. The turn is here.")
     ]
     over = of_class(drawn(Lit({}, None, State.CAP_HIT, ended=True)), "here", "ended")
     assert [one.get("data-state") for one in over] == ["CAP_HIT"]

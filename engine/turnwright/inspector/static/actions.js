@@ -57,9 +57,9 @@ export function tendActions(before) {
   }
   // Focus goes to no other question by itself: whoever answered with a key would answer that one too.
   if (before.focused && document.activeElement === document.body) find("#actions")?.focus({ preventScroll: true });
-  if (before.asked.size && [...questions()].some((id) => !before.asked.has(id))) say("Something else is asked now.");
+  if (before.asked.size && [...questions()].some((id) => !before.asked.has(id))) say("There is another question now.");
   for (const [id, words] of before.typed) {
-    if (!document.getElementById(id)) tell("lost", "That needs no answer any more.", "This is what you had written:", { kept: words });
+    if (!document.getElementById(id)) tell("lost", "That question is closed.", "Your text:", { kept: words });
   }
 }
 

@@ -27,17 +27,17 @@ if (window.Idiomorph) {
   callbacks.beforeNodeMorphed = (node, fresh) => !(node.id === "writing" && fresh.id === "writing");
 }
 
-// ---- what went wrong ----
+// ---- failures ----
 
 const clock = new Intl.DateTimeFormat(undefined, { timeStyle: "medium" });
 let seen = new Date();
 
-/** Why an answer is not what was asked for: 0 stands for none. */
+/** Return why a response is not the requested one; status 0 means none. */
 function reason(status, page) {
   if (status === 0) return "The inspector cannot be reached.";
-  if (status === 401) return "You are no longer let in: open the address with the token in another tab, and come back here.";
+  if (status === 401) return "Your session has ended. Open the address with the token in another tab, and return here.";
   const words = ["h1", "h1 ~ p"].map((place) => find(place, page)?.textContent.trim().slice(0, 300)).filter(Boolean);
-  if (status < 400) return words.length ? `Another page came instead: ${words[0]}.` : "Another page came instead.";
+  if (status < 400) return words.length ? `The server sent another page: ${words[0]}.` : "The server sent another page.";
   const said = words.join(": ") || `The server answered with ${status}`;
   return /[.!?]$/.test(said) ? said : `${said}.`;
 }
@@ -45,17 +45,17 @@ function reason(status, page) {
 /** Say that the page stays as it is, and why. `about`: a `look` by itself, a `way` to another view, or a `action`. */
 function failed(about, status, page) {
   if (about === "action") {
-    const unknown = "No answer came: whether it was done shows here as soon as the inspector can be reached again.";
-    const old = "This page had grown too old for that, and is being brought up to date.";
+    const unknown = "The inspector did not respond. The page shows the result when the inspector can be reached again.";
+    const old = "This page was too old for that, and is being updated.";
     const why = { 0: unknown, 403: old }[status] ?? reason(status, page);
     tell("action", status === 0 ? "Perhaps not done." : "Not done.", `${why} What you wrote is still here; try again.`);
   } else if (about === "way") {
-    tell("way", "Not shown.", `${reason(status, page)} What stands here is as before; try again.`);
+    tell("way", "Not shown.", `${reason(status, page)} The page is unchanged; try again.`);
   } else if (status === 404) {
-    tell("gone", "It is not there any more.", `${reason(status, page)} What stands here is what was last seen of it.`);
+    tell("gone", "It no longer exists.", `${reason(status, page)} This is its last known state.`);
   } else {
-    const then = status === 401 ? "" : " It is tried again by itself.";
-    tell("look", "Not up to date.", `${reason(status, page)} What stands here is as of ${clock.format(seen)}.${then}`);
+    const then = status === 401 ? "" : " The page tries again by itself.";
+    tell("look", "Not up to date.", `${reason(status, page)} This is the state of ${clock.format(seen)}.${then}`);
   }
 }
 
@@ -276,7 +276,7 @@ export function listen() {
   });
   on("gone", () => {
     hush();
-    tell("gone", "The turn was deleted.", "What stands here is what was last seen of it.");
+    tell("gone", "The turn was deleted.", "This is its last known state.");
   });
   on("open", () => {
     breaks = 0;

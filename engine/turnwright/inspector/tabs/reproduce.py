@@ -27,7 +27,7 @@ from turnwright.store.address import outlives_process
 from turnwright.testing.regression_test import as_test
 from turnwright_states import InvalidJournalError, Outcome
 
-#: Of a turn with more characters in its journal a page makes no test: to play it would hold the others up.
+#: The most characters of a journal for a test on a page: playing a longer one would delay other pages.
 _LARGEST: Final = 1_000_000
 _TOO_LARGE: Final = "The turn is too large to make a test of on this page: the command above prints it."
 _GOES_ON: Final = frozenset({Outcome.CAP_HIT, Outcome.DOOM_LOOP, Outcome.ABORTED, Outcome.FAILED})
@@ -102,8 +102,8 @@ def _is_large(facts: Journal) -> bool:
 def _test(turn_id: str, facts: Journal, history: Sequence[Message]) -> str:
     """The text of the test.
 
-    What is secret is hidden before it is written: a program breaks long texts into pieces that nobody knows again, and
-    a test that was changed afterwards might fail.
+    Secrets are hidden before the test is written: the writer breaks long texts into pieces, in which a secret is not
+    recognized, and a test that was changed afterwards might fail.
     """
     hider = redactor()
     clean = [(seq, without_secrets(fact, hider)) for seq, fact in facts]
@@ -118,19 +118,19 @@ def commands_of(tab_context: TabContext) -> tuple[Command, ...]:
         return ()
     name, flag = shlex.quote(turn.row.id), store_flag(store)
     commands = [
-        Command("What was said, and why it stopped.", f"turnwright show {name}{flag}"),
+        Command("The transcript, and why the turn stopped.", f"turnwright show {name}{flag}"),
         Command("Does each fact follow from the ones before? Runs nothing.", f"turnwright replay {name}{flag}"),
-        Command("The test below, whole and with its secrets.", f"turnwright show {name} --as-test{flag}"),
+        Command("The test below, complete and with its secrets.", f"turnwright show {name} --as-test{flag}"),
     ]
     if step is None:
         commands += _whole(turn, store)
         return tuple(commands)
     before, after = fork_place(turn, _asked(step)), fork_place(turn, _end(turn, step))
     if before is not None:
-        told = f"Take {step.title.lower()} again in a new turn, beginning with its model call."
+        told = f"Repeat {step.title.lower()} in a new turn, beginning with its model call."
         commands.append(Command(told, fork_command(turn, before, store), runs=True))
     if after is not None and after != before:
-        told = f"Go on in a new turn from where {step.title.lower()} ended."
+        told = f"Continue in a new turn from the end of {step.title.lower()}."
         commands.append(Command(told, fork_command(turn, after, store), runs=True))
     return tuple(commands)
 
@@ -142,7 +142,7 @@ def _whole(turn: TurnRecord, store: str) -> list[Command]:
     if outcome is None and not turn.driven:
         return [Command("Resume it here.", resume_command(name, store, elsewhere=elsewhere), runs=True)]
     if outcome in _GOES_ON:
-        told = "Go on in a new turn, with the transcript kept."
+        told = "Continue in a new turn with the transcript."
         return [Command(told, continue_command(name, store, elsewhere=elsewhere), runs=True)]
     return []
 

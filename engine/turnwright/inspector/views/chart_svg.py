@@ -79,7 +79,7 @@ def _light(element: ET.Element, lit: Lit) -> ET.Element | None:
 
 def _words(element: ET.Element, count: int, *, here: bool, ended: bool) -> str:
     if "data-state" in element.attrib:
-        standing = (" The turn ended here." if ended else " The turn stands here.") if here else ""
+        standing = (" The turn ended here." if ended else " The turn is here.") if here else ""
         return f"{element.get('data-state')}.{standing}"
     if "data-from" not in element.attrib:
         return f"Rows that are alike in several states, taken {count} times"
@@ -113,7 +113,7 @@ def _drawing(full: bool) -> ET.Element:
     # A picture with parts that can be reached by keyboard is a group to a screen reader.
     root.set("role", "group")
     root.set("aria-labelledby", "chart-turn-title")
-    _child(root, "title").text = "The chart, with the way of the turn lit"
+    _child(root, "title").text = "The chart, with the path of the turn highlighted"
     _child(root, "rect").set("class", "paper")
     for element in root.iter("g"):
         title = element.find("title")
