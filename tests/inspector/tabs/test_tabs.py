@@ -413,10 +413,24 @@ async def test_what_is_very_long_is_cut_in_the_journal_and_said_so() -> None:
         assert any("92,000 more characters" in one.payload for one in view.entries)
 
 
+#: Entries that no page may stumble over, as a forged journal may have them.
+ODD_DETAILS: list[dict[str, JsonValue]] = [
+    {"order": ["item", 5]},
+    {"shown": {"type": "custom_tool_call"}},
+    {"item": "text"},
+    {"item": {"type": ["list"]}},
+    {"item": {}, "shown": None, "annotations": 5},
+    {"type": None},
+    {},
+]
+
+
 async def test_items_of_hosted_tools_are_shown_with_the_reasoning() -> None:
     search: dict[str, JsonValue] = {"type": "web_search_call", "action": {"query": "weather in Paris"}}
     sealed: dict[str, JsonValue] = {"type": "reasoning", "encrypted_content": "gAAAA"}
     items: list[dict[str, JsonValue]] = [{"type": "openai_response", "item": item} for item in (sealed, search)]
+    items += [{"type": "openai_response", **odd} for odd in ODD_DETAILS]
+    items.append({"type": "openai_response", "annotations": [{"url": "https://meteo.example"}]})
     reply = ModelResponse(text="Rain.", reasoning_details=tuple(items))
     async with Engine(model=ScriptedModel(reply)) as engine:
         turn = await engine.run(AGENT, "hi")
@@ -424,6 +438,7 @@ async def test_items_of_hosted_tools_are_shown_with_the_reasoning() -> None:
             page = (await client.get(f"/turns/{turn.id}?tab=transcript")).text
     assert "weather in Paris" in page
     assert "run by the provider" in page
+    assert "https://meteo.example" in page
     assert "gAAAA" not in page
 
 

@@ -118,6 +118,12 @@ class TestReplies:
         assert (given.text, given.calls) == ("I look.\n\nRain.", ())
         assert given.reasoning_details == (kept(SEARCH), ordered(7, "item", 5))
 
+    def test_the_sources_of_a_text_are_kept(self) -> None:
+        cited: JsonValue = {"type": "url_citation", "url": "https://host", "start_index": 0, "end_index": 5}
+        part: JsonValue = {"type": "output_text", "text": "Rain.", "annotations": [cited]}
+        given = decode(*whole(SEARCH, {**message(), "content": [part]})).reply()
+        assert given.reasoning_details == (kept(SEARCH), {"type": "openai_response", "annotations": [cited]})
+
     def test_two_messages_are_two_paragraphs(self) -> None:
         stream = decode(*whole(message("One."), message("Two.", item_id="msg_2")))
         given = stream.reply()

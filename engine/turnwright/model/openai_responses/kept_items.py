@@ -5,7 +5,8 @@ Ours has a text, a reasoning and calls. So `ModelResponse.reasoning_details` has
 and each item of a hosted tool: `{"type": "openai_response", "item": {...}}`. An entry with `shown` instead of `item` is
 for people only. If the order differs from the usual one (those items, one text, the calls), or a text has a phase, a
 last entry records it: `{"type": "openai_response", "order": ["item", 6, "item", {"text": 9, "phase": "final_answer"},
-"call"]}`. A number is the length of a text; a blank line separates two texts.
+"call"]}`. A number is the length of a text; a blank line separates two texts. The sources that the texts name are in an
+entry with `annotations`, as the API describes them; they are not sent back.
 
 Source: "Reasoning models" and "Migrate to the Responses API" of OpenAI's documentation.
 """

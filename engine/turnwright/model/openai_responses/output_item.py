@@ -41,6 +41,8 @@ class OutputItem:
         #: The complete item, unless it is a message or a call.
         self.raw: Item | None = None
         self.phase = ""
+        #: The sources that a message names in its text, as the provider describes them.
+        self.annotations: list[JsonValue] = []
         #: Of a call, its number among those whose deltas were returned; None before its first delta.
         self.number: int | None = None
         self.call_id = ""
@@ -140,6 +142,18 @@ class OutputItem:
             raw = json.dumps(item, ensure_ascii=False)
             self._meter.take(len(raw))
             self.raw = whole_object(mend(raw))
+
+    def annotate(self, content: JsonValue) -> None:
+        """Keep the annotations in the complete content of a message. Only the first ones count."""
+        parts = (
+            [part.get("annotations") for part in content if isinstance(part, dict)] if isinstance(content, list) else []
+        )
+        found = [each for each_list in parts if isinstance(each_list, list) for each in each_list]
+        if found and not self.annotations:
+            raw = json.dumps({"annotations": found}, ensure_ascii=False)
+            self._meter.take(len(raw))
+            kept = (whole_object(mend(raw)) or {}).get("annotations")
+            self.annotations = kept if isinstance(kept, list) else []
 
     @property
     def is_call(self) -> bool:

@@ -16,7 +16,7 @@ from turnwright.model.protocol import Delta, ModelResponse, ReasoningDelta, Text
 from turnwright_states import Finish
 
 from .fast_events import read_event
-from .kept_items import BLANK_LINE, CALL, ITEM, REASONING, entries, is_encrypted, is_sent, order_entry
+from .kept_items import BLANK_LINE, CALL, ITEM, KEPT, REASONING, entries, is_encrypted, is_sent, order_entry
 from .output_item import FUNCTION_CALL, MESSAGE, Channel, OutputItem, text_of, texts_of
 
 #: The events that end a reply, and the status of the response that they mean.
@@ -114,7 +114,7 @@ class ResponseBuilder(Builder):
         return ModelResponse(
             text=self._said_by(MESSAGE),
             reasoning=self._said_by(REASONING),
-            reasoning_details=(*kept, *order_entry([*self._row(partners=partners)])),
+            reasoning_details=(*kept, *order_entry([*self._row(partners=partners)]), *self._annotations()),
             calls=tuple(item.call(cut=cut) for item in self._items if item.is_call),
             finish=self._finish(),
             usage=self._usage(),
@@ -139,6 +139,11 @@ class ResponseBuilder(Builder):
                 yield CALL
             elif item.kind == MESSAGE and (text := item.said):
                 yield len(text), item.phase
+
+    def _annotations(self) -> Iterator[Mapping[str, JsonValue]]:
+        found = [each for item in self._items for each in item.annotations]
+        if found:
+            yield {"type": KEPT, "annotations": found}
 
     def _note_response(self, response: Mapping[str, JsonValue]) -> None:
         self._note_names(response)
@@ -216,6 +221,7 @@ class ResponseBuilder(Builder):
         made.added = made.done = True
         made.cut = item.get("status") == "incomplete"
         if made.kind == MESSAGE:
+            made.annotate(item.get("content"))
             return self._complete_text(made, "".join(texts_of(item.get("content"))))
         if made.kind == FUNCTION_CALL:
             return self._show(made, made.complete_arguments(item.get("arguments")))
