@@ -9,7 +9,12 @@ _ELSEWHERE: Final[Mapping[str, tuple[str, ...]]] = {
     for ours, words in {
         ("steps",): "max_turns max_steps max_iterations max_iter max_rounds max_loops recursion_limit request_limit",
         ("tool_calls",): "max_tool_calls tool_calls_limit tool_call_limit",
-        ("tokens",): "max_tokens token_limit total_tokens_limit",
+        ("tokens", "model_settings"): "max_tokens token_limit total_tokens_limit",
+        ("model_settings",): "settings temperature top_p top_k seed model_kwargs generation_config extra_body",
+        ("thinking", "model_settings"): "thinking reasoning reasoning_effort effort thinking_budget budget_tokens",
+        ("stop_sequences", "model_settings"): "stop stop_sequences",
+        ("max_tokens", "model_settings"): "max_output_tokens max_completion_tokens",
+        ("cache",): "cache_control prompt_caching",
         ("cost",): "max_cost max_budget max_budget_usd",
         ("seconds", "timeout"): "timeout timeout_seconds max_seconds max_execution_time time_limit",
         ("max_retries",): "retries num_retries retry_limit",

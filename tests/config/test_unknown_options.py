@@ -6,6 +6,7 @@ import pytest
 
 from turnwright import Engine, tool
 from turnwright.errors import ConfigError
+from turnwright.model_settings import parsed_settings
 from turnwright.tools import Tool
 
 
@@ -18,6 +19,7 @@ def act() -> None: ...
         (lambda: Engine(llm=None), "Engine: llm is unknown: did you mean `model`?"),  # type: ignore[call-overload]
         (lambda: Engine(storge="memory:"), "Engine: storge is unknown: did you mean `store`?"),  # type: ignore[call-overload]
         (lambda: Engine(max_turns=3), "Engine: max_turns is unknown: did you mean `limits=Limits(steps=...)`?"),  # type: ignore[call-overload]
+        (lambda: Engine(temperature=0), "Engine: temperature is unknown: did you mean `model_settings`?"),  # type: ignore[call-overload]
         (lambda: Engine(steps=3), "Engine: steps is unknown: did you mean `limits=Limits(steps=...)`?"),  # type: ignore[call-overload]
         (lambda: Engine(zzz=3), "Engine: zzz is unknown: use one of deps, deps_type, agents, tools, model"),  # type: ignore[call-overload]
         (lambda: tool(timout=3)(act), "tool act: timout is unknown: did you mean `timeout`?"),  # type: ignore[call-overload]
@@ -32,3 +34,12 @@ def test_an_unknown_option_is_an_error_that_says_what_was_meant(
         make()
     assert isinstance(caught.value, TypeError)
     assert str(caught.value).startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [("reasoning_effort", "thinking"), ("stop", "stop_sequences"), ("max_output_tokens", "max_tokens")],
+)
+def test_a_setting_by_the_name_of_a_provider_is_ours_by_another(name: str, meant: str) -> None:
+    with pytest.raises(ConfigError, match=f"--setting: {name}: is unknown: did you mean `{meant}`"):
+        parsed_settings({name: 1}, "--setting")
