@@ -15,13 +15,12 @@ resumes unfinished turns. Replace the model, the tools and the agent of this fil
 import logging
 import os
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Annotated
 
 import anyio
 import uvicorn
-from anyio.abc import TaskGroup, TaskStatus
 from fastapi import APIRouter, Depends, FastAPI, Header, Request
 from fastapi.responses import JSONResponse
 from fastapi.sse import EventSourceResponse, ServerSentEvent
@@ -39,7 +38,6 @@ from turnwright import (
     TurnwrightError,
     tool,
 )
-from turnwright.events import TurnEvent
 from turnwright.model import ModelRequest, ModelResponse, ScriptedModel, asks_for
 
 AGENT = Agent(name="Cleaner", instructions="You keep a folder tidy.", steps=10)
@@ -56,8 +54,6 @@ STATUS: dict[type[Exception], int] = {
 
 _LOG = logging.getLogger(__name__)
 
-Following = AbstractAsyncContextManager[AsyncIterator[TurnEvent]]
-
 
 @tool(needs_approval=True)
 async def delete_file(path: str) -> str:
@@ -71,38 +67,6 @@ def say(request: ModelRequest) -> ModelResponse:
     if last.role == "tool":
         return ModelResponse(text="Done. I have deleted it, and nothing else was touched.")
     return asks_for(("delete_file", {"path": last.text.split()[-1]}), text="Let me see.")
-
-
-class Turns:
-    """Drives turns beside the requests that ask for them."""
-
-    def __init__(self, engine: Engine, group: TaskGroup) -> None:
-        self.engine = engine
-        self._group = group
-
-    async def begin(self, prompt: str, session: str | None) -> str:
-        """Begin a turn, and return its id. Raises the errors of `Engine.stream` before the turn is stored."""
-        return str(await self._group.start(self._drive, self.engine.stream(AGENT, prompt, session=session)))
-
-    async def answer(self, turn_id: str, answers: dict[str, str]) -> None:
-        """Give a paused turn the answers, and continue it. Raises the errors of `Engine.resume`."""
-        await self._group.start(self._drive, self.engine.stream_resume(turn_id, answers))
-
-    async def _drive(self, following: Following, *, task_status: TaskStatus[str]) -> None:
-        """Follow a turn to its end or its next pause; signal at its first event that it runs."""
-        under_way = False
-        try:
-            async with following as events:
-                async for event in events:
-                    if not under_way:
-                        task_status.started(event.turn)
-                        under_way = True
-        except Exception:
-            if not under_way:
-                raise  # the request fails
-            _LOG.exception("a turn was released; it is resumed when this server starts again")
-        if not under_way:
-            task_status.started("")
 
 
 class NewTurn(BaseModel):
@@ -130,22 +94,23 @@ class Followed:
 
 
 async def begun(request: Request, new: NewTurn) -> Followed:
-    """Begin a turn."""
-    turns: Turns = request.app.state.turns
-    return Followed(await turns.begin(new.prompt, new.session), 0)
+    """Begin a turn. The engine drives it, whatever becomes of this request."""
+    engine: Engine = request.app.state.engine
+    handle = await engine.start(AGENT, new.prompt, session=new.session)
+    return Followed(handle.id, 0)
 
 
 async def attached(request: Request, turn: str, last_event_id: Annotated[int, Header()] = 0) -> Followed:
     """Attach to a turn."""
-    turns: Turns = request.app.state.turns
-    await turns.engine.get(turn)
+    engine: Engine = request.app.state.engine
+    await engine.get(turn)
     return Followed(turn, last_event_id)
 
 
 async def answered(request: Request, turn: str, said: Answers, last_event_id: Annotated[int, Header()] = 0) -> Followed:
-    """Answer a turn."""
-    turns: Turns = request.app.state.turns
-    await turns.answer(turn, said.answers)
+    """Answer a turn, which the engine then drives on."""
+    engine: Engine = request.app.state.engine
+    await engine.attach(turn, AGENT).answer(said.answers)
     return Followed(turn, last_event_id)
 
 
@@ -154,8 +119,8 @@ router = APIRouter()
 
 async def events_of(request: Request, followed: Followed) -> AsyncIterator[ServerSentEvent]:
     """The turn's events until it ends, pauses, or the client goes away."""
-    turns: Turns = request.app.state.turns
-    async for event in turns.engine.events(followed.turn, after=followed.seq):
+    engine: Engine = request.app.state.engine
+    async for event in engine.events(followed.turn, after=followed.seq):
         # A piece of a reply has the id of the fact before it: who attaches again gets the reply as a whole.
         yield ServerSentEvent(event=event.type, id=str(event.seq), data=event.public())
 
@@ -184,8 +149,8 @@ async def answer(request: Request, followed: Annotated[Followed, Depends(answere
 @router.delete("/turns/{turn}", status_code=204)
 async def abort(request: Request, turn: str) -> None:
     """Stop a turn."""
-    turns: Turns = request.app.state.turns
-    await turns.engine.abort(turn)
+    engine: Engine = request.app.state.engine
+    await engine.abort(turn)
 
 
 async def refused(_: Request, error: Exception) -> JSONResponse:
@@ -204,10 +169,10 @@ def make_app(store: str) -> FastAPI:
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         model = ScriptedModel(say, repeat=True)
         async with Engine(model=model, tools=[delete_file], store=store) as engine, anyio.create_task_group() as group:
-            app.state.turns = Turns(engine, group)
+            app.state.engine = engine
             group.start_soon(engine.recover)
             yield
-            # Running turns are released, and resumed when the server starts again.
+            # Running turns are released, here and by the engine, and resumed when the server starts again.
             group.cancel_scope.cancel()
 
     app = FastAPI(lifespan=lifespan)
