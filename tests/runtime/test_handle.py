@@ -25,7 +25,7 @@ from turnwright import (
     tool,
 )
 from turnwright.events import TextDeltaEvent, TurnEndedEvent, TurnEvent, TurnPausedEvent
-from turnwright.model import ModelRequest, ScriptedModel, asks_for
+from turnwright.model import ModelRequest, ModelResponse, ScriptedModel, asks_for
 from turnwright.runtime import Local
 from turnwright.store import Claim, InboxItem, MemoryStore, SqliteStore, Status, Store
 from turnwright.testing.faults import FaultyStore
@@ -391,3 +391,45 @@ async def test_a_runtimes_workers_drive_what_is_started(durable: bool, tmp_path:
             assert isinstance(events[-1], TurnEndedEvent)
             assert (await handle.result()).text == "Done."
             group.cancel_scope.cancel()
+
+
+@pytest.mark.slow
+async def test_a_crash_at_any_append_of_a_started_turn_changes_nothing_for_the_next_process() -> None:
+    """A handle of the next process has the same transcript."""
+
+    @tool(read_only=True)
+    async def look(name: str) -> str:
+        """Look at something."""
+        return f"seen {name}"
+
+    def model() -> ScriptedModel:
+        def say(request: ModelRequest) -> str | ModelResponse:
+            return "Done." if request.messages[-1].role == "tool" else asks_for(("look", {"name": "a"}))
+
+        return ScriptedModel(say, repeat=True)
+
+    async with Engine(model=model(), tools=[look]) as engine:
+        whole = await (await engine.start(CLERK, "hi")).result()
+        appends = len(await engine.store.facts(whole.id))
+    texts = [[(message.role, message.text) for message in whole.messages]]
+    for at in range(1, appends + 1):
+        inner = MemoryStore()
+        first = Engine(model=model(), tools=[look], store=FaultyStore(inner, at=at, after=bool(at % 2)))
+        handle = await first.start(CLERK, "hi")
+        if (await _failed(handle)) is None:
+            break
+        await inner.aclose()  # as the death of its process
+        async with Engine(model=model(), tools=[look], store=inner) as second:
+            result = await second.attach(handle.id, CLERK).result()
+            assert result.outcome is Outcome.FINISHED
+            texts.append([(message.role, message.text) for message in result.messages])
+    assert len(texts) > 5
+    assert all(text == texts[0] for text in texts)
+
+
+async def _failed(handle: TurnHandle) -> StoreError | None:
+    try:
+        await handle.result()
+    except StoreError as error:
+        return error
+    return None
