@@ -220,7 +220,7 @@ WRONG: list[tuple[dict[str, object], str]] = [
         "must be the name of a tool, not <FunctionTool look>: give tools to the engine, as in `Engine(tools=[look])`",
     ),
     ({"tools": [7]}, "must be the name of a tool, not 7"),
-    ({"colour": 5}, "is unknown: use one of name, description, mode, instructions, steps, budget"),
+    ({"colour": 5}, "is unknown: use one of name, description, mode, instructions, template, steps, budget"),
     ({"mode": "sub"}, "must be 'primary', 'subagent' or 'all', not 'sub'"),
     ({"mode": None}, "must be 'primary', 'subagent' or 'all', not None"),
     ({"mode": "all"}, "'all' needs a `description`: models choose a sub-agent by it"),

@@ -1,12 +1,12 @@
 """Code that an agent file or a flag names: `module:name`, or `path/file.py:name` for a flag."""
 
-import importlib
 from collections.abc import Sequence
 from typing import Final
 
 from turnwright.context import AppCode, GuardrailBase, HooksBase
 from turnwright.errors import ConfigError
 from turnwright.tools.errors import describe
+from turnwright.tools.load import load_module
 
 from .front_matter import FrontMatter
 
@@ -17,7 +17,8 @@ _FORM: Final = "must be a name such as myapp.policy:cap, of a module and of what
 def named(spec: str, kind: type[AppCode]) -> AppCode:
     """Import what `module:name` names: an object of this kind, or a class of it without arguments.
 
-    Raises `ConfigError` for another name, for a module that cannot be imported, and for another object.
+    The module is found in the working directory too. Raises `ConfigError` for another name, for a module that cannot be
+    imported, and for another object.
     """
     found = _imported(spec, kind)
     if not isinstance(found, kind):
@@ -32,13 +33,14 @@ def _imported(spec: str, kind: type[AppCode] | None = None) -> object:
     if not (colon and module.replace(".", "_").isidentifier() and name.replace(".", "_").isidentifier()):
         raise ConfigError(_FORM)
     try:
-        found: object = importlib.import_module(module)
+        found: object = load_module(module)
         for part in name.split("."):
             found = getattr(found, part)
         if kind is not None and isinstance(found, type) and issubclass(found, kind):
             found = found()
-    except (Exception, SystemExit) as error:
-        raise ConfigError(f"cannot be imported: {describe(error)}") from error
+    except Exception as error:
+        said = str(error) if isinstance(error, ConfigError) else describe(error)
+        raise ConfigError(f"cannot be imported: {said}") from error
     return found
 
 
@@ -78,3 +80,22 @@ def resolve_code(matter: FrontMatter, values: dict[str, object]) -> None:
             except ConfigError as error:
                 matter.wrong((key, place), str(error))
         values[key] = found
+
+
+def code_of(spec: str) -> list[AppCode]:
+    """Return the hooks and guardrails of `module`, or the one of `module:name`. `path/file.py` is a module too.
+
+    Raises `ConfigError` for a module that cannot be loaded, for one without any, and for another name.
+    """
+    module, _, name = spec.rpartition(":") if not spec.endswith(".py") and ":" in spec else (spec, "", "")
+    found = vars(load_module(module))
+    if name:
+        if not isinstance(found.get(name), AppCode):
+            raise ConfigError(f"--hooks {spec}: {module} has no hook and no guardrail {name!r}")
+        return [found[name]]
+    every = [one for one in found.values() if isinstance(one, AppCode)]
+    if not every:
+        raise ConfigError(
+            f"--hooks {spec}: {module} has no hooks and no guardrails: decorate functions, as with @before_tool"
+        )
+    return list(dict.fromkeys(every))

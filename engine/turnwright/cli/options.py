@@ -12,6 +12,7 @@ from pydantic import JsonValue, ValidationError
 from turnwright.agent import Agent
 from turnwright.agents.files import read_agents
 from turnwright.agents.markdown import find_agent
+from turnwright.context import GuardrailBase, HooksBase
 from turnwright.driver.subagents import AgentTool, agent_tools, primary_agents
 from turnwright.errors import ConfigError
 from turnwright.model.providers import PROVIDERS
@@ -82,6 +83,14 @@ ToolsOption = Annotated[
 McpOption = Annotated[
     list[Path] | None,
     typer.Option("--mcp", metavar="FILE", help="A file that names MCP servers, like mcp.json; may be repeated."),
+]
+HooksOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--hooks",
+        metavar="MODULE[:NAME]",
+        help="Hooks and guardrails of a module or a .py file, all or one; may be repeated.",
+    ),
 ]
 BaseUrlOption = Annotated[
     str | None, typer.Option("--base-url", metavar="URL", help="The model's endpoint, such as .../v1.")
@@ -173,6 +182,7 @@ class EngineFlags:
 
     tools: ToolsOption = None
     mcp: McpOption = None
+    hooks: HooksOption = None
     base_url: BaseUrlOption = None
     timeout: TimeoutOption = None
 
@@ -227,7 +237,7 @@ def with_steps(agent: Agent, steps: int | None) -> Agent:
     if steps is None:
         return agent
     try:
-        return Agent.model_validate(agent.to_json() | {"steps": steps})
+        return Agent.model_validate(agent.to_json() | agent.code | {"steps": steps})
     except ValidationError as error:
         raise ConfigError(f"--steps: {error.errors()[0]['msg']}") from None
 
@@ -273,3 +283,12 @@ def need_one(turn: str | None, session: str | None) -> str:
             "name a turn, or a session with --session" if turn is None else "name a turn or a session, not both"
         )
     return turn or session or ""
+
+
+def choose_hooks(specs: Sequence[str]) -> tuple[list[HooksBase], list[GuardrailBase]]:
+    """Return the hooks and the guardrails that `--hooks` names. Raises `ConfigError`, naming the flag."""
+    from turnwright.agents.named_code import code_of  # noqa: PLC0415 (few commands have hooks)
+
+    found = [one for spec in specs for one in code_of(spec)]
+    hooks = [one for one in found if isinstance(one, HooksBase)]
+    return hooks, [one for one in found if isinstance(one, GuardrailBase)]

@@ -250,7 +250,8 @@ def engine_for(
         telemetry=telemetry,
     )
     own = choose_tools(flags.tools or kept.tools, kept.root or Path())
-    make = partial(make, make_deps=own.make_deps)
+    hooks = flags.hooks or kept.hooks
+    make = partial(make, make_deps=own.make_deps, hooks=hooks, agents=kept.registered())
     return with_mcp(flags.mcp or kept.mcp, make, [*own.tools, *kept.helpers()])
 
 

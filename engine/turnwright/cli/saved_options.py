@@ -34,6 +34,9 @@ class SavedOptions(BaseModel):
     root: Path | None = None
     #: The files that name MCP servers. They are read each time, because they may contain secrets.
     mcp: tuple[Path, ...] = ()
+    #: The modules of hooks and guardrails, and the files of agents that name some: code is loaded each time.
+    hooks: tuple[str, ...] = ()
+    agents: tuple[Path, ...] = ()
     #: The sub-agents of the turn. They are saved, because their files may change.
     subagents: tuple[JsonObject, ...] = ()
     #: The limits of the sub-agents, whatever the configuration says later. None if there are no sub-agents.
@@ -50,13 +53,15 @@ class SavedOptions(BaseModel):
         tools: str | None,
         root: Path,
         mcp: Sequence[Path] = (),
+        hooks: Sequence[str] = (),
+        agents: Sequence[Path] = (),
         helpers: Sequence[AgentTool] = (),
         limits: Limits | None = None,
     ) -> Self:
         """Return the flags with absolute paths. `model` is the model's id, or `local`."""
         secret = base_url is not None and _may_hold_secret(base_url)
         if tools is not None and tools.endswith(".py"):
-            tools = str(Path(tools).expanduser().resolve())
+            tools = _whole(tools)
         return cls(
             model=model,
             base_url=None if secret else base_url,
@@ -66,9 +71,17 @@ class SavedOptions(BaseModel):
             tools=tools,
             root=root.resolve(),
             mcp=tuple(file.expanduser().resolve() for file in mcp),
+            hooks=tuple(map(_whole, hooks)),
+            agents=tuple(file.expanduser().resolve() for file in agents),
             subagents=tuple(helper.agent.to_json() for helper in helpers),
             limits=limits if helpers else None,
         )
+
+    def registered(self) -> list[Agent]:
+        """Return the agents of the saved files, which have code that a journal cannot keep."""
+        from turnwright.agents.files import read_agents  # noqa: PLC0415 (few turns need them)
+
+        return list(read_agents(*self.agents)) if self.agents else []
 
     def helpers(self) -> list[AgentTool]:
         try:
@@ -106,6 +119,12 @@ class SavedOptions(BaseModel):
             return cls.model_validate(kept)
         except ValidationError as error:
             raise ConfigError(f"the turn's metadata is damaged: {error.errors()[0]['msg']}") from None
+
+
+def _whole(module: str) -> str:
+    """Return `path/file.py` or `path/file.py:name` with an absolute path, and the name of a module as it is."""
+    path, found, name = module.partition(".py")
+    return f"{Path(path).expanduser().resolve()}.py{name}" if found and not name.strip(":").count(".") else module
 
 
 def _may_hold_secret(address: str) -> bool:

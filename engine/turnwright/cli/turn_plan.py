@@ -4,11 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pydantic import JsonValue, ValidationError
 
 from turnwright.agent import Agent
-from turnwright.driver.subagents import agent_tools
+from turnwright.driver.subagents import AgentTool, agent_tools
 from turnwright.errors import ConfigError, StoreError
 from turnwright.journal.driving_status import by_command_line
 from turnwright.journal.event_bus import Observer
@@ -25,6 +26,9 @@ from .options import DriverFlags, choose_agent, choose_tools, configuration, wit
 from .runtimes import Service, WorkersModel
 from .saved_options import SavedOptions
 from .worker_engine import engine_with, with_mcp
+
+if TYPE_CHECKING:
+    from turnwright.config.config import Config
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +89,8 @@ def plan_turn(turn_flags: TurnFlags, on_event: Sequence[Observer], telemetry: Te
     served = open_model(named, base_url=url, timeout=timeout) if service.embedded else WorkersModel(named)
     tools = flags.tools or kept.tools or said_so.settings.tools
     root = flags.root or kept.root or Path(said_so.settings.root)
+    hooks = flags.hooks or kept.hooks
+    files = kept.agents if not flagged and before is not None else _files_with_code(chosen, helpers, flags, said_so)
     servers = flags.mcp or kept.mcp or tuple(map(Path, said_so.settings.mcp))
     make = partial(
         engine_with,
@@ -104,15 +110,29 @@ def plan_turn(turn_flags: TurnFlags, on_event: Sequence[Observer], telemetry: Te
         tools=tools,
         root=root,
         mcp=servers,
+        hooks=hooks,
+        agents=files,
         helpers=helpers,
         limits=options["limits"],
     ).to_json()
     own = choose_tools(tools, root)
-    opening = with_mcp(servers, partial(make, make_deps=own.make_deps), [*own.tools, *helpers])
+    registered = kept.registered() if before is not None and not flagged else []
+    opening = with_mcp(
+        servers, partial(make, make_deps=own.make_deps, hooks=hooks, agents=registered), [*own.tools, *helpers]
+    )
     settings = turn_flags.settings
     if before is not None and not flagged:
         settings = merge_settings(settings_in(before), settings)
     return TurnPlan(chosen, opening, options["limits"], metadata, settings)
+
+
+def _files_with_code(
+    chosen: Agent, helpers: Sequence[AgentTool], flags: DriverFlags, said: "Config"
+) -> tuple[Path, ...]:
+    """Return the files of the agents if one names code, which is read again when the turn is resumed."""
+    if not any(one.hooks or one.guardrails for one in (chosen, *(helper.agent for helper in helpers))):
+        return ()
+    return tuple(said.agent_files()) if flags.agents is None else (flags.agents,)
 
 
 def same_agent(before: TurnStarted) -> Agent:

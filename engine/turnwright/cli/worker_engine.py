@@ -5,10 +5,11 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final, TypedDict, cast
 
+from turnwright.agent import Agent
 from turnwright.agents.files import read_agents
-from turnwright.context import DepsFactory
+from turnwright.context import DepsFactory, GuardrailBase, HooksBase
 from turnwright.driver.subagents import agent_tools
 from turnwright.engine import Engine
 from turnwright.errors import ConfigError
@@ -23,10 +24,19 @@ from turnwright.tools import Tool
 
 from .interactive import Opening
 from .models import model_named, models_for
-from .options import DriverFlags, choose_tools
+from .options import DriverFlags, choose_hooks, choose_tools
 
 if TYPE_CHECKING:
     from turnwright.config.config import Config, EngineOptions
+
+
+class CodeArguments(TypedDict):
+    """The arguments of an engine that have code of the app."""
+
+    agents: list[Agent]
+    hooks: list[HooksBase]
+    guardrails: list[GuardrailBase]
+
 
 #: Loggers of the MCP SDK. The results of calls contain the same errors, without tracebacks.
 _NOISY: Final = ("client", "mcp", "httpx2")
@@ -62,7 +72,8 @@ def driving(
     settings, options = said.settings, said.engine_options()
     served = open_model(named, base_url=settings.base_url, timeout=settings.timeout)
     files = (flags.agents,) if flags.agents is not None else said.agent_files() if settings.agents else ()
-    helpers = agent_tools(said.prepared(one) for one in read_agents(*files, limits=options["limits"])) if files else []
+    found = read_agents(*files, limits=options["limits"]) if files else []
+    helpers = agent_tools(said.prepared(one) for one in found)
     make = partial(
         engine_with,
         options,
@@ -74,7 +85,7 @@ def driving(
         on_event=on_event,
     )
     own = choose_tools(flags.tools or settings.tools, flags.root or Path(settings.root))
-    make = partial(make, make_deps=own.make_deps)
+    make = partial(make, make_deps=own.make_deps, agents=found, hooks=flags.hooks or ())
     return with_mcp(flags.mcp or tuple(map(Path, settings.mcp)), make, [*own.tools, *helpers])
 
 
@@ -89,8 +100,15 @@ def engine_with(
     runtime: Runtime | None = None,
     telemetry: Telemetry | None = None,
     make_deps: DepsFactory[object] | None = None,
+    agents: Sequence[Agent] = (),
+    hooks: Sequence[str] = (),
 ) -> Engine:
-    """Return an engine with the options of the configuration, and dependencies for its tools. Raises `ConfigError`."""
+    """Return an engine with the options of the configuration, and dependencies for its tools. Raises `ConfigError`.
+
+    `agents` are registered if a journal cannot keep all of them. `hooks` are the values of `--hooks`.
+    """
+    acting, checking = choose_hooks(hooks)
+    code: CodeArguments = {"agents": [one for one in agents if one.code], "hooks": acting, "guardrails": checking}
     arguments: EngineArguments = {
         "model": model,
         "models": models,
@@ -106,8 +124,10 @@ def engine_with(
         "telemetry": telemetry,
     }
     if make_deps is None:
-        return Engine(tools=tools, **arguments)
-    return cast("Engine", Engine(deps=make_deps, tools=tools, **arguments))  # the command line gives no deps itself
+        return Engine(tools=tools, **code, **arguments)
+    return cast(
+        "Engine", Engine(deps=make_deps, tools=tools, **code, **arguments)
+    )  # the command line gives no deps itself
 
 
 def with_mcp(files: Sequence[Path], make: Callable[..., Engine], tools: Sequence[Tool]) -> Opening:

@@ -137,7 +137,7 @@ class Config:
         limits = {key.removeprefix("limits."): value for key, value in self._nearer("limits.").items()}
         budget = {name: limits.pop(name) for name in tuple(limits) if name in BUDGET_FIELDS}
         limits.pop("ceiling", None)  # a limit of the engine only
-        ready = agent.to_json() | limits | self._nearer("model")
+        ready = agent.to_json() | agent.code | limits | self._nearer("model")
         if budget:
             of_agent = {name: value for name, value in agent.overrides.items() if name in BUDGET_FIELDS}
             ready["budget"] = of_agent | budget

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from turnwright.events import DeltaEvent, FactEvent, ResponseRestartedEvent, ResponseWithdrawnEvent, TurnEvent
 from turnwright_states import State
-from turnwright_states.facts import AttemptFailed, ModelReplied, Reviewed
+from turnwright_states.facts import AttemptFailed, Fact, ModelReplied, Reviewed
 
 
 class HeldEvents:
@@ -29,12 +29,7 @@ class HeldEvents:
             return (event,)
         fact = event.fact if isinstance(event, FactEvent) else None
         if self._reviewed:
-            if isinstance(fact, Reviewed):
-                return (*self._decided(accepted=not fact.refused), event)
-            if isinstance(event, DeltaEvent) or (fact is not None and fact.state is State.REVIEW):
-                self._events.append(event)
-                return ()
-            return (*self._decided(accepted=False), event)
+            return self._during_review(event, fact)
         if isinstance(fact, ModelReplied) and fact.state is State.REVIEW:
             self._reviewed = True
             self._events.append(event)
@@ -45,6 +40,14 @@ class HeldEvents:
         if isinstance(fact, AttemptFailed):
             self._events = []
         return (event,)
+
+    def _during_review(self, event: TurnEvent, fact: Fact | None) -> Sequence[TurnEvent]:
+        if isinstance(fact, Reviewed):
+            return (*self._decided(accepted=not fact.refused), event)
+        if isinstance(event, DeltaEvent) or (fact is not None and fact.state is State.REVIEW):
+            self._events.append(event)
+            return ()
+        return (*self._decided(accepted=False), event)
 
     def open(self, gate: str) -> Sequence[TurnEvent]:
         """Open a gate, and return the events to pass on."""

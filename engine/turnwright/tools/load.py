@@ -46,7 +46,7 @@ def load_tools_and_deps(spec: str) -> LoadedTools:
     Raises `ConfigError` for a missing file or module, for one that raises (the message has the type, the text and the
     line), for one without tools, for two tools with one name, and for a `make_deps` that is no function.
     """
-    module = _file(spec) if spec.endswith(".py") else _module(spec)
+    module = load_module(spec)
     tools: dict[str, Tool] = {}
     for value in vars(module).values():
         if not isinstance(value, Tool):
@@ -59,6 +59,11 @@ def load_tools_and_deps(spec: str) -> LoadedTools:
     if not (make_deps is None or callable(make_deps)):
         raise ConfigError(f"{spec}: {MAKE_DEPS} must be a function that makes the dependencies of a turn")
     return LoadedTools(list(tools.values()), make_deps)
+
+
+def load_module(spec: str) -> ModuleType:
+    """Import a path that ends in `.py`, or the dotted name of a module. Raises `ConfigError` if it cannot be loaded."""
+    return _file(spec) if spec.endswith(".py") else _module(spec)
 
 
 def _file(spec: str) -> ModuleType:
