@@ -423,7 +423,7 @@ async def test_a_crash_at_any_append_of_a_started_turn_changes_nothing_for_the_n
             result = await second.attach(handle.id, CLERK).result()
             assert result.outcome is Outcome.FINISHED
             texts.append([(message.role, message.text) for message in result.messages])
-    assert len(texts) > 5
+    assert len(texts) >= 5  # each of four appends was the last one of a process
     assert all(text == texts[0] for text in texts)
 
 
