@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from turnwright import Agent, ConfigError, Engine, Limits
+from turnwright import Agent, Compact, ConfigError, Engine, Limits
 from turnwright.agents.bounds import EXACTNESS, Exactness, bounds_of
 from turnwright.agents.certificate import SCHEMA, Certificate, CertifiedBound, certificate
 from turnwright.model.scripted import ScriptedModel
@@ -38,6 +38,7 @@ OWN: Final[dict[str, st.SearchStrategy[Any]]] = {
     "doom_response": st.sampled_from(("stop", "ask")),
     "nudges": st.integers(0, 3),
     "max_retries": st.integers(0, 9),
+    "output_retries": st.integers(0, 9),
     "max_pauses": st.integers(0, 200),
     "conclude_seconds": st.floats(0.1, 600),
     "conclude_tokens": st.integers(1, 10**6),
@@ -93,6 +94,8 @@ def test_the_values_are_those_that_bind_the_turn(engine: Values, agent: Values, 
         "rounds that repeat": limits.doom_threshold,
         "nudges": limits.nudges,
         "pauses": limits.max_pauses,
+        "output retries": limits.output_retries,
+        "compactions": limits.max_compactions,
         "attempts a phase": 1 + limits.max_retries,
         "seconds of an attempt to conclude": limits.conclude_seconds,
         "tokens of the conclusion": limits.conclude_tokens,
@@ -163,7 +166,15 @@ def test_a_derived_bound_names_the_settings_that_it_comes_from() -> None:
         ("ceiling", 200, "default"),
         ("concluding", "within", "configuration"),
         ("max_retries", 1, "agent"),
+        ("max_compactions", 0, "default"),
     ]
+
+
+def test_compactions_are_part_of_the_formula() -> None:
+    certified = certificate(Agent(name="Tester", steps=5, compaction=Compact(at_tokens=9, max_compactions=2)))
+    bound = named(certified)["model calls"]
+    formula = "(allowance + 1) x (1 + max_retries) + 2 x max_compactions = (5 + 1) x (1 + 3) + 2 x 2"
+    assert (bound.value, bound.formula) == (28, formula)
 
 
 def test_a_limit_that_is_switched_off_is_somebodys_decision() -> None:

@@ -21,7 +21,7 @@ def act() -> None: ...
         (lambda: Engine(max_turns=3), "Engine: max_turns is unknown: did you mean `limits=Limits(steps=...)`?"),  # type: ignore[call-overload]
         (lambda: Engine(temperature=0), "Engine: temperature is unknown: did you mean `model_settings`?"),  # type: ignore[call-overload]
         (lambda: Engine(steps=3), "Engine: steps is unknown: did you mean `limits=Limits(steps=...)`?"),  # type: ignore[call-overload]
-        (lambda: Engine(zzz=3), "Engine: zzz is unknown: use one of deps, deps_type, agents, tools, model"),  # type: ignore[call-overload]
+        (lambda: Engine(zzz=3), "Engine: zzz is unknown: use one of deps, deps_type, agents, tools, hooks"),  # type: ignore[call-overload]
         (lambda: tool(timout=3)(act), "tool act: timout is unknown: did you mean `timeout`?"),  # type: ignore[call-overload]
         (lambda: tool(approval=True)(act), "tool act: approval is unknown: did you mean `needs_approval`?"),  # type: ignore[call-overload]
         (lambda: tool(readonly=True)(act), "tool act: readonly is unknown: did you mean `read_only`?"),  # type: ignore[call-overload]

@@ -69,7 +69,10 @@ def bounds_of(limits: Limits, tools: ToolClass | None = None) -> tuple[Bound, ..
     exact, reply, cancelling = Exactness.EXACT, Exactness.OVERSHOT_BY_ONE_REPLY, Exactness.OVERSHOT_BY_CANCELLING
     cap = f"min({'unset' if limits.steps is None else limits.steps}, {limits.ceiling})"
     allowed = "cap" if limits.concluding == "after" else "max(cap - 1, 0)"
+    formula = "(allowance + 1) x (1 + max_retries)"
     calls = f"({limits.allowance} + 1) x (1 + {limits.max_retries})"
+    if limits.max_compactions:
+        formula, calls = f"{formula} + 2 x max_compactions", f"{calls} + 2 x {limits.max_compactions}"
     repeats = f"{limits.doom_threshold} identical rounds, or a cycle of 2 to 4 repeated as often"
     then = "a person is asked" if limits.doom_response == "ask" else "the turn stops"
     calls_from = f"tool_calls.{tools}" if by_class else "tool_calls"
@@ -81,9 +84,9 @@ def bounds_of(limits: Limits, tools: ToolClass | None = None) -> tuple[Bound, ..
         Bound(
             "model calls",
             limits.model_calls,
-            f"(allowance + 1) x (1 + max_retries) = {calls}",
+            f"{formula} = {calls}",
             exact,
-            (*of_allowance, "max_retries"),
+            (*of_allowance, "max_retries", "max_compactions"),
         ),
         Bound("tool calls", limits.call_limit, calls_from, exact, ("tool_calls",), EndReason.BUDGET),
         Bound("tool calls a step", limits.max_calls_per_step, "max_calls_per_step", exact, ("max_calls_per_step",)),
@@ -107,6 +110,8 @@ def bounds_of(limits: Limits, tools: ToolClass | None = None) -> tuple[Bound, ..
         ),
         Bound("nudges", limits.nudges, "nudges", exact, ("nudges",)),
         Bound("pauses", limits.max_pauses, "max_pauses", exact, ("max_pauses",)),
+        Bound("output retries", limits.output_retries, "output_retries", exact, ("output_retries",)),
+        Bound("compactions", limits.max_compactions, "max_compactions", exact, ("max_compactions",)),
         Bound("attempts a phase", 1 + limits.max_retries, "1 + max_retries", exact, ("max_retries",)),
         Bound(
             "seconds of an attempt to conclude",
