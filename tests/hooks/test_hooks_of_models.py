@@ -318,8 +318,8 @@ async def test_an_abort_stops_a_hook() -> None:
         return None
 
     engine = Engine(model=ScriptedModel("Done."), hooks=[slow])
+    made: list[TurnResult] = []
     async with anyio.create_task_group() as group:
-        made: list[TurnResult] = []
 
         async def run() -> None:
             made.append(await engine.run(AGENT, "hi"))

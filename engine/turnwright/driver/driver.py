@@ -28,7 +28,6 @@ from turnwright.errors import (
 from turnwright.journal.abort_poller import AbortPoller
 from turnwright.journal.admission import NewTurnClaim
 from turnwright.journal.dependencies import NOTHING_SUPPLIED, Dependencies, Supplied
-from turnwright.journal.held_events import HeldEvents
 from turnwright.journal.inbox import RESUMING_KINDS
 from turnwright.journal.message_history import messages_before
 from turnwright.journal.termination import end_children, end_claimed
@@ -221,6 +220,8 @@ class Driver:
 
             install_hooks(segment)
         if segment.stages:
+            from turnwright.journal.held_events import HeldEvents  # noqa: PLC0415 (many turns review no replies)
+
             segment.journal.held = HeldEvents()
         return segment
 

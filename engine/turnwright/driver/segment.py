@@ -179,6 +179,15 @@ class ReplyDraft:
 class Segment:
     """A turn being driven by this process: its journal, and what driving needs besides."""
 
+    # Few turns have these, so they are the class's until they are set.
+    #: Asks what is dynamic in a step's requests, if anything is.
+    prepare: Prepare | None = None
+    #: The hooks and guardrails of tool calls, the guardrails of the prompt and of texts, and the `on_end` hooks.
+    judge: CallJudge | None = None
+    inputs: InputChecks | None = None
+    outputs: OutputChecks | None = None
+    on_end: Callable[[TurnResult], Awaitable[None]] | None = None
+
     def __init__(
         self,
         setup: Dependencies,
@@ -217,17 +226,10 @@ class Segment:
         self.origin = journal.started
         #: Drives the turn's sub-agents. The driver sets it.
         self.delegate: Delegate = refuse_subagent
-        #: Asks what is dynamic in a step's requests, if anything is.
-        self.prepare: Prepare | None = None
         #: What checks each reply of a step before anything of it runs.
         self.stages: Sequence[Stage] = () if self.output is None else (self.output.review,)
         #: Returns the input that compacts before the next request, if it is too long; None without a compaction.
         self.oversized: Callable[[], Input | None] | None = None
-        #: The hooks and guardrails of tool calls, the guardrails of the prompt and of texts, and the `on_end` hooks.
-        self.judge: CallJudge | None = None
-        self.inputs: InputChecks | None = None
-        self.outputs: OutputChecks | None = None
-        self.on_end: Callable[[TurnResult], Awaitable[None]] | None = None
         #: Makes the conversation shorter.
         self.compact: Compaction = self._refuse_compaction
         #: Seconds to wait before the next attempt.
@@ -291,7 +293,9 @@ class Segment:
     def batch_context(self) -> BatchContext:
         """Return the context of the batch that is about to run."""
         batch, turn = self._batch, self.machine.turn
-        batch.grants, batch.delegate, batch.judge = turn.grants, self.delegate, self.judge
+        batch.grants, batch.delegate = turn.grants, self.delegate
+        if self.judge is not None:
+            batch.judge, batch.decided = self.judge, {}
         # The batch has the calls of the last reply, in its order. A batch from a resumed journal was not checked.
         checked = zip(turn.batch, self.checked, strict=False)
         batch.checked = {call: values for call, values in checked if values is not None}

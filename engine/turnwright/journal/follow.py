@@ -12,7 +12,6 @@ from turnwright.store import Store
 from turnwright.transcript.transcript import Transcript, reading
 
 from .event_bus import EventBus
-from .held_events import HeldEvents
 
 #: Seconds without a driver after which a warning is logged.
 _PATIENCE: Final = 5.0
@@ -135,6 +134,8 @@ class _Journal:
         self._turn_id = turn_id
         self._seq = 0
         self._transcript = Transcript()
+        from .held_events import HeldEvents  # noqa: PLC0415 (many programs follow no journal)
+
         self._held = HeldEvents()
 
     async def grown(self, after: int) -> list[TurnEvent]:

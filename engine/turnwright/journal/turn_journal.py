@@ -134,6 +134,9 @@ class JournalFold:
 class TurnJournal:
     """A claimed turn whose journal was folded up to the claim."""
 
+    #: Holds events back, if replies are reviewed (docs/rules.md#guardrails).
+    held: "HeldEvents | None" = None
+
     def __init__(
         self,
         store: Store,
@@ -157,8 +160,6 @@ class TurnJournal:
         )
         if not fold.keep_facts:
             fold.facts = []
-        #: Holds events back, if replies are reviewed (docs/rules.md#guardrails).
-        self.held: HeldEvents | None = None
         self._state = self.machine.turn.state
         self._logged = _LOG.isEnabledFor(logging.INFO)
         #: Made on demand: a lock takes as much memory as three messages.

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Final, Protocol
 
 from pydantic import JsonValue
 
@@ -78,6 +78,10 @@ class CallJudge(Protocol):
         ...
 
 
+#: Shared by all batches without hooks.
+_NOTHING_DECIDED: Final[dict[str, BeforeCall]] = {}
+
+
 @dataclass(slots=True)
 class BatchContext:
     """The turn of a batch, as its calls need it.
@@ -107,6 +111,6 @@ class BatchContext:
     #: Asks the hooks and guardrails of the app about each call, if there are any.
     judge: CallJudge | None = None
     #: What was decided about calls that have not started, by call id.
-    decided: dict[str, BeforeCall] = field(default_factory=dict)
+    decided: dict[str, BeforeCall] = field(default_factory=lambda: _NOTHING_DECIDED)
     #: Makes the context of the turn as it is now, for the tools that take one.
     context: Callable[[], TurnContext] | None = None
