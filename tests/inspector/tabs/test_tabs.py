@@ -431,6 +431,7 @@ async def test_items_of_hosted_tools_are_shown_with_the_reasoning() -> None:
     items: list[dict[str, JsonValue]] = [{"type": "openai_response", "item": item} for item in (sealed, search)]
     items += [{"type": "openai_response", **odd} for odd in ODD_DETAILS]
     items.append({"type": "openai_response", "annotations": [{"url": "https://meteo.example"}]})
+    items.append({"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": [{"title": "A forecast"}]})
     reply = ModelResponse(text="Rain.", reasoning_details=tuple(items))
     async with Engine(model=ScriptedModel(reply)) as engine:
         turn = await engine.run(AGENT, "hi")

@@ -13,6 +13,7 @@ from turnwright.model.anthropic.request import MAX_TOKENS, AnthropicEncoder
 from turnwright.model.anthropic.settings import MIN_BUDGET
 from turnwright.model.capabilities import Capabilities
 from turnwright.model.protocol import ModelRequest, ToolChoice
+from turnwright.model_settings import ModelSettings
 from turnwright_states import CallStatus
 
 HELLO = Message.user("hello")
@@ -346,3 +347,62 @@ def test_a_message_is_encoded_once_and_forgotten_with_the_message() -> None:
     gc.collect()
     assert encoder.remembered == 1
     assert sent(kept, Message.user("new"), encoder=encoder)[0]["content"][1]["text"] == "new"
+
+
+SEARCH: dict[str, JsonValue] = {"type": "web_search_20250305", "name": "web_search", "max_uses": 3}
+SEARCHED: tuple[dict[str, JsonValue], ...] = (
+    {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "weather"}},
+    {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": [{"type": "web_search_result"}]},
+)
+
+
+class TestHostedTools:
+    """The provider runs them, and their calls and results go back at their places."""
+
+    def test_they_follow_the_tools_of_a_request(self) -> None:
+        encoder = AnthropicEncoder("m", hosted_tools=[SEARCH])
+        body = encode(ModelRequest((HELLO,), tools=(READ,)), encoder)
+        assert [tool["name"] for tool in body["tools"]] == ["read", "web_search"]
+        assert body["tools"][1] == {**SEARCH, "cache_control": CACHE}
+        assert encode(ModelRequest((HELLO,)), encoder)["tools"] == [{**SEARCH, "cache_control": CACHE}]
+
+    def test_a_request_without_calls_forbids_them_too(self) -> None:
+        encoder = AnthropicEncoder("m", hosted_tools=[SEARCH])
+        assert encode(ModelRequest((HELLO,), tool_choice="none"), encoder)["tool_choice"] == {"type": "none"}
+
+    def test_settings_of_a_request_have_more_of_them(self) -> None:
+        settings = ModelSettings(extra_body={"tools": [SEARCH]})
+        body = encode(ModelRequest((HELLO,), tools=(READ,), settings=settings))
+        assert body["tools"][1:] == [SEARCH]
+
+    @pytest.mark.parametrize(
+        ("tool", "why"),
+        [
+            ({"name": "web_search"}, "without a type"),
+            ({"type": "custom", "name": "f"}, "give it to the agent as a function"),
+            ({"type": "bash_20250124", "name": "bash"}, "whose calls the provider does not answer"),
+        ],
+    )
+    def test_a_tool_that_the_provider_does_not_run_is_refused(self, tool: dict[str, JsonValue], why: str) -> None:
+        with pytest.raises(ConfigError, match=why):
+            AnthropicEncoder("m", hosted_tools=[tool])
+        with pytest.raises(ConfigError, match=why):
+            AnthropicEncoder("m").map_settings(ModelSettings(extra_body={"tools": [tool]}))
+
+    @pytest.mark.parametrize("thinks", [True, False])
+    def test_their_calls_and_results_go_back_at_their_places(self, thinks: bool) -> None:
+        order: dict[str, JsonValue] = {"type": "block_order", "blocks": [6, "thinking", "thinking", 4, "call"]}
+        reply = Message(
+            role="assistant",
+            parts=(
+                ReasoningPart(text="", details=(*SEARCHED, order)),
+                TextPart(text="I ask.Sun."),
+                ToolCallPart(id="c1", name="read"),
+            ),
+        )
+        encoder = AnthropicEncoder("m", cache=False, thinking=None if thinks else {"type": "disabled"})
+        content = sent(HELLO, reply, result("c1"), encoder=encoder)[1]["content"]
+        assert [block["type"] for block in content] == [
+            *("text", "server_tool_use", "web_search_tool_result", "text", "tool_use")
+        ]
+        assert content[1:3] == list(SEARCHED)

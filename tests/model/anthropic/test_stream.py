@@ -166,7 +166,7 @@ class TestStreams:
             {"type": "thinking", "thinking": "Let me see.", "signature": "EqQBCgIYAhIM"},
         )
 
-    def test_a_web_search_is_the_providers_own_affair(self) -> None:
+    def test_a_web_search_is_the_providers_own_affair_and_is_kept(self) -> None:
         result: Event = {"type": "web_search_result", "title": "T", "url": "https://example.com", "page_age": None}
         citation: Event = {"type": "web_search_result_location", "cited_text": "sunny"}
         given = reply(
@@ -184,7 +184,17 @@ class TestStreams:
             text(3, " It is sunny."),
             stop(3),
         )
-        assert given == ModelResponse(text="I'll check. It is sunny.", usage=Usage(input_tokens=25, output_tokens=1))
+        call = {"type": "server_tool_use", "id": "srvtoolu_01", "name": "web_search", "input": {"query": "weather"}}
+        found = {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_01", "content": [result]}
+        order = {"type": "block_order", "blocks": [11, "thinking", "thinking", 13]}
+        assert (given.text, given.calls) == ("I'll check. It is sunny.", ())
+        assert given.reasoning_details == (call, found, order)
+
+    def test_a_call_of_the_provider_without_its_result_is_not_kept(self) -> None:
+        """The API rejects it when it is sent back: a reply may be cut off in between, and a result may come alone."""
+        used = begin(0, "server_tool_use", id="a", name="web_search", input={})
+        found = begin(1, "web_search_tool_result", tool_use_id="b", content=[])
+        assert reply(used, stop(0), found, stop(1), text(2, "Hi.")).reasoning_details == ()
 
     def test_a_refusal(self) -> None:
         details: Event = {"type": "refusal", "category": "cyber", "explanation": None}
@@ -552,7 +562,7 @@ class TestEnds:
             ("end_turn", Finish.STOP),
             ("tool_use", Finish.STOP),
             ("stop_sequence", Finish.STOP),
-            ("pause_turn", Finish.STOP),
+            ("pause_turn", Finish.LENGTH),
             ("new_next_year", Finish.STOP),
             ("max_tokens", Finish.LENGTH),
             ("model_context_window_exceeded", Finish.LENGTH),

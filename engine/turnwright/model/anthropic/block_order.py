@@ -22,12 +22,17 @@ ORDER: Final = "block_order"
 THINKING: Final = "thinking"
 CALL: Final = "call"
 
+#: The blocks of tools that the provider runs: a call, and by this ending its result.
+_HOSTED_CALLS: Final = frozenset({"server_tool_use", "mcp_tool_use"})
+_HOSTED_RESULT: Final = "_tool_result"
 # The API accepts only its own thinking, and only with its signature.
 _SEALS: Final = {"thinking": "signature", "redacted_thinking": "data"}
 
 
 def order_of(row: Sequence[str | int]) -> tuple[Mapping[str, JsonValue], ...]:
-    """Make the entry for the blocks of a reply: `THINKING` for signed thinking, `CALL`, and the length of each text.
+    """Make the entry for the blocks of a reply: `CALL`, the length of each text, and `THINKING` for any kept block.
+
+    Kept are signed thinking, and the calls and results of tools that the provider runs.
 
     Returns None where nothing is signed, or the usual order is right.
     """
@@ -57,6 +62,25 @@ def in_order(message: Message) -> list[Block]:
     return row
 
 
+def hosted_id(block: Mapping[str, JsonValue]) -> str:
+    """Return the id of a call of the provider's tools; empty for another block."""
+    return _text(block.get("id")) if block.get("type") in _HOSTED_CALLS else ""
+
+
+def answered_by(block: Mapping[str, JsonValue]) -> str:
+    """Return the id of the call that a result of the provider's tools answers; empty for another block."""
+    return _text(block.get("tool_use_id")) if _text(block.get("type")).endswith(_HOSTED_RESULT) else ""
+
+
+def _text(value: JsonValue) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _is_kept(detail: Mapping[str, JsonValue]) -> bool:
+    """Whether the entry is a block that is sent back: signed thinking, or one of the provider's tools."""
+    return bool(detail.get(_SEALS.get(_text(detail.get("type")), "")) or hosted_id(detail) or answered_by(detail))
+
+
 def is_thinking(block: Mapping[str, JsonValue]) -> bool:
     """Whether the block contains thinking."""
     return block.get("type") in _SEALS
@@ -70,7 +94,7 @@ def text_blocks(text: str) -> Iterator[Block]:
 
 def _reply(reasoning: ReasoningPart | None, rest: Sequence[TextPart | ToolCallPart]) -> Iterator[Block]:
     details = reasoning.details if reasoning else ()
-    thinking = [dict(detail) for detail in details if detail.get(_SEALS.get(str(detail.get("type")), ""))]
+    thinking = [dict(detail) for detail in details if _is_kept(detail)]
     text = "".join(part.text for part in rest if isinstance(part, TextPart))
     calls = [_call(part) for part in rest if isinstance(part, ToolCallPart)]
     order = next((detail.get("blocks") for detail in details if detail.get("type") == ORDER), None)

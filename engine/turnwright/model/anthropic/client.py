@@ -1,6 +1,6 @@
 """Models that speak Anthropic's Messages API over HTTP: Claude, and compatible servers."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from pydantic import JsonValue
@@ -53,6 +53,9 @@ class AnthropicMessages(HttpModel):
     part must arrive within `first_byte_timeout` of the one before. A complete reply may be followed by other bytes for
     two seconds. A response of more than 256 MB or a million chunks is an error.
 
+    `hosted_tools` are tools that the provider runs, in the API's own JSON, such as `{"type": "web_search_20250305",
+    "name": "web_search"}`. Their calls and results are kept with the reasoning, and sent back.
+
     `headers` (such as `anthropic-beta`) and `extra_body` are sent with every request; a None in `extra_body` removes a
     default field. `tool_choice_first` replaces `auto` in the first call of a turn. `transport` replaces the network.
     `capabilities` are those of the model and its server, by default the known ones; requests are fitted to them.
@@ -81,6 +84,7 @@ class AnthropicMessages(HttpModel):
         transport: "httpx.AsyncBaseTransport | None" = None,
         headers: Mapping[str, str] | None = None,
         extra_body: Mapping[str, JsonValue] | None = None,
+        hosted_tools: Sequence[Mapping[str, JsonValue]] = (),
         tool_choice_first: ToolChoice | None = None,
         capabilities: Capabilities | None = None,
     ) -> None:
@@ -94,6 +98,7 @@ class AnthropicMessages(HttpModel):
             thinking=thinking,
             cache=cache,
             extra_body=extra_body,
+            hosted_tools=hosted_tools,
             tool_choice_first=tool_choice_first,
             capabilities=checked_capabilities(capabilities),
         )

@@ -22,7 +22,7 @@ from turnwright.model.protocol import (
 )
 from turnwright_states import Finish, Usage
 
-from .block_order import CALL, THINKING, order_of
+from .block_order import CALL, THINKING, answered_by, hosted_id, order_of
 from .fast_events import read_event
 
 # The memory of a block without its texts, counted as characters.
@@ -121,13 +121,15 @@ class MessageBuilder(Builder):
     def reply(self) -> ModelResponse:
         """Give the reply as far as it has come."""
         row: list[str | int] = []
-        for block in self._blocks:
-            row += [THINKING for _ in block.details()]
+        hosted = self._hosted()
+        details = [[*block.details(), *hosted.get(id(block), ())] for block in self._blocks]
+        for block, kept in zip(self._blocks, details, strict=True):
+            row += [THINKING for _ in kept]
             row += [len(str(block.text)), *([CALL] if block.is_call else ())]
         return ModelResponse(
             text="".join(str(block.text) for block in self._blocks),
             reasoning="".join(str(block.thinking) for block in self._blocks),
-            reasoning_details=(*(detail for block in self._blocks for detail in block.details()), *order_of(row)),
+            reasoning_details=(*(detail for kept in details for detail in kept), *order_of(row)),
             calls=tuple(block.call() for block in self._blocks if block.is_call),
             finish=FINISHES.get(self._stop_reason.lower(), Finish.STOP),
             usage=self._usage(),
@@ -138,9 +140,20 @@ class MessageBuilder(Builder):
     def _usage_of(self, read: int, written: int) -> Usage:
         return super()._usage_of(read + sum(self._counts.get(name, 0) for name in _CACHED), written)
 
+    def _hosted(self) -> dict[int, list[Mapping[str, JsonValue]]]:
+        """Return the calls and results of the provider's tools, by block. A call without its result is left out.
+
+        The API rejects it when it is sent back.
+        """
+        found = [(id(block), block.hosted()) for block in self._blocks if block.kind == _OTHER]
+        uses = {hosted_id(one) for _, one in found if one}
+        results = {answered_by(one) for _, one in found if one}
+        pairs = (uses & results) - {""}
+        return {place: [one] for place, one in found if one and {hosted_id(one), answered_by(one)} & pairs}
+
     def _take_content(self, content: JsonValue) -> list[Delta]:
         """Take the blocks of a message, unless it repeats those that have come."""
-        if self._blocks:
+        if any(block.kind != _OTHER for block in self._blocks):
             return []
         if isinstance(content, str):
             content = [{"type": "text", "text": content}]
@@ -159,6 +172,8 @@ class MessageBuilder(Builder):
             if other not in self._others:
                 self._others.add(other)
                 self._meter.take(sum(map(len, other)))
+                if block.keep(content):
+                    self._blocks.append(block)
             return []
         named = block.name
         return [*block.add(content), *([self._delta(block)] if block.name and not named else ())]
@@ -169,6 +184,7 @@ class MessageBuilder(Builder):
         arguments = _arguments(delta)
         if block is not None and block.kind == _OTHER:
             if arguments or not block.stopped:
+                block.go_on(arguments)
                 return []
             # A delta behind a stopped block belongs to another one.
             block = None
@@ -235,6 +251,8 @@ class _BlockBuilder:
         self._max_arguments = max_arguments
         self._signature = Pieces(meter)
         self._redacted: Mapping[str, JsonValue] | None = None
+        #: A call or a result of the provider's tools.
+        self._kept: dict[str, JsonValue] | None = None
         self._id = ""
         self._arguments = Pieces(meter)
         self._input = ""
@@ -259,6 +277,30 @@ class _BlockBuilder:
         """
         self._check(len(self._arguments) + len(piece))
         return self._arguments.add(piece)
+
+    def keep(self, content: Mapping[str, JsonValue]) -> bool:
+        """Keep a block of the provider's tools. Returns whether it is one."""
+        if hosted_id(content) or answered_by(content):
+            raw = json.dumps(content, ensure_ascii=False)
+            self._meter.reserve(len(raw))
+            self._kept = whole_object(mend(raw))
+        return self._kept is not None
+
+    def go_on(self, piece: str) -> None:
+        """Add to the arguments of a call of the provider's tools."""
+        if piece and self._kept is not None and not self.stopped:
+            self._check(len(self._arguments) + len(piece))
+            before = self._meter.progress
+            self._arguments.add(piece)
+            # It is no progress of the reply.
+            self._meter.progress = before
+
+    def hosted(self) -> Mapping[str, JsonValue] | None:
+        """Return the block of the provider's tools, with the arguments that came after its beginning."""
+        if self._kept is None or not len(self._arguments):
+            return self._kept
+        arguments = whole_object(str(self._arguments))
+        return None if arguments is None else {**self._kept, "input": arguments}
 
     def repeated_by(self, content: Mapping[str, JsonValue]) -> bool:
         """Whether a block that begins here repeats this one: the same call, without arguments so far."""

@@ -18,6 +18,8 @@ from .blocks import Blocks, encode_blocks
 from .settings import CACHE_CONTROLS, MIN_BUDGET, map_messages_settings
 from .turn_order import OpenedTurn, OrderRule
 
+#: The beginnings of the types of tools that a client must run.
+_NOT_HOSTED: Final = ("custom", "function", "bash_", "text_editor_", "computer_", "memory_")
 #: Fields that only this module sets.
 RESERVED: Final = frozenset({"model", "messages", "system", "tools", "stream", "max_tokens", "thinking"})
 #: The API requires a limit in every request. Every Claude since 3.5 and compatible servers accept this one; they reject
@@ -38,9 +40,10 @@ class AnthropicEncoder:
     `max_tokens` limits every reply, in tokens; a smaller limit of the request takes precedence. The default is
     `MAX_TOKENS` plus the budget for thinking. `thinking` is sent unchanged, except for its budget (see `encode`).
     `cache` marks the parts that the provider may cache: the tools, the instructions, and the messages that the next
-    step sends again. `extra_body` is added to every request and overrides its fields; a None in it removes a field.
-    The settings of a request override all of these, except a `max_tokens` that was given here. `tool_choice_first`
-    replaces `auto` in the first request of a turn. The requests were fitted to `capabilities`.
+    step sends again. `hosted_tools` follow the tools of each request. `extra_body` is added to every request and
+    overrides its fields; a None in it removes a field. The settings of a request override all of these, except a
+    `max_tokens` that was given here. `tool_choice_first` replaces `auto` in the first request of a turn. The requests
+    were fitted to `capabilities`.
 
     Raises `ConfigError` for an `extra_body` that is not JSON or has a field in `RESERVED`, for `thinking` without a
     type or with a budget below `MIN_BUDGET`, and for a `max_tokens` without room for that budget.
@@ -55,6 +58,7 @@ class AnthropicEncoder:
         thinking: Mapping[str, JsonValue] | None = None,
         cache: bool = True,
         extra_body: Mapping[str, JsonValue] | None = None,
+        hosted_tools: Sequence[Mapping[str, JsonValue]] = (),
         tool_choice_first: ToolChoice | None = None,
         capabilities: Capabilities = _DEFAULTS,
     ) -> None:
@@ -67,6 +71,7 @@ class AnthropicEncoder:
             raise ConfigError(f"max_tokens is {max_tokens}: it must be at least {least}")
         self._mark = _MARKS["auto" if cache else "off"]
         self._extra_body = checked_extra(extra_body, RESERVED)
+        self._hosted = tuple(dump(checked_hosted(tool)) for tool in hosted_tools)
         self._tool_choice_first: ToolChoice | None = tool_choice_first
         self._capabilities = capabilities
         self._tools: EncodedMessage[ToolSpec, bytes] = EncodedMessage(_tool)
@@ -99,6 +104,9 @@ class AnthropicEncoder:
             fields = self.map_settings(settings).body
             mark = mark if settings.cache is None else _MARKS[settings.cache]
         wanted, budget = self._thinking, self._budget
+        more = fields.pop("tools", None)
+        given = more if isinstance(more, list) else []
+        hosted = [*self._hosted, *(dump(tool) for tool in given if isinstance(tool, dict))]
         set_here = fields.pop("thinking", None)
         if isinstance(set_here, dict):
             wanted, budget = set_here, _budget_of(set_here)
@@ -107,7 +115,7 @@ class AnthropicEncoder:
         body: dict[str, JsonValue] = {"model": self._model, "max_tokens": max_tokens, "stream": True}
         if thinking is not None:
             body["thinking"] = thinking
-        if request.tools:
+        if request.tools or hosted:
             choice: ToolChoice = request.tool_choice
             if request.first and choice == "auto":
                 choice = self._tool_choice_first or choice
@@ -117,13 +125,22 @@ class AnthropicEncoder:
         rest_of_body = dump({name: value for name, value in body.items() if value is not None})
         messages = row.messages(thought=thought, mark=mark)
         return b"".join(
-            [b"{", *messages, *row.system(mark=mark), *self._described(request.tools, mark), rest_of_body[1:]]
+            [b"{", *messages, *row.system(mark=mark), *self._described(request.tools, mark, hosted), rest_of_body[1:]]
         )
 
     def map_settings(self, settings: ModelSettings) -> MappedSettings:
-        """Map settings to fields of a request. Raises `ConfigError` for an `extra_body` with a field in `RESERVED`."""
-        thinks = _is_on(self._thinking)
-        return map_messages_settings(settings, self._model, self._capabilities, RESERVED, thinks=thinks)
+        """Map settings to fields of a request. `tools` in their `extra_body` are hosted ones, beside the client's.
+
+        Raises `ConfigError` for an `extra_body` with another field in `RESERVED`, and for a tool that is not hosted.
+        """
+        thinks, reserved = _is_on(self._thinking), RESERVED - {"tools"}
+        mapped = map_messages_settings(settings, self._model, self._capabilities, reserved, thinks=thinks)
+        tools = mapped.body.get("tools")
+        if tools is not None:
+            if not isinstance(tools, list):
+                raise ConfigError(f"model_settings.extra_body.tools must be a list of hosted tools, not {tools!r}")
+            mapped.body["tools"] = [checked_hosted(tool) for tool in tools]
+        return mapped
 
     @property
     def remembered(self) -> int:
@@ -136,10 +153,10 @@ class AnthropicEncoder:
         limit = self._max_tokens or own or MAX_TOKENS + budget
         return limit if request.max_tokens is None else min(limit, request.max_tokens)
 
-    def _described(self, tools: Sequence[ToolSpec], mark: bytes) -> list[bytes]:
-        if not tools:
+    def _described(self, tools: Sequence[ToolSpec], mark: bytes, hosted: Sequence[bytes]) -> list[bytes]:
+        if not tools and not hosted:
             return []
-        described = b",".join(map(self._tools.of, tools))
+        described = b",".join([*map(self._tools.of, tools), *hosted])
         return [b'"tools":[', described[:-1] + mark if mark else described, b"],"]
 
     def _choice(self, choice: ToolChoice, settings: ModelSettings | None, *, thinks: bool) -> JsonValue:
@@ -187,6 +204,19 @@ def _thinking_for(
 
 def _is_on(thinking: Mapping[str, JsonValue] | None) -> bool:
     return thinking is not None and thinking.get("type") != "disabled"
+
+
+def checked_hosted(tool: object) -> dict[str, JsonValue]:
+    """Check a tool that the provider runs. Raises `ConfigError`."""
+    kind = tool.get("type") if isinstance(tool, Mapping) else None
+    if not isinstance(tool, Mapping) or not isinstance(kind, str) or not kind:
+        example = "{'type': 'web_search_20250305', 'name': 'web_search'}"
+        raise ConfigError(f"hosted_tools has a tool without a type: write {example}, not {tool!r}")
+    if kind.startswith(_NOT_HOSTED):
+        raise ConfigError(
+            f"hosted_tools has {kind!r}, whose calls the provider does not answer: give it to the agent as a function"
+        )
+    return checked_extra(tool, (), "a hosted tool")
 
 
 def _tool(tool: ToolSpec) -> bytes:

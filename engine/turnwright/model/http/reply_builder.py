@@ -20,6 +20,8 @@ FINISHES: Final = {
     "max_output_tokens": Finish.LENGTH,
     "model_length": Finish.LENGTH,
     "model_context_window_exceeded": Finish.LENGTH,
+    # Anthropic's own tools took too many turns.
+    "pause_turn": Finish.LENGTH,
     "content_filter": Finish.CONTENT_FILTER,
     "content_filtered": Finish.CONTENT_FILTER,
     "guardrail_intervened": Finish.CONTENT_FILTER,
