@@ -50,13 +50,19 @@ def test_without_a_file_it_says_so(cli: "Cli") -> None:
 
 def test_an_agent_is_shown_with_what_its_front_matter_says(cli: "Cli") -> None:
     """A limit that the agent leaves out has the source of the engine's limit. The cap is that of the certificate."""
-    cli.agent("steps: 300", "budget: {seconds: 9}", "model: mine")
+    cli.agent(
+        "steps: 300", "budget: {seconds: 9}", "model: mine", "model_settings: {temperature: 0, stop_sequences: [x]}"
+    )
     environ = {"TURNWRIGHT_LIMITS__NUDGES": "1", "TURNWRIGHT_LIMITS__SECONDS": "60", "TURNWRIGHT_LIMITS__CEILING": "50"}
+    environ["TURNWRIGHT_MODEL_SETTINGS"] = '{"temperature": 0.5, "seed": 1}'
     said = cli.run("config", "--agent", "tester", "--json", env=environ)
     place = "AGENTS.md: agent 'Tester'"
     assert source_of(said, "limits.steps") == (300, "front matter", place)
     assert source_of(said, "limits.seconds") == (9, "front matter", place)
     assert source_of(said, "model") == ("mine", "front matter", place)
+    assert source_of(said, "model_settings.temperature") == (0, "front matter", place)
+    assert source_of(said, "model_settings.stop_sequences") == (["x"], "front matter", place)
+    assert source_of(said, "model_settings.seed") == (1, "environment", "TURNWRIGHT_MODEL_SETTINGS")
     assert source_of(said, "limits.nudges") == (1, "environment", "TURNWRIGHT_LIMITS__NUDGES")
     assert (said.last["agent"], said.last["cap"]) == ("tester", 50)
     text = cli.run("config", "--agent", "Tester", env=environ)

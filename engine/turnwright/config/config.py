@@ -167,6 +167,9 @@ class Config:
         for key, value in said.items():
             if origins[key].source not in _NEAREST:
                 origins[key] = SettingOrigin(value, SettingSource.FRONT_MATTER, where)
+        settings = {} if agent.model_settings is None else agent.model_settings.given
+        for name, value in settings.items():
+            origins[f"model_settings.{name}"] = SettingOrigin(value, SettingSource.FRONT_MATTER, where)
         return origins
 
     def _nearer(self, prefix: str) -> dict[str, object]:

@@ -11,7 +11,8 @@ from tests.model.llama_cpp import MULTIPLY, PRODUCT, ask, children, gone_within,
 from turnwright.message import Message, ToolCallPart
 from turnwright.model.capabilities import Capabilities
 from turnwright.model.local.model import LocalModel
-from turnwright.model.protocol import ModelRequest
+from turnwright.model.protocol import ModelRequest, ModelResponse
+from turnwright.model_settings import ModelSettings
 from turnwright_states import Finish
 
 
@@ -32,6 +33,31 @@ async def test_it_calls_a_tool_first_and_answers_when_it_has_the_result() -> Non
     assert reply.text
     assert reply.calls == ()
     assert reply.finish is Finish.STOP
+
+
+@needs_model
+@pytest.mark.anyio
+async def test_settings_reach_the_server() -> None:
+    """Its own temperature is 0: the same request gets the same reply. A seed of a run gets another one, repeatedly."""
+    model = LocalModel()
+
+    async def reply(settings: ModelSettings | None, max_tokens: int = 12) -> ModelResponse:
+        request = ModelRequest((Message.user("Tell me a story."),), max_tokens=max_tokens, settings=settings)
+        return (await ask(model, request))[1]
+
+    warm = ModelSettings(temperature=1.8, seed=7)
+    try:
+        plain = await reply(None)
+        first, second = await reply(warm), await reply(warm)
+        word = plain.text.split()[1]
+        stopped = await reply(ModelSettings(stop_sequences=(word,)))
+        short = await reply(ModelSettings(extra_body={"max_tokens": 2}))
+    finally:
+        await model.aclose()
+    assert first.text == second.text != plain.text
+    assert stopped.finish is Finish.STOP
+    assert word not in stopped.text
+    assert (short.finish, short.usage and short.usage.output_tokens) == (Finish.LENGTH, 2)
 
 
 @needs_model
