@@ -72,6 +72,14 @@ class TestPublished:
         assert price.is_known
         assert price.of(READ, 100).cost == pytest.approx(CLAUDES)
 
+    def test_what_is_kept_in_a_cache_for_an_hour_costs_more(self) -> None:
+        price = published_price(CLAUDE)
+        assert price is not None
+        dearer = price.of(READ, 100, 40).cost - price.of(READ, 100).cost
+        assert dearer == pytest.approx(40 * (6 - 3.75) / 1e6)
+        info = ResponseInfo(cache_creation_input_tokens=100, cache_creation_1h_input_tokens=40)
+        assert priced(price, ModelResponse(usage=READ, response=info)) == price.of(READ, 100, 40)
+
     @pytest.mark.parametrize("url", ["http://localhost:8080/v1", "http://10.0.0.1/v1", "http://[::1]:11434/v1"])
     def test_a_server_of_ones_own_costs_nothing(self, url: str) -> None:
         assert published_price(OpenAIChat("gpt-5-mini", base_url=url)) is None

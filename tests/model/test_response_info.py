@@ -99,6 +99,12 @@ class TestMessages:
         info = told(given)
         assert (info.cache_read_input_tokens, info.cache_creation_input_tokens) == (1000, 200)
 
+    def test_what_goes_into_a_cache_for_an_hour_is_told_by_itself(self) -> None:
+        created: JsonValue = {"ephemeral_5m_input_tokens": 50, "ephemeral_1h_input_tokens": 150}
+        usage: JsonValue = {"input_tokens": 3, "cache_creation_input_tokens": 200, "cache_creation": created}
+        info = message(usage=usage)
+        assert (info.cache_creation_input_tokens, info.cache_creation_1h_input_tokens) == (200, 150)
+
     def test_thinking_is_a_part_of_the_output(self) -> None:
         builder = MessageBuilder()
         builder.add({"type": "message_start", "message": {"usage": {"input_tokens": 3, "output_tokens": 1}}})

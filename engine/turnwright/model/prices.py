@@ -28,8 +28,11 @@ _PUBLIC: Final = re.compile(r"\.[a-z]{2,}$", re.IGNORECASE)
 class PriceOf(Protocol):
     """A price, which computes the cost of a usage."""
 
-    def of(self, usage: Usage, cache_writes: int = 0) -> Usage:
-        """Return the usage with its cost. Of its input tokens, `cache_writes` were written to a cache."""
+    def of(self, usage: Usage, cache_writes: int = 0, hour_writes: int = 0) -> Usage:
+        """Return the usage with its cost. Of its input tokens, `cache_writes` were written to a cache.
+
+        Of those, `hour_writes` are kept for an hour.
+        """
         ...
 
 
@@ -46,8 +49,8 @@ class Price:
     cached: float | None = None
     cache_write: float | None = None
 
-    def of(self, usage: Usage, cache_writes: int = 0) -> Usage:
-        """Return the usage with its cost. Of its input tokens, `cache_writes` were written to a cache."""
+    def of(self, usage: Usage, cache_writes: int = 0, hour_writes: int = 0) -> Usage:  # noqa: ARG002 (see `PriceOf`)
+        """See `PriceOf.of`. All that is written to a cache costs the same."""
         cached, written, plain = _parts(usage, cache_writes)
         cost = plain * self.input + usage.output_tokens * self.output
         cost += cached * (self.input if self.cached is None else self.cached)
@@ -59,8 +62,10 @@ def priced(price: PriceOf | None, reply: ModelResponse | None) -> Usage | None:
     """Return the usage of a reply, complete or not, with its cost if there is a price."""
     if reply is None or reply.usage is None or price is None:
         return None if reply is None else reply.usage
-    writes = None if reply.response is None else reply.response.cache_creation_input_tokens
-    return price.of(reply.usage, writes or 0)
+    told = reply.response
+    if told is None:
+        return price.of(reply.usage)
+    return price.of(reply.usage, told.cache_creation_input_tokens or 0, told.cache_creation_1h_input_tokens or 0)
 
 
 def _parts(usage: Usage, cache_writes: int) -> tuple[int, int, int]:
@@ -94,8 +99,8 @@ class PublishedPrice:
         """Whether the package has the price."""
         return self._found is not None
 
-    def of(self, usage: Usage, cache_writes: int = 0) -> Usage:
-        """Return the usage with its cost, or unchanged if the price is not known."""
+    def of(self, usage: Usage, cache_writes: int = 0, hour_writes: int = 0) -> Usage:
+        """See `PriceOf.of`. The usage is unchanged if the price is not known."""
         if self._found is None:
             return usage
         from genai_prices import Usage as Counted  # noqa: PLC0415 (as above)
@@ -107,6 +112,7 @@ class PublishedPrice:
             output_tokens=usage.output_tokens,
             cache_read_tokens=cached,
             cache_write_tokens=written,
+            cache_write_1h_tokens=min(hour_writes, written),
         )
         try:
             cost = float(model.calc_price(counted, provider).total_price)

@@ -121,7 +121,8 @@ class ResponseInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Details of a reply for telemetry: no journal keeps them, and no budget counts them.
 
     `id` and `model` are the provider's own, empty where it sent none. Of the input tokens, `cache_read_input_tokens`
-    came from a cache and `cache_creation_input_tokens` went into one; None where the provider does not report them.
+    came from a cache and `cache_creation_input_tokens` went into one, of which `cache_creation_1h_input_tokens` for an
+    hour; None where the provider does not report them.
     `time_to_first_chunk` is in seconds from the start of the attempt to the first part of the reply; None for a reply
     that was not streamed.
     """
@@ -130,6 +131,7 @@ class ResponseInfo(msgspec.Struct, frozen=True, kw_only=True):
     model: str = ""
     cache_read_input_tokens: int | None = None
     cache_creation_input_tokens: int | None = None
+    cache_creation_1h_input_tokens: int | None = None
     time_to_first_chunk: float | None = None
 
 

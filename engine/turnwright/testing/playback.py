@@ -345,7 +345,7 @@ class _Tool(Tool):
 class _AsRecorded(Price):
     """The price of a model whose replies contain their own cost."""
 
-    def of(self, usage: Usage, cache_writes: int = 0) -> Usage:  # noqa: ARG002 (the price's)
+    def of(self, usage: Usage, cache_writes: int = 0, hour_writes: int = 0) -> Usage:  # noqa: ARG002 (the price's)
         """Return the usage unchanged."""
         return usage
 

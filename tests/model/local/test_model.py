@@ -42,7 +42,7 @@ async def test_settings_reach_the_server() -> None:
     model = LocalModel()
 
     async def reply(settings: ModelSettings | None, max_tokens: int = 12) -> ModelResponse:
-        request = ModelRequest((Message.user("Tell me a story."),), max_tokens=max_tokens, settings=settings)
+        request = ModelRequest((Message.user("Write a story."),), max_tokens=max_tokens, settings=settings)
         return (await ask(model, request))[1]
 
     warm = ModelSettings(temperature=1.8, seed=7)

@@ -76,6 +76,8 @@ class MessageBuilder(Builder):
                     self._note_count(name, usage.get(name))
                 details = _dict(usage.get("output_tokens_details"))
                 self._note_count("reasoning_tokens", details.get("thinking_tokens"))
+                created = _dict(usage.get("cache_creation"))
+                self._note_count("cache_creation_1h_input_tokens", created.get("ephemeral_1h_input_tokens"))
                 stop_reason = _text(source.get("stop_reason"))
                 self._meter.reserve(len(stop_reason))
                 self._stop_reason = mend(stop_reason) or self._stop_reason

@@ -120,5 +120,6 @@ class Builder(ABC):
             model=self._model,
             cache_read_input_tokens=self._counts.get("cache_read_input_tokens"),
             cache_creation_input_tokens=self._counts.get("cache_creation_input_tokens"),
+            cache_creation_1h_input_tokens=self._counts.get("cache_creation_1h_input_tokens"),
             time_to_first_chunk=self._first,
         )
