@@ -84,6 +84,7 @@ def test_every_event_of_the_table_is_one_of_the_code() -> None:
     }
     others = {
         "response_restarted": "ResponseRestartedEvent",
+        "response_withdrawn": "ResponseWithdrawnEvent",
         "paused": "TurnPausedEvent",
         "turn_ended": "TurnEndedEvent",
     }
