@@ -146,6 +146,18 @@ def test_an_approval_is_granted_or_denied_with_words(
     assert len(told) == 3
 
 
+def test_a_json_object_approves_a_call_with_other_arguments(cli: "Cli", endpoint: "Endpoint") -> None:
+    endpoint.calls(DELETE).says("So be it.")
+    paused = cli.run("run", "Clean up", "--tools", "mine.py", "--json")
+    one = paused.interrupts[0]["id"]
+    wrong = cli.run("resume", paused.turn, "--answer", f'{one}={{"file": "new.log"}}', "--json")
+    assert wrong.code != 0
+    assert "the changed arguments do not fit delete_file" in wrong.err
+    done = cli.run("resume", paused.turn, "--answer", f'{one}={{"path": "new.log"}}', "--json")
+    assert done.code == 0
+    assert result_told(endpoint).endswith("new.log is gone")
+
+
 def test_the_tools_file_makes_the_dependencies_in_each_process(cli: "Cli", endpoint: "Endpoint") -> None:
     cli.write("mine.py", DEPS)
     endpoint.calls(("sign", {})).says("Signed.")

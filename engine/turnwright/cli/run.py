@@ -152,7 +152,12 @@ def resume(
     turn: TurnArgument,
     *,
     answer: Annotated[
-        list[str] | None, typer.Option("--answer", metavar="ID=TEXT", help="Answer a question; may be repeated.")
+        list[str] | None,
+        typer.Option(
+            "--answer",
+            metavar="ID=TEXT",
+            help="Answer a question, or approve a call with all its arguments as a JSON object; may be repeated.",
+        ),
     ] = None,
     approvals: ApproveOption = None,
     rejections: RejectOption = None,

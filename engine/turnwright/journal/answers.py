@@ -150,7 +150,8 @@ def _changed(
     except (ToolError, TypeError, ValueError) as error:
         raise InvalidAnswerError(asked.id, f"the changed arguments do not fit {asked.tool}: {error}", ids) from None
     if tool is None:
-        why = f"its arguments cannot be changed here, because this process has no tool {asked.tool!r} that checks them"
+        why = f"its arguments cannot be changed here, because this process has no tool {asked.tool!r} that checks them:"
+        why += " answer where the turn's tools are"
         raise InvalidAnswerError(asked.id, why, ids)
     return replace(reply, arguments=arguments)
 

@@ -12,6 +12,7 @@ a message that came before the reply.
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import ClassVar, Final
 
 from pydantic import JsonValue
@@ -85,6 +86,11 @@ def going_on(turn_id: str) -> Iterator[None]:
 class Transcript:
     """Folds facts one by one into `messages`, without the agent's instructions, and into `path`."""
 
+    # The calls that wait for a person, by interrupt, and the arguments that a person gave them. Few turns have any, so
+    # an instance has its own only then.
+    _asked: Mapping[str, str] = MappingProxyType({})
+    _changed: Mapping[str, Mapping[str, JsonValue]] = MappingProxyType({})
+
     def __init__(self, turn: Turn | None = None) -> None:
         self.turn = turn or Turn()
         #: The turn's final text, once it has ended.
@@ -119,9 +125,6 @@ class Transcript:
         self.compactions: tuple[tuple[f.Compacted, int], ...] = ()
         #: The usage of the last request and its reply, if the provider counted it.
         self.counted: Usage | None = None
-        #: The calls that wait for a person, by interrupt, and the arguments that a person gave them.
-        self._asked: dict[str, str] = {}
-        self._changed: dict[str, Mapping[str, JsonValue]] = {}
         #: The result that is the turn's answer (`return_direct`).
         self._direct: str | None = None
         #: The last fact.
@@ -272,19 +275,19 @@ class Transcript:
         self._started.add(fact.call)
 
     def _wait(self, _: int, fact: f.CallWaiting) -> None:
-        self._asked[fact.interrupt.id] = fact.call
+        self._asked = {**self._asked, fact.interrupt.id: fact.call}
 
     def _answer(self, _: int, fact: f.Answered) -> None:
-        call = self._asked.pop(fact.interrupt, None)
+        call = self._asked.get(fact.interrupt)
         # A forwarded answer changes the arguments of a call in the sub-agent's turn.
         if call is not None and fact.arguments is not None and "/" not in fact.interrupt:
-            self._changed[call] = fact.arguments
+            self._changed = {**self._changed, call: fact.arguments}
 
     def _settle(self, at: int, fact: f.CallSettled) -> None:
         if fact.final and fact.status is CallStatus.OK and fact.state is not State.REVIEW and self.accepted is None:
             self._direct = fact.result
         seq = _kept(self._slots[fact.call], at) if fact.call in self._slots else at
-        changed = self._changed.pop(fact.call, None) if self._changed else None
+        changed = self._changed.get(fact.call) if self._changed else None
         self._results[fact.call] = ToolResultPart(
             seq=seq,
             call=fact.call,
