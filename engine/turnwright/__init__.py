@@ -38,7 +38,6 @@ from .message import FilePart, Message
 from .model.prices import Price
 from .model_settings import ModelSettings
 from .result import TurnResult
-from .runtime.handle import TurnHandle
 from .store import QUEUED, SessionInfo, TurnRow
 from .tools import Ask, Tool, ToolContext, ToolError, ToolResult, tool
 
@@ -65,6 +64,7 @@ if TYPE_CHECKING:
         tool_output_guardrail,
     )
     from .hooks.hooks import Hooks, after_model, after_tool, before_model, before_tool, on_end, on_start
+    from .runtime.handle import TurnHandle
 else:
     _HOMES = {
         "AgentFileError": ".agents.markdown",
@@ -79,6 +79,7 @@ else:
         "ReturnResult": ".hooks.decisions",
         "ToolDecision": ".hooks.decisions",
         "Trip": ".hooks.decisions",
+        "TurnHandle": ".runtime.handle",
         "after_model": ".hooks.hooks",
         "after_tool": ".hooks.hooks",
         "before_model": ".hooks.hooks",

@@ -33,9 +33,7 @@ from .model.retry import Backoff
 from .model_settings import ModelSettings
 from .result import TurnResult
 from .runtime import Local, Runtime
-from .runtime.engine_arguments import EngineArguments
 from .runtime.engine_turns import EngineTurns
-from .runtime.handle import TurnHandle
 from .runtime.opened_models import OpenedModels
 from .runtime.stored_turns import StoredTurns
 from .store import Store, open_store
@@ -44,6 +42,8 @@ from .transcript.pairing import Unpaired
 
 if TYPE_CHECKING:
     from .agents.certificate import Certificate
+    from .runtime.engine_arguments import EngineArguments
+    from .runtime.handle import TurnHandle
     from .telemetry import Telemetry
 
 
@@ -101,7 +101,7 @@ class Engine(StoredTurns, Generic[DepsT]):
         tools: Sequence[Tool[None]] = (),
         hooks: Sequence[HooksBase[None]] = (),
         guardrails: Sequence[GuardrailBase[None]] = (),
-        **options: Unpack[EngineArguments],
+        **options: "Unpack[EngineArguments]",
     ) -> None: ...
     @overload
     def __init__(
@@ -112,7 +112,7 @@ class Engine(StoredTurns, Generic[DepsT]):
         tools: Sequence[Tool[DepsT]] = (),
         hooks: Sequence[HooksBase[DepsT]] = (),
         guardrails: Sequence[GuardrailBase[DepsT]] = (),
-        **options: Unpack[EngineArguments],
+        **options: "Unpack[EngineArguments]",
     ) -> None: ...
     @overload
     def __init__(
@@ -123,7 +123,7 @@ class Engine(StoredTurns, Generic[DepsT]):
         tools: Sequence[Tool[DepsT]] = (),
         hooks: Sequence[HooksBase[DepsT]] = (),
         guardrails: Sequence[GuardrailBase[DepsT]] = (),
-        **options: Unpack[EngineArguments],
+        **options: "Unpack[EngineArguments]",
     ) -> None: ...
     @known_options("Engine", Limits.model_fields)
     def __init__(
@@ -266,7 +266,7 @@ class Engine(StoredTurns, Generic[DepsT]):
         *,
         deps: DepsT | NotGiven = NOT_GIVEN,
         **options: Unpack[TurnOptions],
-    ) -> TurnHandle[OutT]:
+    ) -> "TurnHandle[OutT]":
         """Start a turn in the background, and return its handle once the turn is written.
 
         A task of this engine drives the turn, or the workers of its runtime do. The turn goes on when the handle is
@@ -274,17 +274,21 @@ class Engine(StoredTurns, Generic[DepsT]):
         resumed. Takes and raises what `run` does. See docs/rules.md#handles.
         """
         turn_id = await self._turns.start(agent, prompt, options, deps)
+        from .runtime.handle import TurnHandle  # noqa: PLC0415 (many programs have no handles)
+
         return TurnHandle(self._turns, turn_id, agent, deps)
 
     def attach(
         self, turn_id: str, agent: Agent[DepsT, OutT], *, deps: DepsT | NotGiven = NOT_GIVEN
-    ) -> TurnHandle[OutT]:
+    ) -> "TurnHandle[OutT]":
         """Return a handle of an existing turn of this agent, whichever process drives it. Nothing is driven yet.
 
         `TurnHandle.result` resumes it if nobody drives it, with these `deps` instead of those that the engine makes.
         Raises `ConfigError` for a sub-agent's turn, and `TurnNotFoundError`, with PostgreSQL at the handle's first use.
         """
         self._turns.need_turn(turn_id)
+        from .runtime.handle import TurnHandle  # noqa: PLC0415 (many programs have no handles)
+
         return TurnHandle(self._turns, turn_id, agent, deps)
 
     async def submit(self, agent: Agent[DepsT, object], prompt: str, **options: Unpack[TurnOptions]) -> str:

@@ -17,7 +17,6 @@ from turnwright.journal.event_bus import Observer
 from turnwright.model.protocol import Model
 from turnwright.model.providers import LOCAL, open_model
 from turnwright.runtime import Runtime
-from turnwright.runtime.engine_arguments import EngineArguments
 from turnwright.store import Store
 from turnwright.telemetry import Telemetry
 from turnwright.tools import Tool
@@ -28,6 +27,7 @@ from .options import DriverFlags, choose_hooks, choose_tools
 
 if TYPE_CHECKING:
     from turnwright.config.config import Config, EngineOptions
+    from turnwright.runtime.engine_arguments import EngineArguments
 
 
 class CodeArguments(TypedDict):

@@ -164,7 +164,8 @@ class Driver:
         segment: Segment | None = None
         # A crash that is not accounted for before the release is left to the next driver.
         crashed = held.crashed
-        async with AsyncExitStack() as after_release:
+        # Few engines make dependencies, and a stack has memory of its own in each turn.
+        async with AsyncExitStack() if self._setup.make_deps is not None else nullcontext() as after_release:
             try:
                 segment = await self._opened(held, begun, known, supplied, after_release)
                 segment.delegate = partial(self._delegate, segment)
@@ -198,7 +199,7 @@ class Driver:
         begun: NewTurnClaim | None,
         known: JournalFold | None,
         supplied: Supplied,
-        after_release: AsyncExitStack,
+        after_release: AsyncExitStack | None,
     ) -> Segment:
         """Return a claimed turn, ready to be driven, with its dependencies. They are closed by `after_release`."""
         setup = self._setup
@@ -210,7 +211,7 @@ class Driver:
         segment.origin = supplied.origin or segment.origin
         if supplied.deps is not NOT_GIVEN:
             segment.deps = supplied.deps
-        elif setup.make_deps is not None:
+        elif setup.make_deps is not None and after_release is not None:
             from .deps import open_deps  # noqa: PLC0415 (many engines have no deps)
 
             info = segment.info(resumed=held.epoch > 1)

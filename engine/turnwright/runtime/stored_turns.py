@@ -16,10 +16,11 @@ from turnwright.store.sessions import checked_title
 
 from .engine_turns import EngineTurns
 from .opened_models import OpenedModels
-from .sync_loop import SyncLoop
 
 if TYPE_CHECKING:
     from turnwright_states.replay import FactGroup
+
+    from .sync_loop import SyncLoop
 
 
 class StoredTurns:
@@ -29,7 +30,16 @@ class StoredTurns:
         self.store = store
         self._turns = turns
         self._models = models
-        self._sync = SyncLoop()
+        self._sync_loop: SyncLoop | None = None
+
+    @property
+    def _sync(self) -> "SyncLoop":
+        """The event loop of a program that has none."""
+        if self._sync_loop is None:
+            from .sync_loop import SyncLoop  # noqa: PLC0415 (most programs have an event loop)
+
+            self._sync_loop = SyncLoop()
+        return self._sync_loop
 
     async def steer(self, turn_id: str, text: str) -> None:
         """Send a message to a running turn. The turn receives it before its next model call that may use tools.
