@@ -19,6 +19,7 @@ from typing import (
     Final,
     Generic,
     Literal,
+    NamedTuple,
     Self,
     TypedDict,
     TypeVar,
@@ -34,6 +35,7 @@ from pydantic import (
     Field,
     FieldSerializationInfo,
     GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
     JsonValue,
     ModelWrapValidatorHandler,
     SerializerFunctionWrapHandler,
@@ -44,7 +46,7 @@ from pydantic import (
     model_serializer,
     model_validator,
 )
-from pydantic_core import CoreSchema, ErrorDetails, InitErrorDetails, PydanticCustomError, core_schema
+from pydantic_core import CoreSchema, ErrorDetails, InitErrorDetails, PydanticCustomError, PydanticOmit, core_schema
 from typing_extensions import TypeForm
 
 from turnwright_states import Limits
@@ -187,6 +189,22 @@ class _TextOrFunction:
         return core_schema.no_info_wrap_validator_function(read, handler.generate_schema(Text))
 
 
+class _InFiles(NamedTuple):
+    """The JSON Schema of a field that JSON cannot hold: how files name its value, or None where they cannot."""
+
+    schema: dict[str, JsonValue] | None = None
+
+    def __get_pydantic_json_schema__(self, _: CoreSchema, __: GetJsonSchemaHandler) -> dict[str, JsonValue]:
+        if self.schema is None:
+            raise PydanticOmit
+        return dict(self.schema)
+
+
+_ONE_NAME: Final = _InFiles({"type": "string"})
+_NAMES: Final = _InFiles({"type": "array", "items": {"type": "string"}})
+_NOT_IN_FILES: Final = _InFiles()
+
+
 class Agent(BaseModel, Generic[DepsT_contra, OutT_co]):
     """An agent: a name, instructions, and limits of its own.
 
@@ -227,25 +245,25 @@ class Agent(BaseModel, Generic[DepsT_contra, OutT_co]):
     Names with a `*` (any text), a `?` (any character) or a leading `!` (not this one) make the list a list of rules, of
     which the last match applies. A list that begins with a `!` starts with all tools, any other with none. A rule may
     match no tool, and a `*` gives no sub-agents to a sub-agent."""
-    prepare_tools: Annotated[ToolsFunction[DepsT_contra] | None, Field(exclude=True)] = None
+    prepare_tools: Annotated[ToolsFunction[DepsT_contra] | None, Field(exclude=True), _ONE_NAME] = None
     """A function of the context and of the names of its tools, async or not, which is called once a step and returns
     the names of those that the step may use (docs/rules.md#tools-of-a-step)."""
     model: Name | None = None
     """The model's id; None means the engine's. Any other model needs `Engine(models=...)`."""
     model_settings: ModelSettings | None = None
     """Settings of its model calls, over the engine's: `ModelSettings(temperature=0)`, in a file a mapping."""
-    hooks: Annotated[tuple[HooksBase[DepsT_contra], ...], Field(exclude=True)] = ()
+    hooks: Annotated[tuple[HooksBase[DepsT_contra], ...], Field(exclude=True), _NAMES] = ()
     """Its hooks, which come after the engine's (docs/rules.md#hooks). In a file, the names `module:name`."""
-    guardrails: Annotated[tuple[GuardrailBase[DepsT_contra], ...], Field(exclude=True)] = ()
+    guardrails: Annotated[tuple[GuardrailBase[DepsT_contra], ...], Field(exclude=True), _NAMES] = ()
     """Its guardrails, which come after the engine's (docs/rules.md#guardrails). In a file, the names `module:name`."""
     conclude_prompt: Text | None = None
     """The text of the concluding call; None means `prompts/conclude.txt`."""
     compaction: Compact | None = None
     """The size at which the conversation is made shorter, and the way; None means never."""
-    output_type: Annotated[Any, Field(exclude=True)] = None
+    output_type: Annotated[Any, Field(exclude=True), _NOT_IN_FILES] = None
     """The type of its answer: a pydantic model, a dataclass, a `TypedDict`, a `Literal`, a union, a list. None means
     text. See docs/rules.md#typed-answers."""
-    output_validators: Annotated[tuple[Callable[..., object], ...], Field(exclude=True)] = ()
+    output_validators: Annotated[tuple[Callable[..., object], ...], Field(exclude=True), _NOT_IN_FILES] = ()
     """Functions of a `TurnContext` and an answer, sync or async, that return the answer or a changed one. They may
     raise `Retry("why")`, and the model answers again."""
     output_schema: Mapping[str, JsonValue] | None = None

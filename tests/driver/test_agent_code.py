@@ -127,3 +127,9 @@ def test_registered_agents_are_agents_with_names_of_their_own() -> None:
 
 def test_the_parameters_of_the_type_are_for_type_checkers() -> None:
     assert Agent[object, str] is Agent
+
+
+def test_the_json_schema_of_an_agent_has_only_what_a_file_can_say() -> None:
+    fields = Agent.model_json_schema()["properties"]
+    assert fields.keys() & {"output_type", "output_validators"} == set()
+    assert (fields["prepare_tools"]["type"], fields["hooks"]["items"]) == ("string", {"type": "string"})
