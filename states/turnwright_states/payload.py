@@ -72,11 +72,14 @@ for _name in ("pop", "remove", "reverse", "sort"):
     setattr(FrozenList, _name, _refuse)
 
 _FROZEN: Final[Mapping[type, type]] = {dict: FrozenDict, list: FrozenList}
+_EMPTY: Final[FrozenDict[object]] = FrozenDict()
 _THAWED: Final[Mapping[type, type]] = {FrozenDict: dict, FrozenList: list, dict: dict, list: list}
 
 
 def frozen(value: T) -> T:
     """Return an equal value whose dicts and lists are immutable. A frozen value is returned itself."""
+    if type(value) is dict and not value:
+        return _EMPTY  # type: ignore[return-value]  # a dict; turns in flight share it
     return _copied(value, _FROZEN)
 
 
