@@ -23,6 +23,7 @@ from turnwright import (
     tool_input_guardrail,
     tool_output_guardrail,
 )
+from turnwright.agent import OutputMode
 from turnwright.events import FactEvent, ResponseWithdrawnEvent, TextDeltaEvent, TurnEndedEvent, TurnEvent
 from turnwright.message import ToolResultPart
 from turnwright.model import ModelRequest, ModelResponse, ScriptedModel, asks_for
@@ -437,3 +438,31 @@ async def test_a_crash_at_each_append_ends_the_turn_the_same(*, after: bool) -> 
         assert "hunter2" not in shown([event async for event in engine.events(row.id)])
         crashes += died
     assert crashes == 7
+
+
+# Typed answers.
+
+
+@pytest.mark.parametrize("mode", ["tool", "prompt"])
+async def test_a_typed_answer_is_checked_as_json_and_withheld(mode: OutputMode) -> None:
+    seen: list[str] = []
+
+    @output_guardrail
+    async def check(ctx: TurnContext, text: str) -> Trip | None:
+        seen.append(text)
+        return says(text, "hunter2")
+
+    agent = Agent(name="Clerk", output_type=dict[str, str], output_mode=mode)
+    for value in ("fine", "hunter2"):
+        reply = asks_for(("final_result", {"password": value})) if mode == "tool" else f'{{"password": "{value}"}}'
+        engine = Engine(model=ScriptedModel(reply), guardrails=[check])
+        async with engine.stream(agent, "hi") as stream:
+            events = [event async for event in stream]
+        turn = await engine.get(events[-1].turn)
+        assert seen[-1] == f'{{"password": "{value}"}}'
+        if value == "fine":
+            assert turn.outcome is Outcome.FINISHED, turn.error
+        else:
+            assert tripped(turn, "check")
+            later = [event async for event in engine.events(turn.id)]
+            assert "hunter2" not in repr(turn.messages) + shown(events) + shown(later)

@@ -4,7 +4,15 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from turnwright.events import DeltaEvent, FactEvent, ResponseRestartedEvent, ResponseWithdrawnEvent, TurnEvent
+from turnwright.events import (
+    DeltaEvent,
+    FactEvent,
+    ResponseRestartedEvent,
+    ResponseWithdrawnEvent,
+    TurnEndedEvent,
+    TurnEvent,
+)
+from turnwright.transcript.withheld import without_answer
 from turnwright_states import State
 from turnwright_states.facts import AttemptFailed, Fact, ModelReplied, Reviewed
 
@@ -47,7 +55,8 @@ class HeldEvents:
         if isinstance(event, DeltaEvent) or (fact is not None and fact.state is State.REVIEW):
             self._events.append(event)
             return ()
-        return (*self._decided(accepted=False), event)
+        tripped = isinstance(event, TurnEndedEvent) and event.guardrail is not None
+        return (*self._decided(accepted=False, tripped=tripped), event)
 
     def open(self, gate: str) -> Sequence[TurnEvent]:
         """Open a gate, and return the events to pass on."""
@@ -63,14 +72,19 @@ class HeldEvents:
         if not self._reviewed:
             self._events = []
 
-    def _decided(self, *, accepted: bool) -> Sequence[TurnEvent]:
+    def _decided(self, *, accepted: bool, tripped: bool = False) -> Sequence[TurnEvent]:
         events, self._events, self._reviewed = self._events, [], False
         self.gates.clear()
-        return events if accepted else [_withheld(event) for event in events if not isinstance(event, DeltaEvent)]
+        return (
+            events
+            if accepted
+            else [_withheld(event, tripped=tripped) for event in events if not isinstance(event, DeltaEvent)]
+        )
 
 
-def _withheld(event: TurnEvent) -> TurnEvent:
-    """Return the event of a reply that was not accepted, without its text."""
+def _withheld(event: TurnEvent, *, tripped: bool) -> TurnEvent:
+    """Return the event of a reply that was not accepted, without its text, and after a trip without a typed answer."""
     if not isinstance(event, FactEvent) or not isinstance(event.fact, ModelReplied):
         return event
-    return replace(event, fact=replace(event.fact, text="", reasoning="", reasoning_details=()))
+    fact = replace(event.fact, text="", reasoning="", reasoning_details=())
+    return replace(event, fact=replace(fact, calls=tuple(map(without_answer, fact.calls))) if tripped else fact)

@@ -37,6 +37,7 @@ from turnwright_states.inputs import is_blank
 from turnwright_states.payload import FrozenDict, thawed
 
 from .tool_phase import PhaseCall, PhaseResult, ToolPhase
+from .withheld import withheld_part
 from .wording import (
     advice,
     changed_arguments,
@@ -338,8 +339,11 @@ class Transcript:
         if checks == "input":
             self._closed[0] = _message("user", TextPart(seq=self._closed[0].parts[0].seq, text=text))
         if replied and checks in ("input", "output"):
-            kept = [part for part in self._open if not isinstance(part, ReasoningPart)]
-            self._open = [TextPart(seq=part.seq, text=text) if isinstance(part, TextPart) else part for part in kept]
+            assert self.reply is not None  # noqa: S101 (it replied)
+            answers = {call.id for call in self.reply.calls if call.output}
+            self._open = [
+                withheld_part(part, text, answers) for part in self._open if not isinstance(part, ReasoningPart)
+            ]
         if checks != "output":
             return []
         self.text = text

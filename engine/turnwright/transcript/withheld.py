@@ -1,0 +1,28 @@
+"""What is left of a reply on which a guardrail tripped (docs/rules.md#guardrails)."""
+
+from collections.abc import Collection
+from typing import Final
+
+from msgspec.structs import replace
+from pydantic import JsonValue
+
+from turnwright.message import AnyPart, TextPart, ToolCallPart
+from turnwright_states.facts import CallMade
+from turnwright_states.payload import FrozenDict
+
+_NO_ARGUMENTS: Final[FrozenDict[JsonValue]] = FrozenDict()
+
+
+def without_answer(call: CallMade) -> CallMade:
+    """Return a call without the typed answer that a guardrail withheld."""
+    return replace(call, arguments=_NO_ARGUMENTS, raw="") if call.output else call
+
+
+def withheld_part(part: AnyPart, text: str, answers: Collection[str]) -> AnyPart:
+    """Return a part of a withheld reply: `text` in place of its text, and a typed answer without its arguments.
+
+    `answers` has the ids of the calls that are typed answers.
+    """
+    if isinstance(part, TextPart):
+        return TextPart(seq=part.seq, text=text)
+    return replace(part, arguments=_NO_ARGUMENTS) if isinstance(part, ToolCallPart) and part.id in answers else part
