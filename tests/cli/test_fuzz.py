@@ -1,6 +1,9 @@
 """`turnwright fuzz`: what it says, what it writes down, and its exit codes."""
 
 import json
+import re
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 from turnwright_states.chart import CHART
@@ -40,6 +43,25 @@ nights = {"type": "object", "properties": {"nights": {"type": "integer"}}}
 reserve = Reserve(name="reserve", description="Reserve a room.", parameters=nights)
 """
 
+#: The same with dependencies, without which no call would reach the mistake.
+DEPENDENT = """
+from turnwright import ToolContext, TurnInfo
+from turnwright.tools import Tool
+
+async def make_deps(turn: TurnInfo):
+    yield {"hotel": turn.agent}
+
+class Reserve(Tool):
+    def asks(self, arguments, context):
+        arguments["nights"] if context.deps["hotel"] else None
+
+    async def execute(self, values, context):
+        return context.deps["hotel"]
+
+nights = {"type": "object", "properties": {"nights": {"type": "integer"}}}
+reserve = Reserve(name="reserve", description="Reserve a room.", parameters=nights)
+"""
+
 
 def test_stand_ins_take_the_places_of_the_tools(cli: "Cli") -> None:
     agents, tools = cli.agent("steps: 3", "tools: [reserve]"), cli.write("rooms.py", NOISY)
@@ -51,7 +73,7 @@ def test_stand_ins_take_the_places_of_the_tools(cli: "Cli") -> None:
     assert " with Tester and 6 tools: seed 1, " in said.out
     assert "stand-ins replaced the tools: no tool was run (--run-tools runs them)" in said.out
     assert "\n  holds: every fact follows from the ones before (in " in said.out
-    assert "  never: 19  STREAM --fail--> FAILED (taken only by a bug)" in said.out
+    assert re.search(r"\n  never: +\d+  STREAM --fail--> FAILED \(taken only by a bug\)\n", said.out)
     assert not (cli.folder / "reserved.txt").exists()
     left = {path.name for path in cli.folder.iterdir()} - {"__pycache__"}
     assert left == {"AGENTS.md", "r.json", "rooms.py"}
@@ -74,6 +96,23 @@ def test_what_fails_is_printed_as_a_test_that_fails_so(cli: "Cli") -> None:
     assert said.out.startswith(f"# Found by: {command}\n# violated: {claim}: \"KeyError: 'nights'\"\n")
     assert said.out.split("SCENARIO = ")[1].startswith('Scenario(script=(asks_for(("reserve", {})),))\n')
     assert cli.run(*command.split()[1:]).out == said.out
+
+
+def test_the_dependencies_of_the_tools_are_made_and_printed_with_the_test(cli: "Cli") -> None:
+    agents, tools = cli.agent("steps: 3", "tools: [reserve]"), cli.write("rooms.py", DEPENDENT)
+    said = cli.run("fuzz", "--agents", agents.name, "--tools", tools.name, "--run-tools", "--seed", "1")
+    assert (said.code, "KeyError: 'nights'" in said.err) == (1, True)
+    assert '\nBUILD = partial(Engine, deps=load_tools_and_deps("rooms.py").make_deps)\n' in said.out
+    cli.write("test_found.py", said.out)
+    ran = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "test_found.py"],
+        cwd=cli.folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "KeyError: 'nights'" in ran.stdout
+    assert "1 failed" in ran.stdout
 
 
 def test_ctrl_c_is_inconclusive(cli: "Cli") -> None:

@@ -4,18 +4,21 @@ import secrets
 import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final, cast
 
 import typer
 from rich.progress import Progress as Bar
 
 from turnwright.agent import Agent
 from turnwright.agents.markdown import find_agent, load_agents
+from turnwright.engine import Engine
 from turnwright.errors import ConfigError
 from turnwright.testing.fuzz_failure import FailureOrigin, Found, as_test
 from turnwright.testing.python_source import code
 from turnwright.tools import builtin_tools, load_tools
+from turnwright.tools.load import load_tools_and_deps
 from turnwright_states import Trigger
 from turnwright_states.chart import CHART
 
@@ -27,6 +30,7 @@ from .screen import Screen
 
 if TYPE_CHECKING:
     from turnwright.testing.fuzz import FuzzReport, Progress, Target
+    from turnwright.testing.play import Build
 
 #: Seeds are below this number, so that people can copy one by hand.
 _SEEDS: Final = 1_000_000
@@ -79,7 +83,11 @@ def fuzz(
         raise ConfigError(f"--coverage {coverage}: there is no folder {coverage.parent}")
     folder = root or Path()
     out = process.Output(alone=True)  # a tool may print, but not inside a printed test
-    target = runner.Target(_choose(agent, agents), tuple(choose_tools(tools, folder).tools), run_tools=run_tools)
+    offered = choose_tools(tools, folder)
+    build = Engine if offered.make_deps is None else partial(Engine, deps=offered.make_deps)
+    target = runner.Target(
+        _choose(agent, agents), tuple(offered.tools), run_tools=run_tools, build=cast("Build", build)
+    )
     seed = secrets.randbelow(_SEEDS) if seed is None else seed
     with _bar(examples) as progress:
         report = runner.fuzz(target, examples=examples, seed=seed, seconds=seconds, progress=progress)
@@ -89,7 +97,8 @@ def fuzz(
     if report.found is None:
         out.write(*_report_lines(report, target))
     else:
-        origin = _origin(report.found.agent, agents or (_AGENTS if agent else None), tools, folder)
+        file, makes_deps = agents or (_AGENTS if agent else None), offered.make_deps is not None
+        origin = _origin(report.found.agent, file, tools, folder, makes_deps=makes_deps)
         _print_found(report, report.found, command)
         out.write(as_test(report.found, origin, command=command, run_tools=run_tools).removesuffix("\n"))
     raise typer.Exit(exit_code(report.checks))
@@ -167,7 +176,7 @@ def _rerun_command(
     return shlex.join(["turnwright", "fuzz", *words, *run, "--examples", str(examples), "--seed", str(seed)])
 
 
-def _origin(agent: Agent, file: Path | None, tools: str | None, root: Path) -> FailureOrigin:
+def _origin(agent: Agent, file: Path | None, tools: str | None, root: Path, *, makes_deps: bool) -> FailureOrigin:
     imported: list[object] = [Path, builtin_tools]
     offered = f"*builtin_tools(Path({code(str(root))}))"
     if tools is not None:
@@ -180,9 +189,11 @@ def _origin(agent: Agent, file: Path | None, tools: str | None, root: Path) -> F
         imported += [find_agent, load_agents]
         made = f"find_agent(load_agents({code(str(file))}), {code(agent.name)})"
     # A tool of the module wins over a built-in tool of the same name.
-    return FailureOrigin(
-        tuple(imported), agent=made, tools=f"list({{tool.name: tool for tool in [{offered}]}}.values())"
-    )
+    all_tools, build = f"list({{tool.name: tool for tool in [{offered}]}}.values())", ""
+    if tools is not None and makes_deps:
+        imported += [partial, Engine, load_tools_and_deps]
+        build = f"partial(Engine, deps=load_tools_and_deps({code(tools)}).make_deps)"
+    return FailureOrigin(tuple(imported), agent=made, tools=all_tools, build=build)
 
 
 _STOOD_IN: Final = "stand-ins replaced the tools: no tool was run (--run-tools runs them)"
