@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
-from typing import Never, TypeAlias, cast
+from typing import TYPE_CHECKING, Never, TypeAlias, cast
 
 import anyio
 from pydantic import JsonValue
@@ -36,8 +36,10 @@ from turnwright.store import Store
 
 from .in_process import InProcessTurns
 from .protocol import Runtime
-from .started import StartedTurn, StartedTurns
 from .submitted import SubmittedTurns, submit_new
+
+if TYPE_CHECKING:
+    from .started import StartedTurn, StartedTurns
 
 #: An agent of any dependencies and any answer.
 AnyAgent: TypeAlias = Agent[Never, object]
@@ -59,7 +61,7 @@ class EngineTurns:
         self._work = InProcessTurns(store, setup, hub)
         runtime.bind(self._work)
         self._turns = self._work if runtime.embedded else SubmittedTurns(store, setup, runtime, self._work)
-        self._started = StartedTurns(self._drive_started, self._close_followers)
+        self._in_background: StartedTurns | None = None
 
     @property
     def store(self) -> Store:
@@ -103,7 +105,7 @@ class EngineTurns:
             return await self.submit(agent, prompt, options)
         turn_id = new_id()
         begun = await self._begin(turn_id, agent, prompt, options)
-        self._started.start(turn_id, begun, supplied)
+        self._background.start(turn_id, begun, supplied)
         return turn_id
 
     async def result(self, turn_id: str, agent: AnyAgent, deps: object = NOT_GIVEN) -> TurnResult:
@@ -114,11 +116,11 @@ class EngineTurns:
         store = self.store
         if not self._runtime.embedded:
             return await self._turns.run(turn_id)
-        started = self._started.get(turn_id)
+        started = self._started(turn_id)
         if started is None:
             if not await self._work.is_due(turn_id):
                 return await current_result(store, turn_id)
-            started = self._started.start(turn_id, None, self.supplied(agent, deps))
+            started = self._background.start(turn_id, None, self.supplied(agent, deps))
         return await started.wait()
 
     def need_turn(self, turn_id: str) -> None:
@@ -172,7 +174,7 @@ class EngineTurns:
             self._need_supplied(known, here)
         await post_answers(self.store, known, answers, now=self._setup.now(), tools=self._setup.tools)
         if here is not None and self._runtime.embedded:
-            self._started.start(turn_id, None, here)
+            self._background.start(turn_id, None, here)
         else:
             await self._runtime.submit(turn_id, known.segment)
 
@@ -199,9 +201,9 @@ class EngineTurns:
     def events(self, turn_id: str, after: int = 0, *, wait: bool = False) -> AsyncIterator[TurnEvent]:
         """See `Engine.events`."""
         self._need_known(turn_id)
-        if wait or self._started.get(turn_id) is None:
+        if wait or self._started(turn_id) is None:
             return self._follow(turn_id, after, waits=wait)
-        events = self._follow(turn_id, after, lambda: self._started.get(turn_id) is not None)
+        events = self._follow(turn_id, after, lambda: self._started(turn_id) is not None)
         return wait_until_idle(events, turn_id, after, partial(current_result, self._store))
 
     async def run_worker(self, stopping: anyio.Event | None) -> None:
@@ -212,7 +214,8 @@ class EngineTurns:
     async def aclose(self) -> None:
         """Release the started turns, and close the runtime. The store is closed by the engine."""
         self._closed = True
-        await self._started.aclose()
+        if self._in_background is not None:
+            await self._in_background.aclose()
         await self._runtime.aclose()
 
     async def read(self, turn_id: str) -> JournalFold:
@@ -249,7 +252,20 @@ class EngineTurns:
         if self._closed:
             raise EngineClosedError
 
-    async def _drive_started(self, one: StartedTurn) -> TurnResult:
+    def _started(self, turn_id: str) -> "StartedTurn | None":
+        """Return the turn if a task of the engine drives it."""
+        return None if self._in_background is None else self._in_background.get(turn_id)
+
+    @property
+    def _background(self) -> "StartedTurns":
+        self._need_open()  # it may have been closed while a turn was written
+        if self._in_background is None:
+            from .started import StartedTurns  # noqa: PLC0415 (most turns are driven by their callers)
+
+            self._in_background = StartedTurns(self._drive_started, self._close_followers)
+        return self._in_background
+
+    async def _drive_started(self, one: "StartedTurn") -> TurnResult:
         """Drive a turn until it ends or pauses. While another process drives it, wait for that one."""
         while True:
             try:
@@ -264,7 +280,7 @@ class EngineTurns:
 
     async def _pass_on(self, turn_id: str) -> None:
         """Give the driver of a turn that was just started what was posted before it opened the turn."""
-        started = self._started.get(turn_id)
+        started = self._started(turn_id)
         if started is not None and started.begun is not None:
             started.begun.claim.waiting = await self._store.inbox(turn_id)
 
@@ -326,5 +342,5 @@ class EngineTurns:
         )
 
     def _is_driven_here(self, turn_id: str) -> bool:
-        started = self._started.get(turn_id)
+        started = self._started(turn_id)
         return self._turns.is_driven(turn_id) or (started is not None and started.begun is not None)
