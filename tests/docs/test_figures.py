@@ -26,7 +26,7 @@ from turnwright_states.verify import BOUND, lint
 
 from .repository_pages import ROOT
 
-_TENS: Final = ("ten", "eleven", "twelve", "thirteen")
+_TENS: Final = ("ten", "eleven", "twelve", "thirteen", "fourteen")
 WORDS: Final = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", *_TENS)
 
 

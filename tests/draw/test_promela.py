@@ -99,7 +99,8 @@ def test_every_claim_says_in_words_what_its_formula_claims() -> None:
 
 def test_the_bounds_stand_at_the_top() -> None:
     model = to_promela(bounds=Bounds(*range(1, 9)))
-    assert re.findall(r"^#define [A-Z_]+ +(\d+)$", model, re.MULTILINE) == ["1", "2", "3", "4", "5", "6", "7", "8"]
+    assert re.findall(r"^#define [MW][A-Z_]+ +(\d+)$", model, re.MULTILINE) == ["1", "2", "3", "4", "5", "6", "7", "8"]
+    assert re.findall(r"^#define HOOKED_[A-Z]+ +(\d+)$", model, re.MULTILINE) == ["1", "2", "1", "2"]
     assert model.index("#define MAX_ALLOWANCE") < model.index("mtype")
 
 

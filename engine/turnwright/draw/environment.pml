@@ -10,6 +10,7 @@
 /* The limits, chosen once. Tokens, money, time and the synthesis need no limit here. A random choice covers both cases:
  * a limit that is off is never spent, and a missing synthesis never succeeds. */
 byte allowance, budget, max_retries, max_compactions;
+bool hooked;                   /* hooks, guardrails, a typed answer and a compaction act */
 bool budgeted, doom_asks;      /* without a budget, calls are not counted */
 
 mtype state = CHECK;
@@ -49,7 +50,8 @@ bool unaccepted, overdrawn, overspent, began_on_spent, asked_too_often, went_on;
 #define open_calls (ready + ready_counted + running + asking + asking_counted + answering)
 #define most_model_calls ((allowance + 1) * (1 + max_retries) + 2 * max_compactions)
 #define a_budget_is_spent (budgeted && calls >= budget || tokens_spent || cost_spent || time_spent)
-#define places_left (budgeted -> budget - calls : WIDEST_BATCH)
+#define widest (hooked -> HOOKED_BATCH : WIDEST_BATCH)
+#define places_left (budgeted -> budget - calls : widest)
 
 /* Taking from an empty counter sets a flag and changes no counter, because a byte that wraps around would hide it. */
 inline take_one(left) {
@@ -66,17 +68,19 @@ inline perhaps(flag) {
   fi
 }
 
+/* A turn with hooks, reviews and compactions has smaller limits, because their product would have millions of states. */
 inline choose_the_limits() {
-  select (allowance : 0 .. MAX_ALLOWANCE);
+  perhaps(hooked);
+  select (allowance : 0 .. (hooked -> HOOKED_ALLOWANCE : MAX_ALLOWANCE));
   if
-  :: budgeted = true; select (budget : 0 .. MAX_BUDGET)
+  :: budgeted = true; select (budget : 0 .. (hooked -> HOOKED_BUDGET : MAX_BUDGET))
   :: budgeted = false
   fi;
   select (max_retries : 0 .. MAX_RETRIES);
-  select (pauses_left : 0 .. MAX_PAUSES);
+  select (pauses_left : 0 .. (hooked -> HOOKED_PAUSES : MAX_PAUSES));
   select (nudges_left : 0 .. MAX_NUDGES);
-  select (output_retries_left : 0 .. MAX_OUTPUT_RETRIES);
-  select (max_compactions : 0 .. MAX_COMPACTIONS);
+  select (output_retries_left : 0 .. (hooked -> MAX_OUTPUT_RETRIES : 0));
+  select (max_compactions : 0 .. (hooked -> MAX_COMPACTIONS : 0));
   compactions_left = max_compactions;
   perhaps(doom_asks);
   printf("limits %d %d %d %d %d %d %d", allowance, budgeted, budget, max_retries, pauses_left, nudges_left, doom_asks);
@@ -126,12 +130,15 @@ inline the_driver_is_stopped() {
  * Sub-agents lease what the batch leaves (docs/rules.md#sub-agents), and share it at random. */
 inline the_model_replies() {
   event = replied;
-  select (made : 0 .. WIDEST_BATCH);
+  select (made : 0 .. widest);
   perhaps(filtered);
   perhaps(truncated);
   if
   :: state == STREAM ->
-     perhaps(review);
+     if
+     :: hooked -> perhaps(review)
+     :: else
+     fi;
      if
      :: review && made > 0 -> perhaps(answers)                          /* one of the calls is the typed answer */
      :: else
@@ -151,7 +158,7 @@ inline the_model_is_called() {
   :: state != CONCLUDE -> the_model_replies()
   :: state != CONCLUDE -> event = expire            /* a conclusion that times out is a failed attempt */
   :: state == STREAM && compactions_left > 0 -> event = oversized
-  :: event = tripped
+  :: hooked -> event = tripped
   :: an_attempt_fails()
   :: the_driver_is_stopped()
   fi
@@ -206,7 +213,7 @@ inline the_calls_run() {
   :: running > 0 -> running--;
      if
      :: skip                                               /* its result; after a crash: an unknown outcome */
-     :: final = true                                       /* its result is the turn's answer */
+     :: hooked -> final = true                             /* its result is the turn's answer */
      :: lent > 0 -> select (used : 1 .. lent); calls = calls + used; lent = lent - used
      :: a_person_is_wanted(asking_counted)                 /* after a crash, or for a sub-agent: it asks */
      :: retries_left > 0 -> retries_left--; running++      /* after a crash: it is run again */
@@ -218,7 +225,7 @@ inline the_calls_run() {
      :: !final -> event = settled; synthesized = true
      :: !final && retries_left > 0 -> retries_left--       /* the synthesis failed, and is tried again */
      fi
-  :: event = tripped; the_sub_agents_are_counted()
+  :: hooked -> event = tripped; the_sub_agents_are_counted()
   :: event = expire; the_sub_agents_are_counted()
   :: the_driver_is_stopped()
   fi
@@ -333,7 +340,7 @@ inline the_row_is_followed() {
   :: over ->                                 /* merges thousands of states into one.                               */
      steps = 0; calls = 0; nudges_left = 0; pauses_left = 0; model_calls = 0; doom = false;
      tokens_spent = false; cost_spent = false; time_spent = false; second_try = false;
-     output_retries_left = 0; compactions_left = 0; max_compactions = 0;
+     output_retries_left = 0; compactions_left = 0; max_compactions = 0; hooked = false;
      allowance = 0; budgeted = false; budget = 0; max_retries = 0; doom_asks = false
   :: else
   fi

@@ -22,6 +22,8 @@ from turnwright_states.state import LIVE, State, Trigger
 
 #: Larger bounds would not fit the model's bytes; the search runs out of memory long before.
 _LARGEST: Final = 15
+#: The largest allowance, budget and batch of a turn with hooks. Such a turn has one pause at most.
+_HOOKED: Final = 2
 
 #: The sentence of each claim, by its name in the model.
 CLAIMS: Final[Mapping[str, str]] = {
@@ -77,6 +79,9 @@ _CHART: Final = """
 class Bounds:
     """The bounds of one model: each limit is chosen from 0 to its bound.
 
+    A turn with hooks, reviews and compactions has at most 2 steps, 2 calls, 2 calls in a reply and 1 pause, because the
+    model would not fit in memory otherwise.
+
     Raises `ConfigError` for a bound that is no whole number from 0 to 15, and for a `batch` of 0, because a model
     without tool calls has nothing to check.
     """
@@ -123,6 +128,10 @@ def to_promela(chart: Chart = CHART, bounds: Bounds | None = None) -> str:
         "MAX_OUTPUT_RETRIES": bounds.output_retries,
         "MAX_COMPACTIONS": bounds.compactions,
         "WIDEST_BATCH": bounds.batch,
+        "HOOKED_ALLOWANCE": min(bounds.allowance, _HOOKED),
+        "HOOKED_BUDGET": min(bounds.budget, _HOOKED),
+        "HOOKED_PAUSES": min(bounds.pauses, 1),
+        "HOOKED_BATCH": min(bounds.batch, _HOOKED),
     }
     return "".join(
         (

@@ -32,10 +32,11 @@ def grid(bound: int = BOUND) -> Iterator[Case]:
     - *Sub-agents:* each cap from 1 with each budget from 1, 1 and 2 pauses, batches of up to 2 calls, or of the full
       width up to cap 2. Then each cap from 1 with tokens, money or both to lease. Then each cap from 2 with a doom
       loop of the turn itself, and both responses.
-
-    - *Hooks:* caps 0 to 2 with budgets of 0, 1, 2 and none, 0 to 2 output retries, 0 to 2 compactions, 0 and 1 retries,
-      with and without a synthesis. Then a budget of tokens, money or time at caps 1 and 2, with and without a doom
-      loop. Hooks and guardrails act, and replies are reviewed.
+    - *Hooks:* hooks and guardrails act, requests are prepared and replies are reviewed, some with typed answers. Caps 0
+      to 2 with budgets of 0, 1 and none, 0 to 2 output retries, 0 to 2 compactions, 0 and 1 retries, and batches of up
+      to 2 calls. Each of these caps and budgets once more with a synthesis. Then a budget of tokens, money or time at
+      caps 1 and 2, with and without a doom loop. The conclusion once as a step. A third output retry or compaction
+      would only repeat what the second does, so larger numbers rest on the rank.
 
     Every input of the environment (`environment.py`) is tried in every case.
     """
@@ -44,7 +45,7 @@ def grid(bound: int = BOUND) -> Iterator[Case]:
     yield from _doom(bound, widest)
     yield from _spent(bound)
     yield from _delegating(bound, widest)
-    yield from _hooked(bound, widest)
+    yield from _hooked(bound)
 
 
 def _plain(bound: int, widest: int) -> Iterator[Case]:
@@ -85,14 +86,15 @@ def _delegating(bound: int, widest: int) -> Iterator[Case]:
         yield Case(_limits(steps=cap, tool_calls=4, doom_threshold=2, doom_response=response), widest=1, delegates=True)
 
 
-def _hooked(bound: int, widest: int) -> Iterator[Case]:
+def _hooked(bound: int) -> Iterator[Case]:
     few = min(bound, _FEW)
-    for cap, budget in product(range(few + 1), (0, 1, 2, None)):
-        for synthesis, refusals, compactions, retries in product((False, True), range(3), range(3), range(2)):
+    for cap, budget in product(range(few + 1), (0, 1, None)):
+        each_case = [(False, *case) for case in product(range(3), range(3), range(2))]
+        for synthesis, refusals, compactions, retries in [*each_case, (True, 1, 1, 1)]:
             limits = _limits(
                 steps=cap, tool_calls=budget, output_retries=refusals, max_compactions=compactions, max_retries=retries
             )
-            yield Case(limits, synthesis, widest, hooked=True)
+            yield Case(limits, synthesis, hooked=True)
     each: tuple[dict[str, object], ...] = ({"tokens": 1}, {"tokens": 2}, {"cost": 1.0}, {"seconds": 1.0})
     for spent, cap, doom in product(each, range(1, few + 1), (None, 2)):
         fields = {"output_retries": 1, "max_compactions": 1, "doom_threshold": doom, "doom_response": "ask"}
