@@ -2,9 +2,9 @@
 
 import pytest
 
-from turnwright import Engine, Retry, Trip, TurnContext, after_model, output_guardrail
+from turnwright import Agent, Engine, Retry, Trip, TurnContext, after_model, output_guardrail
 from turnwright.ag_ui import AgUiEncoder
-from turnwright.events import TurnEvent
+from turnwright.events import OutputDeltaEvent, TurnEvent
 from turnwright.model.protocol import ModelResponse
 from turnwright.model.scripted import ScriptedModel
 
@@ -53,3 +53,12 @@ async def test_a_withdrawn_reply_is_dropped(guardrail: object) -> None:
     assert "s3" not in repr(client.events), "metadata are for programs"
     if guardrail is held:
         assert "hunter2" not in repr(client.events)
+
+
+async def test_a_typed_answer_streams_as_its_text() -> None:
+    agent = Agent(name="Tidier", output_type=dict[str, str], output_mode="prompt")
+    events = await live(Engine(model=ScriptedModel('{"a": "b c d"}')), agent)
+    assert any(isinstance(event, OutputDeltaEvent) for event in events)
+    client = encode(events)
+    assert client.types().count("TEXT_MESSAGE_CONTENT") > 1, "piece by piece"
+    assert client.text() == ['{"a": "b c d"}']

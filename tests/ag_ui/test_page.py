@@ -46,8 +46,10 @@ def named(heading: str) -> list[str]:
 def test_every_event_that_is_heard_has_its_row() -> None:
     # `FactEvent` carries every fact but the two that have a class of their own.
     assert {one.__name__ for one in kinds_of(TurnEvent)} - {"FactEvent", "DeltaEvent"} == {
+        "OutputDeltaEvent",
         "ReasoningDeltaEvent",
         "ResponseRestartedEvent",
+        "ResponseWithdrawnEvent",
         "TextDeltaEvent",
         "ToolCallDeltaEvent",
         "ToolProgressEvent",
@@ -58,7 +60,9 @@ def test_every_event_that_is_heard_has_its_row() -> None:
         TextDeltaEvent("t", 1, 0, "").type,
         "reasoning_delta",
         "tool_call_delta",
+        "output_delta",
         ResponseRestartedEvent("t", 1).type,
+        "response_withdrawn",
     }
     progress = ToolProgressEvent("t", 1, "call00001", "look", 0.5).type
     assert sorted(named("event")) == sorted({*KINDS, *own, progress})

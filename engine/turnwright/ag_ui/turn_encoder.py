@@ -22,6 +22,7 @@ from pydantic import JsonValue
 from turnwright.events import (
     DeltaEvent,
     FactEvent,
+    OutputDeltaEvent,
     ReasoningDeltaEvent,
     ResponseRestartedEvent,
     ResponseWithdrawnEvent,
@@ -100,6 +101,8 @@ class TurnEncoder:
     def encode(self, event: TurnEvent) -> Events:
         """Return the client's events for an event."""
         match event:
+            case OutputDeltaEvent():
+                pass  # the text or the call that it was read from is a piece of its own
             case DeltaEvent():
                 if event.seq >= self._seq:  # else the journal has its reply
                     yield from self._hear(event)

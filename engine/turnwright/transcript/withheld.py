@@ -1,4 +1,4 @@
-"""What is left of a reply on which a guardrail tripped (docs/rules.md#guardrails)."""
+"""The remains of a reply on which a guardrail tripped (docs/rules.md#guardrails)."""
 
 from collections.abc import Collection
 from typing import Final
