@@ -50,7 +50,7 @@ async def erase(path: str) -> str:
     return f"erased {path}"
 
 
-async def live(engine: Engine, agent: Agent = AGENT) -> list[TurnEvent]:
+async def live(engine: Engine, agent: Agent[None, object] = AGENT) -> list[TurnEvent]:
     async with engine.stream(agent, "hi") as events:
         return [event async for event in events]
 

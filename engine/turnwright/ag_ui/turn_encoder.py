@@ -101,8 +101,6 @@ class TurnEncoder:
     def encode(self, event: TurnEvent) -> Events:
         """Return the client's events for an event."""
         match event:
-            case OutputDeltaEvent():
-                pass  # the text or the call that it was read from is a piece of its own
             case DeltaEvent():
                 if event.seq >= self._seq:  # else the journal has its reply
                     yield from self._hear(event)
@@ -316,6 +314,8 @@ class TurnEncoder:
         return [(one, drafts[one]) for one in (reasoning_id(self._message), self._message) if one in drafts]
 
     def _hear(self, piece: DeltaEvent) -> Events:
+        if isinstance(piece, OutputDeltaEvent):
+            return  # the text or the call that it was read from is a piece of its own
         if piece.index == 0 and self._index:
             yield from self._drop()  # another driver started again
         if piece.index != self._index:
