@@ -150,6 +150,21 @@ FAULTS: Final = {
         "CHECK --proceed [doom]--> PAUSED",
         TWO_STEPS,
     ),
+    "the answer of a call is not looked at": Fault(
+        dropped(S.TOOL_EXEC, T.SETTLED, "final"),
+        ("nothing_follows_an_answer",),
+        "CHECK --proceed [steps >= allowance]--> CONCLUDE",
+    ),
+    "a reply is refused without a bound": Fault(
+        guarded(S.REVIEW, T.REVIEWED, "refused and output_retries_left > 0", "refused"),
+        ("nothing_is_overdrawn",),
+        "REVIEW --reviewed [refused]--> CONTINUE",
+    ),
+    "an overflow is compacted without a bound": Fault(
+        guarded(S.STREAM, T.ATTEMPT_FAILED, "overflow and compactions_left > 0", "overflow"),
+        ("nothing_is_overdrawn", "ends"),
+        "STREAM --attempt_failed [overflow]--> COMPACT",
+    ),
     "a final state has a way out": Fault(
         (*ROWS, Row(S.FINISHED, T.ABORT, Guard(""), S.ABORTED, EndReason.ABORTED)),
         ("stays_ended",),
@@ -233,7 +248,12 @@ def test_without_fairness_a_turn_need_not_end(pan_of: Callable[[str], Pan]) -> N
     [
         ("active proctype person()", "proctype person()", "ends", "acceptance cycle"),
         ("     take_one(pauses_left);\n", "", "ends", "acceptance cycle"),
-        ("(made < places_left -> made : places_left)", "made", "calls_within_budget", "assertion violated"),
+        (
+            "(made - answers < places_left -> made - answers : places_left)",
+            "made",
+            "calls_within_budget",
+            "assertion violated",
+        ),
         ("select (used : 0 .. lent)", "select (used : 0 .. lent + 1)", "calls_within_budget", "assertion violated"),
     ],
     ids=[
