@@ -178,10 +178,10 @@ class ToolCallDeltaEvent(DeltaEvent, frozen=True):
     arguments_delta: str
 
 
-class OutputDeltaEvent(DeltaEvent, frozen=True):
+class OutputDeltaEvent(TurnEvent, frozen=True):
     """The typed answer as far as it has streamed in. Nothing of `partial` is validated."""
 
-    public_fields = allow("index", "partial")
+    public_fields = allow("partial")
     kind = "output_delta"
     partial: JsonValue
 

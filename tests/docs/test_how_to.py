@@ -83,6 +83,7 @@ def test_every_event_of_the_table_is_one_of_the_code() -> None:
         one.kind: one.__name__ for one in (events.TextDeltaEvent, events.ReasoningDeltaEvent, events.ToolCallDeltaEvent)
     }
     others = {
+        "output_delta": "OutputDeltaEvent",
         "response_restarted": "ResponseRestartedEvent",
         "response_withdrawn": "ResponseWithdrawnEvent",
         "paused": "TurnPausedEvent",

@@ -26,7 +26,9 @@ from turnwright._base.ids import root_of
 from turnwright.events import (
     DeltaEvent,
     FactEvent,
+    OutputDeltaEvent,
     ResponseRestartedEvent,
+    ResponseWithdrawnEvent,
     ToolProgressEvent,
     TurnEndedEvent,
     TurnEvent,
@@ -41,7 +43,7 @@ from .usage import RunUsage
 
 _DONE: Final = frozenset({Outcome.FINISHED, Outcome.SYNTHESIS_DONE})
 #: Events that the journal does not keep.
-_PASSING: Final = (DeltaEvent, ResponseRestartedEvent, ToolProgressEvent)
+_PASSING: Final = (DeltaEvent, OutputDeltaEvent, ResponseRestartedEvent, ResponseWithdrawnEvent, ToolProgressEvent)
 _LEFT: Final = "turn {turn} has no driver: resume it"
 
 

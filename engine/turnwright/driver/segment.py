@@ -388,7 +388,7 @@ class Segment:
         partial = output.partial(delta)
         if partial is not None:
             turn, seq = self.journal.turn_id, self.journal.claim.seq
-            self.journal.publish(OutputDeltaEvent(turn=turn, seq=seq, index=self._draft.pieces, partial=partial))
+            self.journal.publish(OutputDeltaEvent(turn=turn, seq=seq, partial=partial))
 
     def reply_complete(self) -> None:
         """Keep the received text no longer: the reply is complete."""

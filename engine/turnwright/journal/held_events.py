@@ -1,12 +1,14 @@
 """Events that wait for a verdict: the pieces of a reply, and a reply that is reviewed (docs/rules.md#guardrails)."""
 
 from collections.abc import Sequence
+from typing import Final
 
 from msgspec.structs import replace
 
 from turnwright.events import (
     DeltaEvent,
     FactEvent,
+    OutputDeltaEvent,
     ResponseRestartedEvent,
     ResponseWithdrawnEvent,
     TurnEndedEvent,
@@ -15,6 +17,9 @@ from turnwright.events import (
 from turnwright.transcript.withheld import without_answer
 from turnwright_states import State
 from turnwright_states.facts import AttemptFailed, Fact, ModelReplied, Reviewed
+
+#: Parts of a reply that streams in.
+_PIECES: Final = (DeltaEvent, OutputDeltaEvent)
 
 
 class HeldEvents:
@@ -33,7 +38,7 @@ class HeldEvents:
     def take(self, event: TurnEvent) -> Sequence[TurnEvent]:
         """Return the events to pass on now that this one has come."""
         if isinstance(event, ResponseRestartedEvent | ResponseWithdrawnEvent):
-            self._events = [one for one in self._events if not isinstance(one, DeltaEvent)]
+            self._events = [one for one in self._events if not isinstance(one, _PIECES)]
             return (event,)
         fact = event.fact if isinstance(event, FactEvent) else None
         if self._reviewed:
@@ -42,7 +47,7 @@ class HeldEvents:
             self._reviewed = True
             self._events.append(event)
             return ()
-        if isinstance(event, DeltaEvent) and self.gates:
+        if isinstance(event, _PIECES) and self.gates:
             self._events.append(event)
             return ()
         if isinstance(fact, AttemptFailed):
@@ -52,7 +57,7 @@ class HeldEvents:
     def _during_review(self, event: TurnEvent, fact: Fact | None) -> Sequence[TurnEvent]:
         if isinstance(fact, Reviewed):
             return (*self._decided(accepted=not fact.refused), event)
-        if isinstance(event, DeltaEvent) or (fact is not None and fact.state is State.REVIEW):
+        if isinstance(event, _PIECES) or (fact is not None and fact.state is State.REVIEW):
             self._events.append(event)
             return ()
         tripped = isinstance(event, TurnEndedEvent) and event.guardrail is not None
@@ -78,7 +83,7 @@ class HeldEvents:
         return (
             events
             if accepted
-            else [_withheld(event, tripped=tripped) for event in events if not isinstance(event, DeltaEvent)]
+            else [_withheld(event, tripped=tripped) for event in events if not isinstance(event, _PIECES)]
         )
 
 
