@@ -6,13 +6,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, cast
+from typing import TYPE_CHECKING, Annotated, Final, Unpack, cast
 
 import typer
 from rich.progress import Progress as Bar
 
 from turnwright.agent import Agent
 from turnwright.agents.markdown import find_agent, load_agents
+from turnwright.context import DepsFactory
 from turnwright.engine import Engine
 from turnwright.errors import ConfigError
 from turnwright.testing.fuzz_failure import FailureOrigin, Found, as_test
@@ -30,7 +31,7 @@ from .screen import Screen
 
 if TYPE_CHECKING:
     from turnwright.testing.fuzz import FuzzReport, Progress, Target
-    from turnwright.testing.play import Build
+    from turnwright.testing.play import Build, EngineParts
 
 #: Seeds are below this number, so that people can copy one by hand.
 _SEEDS: Final = 1_000_000
@@ -84,7 +85,7 @@ def fuzz(
     folder = root or Path()
     out = process.Output(alone=True)  # a tool may print, but not inside a printed test
     offered = choose_tools(tools, folder)
-    build = Engine if offered.make_deps is None else partial(Engine, deps=offered.make_deps)
+    build = Engine if offered.make_deps is None else _builder(offered.make_deps)
     target = runner.Target(
         _choose(agent, agents), tuple(offered.tools), run_tools=run_tools, build=cast("Build", build)
     )
@@ -102,6 +103,13 @@ def fuzz(
         _print_found(report, report.found, command)
         out.write(as_test(report.found, origin, command=command, run_tools=run_tools).removesuffix("\n"))
     raise typer.Exit(exit_code(report.checks))
+
+
+def _builder(make_deps: DepsFactory[object]) -> "Build[object]":
+    def build(**parts: "Unpack[EngineParts]") -> Engine[object]:
+        return Engine(deps=make_deps, **parts)
+
+    return build
 
 
 def _choose(name: str | None, file: Path | None) -> tuple[Agent, ...]:
