@@ -140,6 +140,22 @@ async def test_arguments_stream_and_what_is_missing_comes_with_the_reply() -> No
         assert client.types().count("MESSAGES_SNAPSHOT") == snapshots
 
 
+async def test_calls_keep_their_order_where_an_earlier_one_was_not_heard() -> None:
+    asks = asks_for(ResponseToolCall("look", {"path": "a"}, '{"path":"a"}'), ("note", {"n": 1}))
+    events = await live(Engine(model=FlakyModel([asks, "Done."]), tools=[look, note]))
+    for tool_name in ("", "other"):
+        changed = [
+            replace(event, tool=tool_name) if isinstance(event, ToolCallDeltaEvent) and event.tool == "look" else event
+            for event in events
+        ]
+        (names,) = (
+            [call["function"]["name"] for call in message["toolCalls"]]
+            for message in encode(changed).messages
+            if message.get("toolCalls")
+        )
+        assert names == ["look", "note"]
+
+
 async def test_a_restarted_call_is_taken_back_by_a_snapshot() -> None:
     asks = asks_for(ResponseToolCall("look", {"path": "a"}, '{"path":"a"}'))
     script: list[Line] = [Cut(asks, after=5), asks_for(("look", {"path": "b"})), "Done."]

@@ -237,7 +237,7 @@ class TurnEncoder:
             begun = draft.calls.get(call.id)
             rest = None if begun is None else begun.rest(call.function)
             if begun is None or rest is None or (rest and not begun.open):
-                continue
+                break  # a client has the calls in the order in which it received them
             if begun.open:
                 yield from write_call(call.id, begun, message, draft, rest)
                 yield from close_call(call.id, begun, draft)
@@ -345,7 +345,7 @@ class TurnEncoder:
                 yield from write_call(identifier, call, message, draft, delta)
             return
         delta = self._unsent.pop(identifier, "") + delta
-        if not piece.tool:
+        if not piece.tool or piece.call_index != (0 if draft is None else len(draft.calls)):
             self._unsent[identifier] = delta
             return
         yield from self._close_text(reasoning_id(message))
