@@ -191,3 +191,24 @@ def test_a_message_is_accepted_after_a_request_was_prepared(begin: "Begin") -> N
     turn.feed(PREPARED)
     turn.feed(SteeredInput(text="x"))
     assert turn.action == CallModel(tools=True)
+
+
+def test_a_summary_that_nobody_asked_for_is_refused(begin: "Begin") -> None:
+    turn = begin(max_compactions=1)
+    with pytest.raises(IllegalInputError, match="Compacted is not accepted in state STREAM"):
+        turn.feed(CompactedInput(text="x"))
+    assert turn.state is State.STREAM
+
+
+def test_the_facts_of_a_compaction_and_of_a_prepared_request_have_words(begin: "Begin") -> None:
+    turn = begin(max_compactions=2)
+    turn.feed(RequestPreparedInput(instructions="Be brief.", tools=("a",), settings={"seed": 1}, append=("x",)))
+    turn.feed(OversizedInput(tokens=9))
+    turn.feed(CompactedInput(text="Tidied.", kept=2))
+    turn.feed(OVERFLOW)
+    turn.feed(CompactedInput(cleared=True, kept=2))
+    assert all(fact.summary() for fact in turn.facts if isinstance(fact, facts.RequestPrepared | facts.Compacted))
+    assert [fact.summary() for fact in turn.of(facts.CompactionStarted)] == [
+        "about 9 tokens",
+        "the provider refused the request",
+    ]
