@@ -18,25 +18,26 @@ def printed(code: str, capsys: pytest.CaptureFixture[str]) -> str:
 
 
 def test_our_example_prints_what_the_page_says(capsys: pytest.CaptureFixture[str]) -> None:
-    assert printed(PYTHON["turnwright"], capsys) == PRINTED
+    assert printed(PYTHON["with_turnwright.py"], capsys) == PRINTED
 
 
 def test_pydantic_ais_example_gives_the_same_answer(capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("pydantic_ai", reason="needs pydantic-ai: pip install 'turnwright[pydantic-ai]'")
-    assert printed(PYTHON["pydantic-ai"], capsys) == PRINTED.removeprefix("finished ")
+    assert printed(PYTHON["with_pydantic_ai.py"], capsys) == PRINTED.removeprefix("finished ")
 
 
-@pytest.mark.parametrize("title", ["openai-agents", "langchain"])
+@pytest.mark.parametrize("title", ["with_openai_agents.py", "with_langchain.py"])
 def test_the_other_examples_are_python(title: str) -> None:
     """Their packages are not installed with the tests."""
-    assert "price_of" in {node.name for node in ast.walk(ast.parse(PYTHON[title])) if hasattr(node, "name")}
+    functions = ast.walk(ast.parse(PYTHON[title]))
+    assert "price_of" in {one.name for one in functions if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)}
 
 
 def test_every_framework_has_its_section() -> None:
     assert [block.title for block in BLOCKS if block.language in {"python", "py", "ts"}] == [
-        "turnwright",
-        "pydantic-ai",
-        "openai-agents",
-        "langchain",
-        "ai",
+        "with_turnwright.py",
+        "with_pydantic_ai.py",
+        "with_openai_agents.py",
+        "with_langchain.py",
+        "with_ai.ts",
     ]
