@@ -161,6 +161,51 @@ SAID: list[tuple[Fact, str, str]] = [
         "ended: cap_hit: step_cap",
     ),
     (facts.Notice(0.0, State.STREAM, limit="tokens", used=8, of=10), "tokens 8 of 10", "notice: tokens, 8 of 10"),
+    (facts.RequestPrepared(0.0, State.STREAM), "nothing changed", "the request was prepared"),
+    (
+        facts.RequestPrepared(
+            0.0,
+            State.STREAM,
+            instructions="Be kind.",
+            settings={"seed": 1},
+            append=("Be brief.",),
+            tools=(),
+            decisions=({"guardrail": "on_topic", "decision": "passed"},),
+        ),
+        "instructions; settings; 1 messages; tools none; guardrail on_topic passed",
+        "the request was prepared",
+    ),
+    (facts.Reviewed(0.0, State.TOOL_EXEC), "accepted", "the reply was accepted"),
+    (
+        facts.Reviewed(0.0, State.REVIEW, refused=True, feedback="no links", retry=True),
+        "refused: no links",
+        "the reply was refused, another step follows",
+    ),
+    (
+        facts.Reviewed(0.0, State.REVIEW, refused=True, feedback="no links"),
+        "refused: no links",
+        "the reply was refused, no output retry is left",
+    ),
+    (
+        facts.CompactionStarted(0.0, State.COMPACT, tokens=900),
+        "about 900 tokens",
+        "compaction started: about 900 tokens",
+    ),
+    (
+        facts.CompactionStarted(0.0, State.COMPACT),
+        "the provider refused the request",
+        "compaction started: the provider refused the request",
+    ),
+    (
+        facts.Compacted(0.0, State.STREAM, text="They greeted."),
+        "They greeted.",
+        "the conversation was compacted: its older part was summarized",
+    ),
+    (
+        facts.Compacted(0.0, State.STREAM, cleared=True),
+        "old tool results cleared",
+        "the conversation was compacted: its old tool results were cleared",
+    ),
     (facts.Notice(0.0, State.STREAM, limit="usage_unknown"), "usage_unknown", "notice: usage_unknown"),
 ]
 
@@ -175,6 +220,13 @@ def test_a_turn_begins_with_its_prompt_and_its_cap() -> None:
     started = facts.TurnStarted(0.0, State.CHECK, prompt="Hi", agent={"name": "Ann"}, limits=Limits(steps=7), chart=1)
     assert (started.summary(), started.log_line(Turn())[1]) == ("Hi", "started, with at most 7 steps")
     assert started.log_fields() == {"agent": "Ann"}
+
+
+def test_files_and_settings_are_both_written() -> None:
+    started = facts.TurnStarted(
+        0.0, State.CHECK, prompt="Hi", limits=Limits(), files=({"name": "a"},), model_settings={"seed": 1}, chart=1
+    )
+    assert ('"files":[{"name":"a"}]' in started.payload(), '"seed":1' in started.payload()) == (True, True)
 
 
 def test_usage_is_told_once() -> None:

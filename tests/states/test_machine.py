@@ -268,6 +268,16 @@ def test_a_turn_goes_on_from_its_facts(begin: "Begin") -> None:
     assert resumed.turn.batch["call00002"].state is CallState.WAITING
 
 
+def test_a_machine_takes_the_facts_that_another_driver_has_journaled(begin: "Begin") -> None:
+    turn = begin(steps=2)
+    turn.reply("look")
+    behind = TurnMachine.resume(turn.facts[:1])
+    for fact in turn.facts[1:]:
+        behind.apply(fact)
+    assert (behind.state, behind.turn.digest()) == (State.TOOL_EXEC, turn.machine.turn.digest())
+    behind.feed(CallStartedInput(call="call00001"))
+
+
 def test_an_ended_turn_resumes_to_its_end(begin: "Begin") -> None:
     turn = finished(begin)
     assert TurnMachine.resume(turn.facts).action == turn.action

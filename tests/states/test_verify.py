@@ -20,7 +20,8 @@ from turnwright_states import (
     Usage,
 )
 from turnwright_states.chart import CHART, ROWS
-from turnwright_states.inputs import StopInput
+from turnwright_states.inputs import CompactedInput, StopInput
+from turnwright_states.turn import Turn
 from turnwright_states.verdict import Verdict
 from turnwright_states.verify import (
     BOUND,
@@ -188,6 +189,12 @@ def test_a_stop_says_what_the_open_sub_agents_used_and_in_words() -> None:
         "somebody aborts the turn, its sub-agent made 1 call",
         "the engine fails, its sub-agent made 1 call",
     ]
+
+
+def test_a_compaction_is_described_with_what_it_used() -> None:
+    said = [describe_path(CompactedInput(usage=used), Turn()) for used in (Usage(), Usage(input_tokens=3))]
+    assert said[0] == "the conversation is compacted"
+    assert said[1].startswith("the conversation is compacted, ")
 
 
 # What is said of it.
