@@ -43,3 +43,13 @@ async def test_a_local_server_is_an_address() -> None:
     engine = names["engine"]
     assert isinstance(engine, Engine)
     await engine.aclose()
+
+
+async def test_an_engine_takes_a_model_of_the_responses_api() -> None:
+    """The example of `docs/how-to/use-openai-responses.md`, which sends nothing."""
+    (example,) = python_of("how-to/use-openai-responses.md")
+    names: dict[str, object] = {}
+    exec(example, names)  # noqa: S102 (it is ours)
+    engine = names["engine"]
+    assert isinstance(engine, Engine)
+    await engine.aclose()

@@ -167,6 +167,7 @@ COUNTED: Final = LayoutHints(
         (State.CHECK, State.STREAM): 17,
         (State.CHECK, State.PAUSED): 12,
         (State.CHECK, State.CONCLUDE): 25,
+        (State.CHECK, State.TEXT_ONLY): 16,
         (State.STREAM, State.COMPACT): 24,
         (State.STREAM, State.CONCLUDE): 12,
         (State.STREAM, State.FINISHED): 11,
