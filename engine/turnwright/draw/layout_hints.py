@@ -54,6 +54,7 @@ HINTS: Final = LayoutHints(
     columns=14,
     note=36,
     wide={
+        (State.CHECK, State.TEXT_ONLY): 18,
         (State.CHECK, State.STREAM): 20,
         (State.CHECK, State.PAUSED): 15,
         (State.CHECK, State.CONCLUDE): 28,
