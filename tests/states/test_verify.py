@@ -20,7 +20,7 @@ from turnwright_states import (
     Usage,
 )
 from turnwright_states.chart import CHART, ROWS
-from turnwright_states.inputs import CompactedInput, StopInput
+from turnwright_states.inputs import CompactedInput, Input, StopInput
 from turnwright_states.turn import Turn
 from turnwright_states.verdict import Verdict
 from turnwright_states.verify import (
@@ -195,6 +195,13 @@ def test_a_compaction_is_described_with_what_it_used() -> None:
     said = [describe_path(CompactedInput(usage=used), Turn()) for used in (Usage(), Usage(input_tokens=3))]
     assert said[0] == "the conversation is compacted"
     assert said[1].startswith("the conversation is compacted, ")
+
+
+def test_an_input_without_words_of_its_own_is_named() -> None:
+    class OtherInput(Input):
+        """An input of somebody else."""
+
+    assert describe_path(OtherInput(), Turn()) == "Other"
 
 
 # What is said of it.
