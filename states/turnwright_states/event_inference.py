@@ -158,7 +158,10 @@ def _stops(facts: Sequence[f.Fact], at: int, turn: Turn) -> Iterator[Input]:
     finished = facts[end - 1]
     if isinstance(finished, f.StepFinished):
         # The step's usage is the first to include the attempt that was cut off.
-        yield ExpireInput(elapsed=elapsed, partial=partial, spent=spent, usage=_rest(finished.usage, turn.step_usage))
+        rest = _rest(finished.usage, turn.step_usage)
+        yield ExpireInput(elapsed=elapsed, partial=partial, spent=spent, usage=rest)
+        if stop is None:
+            yield TrippedInput(elapsed=elapsed, guardrail="", partial=partial, spent=spent, usage=rest)
 
 
 def _rest(whole: Usage, part: Usage) -> Usage | None:
