@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec import Struct
 from msgspec.structs import replace
@@ -31,9 +31,11 @@ from turnwright_states import (
     Input,
     InterruptKind,
     InvalidJournalError,
+    Limits,
     ModelRepliedInput,
     Outcome,
     Spent,
+    StartedInput,
     State,
     ToolCall,
     TrippedInput,
@@ -135,6 +137,13 @@ def test_a_journal_that_stops_after_an_event_holds(setting: Setting, at: int) ->
     assert f"has not ended, and its state is {replayed.machine.state}" in replayed.check.detail
 
 
+#: A guardrail trips beside an attempt that used tokens, while a call is open.
+TRIPPED: Final = Setting(
+    StartedInput(prompt="x", limits=Limits(steps=1, max_retries=0)), [0, 1, 0, 0, 0], stopped_at=None, hooked=True
+)
+
+
+@example(TRIPPED, 3)
 @given(SHORT, st.integers(0, 10_000))
 def test_a_journal_that_breaks_off_inside_an_event_lacks_the_next_fact(setting: Setting, at: int) -> None:
     """The facts of one input are appended in one transaction, so a crash cannot leave a part of them.
