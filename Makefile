@@ -11,7 +11,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test test-all check coverage examples demo demo-serve verify faults scale bench bench-peers bench-guard mutants diagrams \
+.PHONY: help install run test test-all check coverage examples demo demo-serve verify faults histories scale bench bench-peers bench-guard mutants diagrams \
   release-check audit docs docs-serve pictures recording reference proof format clean
 
 help: ## Show the targets
@@ -94,6 +94,9 @@ verify: $(VENV)/.installed ## Prove that every path ends: lint, walk and, where 
 
 faults: $(VENV)/.test ## Kill drivers a thousand times, and see that nothing is lost; writes docs/reliability (five minutes)
 	$(BIN)/python -m turnwright.testing.faults --json docs/reliability.json --page docs/reliability.md
+
+histories: $(VENV)/.test ## Check a thousand histories of stores whose processes are killed and stopped (five minutes)
+	$(BIN)/python -m turnwright.testing.linearizability --sqlite 700 --postgres 300
 
 scale: $(VENV)/.test ## Drive a thousand turns on Temporal while workers are killed; writes docs/scale (seven minutes)
 	$(BIN)/python -m bench.scale --json docs/scale.json --page docs/scale.md

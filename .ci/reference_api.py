@@ -68,6 +68,7 @@ PAGES: Final = {
             "turnwright.testing.fuzz",
             "turnwright.testing.faults",
             "turnwright.testing.store_suite",
+            "turnwright.testing.linearizability",
             "turnwright.testing.model_suite",
             "turnwright.testing.runtime_suite",
             "turnwright.testing.plugin",

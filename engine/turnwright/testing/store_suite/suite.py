@@ -6,6 +6,7 @@ from .claim_spans import ClaimSpanFacts
 from .claims import ClaimFacts
 from .crowds import CrowdFacts
 from .deletion import DeletionFacts
+from .histories import HistoryFacts
 from .inboxes import InboxFacts
 from .journal import JournalFacts
 from .sessions import SessionFacts
@@ -15,6 +16,15 @@ from .watches import WatchFacts
 
 @pytest.mark.anyio
 class StoreSuite(
-    JournalFacts, ClaimFacts, InboxFacts, TurnFacts, ClaimSpanFacts, CrowdFacts, DeletionFacts, SessionFacts, WatchFacts
+    JournalFacts,
+    ClaimFacts,
+    InboxFacts,
+    TurnFacts,
+    ClaimSpanFacts,
+    CrowdFacts,
+    DeletionFacts,
+    SessionFacts,
+    WatchFacts,
+    HistoryFacts,
 ):
     """Subclass it, and define a fixture `bench` that gives a `Bench`."""

@@ -1,0 +1,213 @@
+"""A client that makes random calls to a store, and records them."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from copy import copy
+from dataclasses import dataclass, field
+from itertools import count
+from random import Random
+from typing import Final, assert_never
+
+from turnwright.errors import LeaseLostError, SessionBusyError, StoreError, TurnBusyError, TurnNotFoundError
+from turnwright.store import AbandonedDrivers, Claim, InboxItem, InboxKind, NewTurn, Status, Store
+from turnwright_states import EndReason, State
+from turnwright_states.facts import Fact, ModelReplied
+
+from .calls import Append, Create, Delete, Post, Read, Reading, Release, StoreCall, StoreResult, TakeClaim
+from .history import History
+
+#: The calls that a client draws, and how often.
+_WEIGHTS: Final = {
+    "append": 6,
+    "append_again": 1,
+    "claim": 4,
+    "take_over": 1,
+    "release": 3,
+    "post": 3,
+    "facts": 2,
+    "get": 2,
+    "inbox": 1,
+    "is_driven": 1,
+    "create": 1,
+    "delete": 0.3,
+}
+_READS: Final[tuple[Reading, ...]] = ("facts", "get", "inbox", "is_driven")
+_ERRORS: Final[dict[type[Exception], StoreResult]] = {
+    TurnNotFoundError: StoreResult("not_found"),
+    TurnBusyError: StoreResult("busy"),
+    SessionBusyError: StoreResult("session_busy"),
+    LeaseLostError: StoreResult("lease_lost"),
+}
+
+
+@dataclass
+class StoreClient:
+    """One task of a process that uses `store`.
+
+    `turns` are the ids that it calls for; those that contain a slash belong to the session before it. `names` are the
+    names of other processes, whose turns it may take.
+    """
+
+    name: str
+    store: Store
+    history: History
+    draw: Random
+    turns: Sequence[str]
+    names: Sequence[str] = ()
+    claims: list[Claim] = field(default_factory=list)
+    _numbers: "count[int]" = field(default_factory=count)
+    _last: tuple[Claim, Append] | None = None
+    #: The turn and the epoch of claims whose turn has ended. The machine writes nothing but ended states from then on.
+    _over: set[tuple[str, int]] = field(default_factory=set)
+
+    async def act(self) -> None:
+        """Make one random call."""
+        (kind,) = self.draw.choices(list(_WEIGHTS), list(_WEIGHTS.values()))
+        turn = self.draw.choice(self.turns)
+        if kind in _READS:
+            await self.read(turn, kind, self.draw.choice((0, 0, 2)))
+        elif kind == "create":
+            await self.create(turn, driven=not self._one_in(3))
+        elif kind == "delete":
+            await self._do(Delete(turn, self.store.owner), lambda: self._delete(turn))
+        elif kind == "post":
+            await self.post(turn)
+        elif kind == "append_again" and self._last is not None:
+            claim, call = self._last
+            await self._do(call, lambda: self._append(claim, call))
+        elif kind in ("append", "append_again", "release") and self.claims:
+            claim = self.draw.choice(self.claims) if self._one_in(5) else self.claims[-1]
+            await (self.release(claim) if kind == "release" else self.append(claim))
+        else:
+            names = [*self.names, self.store.owner]
+            await self.claim(turn, tuple(sorted(set(names))) if kind == "take_over" else ())
+
+    async def create(self, turn: str, *, driven: bool = True) -> None:
+        session = turn.partition("/")[0] if "/" in turn else None
+        call = Create(turn, self.store.owner, self._marks(2), next(self._numbers), session, driven)
+        await self._do(call, lambda: self._create(call))
+
+    async def claim(self, turn: str, abandoned: tuple[str, ...] = ()) -> None:
+        call = TakeClaim(turn, self.store.owner, abandoned)
+        claimed = await self._do(call, lambda: self._claim(call))
+        if claimed is not None and claimed.status == "ok":
+            row = await self.read(turn, "get")
+            if row is not None and row.flag:
+                self._over.add((turn, claimed.epoch))
+
+    async def release(self, claim: Claim) -> None:
+        crashed = self._one_in(5)
+
+        async def make() -> StoreResult:
+            await self.store.release(claim, crashed=crashed)
+            return StoreResult()
+
+        await self._do(Release(claim.turn, claim.epoch, crashed), make)
+
+    async def append(self, claim: Claim) -> None:
+        ends = (claim.turn, claim.epoch) in self._over or self._one_in(10)
+        marks = self._marks(self.draw.choice((0, 1, 1, 2)))
+        waiting = [item.id for item in claim.waiting]
+        consumed = tuple(one for one in waiting if self._one_in(2))
+        call = Append(claim.turn, claim.epoch, claim.seq, marks, next(self._numbers), ends, consumed)
+        if marks:
+            self._last = copy(claim), call
+        await self._do(call, lambda: self._append(claim, call))
+        if ends:
+            self._over.add((claim.turn, claim.epoch))
+
+    async def post(self, turn: str) -> None:
+        items = {
+            f"q{self.draw.randrange(4)}": f'"{self.draw.randrange(2)}"' for _ in range(self.draw.choice((1, 1, 2)))
+        }
+        call = Post(turn, tuple(items.items()))
+
+        async def make() -> StoreResult:
+            posted = [InboxItem(turn, name, InboxKind.STEER, payload) for name, payload in call.items]
+            return StoreResult(items=tuple(item.id for item in await self.store.post(*posted)))
+
+        await self._do(call, make)
+
+    async def read(self, turn: str, what: Reading, after: int = 0) -> StoreResult | None:
+        """Read one thing of a turn, and return the recorded result."""
+        match what:
+            case "facts":
+                return await self._do(Read(turn, what, after), lambda: self._facts(turn, after))
+            case "get":
+                return await self._do(Read(turn, what), lambda: self._get(turn))
+            case "inbox":
+                return await self._do(Read(turn, what), lambda: self._inbox(turn))
+            case "is_driven":
+                return await self._do(Read(turn, what, owner=self.store.owner), lambda: self._is_driven(turn))
+            case _:
+                assert_never(what)
+
+    async def read_all(self) -> None:
+        """Read every turn: what was lost shows here, if nowhere before."""
+        for turn in self.turns:
+            for what in _READS:
+                await self.read(turn, what)
+
+    def _one_in(self, number: int) -> bool:
+        return self.draw.randrange(number) == 0
+
+    def _marks(self, number: int) -> tuple[str, ...]:
+        return tuple(f"{self.name}.{next(self._numbers)}" for _ in range(number))
+
+    async def _do(self, call: StoreCall, make: Callable[[], Awaitable[StoreResult]]) -> StoreResult | None:
+        number = self.history.begin(self.name, call)
+        try:
+            result = await make()
+        except tuple(_ERRORS) as error:
+            result = _ERRORS[type(error)]
+        except StoreError as error:
+            if "not known" in str(error):
+                return None  # the server was lost during the write
+            result = StoreResult("error")
+        self.history.end(number, result)
+        return result
+
+    async def _create(self, call: Create) -> StoreResult:
+        new = NewTurn(call.turn, call.session, "agent", "model", 1_700_000_000.0)
+        status = Status(State.STREAM, call.number)
+        claim = await self.store.create(new, _facts(call.marks), status, driven=call.driven)
+        if call.driven:
+            self.claims.append(claim)
+        return StoreResult(epoch=claim.epoch, seq=claim.seq)
+
+    async def _claim(self, call: TakeClaim) -> StoreResult:
+        claim = await self.store.claim(call.turn, abandoned=AbandonedDrivers(frozenset(call.abandoned)))
+        self.claims.append(claim)
+        items = tuple(item.id for item in claim.waiting)
+        return StoreResult(epoch=claim.epoch, seq=claim.seq, items=items, flag=claim.crashed)
+
+    async def _append(self, claim: Claim, call: Append) -> StoreResult:
+        ended = Status(State.ABORTED, call.number, 0, EndReason.ABORTED)
+        status = ended if call.ends else Status(State.STREAM, call.number)
+        claim.waiting = await self.store.append(claim, _facts(call.marks), status, call.consumed)
+        return StoreResult(seq=claim.seq, items=tuple(item.id for item in claim.waiting))
+
+    async def _delete(self, turn: str) -> StoreResult:
+        return StoreResult(number=await self.store.delete(turn))
+
+    async def _facts(self, turn: str, after: int) -> StoreResult:
+        return StoreResult(items=tuple(mark_of(fact) for _, fact in await self.store.facts(turn, after)))
+
+    async def _get(self, turn: str) -> StoreResult:
+        row = await self.store.get(turn)
+        ended = row.status.outcome is not None
+        return StoreResult(epoch=row.epoch, number=row.status.steps, owner=row.owner, flag=ended)
+
+    async def _inbox(self, turn: str) -> StoreResult:
+        return StoreResult(items=tuple(item.id for item in await self.store.inbox(turn)))
+
+    async def _is_driven(self, turn: str) -> StoreResult:
+        return StoreResult(flag=await self.store.is_driven(turn))
+
+
+def mark_of(fact: Fact) -> str:
+    """Return the mark of a fact that a client wrote, which is unique in the history."""
+    return fact.text if isinstance(fact, ModelReplied) else fact.kind
+
+
+def _facts(marks: Sequence[str]) -> list[Fact]:
+    return [ModelReplied(text=mark, state=State.STREAM, elapsed=0.0, hash="") for mark in marks]

@@ -1,0 +1,92 @@
+"""Records the calls of clients: in memory, or in a file that outlives its process."""
+
+import os
+import time
+from itertools import count
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from .calls import StoreCall, StoreResult
+from .checker import Operation
+
+#: One call of a store, with its result.
+StoreOperation = Operation[StoreCall, StoreResult]
+
+
+class History:
+    """A history in memory. Times count its events."""
+
+    def __init__(self) -> None:
+        self._clock = count()
+        self._begun: list[tuple[str, StoreCall, int]] = []
+        self._ended: dict[int, tuple[int, StoreResult]] = {}
+
+    def now(self) -> int:
+        """Return the time of the next event."""
+        return next(self._clock)
+
+    def begin(self, client: str, call: StoreCall, *, at: int | None = None) -> int:
+        """Note that a call begins, or began at an earlier time, and return its number."""
+        self._begun.append((client, call, self.now() if at is None else at))
+        return len(self._begun) - 1
+
+    def end(self, number: int, result: StoreResult) -> None:
+        """Note the result of a call."""
+        self._ended[number] = self.now(), result
+
+    @property
+    def operations(self) -> list[StoreOperation]:
+        """The calls so far."""
+        return [
+            Operation(client, call, began, *self._ended.get(number, (None, None)))
+            for number, (client, call, began) in enumerate(self._begun)
+        ]
+
+
+class _Line(Struct, array_like=True):
+    """A call that begins, or the result of one."""
+
+    number: int
+    at: int
+    call: StoreCall | None = None
+    result: StoreResult | None = None
+
+
+class HistoryFile(History):
+    """A history in a file of its own for each process. Times are nanoseconds of the machine's monotonic clock."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+
+    def now(self) -> int:
+        return time.monotonic_ns()
+
+    def begin(self, client: str, call: StoreCall, *, at: int | None = None) -> int:
+        number = super().begin(client, call, at=at)
+        self._write(_Line(number, self._begun[number][2], call=call))
+        return number
+
+    def end(self, number: int, result: StoreResult) -> None:
+        super().end(number, result)
+        self._write(_Line(number, self._ended[number][0], result=result))
+
+    def _write(self, line: _Line) -> None:
+        os.write(self._file, msgspec.json.encode(line) + b"\n")  # complete before the process can be killed
+
+
+def read_history(path: Path) -> list[StoreOperation]:
+    """Return the calls in a file. The last line of a killed process may be missing, but is never half a line."""
+    begun: dict[int, tuple[StoreCall, int]] = {}
+    ended: dict[int, tuple[int, StoreResult]] = {}
+    for raw in path.read_bytes().splitlines() if path.exists() else ():
+        line = msgspec.json.decode(raw, type=_Line)
+        if line.call is not None:
+            begun[line.number] = line.call, line.at
+        elif line.result is not None:
+            ended[line.number] = line.at, line.result
+    return [
+        Operation(path.stem, call, began, *ended.get(number, (None, None))) for number, (call, began) in begun.items()
+    ]
