@@ -61,7 +61,7 @@ async def act(role: ClientRole) -> None:
             await client.act()
             await anyio.sleep(draw.choice((0, 0, 0.001, 0.003)))
 
-    while not role.start.exists():
+    while not role.start.exists():  # noqa: ASYNC110 (another process makes it)
         await anyio.sleep(0.001)
     with clock.everywhere():
         async with anyio.create_task_group() as group:
