@@ -4,9 +4,11 @@ import pytest
 
 from turnwright import Agent, Engine, tool
 from turnwright.agent import Compact
+from turnwright.driver.compaction import summary_settings
 from turnwright.message import Message, ToolResultPart
 from turnwright.model.protocol import ModelError, ModelRequest, ModelResponse
 from turnwright.model.scripted import Line, ScriptedModel, asks_for
+from turnwright.model_settings import Effort, ModelSettings
 from turnwright.store import MemoryStore
 from turnwright.transcript.compaction import CLEARED, cut_before
 from turnwright.transcript.pairing import check_pairing
@@ -85,6 +87,35 @@ async def test_a_summary_that_fails_never_fails_the_turn() -> None:
     turn = await engine.run(agent, "Read two pages.")
     assert turn.text == "Done."
     assert "page 1" in str(model.requests[-1].messages)
+
+
+async def test_a_summary_has_the_settings_of_the_turn_that_do_not_shape_answers() -> None:
+    settings = ModelSettings(
+        temperature=0.5, seed=7, max_tokens=50, stop_sequences=["."], thinking="high", parallel_tool_calls=False
+    )
+    engine, model = engine_of(reads(1, 20), reads(2, 90), "A summary.", "Done.")
+    await engine.run(Agent(name="Reader", compaction=SMALL), "Read.", model_settings=settings)
+    summary, last = model.requests[2:]
+    assert (summary.settings, summary.max_tokens) == (ModelSettings(temperature=0.5, seed=7), 2048)
+    assert (last.settings, last.max_tokens) == (settings, 50)
+
+
+@pytest.mark.parametrize(
+    ("thinking", "kept"), [(False, False), ("low", "low"), ("high", None), (True, None), (4000, None)]
+)
+def test_a_summary_is_thought_about_little(thinking: bool | Effort | int, kept: bool | Effort | None) -> None:
+    settings = summary_settings(ModelSettings(thinking=thinking))
+    assert settings is not None
+    assert settings.thinking == kept
+
+
+async def test_another_model_of_summaries_gets_no_settings_of_the_turn() -> None:
+    writer = ScriptedModel("A summary.", name="cheap")
+    model = ScriptedModel(reads(1, 20), reads(2, 90), "Done.")
+    engine = Engine(model=model, models={"cheap": writer}.__getitem__, tools=[read])
+    agent = Agent(name="Reader", compaction=SMALL.model_copy(update={"model": "cheap"}))
+    await engine.run(agent, "Read.", model_settings=ModelSettings(temperature=0.5))
+    assert [request.settings for request in writer.requests] == [None]
 
 
 async def test_old_tool_results_are_cleared_without_a_model_call() -> None:

@@ -235,6 +235,23 @@ async def test_an_output_guardrail_that_trips_withholds_the_text_from_everybody(
     assert [message.text for message in model.requests[0].messages] == ["hi", "withheld by no_secrets", "and now?"]
 
 
+@pytest.mark.parametrize("mode", ["tool", "prompt"])
+async def test_a_refused_reply_is_not_checked_and_not_shown(mode: OutputMode) -> None:
+    """The feedback is for the model. It may quote the answer, so the line for the user does not have it."""
+    reply = asks_for(("final_result", {"response": "hunter2"})) if mode == "tool" else "hunter2"
+    agent = Agent(name="Counter", output_type=int, output_mode=mode)
+    engine = Engine(model=ScriptedModel(reply, repeat=True), guardrails=[no_secrets])
+    async with engine.stream(agent, "hi") as stream:
+        events = [event async for event in stream]
+    replied = [one.fact for one in events if isinstance(one, FactEvent) and isinstance(one.fact, f.ModelReplied)]
+    assert len(replied) == 3
+    assert "hunter2" not in repr(replied)
+    turn = await engine.get(events[-1].turn)
+    assert (turn.reason, turn.text) == (EndReason.INVALID_OUTPUT, "")
+    assert turn.sentinel is not None
+    assert turn.sentinel.text == "The model's answer was refused, and no output retry was left. You can try again."
+
+
 async def test_text_is_held_until_the_verdict() -> None:
     held: list[str] = []
 

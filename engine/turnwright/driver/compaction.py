@@ -1,10 +1,12 @@
 """Makes the conversation of a running turn shorter: when, and how (docs/rules.md#compaction)."""
 
+from collections.abc import Mapping
 from typing import Final
 
 from turnwright.agent import Compact
 from turnwright.message import Message
 from turnwright.model.protocol import Model, ModelError, ModelRequest, ModelResponse, no_reply
+from turnwright.model_settings import ModelSettings
 from turnwright.transcript.compaction import cut_before, tokens_of, without_results
 from turnwright.transcript.pairing import repaired
 from turnwright.transcript.wording import prompt
@@ -22,6 +24,20 @@ from .segment import Segment
 
 #: The most tokens of a summary.
 _SUMMARY_TOKENS: Final = 2048
+
+
+#: The settings that shape an answer, and would cut a summary short.
+_OF_ANSWERS: Final[Mapping[str, object]] = {"max_tokens": None, "stop_sequences": (), "parallel_tool_calls": None}
+#: What a summary may be thought about. More would use up its tokens.
+_LITTLE_THINKING: Final = (False, "minimal", "low")
+
+
+def summary_settings(settings: ModelSettings | None) -> ModelSettings | None:
+    """Return the settings of a call that summarizes: those of the turn that do not shape its answers."""
+    if settings is None:
+        return None
+    thinking = settings.thinking if settings.thinking in _LITTLE_THINKING else None
+    return settings.model_copy(update={**_OF_ANSWERS, "thinking": thinking})
 
 
 class Compactor:
@@ -93,7 +109,11 @@ class Compactor:
         spoken = (one for one in older if one.says_something)
         said, _ = repaired([*asked, *spoken, Message.user(prompt("compact").strip())])
         most = _SUMMARY_TOKENS if max_tokens is None else min(_SUMMARY_TOKENS, max_tokens)
-        request = ModelRequest(tuple(said), tools=conversation.tools, tool_choice="none", max_tokens=most)
+        # Another model has other names for the same things, and may lack a setting.
+        settings = summary_settings(conversation.settings) if self._model is self._segment.model else None
+        request = ModelRequest(
+            tuple(said), tools=conversation.tools, tool_choice="none", max_tokens=most, settings=settings
+        )
         stream = self._model.stream(request)
         try:
             async for item in stream:

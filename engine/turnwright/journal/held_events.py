@@ -11,7 +11,6 @@ from turnwright.events import (
     OutputDeltaEvent,
     ResponseRestartedEvent,
     ResponseWithdrawnEvent,
-    TurnEndedEvent,
     TurnEvent,
 )
 from turnwright.transcript.withheld import without_answer
@@ -25,8 +24,8 @@ _PIECES: Final = (DeltaEvent, OutputDeltaEvent)
 class HeldEvents:
     """Keeps events of one turn back, and passes them on in their order.
 
-    A reply in review waits for its verdict: it is passed on with its text if it was accepted, and without it otherwise.
-    While one of `gates` is closed, the pieces of a reply wait too.
+    A reply in review waits for its verdict: it is passed on with its text and its answer if it was accepted, and
+    without them otherwise. While one of `gates` is closed, the pieces of a reply wait too.
     """
 
     def __init__(self) -> None:
@@ -60,8 +59,7 @@ class HeldEvents:
         if isinstance(event, _PIECES) or (fact is not None and fact.state is State.REVIEW):
             self._events.append(event)
             return ()
-        tripped = isinstance(event, TurnEndedEvent) and event.guardrail is not None
-        return (*self._decided(accepted=False, tripped=tripped), event)
+        return (*self._decided(accepted=False), event)
 
     def open(self, gate: str) -> Sequence[TurnEvent]:
         """Open a gate, and return the events to pass on."""
@@ -77,19 +75,15 @@ class HeldEvents:
         if not self._reviewed:
             self._events = []
 
-    def _decided(self, *, accepted: bool, tripped: bool = False) -> Sequence[TurnEvent]:
+    def _decided(self, *, accepted: bool) -> Sequence[TurnEvent]:
         events, self._events, self._reviewed = self._events, [], False
         self.gates.clear()
-        return (
-            events
-            if accepted
-            else [_withheld(event, tripped=tripped) for event in events if not isinstance(event, _PIECES)]
-        )
+        return events if accepted else [_withheld(event) for event in events if not isinstance(event, _PIECES)]
 
 
-def _withheld(event: TurnEvent, *, tripped: bool) -> TurnEvent:
-    """Return the event of a reply that was not accepted, without its text, and after a trip without a typed answer."""
+def _withheld(event: TurnEvent) -> TurnEvent:
+    """Return the event of a reply that was not accepted, without its text and its typed answer."""
     if not isinstance(event, FactEvent) or not isinstance(event.fact, ModelReplied):
         return event
-    fact = replace(event.fact, text="", reasoning="", reasoning_details=())
-    return replace(event, fact=replace(fact, calls=tuple(map(without_answer, fact.calls))) if tripped else fact)
+    calls = tuple(map(without_answer, event.fact.calls))
+    return replace(event, fact=replace(event.fact, text="", reasoning="", reasoning_details=(), calls=calls))

@@ -75,7 +75,8 @@ class Conversation:
         self._tools = tuple(tools)
         self._mode: Unpaired = mode
         self._show_budget = show_budget_to_model
-        self._settings = settings
+        #: The settings of the turn.
+        self.settings = settings
         self._turn_id = turn_id
         #: The instructions, the history and the first `_taken` closed messages of the transcript, without blank ones.
         self._said = Paired()
@@ -149,7 +150,7 @@ class Conversation:
         transcript, output = self._transcript, self._output
         if transcript.instructions is not self._dynamic or transcript.compactions is not self._compactions:
             self._follow()
-        prepared, settings = transcript.prepared, self._settings
+        prepared, settings = transcript.prepared, self.settings
         if prepared is not None and prepared.settings:
             settings = ModelSettings.from_json(prepared.settings).over(settings)
         thinks = settings is not None and settings.thinking
