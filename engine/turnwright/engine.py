@@ -1,10 +1,10 @@
 """The facade of the package: starts, follows, steers, answers, resumes and stops turns."""
 
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Generic, Never, TypeVar, Unpack, cast, overload
+from typing import TYPE_CHECKING, Never, TypeVar, Unpack, cast, overload
 
 import anyio
 
@@ -35,7 +35,7 @@ from .result import TurnResult
 from .runtime import Local, Runtime
 from .runtime.engine_turns import EngineTurns
 from .runtime.opened_models import OpenedModels
-from .runtime.stored_turns import StoredTurns
+from .runtime.sync_turns import SyncTurns
 from .store import Store, open_store
 from .tools.tool import Tool
 from .transcript.pairing import Unpaired
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 OutT = TypeVar("OutT")
 
 
-class Engine(StoredTurns, Generic[DepsT]):
+class Engine(SyncTurns[DepsT]):
     """Runs turns: in this process, on any number of tasks of one event loop, or on the workers of a runtime.
 
     `deps` makes the dependencies of a turn, for its tools and other functions: an async function of the turn
@@ -210,22 +210,6 @@ class Engine(StoredTurns, Generic[DepsT]):
         """
         return cast("TurnResult[OutT]", await self._turns.run(agent, prompt, options, deps))
 
-    def run_sync(
-        self,
-        agent: Agent[DepsT, OutT],
-        prompt: str,
-        *,
-        deps: DepsT | NotGiven = NOT_GIVEN,
-        **options: Unpack[TurnOptions],
-    ) -> TurnResult[OutT]:
-        """Do what `run` does, in a program without an event loop. The engine can then be used in this way only.
-
-        Ctrl-C releases the turn, which can be resumed, and raises `KeyboardInterrupt`. Raises `ConfigError` in an event
-        loop, and while another thread uses the engine. See docs/rules.md#without-an-event-loop.
-        """
-        run = partial(self.run, agent, prompt, deps=deps, **options)
-        return self._sync.run(run, instead="`await engine.run(...)`")
-
     @asynccontextmanager
     async def stream(
         self,
@@ -242,22 +226,6 @@ class Engine(StoredTurns, Generic[DepsT]):
         """
         async with self._turns.stream(agent, prompt, options, deps) as events:
             yield events
-
-    def stream_sync(
-        self,
-        agent: Agent[DepsT, object],
-        prompt: str,
-        *,
-        deps: DepsT | NotGiven = NOT_GIVEN,
-        **options: Unpack[TurnOptions],
-    ) -> AbstractContextManager[Iterator[TurnEvent]]:
-        """Do what `stream` does, in a program without an event loop: `with engine.stream_sync(...) as events: ...`.
-
-        The turn runs only while the next event is awaited. Leaving the block early, or Ctrl-C, releases the turn, which
-        can be resumed. Raises what `run_sync` does.
-        """
-        opened = partial(self.stream, agent, prompt, deps=deps, **options)
-        return self._sync.stream(opened, instead="`async with engine.stream(...)`")
 
     async def start(
         self,

@@ -15,14 +15,16 @@ from turnwright import (
     ConfigError,
     Engine,
     EngineClosedError,
+    InvalidAnswerError,
     Outcome,
     SessionBusyError,
     StoreError,
     ToolContext,
+    TurnAlreadyEndedError,
     tool,
 )
 from turnwright.events import TextDeltaEvent, TurnEndedEvent
-from turnwright.model import ModelRequest, ScriptedModel, asks_for
+from turnwright.model import ModelRequest, ModelResponse, ScriptedModel, asks_for
 from turnwright.store import MemoryStore
 from turnwright.testing.faults import FaultyStore
 
@@ -106,6 +108,41 @@ def test_a_stream_that_is_left_early_releases_its_turn(engine: Engine, store: st
     assert asyncio.run(resume()) == [(None, "Done."), (None, "Done.")]
 
 
+@tool(needs_approval=True)
+def pay() -> str:
+    """Pay."""
+    return "paid"
+
+
+def paying(store: str) -> Engine:
+    """Return an engine whose turns pause before they pay."""
+
+    def reply(request: ModelRequest) -> ModelResponse | str:
+        return asks_for(("pay", {})) if request.first else "Paid."
+
+    return Engine(model=ScriptedModel(reply, repeat=True), tools=[pay], store=store)
+
+
+def test_a_paused_turn_is_resumed(store: str) -> None:
+    with paying(store) as engine:
+        first, second = (engine.run_sync(CLERK, "Pay.") for _ in range(2))
+        assert engine.resume_sync(first.id, {"approval-1": True}, agent=CLERK).text == "Paid."
+        with engine.stream_resume_sync(second.id, {"approval-1": False}) as events:
+            assert isinstance(list(events)[-1], TurnEndedEvent)
+        with pytest.raises(TurnAlreadyEndedError):
+            engine.resume_sync(first.id)
+
+
+def test_an_answered_turn_is_recovered(store: str) -> None:
+    with paying(store) as engine:
+        turn = engine.run_sync(CLERK, "Pay.")
+        engine.answer_sync(turn.id, {"approval-1": True})
+        with pytest.raises(InvalidAnswerError):
+            engine.answer_sync(turn.id, {"approval-2": True})
+    with paying(store) as engine:
+        assert [(one.id, one.text) for one in engine.recover_sync()] == [(turn.id, "Paid.")]
+
+
 def test_a_turn_may_run_while_another_one_is_streamed(engine: Engine) -> None:
     with engine.stream_sync(CLERK, "hi") as events:
         assert engine.run_sync(CLERK, "hello").outcome is Outcome.FINISHED
@@ -154,6 +191,12 @@ def test_inside_an_event_loop_the_error_says_what_to_write(backend: str) -> None
                 engine.run_sync(CLERK, "hi")
             with pytest.raises(ConfigError, match=r"write `async with engine\.stream\(\.\.\.\)`"):
                 engine.stream_sync(CLERK, "hi").__enter__()
+            with pytest.raises(ConfigError, match=r"write `await engine\.resume\(\.\.\.\)`"):
+                engine.resume_sync("x")
+            with pytest.raises(ConfigError, match=r"write `await engine\.answer\(\.\.\.\)`"):
+                engine.answer_sync("x", {})
+            with pytest.raises(ConfigError, match=r"write `await engine\.recover\(\)`"):
+                engine.recover_sync()
             with pytest.raises(ConfigError, match=r"write `await engine\.aclose\(\)`"):
                 engine.close()
             assert await engine.turns() == []

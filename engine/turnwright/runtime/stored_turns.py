@@ -20,8 +20,6 @@ from .opened_models import OpenedModels
 if TYPE_CHECKING:
     from turnwright_states.replay import FactGroup
 
-    from .sync_loop import SyncLoop
-
 
 class StoredTurns:
     """The turns of an engine's store: listed, read, followed, steered, aborted, forked, deleted, and closed."""
@@ -30,16 +28,6 @@ class StoredTurns:
         self.store = store
         self._turns = turns
         self._models = models
-        self._sync_loop: SyncLoop | None = None
-
-    @property
-    def _sync(self) -> "SyncLoop":
-        """The event loop of a program that has none."""
-        if self._sync_loop is None:
-            from .sync_loop import SyncLoop  # noqa: PLC0415 (most programs have an event loop)
-
-            self._sync_loop = SyncLoop()
-        return self._sync_loop
 
     async def steer(self, turn_id: str, text: str) -> None:
         """Send a message to a running turn. The turn receives it before its next model call that may use tools.
@@ -166,19 +154,6 @@ class StoredTurns:
         await self._turns.aclose()
         await self._models.aclose()
         await self.store.aclose()
-
-    def close(self) -> None:
-        """Do what `aclose` does, in a program without an event loop. Raises `ConfigError` in an event loop."""
-        self._sync.run(self.aclose, instead="`await engine.aclose()`")
-        self._sync.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     async def __aenter__(self) -> Self:
         return self
