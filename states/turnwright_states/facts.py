@@ -498,7 +498,8 @@ class Answered(Fact, frozen=True, kw_only=True):
     arguments: JsonObject | None = None
 
     def _words(self, _: Mapping[str, str], /) -> str:
-        return f"{self.interrupt}: {self.decision}{f': {self.text}' if self.text else ''}"
+        changed = "" if self.arguments is None else ", with other arguments"
+        return f"{self.interrupt}: {self.decision}{changed}{f': {self.text}' if self.text else ''}"
 
     def _logged(self, _: LoggedTurn, /) -> LogLine:
         return INFO, f"{self.interrupt} was answered; the state is {self.state}"

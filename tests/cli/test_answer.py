@@ -67,9 +67,44 @@ def test_the_last_answer_says_who_goes_on_with_it(cli: "Cli", paused: str) -> No
     assert done.out == f"turn {paused}: recorded question-1; `turnwright resume {paused}` continues the turn\n"
 
 
+def test_a_call_is_approved_with_other_arguments(cli: "Cli", paused: str) -> None:
+    cli.run("answer", paused, "--reject", "approval-1", "--answer", "question-1=x")
+    unfit = cli.run("answer", paused, "--arguments", '{"amount": "a lot"}')
+    assert (unfit.code, "the changed arguments do not fit pay" in unfit.err) == (2, True)
+    done = cli.run("answer", paused, "--arguments", '{"amount": 4}')
+    assert (done.code, done.out.startswith(f"turn {paused}: recorded approval-2; ")) == (0, True), done.err
+    assert cli.run("resume", paused).code == 0
+    assert (cli.folder / "paid").read_text() == "4\n"
+    shown = cli.run("show", paused, "--journal").out
+    assert "approval-2: approve, with other arguments" in shown
+    conversation = cli.run("show", paused).out
+    assert 'pay({"amount": 6})' in conversation
+    assert '[a person approved this call with other arguments: {"amount": 4}]' in conversation
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ("--arguments", 'approval-2={"amount": 4}'),
+        ("--approve", "approval-2", "--arguments", '{"amount": 4}'),
+        ("--answer", 'approval-2={"amount": 4}', "--tools", "tools.py"),
+    ],
+)
+def test_arguments_belong_to_the_approval_that_is_named(cli: "Cli", paused: str, flags: tuple[str, ...]) -> None:
+    assert cli.run("answer", paused, *flags).code == 0
+    cli.run("resume", paused, "--approve", "approval-1", "--answer", "question-1=x")
+    assert sorted((cli.folder / "paid").read_text().split()) == ["4", "5"]
+
+
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
+        (("--arguments", '{"amount": 4}'), "write --arguments ID=JSON"),
+        (("--arguments", "approval-2=4"), "the changed arguments are no JSON object"),
+        (("--arguments", "approval-2={4}"), "the changed arguments are no JSON object"),
+        (("--arguments", 'question-1={"amount": 4}'), "a question takes reply or no, not approve"),
+        (("--arguments", 'approval-2={"amount": 4}', "--tools", "none.py"), "there is no tools file none.py"),
+        (("--arguments", 'approval-2={"amount": 4}', "--reject", "approval-2"), "it is answered twice"),
         ((), "no answer: give --approve, --reject or --answer with one of approval-1, approval-2, question-1"),
         (("--approve", "approval"), "it is ambiguous: approval-1, approval-2: write more of it"),
         (("--approve", "x"), "no such interrupt is open"),

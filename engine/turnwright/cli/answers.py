@@ -1,20 +1,20 @@
 """Reads the answers that the flags of `turnwright resume` and `turnwright answer` give."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from turnwright.errors import InvalidAnswerError
-from turnwright.journal.answers import Answer, approve, reject
+from turnwright.journal.answers import Answer, approve, read_arguments, reject
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerFlags:
-    """The values of the flags: texts (`ID=TEXT`) of `text_flag`, approvals (`ID`), rejections (`ID[=WORDS]`)."""
+    """The values of the flags: texts (`ID=TEXT`), approvals (`ID`), rejections (`ID[=WORDS]`), and `[ID=]JSON`."""
 
-    text_flag: str
     texts: Sequence[str]
     approvals: Sequence[str]
     rejections: Sequence[str]
+    arguments: Sequence[str]
 
 
 def read_answers(
@@ -22,16 +22,19 @@ def read_answers(
 ) -> dict[str, str | Answer]:
     """Return the answers by the ids of the interrupts. A flag may shorten an id to a unique beginning.
 
-    The id of an interrupt in `answered` is accepted too: the engine then reports that another person was faster. Raises
-    `InvalidAnswerError` for a text without an id, an ambiguous id, and two answers to one interrupt.
+    Arguments without an id are those of the only approval that is given, or else of the only open interrupt. The id of
+    an interrupt in `answered` is accepted too: the engine then reports that another person was faster. Raises
+    `InvalidAnswerError` for a text or arguments without an id, an ambiguous id, and two answers to one interrupt.
     """
     given: list[tuple[str, str | Answer]] = []
     for text in flags.texts:
         name, separator, said = text.partition("=")
         if not separator:
-            raise InvalidAnswerError(name, f"write {flags.text_flag} ID=TEXT", still_open)
+            raise InvalidAnswerError(name, "write --answer ID=TEXT", still_open)
         given.append((name, said))
-    given += [(name, approve()) for name in flags.approvals]
+    changed = [*_with_arguments(flags, still_open)]
+    given += [(name, approve(arguments=read_arguments(name, said, still_open))) for name, said in changed]
+    given += [(name, approve()) for name in flags.approvals if name not in dict(changed)]
     for text in flags.rejections:
         name, _, words = text.partition("=")
         given.append((name, reject(words)))
@@ -42,6 +45,21 @@ def read_answers(
             raise InvalidAnswerError(name, "it is answered twice: give one answer for each", still_open)
         answers[whole] = answer
     return answers
+
+
+def change_arguments(answers: Iterable[str | Answer]) -> bool:
+    """Whether an answer may approve a call with other arguments, which the call's tool must check."""
+    return any(one.lstrip().startswith("{") if isinstance(one, str) else one.arguments is not None for one in answers)
+
+
+def _with_arguments(flags: AnswerFlags, still_open: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield the id of each interrupt that is approved with arguments, and their JSON."""
+    for text in flags.arguments:
+        name, _, said = ("", "", text) if text.lstrip().startswith("{") else text.partition("=")
+        meant = flags.approvals or still_open
+        if not name and len(meant) != 1:
+            raise InvalidAnswerError(name, "write --arguments ID=JSON", still_open)
+        yield name or meant[0], said
 
 
 def _whole(name: str, still_open: Sequence[str], answered: Collection[str]) -> str:

@@ -1,7 +1,9 @@
 """`turnwright abort`, `answer` and `steer`: requests to a turn, whichever process drives it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -10,27 +12,36 @@ from turnwright._base.ids import root_of
 from turnwright.engine import Engine
 from turnwright.errors import ConfigError, TurnAlreadyEndedError, TurnNotFoundError
 from turnwright.journal.answers import Answer
+from turnwright.journal.turn_journal import first_fact
 from turnwright.result import TurnResult
 from turnwright.store import Queued, Store
 from turnwright_states import State
+from turnwright_states.facts import TurnStarted
 
-from .answers import AnswerFlags, read_answers
+from .answers import AnswerFlags, change_arguments, read_answers
+from .interactive import Opening
 from .lines import piped
 from .options import (
     DEFAULT_STORE,
     AddressOption,
+    AnswerOption,
     ApproveOption,
+    ArgumentsOption,
     JsonObjectOption,
     NamespaceOption,
     QueueOption,
     RejectOption,
     StoreOption,
+    ToolsOption,
     TurnArgument,
+    choose_tools,
 )
 from .process import echo, echo_json
 from .runtimes import Service
+from .saved_options import SavedOptions
 from .stores import find_turn, is_elsewhere, store_flag, use_store
 from .summary import resumed_by
+from .worker_engine import with_mcp
 
 
 def abort(
@@ -74,39 +85,43 @@ def answer(
     *,
     approvals: ApproveOption = None,
     rejections: RejectOption = None,
-    replies: Annotated[
-        list[str] | None, typer.Option("--answer", metavar="ID=TEXT", help="Answer a question; may be repeated.")
-    ] = None,
+    arguments: ArgumentsOption = None,
+    replies: AnswerOption = None,
     store: StoreOption = DEFAULT_STORE,
+    tools: ToolsOption = None,
     service: Service,
     as_json: JsonObjectOption = False,
 ) -> None:
     """Answer a paused turn, and leave it to its driver.
 
     The driver is a worker, the program that began the turn, or a later `turnwright resume`. With --temporal-address
-    the workers of the Temporal server are notified.
+    the workers of the Temporal server are notified. A call's tool checks its --arguments at once: a tool of the turn's
+    own module, or of --tools.
     """
     turn = find_turn(store, turn)
 
     async def record(opened: Store) -> tuple[dict[str, str | Answer], TurnResult, str]:
         runtime = service.runtime()
-        engine = Engine(store=opened, runtime=runtime)
         try:
-            before = await engine.get(turn)
+            before = await Engine(store=opened).get(turn)
             if before.outcome is not None and before.reason is not None:
                 raise TurnAlreadyEndedError(turn, before.outcome, before.reason)
             still_open = [one.id for one in before.interrupts if one.id not in before.answered]
-            flags = AnswerFlags("--answer", replies or [], approvals or [], rejections or [])
+            flags = AnswerFlags(replies or [], approvals or [], rejections or [], arguments or [])
             answers = read_answers(flags, still_open, before.answered)
             if not answers:
                 raise ConfigError(_no_answer(before, still_open))
-            await engine.answer(turn, answers)
+            make = partial(Engine, store=opened, runtime=runtime)
+            checks = change_arguments(answers.values())
+            started = first_fact(turn, await opened.facts(turn))
+            async with _with_tools(make, tools, started) if checks else make() as engine:
+                await engine.answer(turn, answers)
+                result, driven = await engine.get(turn), await opened.is_driven(turn)
+                elsewhere = await is_elsewhere(opened, turn)
         finally:
             await runtime.aclose()
-        driven = await opened.is_driven(turn)
-        again = resumed_by(turn, store_flag(store) + service.flags, elsewhere=await is_elsewhere(opened, turn))
-        next_step = "the driver of the turn reads it" if driven else f"{again} continues the turn"
-        return answers, await engine.get(turn), next_step
+        again = resumed_by(turn, store_flag(store) + service.flags, elsewhere=elsewhere)
+        return answers, result, "the driver of the turn reads it" if driven else f"{again} continues the turn"
 
     answers, result, next_step = use_store(store, record)
     left = [one.id for one in result.interrupts if one.id not in result.answered and one.id not in answers]
@@ -116,6 +131,13 @@ def answer(
         echo(f"turn {turn}: recorded {', '.join(answers)}; still open: {', '.join(left)}")
     else:
         echo(f"turn {turn}: recorded {', '.join(answers)}; {next_step}")
+
+
+def _with_tools(make: Callable[..., Engine], module: str | None, started: TurnStarted) -> Opening:
+    """Return an engine that opens with the tools of a turn, which check changed arguments. Raises `ConfigError`."""
+    kept = SavedOptions.from_json(started.metadata)
+    own = choose_tools(module or kept.tools, kept.root or Path())
+    return with_mcp(kept.mcp, make, [*own.tools, *kept.helpers()])
 
 
 def steer(

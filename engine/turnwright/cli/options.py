@@ -165,8 +165,19 @@ NoInputOption = Annotated[bool, typer.Option("--no-input", help="Ask nothing: ex
 VerboseOption = Annotated[
     bool, typer.Option("--verbose", "-v", help="Also print the outcome, what was used, and the path of states.")
 ]
+AnswerOption = Annotated[
+    list[str] | None, typer.Option("--answer", metavar="ID=TEXT", help="Answer a question; may be repeated.")
+]
 ApproveOption = Annotated[
     list[str] | None, typer.Option("--approve", metavar="ID", help="Approve an interrupt; may be repeated.")
+]
+ArgumentsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--arguments",
+        metavar="[ID=]JSON",
+        help="Approve a call with these arguments, all of them in one JSON object; may be repeated.",
+    ),
 ]
 RejectOption = Annotated[
     list[str] | None,

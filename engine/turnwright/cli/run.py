@@ -34,7 +34,9 @@ from .models import model_named, models_for
 from .options import (
     DEFAULT_STORE,
     AgentOption,
+    AnswerOption,
     ApproveOption,
+    ArgumentsOption,
     ConfigOption,
     DriverFlags,
     EngineFlags,
@@ -123,6 +125,8 @@ def run(
     )
     plan = plan_turn(turn_flags, [display.show], exporting.telemetry)
     typed = {} if output_schema is None else {"output_schema": read_schema(output_schema)}
+    if typed and plan.agent.output_type is not None:
+        raise ConfigError(f"--output-schema: agent {plan.agent.name!r} has an output_type of its own")
     asked_of = plan.agent.model_copy(update=typed)
     asks = TurnOptions(
         files=shown,
@@ -151,16 +155,10 @@ def run(
 def resume(
     turn: TurnArgument,
     *,
-    answer: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--answer",
-            metavar="ID=TEXT",
-            help="Answer a question, or approve a call with all its arguments as a JSON object; may be repeated.",
-        ),
-    ] = None,
+    answer: AnswerOption = None,
     approvals: ApproveOption = None,
     rejections: RejectOption = None,
+    arguments: ArgumentsOption = None,
     store: StoreOption = DEFAULT_STORE,
     flags: EngineFlags,
     service: Service,
@@ -182,9 +180,8 @@ def resume(
         display.view.recall(name, [fact for _, fact in journal])
     followed = FollowedTurn(display.show, row, facts, driven=driven)
     still_open = [one for one in followed.open if one not in answered]
-    answers = read_answers(
-        AnswerFlags("--answer", answer or [], approvals or [], rejections or []), still_open, answered
-    )
+    given = AnswerFlags(answer or [], approvals or [], rejections or [], arguments or [])
+    answers = read_answers(given, still_open, answered)
     started, opened = first_fact(turn, facts), service.store(store, create=False)
     opening: Opening
     exporting = Exporting()
