@@ -46,7 +46,7 @@ from pydantic import (
     model_serializer,
     model_validator,
 )
-from pydantic_core import CoreSchema, ErrorDetails, InitErrorDetails, PydanticCustomError, PydanticOmit, core_schema
+from pydantic_core import CoreSchema, ErrorDetails, InitErrorDetails, PydanticCustomError, core_schema
 from typing_extensions import TypeForm
 
 from turnwright_states import Limits
@@ -190,19 +190,16 @@ class _TextOrFunction:
 
 
 class _InFiles(NamedTuple):
-    """The JSON Schema of a field that JSON cannot hold: how files name its value, or None where they cannot."""
+    """The JSON Schema of a field that JSON cannot hold: how files name its value."""
 
-    schema: dict[str, JsonValue] | None = None
+    schema: dict[str, JsonValue]
 
     def __get_pydantic_json_schema__(self, _: CoreSchema, __: GetJsonSchemaHandler) -> dict[str, JsonValue]:
-        if self.schema is None:
-            raise PydanticOmit
         return dict(self.schema)
 
 
 _ONE_NAME: Final = _InFiles({"type": "string"})
 _NAMES: Final = _InFiles({"type": "array", "items": {"type": "string"}})
-_NOT_IN_FILES: Final = _InFiles()
 
 
 class Agent(BaseModel, Generic[DepsT_contra, OutT_co]):
@@ -260,10 +257,10 @@ class Agent(BaseModel, Generic[DepsT_contra, OutT_co]):
     """The text of the concluding call; None means `prompts/conclude.txt`."""
     compaction: Compact | None = None
     """The size at which the conversation is made shorter, and the way; None means never."""
-    output_type: Annotated[Any, Field(exclude=True), _NOT_IN_FILES] = None
+    output_type: Annotated[Any, Field(exclude=True), _ONE_NAME] = None
     """The type of its answer: a pydantic model, a dataclass, a `TypedDict`, a `Literal`, a union, a list. None means
-    text. See docs/rules.md#typed-answers."""
-    output_validators: Annotated[tuple[Callable[..., object], ...], Field(exclude=True), _NOT_IN_FILES] = ()
+    text. In a file, a name `module:name`. See docs/rules.md#typed-answers."""
+    output_validators: Annotated[tuple[Callable[..., object], ...], Field(exclude=True), _NAMES] = ()
     """Functions of a `TurnContext` and an answer, sync or async, that return the answer or a changed one. They may
     raise `Retry("why")`, and the model answers again."""
     output_schema: Mapping[str, JsonValue] | None = None

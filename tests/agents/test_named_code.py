@@ -10,7 +10,9 @@ from turnwright.agents.markdown import AgentFileError, parse_agents
 from turnwright.model import ScriptedModel
 
 POLICY = """
-from turnwright import Hooks, Trip, after_model, input_guardrail
+from dataclasses import dataclass
+
+from turnwright import Hooks, Retry, Trip, after_model, input_guardrail
 
 @after_model
 async def strict(ctx, response):
@@ -26,6 +28,19 @@ async def on_topic(ctx, prompt):
 
 def choose(ctx, tools):
     return tools[:1]
+
+@dataclass
+class Invoice:
+    total: int
+
+def positive(ctx, invoice):
+    if invoice.total < 1:
+        raise Retry("must be positive")
+    return invoice
+
+class Odd:
+    def __init__(self, value):
+        self.value = value
 
 nothing = 3
 """
@@ -60,6 +75,35 @@ def test_the_function_that_chooses_tools_is_imported(policy: str) -> None:
     ):
         with pytest.raises(AgentFileError, match=problem):
             parse_agents(f"---\nname: Clerk\nprepare_tools: {spec}\n---\nBe kind.\n")
+
+
+@pytest.mark.anyio
+async def test_the_type_of_the_answer_and_its_validators_are_imported(policy: str) -> None:
+    keys = f"output_type: {policy}:Invoice\noutput_validators: [{policy}:positive]\noutput_mode: prompt"
+    (agent,) = parse_agents(f"---\nname: Clerk\n{keys}\n---\nBe kind.\n")
+    assert agent.to_journal(deps=False)["needs"] == ["output_type", "output_validators"]
+    model = ScriptedModel('{"total": 0}', '{"total": 4}')
+    turn = await Engine(model=model).run(agent, "What do I owe?")
+    assert (repr(turn.output), turn.steps) == ("Invoice(total=4)", 2)
+
+
+@pytest.mark.parametrize(
+    ("keys", "problem"),
+    [
+        ("output_type: named_policy:nothing", "is no type of answers: Unable to generate"),
+        ("output_type: named_policy:Odd", "is no type of answers: Unable to generate"),
+        ("output_type: named_policy:positive", "is no type, but <function positive"),
+        ("output_type: named_policy:Missing", "cannot be imported: AttributeError"),
+        ("output_type: Invoice", "must be a name such as"),
+        ("output_type: [named_policy:Invoice]", "must be a name such as"),
+        ("output_validators: [named_policy:nothing]", "is no function, but 3"),
+    ],
+)
+def test_a_wrong_type_of_answers_is_an_error_with_its_line(policy: str, keys: str, problem: str) -> None:
+    with pytest.raises(AgentFileError) as raised:
+        parse_agents(f"---\nname: Clerk\n{keys.replace('named_policy', policy)}\n---\nBe kind.\n")
+    (found,) = raised.value.problems
+    assert (found.line, problem in found.message) == (3, True), found.message
 
 
 @pytest.mark.anyio

@@ -1,4 +1,4 @@
-"""Hooks and guardrails on the command line: from `--hooks`, and from agent files."""
+"""Code on the command line: hooks and guardrails from `--hooks`, and what agent files name."""
 
 from typing import TYPE_CHECKING
 
@@ -8,10 +8,17 @@ if TYPE_CHECKING:
     from .conftest import Cli, Endpoint
 
 POLICY = '''
+from dataclasses import dataclass
+
 from turnwright import (
     CallView, ChangeArguments, RequireApproval, ToolContext, ToolDecision, Trip, TurnContext,
     before_tool, input_guardrail, tool,
 )
+
+
+@dataclass
+class Receipt:
+    paid: int
 
 
 @tool
@@ -64,6 +71,41 @@ def test_a_guardrail_ends_the_turn_and_says_why(cli: "Cli", endpoint: "Endpoint"
     done = cli.run("run", "How is the weather?", "--hooks", "policy:on_topic")
     assert (done.code, endpoint.requests) == (1, [])
     assert "Ask about invoices." in done.out + done.err
+
+
+def test_an_agent_file_names_the_type_of_the_answer(cli: "Cli", endpoint: "Endpoint") -> None:
+    cli.write("clerk.md", AGENTS.replace("hooks: [policy:cap, policy:ask]", "output_type: policy:Receipt"))
+    endpoint.calls(("final_result", {"paid": "nothing"})).calls(("pay", {"to": "Ann", "amount": 7}))
+    endpoint.calls(("final_result", {"paid": 7}))
+    flags = ("--tools", "policy.py", "--agents", "clerk.md")
+    done = cli.run("run", "Pay Ann 7", *flags, "--json")
+    assert (done.code, done.last["steps"], done.last["text"]) == (0, 3, '{"paid": 7}')
+    own = cli.run("run", "Pay Ann 7", *flags, "--output-schema", cli.write("any.json", "{}"))
+    assert (own.code, "agent 'Clerk' has an output_type of its own" in own.err) == (2, True)
+
+
+def test_a_turn_that_continues_has_the_guardrails_of_the_one_before(cli: "Cli", endpoint: "Endpoint") -> None:
+    cli.write("clerk.md", AGENTS.replace("---\nBe", "steps: 1\n---\nBe").replace("policy:cap, policy:ask", ""))
+    endpoint.calls(("pay", {"to": "Ann", "amount": 7})).says("Stopped.")
+    turn = cli.run("run", "Pay Ann 7", "--tools", "policy.py", "--agents", "clerk.md", "--json").turn
+    asked = len(endpoint.requests)
+    done = cli.run("run", "--continue", turn, "And the weather?")
+    assert (done.code, len(endpoint.requests)) == (1, asked)
+    assert "Ask about invoices." in done.out + done.err
+    cli.write("clerk.md", "---\nname: Clerk\nhooks: []\n---\nBe kind.\n")
+    lost = cli.run("run", "--continue", turn, "And the weather?")
+    assert (lost.code, "the earlier turn had guardrails, which no file names any more" in lost.err) == (2, True)
+
+
+def test_a_resumed_turn_has_the_guardrails_of_its_sub_agents(cli: "Cli", endpoint: "Endpoint") -> None:
+    lead = "---\nname: Lead\n---\nLead.\n\n"
+    helper = AGENTS.replace("hooks: [policy:cap, policy:ask]", "description: Pays.\nmode: subagent")
+    cli.write("clerk.md", lead + helper)
+    endpoint.calls(("ask_user_input", {"question": "What?"})).calls(("Clerk", {"prompt": "The weather"})).says("No.")
+    paused = cli.run("run", "Work", "--agents", "clerk.md", "--agent", "Lead", "--json")
+    done = cli.run("resume", paused.turn, "--answer", "question-1=the weather")
+    assert done.code == 0
+    assert "failed, guardrail" in str(endpoint.requests[-1].messages[-1]["content"])
 
 
 @pytest.mark.parametrize(

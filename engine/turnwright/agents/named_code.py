@@ -1,16 +1,19 @@
 """Code that an agent file or a flag names: `module:name`, or `path/file.py:name` for a flag."""
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Mapping
+from inspect import isroutine
+from typing import Any, Final
+
+from pydantic import TypeAdapter
+from pydantic.errors import PydanticUserError
 
 from turnwright.context import AppCode, GuardrailBase, HooksBase
 from turnwright.errors import ConfigError
 from turnwright.tools.errors import describe
 from turnwright.tools.load import load_module
 
-from .front_matter import FrontMatter
+from .front_matter import FrontMatter, Loc
 
-_KINDS: Final[dict[str, type[AppCode]]] = {"hooks": HooksBase, "guardrails": GuardrailBase}
 _FORM: Final = "must be a name such as myapp.policy:cap, of a module and of what it has"
 
 
@@ -44,42 +47,58 @@ def _imported(spec: str, kind: type[AppCode] | None = None) -> object:
     return found
 
 
-def _resolve_function(matter: FrontMatter, values: dict[str, object], key: str) -> None:
-    """Replace the name of a function by the function, or note a mistake."""
-    spec = values.pop(key, None)
-    if spec is None:
-        return
+def _function(spec: str) -> object:
+    """Import the function that `module:name` names. Raises `ConfigError`."""
+    found = _imported(spec)
+    if not callable(found):
+        raise ConfigError(f"is no function, but {found!r:.60}")
+    return found
+
+
+def _output_type(spec: str) -> object:
+    """Import the type of answers that `module:name` names. Raises `ConfigError`, also for one without a JSON Schema."""
+    found: Any = _imported(spec)  # pydantic says whether it is a type
+    if found is None or isroutine(found):
+        raise ConfigError(f"is no type, but {found!r:.60}")
     try:
-        found = _imported(spec if isinstance(spec, str) else "")
-    except ConfigError as error:
-        matter.wrong((key,), str(error))
-        return
-    if callable(found):
-        values[key] = found
-    else:
-        matter.wrong((key,), f"is no function, but {found!r:.60}")
+        TypeAdapter(found).json_schema()
+    except PydanticUserError as error:
+        raise ConfigError(f"is no type of answers: {error.message.splitlines()[0]}") from error
+    return found
+
+
+#: The keys with one name, and those with a list of names.
+_ONE: Final[Mapping[str, Callable[[str], object]]] = {"prepare_tools": _function, "output_type": _output_type}
+_SEVERAL: Final[Mapping[str, Callable[[str], object]]] = {
+    "hooks": lambda spec: named(spec, HooksBase),
+    "guardrails": lambda spec: named(spec, GuardrailBase),
+    "output_validators": _function,
+}
 
 
 def resolve_code(matter: FrontMatter, values: dict[str, object]) -> None:
     """Replace the names of code in the values of a front matter by the code, or note mistakes."""
-    _resolve_function(matter, values, "prepare_tools")
-    for key, kind in _KINDS.items():
-        given = values.get(key)
-        if given is None:
-            values.pop(key, None)
+    for key, load in _ONE.items():
+        spec = values.pop(key, None)
+        for found in () if spec is None else _loaded(matter, (key,), spec, load):
+            values[key] = found
+    for key, load in _SEVERAL.items():
+        if (given := values.pop(key, None)) is None:
             continue
-        specs: Sequence[object] = [one.strip() for one in given.split(",")] if isinstance(given, str) else given  # type: ignore[assignment]  # checked below
-        if not isinstance(specs, list):
+        specs = given.split(",") if isinstance(given, str) else given
+        if isinstance(specs, list):
+            values[key] = [one for place, spec in enumerate(specs) for one in _loaded(matter, (key, place), spec, load)]
+        else:
             matter.wrong((key,), f"must be a list of names such as [myapp.policy:{key[:-1]}]")
-            values.pop(key)
-            continue
-        found: list[AppCode] = []
-        for place, spec in enumerate(specs):
-            try:
-                found.append(named(spec if isinstance(spec, str) else "", kind))
-            except ConfigError as error:
-                matter.wrong((key, place), str(error))
-        values[key] = found
+
+
+def _loaded(matter: FrontMatter, loc: Loc, spec: object, load: Callable[[str], object]) -> list[object]:
+    """Return the code that a name imports, in a list; an empty one after a mistake, which is noted."""
+    try:
+        return [load(spec.strip() if isinstance(spec, str) else "")]
+    except ConfigError as error:
+        matter.wrong(loc, str(error))
+        return []
 
 
 def code_of(spec: str) -> list[AppCode]:

@@ -84,8 +84,13 @@ class SavedOptions(BaseModel):
         return list(read_agents(*self.agents)) if self.agents else []
 
     def helpers(self) -> list[AgentTool]:
+        """Return the tools of the saved sub-agents, with the code that their files name."""
+        code = {one.name: one for one in self.registered()} if self.subagents else {}
         try:
-            return agent_tools(Agent.from_json(one) for one in self.subagents)
+            return agent_tools(
+                code[name].restored(one) if (name := one.get("name")) in code else Agent.from_json(one)
+                for one in self.subagents
+            )
         except ValidationError as error:
             raise ConfigError(f"a saved sub-agent of the turn is damaged: {error.errors()[0]['msg']}") from None
 

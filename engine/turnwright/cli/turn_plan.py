@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import JsonValue, ValidationError
 
-from turnwright.agent import Agent
+from turnwright.agent import DEPS, Agent, needs_of
 from turnwright.driver.subagents import AgentTool, agent_tools
 from turnwright.errors import ConfigError, StoreError
 from turnwright.journal.driving_status import by_command_line
@@ -78,7 +78,7 @@ def plan_turn(turn_flags: TurnFlags, on_event: Sequence[Observer], telemetry: Te
         chosen, others = choose_agent(turn_flags.agent, flags.agents, said_so)
         chosen, helpers = said_so.prepared(chosen), agent_tools(for_all.prepared(one.agent) for one in others)
     else:
-        chosen, helpers = with_steps(same_agent(before), steps), kept.helpers()
+        chosen, helpers = with_steps(_agent_again(before, kept), steps), kept.helpers()
         options["limits"] = kept.limits or before.limits
     url = said_so.settings.base_url if before is None else kept.endpoint(flags.base_url)
     timeout = kept.timeout if flags.timeout is None and kept.timeout is not None else said_so.settings.timeout
@@ -130,14 +130,30 @@ def _files_with_code(
     chosen: Agent, helpers: Sequence[AgentTool], flags: DriverFlags, said: "Config"
 ) -> tuple[Path, ...]:
     """Return the files of the agents if one names code, which is read again when the turn is resumed."""
-    if not any(one.hooks or one.guardrails for one in (chosen, *(helper.agent for helper in helpers))):
+    if not any(one.code for one in (chosen, *(helper.agent for helper in helpers))):
         return ()
     return tuple(said.agent_files()) if flags.agents is None else (flags.agents,)
 
 
 def same_agent(before: TurnStarted) -> Agent:
-    """Return the agent of a recorded turn. Raises `StoreError` for a record that is damaged."""
+    """Return the agent of a recorded turn, without its code. Raises `StoreError` for a record that is damaged."""
     try:
         return Agent.from_json(before.agent)
     except ValidationError as error:
         raise StoreError(f"the agent of the turn to continue from is damaged: {error.errors()[0]['msg']}") from None
+
+
+def _agent_again(before: TurnStarted, kept: SavedOptions) -> Agent:
+    """Return the agent of a recorded turn, with the code that its saved file names.
+
+    Raises `ConfigError` if the file no longer names some of the code: a new turn must not lose a guardrail.
+    """
+    agent = same_agent(before)
+    found = next((one for one in kept.registered() if one.name == agent.name), agent)
+    missing = {*needs_of(before.agent)} - {DEPS, *found.code}
+    if missing:
+        raise ConfigError(
+            f"agent {agent.name!r}: the earlier turn had {', '.join(sorted(missing))}, which no file names any more:"
+            " name a file with --agents"
+        )
+    return found.restored(before.agent)
