@@ -122,6 +122,8 @@ mutants: $(VENV)/.mutants ## Change the pure machine one thing at a time, and se
 check: $(VENV)/.dev ## Lint, format, types (of the documentation's examples too), style, import rules, wheel, diagrams
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/ruff check --config pyproject.toml docs/check_certificate.py
+	$(BIN)/ruff format --check --config pyproject.toml docs/check_certificate.py
 	$(BIN)/mypy
 	$(BIN)/pyright
 	$(BIN)/python .ci/check_examples.py
@@ -145,6 +147,7 @@ audit: $(VENV)/.dev ## Look for known vulnerabilities in what is installed; need
 format: $(VENV)/.dev ## Format, and mend what can be mended
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+	$(BIN)/ruff format --config pyproject.toml docs/check_certificate.py
 
 # The inspector has its own copy of the pictures: it runs where there is no checkout.
 diagrams: $(VENV)/.installed ## Draw diagrams/ again: the main way (turn.*) and the full chart (turn-full.*)

@@ -338,7 +338,9 @@ class Engine(SyncTurns[DepsT]):
 
     def explain(self, agent: Agent[DepsT, object]) -> "Certificate":
         """Return the bounds of a turn of this agent, and who set each. Raises `ConfigError` for an invalid agent."""
-        from .agents.certificate import certificate  # noqa: PLC0415 (slow to import, and no turn needs it)
+        # Slow to import, and no turn needs it.
+        from .agents.certificate import certificate  # noqa: PLC0415
+        from .driver.certified_code import code_reader  # noqa: PLC0415
 
         setup, plain = self.setup, cast("Agent", agent)
         limits_for(plain, setup)
@@ -346,5 +348,6 @@ class Engine(SyncTurns[DepsT]):
             plain,
             setup.limits,
             subagent_tools=partial(subagent_tools, setup.tools),
-            tools_of=lambda one: setup.tools_for(one).values(),
+            code_of=code_reader(lambda one: setup.tools_for(one).values(), setup.hooks, setup.guardrails),
+            model_settings=setup.model_settings,
         )

@@ -1,11 +1,14 @@
 """`turnwright explain`: every bound of a turn with its value, its formula, who set it, and how exact it is."""
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from turnwright import Agent
 from turnwright.agents.bounds import EXACTNESS
 from turnwright.agents.certificate import Certificate, certificate
+from turnwright.driver.certified_code import code_reader
+from turnwright.tools import builtin_tools
 from turnwright_states import REASONS
 
 if TYPE_CHECKING:
@@ -26,8 +29,9 @@ def test_the_certificate_of_an_agent_as_json(cli: "Cli") -> None:
             "budget": {"tool_calls": 9, "seconds": 60},
         }
     )
-    assert Certificate.from_json(said) == certificate(agent)
-    assert (said["schema"], said["agent"]) == ("turnwright/certificate/1", "Tester")
+    code = code_reader(lambda _: builtin_tools(Path()))
+    assert Certificate.from_json(said) == certificate(agent, code_of=code)
+    assert (said["schema"], said["agent"]) == ("turnwright/certificate/2", "Tester")
     assert said["bounds"][0] == {
         "bound": "cap",
         "value": 5,
@@ -47,12 +51,12 @@ def test_the_certificate_of_an_agent_as_json(cli: "Cli") -> None:
 def test_the_columns_say_what_the_certificate_says(cli: "Cli") -> None:
     file = cli.agent("steps: 5", "budget: {tokens: 1234567, cost: 0.5}")
     text, as_json = cli.each(["explain", "--agents", file], ["explain", "--agents", file, "--json"])
-    lines = text.out.splitlines()
+    lines, bounds = text.out.splitlines(), [*as_json.last["bounds"], as_json.last["reply"]]
     head = next(line for line in lines if line.startswith("bound"))
     assert head.split("  ")[0] == "bound"
     at = [head.index(name) for name in ("bound", "value", "set by", "exactness", "formula")]
-    table = lines[lines.index(head) + 1 :][: len(as_json.last["bounds"])]
-    for line, bound in zip(table, as_json.last["bounds"], strict=True):
+    table = lines[lines.index(head) + 1 :][: len(bounds)]
+    for line, bound in zip(table, bounds, strict=True):
         cells = [line[start:end].strip() for start, end in zip(at, [*at[1:], None], strict=True)]
         others = ", ".join(f"{one['field']}: {one['set_by']}" for one in bound["settings"][1:])
         value = "off" if bound["value"] is None else str(bound["value"]).removesuffix(".0")

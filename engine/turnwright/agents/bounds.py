@@ -5,11 +5,10 @@ The certificate (`turnwright explain`) and the closing line of a run use them.
 
 from collections.abc import Collection, Iterable
 from enum import StrEnum
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
-from turnwright.tools.tool import Tool
 from turnwright_states import EndReason, Limits, ToolCallLimits, Turn
 from turnwright_states.limits import ToolClass
 
@@ -47,7 +46,16 @@ class Bound(msgspec.Struct, frozen=True):
     reason: EndReason | None = None
 
 
-def class_of(tools: Iterable[Tool]) -> ToolClass:
+class SaysWhetherItReads(Protocol):
+    """A tool, or its entry in a certificate."""
+
+    @property
+    def read_only(self) -> bool | None:
+        """True if no call changes anything, False if a call may, None if unknown."""
+        ...
+
+
+def class_of(tools: Iterable[SaysWhetherItReads]) -> ToolClass:
     """Return the class of an agent with these tools, by their `read_only`.
 
     One tool that writes makes the class `writing`. Otherwise one undeclared tool makes it `default`. An agent without
@@ -127,6 +135,19 @@ def bounds_of(limits: Limits, tools: ToolClass | None = None) -> tuple[Bound, ..
             Exactness.PROVIDER,
             ("conclude_tokens",),
         ),
+    )
+
+
+def reply_bound(max_tokens: int | None, tokens: int | None) -> Bound:
+    """Return the bound of one reply: the setting `max_tokens`, and the budget `tokens` (docs/rules.md#settings)."""
+    set_ = [limit for limit in (max_tokens, tokens) if limit is not None]
+    limits = ", ".join("off" if limit is None else str(limit) for limit in (max_tokens, tokens))
+    return Bound(
+        "tokens of a reply",
+        min(set_, default=None),
+        f"min(max_tokens, tokens) = min({limits})",
+        Exactness.PROVIDER,
+        ("max_tokens", "tokens"),
     )
 
 

@@ -5,7 +5,7 @@ The JSON Schema is in `docs/certificate.schema.json`. A change of the format nee
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import Annotated, Final, Literal, Self
 
@@ -13,20 +13,22 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from turnwright._base.field_docs import described
 from turnwright.agent import Agent
-from turnwright.tools.tool import Tool
+from turnwright.model_settings import ModelSettings
 from turnwright_states import EndReason, Limits, ToolCallLimits
 from turnwright_states.chart import ROWS, VERSION
 from turnwright_states.limits import MAX_DEPTH
 
-from .bounds import EXACTNESS, Bound, Exactness, bounds_of, class_of
+from .bounds import EXACTNESS, Bound, Exactness, bounds_of, class_of, reply_bound
+from .certified_code import CertifiedCode, Part
+from .tree_bounds import OneTurn, TreeBounds, tree_bounds
 
-Format = Literal["turnwright/certificate/1"]
-SCHEMA: Final[Format] = "turnwright/certificate/1"
+Format = Literal["turnwright/certificate/2"]
+SCHEMA: Final[Format] = "turnwright/certificate/2"
 
 #: Returns the sub-agents that a turn of an agent may call, by their tool names.
 SubagentTools = Callable[[Agent], Mapping[str, Agent]]
-#: Returns the tools of an agent.
-ToolsOf = Callable[[Agent], Iterable[Tool]]
+#: Returns the tools, hooks and guardrails of an agent's turns.
+CodeOf = Callable[[Agent], CertifiedCode]
 
 LEASES: Final = (
     "after a reply and its own calls, each of the k sub-agent calls in the reply gets floor(rest / k) of the remaining"
@@ -50,11 +52,7 @@ def _headed(schema: dict[str, JsonValue], model: type[BaseModel]) -> None:
     schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", json_schema_extra=described)
-
-
-class ChartStamp(_Part):
+class ChartStamp(Part):
     """The version of the chart that decides the turns."""
 
     version: int
@@ -65,7 +63,7 @@ class ChartStamp(_Part):
     """SHA-256 of the rows in order, one line each: name and reason, in UTF-8."""
 
 
-class AgentSetting(_Part):
+class AgentSetting(Part):
     """One field of `Limits`, with its value and who set it."""
 
     field: str
@@ -76,7 +74,7 @@ class AgentSetting(_Part):
     """The agent (its file, or code), the configuration (the engine's limits, the command line), or the default."""
 
 
-class CertifiedBound(_Part):
+class CertifiedBound(Part):
     """One bound of a turn."""
 
     bound: str
@@ -99,7 +97,7 @@ class CertifiedBound(_Part):
     """The reason of a turn that this bound ends; null if it ends none by itself."""
 
 
-class CertifiedSubAgent(_Part):
+class CertifiedSubAgent(Part):
     """A sub-agent that turns of the agent, or of its sub-agents, may call."""
 
     tool: str
@@ -112,20 +110,28 @@ class CertifiedSubAgent(_Part):
     """The sub-agents that it may call, by `tool`; none at the greatest depth."""
     bounds: tuple[CertifiedBound, ...]
     """Every bound of its own turns, before a lease lowers any."""
+    reply: CertifiedBound
+    """The bound of one reply of its model."""
+    code: CertifiedCode | None
+    """Its tools, hooks and guardrails; null if they are unknown."""
 
 
-class SubAgents(_Part):
+class SubAgents(Part):
     """The sub-agents that a turn may call, and the limits that they share with it."""
 
     leases: str
     """The rule for their shares, in words."""
     max_depth: int
     """The maximum depth; deeper calls are refused."""
+    calls: tuple[str, ...]
+    """The sub-agents that the agent itself may call, by `tool`."""
     agents: tuple[CertifiedSubAgent, ...]
     """The reachable sub-agents, by increasing depth."""
+    tree: TreeBounds
+    """The bounds of a turn of the agent together with all turns below it."""
 
 
-class Certificate(_Part):
+class Certificate(Part):
     """Every bound of an agent's turns: its value, its formula, who set it, and how exact it is."""
 
     model_config = ConfigDict(title="Turnwright certificate", json_schema_extra=_headed)
@@ -139,6 +145,10 @@ class Certificate(_Part):
     """The version of the chart that decides the turns."""
     bounds: tuple[CertifiedBound, ...]
     """Every bound, also bounds that are off."""
+    reply: CertifiedBound
+    """The bound of one reply of the model."""
+    code: CertifiedCode | None
+    """The tools, hooks and guardrails; null if they are unknown."""
     sub_agents: SubAgents | None = None
     """The sub-agents that it may call, which share its budgets; absent if there are none."""
 
@@ -161,63 +171,109 @@ def certificate(
     *,
     steps: int | None = None,
     subagent_tools: SubagentTools | None = None,
-    tools_of: ToolsOf | None = None,
+    code_of: CodeOf | None = None,
+    model_settings: ModelSettings | None = None,
 ) -> Certificate:
     """Return the certificate of this agent's turns.
 
     `engine_limits` are the engine's limits, by default `Limits()`. `steps` is the command line's value, which replaces
-    the agent's. `subagent_tools` returns the sub-agents of an agent; without it there are none. `tools_of` returns the
-    tools of an agent, whose class selects the tool-call limit; without it the class is `default`. A value has the
-    origin that set it last, even to the same value. A value that was never set has the origin `default`. Raises
-    pydantic's `ValidationError` for `steps` out of range.
+    the agent's. `subagent_tools` returns the sub-agents of an agent; without it there are none. `code_of` returns the
+    tools of an agent, whose class selects the tool-call limit, and its hooks; without it the class is `default`.
+    `model_settings` are the engine's. A value has the origin that set it last, even to the same value. A value that was
+    never set has the origin `default`. Raises pydantic's `ValidationError` for `steps` out of range.
     """
-    base = Limits() if engine_limits is None else engine_limits
+    issuer = _Issuer(Limits() if engine_limits is None else engine_limits, code_of, model_settings)
     flags = {} if steps is None else {"steps": Limits(steps=steps).steps}
+    bounds = issuer.bounds(agent, flags)
     # As a mapping, because type checkers do not accept the alias `schema` as an argument.
     return Certificate.model_validate(
         {
             "schema": SCHEMA,
             "agent": agent.name,
             "chart": _stamp(),
-            "bounds": _bounds(agent, base, flags, tools_of),
-            "sub_agents": None if subagent_tools is None else _sub_agents(agent, base, subagent_tools, tools_of),
+            "bounds": bounds,
+            "reply": issuer.reply(agent, bounds),
+            "code": issuer.code(agent),
+            "sub_agents": None if subagent_tools is None else issuer.sub_agents(agent, bounds, subagent_tools),
         }
     )
 
 
-def _bounds(
-    agent: Agent, base: Limits, flags: Mapping[str, int | None], tools_of: ToolsOf | None
-) -> tuple[CertifiedBound, ...]:
-    limits = agent.limits_for(base).model_copy(update=flags)
-    written = (
-        dict.fromkeys(Limits.model_fields, SetBy.DEFAULT)
-        | dict.fromkeys(base.model_fields_set, SetBy.CONFIGURATION)
-        | dict.fromkeys(agent.overrides, SetBy.AGENT)
-        | dict.fromkeys(flags, SetBy.CONFIGURATION)
-    )
-    tools = None if tools_of is None else class_of(tools_of(agent))
-    if isinstance(limits.tool_calls, ToolCallLimits) and (tools or "default") not in limits.tool_calls.model_fields_set:
-        written["tool_calls"] = SetBy.DEFAULT
-    resolved = limits.for_tools(tools or "default")
-    return tuple(_certified(bound, resolved, written) for bound in bounds_of(limits, tools))
+class _Issuer:
+    """Makes the parts of certificates under one engine."""
+
+    def __init__(self, base: Limits, code_of: CodeOf | None, settings: ModelSettings | None) -> None:
+        self._base = base
+        self._code_of = code_of
+        self._settings = ModelSettings() if settings is None else settings
+
+    def code(self, agent: Agent) -> CertifiedCode | None:
+        return None if self._code_of is None else self._code_of(agent)
+
+    def bounds(self, agent: Agent, flags: Mapping[str, int | None]) -> tuple[CertifiedBound, ...]:
+        limits, base = agent.limits_for(self._base).model_copy(update=flags), self._base
+        written = (
+            dict.fromkeys(Limits.model_fields, SetBy.DEFAULT)
+            | dict.fromkeys(base.model_fields_set, SetBy.CONFIGURATION)
+            | dict.fromkeys(agent.overrides, SetBy.AGENT)
+            | dict.fromkeys(flags, SetBy.CONFIGURATION)
+        )
+        code = self.code(agent)
+        tools = None if code is None or code.tools is None else class_of(code.tools)
+        calls = limits.tool_calls
+        if isinstance(calls, ToolCallLimits) and (tools or "default") not in calls.model_fields_set:
+            written["tool_calls"] = SetBy.DEFAULT
+        values = dict(limits.for_tools(tools or "default"))
+        return tuple(_certified(bound, values, written) for bound in bounds_of(limits, tools))
+
+    def reply(self, agent: Agent, bounds: tuple[CertifiedBound, ...]) -> CertifiedBound:
+        """Return the bound of one reply: the model setting `max_tokens`, and the budget of tokens."""
+        own, base = agent.model_settings or ModelSettings(), self._settings
+        most, tokens = own.over(base).max_tokens, agent.limits_for(self._base).tokens
+        who = SetBy.AGENT if own.max_tokens else SetBy.CONFIGURATION if base.max_tokens else SetBy.DEFAULT
+        of_tokens = next(bound.set_by for bound in bounds if bound.bound == "tokens")
+        return _certified(
+            reply_bound(most, tokens),
+            {"max_tokens": most, "tokens": tokens},
+            {"max_tokens": who, "tokens": of_tokens},
+        )
+
+    def sub_agents(
+        self, agent: Agent, bounds: tuple[CertifiedBound, ...], subagent_tools: SubagentTools
+    ) -> SubAgents | None:
+        """Return every reachable sub-agent with its smallest depth, or None."""
+        found: dict[str, CertifiedSubAgent] = {}
+        first = level = dict(subagent_tools(agent))
+        for depth in range(1, MAX_DEPTH + 1):
+            below: dict[str, Agent] = {}
+            for name, one in level.items():
+                may_call = subagent_tools(one) if depth < MAX_DEPTH else {}
+                own = self.bounds(one, {})
+                found[name] = CertifiedSubAgent(
+                    tool=name,
+                    agent=one.name,
+                    depth=depth,
+                    calls=tuple(may_call),
+                    bounds=own,
+                    reply=self.reply(one, own),
+                    code=self.code(one),
+                )
+                below |= may_call
+            level = {name: one for name, one in below.items() if name not in found}
+        if not found:
+            return None
+        callers = {name: (_one_turn(one.bounds), one.calls) for name, one in found.items()}
+        return SubAgents(
+            leases=LEASES,
+            max_depth=MAX_DEPTH,
+            calls=tuple(first),
+            agents=tuple(found.values()),
+            tree=tree_bounds((_one_turn(bounds), tuple(first)), callers, MAX_DEPTH),
+        )
 
 
-def _sub_agents(
-    agent: Agent, base: Limits, subagent_tools: SubagentTools, tools_of: ToolsOf | None
-) -> SubAgents | None:
-    """Return every reachable sub-agent with its smallest depth, or None."""
-    found: dict[str, CertifiedSubAgent] = {}
-    level = dict(subagent_tools(agent))
-    for depth in range(1, MAX_DEPTH + 1):
-        below: dict[str, Agent] = {}
-        for name, one in level.items():
-            may_call = subagent_tools(one) if depth < MAX_DEPTH else {}
-            found[name] = CertifiedSubAgent(
-                tool=name, agent=one.name, depth=depth, calls=tuple(may_call), bounds=_bounds(one, base, {}, tools_of)
-            )
-            below |= may_call
-        level = {name: one for name, one in below.items() if name not in found}
-    return SubAgents(leases=LEASES, max_depth=MAX_DEPTH, agents=tuple(found.values())) if found else None
+def _one_turn(bounds: tuple[CertifiedBound, ...]) -> OneTurn:
+    return OneTurn.of({bound.bound: bound.value for bound in bounds})
 
 
 def _stamp() -> ChartStamp:
@@ -225,13 +281,15 @@ def _stamp() -> ChartStamp:
     return ChartStamp(version=VERSION, rows=len(ROWS), digest=hashlib.sha256(lines.encode()).hexdigest())
 
 
-def _certified(bound: Bound, limits: Limits, written: Mapping[str, SetBy]) -> CertifiedBound:
+def _certified(bound: Bound, values: Mapping[str, object], written: Mapping[str, SetBy]) -> CertifiedBound:
     settings = tuple(
-        AgentSetting.model_validate({"field": name, "value": getattr(limits, name), "set_by": written[name]})
+        AgentSetting.model_validate({"field": name, "value": values[name], "set_by": written[name]})
         for name in bound.settings
     )
     first = settings[0]
-    by_ceiling = first.field == "steps" and (limits.steps is None or limits.steps > limits.ceiling)
+    steps, ceiling = values.get("steps"), values.get("ceiling")
+    within = isinstance(steps, int) and isinstance(ceiling, int) and steps <= ceiling
+    by_ceiling = first.field == "steps" and not within
     return CertifiedBound(
         bound=bound.name,
         value=bound.value,

@@ -1,28 +1,23 @@
 """`turnwright explain`: the limits of a turn, with values, formulas, who set them, and how exact they are."""
 
 import json
-from collections.abc import Callable, Mapping
-from functools import partial
-from pathlib import Path
 from typing import Annotated, Final
 
 import typer
 
-from turnwright.agent import Agent
 from turnwright.agents.bounds import EXACTNESS
-from turnwright.agents.certificate import Certificate, CertifiedBound, CertifiedSubAgent, SubAgents, certificate
-from turnwright.driver.subagents import agent_tools, subagent_tools
-from turnwright.tools import Tool
+from turnwright.agents.certificate import Certificate, CertifiedBound, CertifiedSubAgent, SubAgents
 from turnwright_states import REASONS
 
+from .certified import Issuer
 from .columns import print_columns
 from .options import (
     AgentOption,
     AgentsOption,
     ConfigOption,
+    HooksOption,
     ToolsOption,
     choose_agent,
-    choose_tools,
     configuration,
     with_steps,
 )
@@ -39,6 +34,7 @@ def explain(
     agents: AgentsOption = None,
     steps: Annotated[int | None, typer.Option("--steps", metavar="N", help="The most steps, as for `run`.")] = None,
     tools: ToolsOption = None,
+    hooks: HooksOption = None,
     config: ConfigOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the certificate as one JSON object.")] = False,
     schema: Annotated[bool, typer.Option("--schema", help="Print the JSON Schema of the certificate.")] = False,
@@ -48,36 +44,20 @@ def explain(
         echo(json.dumps(Certificate.model_json_schema(), indent=2))
         return
     said = configuration(config)
-    written, beside = choose_agent(agent, agents, said)
-    chosen = said.prepared(written)
-    helpers = {one.name: one for one in agent_tools(said.prepared(one.agent) for one in beside)}
-    with_steps(chosen, steps).limits_for(said.limits())  # an error about a wrong --steps names the flag
-    module = tools or said.settings.tools
-    offered: dict[str, Tool] = {one.name: one for one in choose_tools(module, Path(said.settings.root)).tools}
-    offered |= helpers
-    certified = certificate(
-        chosen,
-        said.limits(),
-        steps=steps,
-        subagent_tools=partial(subagent_tools, helpers),
-        tools_of=_tools_of(offered) if offered.keys() >= set(chosen.tools_needed) else None,
-    )
+    chosen, beside = choose_agent(agent, agents, said)
+    with_steps(said.prepared(chosen), steps).limits_for(said.limits())  # an error about --steps names the flag
+    certified = Issuer(said, tools, hooks or ()).certificate(chosen, beside, steps=steps)
     if as_json:
         echo_json(certified.to_json())
     else:
         _print(certified)
 
 
-def _tools_of(offered: Mapping[str, Tool]) -> Callable[[Agent], list[Tool]]:
-    """Return a function that finds an agent's tools among those offered. They decide its class."""
-    return lambda agent: [one for name, one in offered.items() if agent.may_use(name, delegates=one.delegates)]
-
-
 def _print(certified: Certificate) -> None:
     chart = certified.chart
     print_lines([f"A turn of agent {certified.agent!r} is bounded by:", ""])
     head = ("bound", "value", "set by", "exactness", "formula")
-    print_columns(head, [_cells(bound) for bound in certified.bounds])
+    print_columns(head, [_cells(bound) for bound in (*certified.bounds, certified.reply)])
     if certified.sub_agents is not None:
         _print_sub_agents(certified.sub_agents)
     print_lines(["", *(f"{exactness}: {means}" for exactness, means in EXACTNESS.items())])
@@ -90,7 +70,10 @@ def _print_sub_agents(below: SubAgents) -> None:
     print_lines(["", f"It may call sub-agents, nested at most {below.max_depth} deep:", ""])
     head = ("called", "agent", "depth", *_OF_SUB_AGENTS, "may call")
     print_columns(head, [_sub_agent_cells(one) for one in below.agents])
-    print_lines(["", f"Leases: {below.leases}."])
+    tree = below.tree
+    print_lines(["", f"Leases: {below.leases}.", ""])
+    most = f"{tree.turns} turns, {tree.steps} steps, {tree.model_calls} model calls and {tree.tool_calls} tool calls"
+    print_lines([f"With all turns below it, a turn of this agent is at most {most}."])
 
 
 def _sub_agent_cells(one: CertifiedSubAgent) -> tuple[str, ...]:

@@ -87,6 +87,8 @@ class AgentTool(Tool[DepsT_contra]):
     """A sub-agent that a model may call, made by `agent_tool`."""
 
     delegates = True
+    #: The questions of its agent are asked by that agent's tools.
+    asks_with_context = False
 
     def __init__(
         self, agent: Agent[DepsT_contra, object], *, name: str, description: str, **options: Unpack[AgentToolOptions]

@@ -103,6 +103,8 @@ def builtin_tools(root: Path) -> list[Tool]:
             return f"Access granted: you may read {shown} now."
         return f"You may already read {shown}."
 
+    for reader in (list_files, read_file, search_files):
+        reader.asks_with_context = False
     return [
         list_files,
         read_file,

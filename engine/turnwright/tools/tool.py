@@ -101,6 +101,8 @@ class Tool(ABC, Generic[DepsT_contra]):
     delegates = False
     #: Whether `execute` uses its context. Otherwise no context is made.
     takes_context = True
+    #: Whether `execute` may ask a person with its context.
+    asks_with_context = True
 
     @known_options("tool")
     def __init__(
@@ -178,6 +180,16 @@ class Tool(ABC, Generic[DepsT_contra]):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}>"
+
+    @property
+    def always_asks(self) -> bool:
+        """Whether a person must approve each call."""
+        return self._always_asks
+
+    @property
+    def may_ask(self) -> bool:
+        """Whether a call may need a person: before it runs, while it runs, or after a crash."""
+        return not self.never_asks or self.on_crash == "ask" or (self.takes_context and self.asks_with_context)
 
     def parse(self, arguments: Mapping[str, JsonValue]) -> dict[str, object]:
         """Validate the arguments of a call and return the values for `execute`; raises `ToolInputError`.

@@ -1,0 +1,54 @@
+"""The certificates of the agents of a file, as `explain`, `diagram` and `agents --diff` need them."""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from turnwright.agent import Agent
+from turnwright.agents.certificate import Certificate, certificate
+from turnwright.agents.files import read_agents
+from turnwright.driver.certified_code import code_reader
+from turnwright.driver.subagents import AgentTool, agent_tools, subagent_tools
+from turnwright.tools import Tool
+
+from .options import choose_hooks, choose_tools
+
+if TYPE_CHECKING:
+    from turnwright.config.config import Config
+
+
+class Issuer:
+    """Issues certificates under one configuration. `tools` is a module, and `hooks` are those of `--hooks`."""
+
+    def __init__(self, said: "Config", tools: str | None, hooks: Sequence[str] = ()) -> None:
+        self._said = said
+        module = tools or said.settings.tools
+        self._offered: dict[str, Tool] = {one.name: one for one in choose_tools(module, Path(said.settings.root)).tools}
+        self._hooks, self._guardrails = choose_hooks(hooks)
+
+    def certificate(self, agent: Agent, beside: Sequence[AgentTool], *, steps: int | None = None) -> Certificate:
+        """Return the certificate of an agent as its file defines it. `beside` are the sub-agents of the file."""
+        chosen = self._said.prepared(agent)
+        helpers = {one.name: one for one in agent_tools(self._said.prepared(one.agent) for one in beside)}
+        return certificate(
+            chosen,
+            self._said.limits(),
+            steps=steps,
+            subagent_tools=partial(subagent_tools, helpers),
+            code_of=code_reader(partial(_tools_for, self._offered | helpers), self._hooks, self._guardrails),
+            model_settings=self._said.settings.model_settings,
+        )
+
+    def all(self, file: Path) -> dict[str, Certificate]:
+        """Return the certificate of each agent of a file or a folder, by name. Raises `ConfigError`."""
+        found = read_agents(file, limits=self._said.limits())
+        helpers = agent_tools(found)
+        return {agent.name: self.certificate(agent, helpers) for agent in found}
+
+
+def _tools_for(offered: Mapping[str, Tool], agent: Agent) -> list[Tool] | None:
+    """Return the tools that an agent may use; None if it names one that is not offered."""
+    if not offered.keys() >= set(agent.tools_needed):
+        return None
+    return [one for name, one in offered.items() if agent.may_use(name, delegates=one.delegates)]
