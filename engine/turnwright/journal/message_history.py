@@ -1,7 +1,7 @@
 """The messages before a turn: imported history, the turn that it continues, earlier turns of its session."""
 
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from msgspec import structs
@@ -19,6 +19,8 @@ _LOG = logging.getLogger(__name__)
 #: How many turns of a cycle an error names, and how many characters of each.
 _MOST_NAMED: Final = 6
 _NAMED: Final = 60
+#: The turns of a session that are listed at once.
+_PAGE: Final = 50
 _UNREAD: Final = "turn %s: turn %s, earlier in its session, is left out of its history: it cannot be read: %s"
 
 
@@ -46,40 +48,66 @@ async def messages_before(
     journal can do.
     """
     model, known = started.model if model is None else model, {} if known is None else known
-    earlier = await _session_turns(store, turn_id, started)
+    session = None
+    if started.session is not None:
+        session = _Session(store, started.session, (await store.get(turn_id)).number)
     messages: list[Message] = _brought(turn_id, started)
     if started.forked_from is not None and started.model != model:
         # The imported history of a fork is the original's, for the original's model.
         messages = list(map(_unsigned, messages))
     said: list[_Said] = []
-    for other in reversed(earlier):
-        try:
-            said += await _said_until(store, other, before=turn_id, session_turns=earlier, model=model, known=known)
-        except UnreadableTurnError as error:
-            if started.continue_from == error.turn:
-                raise
-            _LOG.warning(_UNREAD, turn_id, error.turn, error.why, extra={"turn": turn_id})
-        if _is_enough(said):
-            break
-    if started.continue_from is not None and started.continue_from not in earlier:
-        said += await _said_until(
-            store, started.continue_from, before=turn_id, session_turns=(), model=model, known=known
-        )
+    while session is not None and not _is_enough(said) and (turns := await session.next_turns(turn_id)):
+        for other in turns:
+            try:
+                said += await _said_until(store, other, before=turn_id, session=session, model=model, known=known)
+            except UnreadableTurnError as error:
+                if started.continue_from == error.turn:
+                    raise
+                _LOG.warning(_UNREAD, turn_id, error.turn, error.why, extra={"turn": turn_id})
+            if _is_enough(said):
+                break
+    before = started.continue_from
+    if before is not None and not (session is not None and await session.has(before)):
+        said += await _said_until(store, before, before=turn_id, session=None, model=model, known=known)
     for one in reversed(said):
         messages = _followed_by(messages, one)
     return messages
 
 
-async def _session_turns(store: Store, turn_id: str, started: TurnStarted) -> list[str]:
-    """Return the earlier turns of the session that can be read, the oldest first."""
-    if started.session is None:
+class _Session:
+    """The turns of a session that have a lower number than `before`; all of them if that is None."""
+
+    def __init__(self, store: Store, session: str, before: int | None) -> None:
+        self._store = store
+        self._session = session
+        self._before = self._next = before
+        self._is_read = False
+
+    async def next_turns(self, turn_id: str) -> list[str]:
+        """Return the next ended turns that can be read, the newest first. Log a warning for each that cannot.
+
+        `turn_id` is the turn whose history this is. The turns are listed by pages, because few of them may be needed.
+        """
+        while not self._is_read:
+            rows = await self._store.turns(session=self._session, live=False, limit=_PAGE, before=self._next)
+            self._is_read = len(rows) < _PAGE
+            for row in rows:
+                self._next = row.number
+                if row.fault:
+                    _LOG.warning(_UNREAD, turn_id, row.id, row.fault, extra={"turn": turn_id})
+            if sound := [row.id for row in rows if not row.fault]:
+                return sound
         return []
-    number = (await store.get(turn_id)).number
-    rows = [row for row in await store.turns(session=started.session, live=False) if row.number < number]
-    for row in rows:
-        if row.fault:
-            _LOG.warning(_UNREAD, turn_id, row.id, row.fault, extra={"turn": turn_id})
-    return [row.id for row in reversed(rows) if not row.fault]
+
+    async def has(self, turn_id: str | None) -> bool:
+        """Whether the turn is one of them, so that its messages are collected anyway."""
+        if turn_id is None:
+            return False
+        try:
+            row = await self._store.get(turn_id)
+        except (TurnNotFoundError, UnreadableTurnError):
+            return False
+        return row.session == self._session and (self._before is None or row.number < self._before)
 
 
 class _Said(NamedTuple):
@@ -121,12 +149,12 @@ async def session_messages(store: Store, session: str) -> list[Message]:
     rows = (await store.turns(session=session))[::-1]
     if not rows:
         raise SessionNotFoundError(session)
-    turns = [row.id for row in rows]
+    whole = _Session(store, session, None)
     messages: list[Message] = []
     for row in rows:
         if row.fault:
             raise UnreadableTurnError(row.id, row.fault)
-        said = await _said_until(store, row.id, before="", session_turns=turns, model=None, known={})
+        said = await _said_until(store, row.id, before="", session=whole, model=None, known={})
         for one in reversed(said):
             messages += [*one.brought, *one.transcript.messages]
     return messages
@@ -141,11 +169,11 @@ def _brought(turn_id: str, started: TurnStarted) -> list[Message]:
 
 
 async def _said_until(
-    store: Store, last: str, *, before: str, session_turns: Collection[str], model: str | None, known: EarlierJournals
+    store: Store, last: str, *, before: str, session: "_Session | None", model: str | None, known: EarlierJournals
 ) -> list[_Said]:
     """Return the turn `last` and all turns that it continues, the newest first. Without a `model`, signatures stay.
 
-    Those in `session_turns` are collected anyway. `before` is the turn whose history this is. Raises
+    Those of `session` are collected anyway. `before` is the turn whose history this is. Raises
     `StoreError`, naming the turns, if they continue each other in a cycle.
     """
     said: list[_Said] = []
@@ -170,7 +198,8 @@ async def _said_until(
         signed = model is None or first.model == model
         # An imported history is meant for the model of its turn, and a fork's comes from that model.
         said.append(_Said(given if signed else list(map(_unsigned, given)), transcript, signed))
-        other = None if first.continue_from in session_turns else first.continue_from
+        is_known = session is not None and await session.has(first.continue_from)
+        other = None if is_known else first.continue_from
     return said
 
 
