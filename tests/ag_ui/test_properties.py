@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Unpack
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -245,6 +246,7 @@ async def team(scripts: Mapping[str, tuple[Line, ...]]) -> list[TurnEvent]:
 
 
 @given(st.fixed_dictionaries({"root": _lines, "left": _lines, "right": _lines}), st.data())
+@pytest.mark.slow
 def test_sub_agents_side_by_side_are_told_in_one_valid_stream(
     scripts: Mapping[str, tuple[Line, ...]], data: st.DataObject
 ) -> None:

@@ -148,6 +148,7 @@ def test_ctrl_c_while_another_attempt_to_conclude_is_due(cli: "Cli", endpoint: "
 
 
 @pytest.mark.parametrize("tool", ["wait", "hang"])
+@pytest.mark.slow
 def test_ctrl_c_while_a_tool_runs(cli: "Cli", endpoint: "Endpoint", tool: str) -> None:
     """A thread cannot be stopped; it does not hold the process up."""
     done = started(cli, endpoint, tool).interrupt().done()

@@ -160,6 +160,7 @@ def test_a_pause_says_until_when_it_can_be_answered(cli: "Cli", endpoint: "Endpo
     )
 
 
+@pytest.mark.slow
 def test_what_nobody_answered_in_time_is_denied_when_the_turn_is_touched(cli: "Cli", endpoint: "Endpoint") -> None:
     endpoint.calls(("hurry", {})).says("A pity.")
     paused = cli.run("run", "Work", "--tools", "mine.py", "--json")

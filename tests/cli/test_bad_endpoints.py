@@ -218,6 +218,7 @@ def test_a_retry_waits_as_long_as_the_provider_asks(cli: "Cli", endpoint: "Endpo
     assert done.code == 0
 
 
+@pytest.mark.slow
 def test_the_wait_before_another_attempt_is_told_on_the_plain_display(cli: "Cli", endpoint: "Endpoint") -> None:
     endpoint.plays(error("429 Too Many Requests", "slow down", "Retry-After: 1")).says("Hello")
     assert re.search(r"attempt failed, trying again in 1\.\d s: .* answered 429: slow down", cli.run("run", "hi").out)

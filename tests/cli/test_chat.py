@@ -54,6 +54,7 @@ def enter(terminal: Tty, line: str, shown: str) -> None:
     terminal.types(f"{line}\n").until(shown)
 
 
+@pytest.mark.slow
 def test_a_session_streams_answers_asks_for_approval_and_keeps_its_history(
     cli: "Cli", endpoint: "Endpoint", chat: Open
 ) -> None:
@@ -81,6 +82,7 @@ def test_a_session_streams_answers_asks_for_approval_and_keeps_its_history(
     assert [one["outcome"] for one in listed] == ["finished"] * 3
 
 
+@pytest.mark.slow
 def test_ctrl_c_stops_the_turn_and_at_the_prompt_twice_the_program(
     cli: "Cli", endpoint: "Endpoint", chat: Open
 ) -> None:
@@ -103,6 +105,7 @@ def test_ctrl_c_stops_the_turn_and_at_the_prompt_twice_the_program(
     assert outcomes == ["finished", "aborted", "aborted"]
 
 
+@pytest.mark.slow
 def test_commands_show_limits_and_resume_a_turn_that_was_left_paused(
     cli: "Cli", endpoint: "Endpoint", chat: Open
 ) -> None:

@@ -103,6 +103,7 @@ def check_paired(messages: "list[Json]") -> None:
 
 
 @pytest.mark.parametrize("stopped", STOPPED, ids=lambda one: one.name)
+@pytest.mark.slow
 def test_a_turn_that_was_stopped_is_gone_on_from(cli: "Cli", endpoint: "Endpoint", stopped: Stopped) -> None:
     """By the command that its end names. What ran is not run again; the old turn stays as it is."""
     cli.write("mine.py", TOOLS)

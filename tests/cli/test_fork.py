@@ -75,6 +75,7 @@ def test_a_fork_is_driven_with_the_output_and_the_exit_code_of_a_resumption(
     assert cli.run("fork", turn.turn, "--at", "10").code == 1
 
 
+@pytest.mark.slow
 def test_a_fork_asks_on_a_terminal_unless_it_may_not(cli: "Cli", endpoint: "Endpoint", turn: "Done") -> None:
     fork = ("fork", turn.turn, "--at", str(paused_at(cli, turn)))
     with Tty((*fork, "--no-input"), cli.folder, cli.env) as terminal:

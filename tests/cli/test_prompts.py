@@ -38,6 +38,7 @@ def results(endpoint: "Endpoint") -> list[str]:
     return [one["content"] for one in endpoint.requests[-1].messages if one["role"] == "tool"]
 
 
+@pytest.mark.slow
 def test_approvals_and_questions_are_asked_one_after_the_other(endpoint: "Endpoint", run: Open) -> None:
     endpoint.calls(*BOTH).says("Done.")
     with run() as terminal:
@@ -49,6 +50,7 @@ def test_approvals_and_questions_are_asked_one_after_the_other(endpoint: "Endpoi
     assert results(endpoint) == ["old.log is gone", "blue"]
 
 
+@pytest.mark.slow
 def test_a_rejection_with_a_note_says_what_to_change(cli: "Cli", endpoint: "Endpoint", run: Open) -> None:
     endpoint.calls(BOTH[0]).says("Done.")
     with run(columns=40) as terminal:
@@ -89,6 +91,7 @@ def test_a_person_edits_the_arguments_and_sees_them_before_the_approval(
 
 
 @pytest.mark.parametrize("key", ["q\n", "\x04", "\x03"], ids=["q", "end of input", "ctrl-c"])
+@pytest.mark.slow
 def test_a_person_who_quits_leaves_the_turn_paused(cli: "Cli", endpoint: "Endpoint", run: Open, key: str) -> None:
     """Also after the first of two answers: then none is given."""
     endpoint.calls(*BOTH).says("Done.")
@@ -105,6 +108,7 @@ def test_a_person_who_quits_leaves_the_turn_paused(cli: "Cli", endpoint: "Endpoi
     assert "Traceback" not in terminal.shown
 
 
+@pytest.mark.slow
 def test_keys_typed_before_the_question_was_shown_answer_nothing(cli: "Cli", endpoint: "Endpoint", run: Open) -> None:
     endpoint.calls(BOTH[0]).says("Done.")
     with run() as terminal:
@@ -115,6 +119,7 @@ def test_keys_typed_before_the_question_was_shown_answer_nothing(cli: "Cli", end
     assert not (cli.folder / "removed").exists()
 
 
+@pytest.mark.slow
 def test_a_question_that_was_not_read_to_its_end_cannot_be_answered(
     cli: "Cli", endpoint: "Endpoint", run: Open
 ) -> None:
@@ -135,6 +140,7 @@ def test_a_question_that_was_not_read_to_its_end_cannot_be_answered(
 
 
 @pytest.mark.parametrize(("keys", "outcome"), [("g\n", 0), ("s\n", 5)], ids=["go on", "stop"])
+@pytest.mark.slow
 def test_a_doom_loop_asks_whether_to_go_on(
     cli: "Cli", endpoint: "Endpoint", run: Open, keys: str, outcome: int
 ) -> None:
@@ -147,6 +153,7 @@ def test_a_doom_loop_asks_whether_to_go_on(
         assert terminal.done() == outcome
 
 
+@pytest.mark.slow
 def test_a_dumb_terminal_asks_as_well_and_draws_nothing(cli: "Cli", endpoint: "Endpoint") -> None:
     cli.write("mine.py", TOOLS)
     endpoint.calls(BOTH[0]).says("**Done** now.")

@@ -62,6 +62,7 @@ def test_a_busy_session_is_told_by_whom_and_is_stopped_by_the_command_that_is_na
     assert busy.done().code == 130
 
 
+@pytest.mark.slow
 def test_a_session_whose_process_died_is_free_after_either_command(cli: "Cli", endpoint: "Endpoint") -> None:
     for place in range(2):
         endpoint.forgets().plays(None)

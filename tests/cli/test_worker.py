@@ -199,6 +199,7 @@ def test_a_turn_whose_tools_are_not_here_is_left_alone(cli: "Cli", endpoint: "En
     drained(second)
 
 
+@pytest.mark.slow
 def test_a_turn_is_told_of_while_its_model_is_silent(cli: "Cli", endpoint: "Endpoint", sqlite: str) -> None:
     endpoint.plays(None)
     (turn,) = submit(sqlite, "Work")

@@ -107,6 +107,7 @@ def test_the_shortest_of_all_cases_is_found_wherever_it_stands() -> None:
         assert (witness.case, len(witness.events)) == (one, 2)
 
 
+@pytest.mark.slow
 def test_the_search_of_a_case_agrees_with_the_search_in_rounds() -> None:
     """The rounds look at each case to a depth, then to a greater one: no way may get lost between them."""
     deep = Goal(frozenset({"cap_hit/step_cap"}), states=frozenset({State.PAUSED}), events=frozenset({"steered"}))

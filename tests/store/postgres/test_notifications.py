@@ -174,6 +174,7 @@ async def gone(place: Place) -> None:
             await anyio.sleep(0.01)
 
 
+@pytest.mark.slow
 async def test_a_connection_that_was_lost_is_made_again(place: Place) -> None:
     """Meanwhile a wait takes its full time. After the reconnect all watchers are woken: notifications were missed."""
     listener, teller = place.open(), place.open(notify=True)

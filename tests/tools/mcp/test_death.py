@@ -99,6 +99,7 @@ async def test_a_server_that_dies_in_a_call_is_started_again_for_the_next(mortal
     assert results[1].text.startswith("life 2,")
 
 
+@pytest.mark.slow
 async def test_a_server_that_will_not_go_keeps_no_call_waiting(mortal: Entry) -> None:
     """It neither answers nor ends: the call fails, and the next one has a new server while the old one still lives."""
     mortal["args"] = [*arguments(mortal), "99", "go_deaf"]
