@@ -58,19 +58,27 @@ PASSING: Final[Mapping[str, tuple[tuple[Trigger, ...], Atoms]]] = {
     "overflow": ((Trigger.ATTEMPT_FAILED,), _flag("the context overflowed", "the context did not overflow")),
 }
 NAMES: Final = (*KEPT, *PASSING)
+#: The calls of the open batch, counted by their condition: ready to start, the same with a place in the budget already,
+#: running, waiting for a person, the same with a place, typed answers in review. `lent`: the calls in all their leases.
+#: The fold keeps the calls themselves too, and a walk compares both. No guard reads these counts.
+BATCH: Final = ("ready", "ready_counted", "running", "asking", "asking_counted", "answering", "lent")
 _kept: Final[Callable[["Counters"], tuple[int | bool, ...]]] = attrgetter(*KEPT)
 
 
 class Counters:
     """The values of `NAMES` for one turn: whole numbers, and flags as bools."""
 
-    __slots__ = (*NAMES, "row")
+    __slots__ = (*NAMES, *BATCH, "prepared", "row")
 
+    #: Whether the dynamic part of the step's requests is journaled. No guard reads it.
+    prepared: bool
     #: The row that was taken last. The chart writes it, and no guard reads it.
     row: object
 
     def __init__(self, limits: Limits) -> None:
         self.steps = self.calls = self.waiting = self.made = 0
+        self.ready = self.ready_counted = self.running = 0
+        self.asking = self.asking_counted = self.answering = self.lent = 0
         self.allowance = limits.allowance
         self.budgeted = limits.call_limit is not None
         self.budget = limits.call_limit or 0
@@ -82,6 +90,7 @@ class Counters:
         self.retries_left = limits.max_retries
         self.output_retries_left = limits.output_retries
         self.compactions_left = limits.max_compactions
+        self.prepared = False
         self.row = None
         self.filtered = self.truncated = self.may_pass = self.no_text = False
         self.synthesized = self.doom_asked = self.go_on = False

@@ -258,7 +258,7 @@ class TurnMachine:
         return event.trigger
 
     def _replied(self, event: ModelRepliedInput) -> None:
-        if not self._chart.accepts(self.state, Trigger.REPLIED):
+        if self.state is not State.STREAM and not self._chart.accepts(self.state, Trigger.REPLIED):
             self._refuse(event)
         if self._trigger(event) is Trigger.ATTEMPT_FAILED:
             nothing = AttemptFailedInput(cause=Cause.EMPTY_REPLY, message=NOTHING_SAID, usage=event.usage)

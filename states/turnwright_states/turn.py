@@ -2,7 +2,7 @@
 
 `Turn.apply` is the fold. It evaluates no guard and decides nothing, because each fact is a decision. The machine
 (`machine.py`) applies each fact to the same object as it makes it, so the fold of a journal and the live turn cannot
-differ.
+differ. The counters change by the effects of `effects.py`, which proofs read too; the rest of a turn changes here.
 """
 
 from collections.abc import Callable, Iterable
@@ -17,13 +17,14 @@ from .call import Call, CallState
 from .construct import construct_unchecked
 from .counters import Counters
 from .doom import Round, looping, make_round, remember
+from .effects import REFILLS, RUN, rank_of
 from .inputs import CallStatus, Decision, Finish, Usage
 from .limits import Limits, LimitThresholds
 from .payload import FrozenDict
 from .reasons import EndReason
-from .state import LIVE, STAGE, State
+from .state import State
 
-Rank = tuple[int, int, int, int, int, int, int, int, int, int]
+Rank = tuple[int, ...]
 
 _packed: Final = msgpack.Encoder().encode
 #: The output retries and compactions of a turn that has the defaults of chart 3 and used none. Such a turn has the hash
@@ -64,8 +65,6 @@ class Turn:
         self.always_for: frozenset[str] = frozenset()
         self.nudge = False
         self.step_open = False
-        #: Whether the dynamic part of the step's requests is journaled.
-        self.prepared = False
         #: Whether the last reply was cut off.
         self.truncated = False
         #: How often each tool raised `Retry`.
@@ -104,29 +103,14 @@ class Turn:
     def rank(self) -> Rank:
         """The rank, which every event lowers in lexicographic order, so that the turn ends (docs/rules.md#termination).
 
-        Its parts are the steps left, output retries left, compactions left, pauses left, stage, retries left, open
-        interrupts (while paused), calls that can still run, calls that have not started, and 1 for a request that may
-        still be prepared.
+        Its components are those of `effects.RANK`.
         """
-        c = self.counters
-        can_run = self.runnable()
-        return (
-            c.steps_left,
-            c.output_retries_left,
-            c.compactions_left,
-            c.pauses_left,
-            STAGE.get(self.state, 0),
-            c.retries_left,
-            c.waiting if self.state is State.PAUSED else 0,
-            len(can_run),
-            sum(call.state is CallState.READY for call in can_run),
-            int(self.may_prepare),
-        )
+        return rank_of(self.counters, self.state)
 
     @property
     def may_prepare(self) -> bool:
         """Whether the dynamic part of the next request may still be journaled: once a step."""
-        return not self.prepared and (self.state is State.STREAM or self.state is State.TEXT_ONLY)
+        return not self.counters.prepared and (self.state is State.STREAM or self.state is State.TEXT_ONLY)
 
     def use(self) -> Iterable[tuple[str, float, float]]:
         """Yield (name, used, limit) for each limit that is set."""
@@ -165,16 +149,14 @@ class Turn:
             take = next((self._TAKES[kind] for kind in type(fact).__mro__ if kind in self._TAKES), Turn._note)
         state = fact.state
         before = self.state
-        entered = state is not before
         self.state = state
         if fact.elapsed > self.elapsed:
             self.elapsed = fact.elapsed
-            self._pass_time()
+            if self.limits.seconds is not None:
+                self._pass_time()
         take(self, fact)
-        # A compaction and its model call share their retries: their number bounds the calls of a step.
-        shared = state is State.COMPACT or (before is State.COMPACT and state is State.STREAM)
-        if entered and state in LIVE and not shared:
-            self.counters.retries_left = self.limits.max_retries
+        if state is not before and (before, state) in REFILLS:
+            RUN["phase"](self.counters, self.limits.max_retries)
 
     def _note(self, fact: f.Fact) -> None:
         """Apply a fact without an effect on the turn."""
@@ -192,22 +174,20 @@ class Turn:
             self.near = self.near or 5 * self.elapsed >= self.marks.seconds
 
     def _begin_step(self, fact: f.StepStarted) -> None:
-        counters = self.counters
-        counters.steps = fact.number
-        counters.nudges_left -= fact.nudge
+        RUN["step_started"](self.counters, fact.number, fact.nudge)
         self.near = self.near or 5 * fact.number >= self.marks.steps
         self.nudge = fact.nudge
         self.step_open, self.step_started_at, self.step_usage = True, fact.elapsed, _NOTHING_USED
-        self.batch, self.synthesis_done, self.prepared = {}, False, False
+        self.batch, self.synthesis_done = {}, False
 
     def _prepare(self, fact: f.RequestPrepared) -> None:  # noqa: ARG002 (its values are only for the requests)
-        self.prepared = True
+        RUN["request_prepared"](self.counters)
 
     def _review(self, fact: f.Reviewed) -> None:
-        self.counters.output_retries_left -= fact.retry
+        RUN["reviewed"](self.counters, fact.retry)
 
     def _start_compaction(self, fact: f.CompactionStarted) -> None:  # noqa: ARG002 (its estimate is only for people)
-        self.counters.compactions_left -= 1
+        RUN["compaction_started"](self.counters)
 
     def _compact(self, fact: f.Compacted) -> None:
         self._use(fact.usage)
@@ -219,36 +199,42 @@ class Turn:
             self.near = True
         self.batch = {one.id: Call(one, one.id, one.name, one.arguments or _NO_ARGUMENTS) for one in fact.calls}
         self.calls_made += len(fact.calls)
-        self.synthesis_done = self.counters.final = False
+        self.synthesis_done = False
         self.truncated = fact.finish is Finish.LENGTH
-        threshold = self.limits.doom_threshold
+        runs = answers = lends = 0
+        for one in fact.calls:
+            if not one.refused:
+                runs, answers = runs + (not one.output), answers + one.output
+                if one.lease is not None:
+                    lends += one.lease.calls or 0
+        threshold, loops = self.limits.doom_threshold, False
         latest = make_round([(call.name, call.key) for call in fact.calls if call.key])
-        if threshold is None or latest is None:
-            self.counters.doom = False
-            return
-        self.rounds = remember(self.rounds, latest, threshold)
-        self.rounds_checksum = crc32(b"".join(self.rounds))
-        self.loop_tools = looping(self.rounds, threshold)
-        self.counters.doom = bool(self.loop_tools)
+        if threshold is not None and latest is not None:
+            self.rounds = remember(self.rounds, latest, threshold)
+            self.rounds_checksum = crc32(b"".join(self.rounds))
+            self.loop_tools = looping(self.rounds, threshold)
+            loops = self.loop_tools != ()
+        RUN["model_replied"](self.counters, runs, answers, lends, loops)
 
     def _forget_rounds(self) -> None:
-        self.rounds, self.rounds_checksum, self.loop_tools, self.counters.doom = (), 0, (), False
+        self.rounds, self.rounds_checksum, self.loop_tools = (), 0, ()
 
     def _fail_attempt(self, fact: f.AttemptFailed) -> None:
         self._use(fact.usage)
-        self.counters.retries_left -= fact.retry
+        RUN["attempt_failed"](self.counters, fact.retry)
 
     def _use(self, usage: Usage | None) -> None:
         if usage is not None:
             self.step_usage = usage if self.step_usage is _NOTHING_USED else self.step_usage + usage
-            self._spend(usage.input_tokens, usage.output_tokens, usage.cost)
+            self.input_tokens += usage.input_tokens
+            self.output_tokens += usage.output_tokens
+            self.cost += usage.cost
+            if self.limits.tokens is not None or self.limits.cost is not None:
+                self._spend()
             self.cached_tokens += usage.cached_tokens
             self.reasoning_tokens += usage.reasoning_tokens
 
-    def _spend(self, input_tokens: int, output_tokens: int, cost: float) -> None:
-        self.input_tokens += input_tokens
-        self.output_tokens += output_tokens
-        self.cost += cost
+    def _spend(self) -> None:
         limits = self.limits
         if limits.tokens is not None:
             self.counters.tokens_spent = self.tokens >= limits.tokens
@@ -259,10 +245,8 @@ class Turn:
 
     def _start(self, fact: f.CallStarted) -> None:
         call, counters = self.batch[fact.call], self.counters
-        if call.state is CallState.STARTED:
-            counters.retries_left -= 1
+        RUN["call_started"](counters, call.state is CallState.STARTED, call.counted)
         if not call.counted:
-            counters.calls += 1
             call.counted = True
             self.near = self.near or 5 * counters.calls >= self.marks.tool_calls
         call.attempt = fact.attempt
@@ -272,28 +256,42 @@ class Turn:
 
     def _settle(self, fact: f.CallSettled) -> None:
         call = self.batch[fact.call]
+        was, made, counters = call.state, call.made, self.counters
+        ready = was is CallState.READY and not made.refused  # refused ones never run, so they were never counted
+        waited = was is CallState.WAITING
+        spent = fact.spent
+        RUN["call_settled"](
+            counters,
+            ready and not made.output,
+            was is CallState.STARTED,
+            waited,
+            ready and made.output,
+            call.counted,
+            0 if spent is None else spent.calls,
+            0 if made.lease is None or was is CallState.SETTLED else made.lease.calls or 0,
+            fact.final and fact.status is CallStatus.OK,
+        )
         call.state = CallState.SETTLED
-        if fact.final and fact.status is CallStatus.OK:
-            self.counters.final = True
         if fact.retry:
             self.tool_retries = {**self.tool_retries, call.name: self.tool_retries.get(call.name, 0) + 1}
-        if self.interrupts:
+        if waited:
             self.interrupts = {name: asked for name, asked in self.interrupts.items() if asked.call != call.id}
-            self.counters.waiting = len(self.interrupts)
-        if fact.spent is not None:
-            self.counters.calls += fact.spent.calls
-            self.near = self.near or 5 * self.counters.calls >= self.marks.tool_calls
-            self._spend(fact.spent.tokens, 0, fact.spent.cost)
+        if spent is not None:
+            self.near = self.near or 5 * counters.calls >= self.marks.tool_calls
+            self.input_tokens += spent.tokens
+            self.cost += spent.cost
+            self._spend()
 
     def _wait(self, fact: f.CallWaiting) -> None:
         call = self.batch[fact.call]
+        RUN["call_waiting"](self.counters, call.state is CallState.READY, call.counted)
         call.state = CallState.WAITING
         if fact.changed is not None:
             call.arguments = fact.changed
         self._ask(fact.interrupt)
 
     def _pause(self, fact: f.Paused) -> None:
-        self.counters.pauses_left -= 1
+        RUN["paused"](self.counters, fact.interrupt is not None)
         if fact.interrupt is not None:
             self._ask(fact.interrupt)
 
@@ -301,20 +299,20 @@ class Turn:
         self.interrupts[interrupt.id] = interrupt
         if not interrupt.forwarded:
             self.interrupts_asked[interrupt.kind] = self.interrupts_asked.get(interrupt.kind, 0) + 1
-        self.counters.waiting = len(self.interrupts)
 
     def _answer(self, fact: f.Answered) -> None:
         interrupt = self.interrupts.pop(fact.interrupt)
-        self.counters.waiting = len(self.interrupts)
+        call = self.batch[interrupt.call] if interrupt.call else None
+        go_on = fact.decision in (Decision.GO_ON, Decision.ALWAYS)
+        RUN["answered"](self.counters, call is None, go_on, call is not None and call.counted)
         if fact.grant is not None:
             self.grants = (*self.grants, fact.grant)
-        if interrupt.call:
-            call = self.batch[interrupt.call]
+        if call is not None:
             call.answers = (*call.answers, fact)
             call.state = CallState.READY
             if fact.arguments is not None and not interrupt.forwarded:
                 call.arguments = fact.arguments
-        elif fact.decision in (Decision.GO_ON, Decision.ALWAYS):
+        elif go_on:
             self._forget_rounds()
             self.always_for |= frozenset(fact.always_for)
 
@@ -327,21 +325,21 @@ class Turn:
     def _stop(self, fact: f.Stopping) -> None:
         self._use(fact.usage)
         self.carried, self.also_reached = fact.reason, fact.also_reached
-        self.counters.carried_doom = fact.reason is EndReason.DOOM_LOOP
+        RUN["stopping"](self.counters, fact.reason is EndReason.DOOM_LOOP)
 
     def _add_message(self, fact: f.MessageAdded) -> None:  # noqa: ARG002 (its text is only for the transcript)
         self._forget_rounds()
+        RUN["message_added"](self.counters)
 
     def _conclude(self, fact: f.Concluded) -> None:
         self._use(fact.usage)
-        if fact.retry:
-            self.counters.retries_left -= 1
-            self.counters.second_try = True
+        RUN["concluded"](self.counters, fact.retry)
 
     def _halt(self, fact: f.TurnEnded) -> None:
         self._use(fact.usage)
         self.reason, self.also_reached = fact.reason, fact.also_reached
-        self.interrupts, self.counters.waiting = {}, 0
+        RUN["turn_ended"](self.counters)
+        self.interrupts = {}
 
     def _notice(self, fact: f.Notice) -> None:
         self.noticed = tuple(sorted({*self.noticed, fact.limit}))
@@ -397,8 +395,8 @@ class Turn:
         if c.second_try:
             known.append("second_try")
         left = c.output_retries_left, c.compactions_left
-        if left != _UNUSED or c.final or self.prepared or self.tool_retries:
-            known += ("beside", *left, c.final, self.prepared, sorted(self.tool_retries.items()))
+        if left != _UNUSED or c.final or c.prepared or self.tool_retries:
+            known += ("beside", *left, c.final, c.prepared, sorted(self.tool_retries.items()))
         if self.state is State.REVIEW:
             known.append(self.truncated)
         if self.cached_tokens or self.reasoning_tokens:  # likewise

@@ -1,11 +1,12 @@
 """The counters: the numbers and flags of which the guards speak."""
 
 from turnwright_states import Limits
-from turnwright_states.counters import NAMES, Counters
+from turnwright_states.counters import BATCH, NAMES, Counters
 
 
 def test_each_is_a_whole_number_or_a_flag_from_the_beginning() -> None:
     """The model that is checked knows no third kind, and no empty value."""
     counters = Counters(Limits())
     assert {type(getattr(counters, name)) for name in NAMES} == {int, bool}
-    assert {*NAMES, "row"} == {*Counters.__slots__}
+    assert {*NAMES, *BATCH, "prepared", "row"} == {*Counters.__slots__}
+    assert [getattr(counters, name) for name in BATCH] == [0] * len(BATCH)

@@ -297,7 +297,7 @@ class PreparesAgain(Emitting):
     __slots__ = ()
 
     def spoil(self, fact: Fact, retries_left: int) -> None:  # noqa: ARG002 (the hook's signature)
-        self.turn.prepared = False
+        self.turn.counters.prepared = False
 
 
 class ForgetsTheAnswer(Changing):

@@ -29,7 +29,7 @@ class InputGuards:
         later = turn.counters.steps > 1 or turn.state in (State.TOOL_EXEC, State.PAUSED)
         #: The guardrails that have not passed yet.
         self._left = [] if later else list(guardrails)
-        if turn.prepared:  # the journal has that they passed
+        if turn.counters.prepared:  # the journal has that they passed
             self._left = [one for one in self._left if one.run_in_parallel]
 
     @property

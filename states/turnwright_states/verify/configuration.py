@@ -73,7 +73,7 @@ def key_of(turn: Turn) -> Key:
         turn.step_open,
         turn.synthesis_done,
         turn.nudge,
-        turn.prepared,
+        turn.counters.prepared,
         # A review reads whether the reply was cut off, and whether it has calls, also settled ones.
         (turn.truncated, turn.batch != {}) if turn.state is State.REVIEW else (),
         limits.tokens and max(limits.tokens - turn.input_tokens - turn.output_tokens, 0),
@@ -136,7 +136,7 @@ def whole_key_of(turn: Turn) -> Key:
         turn.step_open,
         turn.synthesis_done,
         turn.nudge,
-        turn.prepared,
+        turn.counters.prepared,
         turn.truncated,
         turn.input_tokens,
         turn.output_tokens,

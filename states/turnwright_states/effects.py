@@ -1,0 +1,289 @@
+"""Effects as data: the change of the counters by each kind of fact, and the rank.
+
+An effect is written once, as texts in the guards' language with `+`, `-`, `*` and `a if c else b`. The function that
+the fold runs (`turn.py`), the formulas of the proof for all limits (`turnwright verify --smt`), the assignments of
+Promela and the words are made from these texts. A test and the proof compare them on every edge of a walk.
+
+A text reads counters, and the values that the fact has (`Effect.reads`). All assignments of an effect are simultaneous.
+Texts, money, ids and rounds are no counters: the fold keeps them in Python, and no guard reads them.
+"""
+
+import ast
+import re
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+from typing import Any, Final, NamedTuple
+
+from .counters import BATCH, KEPT, PASSING, Counters
+from .guards import GuardError
+from .state import LIVE, STAGE, State
+
+
+class Effect(NamedTuple):
+    """The effect of a fact. `sets` are the assignments, by counter; `reads` are the fact's own values, in order."""
+
+    sets: Mapping[str, str]
+    reads: tuple[str, ...] = ()
+
+
+_CLOSED: Final = dict.fromkeys(BATCH, "0")
+
+#: The effect of each kind of fact; the kinds that are missing change no counter. A fact that reports usage may also set
+#: `tokens_spent`, `cost_spent` and `time_spent`, which depend on numbers that are no counters, and never unsets them.
+EFFECTS: Final[Mapping[str, Effect]] = {
+    "step_started": Effect(
+        {"steps": "number", "nudges_left": "nudges_left - nudge", "prepared": "False"}, ("number", "nudge")
+    ),
+    "request_prepared": Effect({"prepared": "True"}),
+    # `runs` calls were accepted, and `answers` are typed answers, which never run. `lends`: the calls in all leases.
+    "model_replied": Effect(
+        _CLOSED | {"ready": "runs", "answering": "answers", "lent": "lends", "final": "False", "doom": "loops"},
+        ("runs", "answers", "lends", "loops"),
+    ),
+    "reviewed": Effect({"output_retries_left": "output_retries_left - retry"}, ("retry",)),
+    "compaction_started": Effect({"compactions_left": "compactions_left - 1"}),
+    "attempt_failed": Effect({"retries_left": "retries_left - retry"}, ("retry",)),
+    # `again`: the call had started before, and its process died. `counted`: it has its place in the budget.
+    "call_started": Effect(
+        {
+            "ready": "ready - (not counted)",
+            "ready_counted": "ready_counted - (counted and not again)",
+            "running": "running + (not again)",
+            "calls": "calls + (not counted)",
+            "retries_left": "retries_left - again",
+        },
+        ("again", "counted"),
+    ),
+    # The condition of the call before, its lease, the calls of it that were used, and whether it gives the answer.
+    "call_settled": Effect(
+        {
+            "ready": "ready - (was_ready and not counted)",
+            "ready_counted": "ready_counted - (was_ready and counted)",
+            "running": "running - was_running",
+            "asking": "asking - (was_asking and not counted)",
+            "asking_counted": "asking_counted - (was_asking and counted)",
+            "answering": "answering - was_answering",
+            "waiting": "waiting - was_asking",
+            "calls": "calls + used",
+            "lent": "lent - lease",
+            "final": "final or gives",
+        },
+        ("was_ready", "was_running", "was_asking", "was_answering", "counted", "used", "lease", "gives"),
+    ),
+    "call_waiting": Effect(
+        {
+            "ready": "ready - (was_ready and not counted)",
+            "ready_counted": "ready_counted - (was_ready and counted)",
+            "running": "running - (not was_ready)",
+            "asking": "asking + (not counted)",
+            "asking_counted": "asking_counted + counted",
+            "waiting": "waiting + 1",
+        },
+        ("was_ready", "counted"),
+    ),
+    # `asks`: the question of a doom loop. Those of calls were counted when they arrived.
+    "paused": Effect({"pauses_left": "pauses_left - 1", "waiting": "waiting + asks"}, ("asks",)),
+    # Of a call, which is ready again, or of a doom loop, which has no call. Nothing is read from `waiting`, because the
+    # machine lowers it before the guards are asked.
+    "answered": Effect(
+        {
+            "waiting": "asking + asking_counted - (not doom_asked)",
+            "asking": "asking - (not doom_asked and not counted)",
+            "asking_counted": "asking_counted - (not doom_asked and counted)",
+            "ready": "ready + (not doom_asked and not counted)",
+            "ready_counted": "ready_counted + (not doom_asked and counted)",
+            "doom": "doom and not (doom_asked and go_on)",
+        },
+        ("doom_asked", "go_on", "counted"),
+    ),
+    "message_added": Effect({"doom": "False"}),
+    "stopping": Effect({"carried_doom": "for_doom"}, ("for_doom",)),
+    "concluded": Effect({"retries_left": "retries_left - retry", "second_try": "second_try or retry"}, ("retry",)),
+    "turn_ended": Effect({"waiting": "0"}),
+}
+
+
+def _refills(before: State, after: State) -> bool:
+    shared = after is State.COMPACT or (before is State.COMPACT and after is State.STREAM)
+    return before is not after and after in LIVE and not shared
+
+
+#: The pairs of states between which a phase begins, so that `PHASE` applies. A compaction and its model call share
+#: their retries: their number bounds the calls of a step.
+REFILLS: Final = frozenset((before, after) for before in State for after in State if _refills(before, after))
+#: The effect of a fact that begins a phase, beside that of its kind.
+PHASE: Final = Effect({"retries_left": "max_retries"}, ("max_retries",))
+
+_CAN_RUN: Final = "ready + ready_counted + running + answering"
+#: The rank, most significant first: the name and the text of each component (docs/rules.md#termination). `stage`,
+#: `paused` and `asks_model` are those of the state (`rank_values`).
+RANK: Final[Mapping[str, str]] = {
+    "steps left": "allowance - steps",
+    "output retries left": "output_retries_left",
+    "compactions left": "compactions_left",
+    "pauses left": "pauses_left",
+    "stage": "stage",
+    "retries left": "retries_left",
+    "open interrupts": "waiting if paused else 0",
+    "calls that can run": _CAN_RUN,
+    "calls not started": "ready + ready_counted + answering",
+    "request to prepare": "0 if prepared or not asks_model else 1",
+}
+_OF_STATE: Final = ("stage", "paused", "asks_model")
+
+
+def rank_values(state: State) -> tuple[int, bool, bool]:
+    """Return `stage`, `paused` and `asks_model` of a state: the values of the rank that are no counters."""
+    return STAGE.get(state, 0), state is State.PAUSED, state is State.STREAM or state is State.TEXT_ONLY
+
+
+_COUNTERS: Final = frozenset(Counters.__slots__) - {"row"}
+_PARTS: Final = (
+    ast.BoolOp,
+    ast.UnaryOp,
+    ast.Not,
+    ast.And,
+    ast.Or,
+    ast.BinOp,
+    ast.Add,
+    ast.Sub,
+    ast.Mult,
+    ast.IfExp,
+    ast.Compare,
+    ast.Eq,
+    ast.NotEq,
+    ast.Lt,
+    ast.LtE,
+    ast.Gt,
+    ast.GtE,
+    ast.Name,
+    ast.Load,
+    ast.Constant,
+)
+
+
+@cache
+def parsed(text: str) -> ast.expr:
+    """Return the tree of a text in the effects' language. Raises `GuardError` for anything else.
+
+    The trees are shared: do not change one.
+    """
+    try:
+        tree = ast.parse(text, mode="eval").body
+    except SyntaxError as error:
+        raise GuardError(f"effect {text!r}: {error.msg}") from None
+    for node in ast.walk(tree):
+        chained = isinstance(node, ast.Compare) and len(node.ops) > 1
+        other = isinstance(node, ast.Constant) and type(node.value) not in (int, bool)
+        if chained or other or not isinstance(node, _PARTS):
+            raise GuardError(f"effect {text!r}: {ast.unparse(node)!r} is not in the effects' language")
+    return tree
+
+
+def names_in(text: str) -> frozenset[str]:
+    """Return the names that a text reads."""
+    return frozenset(node.id for node in ast.walk(parsed(text)) if isinstance(node, ast.Name))
+
+
+def _on_counters(text: str, reads: tuple[str, ...]) -> str:
+    counters = _COUNTERS.difference(reads)
+    return re.sub(r"[a-z_]+", lambda name: f"c.{name[0]}" if name[0] in counters else name[0], text)
+
+
+def _function(name: str, effect: Effect) -> str:
+    """Return the source of the function of an effect. Flat code: the fold runs it for each fact."""
+    targets = ", ".join(f"c.{counter}" for counter in effect.sets)
+    values = ", ".join(_on_counters(text, effect.reads) for text in effect.sets.values())
+    return f"def {name}({', '.join(('c', *effect.reads))}):\n {targets} = {values}\n"
+
+
+def compile_effects(effects: Mapping[str, Effect]) -> dict[str, Callable[..., None]]:
+    """Return the function of each effect: it takes the counters and the values of `reads`, in their order.
+
+    The texts are those of this module, never input. They are not checked here, because each start would wait for it.
+    """
+    made: dict[str, Any] = {}
+    eval(compile("".join(_function(*one) for one in effects.items()), "<effects>", "exec"), {}, made)  # noqa: S307
+    return made
+
+
+#: The functions that the fold runs, by kind of fact; `phase` is that of `PHASE`.
+RUN: Final = compile_effects({**EFFECTS, "phase": PHASE})
+
+_ranks: Final = ", ".join(_on_counters(text, _OF_STATE) for text in RANK.values())
+_rank: Final[Callable[..., tuple[int, ...]]] = eval(  # noqa: S307 (the literals above)
+    f"lambda c, {', '.join(_OF_STATE)}: ({_ranks})", {"__builtins__": {}}
+)
+_VALUES_OF: Final = {state: rank_values(state) for state in State}
+
+
+def rank_of(counters: Counters, state: State) -> tuple[int, ...]:
+    """Return the rank of these counters in this state, in the order of `RANK`."""
+    return _rank(counters, *_VALUES_OF[state])
+
+
+#: The counters with the values False and True; all others are integers.
+FLAGS: Final = frozenset(
+    {"budgeted", "prepared"}
+    | {name for name, atoms in KEPT.items() if "" in atoms}
+    | {name for name, (_, atoms) in PASSING.items() if "" in atoms}
+)
+
+
+def evaluate(text: str, values: Mapping[str, int]) -> int:
+    """Return the value of a text for values of its names: the language's meaning, for tests and checks."""
+    return int(_compiled(text)(values))
+
+
+@cache
+def _compiled(text: str) -> Callable[[Mapping[str, int]], int]:
+    code = compile(ast.fix_missing_locations(ast.Expression(parsed(text))), text, "eval")
+
+    def value(values: Mapping[str, int]) -> int:
+        result: int = eval(code, {"__builtins__": {}}, values)  # noqa: S307 (as above)
+        return result
+
+    return value
+
+
+_RISES: Final = {ast.Add: "rises", ast.Sub: "falls"}
+
+
+def words(effect: Effect) -> str:
+    """Return an effect in words: `retries_left falls by retry; second_try becomes second_try or retry`."""
+    return "; ".join(_assigned(counter, parsed(text)) for counter, text in effect.sets.items()) or "nothing changes"
+
+
+def _assigned(counter: str, tree: ast.expr) -> str:
+    match tree:
+        case ast.BinOp(left=ast.Name(id=name), op=op, right=by) if name == counter and type(op) in _RISES:
+            return f"{counter} {_RISES[type(op)]} by {ast.unparse(by)}"
+        case _:
+            return f"{counter} becomes {ast.unparse(tree)}"
+
+
+def promela(effect: Effect, prefix: str = "") -> Iterator[str]:
+    """Yield an effect as assignments of Promela, each to the counter's name after `prefix`."""
+    for counter, text in effect.sets.items():
+        yield f"{prefix}{counter} = {promela_text(parsed(text))}"
+
+
+def promela_text(node: ast.expr) -> str:  # noqa: PLR0911 (one a kind of node)
+    """Return an expression as Promela."""
+    match node:
+        case ast.Constant(value=value):
+            return str(value).lower()
+        case ast.BoolOp(op=op, values=values):
+            return "(" + (" && " if isinstance(op, ast.And) else " || ").join(map(promela_text, values)) + ")"
+        case ast.UnaryOp(operand=operand):
+            return f"!({promela_text(operand)})"
+        case ast.IfExp(test=test, body=body, orelse=other):
+            return f"({promela_text(test)} -> {promela_text(body)} : {promela_text(other)})"
+        case ast.BinOp(left=left, op=op, right=right):
+            sign = "+" if isinstance(op, ast.Add) else "-" if isinstance(op, ast.Sub) else "*"
+            return f"({promela_text(left)} {sign} {promela_text(right)})"
+        case ast.Compare(left=left, ops=[op], comparators=[right]):
+            sign = ast.unparse(node).removeprefix(ast.unparse(left)).split()[0]
+            return f"({promela_text(left)} {sign} {promela_text(right)})"
+        case _:
+            return ast.unparse(node)
