@@ -113,7 +113,7 @@ def test_the_last_of_500_turns_sends_and_reads_no_more_than_the_first_hundred(tm
     early, late = slice(A_PROCESS), slice(-A_PROCESS, None)
 
     def most(name: str, part: slice) -> int:
-        return max(getattr(one, name) for one in seen.reads[part])
+        return max(int(getattr(one, name)) for one in seen.reads[part])
 
     assert most("facts", late) <= most("facts", early) < 300
     assert most("rows", late) == most("rows", early) == 50, "the turns of the session are listed by pages of 50"
