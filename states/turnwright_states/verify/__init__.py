@@ -1,5 +1,6 @@
 """The proof that every path ends: the lint of the chart, and the walk over everything that a turn can reach."""
 
+from .abilities import Abilities, AgentRows, rows_of
 from .case import Case
 from .claims import Property, ViolationError
 from .configuration import WalkedMachine
@@ -15,6 +16,8 @@ __all__ = [
     "BOUND",
     "ENDS",
     "MOST",
+    "Abilities",
+    "AgentRows",
     "Case",
     "Counterexample",
     "Edge",
@@ -33,6 +36,7 @@ __all__ = [
     "lint",
     "reach",
     "retrace",
+    "rows_of",
     "search",
     "walk",
 ]
