@@ -1,12 +1,6 @@
-"""A segment being driven: a claimed turn with its clock, its inbox, and its interruptions.
+"""A segment being driven: a claimed turn with its clock, its inbox, and what its driver needs besides."""
 
-An abort and the turn's deadline cancel one scope around everything that the driver does. A scope for each action would
-cost a tenth of a step.
-"""
-
-import math
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -34,7 +28,6 @@ from turnwright.model_settings import ModelSettings
 from turnwright.result import TurnResult
 from turnwright.store import InboxItem, InboxKind
 from turnwright.tools.batch_context import BatchContext, CallJudge, Delegate, Values, refuse_subagent
-from turnwright.tools.context import AbortSignal
 from turnwright.tools.tool import Tool
 from turnwright.transcript.request_builder import Conversation, settings_in
 from turnwright_states import (
@@ -47,7 +40,6 @@ from turnwright_states import (
     CallModel,
     Cause,
     CompactHistory,
-    ExpireInput,
     Input,
     RequestPreparedInput,
     State,
@@ -55,6 +47,7 @@ from turnwright_states import (
 )
 from turnwright_states.facts import InterruptRecord
 
+from .interruption import Interruption
 from .review import InputChecks, OutputChecks, Stage
 
 if TYPE_CHECKING:
@@ -64,106 +57,6 @@ if TYPE_CHECKING:
 Prepare = Callable[[CallModel], Awaitable[RequestPreparedInput | None]]
 #: Performs `CompactHistory`, and returns `CompactedInput` or `AttemptFailedInput`.
 Compaction = Callable[[CompactHistory], Awaitable[Input]]
-
-
-class Interruption:
-    """Interrupts the driver of one turn: an abort, or the turn's deadline.
-
-    `elapsed` returns the seconds of driving so far. `partial` returns the received text of a reply that is not
-    journaled yet.
-    """
-
-    def __init__(
-        self, journal: TurnJournal, setup: Dependencies, *, elapsed: Callable[[], float], partial: Callable[[], str]
-    ) -> None:
-        self._journal = journal
-        self._setup = setup
-        self._elapsed = elapsed
-        self._partial = partial
-        #: Set by an abort, for those whom it does not cancel at once.
-        self.signal = AbortSignal()
-        self._abort: InboxItem | None = None
-        self._scope: anyio.CancelScope | None = None
-        #: The machine's state when the current or last action began.
-        self._began: State | None = None
-        self._busy = False
-
-    @property
-    def aborting(self) -> bool:
-        """Whether an abort was received and is not fed yet."""
-        return self._abort is not None
-
-    @property
-    def consumed(self) -> tuple[str, ...]:
-        """The id of the received abort's inbox item."""
-        return () if self._abort is None else (self._abort.id,)
-
-    @contextmanager
-    def scope(self) -> "Iterator[anyio.CancelScope]":
-        """Make a block interruptible. After an interruption the work needs a new scope."""
-        with anyio.CancelScope() as self._scope:
-            yield self._scope
-
-    async def during(self, work: Callable[[], Awaitable[Input | None]], *, deadline: bool = True) -> Input | None:
-        """Await `work` inside of `scope`, until it is done, an abort comes, or (with `deadline`) the turn's time is up.
-
-        Returns the result of `work`, or the input to feed if it was interrupted before it began. A later interruption
-        ends the scope.
-        """
-        if self._abort is not None:
-            return self._abortion()
-        state, limit, scope = self._journal.machine.state, None, self._scope
-        if deadline and (limit := self._journal.machine.turn.limits.seconds) is not None and scope is not None:
-            left = limit - self._elapsed()
-            if left <= 0:
-                return self._expiry(limit)
-            scope.deadline = anyio.current_time() + left
-        self._began, self._busy, self._journal.waiting = state, True, None
-        try:
-            return await work()
-        finally:
-            self._busy = False
-            if scope is not None and (limit is not None or self._abort is not None):
-                scope.deadline = math.inf
-
-    def event(self) -> Input | None:
-        """Return the input for an action that was interrupted."""
-        if self._abort is not None:
-            return self._abortion()
-        machine = self._journal.machine
-        if machine.state is not self._began:
-            return None  # the time was up during the last append: nothing is left to stop
-        return self._expiry(machine.turn.limits.seconds or 0.0)
-
-    def abort(self, request: InboxItem) -> None:
-        """Interrupt the driver, as `request` in the turn's inbox asks. A second abort changes nothing."""
-        if self._abort is not None:
-            return
-        self._abort = request
-        self.signal.set()
-        if not self._busy or self._scope is None:
-            return
-        if self._journal.machine.state is State.TOOL_EXEC:
-            # A tool that is about to finish need not lose its result.
-            ends = anyio.current_time() + self._setup.cancel_grace
-            self._scope.deadline = min(self._scope.deadline, ends)
-        else:
-            self._scope.cancel()
-
-    async def look(self) -> Sequence[InboxItem]:
-        """Return the items in the inbox. An abort among them interrupts the driver."""
-        items = await self._journal.inbox()
-        for item in items:
-            if item.kind is InboxKind.ABORT:
-                self.abort(item)
-        return items
-
-    def _abortion(self) -> AbortInput:
-        return AbortInput(elapsed=self._elapsed(), partial=self._partial())
-
-    def _expiry(self, limit: float) -> ExpireInput:
-        # The clocks of the event loop and of the turn may differ slightly. The time is up in any case.
-        return ExpireInput(elapsed=max(self._elapsed(), limit), partial=self._partial())
 
 
 class ReplyDraft:
