@@ -23,8 +23,8 @@ from turnwright.model.protocol import (
 from turnwright.tools.batch import run_batch, settle_after_crash
 from turnwright.tools.batch_context import Values
 from turnwright.tools.errors import ToolError, describe, holds
+from turnwright.tools.function_tool import FunctionTool
 from turnwright.tools.text import shorten
-from turnwright.tools.tool import FunctionTool
 from turnwright.tools.tool_work import is_its_own
 from turnwright_states import (
     Action,

@@ -6,10 +6,11 @@ from turnwright._base.lazy_imports import lazy_imports
 
 from .context import AbortSignal, Ask, GivenAnswer, NeedsPersonError, ToolContext
 from .errors import ToolError, ToolFailedError, ToolInputError, ToolTimeoutError
+from .function_tool import FunctionTool, tool
 from .rate_limiter import Rate
 from .result import ToolResult
 from .text import RESULT_LIMIT, cap
-from .tool import FunctionTool, OnCrash, Tool, tool
+from .tool import OnCrash, Tool
 
 # Used by the command line. An app has tools of its own and need not load these.
 if TYPE_CHECKING:

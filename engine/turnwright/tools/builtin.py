@@ -11,9 +11,10 @@ from turnwright_states import Decision, InterruptKind
 from .context import Ask, ToolContext
 from .errors import ToolFailedError, ToolInputError
 from .files import listing, portion
+from .function_tool import F_co, FunctionTool, tool
 from .search import search
 from .text import one_line, shorten
-from .tool import F_co, FunctionTool, Tool, tool
+from .tool import Tool
 from .workspace import Workspace
 
 _SECONDS = 30.0
