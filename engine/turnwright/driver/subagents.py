@@ -16,7 +16,6 @@ from turnwright.errors import CannotRunError, ConfigError, TurnBusyError, TurnNo
 from turnwright.journal.admission import NewTurnClaim, admit, write_turn
 from turnwright.journal.answers import Answer, answer_item, unanswered
 from turnwright.journal.inbox import abort_item
-from turnwright.journal.questions import question
 from turnwright.journal.termination import end_child, spent_by
 from turnwright.journal.turn_journal import first_fact
 from turnwright.result import TurnResult, result_of
@@ -322,6 +321,8 @@ def _question(asked: Interrupt, agent: str) -> str:
     """Return the path of agents and the question: `Lead > Reader: may erase run?`."""
     if "/" in asked.id:  # forwarded before: its question has the path
         return f"{agent} > {asked.question}"
+    from turnwright.journal.questions import question  # noqa: PLC0415 (few sub-agents ask a person)
+
     return f"{agent}: {question(asked)}"
 
 

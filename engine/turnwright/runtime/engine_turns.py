@@ -36,10 +36,10 @@ from turnwright.store import Store
 
 from .in_process import InProcessTurns
 from .protocol import Runtime
-from .submitted import SubmittedTurns, submit_new
 
 if TYPE_CHECKING:
     from .started import StartedTurn, StartedTurns
+    from .submitted import SubmittedTurns
 
 #: An agent of any dependencies and any answer.
 AnyAgent: TypeAlias = Agent[Never, object]
@@ -60,8 +60,13 @@ class EngineTurns:
         self._closed = False
         self._work = InProcessTurns(store, setup, hub)
         runtime.bind(self._work)
-        self._turns = self._work if runtime.embedded else SubmittedTurns(store, setup, runtime, self._work)
+        self._turns = self._work if runtime.embedded else self._submitted()
         self._in_background: StartedTurns | None = None
+
+    def _submitted(self) -> "SubmittedTurns":
+        from .submitted import SubmittedTurns  # noqa: PLC0415 (most engines have no runtime)
+
+        return SubmittedTurns(self._store, self._setup, self._runtime, self._work)
 
     @property
     def store(self) -> Store:
@@ -95,6 +100,8 @@ class EngineTurns:
         """See `Engine.submit`."""
         turn_id = new_id()
         await self._begin(turn_id, agent, prompt, options, driven=False)
+        from .submitted import submit_new  # noqa: PLC0415 (as above)
+
         await submit_new(self._runtime, turn_id)
         return turn_id
 

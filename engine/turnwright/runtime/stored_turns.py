@@ -8,7 +8,6 @@ from turnwright._base.ids import new_id
 from turnwright.events import TurnEvent
 from turnwright.journal.answers import current_result
 from turnwright.journal.message_history import session_messages
-from turnwright.journal.upkeep import delete_turn, prune_turns
 from turnwright.message import Message
 from turnwright.result import TurnResult
 from turnwright.store import SessionInfo, Store, TurnRow
@@ -109,10 +108,14 @@ class StoredTurns:
         Its messages are then missing from its session, and from a turn that continues it. Raises `TurnNotFoundError`,
         `TurnBusyError` while it is driven, and `ConfigError` for a sub-agent's turn whose root turn has not ended.
         """
+        from turnwright.journal.upkeep import delete_turn  # noqa: PLC0415 (most programs delete nothing)
+
         return await delete_turn(self._turns.store, turn_id)
 
     async def prune(self, *, older_than: float) -> int:
         """Delete turns that ended more than `older_than` seconds ago, and their sub-agents'. Returns how many."""
+        from turnwright.journal.upkeep import prune_turns  # noqa: PLC0415 (as above)
+
         return await prune_turns(self._turns.store, older_than)
 
     async def sessions(self, *, limit: int = 50, before: int | None = None) -> list[SessionInfo]:
