@@ -8,34 +8,15 @@ or `exclude_if=...`: it is the agent's `code`, and the journal keeps only its na
 """
 
 import re
-import reprlib
-import unicodedata
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import (
-    TYPE_CHECKING,
-    Annotated,
-    Any,
-    Final,
-    Generic,
-    Literal,
-    NamedTuple,
-    Self,
-    TypedDict,
-    TypeVar,
-    Unpack,
-    cast,
-    overload,
-)
+from typing import TYPE_CHECKING, Annotated, Any, Final, Generic, Self, TypeVar, Unpack, cast, overload
 
 from pydantic import (
-    AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
     FieldSerializationInfo,
-    GetCoreSchemaHandler,
-    GetJsonSchemaHandler,
     JsonValue,
     ModelWrapValidatorHandler,
     SerializerFunctionWrapHandler,
@@ -46,77 +27,44 @@ from pydantic import (
     model_serializer,
     model_validator,
 )
-from pydantic_core import CoreSchema, ErrorDetails, InitErrorDetails, PydanticCustomError, core_schema
 from typing_extensions import TypeForm
 
+from turnwright._base.field_docs import described
+from turnwright.context import DepsT_contra, GuardrailBase, HooksBase, JsonObject, MaybeAwaitable, OutT_co, TurnContext
+from turnwright.errors import ConfigError
+from turnwright.model_settings import ModelSettings
 from turnwright_states import Limits
 from turnwright_states.limits import Concluding, DoomResponse
 
-from ._base.field_docs import described
-from .context import DepsT_contra, GuardrailBase, HooksBase, JsonObject, MaybeAwaitable, OutT_co, TurnContext
-from .errors import ConfigError
-from .model_settings import ModelSettings
+from .fields import (
+    BUDGET_FIELDS,
+    NAMES,
+    ONE_NAME,
+    Compact,
+    InstructionsFunction,
+    Mode,
+    Name,
+    OutputMode,
+    Text,
+    TextOrFunction,
+    ToolsFunction,
+    budget_of,
+    check_limit,
+    problem,
+    set_in,
+    shown,
+    tidied,
+)
 
-#: The tool that a model calls with a typed answer.
-OUTPUT_TOOL: Final = "final_result"
-#: The limits that an agent sets in its `budget`.
-BUDGET_FIELDS: Final = ("tool_calls", "tokens", "cost", "seconds")
-Mode = Literal["primary", "subagent", "all"]
-OutputMode = Literal["auto", "native", "tool", "prompt"]
+if TYPE_CHECKING:
+    from .arguments import AgentFields, PlainAgentFields
+
 #: The dependencies that an agent's functions need, and the type of its answer.
 D = TypeVar("D")
 OutT = TypeVar("OutT")
-#: Makes the instructions of each step from the turn's context.
-InstructionsFunction = Callable[[TurnContext[D]], MaybeAwaitable[str]]
-#: Chooses the tools of each step from the turn's context and the names of all tools of the agent.
-ToolsFunction = Callable[[TurnContext[D], tuple[str, ...]], MaybeAwaitable[Sequence[str]]]
 #: The key of a journaled agent that names its code, and `deps` if the turn needs dependencies.
 _NEEDS: Final = "needs"
 DEPS: Final = "deps"
-
-#: Control characters, line and paragraph separators, and halves of surrogate pairs: they would break a line of text.
-_UNPRINTABLE: Final = frozenset({"Cc", "Cs", "Zl", "Zp"})
-#: No limit needs more digits, and numbers of thousands of digits cannot be printed.
-_MAX_NUMBER: Final = 10**18
-_MAX_MESSAGE: Final = 200
-_MAX_BITS: Final = 2000
-
-
-class _Repr(reprlib.Repr):
-    """Formats values as Python does, shortened. The text for huge numbers is the same in every version of Python."""
-
-    def repr_int(self, x: int, level: int) -> str:
-        # Python refuses to print an int above a configurable number of digits, 640 at the lowest.
-        if x.bit_length() > _MAX_BITS:
-            return f"a value too long to show ({type(x).__name__})"
-        return super().repr_int(x, level)
-
-
-_REPR: Final = _Repr()
-_REPR.maxstring = _REPR.maxother = 80
-_shown: Final = _REPR.repr
-
-
-def _one_line(text: str) -> str:
-    if not text.strip():
-        raise ValueError(f"must not be blank, as {_shown(text)} is")
-    if any(unicodedata.category(character) in _UNPRINTABLE for character in text):
-        raise ValueError(f"must be one line without control characters, not {_shown(text)}")
-    return text
-
-
-def _unicode(text: str) -> str:
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise ValueError(
-            f"must be text that UTF-8 can write, but its character {error.start} is half a surrogate pair"
-        ) from None
-    return text
-
-
-Name = Annotated[str, AfterValidator(_one_line)]
-Text = Annotated[str, AfterValidator(_unicode)]
 
 
 class MisfitLimitError(ConfigError):
@@ -125,81 +73,7 @@ class MisfitLimitError(ConfigError):
     def __init__(self, agent: str, field: str, why: str) -> None:
         self.field = field
         self.why = why
-        super().__init__(f"agent {_shown(agent)}: {field}: {why}")
-
-
-class Compact(BaseModel):
-    """Limits the length of a turn's conversation (docs/rules.md#compaction).
-
-    Before a model call whose request would have at least `at_tokens` tokens, and after a provider refused a request as
-    too long, the messages before the last `keep_steps` steps are replaced by a summary. The mode `clear_tool_results`
-    needs no model call: it removes the contents of their tool results.
-
-    Raises pydantic's `ValidationError` for a value out of range.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True, json_schema_extra=described)
-
-    at_tokens: Annotated[int, Field(ge=1)]
-    """The size of a request that is too long, in tokens: the provider's last count, and an estimate of what is new."""
-    keep_steps: Annotated[int, Field(ge=0)] = 4
-    """The latest steps that stay as they are."""
-    mode: Literal["summarize", "clear_tool_results"] = "summarize"
-    """Whether older messages are summarized, or only lose their tool results."""
-    max_compactions: Annotated[int, Field(ge=1)] = 3
-    """The most compactions of one turn. Each may cost two model calls more (docs/rules.md#model-calls)."""
-    model: Name | None = None
-    """The model that writes the summaries; None means the agent's. Any other needs `Engine(models=...)`."""
-
-
-class AgentFields(TypedDict, total=False):
-    """The arguments of `Agent` besides its name that say nothing about its dependencies or its answer. See there."""
-
-    description: str
-    mode: Mode
-    template: bool
-    steps: int | None
-    budget: int | Limits | None
-    tools: Sequence[str] | None
-    model: str | None
-    model_settings: ModelSettings | None
-    conclude_prompt: str | None
-    compaction: Compact | None
-    concluding: Concluding
-    max_calls_per_step: int
-    doom_threshold: int | None
-    doom_response: DoomResponse
-    nudges: int
-    max_retries: int
-    output_retries: int
-    output_mode: OutputMode
-    max_pauses: int
-    conclude_seconds: float
-    conclude_tokens: int
-
-
-class _TextOrFunction:
-    """The schema of a field that is a text in JSON, and in code a text or a function."""
-
-    @classmethod
-    def __get_pydantic_core_schema__(cls, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
-        def read(value: object, text: Callable[[object], object]) -> object:
-            return value if callable(value) else text(value)
-
-        return core_schema.no_info_wrap_validator_function(read, handler.generate_schema(Text))
-
-
-class _InFiles(NamedTuple):
-    """The JSON Schema of a field that JSON cannot hold: how files name its value."""
-
-    schema: dict[str, JsonValue]
-
-    def __get_pydantic_json_schema__(self, _: CoreSchema, __: GetJsonSchemaHandler) -> dict[str, JsonValue]:
-        return dict(self.schema)
-
-
-_ONE_NAME: Final = _InFiles({"type": "string"})
-_NAMES: Final = _InFiles({"type": "array", "items": {"type": "string"}})
+        super().__init__(f"agent {shown(agent)}: {field}: {why}")
 
 
 class Agent(BaseModel, Generic[DepsT_contra, OutT_co]):
@@ -224,7 +98,7 @@ class Agent(BaseModel, Generic[DepsT_contra, OutT_co]):
     """Its purpose in one sentence, for people and for models that may call it as a sub-agent."""
     mode: Mode = "primary"
     """Whether people run it (`primary`), other agents call it (`subagent`), or both (`all`)."""
-    instructions: Annotated[str | InstructionsFunction[DepsT_contra], _TextOrFunction, Field(exclude_if=callable)] = ""
+    instructions: Annotated[str | InstructionsFunction[DepsT_contra], TextOrFunction, Field(exclude_if=callable)] = ""
     """The system prompt: in a Markdown file, the text below the front matter. In code it may be a function of the
     context, async or not, which is called once a step and returns the text."""
     template: bool = False
@@ -242,25 +116,25 @@ class Agent(BaseModel, Generic[DepsT_contra, OutT_co]):
     Names with a `*` (any text), a `?` (any character) or a leading `!` (not this one) make the list a list of rules, of
     which the last match applies. A list that begins with a `!` starts with all tools, any other with none. A rule may
     match no tool, and a `*` gives no sub-agents to a sub-agent."""
-    prepare_tools: Annotated[ToolsFunction[DepsT_contra] | None, Field(exclude=True), _ONE_NAME] = None
+    prepare_tools: Annotated[ToolsFunction[DepsT_contra] | None, Field(exclude=True), ONE_NAME] = None
     """A function of the context and of the names of its tools, async or not, which is called once a step and returns
     the names of those that the step may use (docs/rules.md#tools-of-a-step)."""
     model: Name | None = None
     """The model's id; None means the engine's. Any other model needs `Engine(models=...)`."""
     model_settings: ModelSettings | None = None
     """Settings of its model calls, over the engine's: `ModelSettings(temperature=0)`, in a file a mapping."""
-    hooks: Annotated[tuple[HooksBase[DepsT_contra], ...], Field(exclude=True), _NAMES] = ()
+    hooks: Annotated[tuple[HooksBase[DepsT_contra], ...], Field(exclude=True), NAMES] = ()
     """Its hooks, which come after the engine's (docs/rules.md#hooks). In a file, the names `module:name`."""
-    guardrails: Annotated[tuple[GuardrailBase[DepsT_contra], ...], Field(exclude=True), _NAMES] = ()
+    guardrails: Annotated[tuple[GuardrailBase[DepsT_contra], ...], Field(exclude=True), NAMES] = ()
     """Its guardrails, which come after the engine's (docs/rules.md#guardrails). In a file, the names `module:name`."""
     conclude_prompt: Text | None = None
     """The text of the concluding call; None means `prompts/conclude.txt`."""
     compaction: Compact | None = None
     """The size at which the conversation is made shorter, and the way; None means never."""
-    output_type: Annotated[Any, Field(exclude=True), _ONE_NAME] = None
+    output_type: Annotated[Any, Field(exclude=True), ONE_NAME] = None
     """The type of its answer: a pydantic model, a dataclass, a `TypedDict`, a `Literal`, a union, a list. None means
     text. In a file, a name `module:name`. See docs/rules.md#typed-answers."""
-    output_validators: Annotated[tuple[Callable[..., object], ...], Field(exclude=True), _NAMES] = ()
+    output_validators: Annotated[tuple[Callable[..., object], ...], Field(exclude=True), NAMES] = ()
     """Functions of a `TurnContext` and an answer, sync or async, that return the answer or a changed one. They may
     raise `Retry("why")`, and the model answers again."""
     output_schema: Mapping[str, JsonValue] | None = None
@@ -283,18 +157,14 @@ class Agent(BaseModel, Generic[DepsT_contra, OutT_co]):
     conclude_tokens: int | None = None
 
     if TYPE_CHECKING:
-        # One overload without the fields that bind a type variable: a checker would infer an unknown type from their
+        # Overloads without the fields that bind a type variable: a checker would infer an unknown type from their
         # defaults.
         @overload
         def __init__(
             self: "Agent[object, str]",
             *,
             name: str,
-            instructions: str = "",
-            hooks: Sequence[HooksBase] = (),
-            guardrails: Sequence[GuardrailBase] = (),
-            prepare_tools: ToolsFunction[object] | None = None,
-            **fields: Unpack[AgentFields],
+            **fields: Unpack[PlainAgentFields],
         ) -> None: ...
         @overload
         def __init__(
@@ -302,11 +172,7 @@ class Agent(BaseModel, Generic[DepsT_contra, OutT_co]):
             *,
             name: str,
             output_type: TypeForm[OutT],
-            instructions: str = "",
-            hooks: Sequence[HooksBase] = (),
-            guardrails: Sequence[GuardrailBase] = (),
-            prepare_tools: ToolsFunction[object] | None = None,
-            **fields: Unpack[AgentFields],
+            **fields: Unpack[PlainAgentFields],
         ) -> None: ...
         @overload
         def __init__(
@@ -314,11 +180,7 @@ class Agent(BaseModel, Generic[DepsT_contra, OutT_co]):
             *,
             name: str,
             output_schema: JsonObject,
-            instructions: str = "",
-            hooks: Sequence[HooksBase] = (),
-            guardrails: Sequence[GuardrailBase] = (),
-            prepare_tools: ToolsFunction[object] | None = None,
-            **fields: Unpack[AgentFields],
+            **fields: Unpack[PlainAgentFields],
         ) -> None: ...
         @overload
         def __init__(
@@ -364,7 +226,7 @@ class Agent(BaseModel, Generic[DepsT_contra, OutT_co]):
     @classmethod
     def _as_limits_do(cls, value: object, info: ValidationInfo) -> object:
         if info.field_name in Limits.model_fields:
-            _check_limit(info.field_name, value)
+            check_limit(info.field_name, value)
         return value
 
     @model_validator(mode="wrap")
@@ -375,25 +237,14 @@ class Agent(BaseModel, Generic[DepsT_contra, OutT_co]):
         except ValidationError as error:
             # Raised here, where the agent's name is known. Pydantic merges it into the caller's error.
             raise ValidationError.from_exception_data(
-                cls.__name__, [cls._tidy(details, data) for details in error.errors(include_url=False)]
+                cls.__name__, [tidied(details, data, cls.model_fields) for details in error.errors(include_url=False)]
             ) from None
-
-    @classmethod
-    def _tidy(cls, details: ErrorDetails, data: object) -> InitErrorDetails:
-        problem = _problem(details, cls.model_fields)
-        name = data.get("name") if isinstance(data, Mapping) else None
-        whose = f"agent {_shown(name)}: " if isinstance(name, str) and name.strip() else ""
-        return InitErrorDetails(
-            type=PydanticCustomError("agent", "{whose}{problem}", {"whose": whose, "problem": problem}),
-            loc=details["loc"],
-            input=details["input"],
-        )
 
     def __repr_args__(self) -> Iterator[tuple[str | None, object]]:
         """Show only the fields that are set: there are two dozen others."""
         for name, value in super().__repr_args__():
             if name in self.model_fields_set:
-                yield name, _set_in(value) if isinstance(value, Limits) else value
+                yield name, set_in(value) if isinstance(value, Limits) else value
 
     @model_serializer(mode="wrap")
     def _only_what_is_set(self, handler: SerializerFunctionWrapHandler) -> dict[str, object]:
@@ -404,13 +255,13 @@ class Agent(BaseModel, Generic[DepsT_contra, OutT_co]):
     @classmethod
     def _budget(cls, value: object) -> object:
         if isinstance(value, Limits):
-            value = _set_in(value)
+            value = set_in(value)
         if isinstance(value, Mapping):
-            return _budget_of(value)
+            return budget_of(value)
         if value is not None and not isinstance(value, int | float):
             names = ", ".join(BUDGET_FIELDS)
-            raise ValueError(f"must be a number of tool calls, or a mapping of {names}; not {_shown(value)}")
-        _check_limit("tool_calls", value)
+            raise ValueError(f"must be a number of tool calls, or a mapping of {names}; not {shown(value)}")
+        check_limit("tool_calls", value)
         return value
 
     @field_serializer("budget")
@@ -449,7 +300,7 @@ class Agent(BaseModel, Generic[DepsT_contra, OutT_co]):
             own["max_compactions"] = self.compaction.max_compactions
         if "budget" not in self.model_fields_set:
             return own
-        return own | (_set_in(self.budget) if isinstance(self.budget, Limits) else {"tool_calls": self.budget})
+        return own | (set_in(self.budget) if isinstance(self.budget, Limits) else {"tool_calls": self.budget})
 
     def limits_for(self, base: Limits | None = None) -> Limits:
         """This agent's limits merged over `base`, the engine's, or `Limits()`; the ceiling stays the engine's.
@@ -461,7 +312,7 @@ class Agent(BaseModel, Generic[DepsT_contra, OutT_co]):
         try:
             merged = type(base).model_validate(dict(base) | self.overrides)
         except ValidationError as error:
-            said = _problem(error.errors()[0], ())
+            said = problem(error.errors()[0], ())
             raise MisfitLimitError(self.name, *said.split(" ", 1)) from None
         return Limits.model_validate(dict(merged))
 
@@ -542,92 +393,5 @@ def needs_of(journaled: JsonObject) -> tuple[str, ...]:
     return tuple(map(str, needs)) if isinstance(needs, Sequence) else ()
 
 
-def _set_in(limits: Limits) -> dict[str, object]:
-    return {name: value for name, value in limits if name in limits.model_fields_set}
-
-
-def _budget_of(given: Mapping[str, object]) -> Limits:
-    """Return the limits of a budget. Raises `ValidationError`, with every mistake in it."""
-    mistakes: list[InitErrorDetails] = []
-    for name, value in given.items():
-        try:
-            if name not in BUDGET_FIELDS:
-                raise ValueError(_unknown(name, BUDGET_FIELDS))  # noqa: TRY301 (reported with the others)
-            _check_limit(name, value)
-        except ValueError as error:
-            problem = PydanticCustomError("agent", "{problem}", {"problem": str(error)})
-            mistakes.append(InitErrorDetails(type=problem, loc=(name,), input=value))
-    if mistakes:
-        raise ValidationError.from_exception_data("budget", mistakes)
-    return Limits.model_validate(dict(given))
-
-
 def _is_rule(name: str) -> bool:
     return name.startswith("!") or "*" in name or "?" in name
-
-
-def _cut(message: str) -> str:
-    """Shorten a message: it may quote a long value."""
-    return message if len(message) <= _MAX_MESSAGE else f"{message[:_MAX_MESSAGE]}..."
-
-
-def _check_limit(name: str, value: object) -> None:
-    """Raise ValueError, without the field's name, unless `Limits` takes this value under this name."""
-    if isinstance(value, int) and abs(value) >= _MAX_NUMBER:
-        raise ValueError(f"must be a number of at most 18 digits, not {_shown(value)}")
-    try:
-        Limits.model_validate({name: value})
-    except ValidationError as error:
-        if value is None:
-            raise ValueError("cannot be switched off: leave it out to keep the engine's value") from None
-        # A message about the whole object begins with the field's name, which the caller adds.
-        details = error.errors()[0]
-        path = "".join(f"{part}: " for part in details["loc"][1:])
-        raise ValueError(path + _problem(details, ()).removeprefix(f"{name} ")) from None
-
-
-def _problem(details: ErrorDetails, known: Collection[str]) -> str:
-    """Return what is wrong with a value, to follow the name of its field. `known` are the existing fields."""
-    context = details.get("ctx", {})
-    match details["type"]:
-        case "agent":
-            return str(context["problem"])
-        case "value_error":
-            return _cut(str(context["error"]))
-        case "missing":
-            return "is missing"
-        case "extra_forbidden":
-            return _unknown(str(details["loc"][-1]), known)
-        case "literal_error":
-            wanted = f"must be {context['expected']}"
-        case "string_type":
-            wanted = "must be the name of a tool" if details["loc"][:1] == ("tools",) else "must be text"
-        case "tuple_type":
-            wanted = "must be a list of names"
-        case _:
-            wanted = details["msg"].replace("Input should be", "must be")
-    hint = _where_functions_go(details["input"]) if details["loc"][:1] == ("tools",) else ""
-    return f"{wanted}, not {_shown(details['input'])}{hint}"
-
-
-def _unknown(name: str, known: Collection[str]) -> str:
-    from turnwright_states.meant import meant, unknown  # noqa: PLC0415 (only after a mistake)
-
-    if name == "ceiling":
-        return "is the engine's, not an agent's: set `steps`"
-    probably = name if name in BUDGET_FIELDS else meant(name, (*known, *BUDGET_FIELDS))
-    if probably in BUDGET_FIELDS and probably not in known:
-        return f"is not a field of its own: write it under `budget`, as in `budget: {{{probably}: ...}}`"
-    return unknown(name, known)
-
-
-def _where_functions_go(given: object) -> str:
-    """Return where a function or a tool belongs that was given as a name; empty for anything else."""
-    name = getattr(given, "name", None)
-    if not callable(given) and not isinstance(name, str):
-        return ""
-    if isinstance(name, str):
-        how = f"give tools to the engine, as in `Engine(tools=[{name}])`"
-    else:
-        how = "write `@tool` above a function of yours, and give it to the engine, as in `Engine(tools=[my_function])`"
-    return f": {how}. An agent without `tools` may use all of the engine's"

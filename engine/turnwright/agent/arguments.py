@@ -1,0 +1,46 @@
+"""The arguments of `Agent`, for type checkers."""
+
+from collections.abc import Sequence
+from typing import TypedDict
+
+from turnwright.context import GuardrailBase, HooksBase
+from turnwright.model_settings import ModelSettings
+from turnwright_states import Limits
+from turnwright_states.limits import Concluding, DoomResponse
+
+from .fields import Compact, Mode, OutputMode, ToolsFunction
+
+
+class AgentFields(TypedDict, total=False):
+    """The arguments of `Agent` besides its name that say nothing about its dependencies or its answer. See there."""
+
+    description: str
+    mode: Mode
+    template: bool
+    steps: int | None
+    budget: int | Limits | None
+    tools: Sequence[str] | None
+    model: str | None
+    model_settings: ModelSettings | None
+    conclude_prompt: str | None
+    compaction: Compact | None
+    concluding: Concluding
+    max_calls_per_step: int
+    doom_threshold: int | None
+    doom_response: DoomResponse
+    nudges: int
+    max_retries: int
+    output_retries: int
+    output_mode: OutputMode
+    max_pauses: int
+    conclude_seconds: float
+    conclude_tokens: int
+
+
+class PlainAgentFields(AgentFields, total=False):
+    """The arguments of an agent that needs no dependencies."""
+
+    instructions: str
+    hooks: Sequence[HooksBase]
+    guardrails: Sequence[GuardrailBase]
+    prepare_tools: ToolsFunction[object] | None

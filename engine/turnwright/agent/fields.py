@@ -1,0 +1,227 @@
+"""The values of an agent's fields: their types, their checks, and the words for mistakes in them."""
+
+import reprlib
+import unicodedata
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Annotated, Final, Literal, NamedTuple, TypeVar
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    JsonValue,
+    ValidationError,
+)
+from pydantic_core import CoreSchema, ErrorDetails, InitErrorDetails, PydanticCustomError, core_schema
+
+from turnwright._base.field_docs import described
+from turnwright.context import MaybeAwaitable, TurnContext
+from turnwright_states import Limits
+
+#: The tool that a model calls with a typed answer.
+OUTPUT_TOOL: Final = "final_result"
+#: The limits that an agent sets in its `budget`.
+BUDGET_FIELDS: Final = ("tool_calls", "tokens", "cost", "seconds")
+Mode = Literal["primary", "subagent", "all"]
+OutputMode = Literal["auto", "native", "tool", "prompt"]
+#: The dependencies that an agent's functions need.
+D = TypeVar("D")
+#: Makes the instructions of each step from the turn's context.
+InstructionsFunction = Callable[[TurnContext[D]], MaybeAwaitable[str]]
+#: Chooses the tools of each step from the turn's context and the names of all tools of the agent.
+ToolsFunction = Callable[[TurnContext[D], tuple[str, ...]], MaybeAwaitable[Sequence[str]]]
+
+#: Control characters, line and paragraph separators, and halves of surrogate pairs: they would break a line of text.
+_UNPRINTABLE: Final = frozenset({"Cc", "Cs", "Zl", "Zp"})
+#: No limit needs more digits, and numbers of thousands of digits cannot be printed.
+_MAX_NUMBER: Final = 10**18
+_MAX_MESSAGE: Final = 200
+_MAX_BITS: Final = 2000
+
+
+class _Repr(reprlib.Repr):
+    """Formats values as Python does, shortened. The text for huge numbers is the same in every version of Python."""
+
+    def repr_int(self, x: int, level: int) -> str:
+        # Python refuses to print an int above a configurable number of digits, 640 at the lowest.
+        if x.bit_length() > _MAX_BITS:
+            return f"a value too long to show ({type(x).__name__})"
+        return super().repr_int(x, level)
+
+
+_REPR: Final = _Repr()
+_REPR.maxstring = _REPR.maxother = 80
+shown: Final = _REPR.repr
+
+
+def _one_line(text: str) -> str:
+    if not text.strip():
+        raise ValueError(f"must not be blank, as {shown(text)} is")
+    if any(unicodedata.category(character) in _UNPRINTABLE for character in text):
+        raise ValueError(f"must be one line without control characters, not {shown(text)}")
+    return text
+
+
+def _unicode(text: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(
+            f"must be text that UTF-8 can write, but its character {error.start} is half a surrogate pair"
+        ) from None
+    return text
+
+
+Name = Annotated[str, AfterValidator(_one_line)]
+Text = Annotated[str, AfterValidator(_unicode)]
+
+
+class Compact(BaseModel):
+    """Limits the length of a turn's conversation (docs/rules.md#compaction).
+
+    Before a model call whose request would have at least `at_tokens` tokens, and after a provider refused a request as
+    too long, the messages before the last `keep_steps` steps are replaced by a summary. The mode `clear_tool_results`
+    needs no model call: it removes the contents of their tool results.
+
+    Raises pydantic's `ValidationError` for a value out of range.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True, json_schema_extra=described)
+
+    at_tokens: Annotated[int, Field(ge=1)]
+    """The size of a request that is too long, in tokens: the provider's last count, and an estimate of what is new."""
+    keep_steps: Annotated[int, Field(ge=0)] = 4
+    """The latest steps that stay as they are."""
+    mode: Literal["summarize", "clear_tool_results"] = "summarize"
+    """Whether older messages are summarized, or only lose their tool results."""
+    max_compactions: Annotated[int, Field(ge=1)] = 3
+    """The most compactions of one turn. Each may cost two model calls more (docs/rules.md#model-calls)."""
+    model: Name | None = None
+    """The model that writes the summaries; None means the agent's. Any other needs `Engine(models=...)`."""
+
+
+class TextOrFunction:
+    """The schema of a field that is a text in JSON, and in code a text or a function."""
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
+        def read(value: object, text: Callable[[object], object]) -> object:
+            return value if callable(value) else text(value)
+
+        return core_schema.no_info_wrap_validator_function(read, handler.generate_schema(Text))
+
+
+class InFiles(NamedTuple):
+    """The JSON Schema of a field that JSON cannot hold: how files name its value."""
+
+    schema: dict[str, JsonValue]
+
+    def __get_pydantic_json_schema__(self, _: CoreSchema, __: GetJsonSchemaHandler) -> dict[str, JsonValue]:
+        return dict(self.schema)
+
+
+ONE_NAME: Final = InFiles({"type": "string"})
+NAMES: Final = InFiles({"type": "array", "items": {"type": "string"}})
+
+
+def set_in(limits: Limits) -> dict[str, object]:
+    """Return the limits that are set, by name."""
+    return {name: value for name, value in limits if name in limits.model_fields_set}
+
+
+def budget_of(given: Mapping[str, object]) -> Limits:
+    """Return the limits of a budget. Raises `ValidationError`, with every mistake in it."""
+    mistakes: list[InitErrorDetails] = []
+    for name, value in given.items():
+        try:
+            if name not in BUDGET_FIELDS:
+                raise ValueError(unknown_field(name, BUDGET_FIELDS))  # noqa: TRY301 (reported with the others)
+            check_limit(name, value)
+        except ValueError as error:
+            said = PydanticCustomError("agent", "{problem}", {"problem": str(error)})
+            mistakes.append(InitErrorDetails(type=said, loc=(name,), input=value))
+    if mistakes:
+        raise ValidationError.from_exception_data("budget", mistakes)
+    return Limits.model_validate(dict(given))
+
+
+def check_limit(name: str, value: object) -> None:
+    """Raise ValueError, without the field's name, unless `Limits` takes this value under this name."""
+    if isinstance(value, int) and abs(value) >= _MAX_NUMBER:
+        raise ValueError(f"must be a number of at most 18 digits, not {shown(value)}")
+    try:
+        Limits.model_validate({name: value})
+    except ValidationError as error:
+        if value is None:
+            raise ValueError("cannot be switched off: leave it out to keep the engine's value") from None
+        # A message about the whole object begins with the field's name, which the caller adds.
+        details = error.errors()[0]
+        path = "".join(f"{part}: " for part in details["loc"][1:])
+        raise ValueError(path + problem(details, ()).removeprefix(f"{name} ")) from None
+
+
+def tidied(details: ErrorDetails, data: object, known: Collection[str]) -> InitErrorDetails:
+    """Return a mistake in the data of an agent, in our words, with the agent's name."""
+    name = data.get("name") if isinstance(data, Mapping) else None
+    whose = f"agent {shown(name)}: " if isinstance(name, str) and name.strip() else ""
+    return InitErrorDetails(
+        type=PydanticCustomError("agent", "{whose}{problem}", {"whose": whose, "problem": problem(details, known)}),
+        loc=details["loc"],
+        input=details["input"],
+    )
+
+
+def _cut(message: str) -> str:
+    """Shorten a message: it may quote a long value."""
+    return message if len(message) <= _MAX_MESSAGE else f"{message[:_MAX_MESSAGE]}..."
+
+
+def problem(details: ErrorDetails, known: Collection[str]) -> str:
+    """Return what is wrong with a value, to follow the name of its field. `known` are the existing fields."""
+    context = details.get("ctx", {})
+    match details["type"]:
+        case "agent":
+            return str(context["problem"])
+        case "value_error":
+            return _cut(str(context["error"]))
+        case "missing":
+            return "is missing"
+        case "extra_forbidden":
+            return unknown_field(str(details["loc"][-1]), known)
+        case "literal_error":
+            wanted = f"must be {context['expected']}"
+        case "string_type":
+            wanted = "must be the name of a tool" if details["loc"][:1] == ("tools",) else "must be text"
+        case "tuple_type":
+            wanted = "must be a list of names"
+        case _:
+            wanted = details["msg"].replace("Input should be", "must be")
+    hint = _where_functions_go(details["input"]) if details["loc"][:1] == ("tools",) else ""
+    return f"{wanted}, not {shown(details['input'])}{hint}"
+
+
+def unknown_field(name: str, known: Collection[str]) -> str:
+    """Return what is wrong with a field that does not exist. `known` are the existing ones."""
+    from turnwright_states.meant import meant, unknown  # noqa: PLC0415 (only after a mistake)
+
+    if name == "ceiling":
+        return "is the engine's, not an agent's: set `steps`"
+    probably = name if name in BUDGET_FIELDS else meant(name, (*known, *BUDGET_FIELDS))
+    if probably in BUDGET_FIELDS and probably not in known:
+        return f"is not a field of its own: write it under `budget`, as in `budget: {{{probably}: ...}}`"
+    return unknown(name, known)
+
+
+def _where_functions_go(given: object) -> str:
+    """Return where a function or a tool belongs that was given as a name; empty for anything else."""
+    name = getattr(given, "name", None)
+    if not callable(given) and not isinstance(name, str):
+        return ""
+    if isinstance(name, str):
+        how = f"give tools to the engine, as in `Engine(tools=[{name}])`"
+    else:
+        how = "write `@tool` above a function of yours, and give it to the engine, as in `Engine(tools=[my_function])`"
+    return f": {how}. An agent without `tools` may use all of the engine's"
