@@ -16,7 +16,8 @@ from .errors import ConfigError, NoOutputError
 from .message import Message, SentinelPart
 from .store import Queued
 from .transcript.pairing import repaired
-from .transcript.transcript import Transcript, reading
+from .transcript.reading import reading
+from .transcript.transcript import Transcript
 
 #: The type of the agent's answer. `object` is the default: a function that takes any result needs no type.
 OutT_co = TypeVar("OutT_co", default=object, covariant=True)

@@ -9,7 +9,8 @@ import anyio
 from turnwright.engine import Engine
 from turnwright.events import FactEvent, TurnEndedEvent, TurnEvent, TurnPausedEvent, event_of
 from turnwright.store import Store, TurnRow
-from turnwright.transcript.transcript import Transcript, reading
+from turnwright.transcript.reading import reading
+from turnwright.transcript.transcript import Transcript
 from turnwright_states.facts import Fact
 
 _OfFacts: Final = FactEvent | TurnPausedEvent | TurnEndedEvent

@@ -37,7 +37,8 @@ from turnwright.result import TurnResult
 from turnwright.store import NONE_ABANDONED, AbandonedDrivers, Claim, InboxItem, InboxKind, Store
 from turnwright.tools.errors import describe
 from turnwright.transcript.pairing import UnpairedError, check_pairing, renamed, repaired
-from turnwright.transcript.transcript import Transcript, going_on
+from turnwright.transcript.reading import going_on
+from turnwright.transcript.transcript import Transcript
 from turnwright_states import (
     AbortInput,
     Action,

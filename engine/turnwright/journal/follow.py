@@ -9,7 +9,8 @@ from typing import Final
 from turnwright.events import FactEvent, TurnEndedEvent, TurnEvent, TurnPausedEvent, event_of
 from turnwright.result import TurnResult
 from turnwright.store import Store
-from turnwright.transcript.transcript import Transcript, reading
+from turnwright.transcript.reading import reading
+from turnwright.transcript.transcript import Transcript
 
 from .event_bus import EventBus
 

@@ -10,7 +10,8 @@ from turnwright.errors import SessionNotFoundError, StoreError, TurnNotFoundErro
 from turnwright.message import Message, ReasoningPart
 from turnwright.store import Store
 from turnwright.transcript.compaction import compacted, history_needed
-from turnwright.transcript.transcript import Transcript, reading
+from turnwright.transcript.reading import reading
+from turnwright.transcript.transcript import Transcript
 from turnwright_states.facts import Fact, TurnStarted
 
 from .turn_journal import first_fact

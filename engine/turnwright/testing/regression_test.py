@@ -9,7 +9,7 @@ from typing import Final
 from turnwright.errors import TurnwrightError
 from turnwright.message import Message
 from turnwright.result import TurnResult, result_of
-from turnwright.transcript.transcript import reading
+from turnwright.transcript.reading import reading
 from turnwright_states import EndReason
 from turnwright_states.facts import Fact
 

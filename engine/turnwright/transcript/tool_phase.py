@@ -2,12 +2,17 @@
 
 from collections.abc import Sequence
 from enum import StrEnum
+from typing import Final
 
 import msgspec
 from pydantic import JsonValue
 
 from turnwright.message import Message, ToolResultPart
-from turnwright_states import CallStatus
+from turnwright_states import CallStatus, State
+from turnwright_states import facts as f
+
+#: The facts that may end a phase.
+PHASE_ENDS: Final = (f.StepFinished, f.Synthesized, f.Paused)
 
 
 class PhaseResult(StrEnum):
@@ -50,6 +55,20 @@ class ToolPhase(msgspec.Struct, frozen=True):
             ],
             "next_message": None if self.next_message is None else assistant_id(turn, self.next_message),
         }
+
+
+def phase_ended_by(
+    fact: f.StepFinished | f.Synthesized | f.Paused, calls: tuple[PhaseCall, ...], count: int, steps: int
+) -> ToolPhase | None:
+    """Return the phase that this fact ended, if it ended one. `steps` have begun so far."""
+    if isinstance(fact, f.Paused):
+        # A doom loop's pause comes after its step has finished.
+        return ToolPhase(PhaseResult.PAUSED, count, calls) if fact.interrupt is None else None
+    if isinstance(fact, f.Synthesized):
+        return None if fact.text is None else ToolPhase(PhaseResult.SYNTHESIS_DONE, count, calls, steps + 1)
+    # Only CONTINUE leads from a finished step back to CHECK. The next assistant message comes right after it.
+    is_checked = fact.state is State.CHECK
+    return ToolPhase(PhaseResult.CONTINUE, count, calls, fact.number + 1) if is_checked else None
 
 
 def assistant_id(turn: str, number: int) -> str:

@@ -10,14 +10,13 @@ a message that came before the reply.
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import ClassVar, Final
 
 from pydantic import JsonValue
 
-from turnwright.errors import StoreError, UnreadableTurnError
+from turnwright.errors import StoreError
 from turnwright.message import (
     AnyPart,
     FilePart,
@@ -31,13 +30,12 @@ from turnwright.message import (
     ToolCallPart,
     ToolResultPart,
 )
-from turnwright_states import CallStatus, EndReason, InvalidJournalError, MachineError, Outcome, State, Turn, Usage
+from turnwright_states import CallStatus, EndReason, Outcome, State, Turn, Usage
 from turnwright_states import facts as f
 from turnwright_states.inputs import is_blank
 from turnwright_states.payload import FrozenDict, thawed
 
-from .tool_phase import PhaseCall, PhaseResult, ToolPhase
-from .withheld import withheld_part
+from .tool_phase import PHASE_ENDS, PhaseCall, ToolPhase, phase_ended_by
 from .wording import (
     advice,
     changed_arguments,
@@ -54,34 +52,8 @@ _FACT: Final = 1 << 32
 _SLOT: Final = 1 << 16
 #: The first slot for messages before the step that has begun.
 _FIRST_MESSAGE: Final = _SLOT >> 1
-#: Errors raised by facts that do not follow from each other. The machine makes no such facts, and does not check them.
-_MISFITS: Final = (StoreError, LookupError, ValueError, ArithmeticError, TypeError)
 #: Endings with a sentinel for the user.
 _STOPPED: Final = frozenset({Outcome.CAP_HIT, Outcome.DOOM_LOOP, Outcome.ABORTED, Outcome.FAILED})
-
-
-@contextmanager
-def reading(turn_id: str) -> Iterator[None]:
-    """Raise `UnreadableTurnError` if facts from the store do not follow from each other."""
-    try:
-        with going_on(turn_id):
-            yield
-    except UnreadableTurnError:
-        raise
-    except _MISFITS as error:
-        found = str(error) if isinstance(error, StoreError) else f"{type(error).__name__}: {error}"
-        why = "" if isinstance(error, StoreError) else "its facts do not follow from each other: "
-        raise UnreadableTurnError(turn_id, f"{why}{found}") from error
-
-
-@contextmanager
-def going_on(turn_id: str) -> Iterator[None]:
-    """Raise `UnreadableTurnError` if a turn cannot continue after the facts from the store."""
-    try:
-        yield
-    except MachineError as error:
-        broken = "" if isinstance(error, InvalidJournalError) else "its journal ends within an input, or was changed: "
-        raise UnreadableTurnError(turn_id, f"{broken}{error}") from error
 
 
 class Transcript:
@@ -188,23 +160,11 @@ class Transcript:
     @property
     def tools(self) -> ToolPhase | None:
         """The result of a step's tools, if the last fact ended them."""
-        fact = self.last
-        result: PhaseResult
-        following: int | None
-        match fact:
-            # Only CONTINUE leads from a finished step back to CHECK. The next assistant message comes right after it.
-            case f.StepFinished(state=State.CHECK):
-                result, following = PhaseResult.CONTINUE, fact.number + 1
-            case f.Synthesized() if fact.text is not None:
-                result, following = PhaseResult.SYNTHESIS_DONE, self.turn.counters.steps + 1
-            # A doom loop's pause comes after its step has finished.
-            case f.Paused(interrupt=None):
-                result, following = PhaseResult.PAUSED, None
-            case _:
-                return None
+        if not isinstance(self.last, PHASE_ENDS):
+            return None
         settled = {call: part.status for call, part in self._results.items()}
         calls = tuple(PhaseCall(call, name, settled.get(call)) for call, name in self.calls.items())
-        return ToolPhase(result, len(self._started), calls, following)
+        return phase_ended_by(self.last, calls, len(self._started), self.turn.counters.steps)
 
     def add(self, seq: int, fact: f.Fact) -> None:
         """Fold the fact at `seq`. The turn must have folded it before."""
@@ -333,6 +293,8 @@ class Transcript:
 
     def _withhold(self, guardrail: f.TrippedGuardrail) -> list[str]:
         """Replace what a guardrail tripped on. Return the texts that replace a withheld reply."""
+        from .withheld import withheld_parts  # noqa: PLC0415 (few turns are ended by a guardrail)
+
         text = withheld_text(guardrail.name)
         checks = guardrail.checks
         replied = self.reply is not None and self.reply.state is State.REVIEW and self.accepted is None
@@ -341,9 +303,7 @@ class Transcript:
         if replied and checks in ("input", "output"):
             assert self.reply is not None  # noqa: S101 (it replied)
             answers = {call.id for call in self.reply.calls if call.output}
-            self._open = [
-                withheld_part(part, text, answers) for part in self._open if not isinstance(part, ReasoningPart)
-            ]
+            self._open = withheld_parts(self._open, text, answers)
         if checks != "output":
             return []
         self.text = text

@@ -8,8 +8,9 @@ from turnwright.journal.turn_journal import first_fact
 from turnwright.message import Message, ToolSpec
 from turnwright.model.protocol import ModelRequest
 from turnwright.transcript.pairing import renamed, repaired
+from turnwright.transcript.reading import reading
 from turnwright.transcript.request_builder import Conversation, settings_in
-from turnwright.transcript.transcript import Transcript, reading
+from turnwright.transcript.transcript import Transcript
 from turnwright_states import CallModel, Conclude, State, TurnMachine
 from turnwright_states import facts as f
 

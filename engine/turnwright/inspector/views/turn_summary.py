@@ -11,7 +11,7 @@ from turnwright._base.ids import child_id
 from turnwright.errors import StoreError, TurnNotFoundError, UnreadableTurnError
 from turnwright.journal.subturns import leased_calls
 from turnwright.store import Store, TurnRow
-from turnwright.transcript.transcript import reading
+from turnwright.transcript.reading import reading
 from turnwright_states import CallStatus, EndReason, TurnMachine, Usage
 from turnwright_states import facts as f
 
