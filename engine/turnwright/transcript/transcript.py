@@ -37,6 +37,7 @@ from turnwright_states.payload import FrozenDict, thawed
 
 from .tool_phase import PHASE_ENDS, PhaseCall, ToolPhase, phase_ended_by
 from .wording import (
+    UNCHECKED,
     advice,
     changed_arguments,
     feedback_text,
@@ -87,6 +88,8 @@ class Transcript:
         #: The names of the tools that concluding replies asked for.
         self._refused: list[str] = []
         self._synthesis: str | None = None
+        #: Whether the last reply waits for its verdict: nobody may read it before.
+        self._in_review = False
         #: The last reply, and the dynamic part of the open step's requests, if there is one.
         self.reply: f.ModelReplied | None = None
         self.prepared: f.RequestPrepared | None = None
@@ -131,11 +134,13 @@ class Transcript:
     @property
     def open(self) -> tuple[Message, ...]:
         """The messages of the open step, its results so far, and the messages sent to it."""
-        return (*(self._step() if self._open else ()), *self._steers)
+        return (*(self._step(self._open) if self._open else ()), *self._steers)
 
     @property
     def messages(self) -> tuple[Message, ...]:
-        """The messages so far, with the results of an open batch so far."""
+        """The messages so far, with the results of an open batch so far. A reply in review is withheld."""
+        if self._in_review:
+            return (*self._closed, *self._step(self._withheld(UNCHECKED)), *self._steers)
         return (*self._closed, *self.open)
 
     @property
@@ -201,6 +206,7 @@ class Transcript:
         self.counted = None  # of another conversation
 
     def _review(self, at: int, fact: f.Reviewed) -> None:
+        self._in_review = False
         if not fact.refused:
             self.accepted = fact
             if self.reply is not None and not is_blank(self.reply.text):
@@ -211,12 +217,13 @@ class Transcript:
 
     def _reply(self, at: int, fact: f.ModelReplied) -> None:
         self.reply, self.accepted = fact, None
+        self._in_review = fact.state is State.REVIEW
         self.counted = fact.usage
         if fact.reasoning or fact.reasoning_details:
             self._open.append(ReasoningPart(seq=at, text=fact.reasoning, details=fact.reasoning_details))
         if fact.text:
             self._open.append(TextPart(seq=at + _SLOT, text=fact.text))
-            if fact.state is State.REVIEW:
+            if self._in_review:
                 self.text = ""  # until it is accepted
             elif not is_blank(fact.text):
                 self.text = fact.text
@@ -293,21 +300,24 @@ class Transcript:
 
     def _withhold(self, guardrail: f.TrippedGuardrail) -> list[str]:
         """Replace what a guardrail tripped on. Return the texts that replace a withheld reply."""
-        from .withheld import withheld_parts  # noqa: PLC0415 (few turns are ended by a guardrail)
-
         text = withheld_text(guardrail.name)
         checks = guardrail.checks
-        replied = self.reply is not None and self.reply.state is State.REVIEW and self.accepted is None
+        replied = self._in_review
         if checks == "input":
             self._closed[0] = _message("user", TextPart(seq=self._closed[0].parts[0].seq, text=text))
         if replied and checks in ("input", "output"):
-            assert self.reply is not None  # noqa: S101 (it replied)
-            answers = {call.id for call in self.reply.calls if call.output}
-            self._open = withheld_parts(self._open, text, answers)
+            self._open, self._in_review = self._withheld(text), False
         if checks != "output":
             return []
         self.text = text
         return [] if replied else [text]
+
+    def _withheld(self, text: str) -> list[AnyPart]:
+        """Return the parts of the open step, with `text` in place of the reply in review."""
+        from .withheld import withheld_parts  # noqa: PLC0415 (few replies are withheld)
+
+        assert self.reply is not None  # noqa: S101 (it is in review)
+        return withheld_parts(self._open, text, {call.id for call in self.reply.calls if call.output})
 
     def _halt(self, at: int, fact: f.TurnEnded) -> None:
         withheld = [] if fact.guardrail is None else self._withhold(fact.guardrail)
@@ -357,15 +367,17 @@ class Transcript:
         self._next += _SLOT
         return _kept(self._next - _SLOT, at)
 
-    def _step(self) -> Sequence[Message]:
+    def _step(self, parts: Sequence[AnyPart]) -> Sequence[Message]:
         calls, results = self.calls, self._results
         answers = [Message(role="tool", parts=(results[call],)) for call in calls if call in results]
-        return [Message(role="assistant", parts=tuple(self._open)), *answers]
+        return [Message(role="assistant", parts=tuple(parts)), *answers]
 
     def _close(self) -> None:
-        """Close the open step: its messages will not change any more."""
+        """Close the open step: its messages will not change any more. A reply without a verdict is withheld."""
+        if self._in_review:
+            self._open, self._in_review = self._withheld(UNCHECKED), False
         if self._open:
-            self._closed += self._step()
+            self._closed += self._step(self._open)
         self._closed += self._steers
         self._open, self.calls, self._results, self._started, self._steers = [], {}, {}, set(), []
         self._next, self._slots = 0, {}

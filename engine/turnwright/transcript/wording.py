@@ -192,6 +192,10 @@ def feedback_text(feedback: str) -> str:
     return f"Your reply was not accepted: {feedback}\n\nCorrect it, and reply again."
 
 
+#: The text that people and later turns read instead of a reply whose review did not finish.
+UNCHECKED: Final = "withheld: its check did not finish"
+
+
 def withheld_text(guardrail: str) -> str:
     """Return the text that later turns read instead of the one on which a guardrail tripped."""
     return f"withheld by {guardrail}"
