@@ -42,8 +42,10 @@ def rendered(text: str, context: TurnContext) -> str:
     return _FORM.sub(lambda found: _value(found, context), text)
 
 
-def check_metadata(text: str, metadata: JsonObject) -> None:
-    """Raise `ConfigError`, naming the key, if the metadata lack one that the template uses."""
+def check_template(text: str, metadata: JsonObject) -> None:
+    """Raise `ConfigError` for a mistake in a template, and for a key that it uses and the metadata lack."""
+    for line, mistake in mistakes(text):
+        raise ConfigError(f"the instructions: line {line + 1}: {mistake}")
     for found in _FORM.finditer(text):
         name = (found["name"] or "").strip()
         if name.startswith("metadata."):
@@ -54,7 +56,9 @@ def _value(found: re.Match[str], context: TurnContext) -> str:
     if found["name"] is None:
         return "{{"
     name = found["name"].strip()
-    value = _of_metadata(name, context.metadata) if name.startswith("metadata.") else getattr(context, name)
+    if not name.startswith("metadata.") and name not in _PLAIN:
+        raise ConfigError(f"the instructions use `{{{{ {name} }}}}`, which is unknown: write one of {_NAMES}")
+    value = _of_metadata(name, context.metadata) if name not in _PLAIN else getattr(context, name)
     if value is None:
         return ""
     return value if isinstance(value, str) else json.dumps(thawed(value), ensure_ascii=False)

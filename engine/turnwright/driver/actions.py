@@ -10,6 +10,7 @@ from typing import Final, TypeVar
 import anyio
 from pydantic import JsonValue
 
+from turnwright.errors import CannotRunError, LeaseLostError, StoreError
 from turnwright.events import ResponseRestartedEvent
 from turnwright.journal.dependencies import FinishedCall
 from turnwright.model.protocol import (
@@ -61,7 +62,7 @@ _SHOWN_NAME: Final = 100
 
 
 class HookError(Exception):
-    """A hook raised an exception that is no `Exception`: its cause."""
+    """A function of the app raised an exception that means something else to the driver: its cause."""
 
 
 async def perform(segment: Segment, action: Action) -> Input | None:
@@ -110,6 +111,7 @@ async def account_for_crash(segment: Segment, *, crashed: bool) -> Input | None:
 
 async def _call_model(segment: Segment, action: CallModel) -> Input | None:
     if segment.prepare is not None and segment.machine.turn.may_prepare:
+        await _back_off(segment, action)
         try:
             prepared = await segment.prepare(action)
         except ModelError as error:  # of a guardrail
@@ -148,7 +150,10 @@ async def _attempt(segment: Segment, action: CallModel) -> Input:
 async def _review(segment: Segment, calls: tuple[Call, ...]) -> Input:
     reply = segment.journal.transcript.reply
     assert reply is not None  # noqa: S101 (only a reply leads to REVIEW)
-    reviewed = await run_stages(segment.stages, Reviewing(reply, calls), segment.elapsed, segment.failed)
+    if segment.reviewing is None or segment.reviewing.reply is not reply:
+        segment.reviewing = Reviewing(reply, calls)
+    await segment.back_off()
+    reviewed = await run_stages(segment.stages, segment.reviewing, segment.elapsed, segment.failed)
     if isinstance(reviewed, ReviewedInput) and reviewed.refused and segment.journal.is_followed:
         segment.journal.publish(ResponseRestartedEvent(segment.journal.turn_id, segment.journal.claim.seq))
     return reviewed
@@ -183,9 +188,7 @@ async def _reply(segment: Segment, action: CallModel | Conclude) -> ModelRespons
     """Make one attempt: wait if the last one failed, take in messages, send the request, receive the reply."""
     segment.restart()
     if segment.wait:
-        await segment.back_off()
-        if isinstance(action, CallModel) and action.tools:
-            await segment.take_in_messages()
+        await _back_off(segment, action)
     if segment.outputs is not None:
         segment.outputs.hold()
     reply = await _stream(segment, await _request(segment, action))
@@ -196,14 +199,23 @@ async def _reply(segment: Segment, action: CallModel | Conclude) -> ModelRespons
     return reply
 
 
+async def _back_off(segment: Segment, action: CallModel | Conclude) -> None:
+    """Wait as long as the last failed attempt asked for, then take in the messages that came meanwhile."""
+    if segment.wait:
+        await segment.back_off()
+        if isinstance(action, CallModel) and action.tools:
+            await segment.take_in_messages()
+
+
 async def _of_hook(hook: Callable[[], Awaitable[T]]) -> T:
     """Call a hook of the embedder, and return its result.
 
-    Raises what the hook raises, and `HookError` for an error that is no `Exception`: such an error would end the
-    process.
+    Raises what the hook raises, and `HookError` for an error that would end the process or release the turn.
     """
     try:
         return await hook()
+    except (StoreError, LeaseLostError, CannotRunError) as error:
+        raise HookError from error
     except Exception:
         raise
     except BaseException as error:

@@ -14,6 +14,7 @@ from turnwright.tools.batch_context import BatchContext, BeforeCall
 from turnwright.tools.context import Ask
 from turnwright.tools.errors import ToolError
 from turnwright.tools.result import NotJsonError, ToolResult, bounded, plain, to_result
+from turnwright.tools.text import cap
 from turnwright.tools.tool import Tool
 from turnwright.tools.tool_work import context_of
 from turnwright_states import Call, CallSettledInput, CallStatus, InterruptKind
@@ -71,6 +72,7 @@ class CallHooks:
             try:
                 verdict.values = tool.parse(verdict.arguments)
             except ToolError as error:
+                batch.decided[call.id] = verdict  # the call's result says what was decided
                 raise ToolError(f"refused and not run: a hook changed the arguments: {error}") from error
         return verdict
 
@@ -83,15 +85,17 @@ class CallHooks:
                 kept = hook.decision("change_arguments", replaced=dict(thawed(verdict.arguments)))
                 verdict.arguments, verdict.changed = _arguments(hook, arguments), True
                 verdict.decisions.append(kept)
-            case Reject(reason=reason):
+            case Reject(reason=given):
+                reason = cap(hook.text(given))
                 verdict.rejected = f"rejected: {reason}" if reason else "rejected"
                 verdict.decisions.append(hook.decision("reject", reason=reason))
-            case RequireApproval(question=question):
+            case RequireApproval(question=asked):
+                question = cap(hook.text(asked))
                 if verdict.ask is None:
                     verdict.ask = Ask(kind=InterruptKind.APPROVAL, question=question, expires_in=tool.expires_in)
                 verdict.decisions.append(hook.decision("require_approval", question=question))
             case ReturnResult(value=value):
-                verdict.result = _result(hook, value)
+                verdict.result = bounded(_result(hook, value))
                 verdict.decisions.append(hook.decision("return_result"))
             case _:
                 raise HookFailedError(
@@ -129,6 +133,7 @@ class CallHooks:
             update={
                 "status": status,
                 "retry": False,
+                "final": batch.tools[call.name].return_direct,
                 "result": result.text,
                 "structured": result.structured,
                 "files": tuple(file.kept() for file in result.files),

@@ -14,6 +14,7 @@ from turnwright._base.background_task import background_task
 from turnwright.context import NOT_GIVEN, DepsFactory, TurnInfo
 from turnwright.errors import CannotRunError
 from turnwright.tools.errors import describe
+from turnwright.tools.tool_work import is_its_own
 
 _LOG = logging.getLogger(__name__)
 
@@ -30,7 +31,9 @@ async def open_deps(factory: DepsFactory[object], turn: TurnInfo) -> AsyncIterat
     try:
         made: object = factory(turn)
         deps = await made if inspect.isawaitable(made) else NOT_GIVEN
-    except Exception as error:
+    except BaseException as error:
+        if not await is_its_own(error):
+            raise
         raise _failed(factory, turn, error) from error
     if deps is not NOT_GIVEN:
         yield deps
@@ -68,7 +71,9 @@ class _Hosted:
             except StopAsyncIteration:
                 why = f"turn {self._turn.turn_id}: deps: {_name(self._factory)} ended without a `yield`"
                 raise CannotRunError(why) from None
-            except Exception as error:
+            except BaseException as error:
+                if not await is_its_own(error):
+                    raise
                 raise _failed(self._factory, self._turn, error) from error
             scope.shield = True
             self.ready.set()
@@ -89,7 +94,7 @@ class _Hosted:
         _LOG.warning(message, self._turn.turn_id, _name(self._factory), extra=about)
 
 
-def _failed(factory: Callable[..., object], turn: TurnInfo, error: Exception) -> CannotRunError:
+def _failed(factory: Callable[..., object], turn: TurnInfo, error: BaseException) -> CannotRunError:
     why = f"turn {turn.turn_id}: deps: {_name(factory)} raised {describe(error)}: the turn stays as it is"
     return CannotRunError(why, may_pass=True)
 

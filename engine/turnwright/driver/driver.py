@@ -340,10 +340,7 @@ async def open_segment(  # noqa: PLR0917 (what a driver has, then what it has re
     if agent.compaction is not None:
         from .compaction import Compactor  # noqa: PLC0415 (few agents have one)
 
-        writer = segment.model
-        if agent.compaction.model is not None:
-            writer = setup.model_for(agent.model_copy(update={"model": agent.compaction.model}))
-        compactor = Compactor(segment, agent.compaction, writer)
+        compactor = Compactor(segment, agent.compaction, setup.writer_for(agent) or segment.model)
         segment.oversized, segment.compact = compactor.oversized, compactor.compact
     return segment
 

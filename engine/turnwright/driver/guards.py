@@ -1,5 +1,6 @@
 """Asks guardrails. What they say when they trip ends the turn."""
 
+import json
 from collections.abc import Callable
 
 import anyio
@@ -10,7 +11,8 @@ from turnwright.hooks.decisions import Trip
 from turnwright.hooks.guardrails import Guardrail
 from turnwright.model.protocol import ModelError
 from turnwright.model.retry import Backoff
-from turnwright.tools.result import NotJsonError, plain
+from turnwright.tools.result import STRUCTURED_LIMIT, NotJsonError, plain
+from turnwright.tools.text import cap
 from turnwright_states.payload import thawed
 
 from .review import TripError
@@ -57,7 +59,10 @@ class Guards:
         except (NotJsonError, TypeError, ValueError) as error:
             raise HookFailedError(f"{what(guardrail)} returned metadata that are no JSON object: {error}") from error
         assert isinstance(metadata, dict)  # noqa: S101 (a copy of a mapping)
-        raise TripError(guardrail.name, str(said.message), metadata, guardrail.kind)
+        size = len(json.dumps(metadata, ensure_ascii=False).encode())
+        if size > STRUCTURED_LIMIT:
+            metadata = {"left out": f"{size:,} bytes of JSON; the limit: {STRUCTURED_LIMIT:,}"}
+        raise TripError(guardrail.name, cap(str(said.message)), metadata, guardrail.kind)
 
 
 def what(guardrail: Guardrail[object]) -> str:

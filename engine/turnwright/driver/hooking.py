@@ -8,6 +8,7 @@ from turnwright.hooks.chain import Chain, checked_guardrails, checked_hooks
 from turnwright.hooks.guardrails import GuardrailKind
 from turnwright.model.protocol import ModelResponse, ResponseToolCall
 from turnwright.result import TurnResult
+from turnwright.tools.text import cap
 from turnwright_states.facts import ModelReplied
 
 from .call_hooks import CallHooks
@@ -70,7 +71,7 @@ class ReplyHooks:
             try:
                 said = await hook.ask(segment.context(), response, grace=segment.setup.cancel_grace, passed=RETRY)
             except Retry as refusal:
-                reviewing.decisions.append(hook.decision("retry", feedback=refusal.feedback))
+                reviewing.decisions.append(hook.decision("retry", feedback=cap(str(refusal.feedback))))
                 raise
             if said is not None:
                 raise HookFailedError(f"{hook.what} returned {said!r:.80}: return None, or raise Retry")

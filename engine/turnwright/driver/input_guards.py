@@ -40,7 +40,8 @@ class InputGuards:
     async def check_blocking(self) -> None:
         """Ask the blocking guardrails, one after the other. Raises `TripError` and `ModelError`."""
         for one in self.blocking:
-            await self._check(one, self._guards.check_once)
+            if one in self._left:  # else it passed before another one's model failed
+                await self._check(one, self._guards.check_once)
 
     async def check_all(self) -> None:
         """Ask every guardrail that has not passed. Raises `TripError`, and `HookFailedError` if its model fails."""
@@ -68,8 +69,6 @@ class InputGuards:
                         group.start_soon(self._check_beside, one, reviewed)
             except BaseExceptionGroup as errors:
                 raise _first(errors) from None
-            if not self._left:
-                segment.open_gate(GATE)
             done.set()
 
         async with background_task(check):
@@ -92,7 +91,9 @@ class InputGuards:
         await check(guardrail, segment.context(), segment.journal.started.prompt)
         if guardrail in self._left:
             self._left.remove(guardrail)
-        if not self._left:  # nothing is left to check in a review
+        if not self._left:
+            segment.open_gate(GATE)
+            # Nothing is left to check in a review.
             segment.stages = tuple(stage for stage in segment.stages if stage != self.finish)
 
 

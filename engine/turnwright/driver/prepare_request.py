@@ -18,6 +18,7 @@ from turnwright.hooks.decisions import ChangeRequest
 from turnwright.message import Message
 from turnwright.model.protocol import ModelRequest
 from turnwright.model_settings import ModelSettings
+from turnwright.tools.text import clean
 from turnwright_states import CallModel, RequestPreparedInput
 
 from .input_guards import InputGuards
@@ -32,6 +33,7 @@ class PrepareRequest:
         self._on_start = chain.before("on_start")
         self._hooks = chain.before("before_model")
         self._inputs = inputs
+        self._has_begun = False
 
     @property
     def is_needed(self) -> bool:
@@ -79,8 +81,10 @@ class PrepareRequest:
     async def _begin(self) -> Sequence[dict[str, JsonValue]]:
         """Run the `on_start` hooks, then the blocking input guardrails. Return that those passed."""
         segment = self._segment
-        for hook in self._on_start:
-            await hook.ask(segment.context(), grace=segment.setup.cancel_grace)
+        if not self._has_begun:  # else the model of a guardrail failed, and only the guardrail is asked again
+            for hook in self._on_start:
+                await hook.ask(segment.context(), grace=segment.setup.cancel_grace)
+        self._has_begun = True
         await self._inputs.check_blocking()
         return [{"guardrail": one.name, "on": "input", "decision": "passed"} for one in self._inputs.blocking]
 
@@ -92,7 +96,7 @@ class PrepareRequest:
         text = await ask(what, function, segment.context(), grace=segment.setup.cancel_grace)
         if not isinstance(text, str):
             raise HookFailedError(f"{what} returned {text!r:.80}: return the text")
-        return text
+        return clean(text)
 
     async def _tools(self, function: ToolsFunction[object]) -> tuple[str, ...] | None:
         """Ask for the tools of the step. Return None if they are all."""
@@ -137,16 +141,16 @@ class _Changes:
             raise HookFailedError(f"{hook.what} returned {decision!r:.80}: return ChangeRequest or None")
         changed: list[JsonValue] = []
         if decision.instructions is not None:
-            self.instructions = _text(hook, decision.instructions)
+            self.instructions = hook.text(decision.instructions)
             changed.append("instructions")
         if decision.append:
-            self.append += [_text(hook, text) for text in _texts(hook, decision.append)]
+            self.append += [hook.text(text) for text in _texts(hook, decision.append)]
             changed.append("append")
         if decision.tools is not None:
             self.tools = self._subset(hook, decision.tools)
             changed.append("tools")
         if decision.settings is not None:
-            self.settings |= _settings(decision.settings)
+            self.settings |= _settings(hook, decision.settings)
             changed.append("settings")
         self.decisions.append(hook.decision("change_request", changed=changed))
 
@@ -158,24 +162,20 @@ class _Changes:
 
 def subset(what: str, names: Iterable[object], offered: Sequence[str]) -> tuple[str, ...]:
     """Return the offered tools that are among these names. Raises `HookFailedError` for a name that is not offered."""
-    chosen = set(names)
-    unknown = sorted(map(str, chosen - set(offered)))
+    chosen = list(names)
+    unknown = [str(one) for one in chosen if one not in offered]
     if unknown:
-        raise HookFailedError(f"{what} returned tools that the agent does not have: {', '.join(unknown)}")
+        raise HookFailedError(f"{what} returned tools that the agent does not have: {', '.join(sorted(unknown))[:80]}")
     return tuple(one for one in offered if one in chosen)
 
 
-def _texts(hook: Hook, texts: Sequence[str]) -> Sequence[str]:
-    if isinstance(texts, str):
-        raise HookFailedError(f"{hook.what} returned a text where a list of texts is needed: {texts!r:.80}")
+def _texts(hook: Hook, texts: object) -> Sequence[str]:
+    if isinstance(texts, str) or not isinstance(texts, Sequence):
+        raise HookFailedError(f"{hook.what} returned {texts!r:.80} where a list of texts is needed")
     return texts
 
 
-def _text(hook: Hook, text: object) -> str:
-    if not isinstance(text, str):
-        raise HookFailedError(f"{hook.what} returned {text!r:.80} where a text is needed")
-    return text
-
-
-def _settings(settings: ModelSettings) -> dict[str, JsonValue]:
+def _settings(hook: Hook, settings: object) -> dict[str, JsonValue]:
+    if not isinstance(settings, ModelSettings):
+        raise HookFailedError(f"{hook.what} returned {settings!r:.80} where ModelSettings are needed")
     return settings.to_json()

@@ -12,6 +12,7 @@ from pydantic import JsonValue
 
 from turnwright.errors import Retry
 from turnwright.model.protocol import ModelError
+from turnwright.tools.text import cap
 from turnwright_states import AttemptFailedInput, Call, Input, ReviewedInput, TrippedInput
 from turnwright_states.facts import ModelReplied
 
@@ -20,7 +21,8 @@ from turnwright_states.facts import ModelReplied
 class Reviewing:
     """A reply being reviewed: the fact, its open calls, and what the stages so far said.
 
-    `answer` is the call that is the typed answer, and `output` the answer as data.
+    `answer` is the call that is the typed answer, and `output` the answer as data. `passed` are the stages that are not
+    asked again if a later one fails and is retried.
     """
 
     reply: ModelReplied
@@ -28,6 +30,7 @@ class Reviewing:
     answer: str | None = None
     output: JsonValue = None
     decisions: list[dict[str, JsonValue]] = field(default_factory=list)
+    passed: "list[Stage]" = field(default_factory=list)
 
 
 class InputChecks(Protocol):
@@ -98,10 +101,12 @@ async def run_stages(
     """
     try:
         for stage in stages:
-            await stage(reviewing)
+            if stage not in reviewing.passed:
+                await stage(reviewing)
+                reviewing.passed.append(stage)
     except Retry as refusal:
         return ReviewedInput(
-            refused=True, feedback=refusal.feedback, decisions=tuple(reviewing.decisions), elapsed=elapsed()
+            refused=True, feedback=cap(str(refusal.feedback)), decisions=tuple(reviewing.decisions), elapsed=elapsed()
         )
     except TripError as trip:
         return trip.event(elapsed())

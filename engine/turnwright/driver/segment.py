@@ -48,7 +48,7 @@ from turnwright_states import (
 from turnwright_states.facts import InterruptRecord
 
 from .interruption import Interruption
-from .review import InputChecks, OutputChecks, Stage
+from .review import InputChecks, OutputChecks, Reviewing, Stage
 
 if TYPE_CHECKING:
     from .typed_output import TypedOutput
@@ -80,6 +80,8 @@ class Segment:
     inputs: InputChecks | None = None
     outputs: OutputChecks | None = None
     on_end: Callable[[TurnResult], Awaitable[None]] | None = None
+    #: The review of the last reply, if there was one: a further attempt goes on where the last one failed.
+    reviewing: Reviewing | None = None
 
     def __init__(
         self,
@@ -153,7 +155,14 @@ class Segment:
             return None
         from .typed_output import TypedOutput, mode_for  # noqa: PLC0415 (few agents have one)
 
-        return TypedOutput(type_, mode_for(agent.output_mode, model), agent.output_validators, self.context)
+        return TypedOutput(
+            type_,
+            mode_for(agent.output_mode, model),
+            agent.output_validators,
+            self.context,
+            agent=agent.name,
+            grace=self.setup.cancel_grace,
+        )
 
     def elapsed(self) -> float:
         """Seconds of driving since the turn began, over all its segments."""

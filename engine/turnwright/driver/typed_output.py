@@ -1,17 +1,16 @@
 """The typed answer of a turn: a stage of its reviews, and how a model is asked for it (docs/rules.md#typed-answers)."""
 
-import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
-import anyio.to_thread
 from pydantic import JsonValue
 
 from turnwright.agent import OUTPUT_TOOL, OutputMode
 from turnwright.context import TurnContext
-from turnwright.errors import Retry
+from turnwright.errors import HookFailedError, Retry
+from turnwright.hooks.asking import ask
 from turnwright.message import ToolSpec
-from turnwright.model.protocol import Delta, Model, OutputFormat, ResponseToolCall, TextDelta, ToolCallDelta
+from turnwright.model.protocol import Delta, Model, ModelError, OutputFormat, ResponseToolCall, TextDelta, ToolCallDelta
 from turnwright.transcript.output_type import OutputType
 from turnwright.transcript.request_builder import RequestedOutput
 from turnwright_states import CallState, Finish
@@ -21,6 +20,8 @@ from .review import Reviewing
 #: Checks an answer and returns it, or a changed one. It raises `Retry` to refuse the answer.
 Validator = Callable[[TurnContext[Any], Any], Any | Awaitable[Any]]
 
+#: What a validator may raise.
+_RETRIED: Final = (Retry, ModelError)
 _CUT_OFF: Final = "the reply was cut off at the output limit; give a shorter answer"
 
 
@@ -32,7 +33,10 @@ def mode_for(mode: OutputMode, model: Model) -> OutputMode:
 
 
 class TypedOutput:
-    """Judges the typed answer of each reply. `mode` is resolved; `context` returns the turn's context."""
+    """Judges the typed answer of each reply. `mode` is resolved; `context` returns the turn's context.
+
+    `agent` is the agent's name, and `grace` the seconds that a canceled validator may go on.
+    """
 
     def __init__(
         self,
@@ -40,6 +44,9 @@ class TypedOutput:
         mode: OutputMode,
         validators: Sequence[Validator],
         context: Callable[[], TurnContext[object]],
+        *,
+        agent: str,
+        grace: float,
     ) -> None:
         #: The text of the answer that has streamed in, the call that it belongs to, and the part that was shown.
         self._streamed = ""
@@ -49,6 +56,8 @@ class TypedOutput:
         self.mode = mode
         self._validators = validators
         self._context = context
+        self._agent = agent
+        self._grace = grace
 
     @property
     def requested(self) -> RequestedOutput:
@@ -99,16 +108,16 @@ class TypedOutput:
                     mistakes.append(call.made.refused)
                     continue
                 try:
-                    value = await self._validated(self.type.of_data(dict(call.arguments)))
+                    output = await self._validated(self.type.of_data(dict(call.arguments)))
                 except Retry as mistake:
                     mistakes.append(mistake.feedback)
                 else:
-                    reviewing.answer, reviewing.output = call.id, self.type.dump(value)
+                    reviewing.answer, reviewing.output = call.id, output
                     return
             raise Retry(mistakes[0])
         if reviewing.calls:
             return
-        reviewing.output = self.type.dump(await self._validated(self._of_text(reviewing)))
+        reviewing.output = await self._validated(self._of_text(reviewing))
 
     def _of_text(self, reviewing: Reviewing) -> object:
         reply = reviewing.reply
@@ -121,19 +130,21 @@ class TypedOutput:
                 raise Retry(f"give the answer by calling the tool {OUTPUT_TOOL}") from None
             raise
 
-    async def _validated(self, value: object) -> object:
+    async def _validated(self, value: object) -> JsonValue:
+        """Return an answer as the journal keeps it, after its validators.
+
+        Raises `Retry` if one of them does, and `HookFailedError` if they return what is no answer of the type.
+        """
         for validator in self._validators:
-            value = await _called(validator, self._context(), value)
-        return value
+            name = getattr(validator, "__name__", type(validator).__name__)
+            what = f"agent {self._agent!r}: output validator {name!r}"
+            value = await ask(what, validator, self._context(), value, seconds=None, grace=self._grace, passed=_RETRIED)
+            try:
+                self.type.load(self.type.dump(value))
+            except (Retry, TypeError) as misfit:
+                raise HookFailedError(f"{what} returned {value!r:.80}, which is no answer: {misfit}") from misfit
+        return self.type.dump(value)
 
     def load(self, data: JsonValue) -> object:
         """Return the answer of a journal. The validators do not run again."""
         return self.type.load(data)
-
-
-async def _called(function: Validator, context: TurnContext[object], value: object) -> object:
-    """Call a validator, a synchronous one in a thread so that it does not block the event loop."""
-    if inspect.iscoroutinefunction(function):
-        return await function(context, value)
-    made = await anyio.to_thread.run_sync(function, context, value)
-    return await made if inspect.isawaitable(made) else made

@@ -7,11 +7,11 @@ from functools import partial
 from typing import Final
 
 import anyio
-import anyio.to_thread
 
 from turnwright.errors import HookFailedError, Retry
 from turnwright.model.protocol import ModelError
 from turnwright.tools.errors import describe, holds
+from turnwright.tools.loop_handle import in_thread
 from turnwright.tools.run_concurrently import in_tasks
 from turnwright.tools.timing import limited, watch_limit
 from turnwright.tools.tool_work import is_its_own
@@ -123,20 +123,8 @@ async def called(function: Callable[..., object], *args: object) -> object:
     if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None)):  # noqa: B004 (an object with an async `__call__`)
         result = function(*args)
     else:
-        result, error = await anyio.to_thread.run_sync(
-            partial(_result_or_error, function, args), abandon_on_cancel=True
-        )
-        if error is not None:
-            raise error
+        result = await in_thread(partial(function, *args))
     return await result if isinstance(result, Coroutine) or inspect.isawaitable(result) else result
-
-
-def _result_or_error(function: Callable[..., object], args: tuple[object, ...]) -> tuple[object, BaseException | None]:
-    """Call a function, and return its result and its error. The future of a thread cannot raise `GeneratorExit`."""
-    try:
-        return function(*args), None
-    except BaseException as error:  # noqa: BLE001 (raised in the task that waits)
-        return None, error
 
 
 #: What a hook of a reply, and a guardrail, may raise besides.

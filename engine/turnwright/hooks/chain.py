@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pydantic import JsonValue
 
 from turnwright.context import GuardrailBase, HooksBase
-from turnwright.errors import ConfigError
+from turnwright.errors import ConfigError, HookFailedError
+from turnwright.tools.text import clean
 
 from .asking import ask
 from .guardrails import Guardrail, GuardrailKind
@@ -36,6 +37,12 @@ class Hook:
     async def ask(self, *args: object, grace: float, passed: tuple[type[Exception], ...] = ()) -> object:
         """Ask the hook (`asking.ask`)."""
         return await ask(self.what, self.function, *args, seconds=self.timeout, grace=grace, passed=passed)
+
+    def text(self, value: object) -> str:
+        """Return a text that the hook returned, as a store can keep it. Raises `HookFailedError` for another value."""
+        if not isinstance(value, str):
+            raise HookFailedError(f"{self.what} returned {value!r:.80} where a text is needed")
+        return clean(value)
 
     def decision(self, kind: str, **more: JsonValue) -> dict[str, JsonValue]:
         """Return a decision of the hook, as the journal keeps it."""
@@ -73,6 +80,8 @@ def checked_hooks(hooks: Iterable[HooksBase[object]], where: str) -> tuple[Hooks
             raise ConfigError(f"{where}: hooks: {_shown(one)} is no hook: {said}")
         if not any(overrides(one, on) for on in HOOKS):
             raise ConfigError(f"{where}: hooks: {one.name} overrides no hook: {', '.join(HOOKS)}")
+        if isinstance(one.tools, str):
+            raise ConfigError(f"{where}: hooks: {one.name}: tools must be a list of tool names: [{one.tools!r}]")
         checked.append(one)
     return tuple(checked)
 

@@ -63,11 +63,12 @@ def admit(setup: Dependencies, agent: Agent, prompt: str, options: TurnOptions) 
     hooks_of(agent.hooks, where)
     guardrails_of(agent.guardrails, where)
     model = setup.model_for(agent)
-    if limits.cost is not None and not setup.has_price(model):
-        raise ConfigError(
-            f"agent {agent.name!r}: cost: a cost budget needs the price of model {model.name!r}:"
-            " give the engine prices={name: Price(input=..., output=...)}"
-        )
+    for priced in (model, setup.writer_for(agent)):
+        if limits.cost is not None and priced is not None and not setup.has_price(priced):
+            raise ConfigError(
+                f"agent {agent.name!r}: cost: a cost budget needs the price of model {priced.name!r}:"
+                " give the engine prices={name: Price(input=..., output=...)}"
+            )
     settings = setup.settings_for(agent, model, options.get("model_settings"))
     history = _messages(options.get("message_history", ()), strict=setup.unpaired == "reject")
     context = options.get("metadata", {})
@@ -134,9 +135,9 @@ async def start_turn(  # noqa: PLR0917 (where, which, and what)
     session, continues = options.get("session"), options.get("continue_from")
     started = admit(setup, agent, prompt, options)
     if agent.template and isinstance(agent.instructions, str):
-        from turnwright.agents.template import check_metadata  # noqa: PLC0415 (few agents are templates)
+        from turnwright.agents.template import check_template  # noqa: PLC0415 (few agents are templates)
 
-        check_metadata(agent.instructions, started.metadata)
+        check_template(agent.instructions, started.metadata)
     earlier: EarlierJournals = {}
     if continues is not None:
         before, earlier[continues] = await load_ended_turn(store, continues)

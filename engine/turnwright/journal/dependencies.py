@@ -229,6 +229,11 @@ class Dependencies(msgspec.Struct, frozen=True):
             raise ConfigError(f"agent {agent.name!r}: no model: give the engine one, or name one in the agent")
         return self.model
 
+    def writer_for(self, agent: Agent) -> Model | None:
+        """Return the model that writes the agent's summaries, if `compaction` names one. Raises `ConfigError`."""
+        name = None if agent.compaction is None else agent.compaction.model
+        return None if name is None else self.model_for(agent.model_copy(update={"model": name}))
+
     def settings_for(self, agent: Agent, model: Model, run: ModelSettings | None) -> ModelSettings | None:
         """Return the settings of a turn: those of the run over the agent's over the engine's. None if there are none.
 

@@ -242,13 +242,13 @@ async def _check_before_start(
     except NeedsPersonError as needs:
         ask = needs.ask
     except ToolError as error:
-        return settled(call, CallStatus.ERROR, ToolResult(str(error)), batch)
+        return _with_decisions(settled(call, CallStatus.ERROR, ToolResult(str(error)), batch), batch)
     except Exception:
         raise
     except BaseException as error:
         if not await is_its_own(error):
             raise
-        return settled(call, CallStatus.ERROR, ToolResult(describe(error)), batch)
+        return _with_decisions(settled(call, CallStatus.ERROR, ToolResult(describe(error)), batch), batch)
     return _with_decisions(waits(call, ask, batch), batch)
 
 
@@ -297,7 +297,8 @@ async def _settled_without_running(call: Call, batch: BatchContext, report: Call
         return False
     result = decided.result
     started = _started(call, batch)
-    outcome = await _judged(call, batch, settled(call, CallStatus.OK, result, batch))
+    final = batch.tools[call.name].return_direct
+    outcome = await _judged(call, batch, settled(call, CallStatus.OK, result, batch, final=final))
     assert isinstance(outcome, CallSettledInput)  # noqa: S101 (what it was made from)
     await report(started, outcome)
     return True

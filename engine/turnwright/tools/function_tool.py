@@ -5,7 +5,6 @@ from collections.abc import Callable, Mapping
 from functools import partial, update_wrapper
 from typing import TYPE_CHECKING, Concatenate, Generic, Protocol, Unpack, cast, overload
 
-import anyio.to_thread
 from pydantic import JsonValue
 from typing_extensions import ParamSpec, TypeVar
 
@@ -14,6 +13,7 @@ from turnwright.errors import ConfigError
 
 from .context import ToolContext
 from .docstring import parse_docstring
+from .loop_handle import in_thread
 from .schema import Arguments
 from .tool import Approval, Tool, ToolOptions
 
@@ -91,10 +91,7 @@ class FunctionTool(Tool[DepsT_contra], Generic[F_co, DepsT_contra]):
             values = {**values, **dict.fromkeys(self._arguments.contexts, context)}
         if self._is_async:
             return await self._function(**values)  # type: ignore[misc]  # what an async function returns
-        call = partial(_result_or_error, self._function, values)
-        result, error = await anyio.to_thread.run_sync(call, abandon_on_cancel=True)
-        if error is not None:
-            raise error
+        result = await in_thread(partial(self._function, **values))
         return await result if inspect.isawaitable(result) else result
 
 
@@ -172,13 +169,3 @@ def tool(
         return FunctionTool(function, name=name, description=description, needs_approval=needs_approval, **options)
 
     return make if function is None else make(function)
-
-
-def _result_or_error(
-    function: Callable[..., object], values: Mapping[str, object]
-) -> tuple[object, BaseException | None]:
-    """Call a function, and return its result and its error. The future of a thread cannot raise `GeneratorExit`."""
-    try:
-        return function(**values), None
-    except BaseException as error:  # noqa: BLE001 (raised in the task that waits)
-        return None, error

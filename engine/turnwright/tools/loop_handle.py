@@ -1,8 +1,10 @@
-"""Scheduling a function in an event loop from any thread, without waiting."""
+"""Threads and event loops: a function in the event loop from any thread, and one in a thread from the event loop."""
 
 import sys
 from collections.abc import Callable
 from typing import TypeAlias
+
+import anyio.to_thread
 
 #: Schedules a function in the event loop from any thread. Raises `RuntimeError` once the loop is closed.
 LoopHandle: TypeAlias = Callable[[Callable[[], None]], object]
@@ -31,3 +33,19 @@ def in_event_loop() -> bool:
     except RuntimeError:
         return False
     return True
+
+
+async def in_thread(call: Callable[[], object]) -> object:
+    """Call a function in a thread, and return its result or raise its error. A canceled one goes on, abandoned."""
+    result, error = await anyio.to_thread.run_sync(_result_or_error, call, abandon_on_cancel=True)
+    if error is not None:
+        raise error
+    return result
+
+
+def _result_or_error(call: Callable[[], object]) -> tuple[object, BaseException | None]:
+    # The future of a thread cannot raise every error, such as `GeneratorExit` and `StopIteration`.
+    try:
+        return call(), None
+    except BaseException as error:  # noqa: BLE001 (raised in the task that waits)
+        return None, error

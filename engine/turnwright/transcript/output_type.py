@@ -13,6 +13,7 @@ from pydantic import JsonValue, TypeAdapter, ValidationError
 from pydantic.errors import PydanticUserError
 from pydantic_core import PydanticSerializationError, from_json
 
+from turnwright._base.frozen import MOST_NESTED, deeper_than
 from turnwright.errors import ConfigError, Retry
 
 if TYPE_CHECKING:
@@ -118,7 +119,7 @@ class OutputType:
         """
         fenced = _FENCED.match(text)
         try:
-            data: JsonValue = from_json(fenced[1] if fenced else text)
+            data: JsonValue = from_json(fenced[1] if fenced else text, allow_inf_nan=False)
         except ValueError as error:
             raise Retry(f"the reply is not one JSON object: {error}") from None
         return self.of_data(data)
@@ -131,11 +132,13 @@ class OutputType:
 
     def load(self, data: JsonValue) -> object:
         """Return the answer from its own JSON, as the journal keeps it. Raises `Retry` with the mistakes."""
+        if deeper_than(data, MOST_NESTED):
+            raise Retry(f"the answer nests more than {MOST_NESTED} lists and objects: give a flatter one")
         if self._adapter is None:
             return self._checked(data)
         try:
             # As JSON, because a date or an enumeration is a text there.
-            return self._adapter.validate_json(json.dumps(data))
+            return self._adapter.validate_json(json.dumps(data, allow_nan=False))
         except ValidationError as error:
             raise Retry(_listed(map(_problem, error.errors(include_url=False)))) from None
 
@@ -153,7 +156,8 @@ class OutputType:
         try:
             adapter = self._adapter or TypeAdapter(JsonValue)
             data: JsonValue = adapter.dump_python(value, mode="json", warnings="error")
-        except (PydanticSerializationError, ValidationError) as error:
+            json.dumps(data, allow_nan=False, ensure_ascii=False).encode()
+        except (PydanticSerializationError, ValidationError, ValueError) as error:
             raise TypeError(f"the answer is no JSON: {error}") from error
         return data
 
