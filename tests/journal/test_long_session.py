@@ -76,7 +76,7 @@ def reply(request: ModelRequest) -> ModelResponse | str:
 
 @dataclass
 class Session:
-    """What was seen of all turns of a session."""
+    """The results, the reads and the requests of all turns."""
 
     turns: list[TurnResult]
     reads: list[Reads]

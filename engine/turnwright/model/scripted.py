@@ -1,14 +1,26 @@
 """A model that replies from a script: for tests, demonstrations and benchmarks."""
 
 import inspect
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+import json
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 
 from pydantic import JsonValue
 
 from turnwright.model_settings import ModelSettings
 from turnwright_states import Cause, Finish, Usage
+from turnwright_states.payload import thawed
 
-from .protocol import ModelError, ModelRequest, ModelResponse, ReasoningDelta, ResponseToolCall, TextDelta
+from .protocol import (
+    Delta,
+    ModelError,
+    ModelRequest,
+    ModelResponse,
+    ReasoningDelta,
+    ResponseToolCall,
+    TextDelta,
+    ToolCallDelta,
+)
 
 Said = ModelResponse | str | ModelError
 #: One reply of a script: a `ModelResponse`, a text, an error to raise, or a function of the request, async or not.
@@ -18,21 +30,23 @@ Line = Said | Callable[[ModelRequest], Said | Awaitable[Said]]
 class ScriptedModel:
     """A model that replies line by line; `requests` keeps the requests.
 
-    A text is streamed word by word. The last line is repeated when `repeat` is true; otherwise a call past the end
+    A text is streamed word by word, and with `stream_calls` the JSON of a call's arguments too, after an empty piece
+    that names the tool. The last line is repeated when `repeat` is true; otherwise a call past the end
     of the script raises `ModelError` with the cause `rejected`, which ends the turn.
     """
 
-    def __init__(self, *lines: Line, name: str = "scripted", repeat: bool = False) -> None:
+    def __init__(self, *lines: Line, name: str = "scripted", repeat: bool = False, stream_calls: bool = False) -> None:
         self.name = name
         self.requests: list[ModelRequest] = []
         self._lines = lines
         self._repeat = repeat
+        self._stream_calls = stream_calls
 
     def unsupported_settings(self, settings: ModelSettings) -> Mapping[str, str]:  # noqa: ARG002 (a script takes any)
         """Return nothing: `requests` has the settings of each request."""
         return {}
 
-    async def stream(self, request: ModelRequest) -> AsyncIterator[TextDelta | ReasoningDelta | ModelResponse]:
+    async def stream(self, request: ModelRequest) -> AsyncIterator[Delta | ModelResponse]:
         """Stream the next line of the script. See `Model.stream`."""
         self.requests.append(request)
         line = self._next()
@@ -48,6 +62,8 @@ class ScriptedModel:
             yield ReasoningDelta(reply.reasoning)
         for index, word in enumerate(reply.text.split(" ") if reply.text else ()):
             yield TextDelta(f" {word}" if index else word)
+        for delta in _call_deltas(reply.calls) if self._stream_calls else ():
+            yield delta
         yield reply
 
     def _next(self) -> Line:
@@ -57,6 +73,13 @@ class ScriptedModel:
         if self._repeat and self._lines:
             return self._lines[-1]
         return ModelError(f"the script has ended: it has no line {len(self.requests)}", cause=Cause.REJECTED)
+
+
+def _call_deltas(calls: Sequence[ResponseToolCall]) -> Iterator[ToolCallDelta]:
+    for index, call in enumerate(calls):
+        text = call.raw or json.dumps(thawed(call.arguments or {}), ensure_ascii=False)
+        for piece in ("", *re.findall(r"\S+\s*|\s+", text)):
+            yield ToolCallDelta(index, call.name, piece)
 
 
 def asks_for(

@@ -22,10 +22,10 @@ from turnwright.journal.termination import supersede
 from turnwright.message import ToolResultPart
 from turnwright.model.prices import Price
 from turnwright.model.protocol import (
+    Delta,
     ModelError,
     ModelRequest,
     ModelResponse,
-    ReasoningDelta,
     ResponseToolCall,
     TextDelta,
 )
@@ -238,7 +238,7 @@ class _Model:
         self._journal = journal
         self._abort = abort
 
-    async def stream(self, request: ModelRequest) -> AsyncIterator[TextDelta | ReasoningDelta | ModelResponse]:
+    async def stream(self, request: ModelRequest) -> AsyncIterator[Delta | ModelResponse]:
         await anyio.lowlevel.checkpoint()  # where time that is up already is noticed
         self._journal.hold_up()
         line = self._lines.popleft() if self._lines else None
