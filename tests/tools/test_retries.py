@@ -69,6 +69,19 @@ async def test_beyond_its_retries_a_tool_is_not_called_again(retries: int) -> No
     )
 
 
+async def test_a_call_beyond_its_retries_keeps_its_loop_key() -> None:
+    """So the third equal round is found, although its call is refused."""
+
+    @tool(retries=0, loop_key=lambda _: "always the same")
+    def order(amount: int) -> str:
+        raise Retry(f"not {amount}")
+
+    script = [asks_for(("order", {"amount": amount})) for amount in range(3)]
+    async with Engine(model=ScriptedModel(*script, "I stop."), tools=[order]) as engine:
+        turn = await engine.run(Agent(name="Clerk"), "Order.")
+    assert (turn.outcome, turn.steps) == (Outcome.DOOM_LOOP, 3)
+
+
 async def test_retries_are_counted_over_a_pause_and_another_process() -> None:
     @tool
     def wait(context: ToolContext) -> str:

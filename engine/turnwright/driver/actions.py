@@ -296,6 +296,7 @@ def _checked_call(segment: Segment, call: ResponseToolCall, checked: list[Values
             if isinstance(error, Exception) or holds(error, KeyboardInterrupt):
                 raise
             problem = describe(error)
+    if tool is not None and arguments is not None:  # also for a call that cannot run: it is part of its round
         loop_key = tool.loop_key(arguments)
     checked.append(values)
     return settled_input(

@@ -1,0 +1,241 @@
+"""Runs a scripted turn on the real engine, and returns its course, for a comparison with `reference.predict`."""
+
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
+from contextvars import ContextVar
+from dataclasses import fields
+from functools import cache, partial
+from itertools import cycle
+from typing import Final
+
+import anyio
+from pydantic import JsonValue
+
+from turnwright.agent import Agent
+from turnwright.engine import Engine
+from turnwright.errors import Retry, TurnAlreadyEndedError
+from turnwright.journal.answers import Answer
+from turnwright.journal.dependencies import FinishedCall
+from turnwright.message import ToolCallPart, ToolResultPart
+from turnwright.model import ScriptedModel
+from turnwright.model.prices import Price
+from turnwright.model.protocol import ModelError, ModelRequest, ModelResponse, ResponseToolCall
+from turnwright.model.retry import Backoff
+from turnwright.result import TurnResult
+from turnwright.store import MemoryStore, Store
+from turnwright.tools import Tool
+from turnwright.tools.tool import tool as make_tool
+from turnwright_states import CallStatus, Decision, EndReason, InterruptKind, Outcome, State, Usage
+
+from . import clock
+from .reference import predict
+from .turn_script import Course, PersonAct, ScriptedCall, ScriptedTool, TurnScript
+
+__all__ = ["assert_as_predicted", "observe"]
+
+_AGENT: Final = Agent(name="Scripted")
+_SESSION: Final = "scripted"
+_NAME: Final = "scripted"
+#: A token costs one.
+_PRICES: Final = {_NAME: Price(input=1_000_000, output=1_000_000)}
+#: Seconds in which every question expires, and seconds that pass when nobody answers.
+_EXPIRES_IN, _NOBODY_ANSWERS = 60.0, 100.0
+
+
+def observe(script: TurnScript, *, store: Callable[[], Store] = MemoryStore) -> Course:
+    """Run the turn of a script on the engine, and return what it did.
+
+    The model and the tools count their own calls. Time is virtual, so a script takes no longer than its work. `store`
+    opens the store. Not to be called from a running event loop.
+    """
+    world = _World(script, store)
+    token = _WORLD.set(world)
+    try:
+        return clock.run(world.observe)
+    finally:
+        _WORLD.reset(token)
+
+
+def assert_as_predicted(script: TurnScript, *, store: Callable[[], Store] = MemoryStore) -> Course:
+    """Run the turn of a script on the engine, and return its course, which must be the one of `reference.predict`.
+
+    Raises `AssertionError`, which names each difference.
+    """
+    observed, predicted = observe(script, store=store), predict(script)
+    differences = [
+        f"{field.name}: {getattr(observed, field.name)!r}, and by the rules {getattr(predicted, field.name)!r}"
+        for field in fields(Course)
+        if getattr(observed, field.name) != getattr(predicted, field.name)
+    ]
+    if differences:
+        raise AssertionError("the turn took another course:\n" + "\n".join(differences))
+    return observed
+
+
+class _World:
+    """Everything around the engine: the model, the tools, and the people."""
+
+    def __init__(self, script: TurnScript, store: Callable[[], Store]) -> None:
+        self._script = script
+        self._open = store
+        self._people = cycle(script.people)
+        self._batches = 0
+        self._waited = 0.0
+        #: What the tools have run: the tool and the number of each call.
+        self.executed: list[tuple[str, int]] = []
+        self._model = _Model(script)
+
+    async def observe(self) -> Course:
+        store = self._open()
+        async with Engine(
+            model=self._model,
+            tools=list(map(_tool, self._script.tools)),
+            store=store,
+            limits=self._script.limits,
+            prices=_PRICES,
+            synthesize=self._synthesize if self._script.synthesis else None,
+            backoff=Backoff(initial=0),
+            cancel_grace=self._script.cancel_grace,
+            now=lambda: anyio.current_time() + self._waited,
+            clock=anyio.current_time,
+        ) as engine:
+            handle = await engine.start(_AGENT, "Begin.", session=_SESSION)
+            async with anyio.create_task_group() as group:
+                for at in self._script.messages:
+                    group.start_soon(self._act_at, at, partial(handle.steer, "Go on."))
+                if self._script.abort_at is not None:
+                    group.start_soon(self._act_at, self._script.abort_at, handle.abort)
+                result: TurnResult = await handle.result()
+                while result.outcome is None:
+                    await self._answer(engine, result)
+                    result = await engine.get(result.id)
+                group.cancel_scope.cancel()
+            return self._course(result, result.outcome, result.reason)
+
+    async def _act_at(self, seconds: float, act: Callable[[], Awaitable[object]]) -> None:
+        await anyio.sleep(seconds)
+        with suppress(TurnAlreadyEndedError):
+            await act()
+
+    async def _answer(self, engine: Engine, turn: TurnResult) -> None:
+        """Let a person act on the first open question."""
+        asked, act = turn.interrupts[0], next(self._people)
+        if act == "abort":
+            await engine.abort(turn.id)
+        elif act == "message":
+            other = Engine(model=ScriptedModel("Done."), store=engine.store)
+            await other.run(_AGENT, "Something else.", session=_SESSION)
+        elif act == "expire" and asked.expires_at is not None:
+            self._waited += _NOBODY_ANSWERS
+            await engine.resume(turn.id)
+        else:
+            await engine.resume(turn.id, {asked.id: Answer(_decision(asked.kind, act))})
+
+    async def _synthesize(self, _: tuple[FinishedCall, ...]) -> str | None:
+        self._batches += 1
+        return self._script.synthesis[(self._batches - 1) % len(self._script.synthesis)]
+
+    def _course(self, turn: TurnResult, outcome: Outcome, reason: EndReason | None) -> Course:
+        assert reason is not None  # noqa: S101 (it has ended)
+        return Course(
+            outcome=outcome,
+            reason=reason,
+            also_reached=turn.also_reached,
+            steps=turn.steps,
+            tool_calls=turn.tool_calls,
+            executed=tuple(sorted(self.executed)),
+            model_calls=self._model.calls,
+            pauses=turn.path.count(State.PAUSED),
+            tokens=turn.usage.tokens,
+            results=tuple(_results(turn)),
+            undelivered=len(turn.undelivered),
+            sentinel=None if turn.sentinel is None else _figures(turn.sentinel.text),
+        )
+
+
+#: The world of the turn that runs. Tools are made once, because their schemas take most of a short turn's time.
+_WORLD: Final[ContextVar[_World]] = ContextVar("world")
+
+
+@cache
+def _tool(scripted: ScriptedTool) -> Tool:
+    async def work(number: int, does: str, seconds: float) -> str:
+        _WORLD.get().executed.append((scripted.name, number))
+        if seconds:
+            await anyio.sleep(seconds)
+        if does == "retry":
+            raise Retry("Once more.")
+        if does == "fail":
+            raise ValueError("It failed.")
+        return f"Result {number}."
+
+    return make_tool(
+        name=scripted.name,
+        description="It does what its arguments say.",
+        needs_approval=scripted.needs_approval,
+        expires_in=_EXPIRES_IN,
+        ignore_in_loop_detection=scripted.ignore_in_loop_detection,
+        loop_key=(lambda _: "always the same") if scripted.one_loop_key else None,
+        return_direct=scripted.return_direct,
+        retries=scripted.retries,
+    )(work)
+
+
+def _decision(kind: InterruptKind, act: PersonAct) -> Decision:
+    if kind is InterruptKind.DOOM_LOOP:
+        return {"yes": Decision.GO_ON, "always": Decision.ALWAYS}.get(act, Decision.STOP)
+    return Decision.APPROVE if act in ("yes", "always") else Decision.REJECT
+
+
+def _results(turn: TurnResult) -> list[tuple[str, CallStatus]]:
+    """Return the tool and the status of each call of the transcript, in order. Raises if one lacks its result."""
+    results: list[tuple[str, CallStatus]] = []
+    asked: list[str] = []
+    for message in turn.messages:
+        for part in message.parts:
+            if isinstance(part, ToolCallPart):
+                asked.append(part.id)
+            elif isinstance(part, ToolResultPart):
+                if not asked or part.call != asked.pop(0):
+                    raise AssertionError(f"the result of {part.call} ({part.name}) does not follow its call")
+                results.append((part.name, part.status))
+    if asked:
+        raise AssertionError(f"calls without results: {', '.join(asked)}")
+    return results
+
+
+def _figures(sentinel: str) -> str:
+    found = re.search(r"\((\d+ of \d+( calls)?)\)", sentinel)
+    return found[1] if found else ""
+
+
+class _Model:
+    """A model that replies from a script, and counts its calls."""
+
+    name = _NAME
+
+    def __init__(self, script: TurnScript) -> None:
+        self.calls = 0
+        self._replies = cycle(script.replies)
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[ModelResponse]:  # noqa: ARG002 (a script does not listen)
+        """Stream the next reply. See `Model.stream`."""
+        self.calls += 1
+        scripted = next(self._replies)
+        if scripted.seconds:
+            await anyio.sleep(scripted.seconds)
+        reply = ModelResponse(
+            text=scripted.text,
+            calls=tuple(ResponseToolCall(call.tool, _arguments(call)) for call in scripted.calls),
+            finish=scripted.finish,
+            usage=Usage(input_tokens=scripted.tokens),
+        )
+        if scripted.error is not None:
+            raise ModelError(f"scripted: {scripted.error}", cause=scripted.error, partial=reply)
+        yield reply
+
+
+def _arguments(call: ScriptedCall) -> dict[str, JsonValue]:
+    number: JsonValue = call.number if call.fits else [call.number]
+    return {"number": number, "does": call.does, "seconds": float(call.seconds)}

@@ -1,0 +1,98 @@
+"""A turn as data: its limits, what the model and the tools do, what people do, and when.
+
+`reference.predict` returns the course of such a turn by the rules, and `differential.observe` by the engine. Times are
+in seconds of a clock that moves only while the turn works.
+"""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from turnwright_states import CallStatus, Cause, EndReason, Finish, Limits, Outcome
+
+__all__ = ["Course", "PersonAct", "ScriptedCall", "ScriptedReply", "ScriptedTool", "TurnScript"]
+
+#: The act of a person who is asked: `yes` or `no`; `always`, which is `yes` except for a doom loop; `expire`, so that
+#: all questions that can expire do; `abort`; or `message`, a new message of the session.
+PersonAct = Literal["yes", "no", "always", "expire", "abort", "message"]
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptedTool:
+    """A tool. Each of its calls says what it does."""
+
+    name: str
+    needs_approval: bool = False
+    ignore_in_loop_detection: bool = False
+    one_loop_key: bool = False
+    """Whether all its calls count as equal for the doom-loop detector."""
+    return_direct: bool = False
+    retries: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptedCall:
+    """A call in a reply, and the work of its tool. Calls with equal fields have equal arguments."""
+
+    tool: str
+    number: int = 0
+    """A number that makes calls differ."""
+    does: Literal["return", "fail", "retry"] = "return"
+    """Whether the tool returns a text, raises an error, or raises `Retry`."""
+    seconds: float = 0.0
+    fits: bool = True
+    """Whether the arguments fit the tool's schema."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptedReply:
+    """The reply of one model call, or its error."""
+
+    text: str = ""
+    calls: tuple[ScriptedCall, ...] = ()
+    finish: Finish = Finish.STOP
+    error: Cause | None = None
+    tokens: int = 1
+    """The tokens that the call uses. A token costs 1."""
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class TurnScript:
+    """One turn. The model of the empty script answers at once."""
+
+    replies: tuple[ScriptedReply, ...] = (ScriptedReply(text="Done."),)
+    """One for each model call of the turn. After the last one they begin anew."""
+    tools: tuple[ScriptedTool, ...] = ()
+    limits: Limits = field(default_factory=Limits)
+    people: tuple[PersonAct, ...] = ("yes",)
+    """One act for each question. After the last one they begin anew."""
+    synthesis: tuple[str | None, ...] = ()
+    """The text of the app's synthesis for each batch, or None. After the last one they begin anew."""
+    messages: tuple[float, ...] = ()
+    """The times at which people write to the turn."""
+    abort_at: float | None = None
+    cancel_grace: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """What a turn did, or is to do."""
+
+    outcome: Outcome
+    reason: EndReason
+    also_reached: tuple[EndReason, ...]
+    steps: int
+    tool_calls: int
+    """The calls that count in the budget."""
+    executed: tuple[tuple[str, int], ...]
+    """The tool and the number of each call whose tool ran, sorted. The tools themselves count."""
+    model_calls: int
+    """The model calls. The model itself counts."""
+    pauses: int
+    tokens: int
+    results: tuple[tuple[str, CallStatus], ...]
+    """The tool and the status of each call in the transcript, in order. Each call has one result."""
+    undelivered: int
+    """The messages that the model never read."""
+    sentinel: str | None
+    """The figures in the sentinel, such as "5 of 5"; empty without figures, None without a sentinel."""

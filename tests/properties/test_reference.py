@@ -1,0 +1,120 @@
+"""The engine and the reference simulator, two programs without shared code, agree on the course of every turn."""
+
+import tempfile
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.hypothesis_examples import percent_of_examples
+
+from turnwright.store import SqliteStore
+from turnwright.testing.differential import assert_as_predicted
+from turnwright.testing.turn_script import ScriptedCall, ScriptedReply, ScriptedTool, TurnScript
+from turnwright_states import Cause, Finish, Limits
+
+T = TypeVar("T")
+
+TOOLS = (
+    ScriptedTool("plain"),
+    ScriptedTool("asks", needs_approval=True),
+    ScriptedTool("polls", ignore_in_loop_detection=True),
+    ScriptedTool("same", one_loop_key=True, retries=0),
+    ScriptedTool("direct", return_direct=True),
+    ScriptedTool("asks_direct", return_direct=True, needs_approval=True),
+)
+USUAL = ["plain", "plain", "asks", "polls", "same"]
+
+#: No two things happen at once: work ends at whole seconds, and aborts, deadlines and messages come between them.
+work = st.sampled_from([0.0, 0.0, 1.0, 2.0, 4.0])
+messages = st.lists(st.integers(0, 12).map(lambda n: n + 0.75), max_size=3).map(tuple)
+
+calls = st.builds(
+    ScriptedCall,
+    tool=st.sampled_from([*USUAL, *USUAL, "direct", "asks_direct", "nowhere"]),
+    number=st.integers(0, 1),
+    does=st.sampled_from(["return", "return", "return", "fail", "retry"]),
+    seconds=work,
+    fits=st.sampled_from([True] * 7 + [False]),
+)
+asking = st.lists(calls, min_size=1, max_size=4).map(tuple)
+replies = st.builds(
+    ScriptedReply,
+    text=st.sampled_from(["", "", "Well."]),
+    calls=st.one_of(asking, asking, asking, asking, st.just(())),
+    finish=st.sampled_from([Finish.STOP] * 16 + [Finish.LENGTH, Finish.CONTENT_FILTER]),
+    error=st.sampled_from([None] * 100 + sorted(set(Cause) - {Cause.CRASH})),
+    tokens=st.integers(0, 20),
+    seconds=work,
+)
+
+
+def seldom(limit: st.SearchStrategy[T]) -> st.SearchStrategy[T | None]:
+    """No limit, for the most part, so that another one stops the turn."""
+    return st.one_of(st.none(), st.none(), limit)
+
+
+limits = st.builds(
+    Limits,
+    steps=st.none() | st.integers(0, 6),
+    ceiling=st.sampled_from([0, 1, 8, 20, 20, 20]),
+    concluding=st.sampled_from(["after", "within"]),
+    tool_calls=seldom(st.integers(0, 8)),
+    max_calls_per_step=st.integers(1, 4) | st.just(32),
+    tokens=seldom(st.integers(1, 150)),
+    cost=seldom(st.integers(1, 150).map(float)),
+    seconds=seldom(st.integers(0, 12).map(lambda n: n + 0.5)),
+    doom_threshold=st.none() | st.integers(2, 4),
+    doom_response=st.sampled_from(["stop", "ask"]),
+    nudges=st.integers(0, 2),
+    max_retries=st.integers(0, 2),
+    max_pauses=st.integers(0, 3),
+    conclude_seconds=st.sampled_from([1.5, 30.5]),
+)
+scripts = st.builds(
+    TurnScript,
+    replies=st.lists(replies, min_size=1, max_size=8).map(tuple),
+    tools=st.just(TOOLS),
+    limits=limits,
+    people=st.lists(
+        st.sampled_from(["yes"] * 6 + ["always"] * 2 + ["no", "no", "expire", "abort", "message"]),
+        min_size=1,
+        max_size=5,
+    ).map(tuple),
+    synthesis=st.just(())
+    | st.lists(st.sampled_from([None, None, " ", "Together."]), min_size=1, max_size=3).map(tuple),
+    messages=st.just(()) | messages,
+    abort_at=seldom(st.integers(0, 12).map(lambda n: n + 0.25)),
+)
+
+
+@pytest.fixture(scope="module")
+def folder() -> Iterator[Path]:
+    """One folder for the databases of all examples."""
+    with tempfile.TemporaryDirectory() as name:
+        yield Path(name)
+
+
+@given(script=scripts)
+def test_a_turn_in_memory_takes_the_course_that_the_rules_say(script: TurnScript) -> None:
+    assert_as_predicted(script)
+
+
+@settings(max_examples=percent_of_examples(50))
+@given(script=scripts)
+def test_a_turn_in_sqlite_takes_the_course_that_the_rules_say(folder: Path, script: TurnScript) -> None:
+    assert_as_predicted(script, store=partial(SqliteStore, folder / "turns.db", durability="normal"))
+
+
+@settings(max_examples=percent_of_examples(5))
+@given(steps=st.none() | st.sampled_from([198, 199, 200, 201, 250]), concluding=st.sampled_from(["after", "within"]))
+def test_no_turn_takes_more_than_two_hundred_steps(steps: int | None, concluding: str) -> None:
+    """A model that never stops by itself, with no other limit."""
+    polling = ScriptedReply(calls=(ScriptedCall("polls"),))
+    bounds = Limits.model_validate({"steps": steps, "concluding": concluding, "tool_calls": None})
+    script = TurnScript(replies=(polling,), tools=TOOLS, limits=bounds)
+    course = assert_as_predicted(script)
+    assert course.steps == min(steps or 200, 200) - (concluding == "within")

@@ -1,0 +1,69 @@
+"""The reference simulator is a second program: nothing that it uses decides anything for it."""
+
+import ast
+import sys
+from pathlib import Path
+
+import pytest
+
+from turnwright.testing import reference, turn_script
+from turnwright_states import Cause, Limits, ToolCallLimits
+
+#: The types that it may import: values without behavior.
+DATA = {"CallStatus", "Cause", "EndReason", "Finish", "Limits", "Outcome", "ToolCallLimits"}
+#: What these types compute, which it computes itself.
+COMPUTED = {
+    name
+    for kind in (Limits, ToolCallLimits, Cause)
+    for name, value in vars(kind).items()
+    if not name.startswith("_") and name != "reason" and (isinstance(value, property | classmethod) or callable(value))
+}
+MODULES = [Path(str(module.__file__)) for module in (reference, turn_script)]
+
+
+def imported(source: str) -> set[str]:
+    """Return what a module imports beside the standard library: `package.name`."""
+    found = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found |= {name.name for name in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            found |= {f"{'.' * node.level}{node.module or ''}:{name.name}" for name in node.names}
+    return {name for name in found if name.split(":")[0].split(".")[0] not in sys.stdlib_module_names}
+
+
+def computed(source: str) -> set[str]:
+    """Return the attributes that a module reads of other objects and that are computed by the engine's types."""
+    return {
+        node.attr
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Attribute) and not (isinstance(node.value, ast.Name) and node.value.id == "self")
+    } & COMPUTED
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: path.stem)
+def test_it_imports_only_data_types(path: Path) -> None:
+    names = imported(path.read_text(encoding="utf-8"))
+    assert {name for name in names if not name.startswith(".turn_script:")} <= {
+        f"turnwright_states:{name}" for name in DATA
+    }
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: path.stem)
+def test_it_computes_everything_itself(path: Path) -> None:
+    assert computed(path.read_text(encoding="utf-8")) == set()
+
+
+def test_the_check_finds_what_is_forbidden() -> None:
+    """`allowance` and `MAX_STEPS` are what hid the mutants of the limits."""
+    assert {"allowance", "cap", "call_limit", "model_calls", "may_pass"} <= COMPUTED
+    assert computed("self.allowance = limits.allowance") == {"allowance"}
+    assert imported("from turnwright_states.limits import MAX_STEPS") == {"turnwright_states.limits:MAX_STEPS"}
+    assert imported("from ..agents import bounds\nimport turnwright.engine, math") == {
+        "..agents:bounds",
+        "turnwright.engine",
+    }
+
+
+def test_it_is_short_enough_to_be_read() -> None:
+    assert len(Path(str(reference.__file__)).read_text(encoding="utf-8").splitlines()) <= 400
