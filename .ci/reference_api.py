@@ -64,6 +64,9 @@ PAGES: Final = {
         "Tools for tests: scenarios, strategies, faults, suites, a pytest plugin.",
         (
             "turnwright.testing",
+            "turnwright.testing.turn_script",
+            "turnwright.testing.reference",
+            "turnwright.testing.differential",
             "turnwright.testing.strategies",
             "turnwright.testing.fuzz",
             "turnwright.testing.faults",

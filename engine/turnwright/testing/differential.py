@@ -24,9 +24,8 @@ from turnwright.model.protocol import ModelError, ModelRequest, ModelResponse, R
 from turnwright.model.retry import Backoff
 from turnwright.result import TurnResult
 from turnwright.store import MemoryStore, Store
-from turnwright.tools import Tool
-from turnwright.tools.tool import tool as make_tool
-from turnwright_states import CallStatus, Decision, EndReason, InterruptKind, Outcome, State, Usage
+from turnwright.tools import Tool, tool
+from turnwright_states import CallStatus, Decision, InterruptKind, State, Usage
 
 from . import clock
 from .reference import predict
@@ -111,7 +110,7 @@ class _World:
                     await self._answer(engine, result)
                     result = await engine.get(result.id)
                 group.cancel_scope.cancel()
-            return self._course(result, result.outcome, result.reason)
+            return self._course(result)
 
     async def _act_at(self, seconds: float, act: Callable[[], Awaitable[object]]) -> None:
         await anyio.sleep(seconds)
@@ -136,8 +135,9 @@ class _World:
         self._batches += 1
         return self._script.synthesis[(self._batches - 1) % len(self._script.synthesis)]
 
-    def _course(self, turn: TurnResult, outcome: Outcome, reason: EndReason | None) -> Course:
-        assert reason is not None  # noqa: S101 (it has ended)
+    def _course(self, turn: TurnResult) -> Course:
+        outcome, reason = turn.outcome, turn.reason
+        assert outcome is not None and reason is not None  # noqa: S101, PT018 (it has ended)
         return Course(
             outcome=outcome,
             reason=reason,
@@ -170,7 +170,7 @@ def _tool(scripted: ScriptedTool) -> Tool:
             raise ValueError("It failed.")
         return f"Result {number}."
 
-    return make_tool(
+    return tool(
         name=scripted.name,
         description="It does what its arguments say.",
         needs_approval=scripted.needs_approval,
