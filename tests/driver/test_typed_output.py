@@ -9,7 +9,7 @@ from typing_extensions import TypedDict
 
 from turnwright import Agent, ConfigError, EndReason, Engine, Outcome, Retry, tool
 from turnwright.context import TurnContext
-from turnwright.events import OutputDeltaEvent
+from turnwright.events import OutputDeltaEvent, TurnEndedEvent
 from turnwright.model.capabilities import Capabilities
 from turnwright.model.protocol import ModelResponse, ResponseToolCall
 from turnwright.model.scripted import Line, ScriptedModel, asks_for
@@ -210,6 +210,16 @@ async def test_a_typed_answer_streams_as_far_as_it_is_known() -> None:
         partial = [event.partial async for event in events if isinstance(event, OutputDeltaEvent)]
     assert {"customer": "ACME Inc"} in partial
     assert partial[-1] == {"customer": "ACME Inc of here", "total": 5}
+
+
+async def test_half_a_surrogate_pair_in_an_answer_is_no_failure_of_the_engine() -> None:
+    """JSON cannot hold it: the answer is refused, and a `?` stands for it in a text that fits."""
+    model = NativeModel("\ud83d", '{"customer": "\ud83d", "total": 5}')
+    async with Engine(model=model).stream(BILLER, "Invoice.") as events:
+        (ended,) = [event async for event in events if isinstance(event, TurnEndedEvent)]
+    assert (ended.outcome, ended.reason) == (Outcome.FINISHED, EndReason.ANSWERED)
+    turn = await Engine(model=NativeModel('{"customer": "\ud83d", "total": 5}')).run(BILLER, "Invoice.")
+    assert turn.output == Invoice(customer="?", total=5)
 
 
 @pytest.mark.parametrize("limits", [{"steps": 0}, {"budget": 0}])

@@ -119,7 +119,7 @@ class OutputType:
         """
         fenced = _FENCED.match(text)
         try:
-            data: JsonValue = from_json(fenced[1] if fenced else text, allow_inf_nan=False)
+            data: JsonValue = from_json(_bytes(fenced[1] if fenced else text), allow_inf_nan=False)
         except ValueError as error:
             raise Retry(f"the reply is not one JSON object: {error}") from None
         return self.of_data(data)
@@ -164,12 +164,17 @@ class OutputType:
     def partial(self, text: str) -> JsonValue:
         """Return the part of an answer that has streamed in, unvalidated; None as long as there is none."""
         try:
-            data: JsonValue = from_json(text, allow_partial="trailing-strings")
+            data: JsonValue = from_json(_bytes(text), allow_partial="trailing-strings")
         except ValueError:
             return None
         if self.is_wrapped and isinstance(data, dict):
             return data.get(_WRAPPED)
         return data
+
+
+def _bytes(text: str) -> bytes:
+    """Return a text in UTF-8, with a `?` for half a surrogate pair, which the parser does not take."""
+    return text.encode(errors="replace")
 
 
 def _listed(problems: "Iterable[str]") -> str:
