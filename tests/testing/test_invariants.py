@@ -11,6 +11,7 @@ from turnwright.message import Message
 from turnwright.model import asks_for
 from turnwright.model.protocol import ModelRequest
 from turnwright.testing.behavior import Asks, Execution, Floods
+from turnwright.testing.hook_script import Consulted
 from turnwright.testing.invariants import INVARIANTS, InvariantViolatedError, assert_invariants, check
 from turnwright.testing.play import Driven, play
 from turnwright.testing.scenario import Scenario
@@ -77,10 +78,12 @@ def test_what_nobody_watched_is_inconclusive(right: Driven) -> None:
     found = check(Driven(facts=right.facts))
     unknown = [one.claim for one in found if one.verdict is Verdict.INCONCLUSIVE]
     assert unknown == [
-        "model calls <= (allowance + 1) x (1 + max_retries)",
-        "every request is paired, ends with no assistant message, and offers the same tools",
+        "model calls <= (allowance + 1) x (1 + max_retries) + 2 x max_compactions",
+        "every request is paired, ends with no assistant message, and has the tools of its step",
         "no tool runs before its start is in the journal",
         "no call runs again, unless its tool is idempotent or a person said so",
+        "no hook is asked again once its decision is in the journal",
+        "a turn does not go on after a guardrail has tripped",
     ]
     assert violated(Driven(facts=right.facts)) == []
 
@@ -198,6 +201,56 @@ def ran(right: Driven, execution: Execution) -> Driven:
     return replace(right, executions=[*right.executions, execution])
 
 
+def with_verdict(right: Driven, *, refused: bool = False, retry: bool = False, answer: str | None = None) -> Driven:
+    """The turn whose first reply was judged."""
+    facts = [fact for _, fact in right.facts]
+    place = of(right, f.ModelReplied)[0] + 1
+    return with_facts(
+        right,
+        [
+            *facts[:place],
+            f.Reviewed(elapsed=0.0, state=State.TOOL_EXEC, refused=refused, retry=retry, answer=answer),
+            *facts[place:],
+        ],
+    )
+
+
+def too_many_refusals(right: Driven) -> Driven:
+    return with_verdict(fewer(right, output_retries=0), refused=True, retry=True)
+
+
+def too_many_compactions(right: Driven) -> Driven:
+    facts = [fact for _, fact in right.facts]
+    return with_facts(right, [*facts, f.CompactionStarted(elapsed=0.0, state=State.COMPACT)])
+
+
+def a_refused_reply_that_ran(right: Driven) -> Driven:
+    return with_verdict(right, refused=True)
+
+
+def an_accepted_answer_and_a_step(right: Driven) -> Driven:
+    return with_verdict(right, answer="call00001")
+
+
+def consulted(right: Driven, on: str, about: int | str, facts: int, *, tripped: bool = False) -> Driven:
+    """The turn with one question to a hook, when the journal had so many facts."""
+    return replace(right, consulted=[Consulted("turn", on, about, facts, tripped)])
+
+
+def asked_again(right: Driven) -> Driven:
+    seq, started = right.facts[of(right, f.CallStarted)[0]]
+    assert isinstance(started, f.CallStarted)
+    return consulted(right, "before_tool", started.call, seq)
+
+
+def asked_about_a_judged_reply(right: Driven) -> Driven:
+    return consulted(with_verdict(right, refused=False), "after_model", 1, facts=9)
+
+
+def tripped_and_went_on(right: Driven) -> Driven:
+    return consulted(right, "output_guardrail", 1, facts=3, tripped=True)
+
+
 TAMPERED: dict[Callable[[Driven], Driven], str] = {
     raised: "the engine raises nothing",
     unfinished: "the turn ends",
@@ -209,17 +262,24 @@ TAMPERED: dict[Callable[[Driven], Driven], str] = {
     too_many_steps: "steps <= min(steps, ceiling, 200), counted one by one",
     too_many_calls: "calls started <= tool_calls, and <= max_calls_per_step in each step",
     too_many_calls_in_a_step: "calls started <= tool_calls, and <= max_calls_per_step in each step",
-    too_many_model_calls: "model calls <= (allowance + 1) x (1 + max_retries)",
+    too_many_model_calls: "model calls <= (allowance + 1) x (1 + max_retries) + 2 x max_compactions",
     too_many_pauses: "pauses <= max_pauses",
     spent_tokens: "no step starts once the tokens, the cost or the time is spent",
     a_lost_result: "every call has exactly one result, wherever the turn pauses",
     a_result_twice: "every call is settled exactly once in the journal",
-    an_unpaired_request: "every request is paired, ends with no assistant message, and offers the same tools",
-    an_assistant_message_last: "every request is paired, ends with no assistant message, and offers the same tools",
-    no_tools_offered: "every request is paired, ends with no assistant message, and offers the same tools",
+    an_unpaired_request: "every request is paired, ends with no assistant message, and has the tools of its step",
+    an_assistant_message_last: "every request is paired, ends with no assistant message, and has the tools of its step",
+    no_tools_offered: "every request is paired, ends with no assistant message, and has the tools of its step",
     a_long_result: "no result is longer than 64 KiB and its notice",
     a_wrong_hash: "every prefix of the journal folds to the state that was recorded",
     not_journalled: "no tool runs before its start is in the journal",
+    too_many_refusals: "refused replies <= output_retries, and compactions <= max_compactions",
+    too_many_compactions: "refused replies <= output_retries, and compactions <= max_compactions",
+    a_refused_reply_that_ran: "nothing of a refused reply runs, and no step follows an accepted answer",
+    an_accepted_answer_and_a_step: "nothing of a refused reply runs, and no step follows an accepted answer",
+    asked_again: "no hook is asked again once its decision is in the journal",
+    asked_about_a_judged_reply: "no hook is asked again once its decision is in the journal",
+    tripped_and_went_on: "a turn does not go on after a guardrail has tripped",
     ran_twice: "no call runs again, unless its tool is idempotent or a person said so",
 }
 

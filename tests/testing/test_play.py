@@ -2,14 +2,35 @@
 
 import time
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Unpack
 
 import anyio
 import pytest
 
-from turnwright import Agent, ConfigError, EndReason, Engine, Outcome, ToolContext, TurnInfo, tool
+from turnwright import (
+    Agent,
+    CallView,
+    ChangeArguments,
+    ChangeRequest,
+    Compact,
+    ConfigError,
+    EndReason,
+    Engine,
+    ModelSettings,
+    Outcome,
+    Reject,
+    ReturnResult,
+    ToolContext,
+    Trip,
+    TurnInfo,
+    before_tool,
+    tool,
+)
+from turnwright.hooks.guardrails import GuardrailKind
 from turnwright.model import asks_for
 from turnwright.model.protocol import ModelError, ModelRequest, ModelResponse, TextDelta
+from turnwright.store import SqliteStore, Store
 from turnwright.testing import (
     Answers,
     Asks,
@@ -20,9 +41,12 @@ from turnwright.testing import (
     EngineParts,
     FlakyModel,
     Floods,
+    GuardrailScript,
     Hangs,
+    HookScript,
     Leaves,
     Raises,
+    Refuses,
     Returns,
     Runs,
     Scenario,
@@ -200,6 +224,119 @@ def test_an_agent_uses_its_own_tools_and_limits() -> None:
 def test_an_agent_that_cannot_run_is_a_mistake() -> None:
     with pytest.raises(ConfigError, match="there is no tool 'nowhere'"):
         play(Scenario(), agent=Agent(name="One", tools=("nowhere",)), tools=TOOLS)
+
+
+def decisions(driven: Driven) -> list[object]:
+    return [one["decision"] for _, fact in driven.facts for one in getattr(fact, "decisions", ())]
+
+
+def test_hooks_decide_as_they_are_told_by_step_and_by_call() -> None:
+    look_twice = asks_for(("look", {"path": "a"}), ("look", {"path": "b"}))
+    hooks = HookScript(
+        before_model=(None, ChangeRequest(append=("go on",), tools=("look", "nowhere"))),
+        after_model=(None, Refuses("no")),
+        before_tool=(Reject("not this"), ChangeArguments({"path": "c"})),
+        after_tool=(None, ReturnResult("hidden")),
+        prepare_tools=(("look",),),
+    )
+    (driven,) = played(Scenario(script=(look_twice, "Done."), hooks=hooks))
+    assert results(driven) == ["rejected: not this", "hidden"]
+    assert decisions(driven) == ["reject", "change_arguments", "return_result", "change_request", "retry"]
+    assert [[spec.name for spec in request.tools] for request in driven.requests or ()] == [
+        ["look"],
+        ["look"],
+        ["look", "remove"],
+    ]
+    asked = [(one.on, one.about) for one in driven.consulted or ()]
+    assert asked[:3] == [("prepare_tools", 1), ("before_model", 1), ("after_model", 1)]
+    assert ("after_tool", "call00002") in asked
+    assert ("after_tool", "call00001") not in asked
+
+
+@pytest.mark.parametrize("kind", GuardrailKind)
+def test_guardrails_trip_at_the_verdict_that_says_so(kind: GuardrailKind) -> None:
+    verdicts = (Trip("no"),) if kind is GuardrailKind.INPUT else (None, Trip("no"))
+    again = asks_for(("look", {"path": "a"}), text="Once more.")
+    scenario = Scenario(script=(LOOK, again, "Done."), guardrails=(GuardrailScript(kind, verdicts),))
+    (driven,) = played(scenario)
+    assert ending(driven) == (Outcome.FAILED, EndReason.GUARDRAIL)
+    assert [one.tripped for one in driven.consulted or ()].count(True) == 1
+
+
+def test_a_guardrail_whose_model_fails_is_asked_again() -> None:
+    failure = ModelError("busy", cause=Cause.OVERLOADED)
+    script = GuardrailScript(GuardrailKind.OUTPUT, (failure,))
+    (driven,) = played(Scenario(guardrails=(script,)))
+    assert ending(driven) == (Outcome.FINISHED, EndReason.ANSWERED)
+    assert len(driven.consulted or ()) == 2
+
+
+def test_a_validator_refuses_a_typed_answer() -> None:
+    answer = asks_for(("final_result", {"response": 5}))
+    scenario = Scenario(script=(answer,), hooks=HookScript(validator=(Refuses("more"),)))
+    (driven,) = played(scenario, agent=Agent(name="Counter", output_type=int))
+    verdicts = [(fact.refused, fact.output) for _, fact in driven.facts if isinstance(fact, f.Reviewed)]
+    assert verdicts == [(True, None), (False, 5)]
+
+
+def test_a_long_conversation_is_compacted_and_settings_are_sent() -> None:
+    scenario = Scenario(
+        script=(LOOK, LOOK, "In short.", "Done."),
+        compaction=Compact(at_tokens=2, keep_steps=1, max_compactions=1),
+        settings=ModelSettings(temperature=0.5),
+    )
+    (driven,) = played(scenario)
+    assert [fact.text for _, fact in driven.facts if isinstance(fact, f.Compacted)] == ["In short."]
+    assert driven.requests is not None
+    assert driven.requests[0].settings == ModelSettings(temperature=0.5)
+
+
+def test_a_person_approves_with_other_arguments_that_fit() -> None:
+    both = asks_for(("remove", {"path": "secret"}), ("remove", {"path": "secret"}))
+    people = (Answers(first=1, arguments={"path": "b"}), Answers(arguments={"path": 1}))
+    (driven,) = played(Scenario(script=(both, "Done."), people=people))
+    assert [fact.arguments for _, fact in driven.facts if isinstance(fact, f.Answered)] == [{"path": "b"}, None]
+
+
+@tool(retries=0, return_direct=True)
+async def give(path: str = "") -> str:
+    return path
+
+
+def test_a_stand_in_has_the_retries_of_its_tool_and_ends_the_turn_as_it_does() -> None:
+    call = asks_for(("give", {}))
+    (driven,) = play(
+        Scenario(script=(call, call, "Done."), behaviours=(Raises("Retry", "again"),)), tools=[give, *TOOLS]
+    )
+    assert [fact.retry for _, fact in driven.facts if isinstance(fact, f.CallSettled)] == [True, False]
+    assert "is not called again" in results(driven)[1]
+    (driven,) = play(Scenario(script=(call, LOOK)), tools=[give, *TOOLS])
+    assert ending(driven) == (Outcome.FINISHED, EndReason.ANSWERED)
+    assert len(driven.requests or ()) == 1
+
+
+def test_a_scenario_outlives_its_process_in_a_store_of_any_kind(tmp_path: Path) -> None:
+    """The next process opens the store again."""
+    opened: list[Store] = []
+
+    def open_it() -> Store:
+        opened.append(SqliteStore(tmp_path / "turns.db", durability="normal"))
+        return opened[-1]
+
+    (driven,) = played(Scenario(script=(LOOK, "Done."), crash=Crash(3)), store=open_it, real_time=True)
+    assert ending(driven) == (Outcome.FINISHED, EndReason.ANSWERED)
+    assert len(opened) == 2
+
+
+def test_time_is_real_while_a_hook_runs_in_a_thread() -> None:
+    """Its timeout of 30 seconds is not skipped."""
+
+    @before_tool
+    def slow(_: ToolContext, __: CallView) -> None:
+        time.sleep(0.02)
+
+    (driven,) = played(Scenario(script=(LOOK, "Done.")), agent=Agent(name="One", hooks=[slow]))
+    assert results(driven) == ["ok"]
 
 
 async def heard(model: FlakyModel) -> tuple[list[str], ModelError | None]:

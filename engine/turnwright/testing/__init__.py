@@ -8,6 +8,7 @@ need Hypothesis.
 from .behavior import Asks, Behavior, Execution, Floods, Hangs, Raises, Returns, Runs
 from .faults import FaultyStore
 from .flaky import Cut, FlakyModel, Line, Stalls
+from .hook_script import Consulted, GuardrailScript, HookScript, Refuses
 from .invariants import INVARIANTS, InvariantViolatedError, assert_invariants, check
 from .play import Build, Driven, EngineParts, play
 from .playback import PlaybackError, playback, results_of
@@ -22,6 +23,7 @@ __all__ = [
     "Behavior",
     "Broke",
     "Build",
+    "Consulted",
     "Crash",
     "Cut",
     "Driven",
@@ -30,7 +32,9 @@ __all__ = [
     "FaultyStore",
     "FlakyModel",
     "Floods",
+    "GuardrailScript",
     "Hangs",
+    "HookScript",
     "InvariantViolatedError",
     "Leaves",
     "Line",
@@ -39,6 +43,7 @@ __all__ = [
     "Raises",
     "Recorded",
     "Recording",
+    "Refuses",
     "Returns",
     "Runs",
     "Scenario",

@@ -7,6 +7,7 @@ from typing import Final, Literal, assert_never
 import anyio
 from pydantic import JsonValue
 
+from turnwright.errors import Retry
 from turnwright.tools import RESULT_LIMIT, Ask, Tool, ToolContext, ToolError
 from turnwright_states import InterruptKind
 
@@ -30,9 +31,9 @@ class Floods:
 
 @dataclass(frozen=True, slots=True)
 class Raises:
-    """The tool raises: an error of its own, one whose words are for the model, or one that would end the process."""
+    """The tool raises: an error of its own, words for the model, an error that would end the process, or `Retry`."""
 
-    error: Literal["RuntimeError", "ToolError", "SystemExit"] = "RuntimeError"
+    error: Literal["RuntimeError", "ToolError", "SystemExit", "Retry"] = "RuntimeError"
     text: str = "boom"
 
 
@@ -116,6 +117,8 @@ class StandIn(Tool):
             sequential=real.sequential,
             concurrency=real.concurrency,
             rate=real.rate,
+            retries=real.retries,
+            return_direct=real.return_direct,
         )
         self._real = real
         self._stage = stage
@@ -165,4 +168,4 @@ class StandIn(Tool):
                 assert_never(does)
 
 
-_ERRORS: Final = {"RuntimeError": RuntimeError, "ToolError": ToolError, "SystemExit": SystemExit}
+_ERRORS: Final = {"RuntimeError": RuntimeError, "ToolError": ToolError, "SystemExit": SystemExit, "Retry": Retry}

@@ -1,16 +1,18 @@
 """An event loop that never waits: where nothing is ready to run, the next timer is due at once.
 
 An hour of a hanging tool, a time-out of thirty seconds and a deadline pass in no time, in the order in which they
-would. It serves what waits for timers alone. Threads and sockets need real time: while it is waited for them the
-timers would run ahead.
+would. It serves what waits for timers, and for worker threads, whose time is real. Sockets and processes need a
+real loop: while it is waited for them the timers would run ahead.
 """
 
 import asyncio
 import selectors
+import time
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 import anyio
+import anyio.to_thread
 
 T = TypeVar("T")
 
@@ -23,12 +25,18 @@ class _Skipping(selectors.SelectSelector):
     def __init__(self) -> None:
         super().__init__()
         self.now = 0.0
+        #: Whether a worker thread runs, whose time is real.
+        self.waits: Callable[[], bool] = lambda: False
 
     def select(self, timeout: float | None = None) -> list[Event]:
         if timeout is None:  # no timer is set: only a signal or a thread can go on
             return super().select(None)
         ready = super().select(0)
-        if not ready and timeout > 0:
+        if not ready and timeout > 0 and self.waits():
+            began = time.monotonic()
+            ready = super().select(timeout)
+            self.now += time.monotonic() - began
+        elif not ready and timeout > 0:
             self.now += timeout
         return ready
 
@@ -43,6 +51,11 @@ class SkippingLoop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         return self._skipping.now
 
+    def wait_for_threads(self) -> None:
+        """Skip no time while a function runs in a worker thread. Call it inside the loop."""
+        limiter = anyio.to_thread.current_default_thread_limiter()
+        self._skipping.waits = lambda: limiter.borrowed_tokens > 0
+
 
 def run(work: Callable[[], Awaitable[T]], *, real_time: bool = False) -> T:
     """Run `work` to its end in a loop of its own, which skips every wait unless `real_time`.
@@ -53,6 +66,9 @@ def run(work: Callable[[], Awaitable[T]], *, real_time: bool = False) -> T:
 
     async def keep() -> None:
         # Asyncio writes out the result of its main task when it puts the signal handlers back, and ours are large.
+        loop = asyncio.get_running_loop()
+        if isinstance(loop, SkippingLoop):
+            loop.wait_for_threads()
         made.append(await work())
 
     options = {} if real_time else {"loop_factory": SkippingLoop}

@@ -6,26 +6,38 @@ inconclusive. They recompute from the journal and from what was sent, and ask th
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Final, TypeVar
+from typing import Final
 
+from turnwright.agent import OUTPUT_TOOL
 from turnwright.message import Message, ToolCallPart, ToolResultPart
 from turnwright.tools import RESULT_LIMIT
 from turnwright.transcript.pairing import UnpairedError, check_pairing
 from turnwright.transcript.transcript import Transcript
-from turnwright_states import MAX_STEPS, REASONS_OF, Decision, EndReason, Limits, Turn
+from turnwright_states import MAX_STEPS, REASONS_OF, Decision, EndReason, Turn
 from turnwright_states import facts as f
 from turnwright_states.replay import replay
 from turnwright_states.verdict import Check, Verdict
 
+from .hook_invariants import (
+    asks_once,
+    checked,
+    facts_of,
+    limits_of,
+    obeys_verdicts,
+    stops_at_trips,
+    unknown,
+    within_reviews,
+)
 from .play import Driven
 
-F = TypeVar("F", bound=f.Fact)
 Invariant = Callable[[Driven], Check]
 
 #: Bytes of the notice that a result was cut.
 _NOTICE: Final = 100
 #: What a person says to a call that had begun, so that it begins again.
 _GOES_ON: Final = (Decision.RERUN, Decision.REPLY)
+#: How the error of a guardrail ends that has no verdict.
+_UNDECIDED: Final = " could not decide: "
 #: Facts after which no call is open: every call has its result in what was said so far.
 _AT_REST: Final = (f.StepFinished, f.Stopping, f.Concluded, f.TurnEnded)
 
@@ -52,7 +64,7 @@ def assert_invariants(turns: Iterable[Driven]) -> None:
 
 def raises_nothing(driven: Driven) -> Check:
     """The end of a turn is a value, never an exception. Source: docs/rules.md#outcomes."""
-    return _check("the engine raises nothing", [driven.raised] if driven.raised else [])
+    return checked("the engine raises nothing", [driven.raised] if driven.raised else [])
 
 
 def ends(driven: Driven) -> Check:
@@ -63,35 +75,37 @@ def ends(driven: Driven) -> Check:
     last = driven.facts[-1][1] if driven.facts else None
     ended = isinstance(last, f.TurnEnded)
     told = driven.gave_up or f"the last fact is {last.kind if last else 'missing'}"
-    return _check(claim, [] if ended and not driven.gave_up else [told])
+    return checked(claim, [] if ended and not driven.gave_up else [told])
 
 
 def ends_once(driven: Driven) -> Check:
     """One ending, the last fact, with an outcome, its reason and its state. Source: docs/rules.md#outcomes."""
-    return _check("at most one ending: the last fact, whose reason fits its outcome", _endings(driven))
+    return checked("at most one ending: the last fact, whose reason fits its outcome", _endings(driven))
 
 
 def fails_for_a_cause(driven: Driven) -> Check:
-    """No turn ends as `engine_error`: that is a bug, in the engine, a tool, or a hook."""
-    faults = [
-        fact.error or "it says nothing" for fact in _of(driven, f.TurnEnded) if fact.reason is EndReason.ENGINE_ERROR
-    ]
-    return _check("no turn fails by a bug of the engine, a tool or a hook", faults)
+    """No turn ends as `engine_error`: that is a bug, in the engine, a tool, or a hook.
+
+    A guardrail whose own model fails has no verdict, and is no bug.
+    """
+    failed = (fact.error for fact in facts_of(driven, f.TurnEnded) if fact.reason is EndReason.ENGINE_ERROR)
+    faults = [error or "it says nothing" for error in failed if _UNDECIDED not in error]
+    return checked("no turn fails by a bug of the engine, a tool or a hook", faults)
 
 
 def within_steps(driven: Driven) -> Check:
     """Steps are counted one by one, up to the allowance, which is at most 200. Source: docs/rules.md#steps, #zero."""
-    limits = _limits(driven)
-    numbers = [fact.number for fact in _of(driven, f.StepStarted)]
+    limits = limits_of(driven)
+    numbers = [fact.number for fact in facts_of(driven, f.StepStarted)]
     faults = [] if numbers == list(range(1, len(numbers) + 1)) else [f"steps are numbered {numbers}"]
     most = min(limits.allowance, limits.cap, MAX_STEPS)
     faults += [f"{len(numbers)} steps started, of {most}"] if len(numbers) > most else []
-    return _check("steps <= min(steps, ceiling, 200), counted one by one", faults)
+    return checked("steps <= min(steps, ceiling, 200), counted one by one", faults)
 
 
 def within_calls(driven: Driven) -> Check:
     """The started calls of the turn and of each step stay within their budgets. Source: docs/rules.md#budgets."""
-    limits, whole, of_step = _limits(driven), set[str](), set[str]()
+    limits, whole, of_step = limits_of(driven), set[str](), set[str]()
     faults: list[str] = []
     for seq, fact in driven.facts:
         if isinstance(fact, f.StepStarted):
@@ -103,22 +117,22 @@ def within_calls(driven: Driven) -> Check:
                 faults.append(f"fact {seq}: call {len(whole)} of {limits.call_limit} starts")
             if len(of_step) > limits.max_calls_per_step:
                 faults.append(f"fact {seq}: call {len(of_step)} of {limits.max_calls_per_step} of its step starts")
-    return _check("calls started <= tool_calls, and <= max_calls_per_step in each step", faults)
+    return checked("calls started <= tool_calls, and <= max_calls_per_step in each step", faults)
 
 
 def within_model_calls(driven: Driven) -> Check:
     """Model calls, with retries and the conclusion, stay within the formula. Source: docs/rules.md#model-calls."""
-    claim = "model calls <= (allowance + 1) x (1 + max_retries)"
+    claim = "model calls <= (allowance + 1) x (1 + max_retries) + 2 x max_compactions"
     if driven.requests is None:
-        return _unknown(claim, "the requests are not known")
-    most, made = _limits(driven).model_calls, len(driven.requests)
-    return _check(claim, [f"{made} model calls, of {most}"] if made > most else [])
+        return unknown(claim, "the requests are not known")
+    most, made = limits_of(driven).model_calls, len(driven.requests)
+    return checked(claim, [f"{made} model calls, of {most}"] if made > most else [])
 
 
 def within_pauses(driven: Driven) -> Check:
     """Pauses, each for any number of interrupts. Source: docs/rules.md#approvals."""
-    most, made = _limits(driven).max_pauses, sum(1 for _ in _of(driven, f.Paused))
-    return _check("pauses <= max_pauses", [f"{made} pauses, of {most}"] if made > most else [])
+    most, made = limits_of(driven).max_pauses, sum(1 for _ in facts_of(driven, f.Paused))
+    return checked("pauses <= max_pauses", [f"{made} pauses, of {most}"] if made > most else [])
 
 
 def within_budgets(driven: Driven) -> Check:
@@ -133,7 +147,7 @@ def within_budgets(driven: Driven) -> Check:
             ]
         if not _applied(turn, fact):
             break
-    return _check("no step starts once the tokens, the cost or the time is spent", faults)
+    return checked("no step starts once the tokens, the cost or the time is spent", faults)
 
 
 def pairs_its_calls(driven: Driven) -> Check:
@@ -151,43 +165,49 @@ def pairs_its_calls(driven: Driven) -> Check:
     faults += [
         f"call {call} occurs in the transcript {count} times" for call, count in (made | results).items() if count > 1
     ]
-    return _check("every call has exactly one result, wherever the turn pauses", faults)
+    return checked("every call has exactly one result, wherever the turn pauses", faults)
 
 
 def settles_once(driven: Driven) -> Check:
     """Each call that a reply made gets one result in the journal, and nothing else gets one."""
-    made = Counter(call.id for fact in _of(driven, f.ModelReplied) for call in fact.calls)
-    settled = Counter(fact.call for fact in _of(driven, f.CallSettled))
+    made = Counter(call.id for fact in facts_of(driven, f.ModelReplied) for call in fact.calls)
+    settled = Counter(fact.call for fact in facts_of(driven, f.CallSettled))
     over = any(isinstance(fact, f.TurnEnded) for _, fact in driven.facts)
     faults = [f"call {call} was made twice" for call, count in made.items() if count > 1]
     faults += [f"call {call} has a result, and was never made" for call in settled if call not in made]
     faults += [f"call {call} has {count} results" for call, count in settled.items() if count > 1]
     faults += [f"call {call} has no result, and the turn is over" for call in made if over and call not in settled]
-    return _check("every call is settled exactly once in the journal", faults)
+    return checked("every call is settled exactly once in the journal", faults)
 
 
 def sends_sound_requests(driven: Driven) -> Check:
-    """No request is sent that providers reject. Source: docs/rules.md#pairing, #concluding."""
-    claim = "every request is paired, ends with no assistant message, and offers the same tools"
+    """No request is sent that providers reject. Source: docs/rules.md#pairing, #concluding, #dynamic-requests."""
+    claim = "every request is paired, ends with no assistant message, and has the tools of its step"
     if driven.requests is None:
-        return _unknown(claim, "the requests are not known")
+        return unknown(claim, "the requests are not known")
     faults: list[str] = []
+    named = list(driven.tools or ())
+    prepared = [fact.tools for fact in facts_of(driven, f.RequestPrepared) if fact.tools is not None]
+    chosen = [named, *([name for name in named if name in tools] for tools in prepared)]
+    typed = {any(spec.name == OUTPUT_TOOL for spec in request.tools) for request in driven.requests}
+    if len(typed) > 1:
+        faults.append("some requests offer the tool of the typed answer, and some do not")
     for number, request in enumerate(driven.requests, start=1):
         where = f"request {number}"
         faults += _unpaired(where, request.messages)
         if not request.messages or request.messages[-1].role == "assistant":
             faults.append(f"{where} ends with an assistant message")
-        offered = [spec.name for spec in request.tools]
-        if driven.tools is not None and offered != list(driven.tools):
-            faults.append(f"{where} offers the tools {offered}, not {list(driven.tools)}")
-    return _check(claim, faults)
+        offered = [spec.name for spec in request.tools if spec.name != OUTPUT_TOOL]
+        if driven.tools is not None and offered not in chosen:
+            faults.append(f"{where} offers the tools {offered}, not {' or '.join(map(str, chosen))}")
+    return checked(claim, faults)
 
 
 def shows_short_results(driven: Driven) -> Check:
     """A model receives at most 64 KiB of one result, and a note about the cut. Source: docs/rules.md#tool-results."""
-    sizes = {fact.call: len(fact.result.encode(errors="replace")) for fact in _of(driven, f.CallSettled)}
+    sizes = {fact.call: len(fact.result.encode(errors="replace")) for fact in facts_of(driven, f.CallSettled)}
     faults = [f"the result of {call} has {size} bytes" for call, size in sizes.items() if size > RESULT_LIMIT + _NOTICE]
-    return _check("no result is longer than 64 KiB and its notice", faults)
+    return checked("no result is longer than 64 KiB and its notice", faults)
 
 
 def folds(driven: Driven) -> Check:
@@ -202,7 +222,7 @@ def folds(driven: Driven) -> Check:
         if turn.digest() != fact.hash:
             faults.append(f"fact {seq} ({fact.kind}) has the hash {fact.hash}, and its prefix folds to {turn.digest()}")
             break
-    return _check("every prefix of the journal folds to the state that was recorded", faults)
+    return checked("every prefix of the journal folds to the state that was recorded", faults)
 
 
 def follows(driven: Driven) -> Check:
@@ -214,21 +234,21 @@ def journals_before_it_runs(driven: Driven) -> Check:
     """A tool's work begins only when its start is in the journal. Source: docs/rules.md#recovery."""
     claim = "no tool runs before its start is in the journal"
     if driven.executions is None:
-        return _unknown(claim, "what ran is not known")
-    started = {(fact.call, fact.attempt) for fact in _of(driven, f.CallStarted)}
+        return unknown(claim, "what ran is not known")
+    started = {(fact.call, fact.attempt) for fact in facts_of(driven, f.CallStarted)}
     faults = [
         f"{one.tool} ran as {one.call}, attempt {one.attempt}, and the journal knows of no such start"
         for one in driven.executions
         if (one.call, one.attempt) not in started
     ]
-    return _check(claim, faults)
+    return checked(claim, faults)
 
 
 def runs_once(driven: Driven) -> Check:
     """No attempt runs twice; another one needs an idempotent tool or a person. Source: docs/rules.md#recovery."""
     claim = "no call runs again, unless its tool is idempotent or a person said so"
     if driven.executions is None or driven.tools is None:
-        return _unknown(claim, "what ran is not known")
+        return unknown(claim, "what ran is not known")
     reruns = Counter(_reruns(driven))
     faults: list[str] = []
     for (call, attempt), count in Counter((one.call, one.attempt) for one in driven.executions).items():
@@ -236,7 +256,7 @@ def runs_once(driven: Driven) -> Check:
     for (call, name), count in Counter((one.call, one.tool) for one in driven.executions).items():
         if count > 1 + reruns[call] and not driven.tools[name].idempotent:
             faults.append(f"{name} is not idempotent, and {call} ran {count} times")
-    return _check(claim, faults)
+    return checked(claim, faults)
 
 
 INVARIANTS: Final[tuple[Invariant, ...]] = (
@@ -257,6 +277,10 @@ INVARIANTS: Final[tuple[Invariant, ...]] = (
     follows,
     journals_before_it_runs,
     runs_once,
+    within_reviews,
+    obeys_verdicts,
+    asks_once,
+    stops_at_trips,
 )
 
 
@@ -301,22 +325,3 @@ def _unpaired(where: str, messages: Sequence[Message]) -> list[str]:
     except UnpairedError as error:
         return [f"{where}: {error}"]
     return []
-
-
-def _limits(driven: Driven) -> Limits:
-    return next((fact.limits for fact in _of(driven, f.TurnStarted)), Limits())
-
-
-def _of(driven: Driven, kind: type[F]) -> Iterator[F]:
-    return (fact for _, fact in driven.facts if isinstance(fact, kind))
-
-
-def _check(claim: str, faults: Iterable[str]) -> Check:
-    found = tuple(faults)
-    if not found:
-        return Check(claim, Verdict.HOLDS)
-    return Check(claim, Verdict.VIOLATED, found[0], witness=found)
-
-
-def _unknown(claim: str, why: str) -> Check:
-    return Check(claim, Verdict.INCONCLUSIVE, why)

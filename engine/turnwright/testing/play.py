@@ -9,10 +9,10 @@ from typing import Final, Never, Protocol, TypedDict, cast, overload
 import anyio
 
 from turnwright.agent import Agent
-from turnwright.context import DepsT
+from turnwright.context import DepsT, JsonObject
 from turnwright.engine import Engine
-from turnwright.errors import ConfigError, StoreError
-from turnwright.journal.answers import Answer
+from turnwright.errors import ConfigError, InvalidAnswerError, StoreError
+from turnwright.journal.answers import Answer, approve, parse_answer
 from turnwright.journal.dependencies import FinishedCall, Synthesis
 from turnwright.model.prices import Price
 from turnwright.model.protocol import Model, ModelRequest
@@ -20,13 +20,15 @@ from turnwright.model.retry import Backoff
 from turnwright.result import TurnResult
 from turnwright.store import Claim, InboxItem, MemoryStore, Status, Store
 from turnwright.tools import Tool
-from turnwright_states import DECISIONS, Limits
+from turnwright.transcript.interrupt import Interrupt
+from turnwright_states import DECISIONS, Decision, InterruptKind, Limits
 from turnwright_states.facts import Fact
 
 from . import clock
 from .behavior import Execution, Returns, Runs, Stage
 from .faults import FaultyStore
 from .flaky import FlakyModel
+from .hook_script import Consulted, Prompter
 from .scenario import Answers, Leaves, Scenario
 
 _SESSION: Final = "fuzzed"
@@ -79,14 +81,16 @@ class Driven:
     """The record of one turn that was driven, for the invariants.
 
     `facts` are (seq, fact) pairs as the store has them, oldest first. `requests` are the model calls that were made,
-    `executions` what was begun of tools' work, `tools` what the agent may use; None where nobody watched. `raised` is
-    what came out of the engine instead of a result, `gave_up` why nobody waited any longer for the turn to end.
+    `executions` what was begun of tools' work, `tools` what the agent may use, `consulted` the questions to scripted
+    hooks and guardrails; None where nobody watched. `raised` is what came out of the engine instead of a result,
+    `gave_up` why nobody waited any longer for the turn to end.
     """
 
     facts: Sequence[tuple[int, Fact]]
     requests: Sequence[ModelRequest] | None = None
     executions: Sequence[Execution] | None = None
     tools: Mapping[str, Tool] | None = None
+    consulted: Sequence[Consulted] | None = None
     raised: str = ""
     gave_up: str = ""
 
@@ -100,6 +104,7 @@ def play(
     build: Build = Engine,
     run_tools: bool = False,
     real_time: bool = False,
+    store: Callable[[], Store] | None = None,
 ) -> list[Driven]: ...
 @overload
 def play(
@@ -110,6 +115,7 @@ def play(
     build: Build[DepsT],
     run_tools: bool = False,
     real_time: bool = False,
+    store: Callable[[], Store] | None = None,
 ) -> list[Driven]: ...
 def play(
     scenario: Scenario,
@@ -119,12 +125,14 @@ def play(
     build: Build[DepsT] | Build = Engine,
     run_tools: bool = False,
     real_time: bool = False,
+    store: Callable[[], Store] | None = None,
 ) -> list[Driven]:
     """Drive the turns of a scenario to their ends, and return a record of each, oldest first.
 
     The tools are replaced by stand-ins. With `run_tools` those without a behavior in the scenario do their real
     work; time is real then, and else it is skipped (see `clock`), unless `real_time` is set, which hooks need that
-    wait for more than timers. Not to be called from a running event loop.
+    wait for sockets. `store` opens the journal, and opens it again after a crash; None keeps it in memory. Not to be
+    called from a running event loop.
 
     Raises `ConfigError` for an agent that cannot run with these tools. Other errors of the engine are in
     `Driven.raised`.
@@ -132,7 +140,7 @@ def play(
     stage = Stage(scenario.behaviours, Runs() if run_tools else Returns())
     # From here on, deps are `object`, as they are in the engine.
     plain = Agent(name="assistant") if agent is None else cast("Agent", agent)
-    world = _World(scenario, plain, cast("Sequence[Tool]", tools), cast("Build", build), stage)
+    world = _World(scenario, plain, cast("Sequence[Tool]", tools), cast("Build", build), stage, store)
     real = run_tools or real_time
     try:
         return clock.run(partial(world.play, _REAL_FOREVER if real else _FOREVER), real_time=real)
@@ -144,16 +152,26 @@ def play(
 class _World:
     """Everything around the engine that is tested: its model, its tools, its journal, and the people."""
 
-    def __init__(self, scenario: Scenario, agent: Agent, tools: Sequence[Tool], build: Build, stage: Stage) -> None:
+    def __init__(  # noqa: PLR0917 (the arguments of `play`)
+        self,
+        scenario: Scenario,
+        agent: Agent,
+        tools: Sequence[Tool],
+        build: Build,
+        stage: Stage,
+        open_store: Callable[[], Store] | None,
+    ) -> None:
         self._scenario = scenario
-        # The script speaks for every model, also for one that the agent names.
-        self._agent = agent.model_copy(update={"model": None})
-        self._limits = agent.limits_for(scenario.limits)
         self._tools = stage.tools(tools)
+        self._offered = {tool.name: tool for tool in self._tools if agent.may_use(tool.name)}
+        self._open_store = open_store
+        self._journal: Store = MemoryStore() if open_store is None else open_store()
+        self._prompter = Prompter(scenario.hooks, scenario.guardrails, self._facts_of)
+        self._agent = self._prompter.instructed(_without_models(agent), self._offered, scenario.compaction)
+        self._limits = self._agent.limits_for(scenario.limits)
         self._build = build
         self._stage = stage
         self._model = FlakyModel(scenario.script)
-        self._memory = MemoryStore()
         self._batches = 0
         self._pauses = 0
         #: How many model calls had been made before each turn began, by its id.
@@ -161,7 +179,7 @@ class _World:
         #: See `Driven`; of the last turn.
         self.raised = self.gave_up = ""
         crash = scenario.crash
-        self._store = _WatchedStore(self._memory, scenario.abort_at)
+        self._store = _WatchedStore(self._journal, scenario.abort_at)
         if crash is not None:
             self._store.at, self._store.after, self._store.heals = crash.at, crash.after, crash.heals
         self._engine = self._new_engine()
@@ -180,20 +198,21 @@ class _World:
         return await self.seen()
 
     async def seen(self) -> list[Driven]:
-        rows = list(reversed(await self._memory.turns()))
-        names = self._agent.tools
-        offered = {tool.name: tool for tool in self._tools if names is None or tool.name in names}
+        rows = list(reversed(await self._journal.turns()))
         begins = [self._marks[row.id] for row in rows]
         ends = [*begins[1:], len(self._model.requests)]
         driven = [
             Driven(
-                facts=await self._memory.facts(row.id),
+                facts=await self._journal.facts(row.id),
                 requests=self._model.requests[begin:end],
                 executions=[one for one in self._stage.executions if one.turn == row.id],
-                tools=offered,
+                tools=self._offered,
+                consulted=[one for one in self._prompter.consulted if one.turn == row.id],
             )
             for row, begin, end in zip(rows, begins, ends, strict=True)
         ]
+        if self._open_store is not None:
+            await self._journal.aclose()
         last = driven.pop() if driven else Driven(facts=())
         return [*driven, replace(last, raised=self.raised, gave_up=self.gave_up)]
 
@@ -206,7 +225,7 @@ class _World:
             if turn.paused and whole:
                 whole = await self._go_to_person(turn)
             else:  # after a failure too: an answer may wait in the inbox, and nobody is asked again
-                whole = await self._do(partial(self._engine.resume, turn.id))
+                whole = await self._do(partial(self._engine.resume, turn.id, agent=self._agent))
         state = (await self._newest()).state
         return "" if state.outcome else f"it is still in {state} after the last resumption"
 
@@ -214,9 +233,11 @@ class _World:
         before = len(self._model.requests)
         self._model.most = before + self._limits.model_calls + 1
         try:
-            return await self._do(partial(self._engine.run, self._agent, prompt, session=_SESSION))
+            settings = self._scenario.settings
+            run = partial(self._engine.run, self._agent, prompt, session=_SESSION, model_settings=settings)
+            return await self._do(run)
         finally:
-            for row in await self._memory.turns(limit=1):
+            for row in await self._journal.turns(limit=1):
                 self._marks.setdefault(row.id, before)
 
     async def _newest(self) -> TurnResult:
@@ -232,12 +253,26 @@ class _World:
                 answers: dict[str, Answer] = {}
                 for one in asked:
                     takes = DECISIONS[one.kind]
-                    answers[one.id] = Answer(takes[person.decision % len(takes)], person.text)
-                return await self._do(partial(self._engine.resume, turn.id, answers))
+                    answer = Answer(takes[person.decision % len(takes)], person.text)
+                    answers[one.id] = self._with_arguments(answer, one, person.arguments)
+                return await self._do(partial(self._engine.resume, turn.id, answers, agent=self._agent))
             case Leaves(then="abort"):
                 return await self._do(partial(self._engine.abort, turn.id))
             case Leaves():
                 return await self._begin("Something else.")
+
+    def _with_arguments(self, answer: Answer, asked: Interrupt, arguments: JsonObject | None) -> Answer:
+        """Return the answer with other arguments for the call, if it may have them and its tool accepts them."""
+        approved = (asked.kind, answer.decision) == (InterruptKind.APPROVAL, Decision.APPROVE)
+        if arguments is None or not approved:
+            return answer
+        try:
+            return parse_answer((asked,), asked.id, approve(arguments=arguments), tools=self._offered)
+        except InvalidAnswerError:
+            return answer
+
+    async def _facts_of(self, turn_id: str) -> int:
+        return len(await self._journal.facts(turn_id))
 
     async def _do(self, work: Callable[[], Awaitable[object]]) -> bool:
         """Run the engine. If the store fails as planned, the next process takes over: then False."""
@@ -249,7 +284,9 @@ class _World:
             self._store.failing = False
             if self._store.dead:
                 await self._store.aclose()
-                self._store = self._store.reborn()
+                if self._open_store is not None:
+                    self._journal = self._open_store()
+                self._store = self._store.reborn(self._journal)
                 self._engine = self._new_engine()
             return False
         return True
@@ -292,11 +329,19 @@ class _WatchedStore(FaultyStore):
             await self.abort(claim.turn)
         return waiting
 
-    def reborn(self) -> "_WatchedStore":
-        """Open the same store for the next process. It does not fail again."""
-        store = _WatchedStore(self.inner, self._abort_at)
+    def reborn(self, inner: Store) -> "_WatchedStore":
+        """Return the store of the next process. It does not fail again."""
+        store = _WatchedStore(inner, self._abort_at)
         store.appends = self.appends  # none is the one that fails
         return store
+
+
+def _without_models(agent: Agent) -> Agent:
+    """Return the agent without the names of models: the script speaks for every model."""
+    changed: dict[str, object] = {"model": None}
+    if agent.compaction is not None:
+        changed["compaction"] = agent.compaction.model_copy(update={"model": None})
+    return agent.model_copy(update=changed)
 
 
 def _told(error: BaseException) -> str:

@@ -3,10 +3,14 @@
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
+from turnwright.agent import Compact
+from turnwright.context import JsonObject
+from turnwright.model_settings import ModelSettings
 from turnwright_states import Limits
 
 from .behavior import Behavior
 from .flaky import Line
+from .hook_script import GuardrailScript, HookScript
 from .python_source import code
 
 
@@ -15,12 +19,14 @@ class Answers:
     """A person answers the open interrupts: of the decisions that each takes, the one of this number.
 
     The number counts from 0, and begins anew behind the last decision. Only the `first` so many interrupts are
-    answered, in the order in which they were asked; None answers all, 0 looks and says nothing.
+    answered, in the order in which they were asked; None answers all, 0 looks and says nothing. An approved call runs
+    with the `arguments`, if its tool accepts them.
     """
 
     decision: int = 0
     text: str = "yes"
     first: int | None = None
+    arguments: JsonObject | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +76,14 @@ class Scenario:
     """The place where the process dies; another one resumes the turn."""
     abort_at: int | None = None
     """The append after which the turn is aborted, counted from 1."""
+    hooks: HookScript = field(default_factory=HookScript)
+    """The decisions of hooks that are added to the agent, after its own."""
+    guardrails: tuple[GuardrailScript, ...] = ()
+    """Guardrails that are added to the agent, after its own."""
+    compaction: Compact | None = None
+    """The compaction of the agent, instead of its own."""
+    settings: ModelSettings | None = None
+    """The model settings of the run."""
 
     def __repr__(self) -> str:
         return code(self)

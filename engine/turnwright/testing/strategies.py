@@ -5,10 +5,11 @@ for a given list of tools, the arguments from each tool's own schema. The simple
 failing example shrinks to a short one. Needs Hypothesis (`pip install 'turnwright[testing]'`).
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import chain
-from typing import Final, TypeVar, get_args
+from typing import Any, Final, Never, Protocol, TypeVar, get_args
 
 from hypothesis import strategies as st
 from pydantic import JsonValue
@@ -21,6 +22,18 @@ from turnwright_states.limits import MAX_CALLS_PER_STEP, PresetName
 
 from .behavior import Asks, Behavior, Floods, Hangs, Raises, Returns, Runs
 from .flaky import Cut, Line, Stalls
+from .hook_strategies import (
+    additions,
+    can_answer,
+    compactions,
+    guardrail_scripts,
+    hook_scripts,
+    mixed,
+    model_settings,
+    overflows,
+    seldom,
+    typed_answers,
+)
 from .json_values import arguments_of, json_values, misfits_of, values_of
 from .scenario import Answers, Crash, Leaves, Person, Scenario
 
@@ -30,17 +43,22 @@ __all__ = [
     "bad_calls",
     "behaviours",
     "broken_streams",
+    "compactions",
     "crashes",
     "disobedient_replies",
+    "guardrail_scripts",
+    "hook_scripts",
     "json_values",
     "limits",
     "misfits_of",
     "model_errors",
+    "model_settings",
     "obedient_replies",
     "people",
     "scenarios",
     "scripts",
     "tool_calls",
+    "typed_answers",
     "usages",
     "values_of",
 ]
@@ -75,6 +93,7 @@ LIMITS: Final[Mapping[str, st.SearchStrategy[object]]] = {
     "max_retries": st.integers(0, 2),
     "max_pauses": st.integers(0, 4),
     "conclude_tokens": st.integers(1, 10),
+    "output_retries": st.integers(0, 2),
 }
 #: The limits that make a turn long. At their defaults of 200 and 100 they take a second to reach: that is for few.
 _LONG: Final = ("ceiling", "max_pauses")
@@ -87,10 +106,10 @@ def limits(**fixed: st.SearchStrategy[object] | object) -> st.SearchStrategy[Lim
     """
     chosen = {name: one if isinstance(one, st.SearchStrategy) else st.just(one) for name, one in fixed.items()}
     loose = {name: one for name, one in LIMITS.items() if name not in chosen}
-    drawn = _mixed((1, st.just([])), (4, st.lists(st.sampled_from(sorted(loose)), max_size=6, unique=True)))
-    names = drawn.flatmap(lambda few: _mixed((1, st.just(few)), (9, st.just([*few, *_LONG])))) if loose else drawn
+    drawn = mixed((1, st.just([])), (4, st.lists(st.sampled_from(sorted(loose)), max_size=6, unique=True)))
+    names = drawn.flatmap(lambda few: mixed((1, st.just(few)), (9, st.just([*few, *_LONG])))) if loose else drawn
     fields = names.flatmap(lambda few: st.fixed_dictionaries({**chosen, **{n: loose[n] for n in few if n in loose}}))
-    return _mixed((3, fields.map(Limits.model_validate)), (1, st.builds(_preset, st.sampled_from(_PRESETS), fields)))
+    return mixed((3, fields.map(Limits.model_validate)), (1, st.builds(_preset, st.sampled_from(_PRESETS), fields)))
 
 
 def tool_calls(tools: Sequence[Tool]) -> st.SearchStrategy[ResponseToolCall]:
@@ -130,7 +149,7 @@ def usages() -> st.SearchStrategy[Usage | None]:
 def obedient_replies(tools: Sequence[Tool]) -> st.SearchStrategy[ModelResponse]:
     """A text, or a few calls that can run."""
     answer = st.builds(ModelResponse, text=st.just("Done."), usage=usages())
-    return _mixed((1, answer), (5, _asking(st.lists(tool_calls(tools), min_size=1, max_size=3))))
+    return mixed((1, answer), (5, _asking(st.lists(tool_calls(tools), min_size=1, max_size=3))))
 
 
 def disobedient_replies(tools: Sequence[Tool]) -> st.SearchStrategy[ModelResponse]:
@@ -153,7 +172,7 @@ def disobedient_replies(tools: Sequence[Tool]) -> st.SearchStrategy[ModelRespons
     empty = st.sampled_from([ModelResponse(), ModelResponse(reasoning="I think, and say nothing.")])
     crowd = st.integers(MAX_CALLS_PER_STEP, MAX_CALLS_PER_STEP + 2)
     many = st.builds(lambda call, number: ModelResponse(calls=(call,) * number), tool_calls(tools), crowd)
-    return _mixed((2, mistaken), (1, empty), (3, reply), (1, many))
+    return mixed((2, mistaken), (1, empty), (3, reply), (1, many))
 
 
 def model_errors() -> st.SearchStrategy[ModelError]:
@@ -163,7 +182,7 @@ def model_errors() -> st.SearchStrategy[ModelError]:
     passing = [cause for cause in Cause if cause.may_pass]
     return st.builds(
         lambda cause, retry_after, heard: ModelError(str(cause), cause=cause, retry_after=retry_after, partial=heard),
-        _mixed((3, st.sampled_from(passing)), (1, st.sampled_from(Cause))),
+        mixed((3, st.sampled_from(passing)), (1, st.sampled_from(Cause))),
         wait,
         partial,
     )
@@ -182,26 +201,36 @@ def broken_streams(tools: Sequence[Tool], *, real_time: bool = False) -> st.Sear
 
 
 def scripts(
-    tools: Sequence[Tool], *, max_size: int = 8, real_time: bool = False
+    tools: Sequence[Tool],
+    *,
+    max_size: int = 8,
+    real_time: bool = False,
+    answers: st.SearchStrategy[ModelResponse] | None = None,
 ) -> st.SearchStrategy[tuple[Line, ...]]:
     """The script of a model for a turn, one line a call: `play` repeats the last line for ever.
 
     Lines come alone and in runs: the same reply again and again, and cycles of two to four. A script whose last line
     asks for tools is of a model that never stops by itself, not even when asked to conclude. `max_size` limits
-    the lines and the runs together.
+    the lines and the runs together. `answers` are replies with a typed answer.
     """
     obedient, disobedient = obedient_replies(tools), disobedient_replies(tools)
     broken = broken_streams(tools, real_time=real_time)
-    answer = st.just("Done.")
-    line: st.SearchStrategy[Line] = _mixed(
-        (1, answer), (6, obedient), (3, disobedient), (1, model_errors()), (1, broken)
+    answer: st.SearchStrategy[Line] = st.just("Done.")
+    line: st.SearchStrategy[Line] = mixed(
+        (1, answer),
+        (6, obedient),
+        (3, disobedient),
+        (1, model_errors()),
+        (1, broken),
+        (4, obedient if answers is None else answers),
     )
     alone = line.map(lambda one: (one,))
     mistaken = _asking(st.lists(bad_calls(tools), min_size=1, max_size=2))
     cycle = st.lists(obedient | mistaken, min_size=1, max_size=4)
     repeated = st.builds(lambda lines, times: tuple(lines) * times, cycle, st.integers(1, 4))
-    runs = st.lists(_mixed((2, alone), (1, repeated)), min_size=1, max_size=max_size)
-    ending = _mixed((3, st.just(())), (2, _endings(tools, real_time=real_time)))
+    runs = st.lists(mixed((2, alone), (1, repeated)), min_size=1, max_size=max_size)
+    once = st.just(()) if answers is None else answers.map(lambda one: (one,))
+    ending = mixed((3, st.just(())), (2, _endings(tools, real_time=real_time)), (3, once))
     return st.builds(lambda said, last: _not_for_ever(tuple(chain(*said, last))), runs, ending)
 
 
@@ -212,19 +241,23 @@ def behaviours(*, run_tools: bool = False) -> st.SearchStrategy[Behavior]:
     """
     works: st.SearchStrategy[Returns | Runs] = st.just(Runs()) if run_tools else st.sampled_from(_TEXTS).map(Returns)
     hangs = st.just(Hangs(0.001)) if run_tools else st.sampled_from([Hangs(), Hangs(1.0)])
-    errors = st.sampled_from(["RuntimeError", "ToolError", "SystemExit"])
-    rest = _mixed((4 if run_tools else 2, works), (1, st.builds(Raises, errors)), (1, hangs), (1, st.just(Floods())))
+    errors = st.sampled_from(["RuntimeError", "ToolError", "SystemExit", "Retry"])
+    rest = mixed((4 if run_tools else 2, works), (1, st.builds(Raises, errors)), (1, hangs), (1, st.just(Floods())))
     times = st.sampled_from([1, 1, 1, 1, 1, 2, 2, 3, _INSATIABLE])
     midway = st.sampled_from([False, False, True])
     asks = st.builds(Asks, st.sampled_from(_ASKING), times, st.sampled_from([None, _NO_TIME]), rest, midway)
-    return _mixed((3, rest), (2, asks))
+    return mixed((3, rest), (2, asks))
 
 
-def people() -> st.SearchStrategy[Person]:
-    """The reaction to a pause: any allowed answers, to all or only to some, or no answer."""
+def people(tools: Sequence[Tool] = ()) -> st.SearchStrategy[Person]:
+    """The reaction to a pause: any allowed answers, to all or only to some, or no answer.
+
+    An approval may change the arguments of a call of these tools.
+    """
     some = st.sampled_from([None, None, 1, 0])
-    answers = st.builds(Answers, st.integers(0, 2), st.sampled_from(["yes", "", "go on ☃"]), some)
-    return _mixed((3, answers), (1, st.sampled_from([Leaves("abort"), Leaves("message")])))
+    arguments = st.none() | st.one_of([arguments_of(tool.parameters) for tool in tools])
+    answers = st.builds(Answers, st.integers(0, 2), st.sampled_from(["yes", "", "go on ☃"]), some, arguments)
+    return mixed((3, answers), (1, st.sampled_from([Leaves("abort"), Leaves("message")])))
 
 
 def crashes(most: int = 20) -> st.SearchStrategy[Crash]:
@@ -241,7 +274,7 @@ def scenarios(
     tools: Sequence[Tool],
     *,
     bounds: st.SearchStrategy[Limits] | None = None,
-    agent: Agent | None = None,
+    agent: Agent[Never, object] | None = None,
     run_tools: bool = False,
     synthesis: bool = True,
 ) -> st.SearchStrategy[Scenario]:
@@ -250,40 +283,50 @@ def scenarios(
     `bounds` are the engine's limits, `limits()` if left out. With `run_tools` the real tools run, and nothing waits
     for long. `synthesis`: whether some turns have one; not for an engine with a synthesis of its own.
     """
-    usable = [tool for tool in tools if agent is None or agent.tools is None or tool.name in agent.tools]
+    usable = [tool for tool in tools if agent is None or agent.may_use(tool.name)]
+    typed = agent if agent is not None and agent.is_typed else None
+    answers = None if typed is None else typed_answers(typed)
     batches = st.lists(st.none() | st.just("In short."), max_size=2).map(tuple)
 
     def played(
         script: st.SearchStrategy[tuple[Line, ...]],
         limited: st.SearchStrategy[Limits],
         abort_at: st.SearchStrategy[int | None],
+        **added: st.SearchStrategy[Any],
     ) -> st.SearchStrategy[Scenario]:
         return st.builds(
             Scenario,
             script=script,
-            limits=limited,
+            limits=limited if typed is None else limited.filter(partial(can_answer, typed)),
             behaviours=_few_of(behaviours(run_tools=run_tools), 4),
-            people=_few_of(people(), 3),
-            synthesis=_seldom(batches) if synthesis else st.none(),
-            crash=_seldom(crashes()),
+            people=_few_of(people(usable), 3),
+            synthesis=seldom(batches) if synthesis else st.none(),
+            crash=seldom(crashes()),
             abort_at=abort_at,
+            **added,
         )
 
-    anything = played(scripts(usable, real_time=run_tools), bounds or limits(), _seldom(abort_points()))
-    kinds = () if bounds is not None else _kinds(usable, played, real_time=run_tools)
-    return _shown_plainly(_mixed((4, anything), *kinds))
+    script = scripts(usable, real_time=run_tools, answers=answers)
+    common = (script, bounds or limits(), seldom(abort_points()))
+    anything, added = played(*common), played(*common, **additions(usable))
+    kinds = () if bounds is not None else _kinds(usable, played, real_time=run_tools, typed=typed is not None)
+    return _shown_plainly(mixed((4, anything), (4, added), *kinds))
 
 
-_Played = Callable[
-    [st.SearchStrategy[tuple[Line, ...]], st.SearchStrategy[Limits], st.SearchStrategy[int | None]],
-    st.SearchStrategy[Scenario],
-]
+class _Played(Protocol):
+    def __call__(
+        self,
+        script: st.SearchStrategy[tuple[Line, ...]],
+        limited: st.SearchStrategy[Limits],
+        abort_at: st.SearchStrategy[int | None],
+        **added: st.SearchStrategy[Any],
+    ) -> st.SearchStrategy[Scenario]: ...
 
 
 def _kinds(
-    tools: Sequence[Tool], played: _Played, *, real_time: bool
+    tools: Sequence[Tool], played: _Played, *, real_time: bool, typed: bool
 ) -> Iterator[tuple[int, st.SearchStrategy[Scenario]]]:
-    """Rare situations, and how often they are wanted: loops, limits, no time, no steps."""
+    """Rare situations, and how often they are wanted: loops, compactions, limits, no time, no steps."""
     ending, some_ending = (_endings(tools, least=least, real_time=real_time) for least in (0, 1))
     asking = st.lists(_asking(st.lists(tool_calls(tools), min_size=1, max_size=2)), min_size=1, max_size=2)
     times = st.sampled_from([1, 2, 3, 3, 6])
@@ -291,9 +334,13 @@ def _kinds(
     soon = st.builds(lambda asked, last: (*asked, *last), asking, ending)
     no_steps = limits(steps=0, seconds=st.none() | LIMITS["seconds"])
     yield 2, played(loop, _only("doom_threshold", "doom_response", "nudges", "max_pauses", "ceiling"), st.none())
-    yield 1, played(soon, _only("steps", "tool_calls", "concluding", "max_retries"), _seldom(abort_points(8)))
+    long = st.builds(lambda cycle, failed, last: (*cycle, *cycle, *failed, *last), asking, overflows(), ending)
+    spent = _only("tokens", "cost", "max_retries", "seconds")
+    yield 1, played(long, spent, seldom(abort_points(8)), compaction=compactions())
+    yield 1, played(soon, _only("steps", "tool_calls", "concluding", "max_retries"), seldom(abort_points(8)))
     yield 1, played(soon, _only("seconds", "tokens", "cost", "max_retries"), st.none())
-    yield 1, played(some_ending, no_steps, _seldom(abort_points(3)))
+    if not typed:
+        yield 1, played(some_ending, no_steps, seldom(abort_points(3)))
 
 
 @st.composite
@@ -309,7 +356,7 @@ def _only(*names: str) -> st.SearchStrategy[Limits]:
 def _endings(tools: Sequence[Tool], *, least: int = 0, real_time: bool) -> st.SearchStrategy[tuple[Line, ...]]:
     """The replies after a limit: they fail as often as they succeed, and the last line is repeated for ever."""
     broken = broken_streams(tools, real_time=real_time)
-    line: st.SearchStrategy[Line] = _mixed((1, disobedient_replies(tools)), (1, model_errors()), (1, broken))
+    line: st.SearchStrategy[Line] = mixed((1, disobedient_replies(tools)), (1, model_errors()), (1, broken))
     return st.lists(line, min_size=least, max_size=2).map(tuple)
 
 
@@ -330,16 +377,6 @@ def _asking(calls: st.SearchStrategy[list[ResponseToolCall]]) -> st.SearchStrate
     return st.builds(
         lambda made, said, usage: ModelResponse(text=said, calls=tuple(made), usage=usage), calls, text, usages()
     )
-
-
-def _mixed(*weighted: tuple[int, st.SearchStrategy[T]]) -> st.SearchStrategy[T]:
-    """Draw one of these by its weight, because Hypothesis drops duplicates from `one_of`."""
-    places = [strategy for number, strategy in weighted for _ in range(number)]
-    return st.integers(0, len(places) - 1).flatmap(lambda place: places[place])
-
-
-def _seldom(strategy: st.SearchStrategy[T]) -> st.SearchStrategy[T | None]:
-    return _mixed((3, st.none()), (1, strategy))
 
 
 def _few_of(strategy: st.SearchStrategy[T], most: int) -> st.SearchStrategy[tuple[T, ...]]:

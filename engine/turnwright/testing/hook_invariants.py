@@ -1,0 +1,136 @@
+"""The invariants of hooks, guardrails, reviews and compactions; part of `invariants.INVARIANTS`."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final, TypeVar
+
+from turnwright_states import Limits, Outcome
+from turnwright_states import facts as f
+from turnwright_states.verdict import Check, Verdict
+
+from .play import Driven
+
+F = TypeVar("F", bound=f.Fact)
+
+#: Guardrails whose trip lets no call start any more. Calls beside one that trips may have started.
+_STOP_CALLS: Final = ("input_guardrail", "output_guardrail")
+
+
+def within_reviews(driven: Driven) -> Check:
+    """Refused replies and compactions stay within their limits. Source: docs/rules.md#reviews, #compaction."""
+    limits = limits_of(driven)
+    refused = sum(fact.retry for fact in facts_of(driven, f.Reviewed))
+    begun = sum(1 for _ in facts_of(driven, f.CompactionStarted))
+    faults = [f"{refused} replies were refused, of {limits.output_retries}"] if refused > limits.output_retries else []
+    faults += [f"{begun} compactions, of {limits.max_compactions}"] if begun > limits.max_compactions else []
+    return checked("refused replies <= output_retries, and compactions <= max_compactions", faults)
+
+
+def obeys_verdicts(driven: Driven) -> Check:
+    """A refused reply runs nothing, and nothing follows an accepted answer. Source: docs/rules.md#reviews."""
+    return checked("nothing of a refused reply runs, and no step follows an accepted answer", _disobeyed(driven))
+
+
+def asks_once(driven: Driven) -> Check:
+    """A hook is asked once: its decision is in the journal. Source: docs/rules.md#hooks."""
+    claim = "no hook is asked again once its decision is in the journal"
+    if driven.consulted is None:
+        return unknown(claim, "the questions to hooks are not known")
+    decided = _decided(driven)
+    faults: list[str] = []
+    for one in driven.consulted:
+        seq = decided.get((one.on, one.about))
+        if seq is not None and one.facts >= seq:
+            faults.append(
+                f"{one.on} was asked about {one.about} after fact {one.facts}, and fact {seq} has its decision"
+            )
+    return checked(claim, faults)
+
+
+def stops_at_trips(driven: Driven) -> Check:
+    """Nothing runs after a guardrail has tripped. Source: docs/rules.md#guardrails."""
+    claim = "a turn does not go on after a guardrail has tripped"
+    if driven.consulted is None:
+        return unknown(claim, "the verdicts of guardrails are not known")
+    faults: list[str] = []
+    for one in (each for each in driven.consulted if each.tripped):
+        for seq, fact in driven.facts:
+            if seq > one.facts and _goes_on(fact, one.on, one.about):
+                faults.append(f"{one.on} tripped after fact {one.facts}, and fact {seq} is {fact.kind}")
+    return checked(claim, faults)
+
+
+def _goes_on(fact: f.Fact, on: str, about: int | str) -> bool:
+    match fact:
+        case f.StepStarted() | f.Paused():
+            return True
+        case f.CallStarted(call=call):
+            return on in _STOP_CALLS or (on == "tool_input_guardrail" and call == about)
+        case f.TurnEnded(outcome=outcome):
+            return outcome in (Outcome.FINISHED, Outcome.SYNTHESIS_DONE)
+        case _:
+            return False
+
+
+def _disobeyed(driven: Driven) -> Iterator[str]:
+    refused: set[str] = set()
+    reply: f.ModelReplied | None = None
+    answered = 0
+    for seq, fact in driven.facts:
+        if isinstance(fact, f.ModelReplied):
+            reply = fact
+        elif isinstance(fact, f.Reviewed) and reply is not None:
+            if fact.refused:
+                refused |= {call.id for call in reply.calls}
+            elif fact.answer is not None:
+                answered = seq
+        elif isinstance(fact, f.CallStarted) and fact.call in refused:
+            yield f"fact {seq}: {fact.call} starts, and its reply was refused"
+        elif isinstance(fact, f.StepStarted | f.Stopping) and answered:
+            yield f"fact {seq} is {fact.kind}, and fact {answered} accepted an answer"
+
+
+def _decided(driven: Driven) -> Mapping[tuple[str, int | str], int]:
+    """Return the first fact with the decision of each hook, by the hook and its step or its call."""
+    decided: dict[tuple[str, int | str], int] = {}
+    step = 0
+    for seq, fact in driven.facts:
+        keys: list[tuple[str, int | str]] = []
+        match fact:
+            case f.StepStarted(number=number):
+                step = number
+            case f.RequestPrepared():
+                keys = [("before_model", step), ("prepare_tools", step)]
+            case f.Reviewed():
+                keys = [("after_model", step), ("validator", step)]
+            case f.CallStarted(call=call) | f.CallWaiting(call=call):
+                keys = [("before_tool", call)]
+            case f.CallSettled(call=call):
+                keys = [("before_tool", call), ("after_tool", call)]
+            case _:
+                pass
+        for key in keys:
+            decided.setdefault(key, seq)
+    return decided
+
+
+def limits_of(driven: Driven) -> Limits:
+    """Return the limits of the turn."""
+    return next((fact.limits for fact in facts_of(driven, f.TurnStarted)), Limits())
+
+
+def facts_of(driven: Driven, kind: type[F]) -> Iterator[F]:
+    """Return the facts of a kind."""
+    return (fact for _, fact in driven.facts if isinstance(fact, kind))
+
+
+def checked(claim: str, faults: Iterable[str]) -> Check:
+    """Return the check of a claim: it holds without faults."""
+    found = tuple(faults)
+    if not found:
+        return Check(claim, Verdict.HOLDS)
+    return Check(claim, Verdict.VIOLATED, found[0], witness=found)
+
+
+def unknown(claim: str, why: str) -> Check:
+    """Return the check of a claim that nothing is known about."""
+    return Check(claim, Verdict.INCONCLUSIVE, why)
