@@ -192,7 +192,7 @@ class Played:
 
     @property
     def shown(self) -> object:
-        """What must not depend on a crash: the transcript, the end, the answer and the counts."""
+        """All that must not depend on a crash: the transcript, the end, the answer and the counts."""
         turn = self.turn
         ended = (turn.outcome, turn.reason, turn.also_reached, turn.text, turn.output, turn.error, turn.guardrail)
         return [spoken(message) for message in turn.messages], ended, (turn.steps, turn.tool_calls)
