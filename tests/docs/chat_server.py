@@ -14,12 +14,14 @@ def serving(*replies: dict[str, object]) -> Iterator[str]:
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
-            self.rfile.read(int(self.headers["Content-Length"]))
+            asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             finish = "tool_calls" if "tool_calls" in left[0] else "stop"
-            chunk = {"choices": [{"index": 0, "delta": left.pop(0), "finish_reason": finish}]}
-            body = f"data: {json.dumps(chunk)}\n\ndata: [DONE]\n\n".encode()
+            streams = bool(asked.get("stream"))
+            choice = {"index": 0, "delta" if streams else "message": left.pop(0), "finish_reason": finish}
+            said = json.dumps({"id": "c", "object": "chat.completion", "created": 0, "model": "m", "choices": [choice]})
+            body = (f"data: {said}\n\ndata: [DONE]\n\n" if streams else said).encode()
             self.send_response(200)
-            self.send_header("Content-Type", "text/event-stream")
+            self.send_header("Content-Type", "text/event-stream" if streams else "application/json")
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)
