@@ -13,10 +13,12 @@ from trio.testing import MockClock
 from turnwright import (
     QUEUED,
     Agent,
+    Compact,
     ConfigError,
     Engine,
     EngineClosedError,
     Message,
+    Price,
     TurnNotFoundError,
     TurnResult,
     TurnRow,
@@ -323,6 +325,22 @@ async def test_a_cost_budget_needs_a_price() -> None:
     engine = Engine(model=ScriptedModel("hi", name="dear"), limits=Limits(cost=1.0))
     with pytest.raises(ConfigError, match="the price of model 'dear'"):
         await engine.run(AGENT, "hi")
+
+
+@pytest.mark.parametrize("limits", [Limits(), Limits(cost=1.0)])
+async def test_the_model_of_summaries_is_found_and_has_a_price_before_the_turn_begins(limits: Limits) -> None:
+    """A turn that cannot run would keep its session busy."""
+    cheap = {"cheap": ScriptedModel(name="cheap")} if limits.cost is not None else {}
+    engine = Engine(
+        model=ScriptedModel("hi", name="dear"),
+        models=cheap.__getitem__,
+        limits=limits,
+        prices={"dear": Price(input=1, output=1)},
+    )
+    agent = Agent(name="Tidier", compaction=Compact(at_tokens=10, model="cheap"))
+    with pytest.raises(ConfigError, match="the price of model 'cheap'" if cheap else "model 'cheap' was not found"):
+        await engine.run(agent, "hi", session="s")
+    assert await engine.turns() == []
 
 
 async def test_an_agent_may_name_its_model() -> None:

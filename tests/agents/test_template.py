@@ -82,6 +82,17 @@ async def test_a_turn_does_not_start_without_the_metadata() -> None:
 
 
 @pytest.mark.anyio
+@pytest.mark.parametrize("name", ["deps", "usage", "__class__", "nope"])
+async def test_a_template_in_code_has_the_same_names(name: str) -> None:
+    engine = Engine(model=ScriptedModel("Done."))
+    clerk = Agent(name="Clerk", template=True, instructions=f"Hello.\nYou serve {{{{ {name} }}}}.")
+    with pytest.raises(ConfigError, match=rf"the instructions: line 2: `{{{{ {name} }}}}` is unknown: write one of"):
+        await engine.run(clerk, "hi")
+    with pytest.raises(ConfigError, match="is unknown"):
+        rendered(clerk.fixed_instructions or str(clerk.instructions), CONTEXT)
+
+
+@pytest.mark.anyio
 async def test_a_sub_agent_has_the_metadata_of_its_caller() -> None:
     (helper,) = parse_agents(
         "---\nname: Helper\ndescription: helps\nmode: subagent\n---\nYou help {{ metadata.user }}."

@@ -57,7 +57,7 @@ class Factory:
 
     made: list[Deps] = field(default_factory=list)
     #: Raised instead, the first time.
-    error: Exception | None = None
+    error: BaseException | None = None
 
     async def plain(self, turn: TurnInfo) -> Deps:
         if self.error is not None:
@@ -225,6 +225,15 @@ async def test_a_plain_function_that_raises_says_so_too() -> None:
     factory = Factory(error=OSError("no database"))
     with pytest.raises(CannotRunError, match=r"deps: Factory.plain raised OSError: no database"):
         await Engine(deps=factory.plain, model=ScriptedModel()).run(AGENT, "hi")
+
+
+@pytest.mark.parametrize("kind", ["plain", "closing"])
+async def test_a_factory_ends_neither_the_process_nor_the_loop(kind: str) -> None:
+    factory, store = Factory(error=SystemExit(3)), MemoryStore()
+    with pytest.raises(CannotRunError, match=rf"deps: Factory.{kind} raised SystemExit: 3"):
+        await Engine(deps=getattr(factory, kind), model=ScriptedModel(), store=store).run(AGENT, "hi")
+    (row,) = await store.turns()
+    assert row.owner is None
 
 
 async def empty(turn: TurnInfo) -> AsyncIterator[Deps]:

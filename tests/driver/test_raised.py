@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Annotated
 
 import anyio
@@ -9,11 +10,12 @@ import anyio.lowlevel
 import pytest
 from pydantic import BeforeValidator, JsonValue
 
-from turnwright import Agent, Engine, tool
+from turnwright import Agent, CannotRunError, Engine, LeaseLostError, StoreError, tool
 from turnwright.message import ToolResultPart
 from turnwright.model import ScriptedModel, asks_for
 from turnwright.result import TurnResult
 from turnwright.tools import Tool, ToolContext, ToolResult
+from turnwright.tools.errors import describe
 from turnwright_states import CallStatus, Outcome
 
 pytestmark = pytest.mark.anyio
@@ -165,6 +167,37 @@ async def test_what_a_hook_raises_ends_its_turn(made: Callable[[], BaseException
     turn = await run(note, **{hook: fails})
     assert turn.outcome is Outcome.FAILED
     assert turn.error
+
+
+@any_error
+@pytest.mark.parametrize("kind", ["thread", "async"])
+async def test_what_an_output_validator_raises_ends_its_turn_and_names_it(
+    made: Callable[[], BaseException], kind: str
+) -> None:
+    def at_once(*_: object) -> int:
+        raise made()
+
+    async def soon(*_: object) -> int:
+        await anyio.lowlevel.checkpoint()
+        raise made()
+
+    validators = [at_once if kind == "thread" else soon]
+    agent: Agent[object, int] = Agent(name="Counter", output_type=int, output_validators=validators)
+    turn = await Engine(model=ScriptedModel(asks_for(("final_result", {"response": 3})))).run(agent, "hi")
+    assert turn.outcome is Outcome.FAILED
+    assert turn.error.startswith("agent 'Counter': output validator '")
+
+
+@pytest.mark.parametrize("made", [StoreError, partial(LeaseLostError, "t", 1), partial(CannotRunError, "no")])
+@pytest.mark.parametrize("hook", ["history_processor", "synthesize"])
+async def test_an_error_of_ours_that_a_hook_raises_ends_its_turn_too(made: Callable[[], Exception], hook: str) -> None:
+    """From the driver itself, each of them would release the turn."""
+
+    async def fails(_: object) -> None:
+        raise made()
+
+    turn = await run(note, **{hook: fails})
+    assert (turn.outcome, turn.error) == (Outcome.FAILED, describe(made()))
 
 
 @any_error

@@ -1,10 +1,10 @@
 """A typed answer is asked for, judged before anything runs, and asked for again while output retries are left."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import pytest
-from pydantic import BaseModel, JsonValue
+from pydantic import BaseModel, Field, JsonValue
 from typing_extensions import TypedDict
 
 from turnwright import Agent, ConfigError, EndReason, Engine, Outcome, Retry, tool
@@ -162,6 +162,29 @@ async def test_a_validator_may_change_the_answer_or_ask_again() -> None:
     assert turn.output == Invoice(customer="A", total=1)
     assert seen == [-1, 1]
     assert "the total is negative" in str(model.requests[1].messages)
+
+
+@pytest.mark.parametrize("value", [None, "two", -1, float("nan")])
+async def test_a_validator_that_returns_no_answer_ends_the_turn_and_is_named(value: object) -> None:
+    def forgets(*_: object) -> float:
+        return value  # type: ignore[return-value]
+
+    agent: Agent[object, float] = Agent(
+        name="Biller", output_type=Annotated[float, Field(ge=0)], output_validators=[forgets]
+    )
+    engine, _ = engine_of(answers({"response": 2}))
+    turn = await engine.run(agent, "Invoice.")
+    assert (turn.reason, turn.output) == (EndReason.ENGINE_ERROR, None)
+    assert turn.error.startswith("agent 'Biller': output validator 'forgets' returned ")
+
+
+@pytest.mark.parametrize("text", ["NaN", "-Infinity", "[" * 300 + "]" * 300])
+async def test_an_answer_that_a_journal_cannot_keep_is_refused(text: str) -> None:
+    agent = Agent(name="Biller", output_type=list[object] | float, output_mode="prompt")
+    engine, model = engine_of(f'{{"response": {text}}}', '{"response": 4}')
+    turn = await engine.run(agent, "Invoice.")
+    assert (turn.output, turn.steps) == (4, 2)
+    assert "Your reply was not accepted" in model.requests[1].messages[-1].text
 
 
 @pytest.mark.parametrize(
