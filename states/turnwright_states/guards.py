@@ -76,7 +76,11 @@ class Guard:
     @property
     def words(self) -> str:
         """The guard in plain words; empty for a fallback."""
-        return _words(self.tree, negated=False, inner=False) if self.text else ""
+        return self.words_from(WORDS)
+
+    def words_from(self, words: Mapping[str, tuple[str, str]]) -> str:
+        """Return the guard in these words for each atom: for true and for false, as `WORDS` has them."""
+        return _words(self.tree, words, negated=False, inner=False) if self.text else ""
 
     @property
     def promela(self) -> str:
@@ -159,16 +163,16 @@ def reached(counters: Counters) -> tuple[EndReason, ...]:
 _LIMITS: Final = tuple((reason, Guard(meaning.reached)) for reason, meaning in REASONS.items() if meaning.reached)
 
 
-def _words(node: ast.expr, *, negated: bool, inner: bool) -> str:
+def _words(node: ast.expr, words: Mapping[str, tuple[str, str]], *, negated: bool, inner: bool) -> str:
     match node:
         case ast.UnaryOp(operand=operand):
-            return _words(operand, negated=not negated, inner=inner)
+            return _words(operand, words, negated=not negated, inner=inner)
         case ast.BoolOp(op=op, values=values):
             both = isinstance(op, ast.And) != negated
-            text = (" and " if both else " or ").join(_words(v, negated=negated, inner=True) for v in values)
+            text = (" and " if both else " or ").join(_words(v, words, negated=negated, inner=True) for v in values)
             return f"({text})" if inner else text
         case _:
-            return WORDS[ast.unparse(node)][1 if negated else 0]
+            return words[ast.unparse(node)][1 if negated else 0]
 
 
 def _promela(node: ast.expr) -> str:

@@ -40,11 +40,11 @@ class Issuer:
             model_settings=self._said.settings.model_settings,
         )
 
-    def all(self, file: Path) -> dict[str, Certificate]:
-        """Return the certificate of each agent of a file or a folder, by name. Raises `ConfigError`."""
-        found = read_agents(file, limits=self._said.limits())
+    def all(self, *files: Path) -> list[tuple[Agent, Certificate]]:
+        """Return each agent of these files and folders with its certificate. Raises `ConfigError`."""
+        found = read_agents(*files, limits=self._said.limits())
         helpers = agent_tools(found)
-        return {agent.name: self.certificate(agent, helpers) for agent in found}
+        return [(agent, self.certificate(agent, helpers)) for agent in found]
 
 
 def _tools_for(offered: Mapping[str, Tool], agent: Agent) -> list[Tool] | None:

@@ -1,4 +1,4 @@
-"""`turnwright diagram`: draws the chart, with the path of a turn or the coverage of tests over it."""
+"""`turnwright diagram`: draws the chart, also as it is for one agent, or with the path of a turn over it."""
 
 from enum import StrEnum
 from pathlib import Path
@@ -16,6 +16,7 @@ from turnwright.draw import (
     stale,
     to_dot,
     to_mermaid,
+    to_page,
     to_promela,
     to_svg,
     to_table,
@@ -27,7 +28,16 @@ from turnwright.transcript.transcript import Transcript
 from turnwright_states.replay import replay
 
 from . import codes
-from .options import DEFAULT_STORE, StoreOption
+from .agent_diagram import AgentDrawing, draw_agents
+from .options import (
+    DEFAULT_STORE,
+    AgentsOption,
+    ConfigOption,
+    HooksOption,
+    StoreOption,
+    ToolsOption,
+    configuration,
+)
 from .process import echo
 from .stores import find_turn, read_journal
 from .summary import path_words
@@ -39,13 +49,14 @@ class Format(StrEnum):
     SVG = "svg"
     PROMELA = "promela"
     TABLE = "table"
+    PAGE = "page"
 
 
 def diagram(
     *,
     form: Annotated[
         Format | None,
-        typer.Option("--format", help="The format [default: mermaid].", show_default=False),
+        typer.Option("--format", help="The format [default: mermaid; of an agent: page].", show_default=False),
     ] = None,
     main: Annotated[
         bool,
@@ -62,12 +73,21 @@ def diagram(
         ),
     ] = None,
     store: StoreOption = DEFAULT_STORE,
+    agents: AgentsOption = None,
+    agent: Annotated[str | None, typer.Option("--agent", metavar="NAME", help="The agent to draw.")] = None,
+    tools: ToolsOption = None,
+    hooks: HooksOption = None,
+    synthesis: Annotated[
+        bool, typer.Option("--synthesis", help="The app makes answers of its own from the results of tools.")
+    ] = False,
+    config: ConfigOption = None,
     write_to: Annotated[
         Path | None,
         typer.Option(
             "--write",
             metavar="DIR",
-            help="Write the small chart (turn.svg, .dot, .mmd), the full one (turn-full.*), turn.md and turn.pml.",
+            help="Write the small chart (turn.svg, .dot, .mmd), the full one (turn-full.*), turn.md and turn.pml;"
+            " of agents, a page each.",
         ),
     ] = None,
     check: Annotated[
@@ -79,17 +99,17 @@ def diagram(
     Without options, the full chart is printed as Mermaid. SVG needs Graphviz's `dot` on PATH. --turn marks and counts
     the rows that a turn took, and exits with 1 if the journal does not follow the chart. --check exits with 1 if it
     lists a file.
+
+    --agents or --agent draws the chart as it is for an agent: without the rows that its limits, tools and hooks
+    exclude, with its numbers and tools, and with its team of sub-agents.
     """
     if sum(map(bool, (form or main or turn or coverage, write_to, check))) > 1:
         _refuse("printing a picture, --write and --check exclude each other: give one of them")
-    if turn and coverage:
-        _refuse("--turn and --coverage exclude each other: give one of them")
-    if main and (turn or coverage or form in {Format.PROMELA, Format.TABLE}):
-        _refuse(
-            "--main is a picture in mermaid, dot or svg without an overlay: --turn and --coverage need the full chart"
-        )
-    if (turn or coverage) and form is Format.PROMELA:
-        _refuse("a Promela model has no overlay: use mermaid, dot, svg or table")
+    _refuse_overlays(form, main=main, turn=turn, coverage=coverage, of_agents=bool(agents or agent))
+    if agents or agent:
+        drawing = AgentDrawing(configuration(config), tools, hooks or (), synthesis=synthesis)
+        draw_agents(drawing, agents, agent, form=str(form or Format.PAGE), write_to=write_to, check=check)
+        return
     try:
         if write_to is not None:
             _write(write_to)
@@ -104,6 +124,22 @@ def diagram(
         _refuse(str(error))
 
 
+def _refuse_overlays(
+    form: Format | None, *, main: bool, turn: str | None, coverage: list[Path] | None, of_agents: bool
+) -> None:
+    """Refuse options that do not fit together."""
+    if turn and coverage:
+        _refuse("--turn and --coverage exclude each other: give one of them")
+    if main and (turn or coverage or form in {Format.PROMELA, Format.TABLE, Format.PAGE}):
+        _refuse(
+            "--main is a picture in mermaid, dot or svg without an overlay: --turn and --coverage need the full chart"
+        )
+    if (turn or coverage) and form in {Format.PROMELA, Format.PAGE}:
+        _refuse(f"the format {form} has no overlay: use mermaid, dot, svg or table")
+    if of_agents and (main or turn or coverage or form is Format.PROMELA):
+        _refuse("--agents and --agent exclude --main, --turn, --coverage and --format promela")
+
+
 def _text(form: Format, overlay: Overlay | None, picture: Picture) -> str:
     match form:
         case Format.MERMAID:
@@ -116,6 +152,8 @@ def _text(form: Format, overlay: Overlay | None, picture: Picture) -> str:
             return to_promela()
         case Format.TABLE:
             return to_table(picture, overlay)
+        case Format.PAGE:
+            return to_page(picture)
 
 
 def _turn(turn: str, store: str) -> Overlay:

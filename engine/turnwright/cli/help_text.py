@@ -82,7 +82,11 @@ EXAMPLES: Final = {
     "explain": ["turnwright explain --agents AGENTS.md --agent Coder", "turnwright explain --steps 5 --json"],
     "config": ["turnwright config", "turnwright config --agent Coder"],
     "agents": ["turnwright agents", "turnwright agents .opencode"],
-    "diagram": ["turnwright diagram --main --format svg > turn.svg", "turnwright diagram --turn 4f2c"],
+    "diagram": [
+        "turnwright diagram --main --format svg > turn.svg",
+        "turnwright diagram --turn 4f2c",
+        "turnwright diagram --agents AGENTS.md --write docs/agents",
+    ],
     "verify": ["turnwright verify", "turnwright verify --can-reach cap_hit/budget --with steps=4 --with PAUSED"],
     "fuzz": ["turnwright fuzz --agents AGENTS.md --tools tools.py", "turnwright fuzz --seed 42 --examples 1000"],
     "replay": ["turnwright replay 4f2c", "turnwright replay journal.jsonl"],

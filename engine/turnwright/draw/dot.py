@@ -54,7 +54,11 @@ def _note(picture: Picture, hints: LayoutHints) -> Iterator[str]:
 
 def _sides(picture: Picture, hints: LayoutHints) -> Iterator[str]:
     final = {node.state for node in picture.nodes if node.kind is NodeKind.FINAL}
-    for side in hints.sides:
+    drawn = {node.state for node in picture.nodes}
+    for states in hints.sides:
+        side = [state for state in states if state in drawn]
+        if not side:
+            continue
         rank = "max" if final.issuperset(side) else "same"
         yield f"{{ rank={rank}; edge [style=invis]; {' -> '.join(side)} }}"
 

@@ -8,12 +8,16 @@ from .model import Arrow, FoldedRows, TextLine
 
 
 class LabelPart(Enum):
-    """The parts of `event [guard] / reason`; an entry of the note also has the states that it joins."""
+    """The parts of `event [guard] / reason`; an entry of the note also has the states that it joins.
+
+    `BESIDE` is what a row does in the turns of one agent.
+    """
 
     EVENT = auto()
     GUARD = auto()
     REASON = auto()
     STATES = auto()
+    BESIDE = auto()
 
 
 class LabelWord(NamedTuple):
@@ -62,6 +66,7 @@ def _words(line: TextLine, *, say_event: bool) -> Iterator[LabelWord]:
         yield from (LabelWord(word, LabelPart.GUARD) for word in f"[{line.guard}]".split())
     if line.shown_reason:
         yield LabelWord(f"/ {line.shown_reason}", LabelPart.REASON)
+    yield from (LabelWord(word, LabelPart.BESIDE) for word in line.beside.split())
 
 
 def _wrapped(words: Iterable[LabelWord], columns: int) -> Iterator[tuple[LabelWord, ...]]:

@@ -67,8 +67,8 @@ def _document(picture: Picture, overlay: Overlay | None) -> Iterator[str]:
     yield "%% Made by `turnwright diagram` from the chart: edit the chart, not this file."
     yield "stateDiagram-v2"
     yield "    direction TB"
-    for state in _ORDER:
-        yield f"    {state}"
+    drawn = {node.state for node in picture.nodes}
+    yield from (f"    {state}" for state in _ORDER if state in drawn)
     for kind in NodeKind:
         yield f"    classDef {kind} {LOOKS[kind].mermaid}"
     if overlay is not None:
@@ -101,7 +101,12 @@ def _lines(row: LabelRow, count: str) -> Iterator[str]:
     lines = [" ".join(word.text for word in words) for words in row.lines]
     lines[0] = f"{row.numbers} {lines[0]}"
     lines[-1] += count
-    return (_BREAKS.sub(" ", line) for line in lines)
+    return map(mermaid_text, lines)
+
+
+def mermaid_text(text: str) -> str:
+    """Return a text without the characters that end a label, start a comment, or become an entity or a tag."""
+    return _BREAKS.sub(" ", text)
 
 
 def _count(overlay: Overlay | None, line: TextLine) -> str:

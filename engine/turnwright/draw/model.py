@@ -62,13 +62,15 @@ class TextLine:
     """One row of the chart, in words.
 
     `number` is its place in the chart, from 1. `guard` is empty where the row always holds, and `otherwise` where
-    rows of the same state and event are tried before it. `reason` is empty where the row names none.
+    rows of the same state and event are tried before it. `reason` is empty where the row names none. `beside` are words
+    about one agent, such as the names of tools.
     """
 
     number: int
     event: Trigger
     guard: str
     reason: str
+    beside: str = ""
 
     @property
     def shown_reason(self) -> str:

@@ -55,17 +55,20 @@ def to_table(picture: Picture, overlay: Overlay | None = None) -> str:
 
     With an overlay, its caption precedes the table, and each row has its count.
     """
-    head = ("#", "from", "event", "guard", "to", "reason")
-    rows = {
+    head: tuple[str, ...] = ("#", "from", "event", "guard", "to", "reason")
+    rows: dict[int, tuple[str, ...]] = {
         line.number: (str(line.number), arrow.source, line.event, line.guard, arrow.dest, line.reason)
         for arrow in picture.arrows
         for line in arrow.lines
     }
     cells = [rows[number] for number in sorted(rows)]
+    beside = {line.number: line.beside for arrow in picture.arrows for line in arrow.lines}
+    if any(beside.values()):
+        head, cells = (*head, "in this agent"), [(*row, beside[int(row[0])]) for row in cells]
     if overlay is None:
-        return _table(head, cells) + "\n"
+        return markdown_table(head, cells) + "\n"
     counts = [str(count) if count else _NOT_TAKEN[overlay.kind] for count in overlay.taken]
-    counted = _table(
+    counted = markdown_table(
         ("#", "taken", *head[1:]), [(row[0], count, *row[1:]) for row, count in zip(cells, counts, strict=True)]
     )
     title, *more = overlay.caption
@@ -89,13 +92,14 @@ def to_page(picture: Picture) -> str:
     return _PAGE.format(
         main=to_mermaid(main_way(picture)),
         full=to_mermaid(picture),
-        kinds=_table(("kind", "states", "means"), kinds),
+        kinds=markdown_table(("kind", "states", "means"), kinds),
         rows=to_table(picture).rstrip(),
-        reasons=_table(("reason", "outcome", "means", "what to do next"), reasons),
+        reasons=markdown_table(("reason", "outcome", "means", "what to do next"), reasons),
     )
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a table in Markdown, padded so that its text is legible too."""
     widths = [min(max(map(len, column)), _WIDEST) for column in zip(head, *rows, strict=True)]
     rule = ["-" * width for width in widths]
     return "\n".join(

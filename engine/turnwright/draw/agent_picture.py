@@ -1,0 +1,86 @@
+"""The picture of the chart as it is for one agent: its rows, with its numbers and its tools."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from typing import Final
+
+from turnwright_states.chart import CHART, Chart, Row
+from turnwright_states.guards import WORDS
+from turnwright_states.limits import Limits
+from turnwright_states.state import OUTCOMES
+
+from .model import Picture, TextLine, extract
+
+#: A small number of names is listed; of more, the first ones.
+_NAMES: Final = 4
+
+
+def agent_picture(
+    rows: Collection[Row], ends: Collection[str], limits: Limits, beside: Mapping[int, str], chart: Chart = CHART
+) -> Picture:
+    """Return the picture of an agent's turns.
+
+    `rows` are the rows that its turns can take, and `ends` their endings as "outcome/reason". `beside` has words for
+    some rows, by number. Only tests pass another `chart`.
+    """
+    whole, words = extract(chart), limit_words(limits)
+
+    def kept(line: TextLine) -> bool:
+        return chart.rows[line.number - 1] in rows
+
+    def of_agent(line: TextLine) -> TextLine:
+        row = chart.rows[line.number - 1]
+        alone = not any(
+            other in rows
+            for other in chart.rows
+            if other is not row and (other.source, other.trigger) == (row.source, row.trigger)
+        )
+        guard = row.guard.words_from(words) or ("" if alone else line.guard)
+        return replace(line, guard=guard, beside=beside.get(line.number, ""))
+
+    arrows = (replace(arrow, lines=tuple(map(of_agent, filter(kept, arrow.lines)))) for arrow in whole.arrows)
+    drawn = tuple(arrow for arrow in arrows if arrow.lines)
+    touched = {whole.initial}.union(*({arrow.source, arrow.dest} for arrow in drawn))
+    nodes = (
+        replace(node, reasons=tuple(one for one in node.reasons if f"{OUTCOMES[node.state]}/{one}" in ends))
+        if node.reasons
+        else node
+        for node in whole.nodes
+        if node.state in touched
+    )
+    return Picture(whole.initial, tuple(nodes), drawn)
+
+
+def limit_words(limits: Limits) -> Mapping[str, tuple[str, str]]:
+    """Return the words of each atom of a guard, with the numbers of these limits: for true and for false."""
+    calls, tokens = limits.call_limit, limits.tokens
+    own: dict[str, tuple[str, str]] = {
+        "steps >= allowance": (f"steps ≥ {limits.allowance}", f"steps below {limits.allowance}"),
+        "calls_spent": (f"{calls} calls spent", f"calls of {calls} left"),
+        "tokens_spent": (f"{tokens} tokens spent", f"tokens of {tokens} left"),
+        "cost_spent": (f"cost of {limits.cost or 0:g} spent", f"money of {limits.cost or 0:g} left"),
+        "time_spent": (f"{limits.seconds or 0:g} s spent", f"time of {limits.seconds or 0:g} s left"),
+        "doom": (f"doom loop of {limits.doom_threshold} rounds", "no doom loop"),
+        "nudges_left > 0": _left("nudge", limits.nudges),
+        "pauses_left == 0": (f"{limits.max_pauses} pauses taken", f"a pause of {limits.max_pauses} left"),
+        "retries_left > 0": _left("retry", limits.max_retries),
+        "output_retries_left > 0": _left("output retry", limits.output_retries),
+        "compactions_left > 0": _left("compaction", limits.max_compactions),
+    }
+    off = {"calls_spent": calls, "tokens_spent": tokens, "cost_spent": limits.cost, "time_spent": limits.seconds}
+    return {**WORDS, **{atom: words for atom, words in own.items() if off.get(atom, 0) is not None}}
+
+
+def _left(what: str, most: int) -> tuple[str, str]:
+    return f"{'an' if what[0] in 'aeiou' else 'a'} {what} of {most} left", f"no {what} of {most} left"
+
+
+def some_names(names: Collection[str]) -> str:
+    """Return names in a list, the first ones of many."""
+    shown, more = list(names)[:_NAMES], len(names) - _NAMES
+    return ", ".join(shown) + (f" and {more} more" if more > 0 else "")
+
+
+def drawn_rows(picture: Picture) -> set[int]:
+    """Return the numbers of the rows in a picture."""
+    return {line.number for arrow in picture.arrows for line in arrow.lines}
