@@ -11,7 +11,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test test-all check coverage examples demo demo-serve verify faults histories scale bench bench-peers bench-guard mutants diagrams \
+.PHONY: help install run test test-all check coverage examples demo demo-serve verify faults histories simulate scale bench bench-peers bench-guard mutants diagrams \
   release-check audit docs docs-serve pictures recording reference proof format clean
 
 help: ## Show the targets
@@ -97,6 +97,9 @@ faults: $(VENV)/.test ## Kill drivers a thousand times, and see that nothing is 
 
 histories: $(VENV)/.test ## Check a thousand histories of stores whose processes are killed and stopped (five minutes)
 	$(BIN)/python -m turnwright.testing.linearizability --sqlite 700 --postgres 300
+
+simulate: $(VENV)/.installed ## Run a million schedules of several processes, people and faults (a night)
+	$(BIN)/turnwright fuzz --simulate --agents examples/simulated.md --tools examples/arithmetic.py --schedules 1000000
 
 scale: $(VENV)/.test ## Drive a thousand turns on Temporal while workers are killed; writes docs/scale (seven minutes)
 	$(BIN)/python -m bench.scale --json docs/scale.json --page docs/scale.md

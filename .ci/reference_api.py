@@ -69,6 +69,7 @@ PAGES: Final = {
             "turnwright.testing.differential",
             "turnwright.testing.strategies",
             "turnwright.testing.fuzz",
+            "turnwright.testing.simulation",
             "turnwright.testing.faults",
             "turnwright.testing.store_suite",
             "turnwright.testing.linearizability",

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import anyio
 import pytest
 
-from turnwright import StoreError
+from turnwright import LeaseLostError, StoreError
 from turnwright.journal.turn_journal import TurnJournal
 from turnwright.store import Claim, InboxItem, InboxKind, MemoryStore, NewTurn, Status, Store
 from turnwright.testing import FaultyStore
@@ -51,6 +51,18 @@ async def test_after_a_failed_append_nothing_is_dropped() -> None:
         await journal.drop("answer:0")
     assert store.appends == 1
     assert await store.inbox(TURN) == list(ITEMS)
+
+
+async def test_after_a_lost_lease_every_call_says_so() -> None:
+    """A batch appends the results of its calls at once: whichever error reaches the caller, the turn was overtaken."""
+    store = MemoryStore()
+    journal = await journal_on(store)
+    await store.aclose()
+    await store.claim(TURN)
+    with pytest.raises(LeaseLostError):
+        await journal.feed(REPLY)
+    with pytest.raises(LeaseLostError):
+        await journal.drop("answer:0")
 
 
 async def test_an_item_that_could_not_be_dropped_waits_and_the_turn_goes_on() -> None:

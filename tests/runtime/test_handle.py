@@ -29,7 +29,7 @@ from turnwright.events import TextDeltaEvent, TurnEndedEvent, TurnEvent, TurnPau
 from turnwright.model import ModelRequest, ModelResponse, ScriptedModel, asks_for
 from turnwright.runtime import Local
 from turnwright.store import Claim, InboxItem, MemoryStore, SqliteStore, Status, Store
-from turnwright.testing.faults import FaultyStore
+from turnwright.testing.faults import FaultyStore, StoreWrapper
 from turnwright_states import EndReason
 from turnwright_states.facts import Fact
 
@@ -268,6 +268,41 @@ async def test_a_running_turn_is_steered_and_aborted() -> None:
         aborted = await engine.start(CLERK, "hi")
         await aborted.abort()
         assert (await aborted.result()).reason is EndReason.ABORTED
+
+
+class LooksSlowly(StoreWrapper):
+    """Its first look into an inbox lasts until `may` is set."""
+
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
+        self.may = anyio.Event()
+        self.looked = False
+
+    async def inbox(self, turn_id: str) -> list[InboxItem]:
+        if not self.looked:
+            self.looked = True
+            await self.may.wait()
+        return await self.inner.inbox(turn_id)
+
+
+@pytest.mark.parametrize("act", ["steer", "abort"])
+async def test_a_turn_may_end_while_its_inbox_is_read_for_its_driver(act: str) -> None:
+    """The message or the abort came when the turn was about to end: it has nothing to say to the driver any more."""
+    held, store = Held(), LooksSlowly(MemoryStore())
+    async with Engine(model=held.line(), store=store) as engine, anyio.create_task_group() as group:
+        handle = await engine.start(CLERK, "hi")
+        await held.asked.wait()
+        if act == "steer":
+            group.start_soon(handle.steer, "be brief")
+        else:
+            group.start_soon(handle.abort)
+        while not store.looked:
+            await anyio.lowlevel.checkpoint()
+        held.may.set()
+        result = await handle.result()
+        store.may.set()
+    assert result.undelivered == (("be brief",) if act == "steer" else ())
+    assert result.outcome is (Outcome.FINISHED if act == "steer" else Outcome.ABORTED)
 
 
 async def test_a_handle_waits_for_another_process_and_goes_on_after_it(tmp_path: Path) -> None:

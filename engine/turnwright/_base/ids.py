@@ -2,11 +2,17 @@
 
 import os
 import secrets
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import Final
+
+#: Makes a random text of so many bytes, in hexadecimal digits. A simulation sets another source, to be repeatable.
+TOKENS: Final[ContextVar[Callable[[int], str]]] = ContextVar("tokens", default=secrets.token_hex)
 
 
 def new_id() -> str:
     """Return an id for a new turn."""
-    return secrets.token_hex(8)
+    return TOKENS.get()(8)
 
 
 def child_id(turn: str, call: str) -> str:
@@ -21,4 +27,4 @@ def root_of(turn: str) -> str:
 
 def process_name() -> str:
     """Return a unique name for this process. Process numbers alone are reused."""
-    return f"{os.getpid()}-{secrets.token_hex(6)}"
+    return f"{os.getpid()}-{TOKENS.get()(6)}"

@@ -2,8 +2,9 @@
 
 import secrets
 import shlex
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, Unpack, cast
@@ -14,6 +15,8 @@ from rich.progress import Progress as Bar
 from turnwright.agent import Agent
 from turnwright.agents.markdown import find_agent, load_agents
 from turnwright.context import DepsFactory
+from turnwright.draw import RowCounts
+from turnwright.driver.subagents import agent_tools
 from turnwright.engine import Engine
 from turnwright.errors import ConfigError
 from turnwright.testing.fuzz_failure import FailureOrigin, Found, as_test
@@ -61,6 +64,13 @@ def fuzz(
         Path | None,
         typer.Option("--coverage", metavar="FILE", help="Write the rows taken, for diagram --coverage."),
     ] = None,
+    simulate: Annotated[
+        bool,
+        typer.Option("--simulate", help="Simulate several processes, with crashes and takeovers."),
+    ] = False,
+    schedules: Annotated[
+        int, typer.Option("--schedules", metavar="N", min=1, help="The number of schedules, with --simulate.")
+    ] = 200,
 ) -> None:
     """Play random turns with your agents and tools, and check them.
 
@@ -72,16 +82,25 @@ def fuzz(
 
     A failure is reduced to the smallest example, and printed as a test.
 
+    With --simulate, a seed decides everything: the order of tasks, replies, delays, answers, crashes, takeovers, and
+    failures of the store. Schedule N has the seed SEED + N - 1, which repeats it exactly.
+
     Exit codes: 0 all checks hold, 1 violated, 2 configuration, 6 inconclusive.
     """
+    if coverage is not None and not coverage.parent.is_dir():
+        raise ConfigError(f"--coverage {coverage}: there is no folder {coverage.parent}")
+    seed = secrets.randbelow(_SEEDS) if seed is None else seed
+    if simulate:
+        if run_tools:
+            raise ConfigError("--simulate runs no tools: leave out --run-tools")
+        given = _Given(agents, agent, tools, root, coverage)
+        raise typer.Exit(_simulate(given, schedules=schedules, seed=seed, seconds=seconds))
     try:
         from turnwright.testing import fuzz as runner  # noqa: PLC0415 (Hypothesis is optional, and slow to load)
     except ModuleNotFoundError as missing:
         if missing.name != "hypothesis":
             raise
         raise ConfigError("fuzz needs Hypothesis: pip install 'turnwright[testing]'") from None
-    if coverage is not None and not coverage.parent.is_dir():
-        raise ConfigError(f"--coverage {coverage}: there is no folder {coverage.parent}")
     folder = root or Path()
     out = process.Output(alone=True)  # a tool may print, but not inside a printed test
     offered = choose_tools(tools, folder)
@@ -89,11 +108,10 @@ def fuzz(
     target = runner.Target(
         _choose(agent, agents), tuple(offered.tools), run_tools=run_tools, build=cast("Build", build)
     )
-    seed = secrets.randbelow(_SEEDS) if seed is None else seed
     with _bar(examples) as progress:
         report = runner.fuzz(target, examples=examples, seed=seed, seconds=seconds, progress=progress)
     if coverage is not None:
-        _write(report, coverage)
+        _write(report.rows, coverage)
     command = _rerun_command(agents, agent, tools, root, run_tools=run_tools, examples=examples, seed=seed)
     if report.found is None:
         out.write(*_report_lines(report, target))
@@ -103,6 +121,57 @@ def fuzz(
         _print_found(report, report.found, command)
         out.write(as_test(report.found, origin, command=command, run_tools=run_tools).removesuffix("\n"))
     raise typer.Exit(exit_code(report.checks))
+
+
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """The options that say what is simulated."""
+
+    agents: Path | None
+    agent: str | None
+    tools: str | None
+    root: Path | None
+    coverage: Path | None
+
+
+def _simulate(given: _Given, *, schedules: int, seed: int, seconds: float | None) -> int:
+    """Simulate the agents with their tools and sub-agents. Returns the exit code."""
+    from turnwright.testing.simulation import SimulationTarget  # noqa: PLC0415 (few runs simulate)
+
+    from .simulate import simulate_agents  # noqa: PLC0415 (likewise)
+
+    folder = given.root or Path()
+    offered = choose_tools(given.tools, folder)
+    file = given.agents or (_AGENTS if given.agent else None)
+    helpers = [] if file is None else agent_tools(load_agents(file))
+    build = Engine if offered.make_deps is None else _builder(offered.make_deps)
+    targets = [
+        SimulationTarget(one, (*offered.tools, *helpers), cast("Callable[..., Engine[None]]", build))
+        for one in _choose(given.agent, given.agents)
+    ]
+    flags = {"--agents": given.agents, "--agent": given.agent, "--tools": given.tools, "--root": given.root}
+    words = [word for flag, value in flags.items() if value is not None for word in (flag, str(value))]
+
+    def origin_of(agent: Agent) -> FailureOrigin:
+        origin = _origin(agent, file, given.tools, folder, makes_deps=offered.make_deps is not None)
+        if not helpers:
+            return origin
+        beside = f"[*{origin.tools}, *agent_tools(load_agents({code(str(file))}))]"
+        return replace(origin, imported=(*origin.imported, agent_tools, load_agents), tools=beside)
+
+    with _bar(schedules) as progress:
+        report = simulate_agents(
+            targets,
+            schedules=schedules,
+            seed=seed,
+            seconds=seconds,
+            progress=progress,
+            command=shlex.join(["turnwright", "fuzz", "--simulate", *words]),
+            origin_of=origin_of,
+        )
+    if given.coverage is not None:
+        _write(report.rows, given.coverage)
+    return exit_code(report.checks)
 
 
 def _builder(make_deps: DepsFactory[object]) -> "Build[object]":
@@ -131,9 +200,9 @@ def _bar(examples: int) -> "Iterator[Progress]":
         yield show
 
 
-def _write(report: "FuzzReport", file: Path) -> None:
+def _write(rows: RowCounts, file: Path) -> None:
     try:
-        report.rows.write(file)
+        rows.write(file)
     except OSError as error:
         raise ConfigError(f"--coverage {file}: cannot be written: {error.strerror}") from None
 

@@ -1,12 +1,12 @@
 """Writes and reads the items of a turn's inbox. No other module knows their format."""
 
 import json
-import secrets
 from collections.abc import Iterable
 from typing import Final
 
 from pydantic import ValidationError
 
+from turnwright._base.ids import TOKENS
 from turnwright.errors import ConfigError
 from turnwright.store import InboxItem, InboxKind
 from turnwright_states import AnsweredInput
@@ -28,7 +28,7 @@ def steer_item(turn: str, text: str) -> InboxItem:
     """Make a message to a running turn. Raises `ConfigError` for a blank text, or one that is no Unicode."""
     if not text.strip():
         raise ConfigError("the message to the turn is blank")
-    return InboxItem(turn, f"steer:{secrets.token_hex(6)}", InboxKind.STEER, json.dumps({"text": writable(text)}))
+    return InboxItem(turn, f"steer:{TOKENS.get()(6)}", InboxKind.STEER, json.dumps({"text": writable(text)}))
 
 
 def to_answered_input(item: InboxItem, elapsed: float) -> AnsweredInput | None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 import anyio
 from msgspec.structs import force_setattr
 
-from turnwright.errors import StoreError, UnreadableTurnError
+from turnwright.errors import LeaseLostError, StoreError, UnreadableTurnError
 from turnwright.events import TurnEvent, event_of
 from turnwright.result import TurnResult, result_from
 from turnwright.store import Claim, InboxItem, Status, Store
@@ -165,7 +165,7 @@ class TurnJournal:
         self._logged = _LOG.isEnabledFor(logging.INFO)
         #: Made on demand: a lock takes as much memory as three messages.
         self._lock: anyio.Lock | None = None
-        self._failed = False
+        self._failed = self._overtaken = False
 
     @classmethod
     async def open(
@@ -237,8 +237,8 @@ class TurnJournal:
         `consumed` are the inbox items that the input came from. Messages that wait in the inbox are fed before a batch
         ends, or kept as undelivered with an input that ends the turn (docs/rules.md#messages).
 
-        Raises what the store raises. The machine is then ahead of the journal, so every later call raises `StoreError`:
-        resume the turn from its journal.
+        Raises what the store raises. The machine is then ahead of the journal, so every later call raises `StoreError`,
+        or again `LeaseLostError`: resume the turn from its journal.
         """
         # If nothing suspends during the append, nothing can interleave or cancel it. A lock and two shields would cost
         # more than the rest of this.
@@ -300,7 +300,7 @@ class TurnJournal:
             await self._take_in(await self.inbox(), event.elapsed)
         await self._feed(event, more, consumed, at_the_end=late)
 
-    async def _feed(
+    async def _feed(  # noqa: C901 (in parts it would take more calls a step)
         self, event: Input, more: Sequence[Input], consumed: Sequence[str], at_the_end: Sequence[str] = ()
     ) -> None:
         if self._failed:
@@ -314,7 +314,11 @@ class TurnJournal:
             stamp(facts, self._now())
         turn, seq = machine.turn, claim.seq
         consumed = (*consumed, *at_the_end) if turn.state in FINAL else consumed
-        self.waiting = await self.store.append(claim, facts, Status.of(turn), consumed)
+        try:
+            self.waiting = await self.store.append(claim, facts, Status.of(turn), consumed)
+        except LeaseLostError:
+            self._overtaken = True
+            raise
         self._failed = False
         followed = self.listeners is not None and claim.turn in self.listeners.followed
         fold = self.fold
@@ -336,7 +340,10 @@ class TurnJournal:
             if followed:
                 self.publish(event_of(claim.turn, seq, fact, self.transcript))
 
-    def _ahead(self) -> StoreError:
+    def _ahead(self) -> StoreError | LeaseLostError:
+        """Return the error of a call after a failed append: of two calls at once, both are overtaken or both failed."""
+        if self._overtaken:
+            return LeaseLostError(self.turn_id, self.claim.epoch)
         return StoreError(f"turn {self.turn_id}: an earlier append failed: resume the turn")
 
 

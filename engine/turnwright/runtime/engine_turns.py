@@ -288,8 +288,9 @@ class EngineTurns:
     async def _pass_on(self, turn_id: str) -> None:
         """Give the driver of a turn that was just started what was posted before it opened the turn."""
         started = self._started(turn_id)
-        if started is not None and started.begun is not None:
-            started.begun.claim.waiting = await self._store.inbox(turn_id)
+        begun = None if started is None else started.begun  # its driver may end while the inbox is read
+        if begun is not None:
+            begun.claim.waiting = await self._store.inbox(turn_id)
 
     def _close_followers(self, turn_id: str) -> None:
         if not self._work.is_driven(turn_id):

@@ -48,8 +48,8 @@ class _StoredTurn:
     begun: list[ClaimSpan]
     #: When the last fact was written.
     written_at: float
+    owner: str | None
     epoch: int = 1
-    owner: str | None = "memory"
     inbox: dict[str, InboxItem] = field(default_factory=dict)
 
     @property
@@ -105,7 +105,7 @@ class MemoryStore:
                 raise SessionBusyError(new.session, row.id)
         at = new.created_at
         begun = [ClaimSpan(1, int(driven), self.owner, at, at)]
-        kept = _StoredTurn(new, next(self._numbers), list(facts), len(facts), status, at, begun, at)
+        kept = _StoredTurn(new, next(self._numbers), list(facts), len(facts), status, at, begun, at, self.owner)
         self._turns[new.id] = kept
         if new.session is not None:
             title, _ = self._sessions.pop(new.session, (new.title, 0))
@@ -118,7 +118,7 @@ class MemoryStore:
 
     async def claim(self, turn_id: str, *, abandoned: AbandonedDrivers = NONE_ABANDONED) -> Claim:
         kept = self._stored(turn_id)
-        if turn_id in self._driving and not abandoned.covers(self.owner, kept.epoch):
+        if turn_id in self._driving and not abandoned.covers(kept.owner or NOBODY, kept.epoch):
             raise TurnBusyError(turn_id, "this process")
         crashed = kept.owner is not None
         kept.epoch, kept.owner = kept.epoch + 1, self.owner

@@ -27,9 +27,12 @@ class _Skipping(selectors.SelectSelector):
         self.now = 0.0
         #: Whether a worker thread runs, whose time is real.
         self.waits: Callable[[], bool] = lambda: False
+        #: Called when no timer is set.
+        self.when_idle: Callable[[], None] = lambda: None
 
     def select(self, timeout: float | None = None) -> list[Event]:
         if timeout is None:  # no timer is set: only a signal or a thread can go on
+            self.when_idle()
             return super().select(None)
         ready = super().select(0)
         if not ready and timeout > 0 and self.waits():

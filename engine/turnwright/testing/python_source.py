@@ -43,6 +43,7 @@ _PUBLIC: Final = (
     "turnwright",
     "turnwright.model",
     "turnwright.testing",
+    "turnwright.testing.simulation",
     "turnwright.tools",
     "turnwright_states",
 )

@@ -2,12 +2,17 @@
 
 import sys
 from collections.abc import Callable
-from typing import TypeAlias
+from contextvars import ContextVar
+from typing import Final, TypeAlias
 
 import anyio.to_thread
 
 #: Schedules a function in the event loop from any thread. Raises `RuntimeError` once the loop is closed.
 LoopHandle: TypeAlias = Callable[[Callable[[], None]], object]
+
+
+#: Whether `in_thread` calls its function in the event loop. A simulation sets it: threads would decide its order.
+INLINE: Final[ContextVar[bool]] = ContextVar("inline", default=False)
 
 
 def loop_handle() -> LoopHandle:
@@ -37,6 +42,8 @@ def in_event_loop() -> bool:
 
 async def in_thread(call: Callable[[], object]) -> object:
     """Call a function in a thread, and return its result or raise its error. A canceled one goes on, abandoned."""
+    if INLINE.get():
+        return call()
     result, error = await anyio.to_thread.run_sync(_result_or_error, call, abandon_on_cancel=True)
     if error is not None:
         raise error

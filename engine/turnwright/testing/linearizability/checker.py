@@ -40,9 +40,12 @@ class Operation(Generic[C, R]):
     began: int
     ended: int | None = None
     result: R | None = None
+    #: Anything more about the result, such as the text of an error. It decides nothing.
+    note: str = ""
 
     def __str__(self) -> str:
-        return f"{self.client}: {self.call} -> {'unknown' if self.ended is None else self.result}"
+        result = "unknown" if self.ended is None else str(self.result)
+        return f"{self.client}: {self.call} -> {result}{self.note and f' ({self.note})'}"
 
 
 @dataclass(frozen=True, slots=True)

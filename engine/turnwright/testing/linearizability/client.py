@@ -154,7 +154,7 @@ class StoreClient:
         return tuple(f"{self.name}.{next(self._numbers)}" for _ in range(number))
 
     async def _do(self, call: StoreCall, make: Callable[[], Awaitable[StoreResult]]) -> StoreResult | None:
-        number = self.history.begin(self.name, call)
+        number, note = self.history.begin(self.name, call), ""
         try:
             result = await make()
         except tuple(_ERRORS) as error:
@@ -162,8 +162,8 @@ class StoreClient:
         except StoreError as error:
             if "not known" in str(error):
                 return None  # the server was lost during the write
-            result = StoreResult("error")
-        self.history.end(number, result)
+            result, note = StoreResult("error"), str(error)
+        self.history.end(number, result, note)
         return result
 
     async def _create(self, call: Create) -> StoreResult:

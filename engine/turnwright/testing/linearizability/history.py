@@ -21,7 +21,7 @@ class History:
     def __init__(self) -> None:
         self._clock = count()
         self._begun: list[tuple[str, StoreCall, int]] = []
-        self._ended: dict[int, tuple[int, StoreResult]] = {}
+        self._ended: dict[int, tuple[int, StoreResult, str]] = {}
 
     def now(self) -> int:
         """Return the time of the next event."""
@@ -32,9 +32,9 @@ class History:
         self._begun.append((client, call, self.now() if at is None else at))
         return len(self._begun) - 1
 
-    def end(self, number: int, result: StoreResult) -> None:
-        """Note the result of a call."""
-        self._ended[number] = self.now(), result
+    def end(self, number: int, result: StoreResult, note: str = "") -> None:
+        """Note the result of a call, and the text of an error."""
+        self._ended[number] = self.now(), result, note
 
     @property
     def operations(self) -> list[StoreOperation]:
@@ -52,6 +52,7 @@ class _Line(Struct, array_like=True):
     at: int
     call: StoreCall | None = None
     result: StoreResult | None = None
+    note: str = ""
 
 
 class HistoryFile(History):
@@ -69,9 +70,9 @@ class HistoryFile(History):
         self._write(_Line(number, self._begun[number][2], call=call))
         return number
 
-    def end(self, number: int, result: StoreResult) -> None:
-        super().end(number, result)
-        self._write(_Line(number, self._ended[number][0], result=result))
+    def end(self, number: int, result: StoreResult, note: str = "") -> None:
+        super().end(number, result, note)
+        self._write(_Line(number, self._ended[number][0], result=result, note=note))
 
     def _write(self, line: _Line) -> None:
         os.write(self._file, msgspec.json.encode(line) + b"\n")  # complete before the process can be killed
@@ -80,13 +81,13 @@ class HistoryFile(History):
 def read_history(path: Path) -> list[StoreOperation]:
     """Return the calls in a file. The last line of a killed process may be missing, but is never half a line."""
     begun: dict[int, tuple[StoreCall, int]] = {}
-    ended: dict[int, tuple[int, StoreResult]] = {}
+    ended: dict[int, tuple[int, StoreResult, str]] = {}
     for raw in path.read_bytes().splitlines() if path.exists() else ():
         line = msgspec.json.decode(raw, type=_Line)
         if line.call is not None:
             begun[line.number] = line.call, line.at
         elif line.result is not None:
-            ended[line.number] = line.at, line.result
+            ended[line.number] = line.at, line.result, line.note
     return [
         Operation(path.stem, call, began, *ended.get(number, (None, None))) for number, (call, began) in begun.items()
     ]

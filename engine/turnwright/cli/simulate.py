@@ -1,0 +1,75 @@
+"""`turnwright fuzz --simulate`: many schedules of the user's agents, each with several processes, people and faults."""
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from turnwright.agent import Agent
+from turnwright.testing.fuzz_failure import FailureOrigin
+from turnwright.testing.simulation import SimulationReport, SimulationTarget, simulate
+from turnwright.testing.simulation.failure import as_schedule_test
+from turnwright.testing.simulation.shrink import plain
+from turnwright_states import Trigger
+from turnwright_states.chart import CHART
+
+from .process import Output, echo
+
+if TYPE_CHECKING:
+    from turnwright.testing.simulation.campaign import Progress
+
+#: Lines of a trace that are shown.
+_MOST_LINES = 200
+
+
+def simulate_agents(
+    targets: list[SimulationTarget],
+    *,
+    schedules: int,
+    seed: int,
+    seconds: float | None,
+    progress: "Progress",
+    command: str,
+    origin_of: Callable[[Agent], FailureOrigin],
+) -> SimulationReport:
+    """Simulate the targets, and print the report, or the reduced failure and a test that fails in the same way.
+
+    `command` is the command without the seed and the number of schedules; `origin_of` says how a test makes an agent.
+    """
+    report = simulate(targets, schedules=schedules, seed=seed, seconds=seconds, progress=progress)
+    out = Output(alone=True)
+    if report.found is None or report.target is None:
+        out.write(*_report_lines(report, targets))
+        return report
+    again = f"{command} --schedules 1 --seed {report.found.seed}"
+    for one in report.found.violations:
+        echo(f"violated: {one.claim}: {one.detail}", err=True)
+    for line in report.found.trace[-_MOST_LINES:]:
+        echo(f"  {line}", err=True)
+    echo(f"found in schedule {report.schedules} of {report.wanted}, whose seed is {report.found.seed}", err=True)
+    kept = sum(number > 0 for made in plain(report.found.choices).values() for number in made)
+    echo(f"reduced to {kept} choices that are not the simplest", err=True)
+    echo(f"to repeat: {again}", err=True)
+    echo("a test that fails in this way is on stdout: save it in a file, and run pytest", err=True)
+    test = as_schedule_test(report.found, origin_of(report.target.agent), command=again)
+    out.write(test.removesuffix("\n"))
+    return report
+
+
+def _report_lines(report: SimulationReport, targets: list[SimulationTarget]) -> Iterator[str]:
+    turns, names = sum(report.ends.values()), ", ".join(one.agent.name for one in targets)
+    first, last = report.seed, report.seed + max(report.schedules, 1) - 1
+    yield f"simulated {report.schedules:,} schedules, {turns:,} turns, with {names}: seeds {first} to {last}"
+    a_second = report.schedules / report.seconds if report.seconds else 0
+    hours = report.virtual / 3600
+    yield f"{report.seconds:.1f} s, {a_second:.0f} schedules a second; {hours:.1f} hours of virtual time"
+    yield "stand-ins replaced the tools: no tool was run"
+    if report.stopped:
+        yield f"inconclusive: {report.stopped}"
+    for one in report.checks:
+        yield f"  {one.verdict}: {one.claim}" + ("" if report.stopped or not one.detail else f" ({one.detail})")
+    yield "ended:"
+    for end, count in report.ends.most_common():
+        yield f"  {end:<28} {count:>6,}"
+    yield f"rows of the chart taken: {report.rows.covered} of {len(report.rows.taken)}"
+    for number, name in report.rows.untaken:
+        bug = " (taken only by a bug)" if CHART.rows[number - 1].trigger is Trigger.FAIL else ""
+        yield f"  never: {number:>2}  {name}{bug}"

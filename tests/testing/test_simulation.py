@@ -1,0 +1,241 @@
+"""The simulation: a seed repeats a schedule exactly, and planted faults are found and made small."""
+
+import asyncio
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Sequence
+from functools import partial
+from typing import Final, cast
+
+import anyio
+import pytest
+
+from turnwright import Agent, Engine, agent_tool, tool
+from turnwright.message import Message
+from turnwright.model.protocol import Delta, Model, ModelRequest, ModelResponse
+from turnwright.store import Claim, InboxItem, Status, Store
+from turnwright.testing import InvariantViolatedError
+from turnwright.testing.faults import StoreWrapper
+from turnwright.testing.simulation import SimulationTarget, assert_schedule, run_schedule, simulate
+from turnwright.testing.simulation.loop import NobodyRunsError, SimulatedLoop
+from turnwright.testing.simulation.shrink import plain
+from turnwright_states.facts import CallStarted, Fact
+
+
+@tool(idempotent=True)
+def look(n: int) -> str:
+    """Look at something."""
+    return f"{n}"
+
+
+@tool
+def pay(amount: int, note: str = "") -> str:
+    """Pay an amount."""
+    return f"{amount} {note}"
+
+
+#: The engine, for arguments that are changed.
+ENGINE: Final[Callable[..., Engine]] = Engine
+READER: Final = Agent(name="Reader", description="Reads.", steps=2)
+CLERK: Final = Agent(name="Clerk")
+TARGET: Final = SimulationTarget(CLERK, (look, pay, agent_tool(READER)))
+
+#: Prints a digest of each of some schedules.
+PROGRAM: Final = """
+import hashlib
+from tests.testing.test_simulation import TARGET, digest
+for seed in range(12):
+    print(digest(seed))
+"""
+
+
+def digest(seed: int) -> str:
+    """Return a digest of everything that a schedule recorded."""
+    made = run_schedule(TARGET, seed)
+    record = json.dumps([made.trace, made.journals, made.choices, made.ends, made.seconds])
+    return hashlib.sha256(record.encode()).hexdigest()
+
+
+@pytest.mark.slow
+def test_a_seed_repeats_a_schedule_exactly_in_another_process() -> None:
+    """Journals, traces and choices are the same, whatever the hash seed, the memory addresses and the time of day."""
+
+    def printed(hash_seed: str) -> str:
+        environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
+        command = [sys.executable, "-c", PROGRAM]
+        return subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout
+
+    assert printed("1") == printed("2") == "".join(f"{digest(seed)}\n" for seed in range(12))
+
+
+def test_its_choices_repeat_a_schedule() -> None:
+    """Without the seed, which a test need not know."""
+    first = run_schedule(TARGET, 7)
+    again = run_schedule(TARGET, 7, choices=plain(first.choices))
+    assert (again.journals, again.trace) == (first.journals, first.trace)
+
+
+def test_the_simplest_schedule_is_one_answer() -> None:
+    """Without any choice nothing fails, nobody acts, and the model answers at once."""
+    made = run_schedule(TARGET, choices={})
+    assert made.ends == ["finished/answered"]
+    assert made.seconds < 10
+    assert_schedule(made)
+
+
+def test_some_schedules_keep_every_promise() -> None:
+    """Processes crash, stall and take turns over; people answer twice, abort and steer."""
+    report = simulate([TARGET], schedules=40, seed=1000)
+    assert report.found is None, report.found
+    assert report.schedules == 40
+    assert len(report.ends) > 3
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_many_schedules_keep_every_promise() -> None:
+    report = simulate([TARGET], schedules=800, seed=2000)
+    assert report.found is None, report.found
+
+
+class NoFence(StoreWrapper):
+    """An append that does not look at the epoch."""
+
+    async def append(
+        self, claim: Claim, facts: Sequence[Fact], status: Status, consumed: Sequence[str] = ()
+    ) -> list[InboxItem]:
+        row, written = await self.inner.get(claim.turn), await self.inner.facts(claim.turn)
+        epoch, claim.epoch, claim.seq = claim.epoch, row.epoch, len(written)
+        try:
+            return await self.inner.append(claim, facts, status, consumed)
+        finally:
+            claim.epoch = epoch
+
+
+class WritesLater(StoreWrapper):
+    """The start of a call is written with the next append."""
+
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
+        self.kept: list[Fact] = []
+
+    async def append(
+        self, claim: Claim, facts: Sequence[Fact], status: Status, consumed: Sequence[str] = ()
+    ) -> list[InboxItem]:
+        if any(isinstance(fact, CallStarted) for fact in facts):
+            self.kept += facts
+            claim.seq += len(facts)
+            return []
+        kept, self.kept = self.kept, []
+        claim.seq -= len(kept)
+        return await self.inner.append(claim, [*kept, *facts], status, consumed)
+
+
+class LosesMessages(StoreWrapper):
+    """A message to a turn is acknowledged, and not written."""
+
+    async def post(self, *items: InboxItem) -> tuple[InboxItem, ...]:
+        if items[0].id.startswith("steer:"):
+            await self.inner.get(items[0].turn)
+            return ()
+        return await self.inner.post(*items)
+
+
+class ReadsTwice(StoreWrapper):
+    """A read returns the last fact twice."""
+
+    async def facts(self, turn_id: str, after: int = 0) -> list[tuple[int, Fact]]:
+        found = await self.inner.facts(turn_id, after)
+        return [*found, *found[-1:]] if after else found
+
+
+class Breaks(StoreWrapper):
+    """Its errors are those of a client that it forgot to translate."""
+
+    async def inbox(self, turn_id: str) -> list[InboxItem]:
+        raise ConnectionError(turn_id)
+
+
+class CallsTwice:
+    """A model that is called twice for each call."""
+
+    name = "twice"
+
+    def __init__(self, inner: Model) -> None:
+        self.inner = inner
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[Delta | ModelResponse]:
+        for number in range(9):
+            async for item in self.inner.stream(request):
+                if number == 8 or not isinstance(item, ModelResponse):
+                    yield item
+
+
+async def wait_for_ever(_messages: tuple[Message, ...]) -> Sequence[Message]:
+    """Wait for something that never happens."""
+    await anyio.Event().wait()
+    raise AssertionError("it happened")
+
+
+def with_store(make: Callable[[Store], Store], **parts: object) -> Engine:
+    return ENGINE(**{**parts, "store": make(cast("Store", parts["store"]))})
+
+
+def with_model(**parts: object) -> Engine:
+    return ENGINE(**{**parts, "model": CallsTwice(cast("Model", parts["model"]))})
+
+
+PLANTED: Final[dict[str, tuple[Callable[..., Engine], str]]] = {
+    "a lost fence": (partial(with_store, NoFence), "at most one ending"),
+    "a fact that is written late": (partial(with_store, WritesLater), "facts are in the journal before"),
+    "a message that is lost": (partial(with_store, LosesMessages), "no accepted message is lost"),
+    "an error that nobody translated": (partial(with_store, Breaks), "an engine raises only"),
+    "a hook that waits for ever": (partial(Engine, history_processor=wait_for_ever), "nobody waits for ever"),
+    "a follower that reads a fact twice": (partial(with_store, ReadsTwice), "a follower reads each fact once"),
+    "a model that is called too often": (with_model, "model calls <="),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", PLANTED)
+def test_a_planted_fault_is_found_and_made_small(fault: str) -> None:
+    """The reduced schedule still violates the same claim, and needs few choices."""
+    build, claim = PLANTED[fault]
+    report = simulate([SimulationTarget(CLERK, (look, pay), build)], schedules=400)
+    assert report.found is not None
+    assert any(one.claim.startswith(claim) for one in report.found.violations), report.found.violations
+    assert sum(number > 0 for made in plain(report.found.choices).values() for number in made) <= 14
+    again = run_schedule(SimulationTarget(CLERK, (look, pay), build), report.found.seed, choices=report.found.choices)
+    with pytest.raises(InvariantViolatedError):
+        assert_schedule(again)
+
+
+def test_tasks_that_wait_for_each_other_are_found() -> None:
+    """No timer is set, so an ordinary loop would stand still for ever."""
+    loop = SimulatedLoop(lambda _: 0)
+    with pytest.raises(NobodyRunsError):
+        loop.run(asyncio.Event().wait())
+
+
+def test_the_choice_decides_the_order_of_tasks() -> None:
+    """Three tasks are ready at once: the choice is which of those that are left runs next."""
+
+    def order(choose: Callable[[int], int]) -> list[int]:
+        ran: list[int] = []
+
+        async def note(number: int) -> None:
+            ran.append(number)
+
+        async def run() -> None:
+            async with anyio.create_task_group() as group:
+                for number in range(3):
+                    group.start_soon(note, number)
+
+        SimulatedLoop(choose).run(run())
+        return ran
+
+    assert order(lambda _: 0) == [0, 1, 2]
+    assert order(lambda ready: ready - 1) == [2, 1, 0]
