@@ -6,7 +6,7 @@ from enum import StrEnum
 import pytest
 
 from turnwright_states import Cause, Decision, InterruptKind, Limits, Outcome, State, Turn, Usage, facts
-from turnwright_states.fact import DEBUG, Fact, PublicPart, allow
+from turnwright_states.fact import DEBUG, INFO, Fact, PublicPart, allow
 from turnwright_states.facts import KINDS, tool_names
 from turnwright_states.reasons import EndReason
 
@@ -25,6 +25,14 @@ class GuardTripped(Fact, frozen=True, kw_only=True):
     quote: str = ""
 
 
+class Silent(Fact, frozen=True, kw_only=True):
+    """A kind with nothing to tell."""
+
+    kind = "silent"
+    public_fields = allow()
+    private_fields = frozenset()
+
+
 TRIPPED = GuardTripped(1.0, State.STREAM, guard="no\nnames", cause=Cause.REJECTED, times=2, again=True, quote="Ann")
 
 
@@ -37,6 +45,13 @@ def test_the_default_summary_is_what_a_table_would_show() -> None:
 def test_the_default_log_line_quotes_nobody() -> None:
     assert TRIPPED.log_line(Turn()) == (DEBUG, "guard tripped: cause rejected, times 2, again")
     assert TRIPPED.log_fields() == {"cause": "rejected"}
+    silent = Silent(1.0, State.STREAM)
+    assert (silent.summary(), silent.log_line(Turn())) == ("", (DEBUG, "silent"))
+
+
+def test_the_log_names_the_call_of_a_fact_and_the_agent_of_a_turn() -> None:
+    assert facts.CallSettled(0.0, State.TOOL_EXEC, call="call00001").log_fields()["call"] == "call00001"
+    assert facts.TurnStarted(0.0, State.CHECK, prompt="x", limits=Limits(), chart=1).log_fields() == {"agent": ""}
 
 
 def test_a_kind_that_the_fold_does_not_know_changes_only_the_state_and_the_time() -> None:
@@ -214,6 +229,48 @@ SAID: list[tuple[Fact, str, str]] = [
 def test_a_fact_has_a_line_for_people_and_one_for_the_log(fact: Fact, summary: str, line: str) -> None:
     assert fact.summary() == summary
     assert fact.log_line(Turn())[1] == line
+
+
+def test_what_hooks_and_guardrails_decided_ends_the_words() -> None:
+    prepared = facts.RequestPrepared(
+        0.0,
+        State.STREAM,
+        tools=("look", "log"),
+        decisions=(
+            {"hook": "mask", "decision": "change_request"},
+            {"guardrail": "polite", "decision": "passed"},
+            {"hook": "later", "decision": "a_new_one"},
+        ),
+    )
+    assert prepared.summary() == (
+        "tools look, log; hook mask changed the request; guardrail polite passed; hook later a_new_one"
+    )
+
+
+def test_calls_and_refused_tools_are_listed_with_commas() -> None:
+    reply = facts.ModelReplied(0.0, State.TOOL_EXEC, calls=(_MADE, facts.CallMade(id="call00002", name="log")))
+    assert reply.summary() == "look (call00001), log (call00002)"
+    concluded = facts.Concluded(0.0, State.CONCLUDE, refused=("look", "log"))
+    assert "look, log refused" in concluded.summary()
+
+
+def test_an_answer_shows_its_text_if_it_has_one() -> None:
+    answered = facts.Answered(0.0, State.TOOL_EXEC, interrupt="approval-1", decision=Decision.REJECT)
+    assert answered.summary() == "approval-1: reject"
+    assert facts.Answered(
+        0.0, State.TOOL_EXEC, interrupt="approval-1", decision=Decision.REJECT, text="No."
+    ).summary() == ("approval-1: reject: No.")
+
+
+def test_a_tripped_guardrail_is_named_at_the_end() -> None:
+    tripped = facts.TrippedGuardrail(name="polite", message="It is rude.", metadata={})
+    ended = facts.TurnEnded(0.0, State.FAILED, outcome=Outcome.FAILED, reason=EndReason.GUARDRAIL, guardrail=tripped)
+    assert ended.summary().endswith(" (polite: It is rude.)")
+
+
+@pytest.mark.parametrize(("state", "level"), [(State.TOOL_EXEC, INFO), (State.FINISHED, DEBUG)])
+def test_a_reply_with_calls_that_run_is_worth_a_line(state: State, level: int) -> None:
+    assert facts.ModelReplied(0.0, state, calls=(_MADE,)).log_line(Turn())[0] == level
 
 
 def test_a_turn_begins_with_its_prompt_and_its_cap() -> None:

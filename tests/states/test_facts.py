@@ -383,6 +383,14 @@ def test_the_plain_way_reads_what_the_quick_one_does(fact: Fact) -> None:
     assert parse_fact(fact.kind, json.dumps(dict(reversed(fields.items())))) == fact
 
 
+@pytest.mark.parametrize(("length", "shown"), [(58, f"'{58 * 'k'}'"), (59, f"'{59 * 'k'}...")])
+def test_a_long_kind_is_cut_where_it_is_quoted(length: int, shown: str) -> None:
+    """At 60 characters, with its quotes."""
+    with pytest.raises(InvalidJournalError) as caught:
+        parse_fact(length * "k", "{}", 1)
+    assert f"its kind {shown} is unknown" in str(caught.value)
+
+
 def test_an_unknown_kind_is_refused() -> None:
     with pytest.raises(
         InvalidJournalError, match="fact 7 of the journal: its kind 'steps_started' is unknown"

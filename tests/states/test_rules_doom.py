@@ -272,6 +272,12 @@ def test_ask_pauses_with_the_interrupt_doom_1(begin: "Begin") -> None:
     assert asked.question == "The model keeps asking for the same calls (list, look). Go on?"
 
 
+def test_no_message_comes_before_the_answer_to_a_doom_loop(begin: "Begin") -> None:
+    """It has no batch that the answer could settle."""
+    turn = looping(begin)
+    assert not turn.machine.takes_messages_before(AnsweredInput(interrupt="doom-1", decision=Decision.GO_ON))
+
+
 def test_go_on_forgets_the_rounds_so_far(begin: "Begin") -> None:
     turn = looping(begin)
     turn.feed(AnsweredInput(interrupt="doom-1", decision=Decision.GO_ON))

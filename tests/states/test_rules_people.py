@@ -45,6 +45,23 @@ def two_waiting(begin: "Begin", **limits: object) -> "Script":
     return turn
 
 
+def test_a_message_may_come_before_the_last_answer_to_the_calls_of_a_batch(begin: "Begin") -> None:
+    """CHECK follows from that answer, and includes the message."""
+    turn = two_waiting(begin)
+    first = AnsweredInput(interrupt="approval-1", decision=Decision.REJECT)
+    assert not turn.machine.takes_messages_before(first)
+    turn.feed(first)
+    assert turn.machine.takes_messages_before(AnsweredInput(interrupt="approval-2", decision=Decision.REJECT))
+
+
+def test_no_message_comes_before_an_answer_while_calls_run(begin: "Begin") -> None:
+    turn = begin()
+    turn.reply("write", "look")
+    turn.wait("call00001")
+    assert turn.state is State.TOOL_EXEC
+    assert not turn.machine.takes_messages_before(AnsweredInput(interrupt="approval-1", decision=Decision.REJECT))
+
+
 # Rule 12. Pause.
 
 
