@@ -28,7 +28,7 @@ def test_an_edit_of_a_frozen_value_is_refused_at_every_depth() -> None:
     for edit in edits:
         with pytest.raises(TypeError, match="make a copy"):
             edit()
-    with pytest.raises(TypeError, match="^a value in the journal cannot be changed: make a copy"):
+    with pytest.raises(TypeError, match=r"^a value in the journal cannot be changed: make a copy"):
         value["a"] = 1
     assert value == VALUE
 
