@@ -4,6 +4,8 @@ import ast
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from turnwright.cli.config import settings_list
+
 ROOT: Final = Path(__file__).parent.parent
 NOTE: Final = "<!-- Made by `make reference` from the lists of public names: the texts are the docstrings. -->"
 
@@ -103,7 +105,9 @@ PAGES: Final = {
 
 def pages() -> dict[str, str]:
     """The text of each page, by its path below docs/."""
-    return {f"api/{name}.md": _text(page) for name, page in PAGES.items()}
+    found = {f"api/{name}.md": _text(page) for name, page in PAGES.items()}
+    found["api/config.md"] += f"\n## All settings\n\n{settings_list()}\n"
+    return found
 
 
 def _text(page: Page) -> str:
