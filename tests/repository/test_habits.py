@@ -25,6 +25,8 @@ PAGES = ("README.md", "CONTRIBUTING.md", "SECURITY.md", "docs/versioning.md", ".
 YAML = sorted([*(ROOT / ".github").rglob("*.yml"), ROOT / ".pre-commit-config.yaml"])
 FORMS = sorted(set((ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml")) - {ROOT / ".github/ISSUE_TEMPLATE/config.yml"})
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+#: Workflows that people copy: their actions are pinned as ours are.
+COPIED = sorted((ROOT / "examples").glob("*.yml"))
 #: What is imported only where the package that is named here is there, which requires it.
 BROUGHT: Final = {
     "httpx2": "mcp",
@@ -147,7 +149,7 @@ def actions(node: object) -> Iterator[str]:
         yield from actions(part)
 
 
-@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", [*WORKFLOWS, *COPIED], ids=lambda path: path.name)
 def test_every_action_is_pinned_to_a_commit_and_says_its_version(path: Path) -> None:
     """A tag can be moved to other code. Dependabot moves the commit together with the version in the comment."""
     elsewhere = [one for one in actions(parsed(path)) if not one.startswith("./")]
@@ -159,7 +161,7 @@ def test_every_action_is_pinned_to_a_commit_and_says_its_version(path: Path) -> 
 
 
 def test_one_action_has_one_commit_and_one_version() -> None:
-    pinned = {pin for path in WORKFLOWS for pin in re.findall(r"uses: ([^\s@]+)@(\w+) # (\S+)", read(path))}
+    pinned = {pin for path in [*WORKFLOWS, *COPIED] for pin in re.findall(r"uses: ([^\s@]+)@(\w+) # (\S+)", read(path))}
     names = [name for name, _, _ in pinned]
     assert sorted(names) == sorted(set(names))
 

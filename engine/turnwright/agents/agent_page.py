@@ -25,7 +25,7 @@ def agent_page(certified: Certificate, chart: AgentChart) -> str:
     bounds = [(bound.bound, _value(bound), bound.formula) for bound in (*certified.bounds, certified.reply)]
     taken = f"A turn of this agent can take {len(numbers)} of the {len(ROWS)} rows of the chart."
     others = f"Its limits, tools and hooks exclude the others: {number_ranges(left_out) or 'none'}."
-    parts = [MARK, f"# {_plain(certified.agent)}", _fenced(to_mermaid(chart.picture)), f"{taken} {others}"]
+    parts = [MARK, f"# {plain_markdown(certified.agent)}", _fenced(to_mermaid(chart.picture)), f"{taken} {others}"]
     if certified.sub_agents is not None:
         parts += ["## Team", _fenced(team_mermaid(certified)), _leases(certified.sub_agents)]
     parts += ["## Bounds", markdown_table(("bound", "at most", "formula"), bounds)]
@@ -58,7 +58,7 @@ def _team(certified: Certificate) -> Iterator[str]:
 def _node(name: str, bounds: tuple[CertifiedBound, ...]) -> str:
     values = {bound.bound: _value(bound) for bound in bounds}
     lines = (f"{values[bound]} {words}" for bound, words in _SHORT.items())
-    return "<br/>".join((mermaid_text(_plain(name)), *lines))
+    return "<br/>".join((mermaid_text(plain_markdown(name)), *lines))
 
 
 def _leases(team: SubAgents) -> str:
@@ -73,6 +73,6 @@ def _fenced(mermaid: str) -> str:
     return f"```mermaid\n{mermaid}```"
 
 
-def _plain(text: str) -> str:
+def plain_markdown(text: str) -> str:
     """Return a name without the characters of Markdown and HTML that would make more of it than text."""
-    return "".join(" " if character in "`*_[]<>|\\#" else character for character in text)
+    return "".join(" " if character in "`*[]<>|\\#" else character for character in text)

@@ -1,8 +1,9 @@
-"""`turnwright agents`: the agents of a file, with their limits."""
+"""`turnwright agents`: the agents of a file with their limits, and the effect of a change on these."""
 
 from collections.abc import Sequence
+from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -12,11 +13,21 @@ from turnwright.errors import ConfigError
 from turnwright_states import Limits
 
 from . import columns
-from .options import ConfigOption, configuration
+from .certified import Issuer
+from .options import ConfigOption, HooksOption, ToolsOption, configuration
 from .process import echo, echo_json
+from .screen import print_lines
+
+if TYPE_CHECKING:
+    from turnwright.agents.agent_diff import Known
 
 _UNSET: Final = "—"
 _COLUMNS: Final = ("NAME", "MODE", "STEPS", "CAP", "ALLOWANCE", "BUDGET", "TOOLS", "MODEL", "DESCRIPTION")
+
+
+class DiffFormat(StrEnum):
+    TEXT = "text"
+    MARKDOWN = "markdown"
 
 
 def agents(
@@ -28,6 +39,13 @@ def agents(
         ),
     ] = None,
     *,
+    diff: Annotated[
+        tuple[Path, Path] | None,
+        typer.Option("--diff", metavar="OLD NEW", help="Compare two versions of a file; an empty one has no agents."),
+    ] = None,
+    form: Annotated[DiffFormat, typer.Option("--format", help="The format of --diff.")] = DiffFormat.TEXT,
+    tools: ToolsOption = None,
+    hooks: HooksOption = None,
     config: ConfigOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")] = False,
 ) -> None:
@@ -36,7 +54,12 @@ def agents(
     CAP is the step limit: STEPS of the agent file, at most 200. ALLOWANCE is how many of these steps may call tools. A
     limit that the file leaves out comes from the configuration (see `config`). If the tool-call limit depends on the
     class of the agent's tools, that of the class "default" is shown; `explain` shows the agent's own.
+
+    --diff prints what a change does to the bounds of each agent, to its tools, and to what its turns may do.
     """
+    if diff is not None:
+        _diff(*diff, Issuer(configuration(config), tools, hooks or ()), form, as_json=as_json)
+        return
     try:
         said = configuration(config)
         limits = said.limits()
@@ -49,6 +72,32 @@ def agents(
             echo_json(record(agent, limits))
     else:
         columns.print_columns(_COLUMNS, [_row(agent, limits) for agent in found])
+
+
+def _diff(old: Path, new: Path, issuer: Issuer, form: DiffFormat, *, as_json: bool) -> None:
+    from turnwright.agents.agent_diff import agent_diffs, to_markdown  # noqa: PLC0415 (walks turns: slow to load)
+
+    try:
+        diffs = agent_diffs(_known(old, issuer), _known(new, issuer))
+    except (ConfigError, OSError) as error:
+        echo(error, err=True)
+        raise typer.Exit(2) from None
+    if as_json:
+        for one in diffs:
+            echo_json(one.to_json())
+    elif form is DiffFormat.MARKDOWN:
+        echo(to_markdown(diffs).removesuffix("\n"))
+    else:
+        print_lines([str(one) for one in diffs] or ["No bound of an agent changed."])
+
+
+def _known(file: Path, issuer: Issuer) -> "dict[str, Known]":
+    """Return the agents of a file with their charts. A blank file, such as the one before the first agent, has none."""
+    from turnwright.agents.agent_chart import agent_chart  # noqa: PLC0415 (walks turns: slow to load)
+
+    if not file.is_dir() and not file.read_text(encoding="utf-8").strip():
+        return {}
+    return {agent.name: (certified, agent_chart(certified)) for agent, certified in issuer.all(file)}
 
 
 def record(agent: Agent, engine: Limits) -> dict[str, object]:

@@ -1,0 +1,136 @@
+"""`turnwright agents --diff` says what a change of an agents file does to the bounds of its agents."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner, Result
+
+from turnwright.cli.agents import agents
+
+REFACTORER = """\
+---
+name: Refactorer
+steps: 5
+tools: [read_file]
+---
+Refactor.
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with the file of before."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "old.md").write_text(REFACTORER, encoding="utf-8")
+    return tmp_path
+
+
+def run(*arguments: str) -> Result:
+    app = typer.Typer()
+    app.command()(agents)
+    return CliRunner().invoke(app, arguments)
+
+
+def diff(text: str, *options: str) -> str:
+    """Return what a change to this text is said to do."""
+    Path("new.md").write_text(text, encoding="utf-8")
+    said = run("--diff", "old.md", "new.md", *options)
+    assert (said.exit_code, said.stderr) == (0, "")
+    return said.stdout
+
+
+def test_a_change_in_one_line() -> None:
+    """The example of a review: more steps, and a tool that asks."""
+    text = REFACTORER.replace("steps: 5", "steps: 20").replace("[read_file]", "[read_file, ask_user_input]")
+    assert " ".join(diff(text).split()) == (
+        "Refactorer: steps 5 -> 20; model calls at most 24 -> 84; may now end as aborted: superseded;"
+        " may now pause; tool added: ask_user_input"
+    )
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("steps: 5", "steps: 5\nmax_retries: 0", "model calls at most 24 -> 6; attempts a phase 4 -> 1"),
+        ("steps: 5", "steps: 5\nbudget: 9", "tool calls 50 -> 9"),
+        (
+            "steps: 5",
+            "steps: 5\nbudget: {tokens: 9}",
+            "tokens unlimited -> 9; may now end as cap_hit: tokens",
+        ),
+        (
+            "steps: 5",
+            "steps: 3",
+            "steps 5 -> 3; model calls at most 24 -> 16; may no longer end as doom_loop: doom_loop",
+        ),
+        (
+            "steps: 5",
+            "steps: 5\ndoom_response: ask",
+            "doom_response stop -> ask; may now end as aborted: superseded; may now pause",
+        ),
+        ("[read_file]", "[]", "may no longer end as cap_hit: budget; tool removed: read_file"),
+        ("[read_file]", "[other]", "may now use tools that are unknown"),
+        ("Refactor.", "Refactor well.", ""),
+    ],
+)
+def test_what_a_change_does(old: str, new: str, said: str) -> None:
+    told = " ".join(diff(REFACTORER.replace(old, new)).split())
+    assert said in told
+    assert (told == "No bound of an agent changed.") == (said == "")
+
+
+def test_the_team_changes_with_its_sub_agents() -> None:
+    reader = "\n---\nname: Reader\ndescription: Reads.\nmode: subagent\nsteps: 3\ntools: [read_file]\n---\nRead.\n"
+    said = " ".join(diff(REFACTORER.replace("[read_file]", "[read_file, Reader]") + reader).split())
+    assert "steps of the whole tree none -> 155" in said
+    assert "may now delegate" in said
+    assert "sub-agent added: Reader" in said
+    assert "Reader: new: steps 3; model calls at most 16; tool calls 50" in said
+
+
+def test_agents_are_added_and_removed() -> None:
+    Path("old.md").write_text("", encoding="utf-8")
+    assert diff(REFACTORER) == "Refactorer: new: steps 5; model calls at most 24; tool calls 50\n"
+    gone = run("--diff", "new.md", "old.md")
+    assert gone.stdout == "Refactorer: removed\n"
+
+
+def test_json_has_one_object_for_each_agent() -> None:
+    (one,) = map(json.loads, diff(REFACTORER.replace("steps: 5", "steps: 20\nbudget: null"), "--json").splitlines())
+    changes: dict[str, Any] = {change["what"]: change for change in one.pop("changes")}
+    assert one == {
+        "agent": "Refactorer",
+        "kind": "changed",
+        "words": "Refactorer: steps 5 -> 20; model calls at most 24 -> 84; tool calls 50 -> unlimited;"
+        " may no longer end as cap_hit: budget",
+    }
+    assert changes["tool calls"] == {"what": "tool calls", "old": 50, "new": None, "wider": True}
+    assert changes["may no longer end as cap_hit: budget"]["wider"] is False
+
+
+def test_markdown_has_a_table_for_a_pull_request() -> None:
+    said = diff(REFACTORER.replace("steps: 5", "steps: 20").replace("Refactorer", "Re|fac"), "--format", "markdown")
+    lines = [
+        [cell.strip() for cell in line.strip("|").split("|")] for line in said.splitlines() if line.startswith("|")
+    ]
+    assert lines[2:] == [
+        ["Re fac", "new agent", "", ""],
+        ["Re fac", "steps 20", "", ""],
+        ["Re fac", "model calls at most 84", "", ""],
+        ["Re fac", "tool calls 50", "", ""],
+        ["Refactorer", "removed", "", ""],
+    ]
+    assert diff(REFACTORER, "--format", "markdown") == "No bound of an agent changed.\n"
+    wider = diff(REFACTORER.replace("steps: 5", "steps: 6"), "--format", "markdown")
+    assert "steps ▲" in wider
+
+
+def test_a_mistake_in_a_file_is_named() -> None:
+    Path("new.md").write_text(REFACTORER.replace("steps: 5", "steps: many"), encoding="utf-8")
+    for arguments in (("old.md", "new.md"), ("old.md", "missing.md")):
+        said = run("--diff", *arguments)
+        assert (said.exit_code, said.stdout) == (2, "")
+        assert arguments[1] in said.stderr
