@@ -81,7 +81,7 @@ EXAMPLES: Final = {
     "serve": ["turnwright serve", "turnwright serve --drive --model gpt-5-mini"],
     "explain": ["turnwright explain --agents AGENTS.md --agent Coder", "turnwright explain --steps 5 --json"],
     "config": ["turnwright config", "turnwright config --agent Coder"],
-    "agents": ["turnwright agents", "turnwright agents .opencode"],
+    "agents": ["turnwright agents", "turnwright agents .opencode", "turnwright agents --diff before.md AGENTS.md"],
     "diagram": [
         "turnwright diagram --main --format svg > turn.svg",
         "turnwright diagram --turn 4f2c",
