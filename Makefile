@@ -99,7 +99,7 @@ histories: $(VENV)/.test ## Check a thousand histories of stores whose processes
 	$(BIN)/python -m turnwright.testing.linearizability --sqlite 700 --postgres 300
 
 simulate: $(VENV)/.installed ## Run a million schedules of several processes, people and faults (a night)
-	$(BIN)/turnwright fuzz --simulate --agents examples/simulated.md --tools examples/arithmetic.py --schedules 1000000
+	$(BIN)/python -m turnwright.testing.simulation --schedules $(or $(SCHEDULES),1000000)
 
 scale: $(VENV)/.test ## Drive a thousand turns on Temporal while workers are killed; writes docs/scale (seven minutes)
 	$(BIN)/python -m bench.scale --json docs/scale.json --page docs/scale.md

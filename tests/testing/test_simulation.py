@@ -22,6 +22,7 @@ from turnwright.testing.faults import StoreWrapper
 from turnwright.testing.simulation import SimulationTarget, assert_schedule, run_schedule, simulate
 from turnwright.testing.simulation.loop import NobodyRunsError, SimulatedLoop
 from turnwright.testing.simulation.shrink import plain
+from turnwright.testing.simulation.targets import TARGETS
 from turnwright_states.facts import CallStarted, Fact
 
 
@@ -95,10 +96,19 @@ def test_some_schedules_keep_every_promise() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
-def test_many_schedules_keep_every_promise() -> None:
-    report = simulate([TARGET], schedules=800, seed=2000)
+@pytest.mark.parametrize("name", TARGETS)
+def test_many_schedules_keep_every_promise(name: str) -> None:
+    """Agents with sub-agents, hooks, guardrails, typed answers, compaction and synthesis."""
+    report = simulate([TARGETS[name]], schedules=150, seed=2000)
     assert report.found is None, report.found
+
+
+@pytest.mark.slow
+def test_the_command_simulates_our_own_agents() -> None:
+    command = [sys.executable, "-m", "turnwright.testing.simulation", "--schedules", "40", "--target", "hooks"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("40 schedules keep every promise: ")
 
 
 class NoFence(StoreWrapper):

@@ -1,7 +1,7 @@
 """`turnwright fuzz --simulate`: many schedules of the user's agents, each with several processes, people and faults."""
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from turnwright.agent import Agent
 from turnwright.testing.fuzz_failure import FailureOrigin
@@ -49,7 +49,7 @@ def simulate_agents(
     echo(f"reduced to {kept} choices that are not the simplest", err=True)
     echo(f"to repeat: {again}", err=True)
     echo("a test that fails in this way is on stdout: save it in a file, and run pytest", err=True)
-    test = as_schedule_test(report.found, origin_of(report.target.agent), command=again)
+    test = as_schedule_test(report.found, origin_of(cast("Agent", report.target.agent)), command=again)
     out.write(test.removesuffix("\n"))
     return report
 

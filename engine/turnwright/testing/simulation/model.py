@@ -1,5 +1,6 @@
 """A model whose replies are chosen."""
 
+import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Final, Protocol
 
@@ -16,7 +17,7 @@ from .sample import arguments
 
 #: An answer, one call, several calls, a call again, a wrong call, an empty reply, too long a reply; errors that are
 #: retried or not; streams that break off or fall silent.
-_KINDS: Final = (10, 16, 8, 4, 3, 1, 1, 3, 1, 2, 1)
+_KINDS: Final = (6, 18, 8, 6, 3, 1, 1, 3, 1, 2, 1)
 _RETRIED: Final = (Cause.OVERLOADED, Cause.RATE_LIMITED, Cause.CONNECTION, Cause.SERVER_ERROR)
 _REFUSED: Final = (Cause.REJECTED, Cause.CONTEXT_OVERFLOW, Cause.CONTENT_FILTER)
 _MOST_CALLS: Final = 4
@@ -63,7 +64,8 @@ class SimulatedModel:
         kind = choices.weighted("model", _KINDS)
         offered = request.tools if request.tool_choice != "none" else ()
         usage = Usage(input_tokens=choices.of("usage", (1, 0, 40)), output_tokens=1)
-        answer = ModelResponse(text="Done.", usage=usage)
+        text = "Done." if request.output is None else json.dumps(arguments(request.output.schema, choices))
+        answer = ModelResponse(text=text, usage=usage)
         match kind:
             case 1 | 2 if offered:
                 self._last = self._calls(offered, 1 if kind == 1 else 2 + choices.below("model", _MOST_CALLS - 1))

@@ -34,11 +34,11 @@ _LOGGERS: Final = ("turnwright", "asyncio")
 class SimulationTarget:
     """The agent that is simulated, the tools that stand-ins replace, and the builder of each process's engine.
 
-    `build` is called with the arguments of `Engine`, which it passes on: its model, its tools and its clocks are
-    simulated. Write one to add hooks, guardrails or dependencies.
+    `build` is called with some arguments of `Engine`, which it passes on: the simulated model, tools, store and clocks,
+    and limits. Write one to add hooks, guardrails or dependencies, such as `partial(Engine, hooks=[...])`.
     """
 
-    agent: Agent
+    agent: Agent[None, object]
     tools: tuple[Tool, ...] = ()
     build: Callable[..., Engine[None]] = Engine
 
@@ -80,6 +80,8 @@ def run_schedule(target: SimulationTarget, seed: int = 0, *, choices: Made | Non
         except (NobodyRunsError, NeverRestsError) as error:
             waiting = ", ".join(world.open_calls.values()) or "none"
             world.violate(RETURNS, f"{error}; calls that have not returned: {waiting}")
+    if world.cannot_run is not None:
+        raise world.cannot_run
     turns = world.disk.turns_now()
     return Schedule(
         seed=seed,

@@ -14,6 +14,7 @@ from turnwright.agent import Agent
 from turnwright.driver.subagents import AgentTool
 from turnwright.engine import Engine
 from turnwright.errors import (
+    ConfigError,
     InvalidAnswerError,
     LeaseLostError,
     SessionBusyError,
@@ -22,6 +23,7 @@ from turnwright.errors import (
     TurnBusyError,
 )
 from turnwright.events import TurnEvent
+from turnwright.model.prices import Price
 from turnwright.model.protocol import ModelRequest
 from turnwright.model.retry import Backoff
 from turnwright.result import TurnResult
@@ -52,6 +54,8 @@ _LIMITS: Final = (
     Limits(tool_calls=2),
     Limits(seconds=3.0),
     Limits(tokens=60),
+    Limits(steps=0),
+    Limits(steps=3, cost=50.0),
     Limits(doom_threshold=2, doom_response="ask", nudges=1),
     Limits(max_pauses=1, max_retries=1),
 )
@@ -64,6 +68,8 @@ KEEPS: Final = "no accepted message is lost"
 MODEL_CALLS: Final = "model calls <= (allowance + 1) x (1 + max_retries) + takeovers"
 CLAIMS: Final = (RAISES, DURABLE, RETURNS, FOLLOWS, KEEPS, MODEL_CALLS)
 
+#: A token costs one, so that budgets of money are spent as those of tokens are.
+_PRICE: Final = Price(input=1_000_000, output=1_000_000)
 #: Errors of a call that other processes or people cause.
 _RACES: Final = (TurnBusyError, LeaseLostError, SessionBusyError, InvalidAnswerError, TurnAlreadyEndedError)
 
@@ -92,7 +98,7 @@ class World:
     """See the module. `violations` are the broken promises that were seen while the schedule ran."""
 
     def __init__(
-        self, agent: Agent, tools: Sequence[Tool], build: Callable[..., Engine[None]], choices: Choices
+        self, agent: Agent[None, object], tools: Sequence[Tool], build: Callable[..., Engine[None]], choices: Choices
     ) -> None:
         self.choices = choices
         self.agent = agent.model_copy(update={"model": None})
@@ -115,7 +121,10 @@ class World:
         self.tools = tools
         self._faults = 0
         self._calls = 0
-        self._limits = choices.of("mode", _LIMITS)
+        limits = choices.of("mode", _LIMITS)
+        self._limits = Limits() if limits.steps == 0 and agent.output_type is not None else limits
+        #: Why the agent cannot run at all.
+        self.cannot_run: ConfigError | None = None
         self._parallel = choices.of("mode", (8, 1, 2))
         self._slow = choices.below("mode", 2)
         self._fault_every = choices.of("mode", _FAULT_EVERY)
@@ -182,8 +191,7 @@ class World:
             tools=[self._tool(tool, owner) for tool in self.tools],
             store=store,
             limits=self._limits,
-            prices={},
-            synthesize=None,
+            prices={SimulatedModel.name: _PRICE},
             backoff=Backoff(initial=0.1, maximum=1.0),
             now=self.now,
             clock=self.clock,
@@ -234,6 +242,8 @@ class World:
             result = await work()
         except _RACES as error:
             self.note(process.owner, f"{what} raises {type(error).__name__}")
+        except ConfigError as error:
+            self.cannot_run = error
         except StoreError as error:
             self.note(process.owner, f"{what} raises {type(error).__name__}")
             if not process.store.failed and process.alive:
