@@ -62,6 +62,7 @@ def test_every_page_is_in_the_navigation_and_everything_in_it_is_there() -> None
 def test_every_decision_is_listed() -> None:
     page = (DOCS / "decisions" / "README.md").read_text(encoding="utf-8")
     assert [path.name for path in DOCS.glob("decisions/00*.md") if f"({path.name})" not in page] == []
+    assert page.count("\n1. ") == 0, "the index is by subject: a decision is a link in one of its lines"
 
 
 def test_the_exit_codes_are_those_of_the_command_line() -> None:
