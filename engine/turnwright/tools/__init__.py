@@ -6,11 +6,14 @@ from turnwright._base.lazy_imports import lazy_imports
 
 from .context import AbortSignal, Ask, GivenAnswer, NeedsPersonError, ToolContext
 from .errors import ToolError, ToolFailedError, ToolInputError, ToolTimeoutError
-from .function_tool import FunctionTool, tool
 from .rate_limiter import Rate
 from .result import ToolResult
 from .text import RESULT_LIMIT, cap
 from .tool import OnCrash, Tool
+
+# isort: split
+# Behind the module of the same name: to pyright, an import from `.tool` makes `tool` the module.
+from .function_tool import FunctionTool, tool
 
 # Used by the command line. An app has tools of its own and need not load these.
 if TYPE_CHECKING:
