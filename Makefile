@@ -11,7 +11,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test test-all check coverage examples demo demo-serve verify faults histories simulate scale bench bench-peers bench-guard mutants diagrams \
+.PHONY: help install run test test-all check coverage examples demo demo-serve verify proof-all faults histories simulate scale bench bench-peers bench-guard mutants diagrams \
   release-check audit docs docs-serve pictures recording reference proof format clean
 
 help: ## Show the targets
@@ -92,6 +92,15 @@ demo-serve: $(VENV)/.serve ## The inspector on demo turns, in a browser; no mode
 verify: $(VENV)/.installed ## Prove that every path ends: lint, walk and, where SPIN is installed, the model checker
 	$(BIN)/turnwright verify --spin
 
+# What each costs on two cores: verify three minutes, the tests twelve, histories five, schedules five, kills five, mutants half an hour.
+proof-all: $(VENV)/.test $(VENV)/.mutants ## Run every proof and every test of a claim: docs/proof.md (an hour and a half)
+	$(MAKE) verify
+	$(MAKE) test-all
+	$(MAKE) histories
+	$(MAKE) simulate SCHEDULES=$(or $(SCHEDULES),20000)
+	$(BIN)/python -m turnwright.testing.faults
+	$(MAKE) mutants
+
 faults: $(VENV)/.test ## Kill drivers a thousand times, and see that nothing is lost; writes docs/reliability (five minutes)
 	$(BIN)/python -m turnwright.testing.faults --json docs/reliability.json --page docs/reliability.md
 
@@ -135,6 +144,7 @@ check: $(VENV)/.dev ## Lint, format, types (of the documentation's examples too)
 	$(BIN)/python .ci/check_wheel.py
 	$(BIN)/turnwright diagram --check diagrams
 	$(BIN)/python .ci/draw_rooms.py --check
+	$(BIN)/python .ci/draw_proof.py --check
 
 release-check: $(VENV)/.dev ## Build sdist and wheel, install each into a fresh environment, and try it there (two minutes)
 	$(BIN)/python .ci/release_check.py
@@ -156,6 +166,7 @@ format: $(VENV)/.dev ## Format, and mend what can be mended
 diagrams: $(VENV)/.installed ## Draw diagrams/ again: the main way (turn.*) and the full chart (turn-full.*)
 	$(BIN)/turnwright diagram --write diagrams
 	$(BIN)/python .ci/draw_rooms.py
+	$(BIN)/python .ci/draw_proof.py
 	cp diagrams/turn.svg diagrams/turn-full.svg engine/turnwright/inspector/static/
 
 recording: $(VENV)/.local ## Run a session in a terminal, and draw docs/assets/session.svg from it

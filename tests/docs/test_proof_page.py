@@ -1,0 +1,36 @@
+"""The page about proofs, its picture, and the target that runs everything name the same checks."""
+
+import re
+import runpy
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).parents[2]
+PAGE: Final = (ROOT / "docs" / "proof.md").read_text("utf-8")
+MADE: Final = runpy.run_path(str(ROOT / ".ci" / "draw_proof.py"))
+PICTURE: Final = (ROOT / "docs" / "assets" / "proof.svg").read_text("utf-8")
+
+
+def checks() -> dict[str, str]:
+    """The checks of the page, each with how to run it."""
+    section = PAGE.split("## What checks it\n")[1].split("\n## ")[0]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in section.splitlines() if line[:1] == "|"]
+    return {name: command for name, _, command in rows[2:]}
+
+
+def test_the_picture_has_every_check_of_the_page() -> None:
+    assert sorted(MADE["names"]()) == sorted(checks())
+
+
+def test_the_picture_is_fresh_and_follows_a_dark_theme() -> None:
+    assert MADE["drawing"]() == PICTURE
+    light, dark = PICTURE.split("@media (prefers-color-scheme: dark)")
+    used = set(re.findall(r'class="([\w]+)"', PICTURE)) - {"title"}
+    assert used == {name for name in used if f".{name} {{" in light and f".{name} {{" in dark}
+
+
+def test_everything_that_is_ours_to_run_is_run_by_one_target() -> None:
+    recipe = (ROOT / "Makefile").read_text("utf-8").split("\nproof-all:")[1].split("\n\n")[0]
+    targets = {command for made in checks().values() for command in re.findall(r"make ([\w-]+)", made)}
+    ran = {"faults" if "testing.faults" in line else line.split()[1] for line in recipe.splitlines()[1:]}
+    assert targets | {"verify"} == ran
