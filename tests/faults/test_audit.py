@@ -12,7 +12,7 @@ from turnwright.journal.answers import Answer
 from turnwright.store import open_store
 from turnwright.testing.faults import Witness, WitnessLine
 from turnwright.testing.faults.audit import CLAIMS, audit
-from turnwright.testing.faults.plan import Plan
+from turnwright.testing.faults.plan import FEATURES, Plan
 from turnwright.testing.faults.trial import Seen
 from turnwright.testing.faults.worker_process import Role, act
 from turnwright_states import Decision
@@ -28,17 +28,21 @@ def seen(tmp_path: Path) -> Seen:
     return anyio.run(go_well, tmp_path)
 
 
-async def go_well(tmp_path: Path) -> Seen:
-    """A trial that goes well: a pause, an answer, a failed attempt, three executions."""
+async def go_well(tmp_path: Path, plan: Plan = PLAN) -> Seen:
+    """A trial that goes well. That of `PLAN`: a pause, an answer, a failed attempt, three executions."""
     address, witness = f"sqlite:///{tmp_path / 'turns.db'}?durability=normal", Witness(tmp_path / "witness")
-    await act(Role(PLAN, address, witness.path))
+    await act(Role(plan, address, witness.path))
     (turn,) = {line.words[1] for line in witness.lines() if line.words[0] == "claimed"}
-    (asked,) = (line.words[1] for line in witness.lines() if line.words[0] == "pending")
-    await act(Role(PLAN, address, witness.path, turn, {asked: Answer(Decision.APPROVE)}))
+    asked: list[str] = []
+    while new := [
+        one for line in witness.lines() if line.words[0] == "pending" and (one := line.words[1]) not in asked
+    ]:
+        asked += new
+        await act(Role(plan, address, witness.path, turn, {one: Answer(Decision.APPROVE) for one in new}))
     store = open_store(address)
     facts = await store.facts(turn)
     await store.aclose()
-    return Seen(PLAN, turn, facts, witness.lines())
+    return Seen(plan, turn, facts, witness.lines())
 
 
 def faults(seen: Seen) -> dict[str, list[str]]:
@@ -51,6 +55,11 @@ def with_lines(seen: Seen, *lines: tuple[object, ...], process: int | None = Non
     return replace(seen, lines=[*seen.lines, *(WitnessLine(who, tuple(map(str, line))) for line in lines)])
 
 
+def first(seen: Seen, *words: str) -> Seen:
+    """The same, and before all else its process wrote this line."""
+    return replace(seen, lines=[WitnessLine(seen.lines[0].process, words), *seen.lines])
+
+
 def place_of(seen: Seen, kind: type[f.Fact]) -> int:
     return next(place for place, (_, fact) in enumerate(seen.facts) if isinstance(fact, kind))
 
@@ -60,6 +69,21 @@ def changed(seen: Seen, kind: type[f.Fact], **fields: object) -> Seen:
     facts, place = list(seen.facts), place_of(seen, kind)
     facts[place] = (facts[place][0], structs.replace(facts[place][1], **fields))
     return replace(seen, facts=facts)
+
+
+EVERYTHING = replace(PLAN, number=1, features=frozenset(FEATURES))
+
+
+def test_a_trial_with_every_feature_that_went_well_has_no_fault(tmp_path: Path) -> None:
+    """Its hooks and guardrails are asked, its conversation is compacted, and it has a typed answer or none."""
+    seen = anyio.run(go_well, tmp_path, EVERYTHING)
+    assert faults(seen) == {}
+    kinds = {fact.kind for _, fact in seen.facts}
+    assert kinds >= {"request_prepared", "reviewed", "compaction_started"}
+    assert {line.words[1] for line in seen.lines if line.words[0] == "consulted"} >= {
+        *("before_model", "after_model", "before_tool", "after_tool"),
+        *("input_guardrail", "output_guardrail", "tool_input_guardrail", "tool_output_guardrail"),
+    }
 
 
 def test_a_trial_that_went_well_has_no_fault(seen: Seen) -> None:
@@ -90,6 +114,8 @@ LOST, AGAIN, UNCLAIMED, TWICE, NEITHER, UNPAIRED, ANSWERS, WORDS, UNTOLD, OTHERS
         (lambda seen: replace(seen, messages=["hello"]), {WORDS}),
         (lambda seen: replace(seen, aborted=True), {WORDS}),
         (lambda seen: with_lines(seen, ("posted", seen.turn, "answer:lost-1", "approve")), {ANSWERS}),
+        (lambda seen: with_lines(seen, ("consulted", "before_tool", "call00001", "asked")), {OTHERS}),
+        (lambda seen: first(seen, "consulted", "output_guardrail", "1", "tripped"), {OTHERS}),
         (lambda seen: changed(seen, f.Answered, decision=Decision.REJECT), {LOST, ANSWERS, UNTOLD}),
         (lambda seen: changed(seen, f.Answered, interrupt="other-1"), {LOST, ANSWERS, UNTOLD, OTHERS}),
     ],

@@ -9,7 +9,7 @@ import pytest
 from turnwright import Agent, Engine
 from turnwright.model import ScriptedModel
 from turnwright.testing.faults import KillAt
-from turnwright.testing.faults.plan import KillAfter, KillIn, Plan
+from turnwright.testing.faults.plan import FEATURES, KillAfter, KillIn, Plan
 from turnwright.testing.faults.report import FaultReport, put_into
 from turnwright.testing.faults.trial import made_turn
 from turnwright.testing.postgres_server import PostgresServer
@@ -72,7 +72,7 @@ def test_a_number_makes_always_the_same_trial_and_others_make_others() -> None:
 
 
 def test_trials_are_of_many_sorts() -> None:
-    """Every way to die, every tool, and each of the limits."""
+    """Every way to die, every tool, each of the limits, and every feature of an agent."""
     plans = [Plan.of(1, number) for number in range(300)]
     kills = [kill for plan in plans for kill in plan.kills]
     assert {kill.what for kill in kills if isinstance(kill, KillAt)} == {"create", "claim", "append", "release"}
@@ -83,6 +83,9 @@ def test_trials_are_of_many_sorts() -> None:
     assert {word.what for plan in plans for word in plan.words} == {"abort", "steer"}
     assert {len(plan.steps) for plan in plans} == {2, 3, 4, 5, 6}
     assert min(len(plan.kills) for plan in plans) == 1
+    assert {feature for plan in plans for feature in plan.features} == set(FEATURES)
+    assert sum(bool(plan.features) for plan in plans) > 100
+    assert {bool(plan.trips) for plan in plans} == {False, True}
 
 
 @pytest.mark.anyio

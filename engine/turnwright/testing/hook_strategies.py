@@ -63,11 +63,11 @@ def guardrail_scripts() -> st.SearchStrategy[tuple[GuardrailScript, ...]]:
     one = st.builds(
         GuardrailScript,
         st.sampled_from(GuardrailKind),
-        st.lists(mixed((4, st.none()), (1, trip), (1, failure)), max_size=_MOST).map(tuple),
+        st.lists(mixed((3, st.none()), (2, trip), (1, failure)), min_size=1, max_size=_MOST).map(tuple),
         run_in_parallel=st.booleans(),
         hold_stream=st.booleans(),
     )
-    return st.lists(one, max_size=2).map(tuple)
+    return mixed((1, st.just(())), (1, st.lists(one, min_size=1, max_size=3).map(tuple)))
 
 
 def typed_answers(agent: Agent[Never, object]) -> st.SearchStrategy[ModelResponse]:
@@ -172,7 +172,7 @@ def _tool_decisions(tools: Sequence[Tool]) -> st.SearchStrategy[ToolDecision]:
 
 def _some(decision: st.SearchStrategy[T]) -> st.SearchStrategy[tuple[T | None, ...]]:
     decisions = st.lists(st.none() | decision, min_size=1, max_size=_MOST)
-    return mixed((2, st.just(())), (1, decisions.map(tuple)))
+    return mixed((1, st.just(())), (1, decisions.map(tuple)))
 
 
 def _as_text(data: dict[str, JsonValue]) -> str:

@@ -72,8 +72,7 @@ _NO_TOOL: Final = ("no_such_tool", "", "Read File")
 _ASKING: Final = (InterruptKind.APPROVAL, InterruptKind.QUESTION, InterruptKind.GRANT)
 #: Calls and characters of a reply that may be said for ever.
 _REPEATABLE: Final = 20
-#: More pauses than any turn has.
-_INSATIABLE: Final = 1_000
+_INSATIABLE: Final = 1_000  # pauses: more than any turn has
 #: Seconds that are over before anything happens, and seconds that only what hangs uses up.
 _NO_TIME, _SOME_TIME = 1e-6, 60.0
 
@@ -307,10 +306,12 @@ def scenarios(
         )
 
     script = scripts(usable, real_time=run_tools, answers=answers)
-    common = (script, bounds or limits(), seldom(abort_points()))
-    anything, added = played(*common), played(*common, **additions(usable))
+    replies = obedient_replies(usable) if answers is None else obedient_replies(usable) | answers
+    willing = st.lists(replies, min_size=1, max_size=4).map(tuple)
+    common = (bounds or limits(), seldom(abort_points()))
+    anything, added = played(script, *common), played(willing | script, *common, **additions(usable))
     kinds = () if bounds is not None else _kinds(usable, played, real_time=run_tools, typed=typed is not None)
-    return _shown_plainly(mixed((4, anything), (4, added), *kinds))
+    return _shown_plainly(mixed((4, anything), (8, added), *kinds))
 
 
 class _Played(Protocol):
@@ -373,7 +374,7 @@ def _ids() -> st.SearchStrategy[str]:
 
 
 def _asking(calls: st.SearchStrategy[list[ResponseToolCall]]) -> st.SearchStrategy[ModelResponse]:
-    text = st.sampled_from(["", "", "I look."])
+    text = st.sampled_from(["", "I look."])
     return st.builds(
         lambda made, said, usage: ModelResponse(text=said, calls=tuple(made), usage=usage), calls, text, usages()
     )

@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from turnwright.testing.behavior import Execution
+from turnwright.testing.hook_script import Consulted
 from turnwright.testing.invariants import INVARIANTS, Invariant, ends, follows, raises_nothing, runs_once
 from turnwright.testing.play import Driven
 from turnwright_states import Decision, Outcome, State
 from turnwright_states import facts as f
 from turnwright_states.verdict import Verdict
 
+from .app_code import CONSULTED, TRIPPED
 from .plan import Kill, KillAfter, KillIn
 from .trial import Seen
 from .witness import Witness, WitnessLine, executions
@@ -95,9 +97,26 @@ class _Trial:
         tools = {tool.name: tool for tool in tools_of(Witness(Path()), None)}
         return Driven(
             facts=self.seen.facts,
+            consulted=list(self._consulted()),
             executions=[Execution(one.turn, one.call, names.get(one.call, ""), one.attempt) for one in self.ran],
             tools=tools,
         )
+
+    def _consulted(self) -> Iterator[Consulted]:
+        """Return the questions to hooks and guardrails. Their process knew the facts that had been acknowledged."""
+        claimed: dict[int, int] = {}
+        known = 0
+        for line in self.lines:
+            if line.words[0] == "claimed":
+                claimed[line.process] = int(line.words[3])
+            elif line.words[0] == "wrote":
+                known = max(known, int(line.words[3]))
+            elif line.words[0] == CONSULTED:
+                _, on, about, said = line.words
+                facts = max(known, claimed.get(line.process, 0))
+                yield Consulted(
+                    self.seen.turn, on, int(about) if about.isdigit() else about, facts, tripped=said == TRIPPED
+                )
 
     def of(self, kind: type[F]) -> Iterator[F]:
         return (fact for fact in self.facts.values() if isinstance(fact, kind))

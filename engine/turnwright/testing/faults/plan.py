@@ -1,9 +1,9 @@
 """One trial of the campaign as a value, from a seed and a number: its turn's work, and the deaths of its processes."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 from turnwright_states import DECISIONS, Decision, InterruptKind, Limits
 from turnwright_states.facts import KINDS
@@ -21,6 +21,9 @@ _KINDS: Final = dict.fromkeys((kind for kind in KINDS if kind not in ("turn_star
     "synthesized": 1,
 }
 _WRITES: Final[tuple[Write, ...]] = ("create", "claim", "release")
+#: What a trial's agent may have, besides tools: functions of the app, a typed answer, a conversation that is compacted.
+Feature = Literal["before_model", "after_model", "before_tool", "after_tool", "guardrails", "typed", "compaction"]
+FEATURES: Final[tuple[Feature, ...]] = get_args(Feature)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +60,9 @@ class Plan:
 
     `steps` are the calls of each step, of which `max_parallel_tools` run at once; `failures` are the attempts that fail
     before each step's reply, and before the answer. `kills` are those of the trial's processes, in turn. `synthesis` is
-    the step whose batch is synthesized. `answers` is how many pauses are answered before the turn is left to rest; None
-    answers all.
+    the step whose batch is synthesized. `features` are what its agent has besides tools, and `trips` is the number of
+    the step or the call at which its guardrails trip; 0 is none. `answers` is how many pauses are answered before the
+    turn is left to rest; None answers all.
     """
 
     seed: int
@@ -68,6 +72,8 @@ class Plan:
     parallel: int = 8
     failures: tuple[int, ...] = ()
     synthesis: int | None = None
+    features: frozenset[Feature] = frozenset()
+    trips: int = 0
     answers: int | None = None
     words: tuple[PlanWord, ...] = ()
     kills: tuple[Kill, ...] = ()
@@ -79,10 +85,11 @@ class Plan:
         steps = tuple(_batch(draw, step) for step in range(1, draw.randint(2, 6) + 1))
         if _one_in(draw, 7):
             steps = (steps[0],) * len(steps)  # a doom loop
-        return cls(
+        limits = _limits(draw)
+        plan = cls(
             seed=seed,
             number=number,
-            limits=_limits(draw),
+            limits=limits,
             steps=steps,
             parallel=draw.choice((1, 2, 8)),
             failures=tuple(draw.choices((0, 1, 2), (12, 2, 1), k=len(steps) + 1)),
@@ -91,6 +98,14 @@ class Plan:
             words=_words(draw),
             kills=tuple(_kill(draw) for _ in range(draw.choices((1, 2, 3, 4, 6), (3, 4, 3, 2, 1))[0])),
         )
+        if _one_in(draw, 2):
+            return plan
+        trips = draw.randint(1, 6) if _one_in(draw, 3) else 0
+        return replace(plan, features=_features(draw, limits), trips=trips)
+
+    def chosen(self, about: object, below: int) -> int:
+        """Return a number below `below` for a hook's decision about this: always the same one."""
+        return Random(f"{self.seed}/{self.number}/{about}").randrange(below)  # noqa: S311 (it must be the same again)
 
     def answer(self, interrupt: str, kind: InterruptKind, *, other: bool = False) -> tuple[Decision, str]:
         """Return a person's answer to this interrupt; with `other`, another person's, which may differ."""
@@ -114,6 +129,12 @@ def _limits(draw: Random) -> Limits:
         doom_response=draw.choice(("stop", "ask")),
         nudges=draw.randint(0, 1),
     )
+
+
+def _features(draw: Random, limits: Limits) -> frozenset[Feature]:
+    """Some features. A typed answer needs a step."""
+    features = frozenset(draw.sample(FEATURES, k=draw.randint(1, len(FEATURES))))
+    return features if limits.allowance else features - {"typed"}
 
 
 def _words(draw: Random) -> tuple[PlanWord, ...]:

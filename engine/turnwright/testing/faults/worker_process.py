@@ -10,7 +10,7 @@ from typing import Final
 
 import anyio
 
-from turnwright.agent import Agent
+from turnwright.agent import OUTPUT_TOOL
 from turnwright.engine import Engine
 from turnwright.errors import InvalidAnswerError, LeaseLostError, TurnAlreadyEndedError, TurnBusyError
 from turnwright.journal.answers import Answer as PersonsReply
@@ -24,15 +24,19 @@ from turnwright.transcript.pairing import UnpairedError, check_pairing
 from turnwright_states import Cause, Usage
 from turnwright_states.facts import Fact
 
+from .app_code import agent_of
 from .kill import KillAt, KillingStore, kill_this_process
 from .plan import Kill, KillIn, Plan
 from .witness import Witness
 from .wrapper import StoreWrapper
 
-AGENT: Final = Agent(name="Clerk")
 _NEVER_WAIT: Final = Backoff(initial=0.0, max_retry_after=0.0)
 #: Seconds that a dead driver's lock may outlive it, on a server that has yet to notice.
 _PATIENCE: Final = 10.0
+#: Words of the prompt that asks for a summary, of the summary, and of the result of an answer that does not fit.
+_SUMMARIZE: Final = "only your summary of it will remain"
+_SO_FAR: Final = "Steps so far:"
+_MISFIT: Final = "does not fit"
 #: What each reply uses.
 _USAGE: Final = Usage(input_tokens=9, output_tokens=3)
 
@@ -62,7 +66,7 @@ async def act(role: Role) -> None:
     witness = Witness(role.witness)
     async with engine_of(role, witness) as engine:
         try:
-            turn_id = role.turn or (await engine.run(AGENT, "hi")).id
+            turn_id = role.turn or (await engine.run(agent_of(role.plan, witness), "hi")).id
             if role.turn:
                 await _take_up(engine, role, witness)
         except LeaseLostError as fenced:
@@ -80,6 +84,7 @@ def engine_of(role: Role, witness: Witness) -> Engine:
         store = KillingStore(store, kill)
     inside = kill if isinstance(kill, KillIn) else None
     return Engine(
+        agents=[agent_of(role.plan, witness)],
         model=PlannedModel(role.plan, witness, inside),
         tools=tools_of(witness, inside),
         store=store,
@@ -192,14 +197,29 @@ class PlannedModel:
         yield self._reply(request)
 
     def _reply(self, request: ModelRequest) -> ModelResponse:
-        step = sum(bool(message.calls) for message in request.messages)
+        step = _steps_of(request)
+        if request.tool_choice == "none" and _SUMMARIZE in request.messages[-1].text:
+            return ModelResponse(text=f"{_SO_FAR} {step}", usage=_USAGE)
         done = step >= len(self._plan.steps)
         if self._failed.get(step, 0) < dict(enumerate(self._plan.failures)).get(step, 0):
             self._failed[step] = self._failed.get(step, 0) + 1
             raise ModelError("overloaded", cause=Cause.OVERLOADED)
-        if done or request.tool_choice == "none":
+        if request.tool_choice == "none" or (done and "typed" not in self._plan.features):
             return ModelResponse(text="Well, that is all.", usage=_USAGE)
+        if done:  # the first answer is one that does not fit
+            total = 9 if _MISFIT in str(request.messages[-1].parts) else "many"
+            return asks_for((OUTPUT_TOOL, {"total": total}), usage=_USAGE)
         return asks_for(*(_call(*one) for one in self._plan.steps[step]), text="Well", usage=_USAGE)
+
+
+def _steps_of(request: ModelRequest) -> int:
+    """Return the number of steps with calls, by the conversation: those that a summary counts, and those after it."""
+    steps = 0
+    for message in request.messages:
+        if message.role == "user" and _SO_FAR in message.text:
+            steps = int(message.text.rpartition(_SO_FAR)[2])
+        steps += any(call.name != OUTPUT_TOOL for call in message.calls)
+    return steps
 
 
 def _call(name: str, number: int) -> tuple[str, Mapping[str, int | str]]:
