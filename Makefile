@@ -143,6 +143,7 @@ check: $(VENV)/.dev ## Lint, format, types (of the documentation's examples too)
 	$(BIN)/lint-imports
 	$(BIN)/python .ci/check_wheel.py
 	$(BIN)/turnwright diagram --check diagrams
+	$(BIN)/turnwright diagram --agents examples/AGENTS.md --check examples/agents
 	$(BIN)/python .ci/draw_rooms.py --check
 	$(BIN)/python .ci/draw_proof.py --check
 
@@ -165,6 +166,7 @@ format: $(VENV)/.dev ## Format, and mend what can be mended
 # The inspector has its own copy of the pictures: it runs where there is no checkout.
 diagrams: $(VENV)/.installed ## Draw diagrams/ again: the main way (turn.*) and the full chart (turn-full.*)
 	$(BIN)/turnwright diagram --write diagrams
+	$(BIN)/turnwright diagram --agents examples/AGENTS.md --write examples/agents
 	$(BIN)/python .ci/draw_rooms.py
 	$(BIN)/python .ci/draw_proof.py
 	cp diagrams/turn.svg diagrams/turn-full.svg engine/turnwright/inspector/static/

@@ -74,13 +74,16 @@ def messages_of(tree: ast.Module, docstrings: Mapping[int, str]) -> Iterator[tup
 
 
 def problems_of_page(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield the complaints about a Markdown page: its words, its sentences and its code blocks."""
-    prose, in_code = [], False
+    """Yield the complaints about a Markdown page: its words, its sentences and its code blocks.
+
+    A picture in Mermaid is no code: nobody reads its lines.
+    """
+    prose, in_code, is_picture = [], False, False
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         fence = FENCE.match(line)
         if fence:
-            in_code = not in_code
-        elif in_code and len(line) > LIMITS["code_columns"]:
+            in_code, is_picture = not in_code, "mermaid" in line
+        elif in_code and not is_picture and len(line) > LIMITS["code_columns"]:
             yield number, f"a code block has {len(line)} columns; at most {LIMITS['code_columns']}"
         prose.append("" if fence or in_code else line)
     for offset, problem in problems_of_words("\n".join(prose)):

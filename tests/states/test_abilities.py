@@ -4,7 +4,7 @@ import random
 from typing import Any, Final
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from turnwright_states import Limits, State
@@ -29,6 +29,9 @@ NONE: Final = Abilities(
     synthesis=False,
 )
 TOOLS: Final = NONE._replace(tools=True)
+
+#: An example takes a second, and its limits say enough without being made smaller.
+FEW: Final = settings(deadline=None, max_examples=25, phases=(Phase.explicit, Phase.reuse, Phase.generate))
 
 any_abilities: Final = st.builds(
     Abilities,
@@ -84,7 +87,8 @@ def a_turn(limits: Limits, abilities: Abilities, chance: random.Random) -> set[R
     return set(machine.rows)
 
 
-@settings(deadline=None)
+@pytest.mark.slow
+@FEW
 @given(some_limits(5, 60, 30), any_abilities, st.randoms(use_true_random=False))
 def test_no_row_that_a_turn_takes_is_left_out(limits: Limits, abilities: Abilities, chance: random.Random) -> None:
     """With the real limits, not the small ones of the walk."""
@@ -94,7 +98,7 @@ def test_no_row_that_a_turn_takes_is_left_out(limits: Limits, abilities: Abiliti
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=40)
+@FEW
 @given(some_limits(1, 3, 3), any_abilities)
 def test_of_small_turns_no_row_is_left_out(limits: Limits, abilities: Abilities) -> None:
     """Walked whole, with the limits as they are."""
