@@ -19,10 +19,13 @@ from ag_ui.core import (
 from ag_ui.core import Message as AgUiMessage
 from pydantic import JsonValue
 
+from turnwright.context import JsonObject
 from turnwright.events import content_size
 from turnwright.message import FilePart, Message, ReasoningPart, ToolCallPart, ToolResultPart
 from turnwright.transcript.tool_phase import message_ids
+from turnwright.transcript.wording import changed_arguments
 from turnwright_states import CallStatus
+from turnwright_states.facts import CallSettled
 
 #: Our key in the metadata of events and messages.
 METADATA_KEY: Final = "turnwright"
@@ -72,6 +75,18 @@ def content_of(text: str, files: Sequence[FilePart] = ()) -> Content:
 def result_metadata(status: CallStatus, structured: JsonValue) -> Metadata | None:
     """Return the parts of a tool's result without a field in AG-UI: its status, and its data."""
     return metadata(status=str(status), structured=structured)
+
+
+def result_of(identifier: str, fact: CallSettled, changed: JsonObject | None, owner: str | None) -> ToolMessage:
+    """Translate the result of a call. `changed` are the arguments that a person approved instead of the model's."""
+    text = fact.result if changed is None else changed_arguments(changed) + fact.result
+    return ToolMessage(
+        id=identifier,
+        tool_call_id=identifier,
+        content=content_of(text, tuple(map(FilePart.of_json, fact.files))),
+        metadata=result_metadata(fact.status, fact.structured),
+        subagent_run_id=owner,
+    )
 
 
 def call_of(turn: str, call: str, name: str, arguments: str) -> ToolCall:

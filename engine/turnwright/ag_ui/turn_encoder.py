@@ -14,11 +14,11 @@ from ag_ui.core import (
     TextMessageStartEvent,
     ToolCall,
     ToolCallResultEvent,
-    ToolMessage,
     UserMessage,
 )
 from pydantic import JsonValue
 
+from turnwright.context import JsonObject
 from turnwright.events import (
     DeltaEvent,
     FactEvent,
@@ -52,7 +52,7 @@ from .messages import (
     draft_message,
     metadata,
     reasoning_id,
-    result_metadata,
+    result_of,
 )
 from .own_events import OwnEvents
 
@@ -78,6 +78,8 @@ class TurnEncoder:
         self.step = ""
         #: The calls that interrupts are about, by the interrupt's id.
         self.asked: dict[str, str] = {}
+        #: The arguments that a person approved instead of a call's own, by call.
+        self._changed: dict[str, JsonObject] = {}
         self.own = OwnEvents(turn, owner)
         self._conversation = conversation
         self._seq = 0
@@ -159,7 +161,7 @@ class TurnEncoder:
 
     # Facts.
 
-    def _fact(self, event: FactEvent) -> Events:  # noqa: C901 (one case a fact: flat)
+    def _fact(self, event: FactEvent) -> Events:  # noqa: C901, PLR0912 (one case a fact: flat)
         match event.fact:
             case f.TurnStarted() as fact:
                 self.meet(fact)
@@ -195,6 +197,9 @@ class TurnEncoder:
                 yield self.own.fact(event)
             case f.CallWaiting(call=call, interrupt=interrupt):
                 self.asked[interrupt.id] = call
+                yield self.own.fact(event)
+            case f.Answered(arguments=dict() as arguments) if "/" not in event.fact.interrupt:
+                self._changed[self.asked.get(event.fact.interrupt, "")] = arguments
                 yield self.own.fact(event)
             case _:
                 yield self.own.fact(event)
@@ -247,18 +252,14 @@ class TurnEncoder:
 
     def _settle_call(self, fact: f.CallSettled) -> Events:
         identifier = call_id(self.turn, fact.call)
-        content = content_of(fact.result, tuple(map(FilePart.of_json, fact.files)))
-        beside = result_metadata(fact.status, fact.structured)
         yield from self.own.end_progress(fact)
-        message = ToolMessage(
-            id=identifier, tool_call_id=identifier, content=content, metadata=beside, subagent_run_id=self.owner
-        )
+        message = result_of(identifier, fact, self._changed.get(fact.call), self.owner)
         self._conversation.tell(message)
         yield ToolCallResultEvent(
             message_id=identifier,
             tool_call_id=identifier,
-            content=content,
-            metadata=beside,
+            content=message.content,
+            metadata=message.metadata,
             subagent_run_id=self.owner,
         )
         self._unsettled.discard(fact.call)
