@@ -236,7 +236,7 @@ async def test_a_typed_answer_streams_as_far_as_it_is_known() -> None:
 
 
 async def test_half_a_surrogate_pair_in_an_answer_is_no_failure_of_the_engine() -> None:
-    """JSON cannot hold it: the answer is refused, and a `?` stands for it in a text that fits."""
+    """JSON cannot hold it: the answer is refused, and a `?` replaces it in a text that fits."""
     model = NativeModel("\ud83d", '{"customer": "\ud83d", "total": 5}')
     async with Engine(model=model).stream(BILLER, "Invoice.") as events:
         (ended,) = [event async for event in events if isinstance(event, TurnEndedEvent)]

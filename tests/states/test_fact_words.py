@@ -26,7 +26,7 @@ class GuardTripped(Fact, frozen=True, kw_only=True):
 
 
 class Silent(Fact, frozen=True, kw_only=True):
-    """A kind with nothing to tell."""
+    """A kind without words."""
 
     kind = "silent"
     public_fields = allow()

@@ -76,7 +76,7 @@ class TurnScript:
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """What a turn did, or is to do."""
+    """The course of a turn, as it was or as it is predicted."""
 
     outcome: Outcome
     reason: EndReason
