@@ -388,3 +388,23 @@ async def test_a_tool_that_was_cancelled_is_settled_as_it_says_when_the_turn_goe
     ((status, text),) = results(turn)
     assert (status, turn.outcome) == (CallStatus.UNKNOWN, Outcome.FINISHED)
     assert "verify before retrying" in text
+
+
+@pytest.mark.parametrize("seconds", [0.9, 1.0])
+async def test_a_direct_result_within_the_grace_of_an_abort_is_the_answer(seconds: float) -> None:
+    """It has ended the turn when the abort's turn comes, also at the very end of the grace."""
+    began = anyio.Event()
+
+    @tool(return_direct=True)
+    async def give() -> str:
+        began.set()
+        await anyio.sleep(seconds)
+        return "given"
+
+    engine = Engine(model=ScriptedModel(asks_for(("give", {}))), tools=[give], cancel_grace=1.0)
+    turn = await engine.start(AGENT, "hi")
+    await began.wait()
+    await turn.abort()
+    result = await turn.result()
+    assert (result.outcome, result.reason, result.text) == (Outcome.FINISHED, EndReason.ANSWERED, "given")
+    await engine.aclose()

@@ -274,6 +274,14 @@ def test_a_crash_at_any_append_changes_nothing(case: tuple[AnyAgent, Scenario]) 
     crashes_change_nothing(*case)
 
 
+@pytest.mark.slow
+@settings(max_examples=percent_of_examples(10))
+@given(disturbed())
+def test_a_crash_at_any_append_changes_nothing_in_sqlite(case: tuple[AnyAgent, Scenario]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        crashes_change_nothing(*case, Path(folder))
+
+
 #: A turn with everything in it. Its steps: a refused reply; calls that hooks change, reject, ask about and answer; a
 #: call whose tool asks for another try; a compaction; answers that do not fit, are refused, and fit.
 EVERYTHING = Scenario(

@@ -14,6 +14,7 @@ from turnwright.journal.turn_journal import TurnJournal
 from turnwright.store import InboxItem, InboxKind
 from turnwright.tools.context import AbortSignal
 from turnwright_states import AbortInput, ExpireInput, Input, State
+from turnwright_states.state import FINAL
 
 
 class Interruption:
@@ -78,9 +79,11 @@ class Interruption:
 
     def event(self) -> Input | None:
         """Return the input for an action that was interrupted."""
+        machine = self._journal.machine
+        if machine.state in FINAL:
+            return None  # the last result was the answer: nothing is left to abort
         if self._abort is not None:
             return self._abortion()
-        machine = self._journal.machine
         if machine.state is not self._began:
             return None  # the time was up during the last append: nothing is left to stop
         return self._expiry(machine.turn.limits.seconds or 0.0)
