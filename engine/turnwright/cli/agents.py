@@ -13,13 +13,14 @@ from turnwright.errors import ConfigError
 from turnwright_states import Limits
 
 from . import columns
-from .certified import Issuer
 from .options import ConfigOption, HooksOption, ToolsOption, configuration
 from .process import echo, echo_json
 from .screen import print_lines
 
 if TYPE_CHECKING:
     from turnwright.agents.agent_diff import Known
+
+    from .certified import Issuer
 
 _UNSET: Final = "—"
 _COLUMNS: Final = ("NAME", "MODE", "STEPS", "CAP", "ALLOWANCE", "BUDGET", "TOOLS", "MODEL", "DESCRIPTION")
@@ -58,6 +59,8 @@ def agents(
     --diff prints what a change does to the bounds of each agent, to its tools, and to what its turns may do.
     """
     if diff is not None:
+        from .certified import Issuer  # noqa: PLC0415 (loads tools: slow)
+
         _diff(*diff, Issuer(configuration(config), tools, hooks or ()), form, as_json=as_json)
         return
     try:
@@ -74,7 +77,7 @@ def agents(
         columns.print_columns(_COLUMNS, [_row(agent, limits) for agent in found])
 
 
-def _diff(old: Path, new: Path, issuer: Issuer, form: DiffFormat, *, as_json: bool) -> None:
+def _diff(old: Path, new: Path, issuer: "Issuer", form: DiffFormat, *, as_json: bool) -> None:
     from turnwright.agents.agent_diff import agent_diffs, to_markdown  # noqa: PLC0415 (walks turns: slow to load)
 
     try:
@@ -91,7 +94,7 @@ def _diff(old: Path, new: Path, issuer: Issuer, form: DiffFormat, *, as_json: bo
         print_lines([str(one) for one in diffs] or ["No bound of an agent changed."])
 
 
-def _known(file: Path, issuer: Issuer) -> "dict[str, Known]":
+def _known(file: Path, issuer: "Issuer") -> "dict[str, Known]":
     """Return the agents of a file with their charts. A blank file, such as the one before the first agent, has none."""
     from turnwright.agents.agent_chart import agent_chart  # noqa: PLC0415 (walks turns: slow to load)
 

@@ -28,7 +28,6 @@ from turnwright.transcript.transcript import Transcript
 from turnwright_states.replay import replay
 
 from . import codes
-from .agent_diagram import AgentDrawing, draw_agents
 from .options import (
     DEFAULT_STORE,
     AgentsOption,
@@ -107,6 +106,8 @@ def diagram(
         _refuse("printing a picture, --write and --check exclude each other: give one of them")
     _refuse_overlays(form, main=main, turn=turn, coverage=coverage, of_agents=bool(agents or agent))
     if agents or agent:
+        from .agent_diagram import AgentDrawing, draw_agents  # noqa: PLC0415 (walks turns: slow to load)
+
         drawing = AgentDrawing(configuration(config), tools, hooks or (), synthesis=synthesis)
         draw_agents(drawing, agents, agent, form=str(form or Format.PAGE), write_to=write_to, check=check)
         return
