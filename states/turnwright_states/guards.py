@@ -82,6 +82,16 @@ class Guard:
         """Return the guard in these words for each atom: for true and for false, as `WORDS` has them."""
         return _words(self.tree, words, negated=False, inner=False) if self.text else ""
 
+    def given(self, known: Mapping[str, bool]) -> "Guard":
+        """Return the guard without the atoms whose values are known. One that always holds becomes a fallback.
+
+        One that cannot hold stays as it is.
+        """
+        tree = _simplified(self.tree, known)
+        if isinstance(tree, ast.Constant):
+            return Guard("") if tree.value else self
+        return Guard(ast.unparse(tree))
+
     @property
     def promela(self) -> str:
         """The guard as an expression of Promela, with shorthands expanded; `true` for a fallback."""
@@ -111,6 +121,24 @@ def _check(node: ast.expr, text: str) -> None:
             pass
         case _:
             raise GuardError(f"guard {text!r}: {ast.unparse(node)!r} is not in the guards' language")
+
+
+def _simplified(node: ast.expr, known: Mapping[str, bool]) -> ast.expr:
+    """Return an expression with the known values of atoms put in, and constants taken out."""
+    match node:
+        case ast.UnaryOp(op=op, operand=operand):
+            inner = _simplified(operand, known)
+            return ast.Constant(not inner.value) if isinstance(inner, ast.Constant) else ast.UnaryOp(op, inner)
+        case ast.BoolOp(op=op, values=values):
+            decides = isinstance(op, ast.Or)
+            left = [_simplified(value, known) for value in values]
+            if any(isinstance(one, ast.Constant) and bool(one.value) is decides for one in left):
+                return ast.Constant(decides)
+            left = [one for one in left if not isinstance(one, ast.Constant)]
+            return ast.Constant(not decides) if not left else left[0] if len(left) == 1 else ast.BoolOp(op, left)
+        case _:
+            atom = ast.unparse(node)
+            return ast.Constant(known[atom]) if atom in known else node
 
 
 class _Expand(ast.NodeTransformer):

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from turnwright_states import Limits
 from turnwright_states.chart import ROWS
@@ -299,3 +301,28 @@ def test_guards_are_one_when_their_texts_are() -> None:
 def test_words_of_denied_alternatives_are_put_in_parentheses() -> None:
     assert Guard("doom and not (go_on or filtered)").words == "doom loop and (do not go on and no content filter)"
     assert Guard("not (doom and not (go_on or filtered))").words == "no doom loop or (go on or content filter)"
+
+
+@given(st.sampled_from((*GUARDS, *OTHERS)), st.data())
+def test_a_guard_without_its_known_atoms_holds_where_it_held(text: str, data: st.DataObject) -> None:
+    """The chart of one agent leaves out what its limits decide. An atom that is left is one of the guard's own."""
+    counters = Counters(Limits())
+    for name in NAMES:
+        of_flag = isinstance(getattr(counters, name), bool)
+        setattr(counters, name, data.draw(st.booleans() if of_flag else st.integers(0, 2), name))
+    values = {name: getattr(counters, name) for name in NAMES}
+    atoms = data.draw(st.sets(st.sampled_from(sorted(WORDS))), "known")
+    guard, known = Guard(text), {atom: atom_holds(atom, values) for atom in atoms}
+    left = guard.given(known)
+    assert left.holds(counters) == guard.holds(counters)
+    if left != guard:
+        assert not [atom for atom in atoms if re.search(rf"(?<![\w]){re.escape(atom)}(?!\w| [<>=])", left.text)]
+
+
+def test_a_guard_whose_atoms_are_all_known_is_a_fallback_or_stays() -> None:
+    guard = Guard("doom and (not doom_asks or pauses_left == 0 or spent)")
+    assert guard.given({"doom_asks": False}) == Guard("doom")
+    assert guard.given({"doom": True, "doom_asks": False}) == Guard("")
+    assert guard.given({"doom": False}) == guard
+    assert guard.given({"doom_asks": True, "spent": False}) == Guard("doom and pauses_left == 0")
+    assert guard.given({}) == guard

@@ -23,7 +23,7 @@ def agent_picture(
     `rows` are the rows that its turns can take, and `ends` their endings as "outcome/reason". `beside` has words for
     some rows, by number. Only tests pass another `chart`.
     """
-    whole, words = extract(chart), limit_words(limits)
+    whole, words, known = extract(chart), limit_words(limits), known_atoms(limits)
 
     def kept(line: TextLine) -> bool:
         return chart.rows[line.number - 1] in rows
@@ -35,7 +35,7 @@ def agent_picture(
             for other in chart.rows
             if other is not row and (other.source, other.trigger) == (row.source, row.trigger)
         )
-        guard = row.guard.words_from(words) or ("" if alone else line.guard)
+        guard = row.guard.given(known).words_from(words) or ("" if alone else "otherwise")
         return replace(line, guard=guard, beside=beside.get(line.number, ""))
 
     arrows = (replace(arrow, lines=tuple(map(of_agent, filter(kept, arrow.lines)))) for arrow in whole.arrows)
@@ -69,6 +69,32 @@ def limit_words(limits: Limits) -> Mapping[str, tuple[str, str]]:
     }
     off = {"calls_spent": calls, "tokens_spent": tokens, "cost_spent": limits.cost, "time_spent": limits.seconds}
     return {**WORDS, **{atom: words for atom, words in own.items() if off.get(atom, 0) is not None}}
+
+
+def known_atoms(limits: Limits) -> Mapping[str, bool]:
+    """Return the atoms of guards whose values never change in turns with these limits."""
+    spent = {
+        "calls_spent": limits.call_limit,
+        "tokens_spent": limits.tokens,
+        "cost_spent": limits.cost,
+        "time_spent": limits.seconds,
+    }
+    known = {
+        "allowance == 0": limits.allowance == 0,
+        "no_calls": limits.call_limit == 0,
+        "doom_asks": limits.doom_response == "ask",
+    }
+    never = {
+        **{atom: limit is None for atom, limit in spent.items()},
+        "spent": not any(limit is not None for limit in spent.values()),
+        "doom": limits.doom_threshold is None,
+        "nudges_left > 0": limits.nudges == 0,
+        "retries_left > 0": limits.max_retries == 0,
+        "output_retries_left > 0": limits.output_retries == 0,
+        "compactions_left > 0": limits.max_compactions == 0,
+    }
+    always = {"pauses_left == 0": True} if limits.max_pauses == 0 else {}
+    return known | {atom: False for atom, is_off in never.items() if is_off} | always
 
 
 def _left(what: str, most: int) -> tuple[str, str]:
