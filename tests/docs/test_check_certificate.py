@@ -225,3 +225,15 @@ def test_the_exit_codes_are_those_that_it_documents(text: str, code: int, said: 
     )
     assert (done.returncode, done.stdout) == (code, said)
     assert done.stderr.startswith("cannot check: ") == (code == 2)
+
+
+@pytest.mark.parametrize(
+    ("field", "old", "new"), [("ceiling", 200, 201), ("max_calls_per_step", 32, 33), ("max_pauses", 100, 2**31)]
+)
+def test_a_limit_above_what_the_engine_allows_is_refused(field: str, old: int, new: int) -> None:
+    """Also if everything else follows from it."""
+    text = json.dumps(alone().to_json())
+    text = text.replace(f'"field": "{field}", "value": {old}', f'"field": "{field}", "value": {new}')
+    text = text.replace(f"min(5, {old})", f"min(5, {new})") if field == "ceiling" else text
+    text = re.sub(rf'"value": {old}(, "formula": "{field}")', rf'"value": {new}\1', text)
+    assert check(json.loads(text)) == [f"agent Tester: {field} cannot be {new}"]
