@@ -178,6 +178,7 @@ WHOLE: Chat = {
             "seconds": 0.5,
             "cached_tokens": 0,
             "reasoning_tokens": 0,
+            "refused": False,
         },
         {"seq": 8, "type": "sentinel", "kind": "cap_hit", "reason": "step_cap", "text": "Enough."},
     ],

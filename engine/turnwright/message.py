@@ -218,6 +218,8 @@ class StepFinishPart(Part, frozen=True, kw_only=True):
     #: Parts of the input and output tokens.
     cached_tokens: int = 0
     reasoning_tokens: int = 0
+    #: Whether a review refused the step's reply: the model reads it, with the feedback, and people do not.
+    refused: bool = False
 
 
 class SentinelPart(Part, frozen=True, kw_only=True):

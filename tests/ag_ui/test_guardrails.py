@@ -3,10 +3,10 @@
 import pytest
 
 from turnwright import Agent, Engine, Retry, Trip, TurnContext, after_model, output_guardrail
-from turnwright.ag_ui import AgUiEncoder
+from turnwright.ag_ui import AgUiEncoder, messages_of
 from turnwright.events import OutputDeltaEvent, TurnEvent
 from turnwright.model.protocol import ModelResponse
-from turnwright.model.scripted import ScriptedModel
+from turnwright.model.scripted import ScriptedModel, asks_for
 
 from .client import Client, asked, heard
 from .test_encoder import AGENT, PROMPT, live
@@ -62,3 +62,17 @@ async def test_a_typed_answer_streams_as_its_text() -> None:
     client = encode(events)
     assert client.types().count("TEXT_MESSAGE_CONTENT") > 1, "piece by piece"
     assert client.text() == ['{"a": "b c d"}']
+
+
+async def test_a_refused_reply_and_the_feedback_to_it_are_not_told() -> None:
+    @after_model
+    async def polite(ctx: TurnContext, response: ModelResponse) -> None:  # noqa: ARG001 (given)
+        if "hunter2" in response.text:
+            raise Retry("say it politely")
+
+    model = ScriptedModel("It is hunter2.", asks_for(("look", {}), text="hunter2"), "Fine.")
+    turn = await Engine(model=model, hooks=[polite]).run(Agent(name="Clerk"), "hi")
+    told = messages_of(turn.id, turn.messages)
+    assert [one.role for one in told] == ["user", "assistant", "tool", "assistant"], "a refused call has its result"
+    assert "hunter2" not in repr(told)
+    assert told[-1].content == "Fine."

@@ -9,6 +9,7 @@ from typing import Unpack
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import JsonValue
 
 from turnwright import Agent, Engine, Outcome, TurnResult, agent_tool, approve, tool
 from turnwright.ag_ui import AgUiEncoder, messages_of
@@ -21,6 +22,7 @@ from turnwright.events import (
     TurnPausedEvent,
     event_of,
 )
+from turnwright.journal.held_events import HeldEvents
 from turnwright.model.protocol import Model, ModelError, ModelResponse, ResponseToolCall
 from turnwright.model.retry import Backoff
 from turnwright.testing import Answers, Cut, FlakyModel, Line, Scenario, clock, play
@@ -63,11 +65,20 @@ def asks_first(scenario: Scenario, calls: int, answers: Sequence[int]) -> Scenar
 pausing = st.builds(asks_first, played, st.integers(1, 3), st.lists(st.integers(1, 2), max_size=2))
 
 
+def as_it_was_seen(message: dict[str, JsonValue], prompt: str) -> dict[str, JsonValue] | None:
+    """A client that was there has the prompt that a guardrail withheld, and saw nothing of a withheld reply."""
+    if not str(message.get("content")).startswith("withheld"):
+        return message
+    if message["role"] == "user":
+        return {**message, "content": prompt}
+    return {**message, "content": None} if message.get("toolCalls") else None
+
+
 class Told:
     """A turn's events, from its journal and as they were received live; `messages` is the result."""
 
     def __init__(self, turn: str, facts: Sequence[tuple[int, f.Fact]], heard_live: Sequence[TurnEvent]) -> None:
-        transcript = Transcript()
+        transcript, held = Transcript(), HeldEvents()
         self.turn = turn
         self.facts = facts
         self.journal: list[TurnEvent] = []
@@ -79,14 +90,18 @@ class Told:
             folded = transcript.turn
             folded.apply(fact)
             transcript.add(seq, fact)
-            self.journal.append(event_of(turn, seq, fact, transcript))
+            new = held.take(event_of(turn, seq, fact, transcript))
+            self.journal += new
             self.stood.append((folded.state, [f"{turn}/{name}" for name in folded.interrupts]))
-            self.told_again.append(self.journal[-1])
+            self.told_again += new
             rests = folded.state is State.PAUSED and not isinstance(fact, f.Paused) and folded.interrupts
             if rests and isinstance(following, f.Answered | None):
                 pending = tuple(Interrupt.of(folded, one) for one in folded.interrupts.values())
                 self.told_again.append(TurnPausedEvent(turn, seq, pending))
-        self.messages = comparable(m.model_dump(by_alias=True) for m in messages_of(turn, transcript.messages))
+        told = (m.model_dump(by_alias=True) for m in messages_of(turn, transcript.messages))
+        began = facts[0][1]
+        assert isinstance(began, f.TurnStarted)
+        self.messages = comparable(filter(None, (as_it_was_seen(one, began.prompt) for one in told)))
         self.usage = transcript.turn.usage
         self.live = list(self._followed(heard_live))
 
@@ -94,12 +109,17 @@ class Told:
         """Return the events that a follower receives: facts that no driver published come from the journal."""
         followed: list[TurnEvent] = []
         seq = 0
+        published = {event.seq for event in events if isinstance(event, _FACTS)}
+
+        def unpublished(start: int, end: int | None) -> list[TurnEvent]:
+            return [event for event in self.journal[start:end] if event.seq not in published]
+
         for event in events:
             is_fact = isinstance(event, _FACTS)
-            followed += self.journal[seq : event.seq - is_fact]
+            followed += unpublished(seq, event.seq - is_fact)
             seq = max(seq, event.seq)
             followed.append(event)
-        return [*followed, *self.journal[seq:]]
+        return [*followed, *unpublished(seq, None)]
 
 
 def told(scenario: Scenario) -> list[Told]:

@@ -17,11 +17,13 @@ from ag_ui.core import (
     UserMessage,
 )
 from ag_ui.core import Message as AgUiMessage
+from msgspec.structs import replace
 from pydantic import JsonValue
 
+from turnwright.agent import OUTPUT_TOOL
 from turnwright.context import JsonObject
 from turnwright.events import content_size
-from turnwright.message import FilePart, Message, ReasoningPart, ToolCallPart, ToolResultPart
+from turnwright.message import FilePart, Message, ReasoningPart, StepFinishPart, ToolCallPart, ToolResultPart
 from turnwright.transcript.tool_phase import message_ids
 from turnwright.transcript.wording import changed_arguments
 from turnwright_states import CallStatus
@@ -99,12 +101,25 @@ def call_of(turn: str, call: str, name: str, arguments: str) -> ToolCall:
 def messages_of(turn: str, messages: Sequence[Message]) -> list[AgUiMessage]:
     """Translate the messages of a turn (`TurnResult.messages`): a client has the same after all events.
 
-    Empty messages, sentinels and the bounds of steps are left out.
+    Empty messages, sentinels, the bounds of steps, refused replies and the feedback to them are left out.
     """
     told: list[AgUiMessage] = []
+    feedback = False
     for identifier, message in zip(message_ids(turn, messages), messages, strict=True):
-        told += _told(turn, identifier, message)
+        if feedback and message.role == "user":
+            feedback = False
+            continue
+        refused = any(isinstance(part, StepFinishPart) and part.refused for part in message.parts)
+        calls = any(isinstance(part, ToolCallPart) for part in message.parts)
+        feedback = refused and not calls  # else the results of the calls have it
+        told += _told(turn, identifier, _calls_of(message) if refused else message)
     return told
+
+
+def _calls_of(message: Message) -> Message:
+    """Return a refused reply without its text and its typed answers, as followers receive it."""
+    kept = [part for part in message.parts if isinstance(part, ToolCallPart)]
+    return replace(message, parts=tuple(replace(p, arguments={}) if p.name == OUTPUT_TOOL else p for p in kept))
 
 
 def _told(turn: str, identifier: str, message: Message) -> Iterable[AgUiMessage]:

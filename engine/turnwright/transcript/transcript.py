@@ -90,6 +90,8 @@ class Transcript:
         self._synthesis: str | None = None
         #: Whether the last reply waits for its verdict: nobody may read it before.
         self._in_review = False
+        #: Whether the open step's reply was refused.
+        self._is_refused = False
         #: The last reply, and the dynamic part of the open step's requests, if there is one.
         self.reply: f.ModelReplied | None = None
         self.prepared: f.RequestPrepared | None = None
@@ -192,7 +194,7 @@ class Transcript:
     def _start(self, at: int, fact: f.StepStarted) -> None:
         self._close()
         self._before = at - _FACT + _FIRST_MESSAGE * _SLOT
-        self.prepared = None
+        self.prepared, self._is_refused = None, False
         part = StepStartPart(seq=at, step_number=fact.number, started_at=fact.started_at, elapsed=fact.elapsed)
         self._open.append(part)
 
@@ -206,7 +208,7 @@ class Transcript:
         self.counted = None  # of another conversation
 
     def _review(self, at: int, fact: f.Reviewed) -> None:
-        self._in_review = False
+        self._in_review, self._is_refused = False, fact.refused
         if not fact.refused:
             self.accepted = fact
             if self.reply is not None and not is_blank(self.reply.text):
@@ -295,6 +297,7 @@ class Transcript:
             cached_tokens=fact.usage.cached_tokens,
             reasoning_tokens=fact.usage.reasoning_tokens,
             seconds=fact.seconds,
+            refused=self._is_refused,
         )
         self._open.append(part)
 
