@@ -38,6 +38,9 @@ DRAWN: Final = {
     "docs/first-turn.md": ("![The way of the first turn](assets/first-turn.svg)",),
 }
 
+#: The pages whose Mermaid blocks stay texts: their pictures are for code hosts.
+UNDRAWN: Final = ROOT / "examples" / "agents"
+
 #: How search ranks the pages below a path: the first that fits. None leaves the pages out.
 RANKS: Final[tuple[tuple[str, float | None], ...]] = (
     ("decisions/0", None),
@@ -102,6 +105,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     page.meta.setdefault("search", {"exclude": True} if rank is None else {"boost": rank})
     markdown = _outside_fences(markdown, lambda text: _COMMENT.sub("", text))
     pictures = DRAWN.get(str(path.relative_to(ROOT)), ())
+    if path.is_relative_to(UNDRAWN):
+        pictures = tuple(block.replace("```mermaid", "```text") for block in _MERMAID.findall(markdown))
     if len(_MERMAID.findall(markdown)) > len(pictures) and not _is_source(path):
         raise PluginError(f"{page.file.src_uri}: a Mermaid block needs a drawing in {Path(__file__).name}")
     following = iter(pictures)
