@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Callable, Sequence
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from turnwright import (
@@ -31,7 +32,7 @@ from turnwright.model.protocol import ModelError, TextDelta
 from turnwright.model.retry import Backoff
 from turnwright.store import MemoryStore
 from turnwright.testing import FaultyStore
-from turnwright_states import CallStatus, Cause, EndReason, Limits, Outcome
+from turnwright_states import CallStatus, Cause, EndReason, Finish, Limits, Outcome
 from turnwright_states import facts as f
 from turnwright_states.replay import replay
 from turnwright_states.verdict import Verdict
@@ -178,6 +179,37 @@ async def test_calls_wait_for_a_parallel_input_guardrail() -> None:
     assert "Sure." not in shown(events)
     turn = await engine.get(events[-1].turn)
     assert [m.text for m in turn.messages][:2] == ["withheld by polite", "withheld by polite"]
+
+
+@pytest.mark.parametrize("waits", [0, 1])
+@pytest.mark.parametrize(
+    "reply", [ModelResponse(text="no", finish=Finish.CONTENT_FILTER), ModelResponse()], ids=["filtered", "blank"]
+)
+async def test_a_reply_that_ends_the_turn_beside_an_input_guardrail_raises_nothing(
+    reply: ModelResponse, waits: int
+) -> None:
+    """The first of the two ends the turn, and the other one comes too late."""
+
+    @input_guardrail
+    async def trips(ctx: TurnContext, prompt: str) -> Trip | None:
+        for _ in range(waits):
+            await anyio.lowlevel.checkpoint()
+        return Trip(prompt)
+
+    engine = Engine(model=ScriptedModel(reply), guardrails=[trips], limits=Limits(max_retries=0), backoff=AT_ONCE)
+    turn = await engine.run(AGENT, "hi")
+    assert turn.outcome is Outcome.FAILED
+    assert turn.reason in (EndReason.GUARDRAIL, EndReason.CONTENT_FILTER, EndReason.EMPTY_REPLY)
+    assert replay(await engine.store.facts(turn.id)).check.verdict is Verdict.HOLDS
+
+
+async def test_a_reply_that_ends_the_turn_waits_for_no_input_guardrail() -> None:
+    engine = Engine(
+        model=ScriptedModel(ModelResponse(text="no", finish=Finish.CONTENT_FILTER)),
+        guardrails=[polite],
+        backoff=AT_ONCE,
+    )
+    assert (await engine.run(AGENT, "weather")).reason is EndReason.CONTENT_FILTER
 
 
 async def test_a_turn_without_steps_waits_for_a_parallel_input_guardrail() -> None:

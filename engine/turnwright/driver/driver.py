@@ -268,8 +268,13 @@ async def _go_on(segment: Segment) -> bool:
     return False
 
 
-def _stopped_by(segment: Segment, error: Exception) -> Input:
-    """Return the input of an error that ends the turn: a guardrail tripped, or code of ours or of the app raised."""
+def _stopped_by(segment: Segment, error: Exception) -> Input | None:
+    """Return the input of an error that ends the turn: a guardrail tripped, or code of ours or of the app raised.
+
+    None for a guardrail beside a reply that has ended the turn.
+    """
+    if segment.machine.state in FINAL and isinstance(error, TripError | HookFailedError):
+        return None
     if isinstance(error, TripError):
         return error.event(segment.elapsed())
     machine = segment.machine

@@ -8,6 +8,7 @@ from turnwright._base.background_task import background_task
 from turnwright.hooks.guardrails import Guardrail
 from turnwright.model.protocol import ModelError
 from turnwright_states import Input, ModelRepliedInput, State
+from turnwright_states.state import FINAL
 
 from .guards import Guards
 from .review import Reviewing
@@ -77,6 +78,8 @@ class InputGuards:
                 if reviewed and event.review:
                     await segment.feed(event)
                     event = None
+                    if segment.machine.state in FINAL:  # the provider has filtered the reply, or it was blank
+                        return None
                 await done.wait()
         return event
 
