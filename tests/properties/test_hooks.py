@@ -5,8 +5,9 @@ before and after each append.
 """
 
 import itertools
+import logging
 import tempfile
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -125,6 +126,16 @@ def test_every_invariant_holds_whatever_an_agent_adds_to_its_turns(seed: int) ->
     report = fuzz(Target(agents, tuple(TOOLS)), examples=10, seed=seed)
     assert report.found is None, report.found
     assert report.verdict is Verdict.HOLDS
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quiet() -> Iterator[None]:
+    """Do not log the planned failures: there are thousands."""
+    log = logging.getLogger("turnwright")
+    level = log.level
+    log.setLevel(logging.CRITICAL)
+    yield
+    log.setLevel(level)
 
 
 class JournalModel:
@@ -247,16 +258,17 @@ def disturbed(draw: st.DrawFn) -> tuple[AnyAgent, Scenario]:
     agent = draw(st.sampled_from(AGENTS))
     replies = obedient_replies(IDEMPOTENT)
     lines = st.lists(replies | typed_answers(agent) if agent.is_typed else replies, min_size=1, max_size=5)
+    # One that trips beside other calls leaves these where they are, which a crash may change.
+    passes = st.builds(GuardrailScript, st.sampled_from([GuardrailKind.TOOL_INPUT, GuardrailKind.TOOL_OUTPUT]))
     verdicts = st.sampled_from([(), (None, Trip("no")), (None, None, None, Trip("no"))])
+    trips = st.builds(GuardrailScript, st.sampled_from([GuardrailKind.INPUT, GuardrailKind.OUTPUT]), verdicts)
     return agent, Scenario(
         script=(*draw(lines), "Done."),
         limits=ROOMY,
         behaviours=tuple(draw(st.lists(BEHAVIORS, max_size=4))),
         people=tuple(draw(st.lists(people(IDEMPOTENT).filter(lambda one: isinstance(one, Answers)), max_size=2))),
         hooks=draw(hook_scripts(IDEMPOTENT)),
-        guardrails=tuple(
-            draw(st.lists(st.builds(GuardrailScript, st.sampled_from(GuardrailKind), verdicts), max_size=2))
-        ),
+        guardrails=tuple(draw(st.lists(passes | trips, max_size=2))),
         compaction=draw(st.none() | compactions()),
         settings=draw(st.none() | model_settings()),
     )
