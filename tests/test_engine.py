@@ -343,6 +343,21 @@ async def test_the_model_of_summaries_is_found_and_has_a_price_before_the_turn_b
     assert await engine.turns() == []
 
 
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"metadata": ["Ann"]}, "metadata: Input should be a valid dictionary"),
+        ({"metadata": {"user": object()}}, "metadata.user: input was not a valid JSON value"),
+        ({"session": 5}, "session: Input should be a valid string"),
+    ],
+)
+async def test_an_option_of_another_type_is_a_mistake_of_the_caller(options: dict[str, object], why: str) -> None:
+    engine = Engine(model=ScriptedModel("hi"))
+    with pytest.raises(ConfigError, match=f"^{why}"):
+        await engine.run(AGENT, "hi", **options)  # type: ignore[arg-type]
+    assert await engine.turns() == []
+
+
 async def test_an_agent_may_name_its_model() -> None:
     small, large = ScriptedModel("small", name="small"), ScriptedModel("large", name="large")
     engine = Engine(model=small, models={"large": large}.__getitem__)

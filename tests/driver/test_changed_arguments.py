@@ -82,6 +82,7 @@ async def test_the_same_arguments_are_no_change() -> None:
         (approve(arguments={"to": "\ud800"}), "do not fit pay"),
         (approve(arguments={"to": "Ann", "amount": float("nan")}), "do not fit pay"),
         ("{to: Ann}", "the changed arguments are no JSON object"),
+        (approve(arguments=["Ann"]), "the changed arguments are no JSON object"),  # type: ignore[arg-type]
         (Answer(Decision.REJECT, arguments={"to": "Ann"}), "only the approval of a call may change its arguments"),
     ],
 )

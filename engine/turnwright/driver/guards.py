@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable
 
 import anyio
+from pydantic import JsonValue
 
 from turnwright.errors import HookFailedError
 from turnwright.hooks.asking import MODEL_ERROR, ask
@@ -54,6 +55,7 @@ class Guards:
             return
         if not isinstance(said, Trip):
             raise HookFailedError(f"{what(guardrail)} returned {said!r:.80}: return Trip or None")
+        metadata: JsonValue
         try:
             metadata = plain(thawed(dict(said.metadata)))
         except (NotJsonError, TypeError, ValueError) as error:

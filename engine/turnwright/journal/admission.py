@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Final, TypedDict, cast
 
 import msgspec
-from pydantic import JsonValue
+from pydantic import JsonValue, ValidationError
 
 from turnwright._base.frozen import MOST_NESTED, deeper_than
 from turnwright.agent import OUTPUT_TOOL, Agent
@@ -74,19 +74,23 @@ def admit(setup: Dependencies, agent: Agent, prompt: str, options: TurnOptions) 
     context = options.get("metadata", {})
     if context and isinstance(context, Mapping) and deeper_than(dict(context), MOST_NESTED):
         raise ConfigError(f"metadata: nests more than {MOST_NESTED} lists and objects: give one that is flatter")
-    return StartedInput(
-        prompt=prompt,
-        limits=limits,
-        session=options.get("session"),
-        model=model.name,
-        agent=agent.to_journal(deps=setup.takes_deps) | _output_schema(agent, limits, setup),
-        files=tuple(_file(number, file) for number, file in enumerate(options.get("files", ()))),
-        message_history=tuple(message.to_json() for message in history),
-        synthesis=setup.synthesize is not None,
-        continue_from=options.get("continue_from"),
-        metadata=context,
-        model_settings={} if settings is None else settings.to_json(),
-    )
+    try:
+        return StartedInput(
+            prompt=prompt,
+            limits=limits,
+            session=options.get("session"),
+            model=model.name,
+            agent=agent.to_journal(deps=setup.takes_deps) | _output_schema(agent, limits, setup),
+            files=tuple(_file(number, file) for number, file in enumerate(options.get("files", ()))),
+            message_history=tuple(message.to_json() for message in history),
+            synthesis=setup.synthesize is not None,
+            continue_from=options.get("continue_from"),
+            metadata=context,
+            model_settings={} if settings is None else settings.to_json(),
+        )
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        raise ConfigError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
 
 
 def _output_schema(agent: Agent, limits: Limits, setup: Dependencies) -> dict[str, JsonValue]:

@@ -137,6 +137,8 @@ def _changed(
     """Return the approval with its arguments, if they are not the asked ones. Raises `InvalidAnswerError`."""
     if asked.kind is not InterruptKind.APPROVAL or reply.decision is not Decision.APPROVE:
         raise InvalidAnswerError(asked.id, "only the approval of a call may change its arguments", ids)
+    if not isinstance(given, Mapping):
+        raise InvalidAnswerError(asked.id, f"the changed arguments are no JSON object: {given!r:.80}", ids)
     if deeper_than(dict(given), MOST_NESTED):
         why = f"the changed arguments nest more than {MOST_NESTED} lists and objects"
         raise InvalidAnswerError(asked.id, why, ids)
