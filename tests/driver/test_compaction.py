@@ -91,7 +91,7 @@ async def test_a_summary_that_fails_never_fails_the_turn() -> None:
 
 async def test_a_summary_has_the_settings_of_the_turn_that_do_not_shape_answers() -> None:
     settings = ModelSettings(
-        temperature=0.5, seed=7, max_tokens=50, stop_sequences=["."], thinking="high", parallel_tool_calls=False
+        temperature=0.5, seed=7, max_tokens=50, stop_sequences=(".",), thinking="high", parallel_tool_calls=False
     )
     engine, model = engine_of(reads(1, 20), reads(2, 90), "A summary.", "Done.")
     await engine.run(Agent(name="Reader", compaction=SMALL), "Read.", model_settings=settings)

@@ -289,18 +289,20 @@ class LooksSlowly(StoreWrapper):
 async def test_a_turn_may_end_while_its_inbox_is_read_for_its_driver(act: str) -> None:
     """The message or the abort came when the turn was about to end: it has nothing to say to the driver any more."""
     held, store = Held(), LooksSlowly(MemoryStore())
-    async with Engine(model=held.line(), store=store) as engine, anyio.create_task_group() as group:
+    async with Engine(model=held.line(), store=store) as engine:
         handle = await engine.start(CLERK, "hi")
         await held.asked.wait()
-        if act == "steer":
-            group.start_soon(handle.steer, "be brief")
-        else:
-            group.start_soon(handle.abort)
-        while not store.looked:
-            await anyio.lowlevel.checkpoint()
-        held.may.set()
+        async with anyio.create_task_group() as group:
+            if act == "steer":
+                group.start_soon(handle.steer, "be brief")
+            else:
+                group.start_soon(handle.abort)
+            while not store.looked:
+                await anyio.lowlevel.checkpoint()
+            held.may.set()
+            await handle.result()
+            store.may.set()
         result = await handle.result()
-        store.may.set()
     assert result.undelivered == (("be brief",) if act == "steer" else ())
     assert result.outcome is (Outcome.FINISHED if act == "steer" else Outcome.ABORTED)
 

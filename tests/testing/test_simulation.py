@@ -39,7 +39,7 @@ def pay(amount: int, note: str = "") -> str:
 
 
 #: The engine, for arguments that are changed.
-ENGINE: Final[Callable[..., Engine]] = Engine
+ENGINE: Final = cast("Callable[..., Engine]", Engine)
 READER: Final = Agent(name="Reader", description="Reads.", steps=2)
 CLERK: Final = Agent(name="Clerk")
 TARGET: Final = SimulationTarget(CLERK, (look, pay, agent_tool(READER)))

@@ -110,7 +110,7 @@ class _World:
                     await self._answer(engine, result)
                     result = await engine.get(result.id)
                 group.cancel_scope.cancel()
-            return self._course(result)
+            return self._course(await engine.get(handle.id))
 
     async def _act_at(self, seconds: float, act: Callable[[], Awaitable[object]]) -> None:
         await anyio.sleep(seconds)

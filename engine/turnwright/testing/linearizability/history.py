@@ -4,6 +4,7 @@ import os
 import time
 from itertools import count
 from pathlib import Path
+from typing import Final
 
 import msgspec
 from msgspec import Struct
@@ -13,6 +14,8 @@ from .checker import Operation
 
 #: One call of a store, with its result.
 StoreOperation = Operation[StoreCall, StoreResult]
+#: The end, the result and the note of a call whose result nobody knows.
+_UNKNOWN: Final[tuple[None, None, str]] = (None, None, "")
 
 
 class History:
@@ -40,7 +43,7 @@ class History:
     def operations(self) -> list[StoreOperation]:
         """The calls so far."""
         return [
-            Operation(client, call, began, *self._ended.get(number, (None, None)))
+            Operation(client, call, began, *self._ended.get(number, _UNKNOWN))
             for number, (client, call, began) in enumerate(self._begun)
         ]
 
@@ -88,6 +91,4 @@ def read_history(path: Path) -> list[StoreOperation]:
             begun[line.number] = line.call, line.at
         elif line.result is not None:
             ended[line.number] = line.at, line.result, line.note
-    return [
-        Operation(path.stem, call, began, *ended.get(number, (None, None))) for number, (call, began) in begun.items()
-    ]
+    return [Operation(path.stem, call, began, *ended.get(number, _UNKNOWN)) for number, (call, began) in begun.items()]

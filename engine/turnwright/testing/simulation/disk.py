@@ -87,7 +87,9 @@ class ProcessStore(StoreWrapper):
     `inline`: writes take no time, as those of a local file.
     """
 
-    shared = True
+    @property
+    def shared(self) -> bool:
+        return True
 
     def __init__(self, disk: Disk, owner: str, weather: Weather, *, inline: bool) -> None:
         super().__init__(disk)

@@ -181,6 +181,7 @@ class People:
     async def _finish(self) -> None:
         """Bring every turn to its end, as a program would that starts again and asks a person."""
         world = self._world
+        left: list[str] = []
         for number in range(_ROUNDS):
             left = [turn for turn in world.roots() if not self._ended(turn)]
             if not left and not any(call.endswith(tuple(world.prompts)) for call in world.open_calls.values()):
