@@ -2,13 +2,14 @@
 
 import inspect
 import logging
+import math
 from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Final
 
 import anyio
 
-from turnwright.errors import HookFailedError, Retry
+from turnwright.errors import ConfigError, HookFailedError, Retry
 from turnwright.model.protocol import ModelError
 from turnwright.tools.errors import describe, holds
 from turnwright.tools.loop_handle import in_thread
@@ -17,6 +18,8 @@ from turnwright.tools.timing import limited, watch_limit
 from turnwright.tools.tool_work import is_its_own
 from turnwright.tools.work_item import WorkItem
 
+#: Seconds that a hook or a guardrail may take if it sets no `timeout`.
+TIMEOUT: Final = 30.0
 _LOG: Final = logging.getLogger(__name__)
 
 
@@ -96,7 +99,7 @@ async def ask(
     what: str,
     function: Callable[..., object],
     *args: object,
-    seconds: float | None = 30.0,
+    seconds: float | None = TIMEOUT,
     grace: float = 1.0,
     passed: tuple[type[Exception], ...] = (),
 ) -> object:
@@ -125,6 +128,15 @@ async def called(function: Callable[..., object], *args: object) -> object:
     else:
         result = await in_thread(partial(function, *args))
     return await result if isinstance(result, Coroutine) or inspect.isawaitable(result) else result
+
+
+def checked_timeout(timeout: object, where: str) -> float | None:
+    """Return the time limit of a hook or a guardrail. Raises `ConfigError` unless it is seconds above 0, or None."""
+    if timeout is None:
+        return None
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 < timeout < math.inf:
+        raise ConfigError(f"{where}: timeout must be a number of seconds above 0, or None, not {timeout!r:.80}")
+    return float(timeout)
 
 
 #: What a hook of a reply, and a guardrail, may raise besides.

@@ -8,7 +8,7 @@ from turnwright.context import GuardrailBase, HooksBase
 from turnwright.errors import ConfigError, HookFailedError
 from turnwright.tools.text import clean
 
-from .asking import ask
+from .asking import ask, checked_timeout
 from .guardrails import Guardrail, GuardrailKind
 from .hooks import HOOKS, Hooks, overrides
 
@@ -82,6 +82,7 @@ def checked_hooks(hooks: Iterable[HooksBase[object]], where: str) -> tuple[Hooks
             raise ConfigError(f"{where}: hooks: {one.name} overrides no hook: {', '.join(HOOKS)}")
         if isinstance(one.tools, str):
             raise ConfigError(f"{where}: hooks: {one.name}: tools must be a list of tool names: [{one.tools!r}]")
+        checked_timeout(one.timeout, f"{where}: hooks: {one.name}")
         checked.append(one)
     return tuple(checked)
 

@@ -3,6 +3,7 @@
 import inspect
 from collections.abc import Callable
 from enum import StrEnum
+from functools import partial
 from typing import Generic, TypeVar, overload
 
 from turnwright.context import DepsT_contra, GuardrailBase, MaybeAwaitable, TurnContext
@@ -10,6 +11,7 @@ from turnwright.errors import ConfigError
 from turnwright.tools.context import ToolContext
 from turnwright.tools.result import ToolResult
 
+from .asking import TIMEOUT, checked_timeout
 from .decisions import CallView, Trip
 
 D = TypeVar("D")
@@ -40,7 +42,7 @@ class Guardrail(GuardrailBase[DepsT_contra], Generic[DepsT_contra]):
         *,
         run_in_parallel: bool = False,
         hold_stream: bool = True,
-        timeout: float | None = 30.0,
+        timeout: float | None = TIMEOUT,
     ) -> None:
         if not callable(check):
             raise ConfigError(f"@{kind}_guardrail decorates a function, not {check!r:.80}")
@@ -48,7 +50,7 @@ class Guardrail(GuardrailBase[DepsT_contra], Generic[DepsT_contra]):
         self.check = check
         self.run_in_parallel = run_in_parallel
         self.hold_stream = hold_stream
-        self.timeout = timeout
+        self.timeout = checked_timeout(timeout, f"@{kind}_guardrail")
         name = getattr(check, "__name__", None)
         #: The name in the journal and in errors: that of the function.
         self.name = name if isinstance(name, str) else type(check).__name__
@@ -59,47 +61,67 @@ class Guardrail(GuardrailBase[DepsT_contra], Generic[DepsT_contra]):
         return self.check(*args)
 
 
+ChecksText = Callable[[TurnContext[D], str], MaybeAwaitable[Trip | None]]
+ChecksCall = Callable[[ToolContext[D], CallView], MaybeAwaitable[Trip | None]]
+ChecksResult = Callable[[ToolContext[D], CallView, ToolResult], MaybeAwaitable[Trip | None]]
+
+
 @overload
-def input_guardrail(check: Callable[[TurnContext[D], str], MaybeAwaitable[Trip | None]], /) -> Guardrail[D]: ...
+def input_guardrail(check: ChecksText[D], /) -> Guardrail[D]: ...
 @overload
 def input_guardrail(
-    *, run_in_parallel: bool = True
-) -> Callable[[Callable[[TurnContext[D], str], MaybeAwaitable[Trip | None]]], Guardrail[D]]: ...
-def input_guardrail(check: Callable[..., object] | None = None, /, *, run_in_parallel: bool = True) -> object:
-    """Make a guardrail that checks the prompt of a turn, beside its first model call or before it."""
+    *, run_in_parallel: bool = True, timeout: float | None = TIMEOUT
+) -> Callable[[ChecksText[D]], Guardrail[D]]: ...
+def input_guardrail(
+    check: Callable[..., object] | None = None, /, *, run_in_parallel: bool = True, timeout: float | None = TIMEOUT
+) -> object:
+    """Make a guardrail that checks the prompt of a turn, beside its first model call or before it.
 
-    def make(check: Callable[..., object]) -> Guardrail[object]:
-        return Guardrail(GuardrailKind.INPUT, check, run_in_parallel=run_in_parallel)
-
-    return make if check is None else make(check)
+    It has `timeout` seconds; None is no limit.
+    """
+    made = partial(Guardrail[object], GuardrailKind.INPUT, run_in_parallel=run_in_parallel, timeout=timeout)
+    return made if check is None else made(check)
 
 
 @overload
-def output_guardrail(check: Callable[[TurnContext[D], str], MaybeAwaitable[Trip | None]], /) -> Guardrail[D]: ...
+def output_guardrail(check: ChecksText[D], /) -> Guardrail[D]: ...
 @overload
 def output_guardrail(
-    *, hold_stream: bool = True
-) -> Callable[[Callable[[TurnContext[D], str], MaybeAwaitable[Trip | None]]], Guardrail[D]]: ...
-def output_guardrail(check: Callable[..., object] | None = None, /, *, hold_stream: bool = True) -> object:
+    *, hold_stream: bool = True, timeout: float | None = TIMEOUT
+) -> Callable[[ChecksText[D]], Guardrail[D]]: ...
+def output_guardrail(
+    check: Callable[..., object] | None = None, /, *, hold_stream: bool = True, timeout: float | None = TIMEOUT
+) -> object:
     """Make a guardrail that checks the text of each reply, and a typed answer as JSON.
 
     Followers receive the text after the verdict. With `hold_stream=False` it streams at once, and a trip publishes
-    `ResponseWithdrawnEvent`: remove what was shown.
+    `ResponseWithdrawnEvent`: remove what was shown. The check has `timeout` seconds; None is no limit.
     """
-
-    def make(check: Callable[..., object]) -> Guardrail[object]:
-        return Guardrail(GuardrailKind.OUTPUT, check, hold_stream=hold_stream)
-
-    return make if check is None else make(check)
+    made = partial(Guardrail[object], GuardrailKind.OUTPUT, hold_stream=hold_stream, timeout=timeout)
+    return made if check is None else made(check)
 
 
-def tool_input_guardrail(check: Callable[[ToolContext[D], CallView], MaybeAwaitable[Trip | None]], /) -> Guardrail[D]:
-    """Make a guardrail that checks each tool call, with its final arguments, before it starts."""
-    return Guardrail(GuardrailKind.TOOL_INPUT, check)
+@overload
+def tool_input_guardrail(check: ChecksCall[D], /) -> Guardrail[D]: ...
+@overload
+def tool_input_guardrail(*, timeout: float | None = TIMEOUT) -> Callable[[ChecksCall[D]], Guardrail[D]]: ...
+def tool_input_guardrail(check: Callable[..., object] | None = None, /, *, timeout: float | None = TIMEOUT) -> object:
+    """Make a guardrail that checks each tool call, with its final arguments, before it starts.
+
+    It has `timeout` seconds; None is no limit.
+    """
+    made = partial(Guardrail[object], GuardrailKind.TOOL_INPUT, timeout=timeout)
+    return made if check is None else made(check)
 
 
-def tool_output_guardrail(
-    check: Callable[[ToolContext[D], CallView, ToolResult], MaybeAwaitable[Trip | None]], /
-) -> Guardrail[D]:
-    """Make a guardrail that checks the result of each tool call before anybody reads it."""
-    return Guardrail(GuardrailKind.TOOL_OUTPUT, check)
+@overload
+def tool_output_guardrail(check: ChecksResult[D], /) -> Guardrail[D]: ...
+@overload
+def tool_output_guardrail(*, timeout: float | None = TIMEOUT) -> Callable[[ChecksResult[D]], Guardrail[D]]: ...
+def tool_output_guardrail(check: Callable[..., object] | None = None, /, *, timeout: float | None = TIMEOUT) -> object:
+    """Make a guardrail that checks the result of each tool call before anybody reads it.
+
+    It has `timeout` seconds; None is no limit.
+    """
+    made = partial(Guardrail[object], GuardrailKind.TOOL_OUTPUT, timeout=timeout)
+    return made if check is None else made(check)

@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import ClassVar, Final, Generic, TypeVar, overload
 
 from turnwright.context import DepsT_contra, HooksBase, MaybeAwaitable, TurnContext
@@ -11,6 +12,7 @@ from turnwright.result import TurnResult
 from turnwright.tools.context import ToolContext
 from turnwright.tools.result import ToolResult
 
+from .asking import TIMEOUT, checked_timeout
 from .decisions import CallView, ChangeRequest, ReturnResult, ToolDecision
 
 D = TypeVar("D")
@@ -29,7 +31,7 @@ class Hooks(HooksBase[DepsT_contra], Generic[DepsT_contra]):
     """
 
     tools: Sequence[str] | None = None
-    timeout: float | None = 30.0
+    timeout: float | None = TIMEOUT
 
     @property
     def name(self) -> str:
@@ -64,7 +66,7 @@ class FunctionHooks(Hooks[DepsT_contra]):
     on: ClassVar[str]
 
     def __init__(
-        self, function: Callable[..., object], tools: Sequence[str] | None = None, timeout: float | None = 30.0
+        self, function: Callable[..., object], tools: Sequence[str] | None = None, timeout: float | None = TIMEOUT
     ) -> None:
         if not callable(function):
             raise ConfigError(f"@{self.on} decorates a function, not {function!r:.80}")
@@ -72,7 +74,7 @@ class FunctionHooks(Hooks[DepsT_contra]):
             raise ConfigError(f"@{self.on}: tools must be a list of tool names: [{tools!r}]")
         self._function = function
         self.tools = None if tools is None else tuple(tools)
-        self.timeout = timeout
+        self.timeout = checked_timeout(timeout, f"@{self.on}")
         self.__doc__ = inspect.getdoc(function)
 
     @property
@@ -99,50 +101,97 @@ def overrides(hooks: Hooks[DepsT_contra], hook: str) -> bool:
     return getattr(type(hooks), hook) is not getattr(Hooks, hook)
 
 
-def on_start(hook: Callable[[TurnContext[D]], MaybeAwaitable[None]], /) -> Hooks[D]:
-    """Make a hook that runs before the first model call of a turn."""
-    return _KINDS["on_start"](hook)
+OnStart = Callable[[TurnContext[D]], MaybeAwaitable[None]]
+OnEnd = Callable[[TurnContext[D], TurnResult], MaybeAwaitable[None]]
+BeforeModel = Callable[[TurnContext[D], ModelRequest], MaybeAwaitable[ChangeRequest | None]]
+AfterModel = Callable[[TurnContext[D], ModelResponse], MaybeAwaitable[None]]
+BeforeTool = Callable[[ToolContext[D], CallView], MaybeAwaitable[ToolDecision | None]]
+AfterTool = Callable[[ToolContext[D], CallView, ToolResult], MaybeAwaitable[ReturnResult | None]]
 
 
-def on_end(hook: Callable[[TurnContext[D], TurnResult], MaybeAwaitable[None]], /) -> Hooks[D]:
-    """Make a hook that runs after a turn has ended. Use events for what must happen: a crash can skip it."""
-    return _KINDS["on_end"](hook)
-
-
-def before_model(hook: Callable[[TurnContext[D], ModelRequest], MaybeAwaitable[ChangeRequest | None]], /) -> Hooks[D]:
-    """Make a hook that may change the requests of each step: return a `ChangeRequest`."""
-    return _KINDS["before_model"](hook)
-
-
-def after_model(hook: Callable[[TurnContext[D], ModelResponse], MaybeAwaitable[None]], /) -> Hooks[D]:
-    """Make a hook that may refuse a reply before anything of it runs: raise `Retry("why")`."""
-    return _KINDS["after_model"](hook)
+def _made(
+    on: str, hook: Callable[..., object] | None, timeout: float | None, tools: Sequence[str] | None = None
+) -> object:
+    """Return the hook, or the decorator that makes it."""
+    made = partial(_KINDS[on], tools=tools, timeout=timeout)
+    return made if hook is None else made(hook)
 
 
 @overload
-def before_tool(hook: Callable[[ToolContext[D], CallView], MaybeAwaitable[ToolDecision | None]], /) -> Hooks[D]: ...
+def on_start(hook: OnStart[D], /) -> Hooks[D]: ...
+@overload
+def on_start(*, timeout: float | None = TIMEOUT) -> Callable[[OnStart[D]], Hooks[D]]: ...
+def on_start(hook: Callable[..., object] | None = None, /, *, timeout: float | None = TIMEOUT) -> object:
+    """Make a hook that runs before the first model call of a turn, within `timeout` seconds; None is no limit."""
+    return _made("on_start", hook, timeout)
+
+
+@overload
+def on_end(hook: OnEnd[D], /) -> Hooks[D]: ...
+@overload
+def on_end(*, timeout: float | None = TIMEOUT) -> Callable[[OnEnd[D]], Hooks[D]]: ...
+def on_end(hook: Callable[..., object] | None = None, /, *, timeout: float | None = TIMEOUT) -> object:
+    """Make a hook that runs after a turn has ended. Use events for what must happen: a crash can skip it.
+
+    It has `timeout` seconds; None is no limit. Beyond them it is canceled, and a warning is logged.
+    """
+    return _made("on_end", hook, timeout)
+
+
+@overload
+def before_model(hook: BeforeModel[D], /) -> Hooks[D]: ...
+@overload
+def before_model(*, timeout: float | None = TIMEOUT) -> Callable[[BeforeModel[D]], Hooks[D]]: ...
+def before_model(hook: Callable[..., object] | None = None, /, *, timeout: float | None = TIMEOUT) -> object:
+    """Make a hook that may change the requests of each step, within `timeout` seconds: return a `ChangeRequest`."""
+    return _made("before_model", hook, timeout)
+
+
+@overload
+def after_model(hook: AfterModel[D], /) -> Hooks[D]: ...
+@overload
+def after_model(*, timeout: float | None = TIMEOUT) -> Callable[[AfterModel[D]], Hooks[D]]: ...
+def after_model(hook: Callable[..., object] | None = None, /, *, timeout: float | None = TIMEOUT) -> object:
+    """Make a hook that may refuse a reply before anything of it runs: raise `Retry("why")` within `timeout` seconds."""
+    return _made("after_model", hook, timeout)
+
+
+@overload
+def before_tool(hook: BeforeTool[D], /) -> Hooks[D]: ...
 @overload
 def before_tool(
-    *, tools: Sequence[str] | None = None
-) -> Callable[[Callable[[ToolContext[D], CallView], MaybeAwaitable[ToolDecision | None]]], Hooks[D]]: ...
-def before_tool(hook: Callable[..., object] | None = None, /, *, tools: Sequence[str] | None = None) -> object:
+    *, tools: Sequence[str] | None = None, timeout: float | None = TIMEOUT
+) -> Callable[[BeforeTool[D]], Hooks[D]]: ...
+def before_tool(
+    hook: Callable[..., object] | None = None,
+    /,
+    *,
+    tools: Sequence[str] | None = None,
+    timeout: float | None = TIMEOUT,
+) -> object:
     """Make a hook that decides about each call, or each call of these tools, before it starts.
 
-    Return `ChangeArguments`, `Reject`, `RequireApproval`, `ReturnResult`, or None to let the call run.
+    Return `ChangeArguments`, `Reject`, `RequireApproval`, `ReturnResult`, or None to let the call run. It has `timeout`
+    seconds for each call; None is no limit.
     """
-    kind = _KINDS["before_tool"]
-    return (lambda function: kind(function, tools)) if hook is None else kind(hook, tools)
+    return _made("before_tool", hook, timeout, tools)
 
 
 @overload
-def after_tool(
-    hook: Callable[[ToolContext[D], CallView, ToolResult], MaybeAwaitable[ReturnResult | None]], /
-) -> Hooks[D]: ...
+def after_tool(hook: AfterTool[D], /) -> Hooks[D]: ...
 @overload
 def after_tool(
-    *, tools: Sequence[str] | None = None
-) -> Callable[[Callable[[ToolContext[D], CallView, ToolResult], MaybeAwaitable[ReturnResult | None]]], Hooks[D]]: ...
-def after_tool(hook: Callable[..., object] | None = None, /, *, tools: Sequence[str] | None = None) -> object:
-    """Make a hook that may replace the result of each call, or each call of these tools: return `ReturnResult`."""
-    kind = _KINDS["after_tool"]
-    return (lambda function: kind(function, tools)) if hook is None else kind(hook, tools)
+    *, tools: Sequence[str] | None = None, timeout: float | None = TIMEOUT
+) -> Callable[[AfterTool[D]], Hooks[D]]: ...
+def after_tool(
+    hook: Callable[..., object] | None = None,
+    /,
+    *,
+    tools: Sequence[str] | None = None,
+    timeout: float | None = TIMEOUT,
+) -> object:
+    """Make a hook that may replace the result of each call, or each call of these tools: return `ReturnResult`.
+
+    It has `timeout` seconds for each call; None is no limit.
+    """
+    return _made("after_tool", hook, timeout, tools)
