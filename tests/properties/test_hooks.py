@@ -118,7 +118,11 @@ AGENTS: list[AnyAgent] = [
 ]
 
 
-@settings(max_examples=percent_of_examples(20), phases=[Phase.generate], suppress_health_check=[HealthCheck.too_slow])
+@settings(
+    max_examples=percent_of_examples(20),
+    phases=[Phase.generate],
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.nested_given],
+)
 @given(st.integers(0, 1_000_000))
 def test_every_invariant_holds_whatever_an_agent_adds_to_its_turns(seed: int) -> None:
     """Ten scenarios a seed: one long run of Hypothesis would vary what it has drawn already."""
