@@ -118,32 +118,24 @@ class Report(Struct, frozen=True):
             " [`scale.json`](scale.json) has the checks and all counts."
         )
         yield ""
-        yield "Seconds from a worker's death to the next fact of its turns:"
-        yield ""
-        yield from _table(("", "turns", "median", "p90", "most"), self._deaths())
+        yield (
+            f"{self.recovery.count:,} turns continued after one of {len(self.deaths)} workers had died: the median took"
+            f" {self.recovery.median:.1f} s from the death to the next fact, the slowest {self.recovery.most:.1f} s."
+        )
         yield ""
         yield "Unit costs:"
         yield ""
         yield from _table(("", "per turn", "per step"), self._costs())
-        yield ""
-        yield from _table(("turns per second", *(_PHASES[name] for name in self.phases)), self._rates())
 
     def _results(self) -> Iterator[Sequence[str]]:
-        every = list(self.phases.values())
+        """The phases: their load, what was measured, and the rates that the model predicts."""
+        every, said = list(self.phases.values()), [self.predicted(one) for one in self.phases.values()]
         yield "turns", *(f"{one.load.turns:,}" for one in every)
         yield "workers x concurrency", *(f"{one.load.workers} x {one.load.concurrency}" for one in every)
-        stopped = [f"{one.load.deaths}{', one stopped' if one.load.stalls else ''}" for one in every]
-        yield "planned kills", *stopped
-        yield "seconds in all", *(f"{one.seconds:.1f}" for one in every)
         yield "s to drive a turn, median and p90", *(f"{one.drive.median:.1f}, {one.drive.p90:.1f}" for one in every)
-        yield "peak memory of a worker, MiB", *(f"{one.worker_mib:.0f}" for one in every)
         yield "database, KiB per turn", *(f"{one.kib:.0f}" for one in every)
-
-    def _deaths(self) -> Iterator[Sequence[str]]:
-        stopped = [death.seconds for death in self.deaths if death.stalled]
-        yield f"all {len(self.deaths)} workers", *_spread(self.recovery)
-        for one in stopped:
-            yield "the stopped one", *_spread(one)
+        yield "turns per second, measured", *(f"**{_number(one.rate)}**" for one in every)
+        yield "predicted, and the bound", *(f"**{_number(one.turns)}** ({one.bound_by})" for one in said)
 
     def _costs(self) -> Iterator[Sequence[str]]:
         costs = self.costs()
@@ -153,14 +145,6 @@ class Report(Struct, frozen=True):
         yield f"appends of {1000 * costs.commit:.1f} ms", f"{costs.commits.turn:.1f}", f"{costs.commits.step:.1f}"
         if costs.actions is not None:
             yield "actions per second of this Temporal server", f"{costs.actions:.0f}", ""
-
-    def _rates(self) -> Iterator[Sequence[str]]:
-        """The rates that the model predicts, beside the measured ones."""
-        said = [self.predicted(one) for one in self.phases.values()]
-        yield "predicted, and the bound", *(f"**{_number(one.turns)}** ({one.bound_by})" for one in said)
-        rates = [one.rate for one in self.phases.values()]
-        yield "measured", *(f"**{_number(rate)}**" for rate in rates)
-        yield "measured / predicted", *(f"{rate / one.turns:.2f}" for rate, one in zip(rates, said, strict=True))
 
     def example(self) -> str:
         """The model's answers for fleets that were not measured, as a table."""
@@ -212,12 +196,6 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
 
 def _ms_cost(cost: Cost) -> tuple[str, str]:
     return f"{1000 * cost.turn:.1f}", f"{1000 * cost.step:.1f}"
-
-
-def _spread(spread: Spread) -> tuple[str, str, str, str]:
-    if not spread.count:
-        return "0", "", "", ""
-    return f"{spread.count:,}", f"{spread.median:.1f}", f"{spread.p90:.1f}", f"{spread.most:.1f}"
 
 
 def _number(rate: float) -> str:

@@ -119,11 +119,6 @@ SENTENCES: Final = {
         says("the others at {} to {} million.", millions(min(OTHERS)), millions(max(OTHERS))),
         says("two or more for each of the {} claims", WORDS[len(list(lint()))]),
     ],
-    "docs/speed.md": [
-        says("With 10,000 turns in flight that is {} of the throughput of 100", throughput("with")),
-        says("for {} with Python's own thresholds", throughput("as Python is")),
-        says("with the collector off it is {}", throughput("without the collector")),
-    ],
     "docs/scale.md": [
         says("heartbeat is {:g} seconds, the patience {:g} seconds", HEARTBEAT, PATIENCE),
         says("{:g} to {:g} seconds, or twice as long", PATIENCE - HEARTBEAT, 1.1 * PATIENCE),
@@ -131,6 +126,9 @@ SENTENCES: Final = {
         says("allows {} turns per second", capacity("50 workers")),
         says("it allows {}.", capacity("50 workers, heartbeat every 10 s")),
         says("- *Memory*: {} MiB a process", about(WORKER_MIB, 1)),
+        says("With 10,000 turns in flight that is {} of the throughput of 100", throughput("with")),
+        says("for {} with Python's own thresholds", throughput("as Python is")),
+        says("with the collector off it is {}", throughput("without the collector")),
     ],
     "docs/how-to/run-on-temporal.md": [
         says("is sent every {:g} seconds", HEARTBEAT),

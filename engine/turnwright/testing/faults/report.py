@@ -41,7 +41,7 @@ class StoreReport:
         for one in audits:
             self.turns += 1
             self.kills += len(one.kills)
-            for name in _FIGURES.keys() - {"turns", "kills"}:
+            for name in ("missed", "requests", "words", *(_FIGURES.keys() - {"turns", "kills"})):
                 setattr(self, name, getattr(self, name) + getattr(one, name))
             for claim, found in one.faults.items():
                 self.faults[claim] += len(found)
@@ -93,10 +93,7 @@ class FaultReport:
         yield ""
         yield from self._table([(words, [getattr(one, name) for one in reports]) for name, words in _FIGURES.items()])
         yield ""
-        yield f"{self.faults} violations:"
-        yield ""
-        for claim in CLAIMS:
-            yield f"- {sum(one.faults[claim] for one in reports):,} {claim}"
+        yield f"{self.faults} violations of the {len(CLAIMS)} claims that were checked."
         kills = dict.fromkeys(name for one in reports for name in one.killed)
         yield ""
         places = (f"{name} {'/'.join(f'{one.killed.get(name, 0):,}' for one in reports)}" for name in kills)
@@ -109,18 +106,15 @@ class FaultReport:
             yield f"| {' | '.join([name, *(f'{number:,}' for number in numbers)])} |"
 
 
-#: The figures of a store, in words.
+#: The figures of a store that the page shows, in words.
 _FIGURES: Final = {
     "turns": "turns",
     "processes": "driver processes",
     "kills": "kills that hit a running driver",
     "recoveries": "turns recovered by another process",
-    "missed": "kills that hit no driver",
     "facts": "facts checked",
     "executions": "tool executions",
-    "requests": "model requests",
     "answers": "answers by people",
-    "words": "messages, and aborts without a driver",
 }
 
 
