@@ -127,16 +127,25 @@ SIDE_BY_SIDE: Final[dict[str, Cell]] = {
     "`steps: 2`, model never stops": lambda preset: never_stops(preset, 2),
     "`steps: 1`, model never stops": lambda preset: never_stops(preset, 1),
     "`steps: 0`": lambda preset: never_stops(preset, 0),
-    "an answer in call 4 of `steps: 5`": lambda preset: answers(preset, 4),
     "an answer in call 5 of `steps: 5`": lambda preset: answers(preset, 5),
-    "the sentinel of `steps: 5`": lambda preset: Ran(preset, wanting(1000), steps=5).figures(),
     "the notice of `steps: 25`": notice,
-    "two identical rounds": lambda preset: Ran(preset, SAME, SAME, "Done.").outcome(),
     "three identical rounds": lambda preset: Ran(preset, SAME, SAME, SAME, "Done.").outcome(),
-    "three identical calls in one round": lambda preset: Ran(
-        preset, asks_for(*[("note", {"n": 1})] * 3), "Done."
-    ).outcome(),
-    "tool calls: a reader, a writer, another": tool_calls,
+}
+
+
+#: What all presets do alike, which the page does not list.
+ALIKE: Final[dict[str, tuple[Cell, str]]] = {
+    "an answer in call 4 of `steps: 5`": (lambda preset: answers(preset, 4), "4 + 0, `finished: answered`"),
+    "the sentinel of `steps: 5`": (
+        lambda preset: Ran(preset, wanting(1000), steps=5).figures(),
+        "Stopped at the step limit (5 of 5)",
+    ),
+    "two identical rounds": (lambda preset: Ran(preset, SAME, SAME, "Done.").outcome(), "`finished: answered`"),
+    "three identical calls in one round": (
+        lambda preset: Ran(preset, asks_for(*[("note", {"n": 1})] * 3), "Done.").outcome(),
+        "`finished: answered`",
+    ),
+    "tool calls: a reader, a writer, another": (tool_calls, "50, 10, 50"),
 }
 
 
@@ -155,7 +164,6 @@ ONE_SCRIPT: Final[dict[str, Cell]] = {
     "outcome": lambda preset: Ran(preset, wanting(30)).outcome(),
     "steps": taken,
     "model calls": sent,
-    "what the user reads": lambda preset: Ran(preset, wanting(30)).figures(),
 }
 
 
@@ -172,6 +180,13 @@ def table(heading: str) -> dict[str, list[str]]:
 @pytest.mark.parametrize("row", SIDE_BY_SIDE)
 async def test_the_presets_side_by_side(row: str, preset: PresetName) -> None:
     assert await SIDE_BY_SIDE[row](preset) == table("Side by side")[row][PRESETS.index(preset)]
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("row", ALIKE)
+async def test_the_presets_are_alike(row: str, preset: PresetName) -> None:
+    cell, expected = ALIKE[row]
+    assert await cell(preset) == expected
 
 
 @pytest.mark.parametrize("preset", PRESETS)
