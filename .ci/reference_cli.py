@@ -33,17 +33,17 @@ EXIT_CODES: Final = """\
 | 130 | the turn was aborted |
 | 143 | SIGTERM stopped the process; `resume` continues the turn |
 
-`worker` exits with 0 after it has drained, and with 130 or 143 after a second signal. `verify`, `replay`, `trace` and `fuzz` list their own codes.
+`worker` exits with 0 after it has drained, and with 130 or 143 after a second signal.
 
 ## Shell completion
 
-`turnwright --install-completion` installs completion for the current shell (bash, zsh, fish or PowerShell), from its next start. `turnwright --show-completion` prints the script.
+`turnwright --install-completion` installs completion for the current shell (bash, zsh, fish or PowerShell).
 
 ## Output
 
-On a terminal, answers are rendered as Markdown, and a line shows what the turn does. In a pipe, and with `TERM=dumb`, the output is plain lines. `NO_COLOR` turns colors off. Errors go to standard error.
+In a pipe, and with `TERM=dumb`, the output is plain lines. `NO_COLOR` turns colors off. Errors go to standard error.
 
-With `--json`, `run`, `resume` and `fork` print one event per line, also those of sub-agents. Each event has its `turn`. The last line is the turn's own `turn_ended` or `paused`.
+With `--json`, `run`, `resume` and `fork` print one event per line, also those of sub-agents. The last line is the turn's own `turn_ended` or `paused`.
 """  # noqa: E501 (a paragraph is one line)
 #: In a help text, what is typed stands as it is; on a page it is set as code.
 _TYPED: Final = re.compile(r"`[^`]*`|(?<![\w/-])--[a-z][a-z-]*(?!\w)")

@@ -52,11 +52,8 @@ def agents(
 ) -> None:
     """List agents with their limits.
 
-    CAP is the step limit: STEPS of the agent file, at most 200. ALLOWANCE is how many of these steps may call tools. A
-    limit that the file leaves out comes from the configuration (see `config`). If the tool-call limit depends on the
-    class of the agent's tools, that of the class "default" is shown; `explain` shows the agent's own.
-
-    --diff prints what a change does to the bounds of each agent, to its tools, and to what its turns may do.
+    CAP is the step limit: STEPS of the agent file, at most 200. ALLOWANCE is how many of these steps may call tools.
+    `explain` has all limits of an agent. --diff prints what a change does to bounds, tools, and what turns may do.
     """
     if diff is not None:
         from .certified import Issuer  # noqa: PLC0415 (loads tools: slow)

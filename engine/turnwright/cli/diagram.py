@@ -95,12 +95,9 @@ def diagram(
 ) -> None:
     """Draw the chart of states, or the path of a turn in it.
 
-    Without options, the full chart is printed as Mermaid. SVG needs Graphviz's `dot` on PATH. --turn marks and counts
-    the rows that a turn took, and exits with 1 if the journal does not follow the chart. --check exits with 1 if it
-    lists a file.
-
-    --agents or --agent draws the chart as it is for an agent: without the rows that its limits, tools and hooks
-    exclude, with its numbers and tools, and with its team of sub-agents.
+    SVG needs Graphviz's `dot` on PATH. --turn marks and counts the rows that a turn took, and exits with 1 if the
+    journal does not follow the chart. --check exits with 1 if it lists a file. --agents or --agent draws the chart as
+    it is for an agent: without the rows that its limits, tools and hooks exclude.
     """
     if sum(map(bool, (form or main or turn or coverage, write_to, check))) > 1:
         _refuse("printing a picture, --write and --check exclude each other: give one of them")

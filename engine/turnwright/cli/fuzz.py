@@ -74,16 +74,13 @@ def fuzz(
 ) -> None:
     """Play random turns with your agents and tools, and check them.
 
-    A scripted model follows and breaks the rules; tools work, fail, hang and ask; people answer or do not; streams
-    break off, and processes die. Without --agents and --tools, the defaults of `run` are used.
+    Models, tools, people and streams behave and misbehave, and processes die. Without --agents and --tools, the
+    defaults of `run` are used.
 
-    Your tools are NOT run: stand-ins with the same names, schemas and settings replace them. Only the check of
-    arguments, the approval and the loop key of a tool run.
+    Your tools are NOT run: stand-ins replace them. Only the check of arguments, the approval and the loop key of a tool
+    run. A failure is reduced to the smallest example, and printed as a test.
 
-    A failure is reduced to the smallest example, and printed as a test.
-
-    With --simulate, a seed decides everything: the order of tasks, replies, delays, answers, crashes, takeovers, and
-    failures of the store. Schedule N has the seed SEED + N - 1, which repeats it exactly.
+    With --simulate, a seed decides everything. Schedule N has the seed SEED + N - 1, which repeats it exactly.
 
     Exit codes: 0 all checks hold, 1 violated, 2 configuration, 6 inconclusive.
     """

@@ -94,9 +94,8 @@ def answer(
 ) -> None:
     """Answer a paused turn, and leave it to its driver.
 
-    The driver is a worker, the program that began the turn, or a later `turnwright resume`. With --temporal-address
-    the workers of the Temporal server are notified. A call's tool checks its --arguments at once: a tool of the turn's
-    own module, or of --tools.
+    The driver is a worker, the program that began the turn, or a later `turnwright resume`. A call's tool checks its
+    --arguments at once: a tool of the turn's own module, or of --tools.
     """
     turn = find_turn(store, turn)
 

@@ -96,13 +96,10 @@ def run(
 ) -> None:
     """Run one turn, and print how it ended.
 
-    When the turn pauses, a terminal asks for the answer. With --no-input, or without a terminal, the command exits
-    with 3 and prints how to answer.
+    When the turn pauses, a terminal asks for the answer. Without a terminal, the command exits with 3 and prints how to
+    answer. With --continue, options that are not given come from the earlier turn.
 
-    With --continue, options that are not given come from the earlier turn.
-
-    Ctrl-C aborts the turn; a second Ctrl-C leaves at once, and `resume` ends the turn. After SIGTERM, `resume`
-    continues it.
+    Ctrl-C aborts the turn; a second Ctrl-C leaves at once. After SIGTERM, `resume` continues it.
 
     With --temporal-address the workers of a Temporal server drive the turn, with their own tools, and with their own
     model unless --model or the agent names one.
@@ -168,10 +165,8 @@ def resume(
 ) -> None:
     """Continue a turn: answer it, or resume it after a crash.
 
-    Without answers a terminal asks for them. If another process drives the turn, it gets the answers, and its events
-    are shown.
-
-    Agent, limits, model, tools and root are those of the turn, unless a flag changes them.
+    Without answers a terminal asks for them. If another process drives the turn, it gets the answers. Agent, limits,
+    model, tools and root are those of the turn, unless a flag changes them.
     """
     display = choose_display(as_json=as_json, store=store, service=service.flags, verbose=verbose)
     turn = find_turn(store, turn)

@@ -51,11 +51,11 @@ def serve(
 ) -> None:
     """Serve the inspector: turns as pages in a browser.
 
-    There you can answer, steer, stop and fork turns. The first line printed is the address to open, with an access
-    token. Only this machine reaches it, unless --allow-remote is given.
+    The first line printed is the address to open, with an access token. Only this machine reaches it, unless
+    --allow-remote is given.
 
     The process that drives a turn, or `turnwright worker`, gets the answers. With --drive, this process drives the
-    turn, with the tools and the model of the flags. Ctrl-C or SIGTERM stops the server and releases its turns.
+    turn, with the tools and the model of the flags.
     """
     given = first_given(flags)
     if given is not None and not drive:

@@ -70,7 +70,7 @@ def prune(
 def migrate(*, store: StoreOption = DEFAULT_STORE) -> None:
     """Update a store to the schema of this release.
 
-    It may be run more than once, and by several processes at once.
+    It may be run more than once.
     """
     file = missing_file(store)
     if file is not None:

@@ -80,9 +80,8 @@ def verify(
 ) -> None:
     """Check the chart, and every path of a turn in small bounds.
 
-    The walk feeds the shipped machine with every possible input, in every configuration within the bound. A claim
-    holds, is violated (the path to the fault is printed), or is inconclusive. With --can-reach, a shortest path to an
-    end is printed instead.
+    The walk feeds the shipped machine with every possible input, in every configuration within the bound. If a claim is
+    violated, the path to the fault is printed.
 
     Exit codes: 0 all claims hold (or a path was found), 1 violated, 2 usage, 6 inconclusive.
     """

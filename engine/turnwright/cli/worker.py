@@ -72,11 +72,8 @@ def worker(
 ) -> None:
     """Drive turns that other processes submit.
 
-    Turns come from `Engine.submit`, from `run --temporal-address`, or from a driver that is gone. Workers share the
-    store; with --temporal-address, a Temporal server assigns the turns.
-
-    A turn runs with the worker's tools, and with the model of its agent or else the worker's. A worker leaves turns
-    that need others.
+    Workers share the store; with --temporal-address, a Temporal server assigns the turns. A turn runs with the worker's
+    tools, and with the model of its agent or else the worker's. A worker leaves turns that need others.
 
     Ctrl-C or SIGTERM drains the worker: it starts no turn, and after --drain it releases its turns. A second signal
     leaves at once.
