@@ -1,16 +1,21 @@
 """The hooks and guardrails of a turn: the engine's, then its agent's, each in list order."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Final
 
 from pydantic import JsonValue
 
 from turnwright.context import GuardrailBase, HooksBase
 from turnwright.errors import ConfigError, HookFailedError
 from turnwright.tools.text import clean
+from turnwright_states.meant import meant
 
 from .asking import ask, checked_timeout
 from .guardrails import Guardrail, GuardrailKind
 from .hooks import HOOKS, Hooks, overrides
+
+_LOG: Final = logging.getLogger(__name__)
 
 
 class Hook:
@@ -85,6 +90,27 @@ def checked_hooks(hooks: Iterable[HooksBase[object]], where: str) -> tuple[Hooks
         checked_timeout(one.timeout, f"{where}: hooks: {one.name}")
         checked.append(one)
     return tuple(checked)
+
+
+def check_tool_names(hooks: Iterable[Hooks[object]], tools: Collection[str], where: str) -> None:
+    """Raise `ConfigError` for a hook about a tool that the engine does not have, because it would never be asked.
+
+    An engine without tools is not checked: it may only submit turns to workers. The tool of an MCP server
+    (`server__tool`) is a warning, because the server may offer it another time.
+    """
+    for one in hooks:
+        for name in (one.tools or ()) if tools else ():
+            if name in tools:
+                continue
+            about = f"{where}: hooks: {one.name}: tools: "
+            if not isinstance(name, str):
+                raise ConfigError(f"{about}{_shown(name)} is no name: write the name of the tool, as a text")
+            near = meant(name, tools)
+            hint = f"did you mean {near!r}?" if near else f"offered: {', '.join(tools)}"
+            if "__" in name:
+                _LOG.warning("%sthere is no tool %r now, so the hook is not asked about it; %s", about, name, hint)
+            else:
+                raise ConfigError(f"{about}there is no tool {name!r}; {hint}")
 
 
 def checked_guardrails(guardrails: Iterable[GuardrailBase[object]], where: str) -> tuple[Guardrail[object], ...]:

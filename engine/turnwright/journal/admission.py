@@ -59,9 +59,6 @@ def admit(setup: Dependencies, agent: Agent, prompt: str, options: TurnOptions) 
     _check_names(options.keys())
     writable(prompt, "the prompt")
     limits = limits_for(agent, setup)
-    where = f"agent {agent.name!r}"
-    hooks_of(agent.hooks, where)
-    guardrails_of(agent.guardrails, where)
     model = setup.model_for(agent)
     for priced in (model, setup.writer_for(agent)):
         if limits.cost is not None and priced is not None and not setup.has_price(priced):
@@ -197,14 +194,18 @@ async def load_ended_turn(store: Store, turn_id: str) -> tuple[TurnRow, list[tup
 def limits_for(agent: Agent, setup: Dependencies) -> Limits:
     """Return the limits of a turn of this agent: the agent's over the engine's, tool calls as one number.
 
-    The result is cached for each agent. Raises `ConfigError` for an invalid agent, for limits that conflict, and for an
-    unknown tool.
+    The result is cached for each agent. Raises `ConfigError` for an invalid agent, for limits that conflict, for an
+    unknown tool, and for hooks or guardrails that are none or name an unknown tool.
     """
     if not isinstance(agent, Agent):
         raise ConfigError(f"{agent!r} is not an agent: write Agent(name=...)")
     known = setup.limits_by_agent.get(id(agent))
     if known is not None:
         return known[1]
+    where = f"agent {agent.name!r}"
+    hooks_of(setup.hooks, "engine", setup.tools)
+    hooks_of(agent.hooks, where, setup.tools)
+    guardrails_of(agent.guardrails, where)
     limits = agent.limits_for(setup.limits).for_tools(class_of(setup.tools_for(agent).values()))
     if len(setup.limits_by_agent) >= MOST_AGENTS:
         setup.limits_by_agent.clear()

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, get_args
 
@@ -298,13 +298,21 @@ def tools_by_name(tools: Sequence[Tool]) -> dict[str, Tool]:
     return named
 
 
-def hooks_of(hooks: Sequence[HooksBase], where: str = "engine") -> tuple[HooksBase, ...]:
-    """Return hooks. Raises `ConfigError` for another object, and names where it was given."""
+def hooks_of(
+    hooks: Sequence[HooksBase], where: str = "engine", tools: Collection[str] | None = None
+) -> tuple[HooksBase, ...]:
+    """Return hooks. Raises `ConfigError` for another object, and names where it was given.
+
+    With the names of the engine's `tools`, also for a hook about a tool that is not among them.
+    """
     if not hooks:
         return ()
-    from turnwright.hooks.chain import checked_hooks  # noqa: PLC0415 (many programs have none)
+    from turnwright.hooks.chain import check_tool_names, checked_hooks  # noqa: PLC0415 (many programs have none)
 
-    return checked_hooks(hooks, where)
+    checked = checked_hooks(hooks, where)
+    if tools is not None:
+        check_tool_names(checked, tools, where)
+    return checked
 
 
 def guardrails_of(guardrails: Sequence[GuardrailBase], where: str = "engine") -> tuple[GuardrailBase, ...]:
