@@ -251,6 +251,14 @@ def tripped_and_went_on(right: Driven) -> Driven:
     return consulted(right, "output_guardrail", 1, facts=3, tripped=True)
 
 
+def test_a_verdict_binds_the_process_that_asked(right: Driven) -> None:
+    claim = "a turn does not go on after a guardrail has tripped"
+    asked = Consulted("turn", "output_guardrail", 1, facts=3, tripped=True)
+    for died, went_on in ((3, False), (None, True)):
+        again = replace(right, consulted=[replace(asked, died=died)])
+        assert (claim in violated(again)) is went_on
+
+
 TAMPERED: dict[Callable[[Driven], Driven], str] = {
     raised: "the engine raises nothing",
     unfinished: "the turn ends",

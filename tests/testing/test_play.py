@@ -263,6 +263,15 @@ def test_guardrails_trip_at_the_verdict_that_says_so(kind: GuardrailKind) -> Non
     assert [one.tripped for one in driven.consulted or ()].count(True) == 1
 
 
+@pytest.mark.parametrize("heals", [False, True])
+def test_a_verdict_that_no_fact_has_dies_with_its_process(heals: bool) -> None:
+    """The outcome of the call stays unknown, so no result is left that the guardrail could check."""
+    trips = GuardrailScript(GuardrailKind.TOOL_OUTPUT, (Trip("no"),))
+    (driven,) = played(Scenario(script=(LOOK, "Done."), guardrails=(trips,), crash=Crash(at=3, heals=heals)))
+    assert ending(driven) == (Outcome.FINISHED, EndReason.ANSWERED)
+    assert [(one.tripped, one.died) for one in driven.consulted or ()] == [(True, 4)]
+
+
 def test_a_guardrail_whose_model_fails_is_asked_again() -> None:
     failure = ModelError("busy", cause=Cause.OVERLOADED)
     script = GuardrailScript(GuardrailKind.OUTPUT, (failure,))

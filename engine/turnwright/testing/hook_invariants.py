@@ -47,14 +47,18 @@ def asks_once(driven: Driven) -> Check:
 
 
 def stops_at_trips(driven: Driven) -> Check:
-    """Nothing runs after a guardrail has tripped. Source: docs/rules.md#guardrails."""
+    """Nothing runs after a guardrail has tripped. Source: docs/rules.md#guardrails.
+
+    A verdict that its process did not live to write down is lost. The guardrail is asked again, unless it checked the
+    result of a call that stays unknown.
+    """
     claim = "a turn does not go on after a guardrail has tripped"
     if driven.consulted is None:
         return unknown(claim, "the verdicts of guardrails are not known")
     faults: list[str] = []
     for one in (each for each in driven.consulted if each.tripped):
         for seq, fact in driven.facts:
-            if seq > one.facts and _goes_on(fact, one.on, one.about):
+            if one.facts < seq <= (one.died or seq) and _goes_on(fact, one.on, one.about):
                 faults.append(f"{one.on} tripped after fact {one.facts}, and fact {seq} is {fact.kind}")
     return checked(claim, faults)
 

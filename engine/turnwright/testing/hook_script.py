@@ -55,7 +55,8 @@ class GuardrailScript:
 class Consulted:
     """A scripted hook, or a guardrail, was asked. `about` is the number of the step, or the id of the call.
 
-    `facts` is the number of facts in the journal at that time. `tripped` says that a guardrail ended the turn.
+    `facts` is the number of facts in the journal at that time. `tripped` says that a guardrail ended the turn. `died`
+    is the number of facts when that process died, which lost a verdict that no fact has; None if it lived.
     """
 
     turn: str
@@ -63,6 +64,7 @@ class Consulted:
     about: int | str
     facts: int
     tripped: bool = False
+    died: int | None = None
 
 
 #: A decision.
@@ -100,6 +102,12 @@ class Prompter:
         if compaction is not None:
             added["compaction"] = compaction
         return agent.model_copy(update=added) if added else agent
+
+    async def process_died(self) -> None:
+        """Note that what was decided so far, and is not in the journal, is lost."""
+        for place, one in enumerate(self.consulted):
+            if one.died is None:
+                self.consulted[place] = replace(one, died=await self._facts_of(one.turn))
 
     def _made(self, tools: Collection[str]) -> dict[str, Hooks[object]]:
         async def scripted_before_model(ctx: TurnContext, _: ModelRequest) -> ChangeRequest | None:

@@ -282,6 +282,7 @@ class _World:
             if not self._store.failing:
                 raise
             self._store.failing = False
+            await self._prompter.process_died()
             if self._store.dead:
                 await self._store.aclose()
                 if self._open_store is not None:

@@ -114,9 +114,10 @@ class _Trial:
             elif line.words[0] == CONSULTED:
                 _, on, about, said = line.words
                 facts = max(known, claimed.get(line.process, 0))
-                yield Consulted(
-                    self.seen.turn, on, int(about) if about.isdigit() else about, facts, tripped=said == TRIPPED
-                )
+                object_ = int(about) if about.isdigit() else about
+                following = self._claim_after(line.process)
+                died = None if following is None else int(following.words[3])
+                yield Consulted(self.seen.turn, on, object_, facts, tripped=said == TRIPPED, died=died)
 
     def of(self, kind: type[F]) -> Iterator[F]:
         return (fact for fact in self.facts.values() if isinstance(fact, kind))
