@@ -177,7 +177,7 @@ recording: $(VENV)/.local ## Run a session in a terminal, and draw docs/assets/s
 pictures: $(VENV)/.test ## Take the pictures of the inspector for docs/inspector.md; needs Chromium
 	$(BIN)/python .ci/picture_inspector.py
 
-reference: $(VENV)/.dev ## Write again what the documentation takes from the code: commands, API, reasons, llms.txt
+reference: $(VENV)/.dev ## Write again what the documentation takes from the code: API, reasons, llms.txt
 	$(BIN)/python .ci/make_reference.py
 
 # Strict: a warning, such as a link that leads nowhere, fails the build.

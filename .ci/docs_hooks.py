@@ -6,6 +6,8 @@ linked file becomes a page below `repository/`: Markdown as a page, other files 
 **Pictures.** A code host draws Mermaid blocks. The site would need a script from another server, so a drawing replaces
 each block.
 
+**Commands.** The page about the command line gets the help of each command.
+
 **Search.** Tutorials and guides rank above the reference. Decisions and files of the repository are left out.
 
 **For programs.** Each page is also written as Markdown, for `llms.txt`. `llms-full.txt` holds all pages.
@@ -25,6 +27,7 @@ from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.nav import Navigation
 from mkdocs.structure.pages import Page
+from reference_cli import commands_as_markdown
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 DOCS: Final = ROOT / "docs"
@@ -37,6 +40,9 @@ DRAWN: Final = {
     "diagrams/turn.md": ("[![The main way](turn.svg)](turn.svg)", "[![The full chart](turn-full.svg)](turn-full.svg)"),
     "docs/first-turn.md": ("![The way of the first turn](assets/first-turn.svg)",),
 }
+
+#: The place for the help of the commands in docs/cli.md.
+COMMANDS: Final = "<!-- commands: the site shows the help of each one here -->"
 
 #: The pages whose Mermaid blocks stay texts: their pictures are for code hosts.
 UNDRAWN: Final = ROOT / "examples" / "agents"
@@ -103,6 +109,10 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     path = _path(page.file.src_uri)
     rank = next((rank for below, rank in RANKS if page.file.src_uri.startswith(below)), 1)
     page.meta.setdefault("search", {"exclude": True} if rank is None else {"boost": rank})
+    if page.file.src_uri == "cli.md":
+        if COMMANDS not in markdown:
+            raise PluginError(f"cli.md needs a place for the commands: {COMMANDS}")
+        markdown = markdown.replace(COMMANDS, commands_as_markdown())
     markdown = _outside_fences(markdown, lambda text: _COMMENT.sub("", text))
     pictures = DRAWN.get(str(path.relative_to(ROOT)), ())
     if path.is_relative_to(UNDRAWN):

@@ -1,4 +1,4 @@
-"""Write the generated documentation: the command line, the API, the reasons, and `llms.txt`.
+"""Write the generated documentation: the API, the reasons, and `llms.txt`.
 
     python .ci/make_reference.py [--check]
 
@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Final
 
 import reference_api
-import reference_cli
 import reference_llms
 import reference_reasons
 
@@ -22,7 +21,6 @@ def pages() -> dict[str, str]:
     """The text of every page that is made, by its path below docs/."""
     return {
         **reference_api.pages(),
-        "cli.md": reference_cli.page(),
         "reasons.md": reference_reasons.page((DOCS / "reasons.md").read_text(encoding="utf-8")),
     }
 

@@ -1,4 +1,4 @@
-"""Make the page about the command line from the commands."""
+"""The help of every command as Markdown, which the site shows on the page about the command line."""
 
 import re
 import typing
@@ -10,41 +10,6 @@ import typer
 
 from turnwright.cli import app
 
-HEAD: Final = """\
-# Command line
-
-`turnwright COMMAND --help` prints the same. A turn is named by its id, or a unique beginning of it. Options with
-`...` may be repeated.
-
-<!-- Made by `make reference`: edit the help of the commands, not this page. -->
-"""
-#: `tests/docs/test_reference.py` compares the table with the code.
-EXIT_CODES: Final = """\
-## Exit codes
-
-| code | of `run`, `resume`, `fork` and `chat` |
-| --- | --- |
-| 0 | the turn finished, or its synthesis is done |
-| 1 | the turn failed; the reason names the model, the engine, the store or a Temporal server |
-| 2 | usage or configuration: an unknown turn or interrupt, a turn that has ended, an invalid agent file |
-| 3 | the turn is paused. The last line shows how to answer |
-| 4 | the turn reached a limit (`cap_hit`) |
-| 5 | the turn repeated itself (`doom_loop`) |
-| 130 | the turn was aborted |
-| 143 | SIGTERM stopped the process; `resume` continues the turn |
-
-`worker` exits with 0 after it has drained, and with 130 or 143 after a second signal.
-
-## Shell completion
-
-`turnwright --install-completion` installs completion for the current shell (bash, zsh, fish or PowerShell).
-
-## Output
-
-In a pipe, and with `TERM=dumb`, the output is plain lines. `NO_COLOR` turns colors off. Errors go to standard error.
-
-With `--json`, `run`, `resume` and `fork` print one event per line, also those of sub-agents. The last line is the turn's own `turn_ended` or `paused`.
-"""  # noqa: E501 (a paragraph is one line)
 #: In a help text, what is typed stands as it is; on a page it is set as code.
 _TYPED: Final = re.compile(r"`[^`]*`|(?<![\w/-])--[a-z][a-z-]*(?!\w)")
 _EXIT: Final = re.compile(r"^Exit codes: ", re.MULTILINE)
@@ -58,8 +23,8 @@ _REPEATED: Final = "; may be repeated"
 _PLAIN_JSON: Final = re.compile(r"- `--json`: Print one JSON (object|event)( per line)?\.")
 
 
-def page() -> str:
-    """Return the text of the page."""
+def commands_as_markdown() -> str:
+    """Return a section for each command, and one for the options that several share."""
     group: Any = typer.main.get_command(app._app(tuple(app.ROOMS)))  # noqa: SLF001 (the app is made where it is run)
     commands = group.commands
     uses = Counter(_option(one) for command in commands.values() for one in _options_of(command))
@@ -70,11 +35,9 @@ def page() -> str:
         for one in _options_of(command)
         if _COMMON_FROM <= uses[_option(one)] < len(commands)
     }
-    parts = [HEAD]
-    parts += [_command(name, one, {*common.values()}, {*everywhere}) for name, one in commands.items()]
+    parts = [_command(name, one, {*common.values()}, {*everywhere}) for name, one in commands.items()]
     parts += ["## Common options", "\n".join(common.values())]
     parts += ["Every command also takes:", "\n".join(everywhere)] if everywhere else []
-    parts.append(EXIT_CODES)
     return "\n\n".join(part.strip("\n") for part in parts) + "\n"
 
 

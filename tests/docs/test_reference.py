@@ -7,16 +7,20 @@ from pathlib import Path
 
 import yaml
 
-from turnwright.cli import codes
+from turnwright.cli import app, codes
 
 from .repository_pages import DOCS, ROOT
+
+sys.path.insert(0, str(ROOT / ".ci"))
+
+from reference_cli import commands_as_markdown
 
 #: Packages whose names are nobody's to import: the command line, what it alone needs, and parts of a room.
 OWN = frozenset({"turnwright.cli", "turnwright.inspector.tabs", "turnwright.proof"})
 
 
 def test_what_is_made_from_the_code_is_fresh() -> None:
-    """`make reference` makes it: the command line, the API, the reasons, llms.txt."""
+    """`make reference` makes it: the API, the reasons, llms.txt."""
     made = [sys.executable, ".ci/make_reference.py", "--check"]
     ran = subprocess.run(made, cwd=ROOT, capture_output=True, text=True, check=False)
     assert (ran.stdout, ran.stderr, ran.returncode) == ("", "", 0)
@@ -63,6 +67,12 @@ def test_every_decision_is_listed() -> None:
     page = (DOCS / "decisions" / "README.md").read_text(encoding="utf-8")
     assert [path.name for path in DOCS.glob("decisions/00*.md") if f"({path.name})" not in page] == []
     assert page.count("\n1. ") == 0, "the index is by subject: a decision is a link in one of its lines"
+
+
+def test_the_site_shows_the_help_of_every_command() -> None:
+    shown = re.findall(r"^## `([a-z]+)`$", commands_as_markdown(), re.MULTILINE)
+    assert sorted(shown) == sorted(app.ROOMS)
+    assert (DOCS / "cli.md").read_text(encoding="utf-8").count("\n<!-- commands: ") == 1
 
 
 def test_the_exit_codes_are_those_of_the_command_line() -> None:
