@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.hypothesis_examples import percent_of_examples
 
@@ -98,6 +98,13 @@ def folder() -> Iterator[Path]:
         yield Path(name)
 
 
+#: A round that closes a loop asks for an approval, and the turn is aborted there: nobody was asked about the loop.
+ABORTED_IN_A_LOOP = TurnScript(
+    replies=(ScriptedReply(calls=(ScriptedCall("asks"),)),), tools=TOOLS, people=("yes", "yes", "abort")
+)
+
+
+@example(ABORTED_IN_A_LOOP)
 @given(script=scripts)
 def test_a_turn_in_memory_takes_the_course_that_the_rules_say(script: TurnScript) -> None:
     assert_as_predicted(script)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from turnwright_states import (
+    AbortInput,
     AnsweredInput,
     AttemptFailedInput,
     AwaitPerson,
@@ -307,6 +308,20 @@ def test_stop_concludes_with_doom_loop(begin: "Begin") -> None:
     assert turn.action == Conclude(EndReason.DOOM_LOOP, 30.0, 1024)
     turn.feed(ConcludedInput(text="Stopped."))
     assert turn.end == Halt(Outcome.DOOM_LOOP, EndReason.DOOM_LOOP)
+
+
+@pytest.mark.parametrize("abort", [AbortInput(), AbortInput(reason=EndReason.SUPERSEDED)])
+def test_an_abort_names_the_loop_only_if_a_person_is_asked_about_it(begin: "Begin", abort: AbortInput) -> None:
+    turn = looping(begin)
+    turn.feed(abort)
+    assert turn.of(facts.TurnEnded)[0].also_reached == (EndReason.DOOM_LOOP,)
+    turn = begin()
+    turn.step("erase")
+    turn.step("erase")
+    turn.reply("erase")
+    turn.wait("call00003")
+    turn.feed(abort)
+    assert turn.of(facts.TurnEnded)[0].also_reached == ()
 
 
 def test_nobody_is_asked_when_a_budget_is_spent(begin: "Begin") -> None:
