@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from turnwright.testing import INVARIANTS, Driven, strategies
+from turnwright.testing import INVARIANTS, Driven
 
 GUIDES = Path(__file__).parents[2] / "docs" / "how-to"
 PAGE = "".join((GUIDES / name).read_text(encoding="utf-8") for name in ("fuzz-your-agents.md", "fuzz-your-hooks.md"))
@@ -148,11 +148,3 @@ def mend(file: Path, wrong: str, right: str) -> None:
     text, mended = re.subn(wrong, right, file.read_text(), flags=re.DOTALL)
     assert mended == 1
     file.write_text(text)
-
-
-def test_every_strategy_is_on_the_page() -> None:
-    table = PAGE.split("| strategy | draws |", 1)[1].split("\n\n", 1)[0]
-    named = [
-        name for row in table.splitlines() for name in re.findall(r"`(\w+)`", row.split("|")[1] if "|" in row else "")
-    ]
-    assert sorted(named) == sorted(strategies.__all__)
