@@ -11,7 +11,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test test-all check coverage examples demo demo-serve verify proof-all faults histories simulate scale bench bench-peers bench-guard mutants diagrams \
+.PHONY: help install run test test-all check coverage examples demo demo-serve verify proof-all faults histories simulate planted scale bench bench-peers bench-guard mutants diagrams \
   release-check audit docs docs-serve pictures recording reference proof format clean
 
 help: ## Show the targets
@@ -92,13 +92,14 @@ demo-serve: $(VENV)/.serve ## The inspector on demo turns, in a browser; no mode
 verify: $(VENV)/.installed ## Prove that every path ends: lint, walk and, where SPIN is installed, the model checker
 	$(BIN)/turnwright verify --spin
 
-# What each costs on two cores: verify three minutes, the tests twelve, histories five, schedules five, kills five, mutants half an hour.
+# What each costs on two cores: verify three minutes, the tests twelve, histories five, schedules five, kills five, planted faults ten, mutants half an hour.
 proof-all: $(VENV)/.test $(VENV)/.mutants ## Run every proof and every test of a claim: docs/proof.md (an hour and a half)
 	$(MAKE) verify
 	$(MAKE) test-all
 	$(MAKE) histories
 	$(MAKE) simulate SCHEDULES=$(or $(SCHEDULES),20000)
 	$(BIN)/python -m turnwright.testing.faults
+	$(MAKE) planted
 	$(MAKE) mutants
 
 faults: $(VENV)/.test ## Kill drivers a thousand times, and see that nothing is lost; writes docs/reliability (five minutes)
@@ -127,6 +128,9 @@ examples: $(BIN)/python ## Run the examples, the one with LangGraph too
 	test -d $(VENV)-examples || $(PYTHON) -m venv $(VENV)-examples
 	$(VENV)-examples/bin/python -m pip --disable-pip-version-check install --quiet --editable '.[test,examples]'
 	$(VENV)-examples/bin/python -m pytest tests/docs/test_examples.py
+
+planted: $(VENV)/.test ## Plant a fault in a copy of the engine, one after the other, and see that a property notices (ten minutes)
+	$(BIN)/python .ci/planted_faults.py
 
 mutants: $(VENV)/.mutants ## Change the pure machine one thing at a time, and see that a test notices (half an hour)
 	$(BIN)/python .ci/mutants.py

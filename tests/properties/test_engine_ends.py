@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import JsonValue
 from tests.hypothesis_examples import percent_of_examples
+from tests.rule_bounds import MOST_STEPS, most_model_calls, most_steps, most_tool_calls, steps_with_tools
 
 from turnwright import Agent, EndReason, Engine, FinishedCall, StoreError, TurnResult, tool
 from turnwright.message import AnyPart, ToolCallPart, ToolResultPart
@@ -22,7 +23,7 @@ from turnwright.testing import FaultyStore
 from turnwright.tools import Tool
 from turnwright.transcript.pairing import check_pairing
 from turnwright.transcript.transcript import Transcript
-from turnwright_states import DECISIONS, MAX_STEPS, Cause, Finish, InterruptKind, Limits, Turn, Usage
+from turnwright_states import DECISIONS, Cause, Finish, InterruptKind, Limits, Turn, Usage
 from turnwright_states import facts as f
 from turnwright_states.limits import Concluding, DoomResponse
 
@@ -81,7 +82,7 @@ scripts = st.lists(st.one_of(replies, replies, replies, errors), min_size=1, max
 limits = st.builds(
     Limits,
     steps=st.none() | st.integers(0, 6),
-    ceiling=st.sampled_from([8, MAX_STEPS]),
+    ceiling=st.sampled_from([8, MOST_STEPS]),
     concluding=st.sampled_from(CONCLUDING),
     tool_calls=st.none() | st.integers(0, 8),
     max_calls_per_step=st.integers(1, 4),
@@ -188,10 +189,10 @@ def test_every_script_ends_within_its_bounds(path: Path, run: Run) -> None:
     bounds = run.limits
     assert turn.outcome is not None
     assert turn.reason is not EndReason.ENGINE_ERROR, turn.error
-    assert turn.steps <= bounds.allowance <= min(bounds.cap, MAX_STEPS)
-    assert len(run.model.requests) <= bounds.model_calls
-    if bounds.call_limit is not None:
-        assert turn.tool_calls <= bounds.call_limit
+    assert turn.steps <= steps_with_tools(bounds) <= most_steps(bounds)
+    assert len(run.model.requests) <= most_model_calls(bounds)
+    budget = most_tool_calls(bounds)
+    assert budget is None or turn.tool_calls <= budget
     assert turn.steps == sum(isinstance(fact, f.StepStarted) for _, fact in run.facts)
     assert [fact.kind for _, fact in run.facts].count("turn_ended") == 1
     assert sum(isinstance(fact, f.Paused) for _, fact in run.facts) <= bounds.max_pauses
@@ -246,10 +247,10 @@ def test_a_death_anywhere_changes_none_of_this(run: Run, at: int, after: bool) -
     """A crash is one of the failed attempts that the bounds count, and never breaks a pair."""
     turn = anyio.run(partial(run.die, at, after=after))
     assert turn.reason is not EndReason.ENGINE_ERROR, turn.error
-    assert turn.steps <= run.limits.allowance
-    assert len(run.model.requests) <= run.limits.model_calls
-    if run.limits.call_limit is not None:
-        assert turn.tool_calls <= run.limits.call_limit
+    assert turn.steps <= steps_with_tools(run.limits)
+    assert len(run.model.requests) <= most_model_calls(run.limits)
+    budget = most_tool_calls(run.limits)
+    assert budget is None or turn.tool_calls <= budget
     check_pairing(turn.messages)
     for request in run.model.requests:
         check_pairing(request.messages)

@@ -14,6 +14,7 @@ from hypothesis import event, note, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from tests.hypothesis_examples import percent_of_examples
+from tests.rule_bounds import most_tool_calls, steps_with_tools
 
 from turnwright import Agent, Engine, SessionBusyError, StoreError, TurnResult, tool
 from turnwright.model import ScriptedModel, asks_for
@@ -204,8 +205,9 @@ class Orderings(RuleBasedStateMachine):
             for _, fact in facts:
                 turn.apply(fact)
                 assert turn.digest() == fact.hash
-            assert turn.counters.steps <= turn.limits.allowance
-            assert not turn.counters.budgeted or turn.counters.calls <= turn.counters.budget
+            assert turn.counters.steps <= steps_with_tools(turn.limits)
+            budget = most_tool_calls(turn.limits)
+            assert budget is None or turn.counters.calls <= budget
 
     @invariant()
     def no_call_ran_twice(self) -> None:
@@ -467,10 +469,11 @@ class Machines(RuleBasedStateMachine):
     @invariant()
     def every_turn_keeps_its_bounds(self) -> None:
         for turn in self.turns:
-            counters = turn.machine.turn.counters
+            counters, limits = turn.machine.turn.counters, turn.machine.turn.limits
             assert counters.steps == sum(isinstance(fact, f.StepStarted) for fact in turn.journal)
-            assert counters.steps <= counters.allowance
-            assert not counters.budgeted or counters.calls <= counters.budget
+            assert counters.steps <= steps_with_tools(limits)
+            budget = most_tool_calls(limits)
+            assert budget is None or counters.calls <= budget
             assert min(turn.machine.turn.rank) >= 0
 
     @invariant()

@@ -7,6 +7,7 @@ import anyio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.hypothesis_examples import percent_of_examples
+from tests.rule_bounds import DEEPEST, most_tool_calls, steps_with_tools
 
 from turnwright import Agent, EndReason, Engine, Price, StoreError, TurnResult, tool
 from turnwright.driver.subagents import agent_tool
@@ -19,7 +20,7 @@ from turnwright.testing import FaultyStore
 from turnwright.transcript.pairing import check_pairing
 from turnwright_states import DECISIONS, Cause, InterruptKind, Limits, Usage
 from turnwright_states import facts as f
-from turnwright_states.limits import MAX_DEPTH, Concluding, DoomResponse
+from turnwright_states.limits import Concluding, DoomResponse
 from turnwright_states.replay import replay
 from turnwright_states.verdict import Verdict
 
@@ -216,12 +217,12 @@ def test_a_tree_ends_within_the_budgets_of_its_root(tree: Tree, at: int, after: 
     bounds = limits_of(tree.journals[root.id])
     assert all(turn.outcome is not None for turn in tree.turns.values())
     assert all(turn.reason is not EndReason.ENGINE_ERROR for turn in tree.turns.values()), root.error
-    assert all(name.count(":") <= MAX_DEPTH for name in tree.turns)
+    assert all(name.count(":") <= DEEPEST for name in tree.turns)
     total = sum(map(started_calls, tree.journals.values()))
     tokens = sum(map(own_tokens, tree.journals.values()))
     overshoot = len(tree.turns) * 2 * (1 + bounds.max_retries) * MOST
-    if bounds.call_limit is not None:
-        assert total <= bounds.call_limit
+    budget = most_tool_calls(bounds)
+    assert budget is None or total <= budget
     if bounds.tokens is not None:
         assert tokens <= bounds.tokens + overshoot
     if bounds.cost is not None:
@@ -230,9 +231,9 @@ def test_a_tree_ends_within_the_budgets_of_its_root(tree: Tree, at: int, after: 
     for name, journal in tree.journals.items():
         below = [other for other in tree.journals if other.startswith(f"{name}:")]
         used = started_calls(journal) + sum(started_calls(tree.journals[other]) for other in below)
-        lent = limits_of(journal).call_limit
+        lent = most_tool_calls(limits_of(journal))
         assert lent is None or used <= lent, f"{name} was lent {lent}"
-        assert tree.turns[name].steps <= limits_of(journal).allowance
+        assert tree.turns[name].steps <= steps_with_tools(limits_of(journal))
 
 
 @settings(max_examples=percent_of_examples(40))
