@@ -93,6 +93,11 @@ class Guard:
         return Guard(ast.unparse(tree))
 
     @property
+    def expanded(self) -> str:
+        """The guard's text with shorthands expanded; `True` for a fallback."""
+        return ast.unparse(_expanded(self.tree))
+
+    @property
     def promela(self) -> str:
         """The guard as an expression of Promela, with shorthands expanded; `true` for a fallback."""
         return _promela(_expanded(self.tree)) if self.text else "true"

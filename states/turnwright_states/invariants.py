@@ -1,0 +1,172 @@
+"""The theorems about every turn with any limits, as data: hypotheses, invariants, claims and bounds.
+
+Each text is in the effects' language (`effects.py`). `turnwright verify --smt` proves that the invariants hold at the
+start and that every move keeps them, so the bounds follow for all limits, not only for those that a walk can try.
+`verify/conformance.py` evaluates the invariants on the machine, on every edge of a walk (docs/proof.md).
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Final, NamedTuple
+
+from .chart import Row
+from .counters import BATCH, KEPT
+from .guards import Guard
+from .limits import MAX_STEPS
+from .moves import OPEN, one_of
+from .reasons import REASONS, REASONS_OF, EndReason
+from .state import FINAL, Outcome, State, Trigger
+
+S, T = State, Trigger
+
+#: Values that never change, the limits of the turn; and those that do, counters and ghosts (`moves.GHOSTS`).
+CONSTANTS: Final = (
+    *("allowance", "budgeted", "budget", "doom_asks"),
+    *("max_retries", "max_pauses", "max_compactions", "widest"),
+)
+CHANGING: Final = (
+    *(name for name in KEPT if name not in CONSTANTS),
+    *BATCH,
+    *("prepared", "doom_waits", "pauses", "credit", "model_calls", "reason"),
+)
+#: The hypotheses about the limits, which `limits.py` guarantees.
+LIMITS: Final = (
+    "allowance >= 0 and budget >= 0 and (budgeted or budget == 0) and max_retries >= 0 and max_pauses >= 0"
+    " and max_compactions >= 0 and widest >= 1"
+)
+_ZERO: Final = ("steps", "calls", "waiting", *BATCH, "doom_waits", "pauses", "credit", "model_calls", "reason")
+#: The configuration of a turn that begins, in CHECK.
+START: Final = (
+    "nudges_left >= 0 and output_retries_left >= 0 and pauses_left == max_pauses and retries_left == max_retries"
+    " and compactions_left == max_compactions and not prepared and not final and not carried_doom"
+    " and not second_try and not doom and " + " and ".join(f"{name} == 0" for name in _ZERO)
+)
+#: The allowance of `Limits`, for the numbers that a user gives. `test_invariants.py` compares both.
+ALLOWANCE: Final = "(cap if after or cap == 0 else cap - 1)"
+CAP: Final = "(ceiling if no_steps or ceiling <= asked else asked)"
+CEILING: Final = f"asked >= 0 and ceiling >= 0 and ceiling <= {MAX_STEPS}"
+
+
+class Invariant(NamedTuple):
+    """A text that holds in some states. `counts`: whether it is about model calls, which needs products."""
+
+    states: tuple[State, ...]
+    text: str
+    counts: bool = False
+
+
+_EVERY: Final = tuple(State)
+_BATCH_OPEN: Final = (S.TOOL_EXEC, S.PAUSED, S.REVIEW)
+
+
+def _except(*states: State) -> tuple[State, ...]:
+    return tuple(state for state in State if state not in states)
+
+
+_ASKED: Final = OPEN.removesuffix(" + answering")
+_DOOM, _CAP = REASONS_OF[Outcome.DOOM_LOOP], REASONS_OF[Outcome.CAP_HIT]
+
+INVARIANTS: Final[Mapping[str, Invariant]] = {
+    "steps are within the allowance": Invariant(_EVERY, "steps >= 0 and steps <= allowance"),
+    "retries are in range": Invariant(_EVERY, "retries_left >= 0 and retries_left <= max_retries"),
+    "pauses are counted": Invariant(_EVERY, "pauses_left >= 0 and pauses + pauses_left == max_pauses"),
+    "nothing is overdrawn": Invariant(_EVERY, "nudges_left >= 0 and output_retries_left >= 0"),
+    "compactions are in range": Invariant(_EVERY, "compactions_left >= 0 and compactions_left <= max_compactions"),
+    "no count is negative": Invariant(
+        _EVERY, " and ".join(f"{name} >= 0" for name in (*BATCH, "calls", "waiting", "doom_waits"))
+    ),
+    "a batch is at most as wide as a step": Invariant(_EVERY, f"{_ASKED} <= widest"),
+    "started and promised calls are within the budget": Invariant(
+        _EVERY, "not budgeted or calls + ready + asking + lent <= budget"
+    ),
+    "only open calls lease, from a budget": Invariant(_EVERY, f"lent == 0 or budgeted and {OPEN} > 0"),
+    "each interrupt is a call's or a doom loop's": Invariant(_EVERY, "waiting == asking + asking_counted + doom_waits"),
+    "a closed step has no open call": Invariant(_except(*_BATCH_OPEN), f"{OPEN} == 0 and waiting == 0"),
+    "nothing of a reviewed reply has run": Invariant(
+        (S.REVIEW,), "ready_counted + running == 0 and asking + asking_counted == 0 and doom_waits == 0"
+    ),
+    "a typed answer never runs": Invariant(_except(S.REVIEW), "answering == 0"),
+    "a call that waits has a pause left": Invariant(
+        (S.TOOL_EXEC,), "doom_waits == 0 and (waiting == 0 or pauses_left > 0)"
+    ),
+    "a pause waits and nothing runs": Invariant((S.PAUSED,), "waiting > 0 and running == 0"),
+    "the question of a doom loop is alone": Invariant(
+        (S.PAUSED,), f"doom_waits == 0 or doom_waits == 1 and {OPEN} == 0 and not final"
+    ),
+    "nothing follows an answer": Invariant(_except(S.TOOL_EXEC, S.PAUSED, *FINAL), "not final"),
+    "no reason before a stop": Invariant(_except(S.CONCLUDE, *FINAL), "reason == 0"),
+    "a conclusion has its reason": Invariant((S.CONCLUDE,), f"({one_of(_DOOM)} if carried_doom else {one_of(_CAP)})"),
+    **{
+        f"one reason of {state}": Invariant((state,), one_of(REASONS_OF[state.outcome]))
+        for state in State
+        if state.outcome is not None
+    },
+    "model calls of a step": Invariant((S.STREAM,), "model_calls + retries_left <= credit", counts=True),
+    "model calls of a compaction": Invariant((S.COMPACT,), "model_calls + retries_left < credit", counts=True),
+    "model calls of closed attempts": Invariant(
+        (S.REVIEW, S.TOOL_EXEC, S.CONTINUE, S.CHECK, S.PAUSED), "model_calls <= credit", counts=True
+    ),
+    "model calls of the conclusion": Invariant(
+        (S.CONCLUDE, S.TEXT_ONLY), "model_calls + retries_left <= credit + 1 + max_retries", counts=True
+    ),
+    "model calls of the turn": Invariant(tuple(FINAL), "model_calls <= credit + 1 + max_retries", counts=True),
+    "steps and compactions earn model calls": Invariant(
+        _EVERY, "credit == steps * (1 + max_retries) + 2 * (max_compactions - compactions_left)", counts=True
+    ),
+}
+
+#: What follows from the invariants, in every state.
+BOUNDS: Final[Mapping[str, str]] = {
+    "steps <= allowance": "steps <= allowance",
+    "tool calls <= budget": "not budgeted or calls <= budget",
+    "model calls <= the formula": "model_calls <= (allowance + 1) * (1 + max_retries) + 2 * max_compactions",
+    "pauses <= max_pauses": "pauses <= max_pauses",
+}
+#: The number of moves that can still follow, messages left out: an upper bound that every one of them lowers. The first
+#: three parts are the same in every state.
+_LATER: Final = (
+    "(allowance - steps) * (3 * max_retries + 2 * widest + 6) + pauses_left * (3 * widest + max_retries + 4)"
+    " + 2 * compactions_left"
+)
+_NOT_PREPARED: Final = "(0 if prepared else 1)"
+_CALL_MOVES: Final = "2 * ready + 2 * ready_counted + running"
+_HERE: Final[Mapping[State, str]] = {
+    S.CHECK: "max_retries + 3",
+    S.CONTINUE: "max_retries + 4",
+    S.STREAM: f"retries_left + {_NOT_PREPARED} + 3 * max_retries + 2 * widest + 7",
+    S.COMPACT: f"retries_left + {_NOT_PREPARED} + 3 * max_retries + 2 * widest + 8",
+    S.REVIEW: "retries_left + 2 * ready + 2 * max_retries + 6",
+    S.TOOL_EXEC: f"retries_left + {_CALL_MOVES} + max_retries + 5",
+    S.PAUSED: f"3 * waiting + {_CALL_MOVES} + 2 * max_retries + 6",
+    S.CONCLUDE: "retries_left + 1",
+    S.TEXT_ONLY: f"retries_left + {_NOT_PREPARED} + 1",
+}
+#: The bound on the moves of a whole turn, messages left out.
+EVENTS: Final = (
+    "allowance * (3 * max_retries + 2 * widest + 6) + max_pauses * (3 * widest + max_retries + 4)"
+    " + 2 * max_compactions + max_retries + 3"
+)
+
+
+def potential(state: State) -> str:
+    """Return the text of the moves that can still follow in a state, messages left out; 0 at an end."""
+    return f"{_LATER} + {_HERE[state]}" if state in _HERE else "0"
+
+
+def claims_of(row: Row) -> Iterator[tuple[str, str]]:
+    """Yield each claim about a row and its text, over the counters for which it is taken and the flags of its input."""
+    if row.source is S.CHECK and row.dest is S.STREAM:
+        yield "no step starts on a spent budget", f"not ({Guard('spent').expanded})"
+    if row.source is S.CHECK and row.dest is S.CONCLUDE and isinstance(row.reason, EndReason):
+        first: list[str] = []
+        for reason, meaning in REASONS.items():
+            if reason is row.reason:
+                yield (
+                    "the first limit that is reached is the reason",
+                    " and ".join([f"({Guard(meaning.reached).expanded if meaning.reached else False})", *first]),
+                )
+                break
+            first += [f"not ({Guard(meaning.reached).expanded})"] if meaning.reached else []
+    if row.trigger is T.CONCLUDED and row.dest is S.CONCLUDE:
+        yield "a conclusion without text is asked for once more", "not second_try"
+    if row.trigger is T.REVIEWED and row.dest is not S.CONTINUE and row.dest not in FINAL:
+        yield "no call of a refused reply runs", f"not refused or {OPEN} == 0"

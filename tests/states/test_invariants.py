@@ -1,0 +1,75 @@
+"""The theorems as data: their texts are in the language, name what there is, and agree with `Limits`."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from turnwright_states import Limits, State
+from turnwright_states.chart import ROWS
+from turnwright_states.counters import PASSING
+from turnwright_states.effects import evaluate, names_in
+from turnwright_states.invariants import (
+    ALLOWANCE,
+    BOUNDS,
+    CAP,
+    CEILING,
+    CHANGING,
+    CONSTANTS,
+    EVENTS,
+    INVARIANTS,
+    LIMITS,
+    START,
+    claims_of,
+    potential,
+)
+from turnwright_states.limits import MAX_STEPS
+from turnwright_states.moves import CHOSEN, MOVES, facts_of
+from turnwright_states.state import FINAL
+from turnwright_states.turn import Turn
+from turnwright_states.verify.conformance import values_of
+
+KNOWN = {*CONSTANTS, *CHANGING}
+
+
+def test_every_text_names_what_there_is() -> None:
+    texts = [LIMITS, START, EVENTS, *BOUNDS.values(), *(one.text for one in INVARIANTS.values())]
+    texts += [potential(state) for state in State]
+    for text in texts:
+        assert names_in(text) <= KNOWN, text
+    for row in ROWS:
+        for _, text in claims_of(row):
+            assert names_in(text) <= KNOWN | set(PASSING), text
+    for move in MOVES:
+        for text in (move.assume, *move.before.values(), *move.example.values()):
+            assert names_in(text) <= {*KNOWN, *CHOSEN}, text
+        assert {*move.example} <= {*CHOSEN}
+
+
+def test_every_fact_of_a_row_gets_the_values_that_its_effect_reads() -> None:
+    facts = [fact for row in ROWS for fact in facts_of(row)] + [fact for move in MOVES for fact in move.facts]
+    for fact in facts:
+        assert set(fact.effect.reads) == set(fact.values), fact.kind
+
+
+@given(
+    st.none() | st.integers(0, 400), st.integers(0, MAX_STEPS), st.sampled_from(["after", "within"]), st.integers(0, 9)
+)
+def test_the_texts_agree_with_the_limits(steps: int | None, ceiling: int, concluding: str, few: int) -> None:
+    """The allowance, the formula of model calls, and the configuration that begins."""
+    limits = Limits.model_validate(
+        {"steps": steps, "ceiling": ceiling, "concluding": concluding, "max_retries": few, "max_compactions": few}
+    )
+    given = {"asked": steps or 0, "no_steps": steps is None, "ceiling": ceiling, "after": concluding == "after"}
+    assert evaluate(CEILING, given)
+    given["cap"] = evaluate(CAP, given)
+    assert (given["cap"], evaluate(ALLOWANCE, given)) == (limits.cap, limits.allowance)
+    begun = values_of(Turn(limits)) | {"model_calls": 0}
+    assert evaluate(LIMITS, begun)
+    assert evaluate(START, begun)
+    most = BOUNDS["model calls <= the formula"].removeprefix("model_calls <= ")
+    assert evaluate(most, begun) == limits.model_calls
+    assert evaluate(potential(State.CHECK), begun) == evaluate(EVENTS, begun)
+
+
+def test_an_end_has_no_move() -> None:
+    assert {state for move in MOVES for state in move.states} == set(State) - FINAL
+    assert {potential(state) for state in FINAL} == {"0"}
