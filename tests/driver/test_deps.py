@@ -5,6 +5,7 @@ import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import anyio
 import anyio.lowlevel
@@ -19,18 +20,21 @@ from turnwright import (
     NoOutputError,
     Outcome,
     StoreError,
+    Trip,
+    TurnContext,
     TurnInfo,
     TurnResult,
     agent_tool,
+    output_guardrail,
     tool,
 )
 from turnwright.model.protocol import ModelRequest, ModelResponse
 from turnwright.model.scripted import Line, ScriptedModel, asks_for
 from turnwright.runtime import Local
-from turnwright.store import MemoryStore
+from turnwright.store import MemoryStore, Store, open_store
 from turnwright.testing import FaultyStore
 from turnwright.tools import ToolContext
-from turnwright_states import Limits
+from turnwright_states import EndReason, Limits
 from turnwright_states import facts as f
 
 pytestmark = pytest.mark.anyio
@@ -356,6 +360,160 @@ async def test_a_subagent_shares_those_of_its_caller() -> None:
     assert len(factory.made) == 1
     (child,) = [row for row in await one.turns() if row.id != turn.id]
     assert results(await one.get(child.id)) == ["ann, Reader, session s, step 1, 2 tokens"]
+
+
+# A factory that takes too long.
+
+
+@dataclass
+class Hanging:
+    """A factory that makes nothing for a day."""
+
+    entered: anyio.Event = field(default_factory=anyio.Event)
+    #: Whether it ignores its cancellation.
+    stubborn: bool = False
+    free: anyio.Event = field(default_factory=anyio.Event)
+    made: list[Deps] = field(default_factory=list)
+
+    async def plain(self, turn: TurnInfo) -> Deps:
+        self.entered.set()
+        with anyio.CancelScope(shield=self.stubborn):
+            await self.free.wait()
+        self.made.append(Deps(turn))
+        return self.made[-1]
+
+    async def closing(self, turn: TurnInfo) -> AsyncIterator[Deps]:
+        deps = await self.plain(turn)
+        yield deps
+        deps.closed = True
+
+    def engine(self, kind: str, store: Store, *lines: Line, limits: Limits | None = None) -> Engine[Deps]:
+        factory = self.plain if kind == "plain" else self.closing
+        model = ScriptedModel(*lines)
+        return Engine(
+            deps=factory,
+            model=model,
+            tools=[whoami, sign],
+            store=store,
+            limits=limits,
+            cancel_grace=0.1,
+            poll_interval=0.01,
+        )
+
+
+KINDS = pytest.mark.parametrize("kind", ["plain", "closing"])
+
+
+@KINDS
+@pytest.mark.parametrize("stubborn", [False, True])
+async def test_an_abort_ends_a_turn_whose_dependencies_are_not_made(kind: str, stubborn: bool) -> None:
+    hanging = Hanging(stubborn=stubborn)
+    one = hanging.engine(kind, MemoryStore())
+    handle = await one.start(AGENT, "hi")
+    await hanging.entered.wait()
+    await handle.abort()
+    with anyio.fail_after(10):
+        turn = await handle.result()
+    assert (turn.outcome, turn.reason) == (Outcome.ABORTED, EndReason.ABORTED)
+    assert (await one.store.get(turn.id)).owner is None
+    hanging.free.set()
+    await anyio.wait_all_tasks_blocked()
+    assert [deps.closed for deps in hanging.made] == [kind == "closing"] * stubborn, "what it makes too late is closed"
+
+
+async def test_an_abort_of_another_process_does_too(tmp_path: Path) -> None:
+    hanging = Hanging()
+    address = f"sqlite:///{tmp_path / 'turns.db'}"
+    async with Engine(store=address, model=ScriptedModel()) as other:
+        driving = hanging.engine("closing", open_store(address))
+        async with driving:
+            handle = await driving.start(AGENT, "hi")
+            await hanging.entered.wait()
+            await other.abort(handle.id)
+            with anyio.fail_after(10):
+                assert (await handle.result()).outcome is Outcome.ABORTED
+
+
+@KINDS
+@pytest.mark.no_waiting
+async def test_a_deadline_concludes_a_turn_whose_dependencies_are_not_made(kind: str) -> None:
+    hanging = Hanging()
+    one = hanging.engine(kind, MemoryStore(), "Nothing is done.", limits=Limits(seconds=5))
+    turn = await one.run(AGENT, "hi")
+    assert (turn.outcome, turn.reason, turn.text) == (Outcome.CAP_HIT, EndReason.DEADLINE, "Nothing is done.")
+
+
+@pytest.mark.no_waiting
+async def test_a_guardrail_of_such_a_conclusion_cannot_pass_and_the_error_names_the_factory() -> None:
+    @output_guardrail
+    async def check(ctx: TurnContext[Deps], text: str) -> Trip | None:
+        raise AssertionError(f"{ctx.deps} of {text}")
+
+    one = Hanging().engine("plain", MemoryStore(), "Nothing is done.", limits=Limits(seconds=5))
+    turn = await one.run(Agent(name="Clerk", guardrails=[check]), "hi")
+    assert (turn.outcome, turn.reason) == (Outcome.FAILED, EndReason.ENGINE_ERROR)
+    assert turn.error == "deps: Hanging.plain had not made them when the turn was stopped"
+
+
+@pytest.mark.no_waiting
+async def test_an_answer_that_came_in_time_is_kept_when_the_deadline_passes() -> None:
+    store, hanging = MemoryStore(), Hanging()
+    asking = ScriptedModel(asks_for(("sign", {})))
+    first = Engine(deps=Factory().plain, model=asking, tools=[sign], store=store, limits=Limits(seconds=5))
+    paused = await first.run(AGENT, "hi", metadata=METADATA)
+    turn = await hanging.engine("plain", store, "Not signed.").resume(paused.id, {"approval-1": True})
+    assert (turn.reason, turn.text) == (EndReason.DEADLINE, "Not signed.")
+    kinds = [type(fact) for _, fact in await store.facts(paused.id)]
+    assert f.Answered in kinds
+    assert f.CallStarted not in kinds
+
+
+@KINDS
+async def test_a_factory_that_ignores_its_cancellation_holds_no_driver(
+    kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    hanging, store = Hanging(stubborn=True), MemoryStore()
+    with anyio.fail_after(10):
+        async with anyio.create_task_group() as group:
+            group.start_soon(hanging.engine(kind, store).run, AGENT, "hi")
+            await hanging.entered.wait()
+            group.cancel_scope.cancel()
+    assert "ignored its cancellation and is abandoned" in caplog.text
+    (row,) = await store.turns()
+    assert (row.status.outcome, row.owner) == (None, None)
+    (turn,) = await engine(Factory(), asks_for(("whoami", {})), "Done.", store=store).recover()
+    assert turn.outcome is Outcome.FINISHED
+    hanging.free.set()
+    await anyio.wait_all_tasks_blocked()
+
+
+async def test_closing_the_engine_releases_a_started_turn() -> None:
+    hanging, store = Hanging(), MemoryStore()
+    one = hanging.engine("closing", store)
+    await one.start(AGENT, "hi")
+    await hanging.entered.wait()
+    with anyio.fail_after(10):
+        await one.aclose()
+    (row,) = await store.turns()
+    assert (row.status.outcome, row.owner) == (None, None)
+
+
+@pytest.mark.no_waiting
+async def test_a_turn_whose_time_is_over_still_gets_them_for_its_conclusion() -> None:
+    seen: list[str] = []
+
+    @output_guardrail
+    async def check(ctx: TurnContext[Deps], text: str) -> Trip | None:
+        seen.append(f"{ctx.deps.user}: {text}")
+        return None
+
+    async def slow(turn: TurnInfo) -> Deps:
+        await anyio.sleep(0.5)
+        return Deps(turn)
+
+    one = Engine(deps=slow, model=ScriptedModel("So far."), limits=Limits(seconds=0.1), clock=anyio.current_time)
+    turn = await one.run(Agent(name="Clerk", guardrails=[check]), "hi", metadata=METADATA)
+    assert (turn.outcome, turn.reason, seen) == (Outcome.CAP_HIT, EndReason.DEADLINE, ["ann: So far."])
 
 
 # The answer.

@@ -6,84 +6,125 @@ They are never written to the journal (docs/rules.md#dependencies).
 import inspect
 import logging
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 
 import anyio
 
 from turnwright._base.background_task import background_task
-from turnwright.context import NOT_GIVEN, DepsFactory, TurnInfo
+from turnwright.context import DepsFactory, TurnInfo
 from turnwright.errors import CannotRunError
 from turnwright.tools.errors import describe
+from turnwright.tools.run_concurrently import in_tasks
 from turnwright.tools.tool_work import is_its_own
+from turnwright.tools.work_item import WorkItem
+
+from .segment import Segment
 
 _LOG = logging.getLogger(__name__)
 
 
-@asynccontextmanager
-async def open_deps(factory: DepsFactory[object], turn: TurnInfo) -> AsyncIterator[object]:
-    """Make the dependencies of a turn with the engine's factory, and close them after the block.
+async def give_deps(
+    segment: Segment,
+    factory: DepsFactory[object],
+    turn: TurnInfo,
+    after_release: AsyncExitStack,
+    watched: Callable[[], AbstractAsyncContextManager[None]],
+) -> None:
+    """Make the dependencies of a segment with the engine's factory. `after_release` closes them.
 
-    An async generator is closed whatever ends the block, also a cancellation: it goes on after its `yield`, in the task
-    in which it began. So it may hold task groups and cancel scopes open. An error in its second half is logged.
-
-    Raises `CannotRunError`, which names the factory, if it raises or makes nothing.
+    An abort, which is looked for in `watched`, and the deadline of the turn end the wait. Then the segment has no
+    dependencies. Raises `CannotRunError`, which names the factory, if it raises or makes nothing.
     """
-    try:
-        made: object = factory(turn)
-        deps = await made if inspect.isawaitable(made) else NOT_GIVEN
-    except BaseException as error:
-        if not await is_its_own(error):
-            raise
-        raise _failed(factory, turn, error) from error
-    if deps is not NOT_GIVEN:
-        yield deps
-    elif isinstance(made, AsyncIterator):
-        hosted = _Hosted(factory, turn, made)
-        async with background_task(hosted.run):
-            await hosted.ready.wait()
-            try:
-                yield hosted.deps
-            finally:
-                hosted.closing.set()
+    making = _Making(factory, turn)
+    await after_release.enter_async_context(making.hosted(segment.setup.cancel_grace))
+    async with watched():
+        await segment.interruption.until_interrupted(making.ready.wait)
+    if making.ready.is_set():
+        segment.deps = making.deps
     else:
-        raise CannotRunError(
-            f"turn {turn.turn_id}: deps: {_name(factory)} returned {made!r:.80}: it must be an async function, or an"
-            " async generator that yields once"
-        )
+        making.stop()
+        segment.lacks_deps = f"deps: {_name(factory)} had not made them when the turn was stopped"
 
 
-class _Hosted:
-    """An async generator of dependencies, in a task of its own."""
+class _Making(WorkItem):
+    """The work of a factory, in a task of its own, which makes the dependencies and closes them.
 
-    def __init__(self, factory: DepsFactory[object], turn: TurnInfo, made: AsyncIterator[object]) -> None:
+    An async generator goes on after its `yield` in the task in which it began. So it may hold task groups and cancel
+    scopes open. It is closed whatever ends the turn, also a cancellation. An error in its second half is logged.
+    """
+
+    __slots__ = ("_abandoned", "_closing", "_factory", "_scope", "_turn", "deps", "ready")
+
+    def __init__(self, factory: DepsFactory[object], turn: TurnInfo) -> None:
+        self.at_work = self.timed = False
+        self.limit = None
+        self.limited = None
         self.ready = anyio.Event()
-        self.closing = anyio.Event()
         self.deps: object = None
+        self._closing = anyio.Event()
+        self._scope = anyio.CancelScope()
+        self._abandoned = False
         self._factory = factory
         self._turn = turn
-        self._made = made
 
-    async def run(self) -> None:
-        """Run the generator up to its `yield`, wait for `closing`, and run the rest, which nothing cancels."""
-        with anyio.CancelScope() as scope:
+    @asynccontextmanager
+    async def hosted(self, grace: float) -> AsyncIterator[None]:
+        """Work during the block, and close the dependencies at its end.
+
+        A factory that has not made them by then is canceled, and abandoned after `grace` seconds.
+        """
+        async with background_task(self._host, grace):
             try:
-                self.deps = await anext(self._made)
-            except StopAsyncIteration:
-                why = f"turn {self._turn.turn_id}: deps: {_name(self._factory)} ended without a `yield`"
-                raise CannotRunError(why) from None
-            except BaseException as error:
-                if not await is_its_own(error):
-                    raise
-                raise _failed(self._factory, self._turn, error) from error
-            scope.shield = True
-            self.ready.set()
-            await self.closing.wait()
-            await self._close()
+                yield
+            finally:
+                self._closing.set()
 
-    async def _close(self) -> None:
+    def stop(self) -> None:
+        """Cancel the factory, which has not made anything."""
+        self._scope.cancel()
+
+    async def _host(self, grace: float) -> None:
+        with self._scope:
+            await in_tasks([self], grace)
+
+    async def __call__(self) -> None:
+        """Run the function, or the generator up to its `yield`, wait for the end, and run the rest."""
+        self.at_work = True
+        try:
+            made: object = self._factory(self._turn)
+            self.deps = await self._first(made)
+        except StopAsyncIteration:
+            why = f"turn {self._turn.turn_id}: deps: {_name(self._factory)} ended without a `yield`"
+            raise CannotRunError(why) from None
+        except CannotRunError:
+            raise
+        except BaseException as error:
+            if not await is_its_own(error):
+                raise
+            raise _failed(self._factory, self._turn, error) from error
+        finally:
+            self.at_work = False
+        if not self._abandoned:
+            self._scope.shield = True  # from here on, nothing cancels it
+            self.ready.set()
+            await self._closing.wait()
+        if isinstance(made, AsyncIterator):
+            await self._close(made)
+
+    async def _first(self, made: object) -> object:
+        if inspect.isawaitable(made):
+            return await made
+        if isinstance(made, AsyncIterator):
+            return await anext(made)
+        raise CannotRunError(
+            f"turn {self._turn.turn_id}: deps: {_name(self._factory)} returned {made!r:.80}: it must be an async"
+            " function, or an async generator that yields once"
+        )
+
+    async def _close(self, made: AsyncIterator[object]) -> None:
         about = {"turn": self._turn.turn_id}
         try:
-            await anext(self._made)
+            await anext(made)
         except StopAsyncIteration:
             return
         except Exception:  # noqa: BLE001 (the turn is as it is in the journal)
@@ -92,6 +133,16 @@ class _Hosted:
             return
         message = "turn %s: deps: %s has a second `yield`, and what follows it does not run"
         _LOG.warning(message, self._turn.turn_id, _name(self._factory), extra=about)
+
+    def abandon(self) -> None:
+        """See `WorkItem.abandon`."""
+        self._abandoned = True
+        message = "turn %s: deps: %s ignored its cancellation and is abandoned: it still runs"
+        _LOG.warning(message, self._turn.turn_id, _name(self._factory), extra={"turn": self._turn.turn_id})
+
+    async def closed(self, error: GeneratorExit) -> None:
+        """See `WorkItem.closed`."""
+        raise _failed(self._factory, self._turn, error)
 
 
 def _failed(factory: Callable[..., object], turn: TurnInfo, error: BaseException) -> CannotRunError:

@@ -3,7 +3,7 @@
 import logging
 import sys
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager, nullcontext, suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext, suppress
 from functools import partial
 from typing import Final
 
@@ -168,13 +168,13 @@ class Driver:
         # Few engines make dependencies, and a stack has memory of its own in each turn.
         async with AsyncExitStack() if self._setup.make_deps is not None else nullcontext() as after_release:
             try:
-                segment = await self._opened(held, begun, known, supplied, after_release)
+                segment = await self._opened(held, begun, known, supplied)
                 segment.delegate = partial(self._delegate, segment)
                 self.segments[turn_id] = segment
+                await self._equip(segment, supplied, after_release)
                 # A store that fails beside the work raises where the watch ends. The observer must receive that error.
                 with segment.journal.observer or nullcontext():
-                    # A store of one process needs no watch: posting to it interrupts the driver.
-                    async with background_task(self._watch.keep) if self._store.shared else nullcontext():
+                    async with self._watched():
                         await _feed(segment, await _account_for_crash(segment, crashed=crashed))
                         crashed = False
                         yield segment
@@ -200,9 +200,8 @@ class Driver:
         begun: NewTurnClaim | None,
         known: JournalFold | None,
         supplied: Supplied,
-        after_release: AsyncExitStack | None,
     ) -> Segment:
-        """Return a claimed turn, ready to be driven, with its dependencies. They are closed by `after_release`."""
+        """Return a claimed turn, ready to be driven but for its dependencies and hooks."""
         setup = self._setup
         try:
             segment = await open_segment(self._store, setup, held, self._listeners, begun, known, supplied.agent)
@@ -210,13 +209,22 @@ class Driver:
         except ConfigError as error:
             raise CannotRunError(str(error)) from error.__cause__  # the error that it quotes
         segment.origin = supplied.origin or segment.origin
+        return segment
+
+    def _watched(self) -> AbstractAsyncContextManager[None]:
+        """Watch for aborts during a block. A store of one process needs no watch: posting to it interrupts."""
+        return background_task(self._watch.keep) if self._store.shared else nullcontext()
+
+    async def _equip(self, segment: Segment, supplied: Supplied, after_release: AsyncExitStack | None) -> None:
+        """Give the segment its dependencies, which `after_release` closes, and its hooks."""
+        setup = self._setup
         if supplied.deps is not NOT_GIVEN:
             segment.deps = supplied.deps
         elif setup.make_deps is not None and after_release is not None:
-            from .deps import open_deps  # noqa: PLC0415 (many engines have no deps)
+            from .deps import give_deps  # noqa: PLC0415 (many engines have no deps)
 
-            info = segment.info(resumed=held.epoch > 1)
-            segment.deps = await after_release.enter_async_context(open_deps(setup.make_deps, info))
+            info = segment.info(resumed=segment.journal.claim.epoch > 1)
+            await give_deps(segment, setup.make_deps, info, after_release, self._watched)
         if setup.hooks or setup.guardrails or segment.agent.asks_code:
             from .hooking import install_hooks  # noqa: PLC0415 (many turns have none)
 
@@ -225,7 +233,6 @@ class Driver:
             from turnwright.journal.held_events import HeldEvents  # noqa: PLC0415 (many turns review no replies)
 
             segment.journal.held = HeldEvents()
-        return segment
 
     async def _release(self, claim: Claim, *, crashed: bool) -> None:
         failed = sys.exception() is not None

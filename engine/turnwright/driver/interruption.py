@@ -38,6 +38,8 @@ class Interruption:
         #: The machine's state when the current or last action began.
         self._began: State | None = None
         self._busy = False
+        #: Whether the turn's time was up before its first action here.
+        self._late = False
 
     @property
     def aborting(self) -> bool:
@@ -66,7 +68,7 @@ class Interruption:
         state, limit, scope = self._journal.machine.state, None, self._scope
         if deadline and (limit := self._journal.machine.turn.limits.seconds) is not None and scope is not None:
             left = limit - self._elapsed()
-            if left <= 0:
+            if left <= 0 or self._late:
                 return self._expiry(limit)
             scope.deadline = anyio.current_time() + left
         self._began, self._busy, self._journal.waiting = state, True, None
@@ -76,6 +78,28 @@ class Interruption:
             self._busy = False
             if scope is not None and (limit is not None or self._abort is not None):
                 scope.deadline = math.inf
+
+    async def until_interrupted(self, work: Callable[[], Awaitable[object]]) -> None:
+        """Await `work` before the first action, until it is done, an abort comes, or the turn's time is up.
+
+        It gets at least `cancel_grace` seconds, and all that it needs before a conclusion, which has no deadline.
+        """
+        if not self._journal.store.shared:  # whose turns nobody watches from here on
+            self._journal.waiting = None
+            await self.look()
+        if self._abort is not None:
+            return
+        turn = self._journal.machine.turn
+        with self.scope() as scope:
+            if turn.limits.seconds is not None and turn.state is not State.CONCLUDE:
+                left = turn.limits.seconds - self._elapsed()
+                scope.deadline = anyio.current_time() + max(left, self._setup.cancel_grace)
+            self._busy = True
+            try:
+                await work()
+            finally:
+                self._busy = False
+        self._late = scope.cancelled_caught and self._abort is None
 
     def event(self) -> Input | None:
         """Return the input for an action that was interrupted."""

@@ -8,6 +8,7 @@ import anyio
 
 from turnwright.agent import Agent
 from turnwright.context import NOT_GIVEN, TurnContext, TurnInfo
+from turnwright.errors import HookFailedError
 from turnwright.events import (
     DeltaEvent,
     OutputDeltaEvent,
@@ -117,6 +118,8 @@ class Segment:
         self.agent = agent
         #: The turn's dependencies. The driver sets them before it performs an action.
         self.deps: object = NOT_GIVEN
+        #: The reason why they are missing, if the turn was stopped while they were made.
+        self.lacks_deps = ""
         #: The beginning of the turn that a person started: of this one, unless it is a sub-agent's.
         self.origin = journal.started
         #: Drives the turn's sub-agents. The driver sets it.
@@ -180,7 +183,12 @@ class Segment:
         )
 
     def context(self) -> TurnContext:
-        """Return the context of the turn as it is now, for a function of the app."""
+        """Return the context of the turn as it is now, for a function of the app.
+
+        Raises `HookFailedError` if the turn was stopped before its dependencies were made.
+        """
+        if self.lacks_deps:
+            raise HookFailedError(self.lacks_deps)
         turn = self.machine.turn
         return TurnContext(
             turn_id=self.journal.turn_id,
