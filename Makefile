@@ -132,8 +132,8 @@ examples: $(BIN)/python ## Run the examples, the one with LangGraph too
 planted: $(VENV)/.test ## Plant a fault in a copy of the engine, one after the other, and see that a property notices (ten minutes)
 	$(BIN)/python .ci/planted_faults.py
 
-mutants: $(VENV)/.mutants ## Change the pure machine one thing at a time, and see that a test notices (half an hour)
-	$(BIN)/python .ci/mutants.py
+mutants: $(VENV)/.mutants ## Change the machine one thing at a time, and see that a test notices (half an hour); MODULE= a file of the engine
+	$(BIN)/python .ci/mutants.py $(MODULE)
 
 check: $(VENV)/.dev ## Lint, format, types (of the documentation's examples too), style, import rules, wheel, diagrams
 	$(BIN)/ruff check .

@@ -77,6 +77,7 @@ COLUMNS: Final = (
             Box("simulation", "schedules, crashes, takeovers"),
             Box("histories", "concurrent calls of a store", by_hand=True),
             Box("kills", "kill -9, at every place"),
+            Box("planted faults", "broken on purpose, noticed"),
         ),
     ),
     Column(

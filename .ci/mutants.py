@@ -1,16 +1,19 @@
-"""Mutation testing of the pure machine: change one thing at a time, and check that a test fails.
+"""Mutation testing: change one thing at a time, and check that a test fails.
 
-    python .ci/mutants.py [NAME ...]     (names of mutants, as in 'turnwright_states.doom*'; all without any)
+    python .ci/mutants.py [NAME ...]       (mutants of the machine, as in 'turnwright_states.doom*'; all without any)
+    python .ci/mutants.py FILE [NAME ...]  (mutants of a module of the engine, as in engine/turnwright/tools/batch.py)
 
 mutmut does the work, on a copy under build/mutants in the layout that it needs. Its survivors are compared with
 `.ci/mutants.toml`, which says why each of them is equivalent to the original. Exit code 0 when both agree, 1 when a
 survivor is not listed, or when a listed mutant no longer survives.
 
-mutmut switches a mutant on after the import, too late for what the import itself calls. So each survivor is tested once
-more in a process of its own, with the mutant on from the start.
+mutmut switches a mutant on after the import, too late for what the import itself calls. So each survivor of the machine
+is tested once more in a process of its own, with the mutant on from the start.
 
-A whole run takes about half an hour on two cores; a second run goes on where the first one stopped, and tests anew what
-changed since, and what lived without being listed.
+A whole run of the machine takes about half an hour on two cores. A module of the engine takes a few minutes to an hour,
+with the tests that `mutants.toml` selects for it; there a mutant that hangs is dead only if a test fails by its
+time-out. A second run goes on where the first one stopped, and tests anew what changed since, and what lived without
+being listed.
 """
 
 import os
@@ -22,10 +25,10 @@ import tomllib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 ROOT: Final = Path(__file__).parents[1]
-PLACE: Final = ROOT / "build" / "mutants"
+BUILD: Final = ROOT / "build" / "mutants"
 LISTED: Final = Path(__file__).with_suffix(".toml")
 
 #: What checks the machine is not mutated with it, for its tests plant faults of their own; and those tests, which walk
@@ -53,11 +56,43 @@ pytest_add_cli_args_test_selection=
 pytest_add_cli_args=
     -x
 """
+#: The same for a module of the engine. It is driven by event loops, which hang where a mutant lets nothing go on.
+OF_ENGINE: Final = """\
+[mutmut]
+source_paths=
+    src/
+only_mutate=
+    src/{module}
+also_copy=
+    pytest.ini
+pytest_add_cli_args_test_selection=
+    {tests}
+pytest_add_cli_args=
+    -x
+    -m
+    not slow
+"""
 PYTEST: Final = "[pytest]\naddopts = --import-mode=importlib -p no:cacheprovider\n"
-#: What mutmut says of a mutant that no test kills.
+#: Seconds after which a test of the engine fails.
+HANGS: Final = 30
+#: What mutmut says of a mutant that no test kills. One that used up its processor time may only be slow.
 LIVES: Final = ("survived", "no tests")
+LIVES_IN_ENGINE: Final = (*LIVES, "timeout", "suspicious")
 #: A found example need not be made small here: the first one settles it.
 ENVIRONMENT: Final = os.environ | {"HYPOTHESIS_PROFILE": "mutants"}
+
+
+class Plan(NamedTuple):
+    """The place of the copy, its configurations, the mutated package, and the states of mutants that live."""
+
+    place: Path
+    mutmut: str
+    pytest: str
+    package: str
+    lives: tuple[str, ...]
+
+
+MACHINE: Final = Plan(BUILD, CONFIGURATION, PYTEST, "turnwright_states", LIVES)
 
 
 class Survivor(NamedTuple):
@@ -73,20 +108,43 @@ class Survivor(NamedTuple):
         return f"{self.function}\n    - {self.removed}\n    + {self.added}"
 
 
-def main(names: list[str]) -> int:
+def main(arguments: list[str]) -> int:
+    """Mutate the machine, or the module of the engine that is named first."""
+    if arguments and arguments[0].startswith("engine/"):
+        return check(plan_of(arguments[0]), arguments[1:])
+    return check(MACHINE, arguments)
+
+
+def plan_of(file: str) -> Plan:
+    """Return the plan for a module of the engine. Exits if the list selects no tests for it."""
+    tests: dict[str, list[str]] = {one["file"]: one["tests"] for one in entries("module")}
+    if file not in tests:
+        sys.exit(f"{LISTED.name} selects no tests for {file}, only for: {', '.join(tests)}")
+    module = file.removeprefix("engine/")
+    package = module.removesuffix(".py").replace("/", ".")
+    configuration = OF_ENGINE.format(module=module, tests="\n    ".join(tests[file]))
+    return Plan(BUILD / package, configuration, f"{PYTEST}timeout = {HANGS}\n", package, LIVES_IN_ENGINE)
+
+
+def check(plan: Plan, names: list[str]) -> int:
     """Run mutmut, compare, report."""
-    lived = survivors() if (PLACE / "mutants").exists() else {}
-    lay_out()
-    run(*names)
-    reasons = {Survivor(one["function"], one["removed"], one["added"]): one["why"] for one in listed()}
+    lived = survivors(plan) if (plan.place / "mutants").exists() else {}
+    lay_out(plan)
+    run(plan, *names)
+    reasons = {
+        Survivor(one["function"], one["removed"], one["added"]): one["why"]
+        for one in entries("survivor")
+        if one["function"].startswith(f"{plan.package}.")
+    }
     # What lived is settled for mutmut, but a test that is new may kill it.
-    again = [] if names else [name for name, one in survivors().items() if name in lived and one not in reasons]
+    again = [] if names else [name for name, one in survivors(plan).items() if name in lived and one not in reasons]
     if again:
-        run(*again)
-    lives = survivors()
-    dead = caught_afresh([name for name, one in lives.items() if one not in reasons])
+        run(plan, *again)
+    lives = survivors(plan)
+    asked = [name for name, one in lives.items() if one not in reasons] if plan is MACHINE else []
+    dead = caught_afresh(asked)
     found = {one for name, one in lives.items() if name not in dead}
-    report(dict(results()), dead, found & set(reasons))
+    report(plan, dead, found & set(reasons))
     unknown = found - set(reasons)
     gone = set() if names else set(reasons) - found
     for one in sorted(unknown):
@@ -96,16 +154,20 @@ def main(names: list[str]) -> int:
     return 1 if unknown or gone else 0
 
 
-def run(*names: str) -> None:
+def run(plan: Plan, *names: str) -> None:
     """Test the mutants of these names, or all that are new or changed."""
-    processes = str(os.cpu_count() or 1)
-    command = [sys.executable, "-m", "mutmut", "run", "--max-children", processes, *names]
-    code = subprocess.run(command, cwd=PLACE, env=ENVIRONMENT, check=False).returncode  # noqa: S603 (our own arguments)
+    command = [sys.executable, "-m", "mutmut", "run", "--max-children", str(processors()), *names]
+    code = subprocess.run(command, cwd=plan.place, env=ENVIRONMENT, check=False).returncode  # noqa: S603 (our own arguments)
     if code:
         sys.exit(f"mutmut stopped with exit code {code}")
 
 
-def lay_out() -> None:
+def processors() -> int:
+    """Return the number of processors that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def lay_out(plan: Plan) -> None:
     """Copy the code and its tests; unchanged files keep their times, so that mutmut keeps their results.
 
     The engine too, whose testing kit some tests use: no edit of the work tree is to disturb a run.
@@ -116,72 +178,73 @@ def lay_out() -> None:
         "tests": "tests",
     }
     for source, dest in copies.items():
-        shutil.rmtree(PLACE / dest, ignore_errors=True)
-        shutil.copytree(ROOT / source, PLACE / dest, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.rmtree(plan.place / dest, ignore_errors=True)
+        shutil.copytree(ROOT / source, plan.place / dest, ignore=shutil.ignore_patterns("__pycache__"))
     # Which tests reach which function; mutmut would not ask again for a function that is new.
-    (PLACE / "mutants" / "mutmut-stats.json").unlink(missing_ok=True)
-    (PLACE / "setup.cfg").write_text(CONFIGURATION, encoding="utf-8")
-    (PLACE / "pytest.ini").write_text(PYTEST, encoding="utf-8")
+    (plan.place / "mutants" / "mutmut-stats.json").unlink(missing_ok=True)
+    (plan.place / "setup.cfg").write_text(plan.mutmut, encoding="utf-8")
+    (plan.place / "pytest.ini").write_text(plan.pytest, encoding="utf-8")
 
 
-def results() -> Iterator[tuple[str, str]]:
-    """The state of each mutant that was tested: `killed`, `survived`, `timeout`, ..."""
-    for line in mutmut("results", "--all", "true").splitlines():
+def results(plan: Plan) -> Iterator[tuple[str, str]]:
+    """Yield each mutant that was tested, with its state: `killed`, `survived`, `timeout`, ..."""
+    for line in mutmut(plan, "results", "--all", "true").splitlines():
         name, _, state = line.strip().rpartition(": ")
         if name and state != "not checked":
             yield name, state
 
 
-def survivors() -> dict[str, Survivor]:
-    """Each mutant that lives, by its name."""
-    return {name: survivor(name) for name, state in results() if state in LIVES}
+def survivors(plan: Plan) -> dict[str, Survivor]:
+    """Return each mutant that lives, by its name."""
+    return {name: survivor(plan, name) for name, state in results(plan) if state in plan.lives}
 
 
-def survivor(name: str) -> Survivor:
+def survivor(plan: Plan, name: str) -> Survivor:
     """Return the change of a mutant."""
-    diff = mutmut("show", name).splitlines()
+    diff = mutmut(plan, "show", name).splitlines()
     removed = [line[1:].strip() for line in diff if line.startswith("-") and not line.startswith("---")]
     added = [line[1:].strip() for line in diff if line.startswith("+") and not line.startswith("+++")]
     function = re.sub(r"\.x_|\.xǁ", ".", name.partition("__mutmut_")[0]).replace("ǁ", ".")
     return Survivor(function, " ".join(removed), " ".join(added))
 
 
-def mutmut(*arguments: str) -> str:
+def mutmut(plan: Plan, *arguments: str) -> str:
     """Return the output of a command of mutmut."""
     command = [sys.executable, "-m", "mutmut", *arguments]
-    done = subprocess.run(command, cwd=PLACE, env=ENVIRONMENT, capture_output=True, text=True, check=True)  # noqa: S603 (our own arguments)
+    done = subprocess.run(command, cwd=plan.place, env=ENVIRONMENT, capture_output=True, text=True, check=True)  # noqa: S603 (our own arguments)
     return done.stdout
 
 
-def listed() -> list[dict[str, str]]:
-    """The entries of the list."""
-    entries: list[dict[str, str]] = tomllib.loads(LISTED.read_text(encoding="utf-8")).get("survivor", [])
-    return entries
+def entries(kind: str) -> list[dict[str, Any]]:
+    """Return the entries of the list: `module` or `survivor`."""
+    found: list[dict[str, Any]] = tomllib.loads(LISTED.read_text(encoding="utf-8")).get(kind, [])
+    return found
 
 
 def caught_afresh(names: list[str]) -> set[str]:
-    """Return those of these mutants that a test kills when they are on while the modules are imported."""
+    """Return those of the machine's mutants that a test kills when they are on while the modules are imported."""
     if names and is_caught(""):
         sys.exit("the tests fail without any mutant, in a process of their own")
-    with ThreadPoolExecutor(os.cpu_count() or 1) as threads:
+    with ThreadPoolExecutor(processors()) as threads:
         return {name for name, caught in zip(names, threads.map(is_caught, names), strict=True) if caught}
 
 
 def is_caught(name: str) -> bool:
     """Run the tests in a process of its own, with this mutant on from the start. Return whether they fail."""
-    place = PLACE / "mutants"
+    place = MACHINE.place / "mutants"
     environment = ENVIRONMENT | {"MUTANT_UNDER_TEST": name, "PYTHONPATH": str(place / "src")}
     command = [sys.executable, "-m", "pytest", "-x", "-q", *TESTS]
     done = subprocess.run(command, cwd=place, env=environment, capture_output=True, check=False)  # noqa: S603 (our own arguments)
     return done.returncode != 0
 
 
-def report(states: dict[str, str], afresh: set[str], equivalent: set[Survivor]) -> None:
+def report(plan: Plan, afresh: set[str], equivalent: set[Survivor]) -> None:
     """Print the score: the killed part of the mutants that are not equivalent."""
+    states = dict(results(plan))
     counts = {state: list(states.values()).count(state) for state in sorted(set(states.values()))}
     print(f"{len(states)} mutants: " + ", ".join(f"{count} {state}" for state, count in counts.items()))
     print(f"{len(afresh)} of the survivors are killed when they are on while the modules are imported")
-    dead = len(states) - sum(counts.get(state, 0) for state in LIVES) + len(afresh)
+    dead = len(states) - sum(counts.get(state, 0) for state in plan.lives) + len(afresh)
     could = len(states) - len(equivalent)
     print(f"score: {dead} of {could} that differ from the original ({100 * dead / max(could, 1):.1f} %)")
     print(f"{len(equivalent)} survivors are equivalent, each for the reason in {LISTED.name}")

@@ -75,7 +75,7 @@ settings.register_profile(
     phases=(Phase.explicit, Phase.generate),
 )
 #: The same for a planted fault. A property that is to catch it gets more examples.
-settings.register_profile("planted", settings.get_profile("mutants"), max_examples=200)
+settings.register_profile("planted", settings.get_profile("mutants"), max_examples=1000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
 
 # A shell may ignore SIGINT in what it runs in the background, and the programs that tests start would inherit that.

@@ -125,3 +125,21 @@ def test_no_turn_takes_more_than_two_hundred_steps(steps: int | None, concluding
     script = TurnScript(replies=(polling,), tools=TOOLS, limits=bounds)
     course = assert_as_predicted(script)
     assert course.steps == min(steps or 200, 200) - (concluding == "within")
+
+
+@settings(max_examples=percent_of_examples(20))
+@given(
+    cycle=st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=2), min_size=1, max_size=5),
+    threshold=st.integers(2, 3),
+    nudges=st.integers(0, 1),
+    messages=st.just(()) | messages,
+)
+def test_a_cycle_of_rounds_stops_a_turn_where_the_rules_say(
+    cycle: list[list[int]], threshold: int, nudges: int, messages: tuple[float, ...]
+) -> None:
+    """The model repeats a few rounds, and nothing else stops it before its twentieth step."""
+    replies = tuple(
+        ScriptedReply(calls=tuple(ScriptedCall("plain", number) for number in one), seconds=1.0) for one in cycle
+    )
+    bounds = Limits(steps=20, doom_threshold=threshold, nudges=nudges, tool_calls=None)
+    assert_as_predicted(TurnScript(replies=replies, tools=TOOLS, limits=bounds, messages=messages))
