@@ -148,7 +148,9 @@ def failed(lines: Iterable[str]) -> frozenset[str]:
 
 
 def error(output: str) -> str:
-    """Return the first error that pytest shows, on one line."""
+    """Return the first error that pytest shows, on one line; of a test that hung, that it did."""
+    if "from pytest-timeout" in output:
+        return f"a test did not end within {TEST_SECONDS} s"
     found = re.search(r"^E +(?!\+|\|)(.+(?:\nE .+)?)", output, re.MULTILINE)
     return " ".join(found[1].replace("\nE ", " ").split())[:200] if found else ""
 

@@ -241,6 +241,19 @@ def test_parts_keep_their_places_as_the_journal_grows(path: Path, run: Run) -> N
         known = now
 
 
+@settings(max_examples=percent_of_examples(30))
+@given(run=runs)
+def test_only_the_requests_of_steps_may_call_tools(path: Path, run: Run) -> None:
+    """The conclusion, and the one request of a turn without steps, forbid it."""
+    turn = anyio.run(run.drive, path)
+    facts = [fact for _, fact in run.facts]
+    stop = next((place for place, fact in enumerate(facts) if isinstance(fact, f.Stopping)), len(facts))
+    concluding = sum(isinstance(fact, f.Concluded | f.AttemptFailed) for fact in facts[stop:])
+    others = len(run.model.requests) - concluding
+    allowed = [request.tool_choice != "none" for request in run.model.requests]
+    assert allowed == [turn.steps > 0] * others + [False] * concluding
+
+
 @settings(max_examples=percent_of_examples(60))
 @given(run=runs, at=st.integers(1, 25), after=st.booleans())
 def test_a_death_anywhere_changes_none_of_this(run: Run, at: int, after: bool) -> None:
