@@ -401,3 +401,11 @@ def test_a_file_that_is_no_schema_is_named(cli: "Cli") -> None:
     cli.write("schema.json", "[]")
     done = cli.run("run", "Count", "--output-schema", "schema.json")
     assert (done.code, done.err) == (2, "turnwright: --output-schema schema.json: a JSON Schema is a JSON object\n")
+
+
+def test_a_schema_that_refers_to_another_document_is_refused_with_its_field(cli: "Cli") -> None:
+    cli.write("schema.json", '{"type": "object", "properties": {"n": {"$ref": "https://example.com/n.json"}}}')
+    done = cli.run("run", "Count", "--output-schema", "schema.json")
+    assert done.code == 2
+    said = "turnwright: --output-schema schema.json: properties.n.$ref: 'https://example.com/n.json' is in "
+    assert done.err.startswith(said)

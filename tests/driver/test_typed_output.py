@@ -211,6 +211,14 @@ async def test_a_schema_alone_gives_plain_json() -> None:
     assert (turn.steps, turn.output) == (2, {"n": 1})
 
 
+async def test_a_schema_with_a_reference_that_leads_nowhere_is_refused_before_the_turn() -> None:
+    schema: dict[str, JsonValue] = {"type": "object", "properties": {"n": {"$ref": "#/$defs/n"}}}
+    engine, _ = engine_of()
+    with pytest.raises(ConfigError, match=r"agent 'Counter': output_schema: properties\.n\.\$ref: '#/\$defs/n'"):
+        await engine.run(Agent(name="Counter", output_schema=schema), "Count.")
+    assert not await engine.store.turns()
+
+
 async def test_another_process_rebuilds_the_answer_without_the_validators() -> None:
     store, ran = MemoryStore(), list[object]()
 

@@ -3,6 +3,7 @@
 import asyncio
 import inspect
 import logging
+import re
 import threading
 import time
 from collections.abc import Callable, Coroutine, Mapping
@@ -394,3 +395,11 @@ def test_a_tool_need_not_be_a_function() -> None:
     echo = Echo(name="echo", description="", parameters={"type": "object"}, needs_approval=True)
     assert run(echo, {"a": [1]}) == '{"values":{"a":[1]},"call":"c1"}'
     assert echo.asks({}, CONTEXT) == Ask(kind=InterruptKind.APPROVAL)
+
+
+@pytest.mark.parametrize("ref", ["https://example.com/a.json", "#/$defs/a"])
+def test_parameters_with_a_reference_that_leads_nowhere_are_refused(ref: str) -> None:
+    parameters: dict[str, JsonValue] = {"type": "object", "properties": {"a": {"$ref": ref}}}
+
+    with pytest.raises(ConfigError, match=rf"^tool look: parameters: properties\.a\.\$ref: '{re.escape(ref)}' "):
+        Echo(name="look", description="Look.", parameters=parameters)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 from pydantic import JsonValue, ValidationError
 
+from turnwright._base.schema_refs import dangling_refs
 from turnwright.agent import Agent
 from turnwright.agents.files import read_agents
 from turnwright.agents.markdown import find_agent
@@ -221,6 +222,8 @@ def read_schema(file: Path) -> dict[str, JsonValue]:
         raise ConfigError(f"--output-schema {file}: {error}") from None
     if not isinstance(schema, dict):
         raise ConfigError(f"--output-schema {file}: a JSON Schema is a JSON object")
+    if dangling := dangling_refs(schema):
+        raise ConfigError(f"--output-schema {file}: {dangling[0]}")
     return schema
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, Generic, Literal, TypedDict
 import anyio
 from pydantic import JsonValue
 
+from turnwright._base.schema_refs import dangling_refs
 from turnwright.context import DepsT_contra
 from turnwright.errors import ConfigError, Retry, known_options
 from turnwright.message import ToolSpec
@@ -79,7 +80,8 @@ class Tool(ABC, Generic[DepsT_contra]):
 
     Raises `ConfigError` for a name that providers refuse, a time that is not above 0, a `concurrency` below 1, a
     `needs_approval` that cannot be called with the tool's arguments, and `rerun` for a tool that is neither idempotent
-    nor read-only. See docs/rules.md#budgets, docs/rules.md#doom-loops, docs/rules.md#approvals.
+    nor read-only, and for `parameters` with a `$ref` that leads nowhere.
+    See docs/rules.md#budgets, docs/rules.md#doom-loops, docs/rules.md#approvals.
     """
 
     #: Whether a call runs a turn of its own, with a share of the calling turn's limits (docs/rules.md#sub-agents).
@@ -130,6 +132,8 @@ class Tool(ABC, Generic[DepsT_contra]):
             raise ConfigError(f"tool {name}: retries must be a whole number, at least 0, not {retries!r}")
         if not (rate is None or isinstance(rate, Rate)):
             raise ConfigError(f"tool {name}: rate must be a Rate(calls=..., per=...), not {rate!r}")
+        if dangling := dangling_refs(parameters):
+            raise ConfigError(f"tool {name}: parameters: {dangling[0]}")
         self.name = name
         self.description = description
         self.parameters = frozen(parameters)

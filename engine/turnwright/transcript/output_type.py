@@ -14,6 +14,7 @@ from pydantic.errors import PydanticUserError
 from pydantic_core import PydanticSerializationError, from_json
 
 from turnwright._base.frozen import MOST_NESTED, deeper_than
+from turnwright._base.schema_refs import dangling_refs
 from turnwright.errors import ConfigError, Retry
 
 if TYPE_CHECKING:
@@ -80,6 +81,8 @@ class OutputType:
             Draft202012Validator.check_schema(dict(self.schema))
         except SchemaError as error:
             raise ConfigError(f"agent {self._agent!r}: output_schema is no JSON Schema: {error.message}") from None
+        if dangling := dangling_refs(self.schema):
+            raise ConfigError(f"agent {self._agent!r}: output_schema: {dangling[0]}")
         return Draft202012Validator(dict(self.schema))
 
     @property

@@ -43,6 +43,19 @@ async def test_a_tool_is_offered_as_the_server_describes_it(stage: Stage, target
         assert tools[0].timeout == 300
 
 
+async def test_a_reference_that_leads_nowhere_is_a_warning_and_takes_any_value(
+    stage: Stage, target: Target, caplog: pytest.LogCaptureFixture
+) -> None:
+    schema = {"type": "object", "properties": {"a": {"$ref": "https://example.com/a.json"}, "b": {"$ref": "#/$defs/b"}}}
+    stage.says("read", input_schema=schema | {"$defs": {"b": {"type": "string"}}})
+    async with mcp_tools({"files": target}) as tools:
+        assert tools[0].parameters["properties"] == {"a": {}, "b": {"$ref": "#/$defs/b"}}
+    (said,) = [one for one in caplog.messages if "inputSchema" in one]
+    assert said.startswith(
+        "MCP server 'files': tool 'read': inputSchema: properties.a.$ref: 'https://example.com/a.json'"
+    )
+
+
 async def test_all_pages_of_the_list_are_read(stage: Stage, target: Target) -> None:
     for number in range(5):
         stage.says(f"tool{number}")

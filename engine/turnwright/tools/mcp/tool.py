@@ -1,5 +1,6 @@
 """The adapter from an MCP tool to `Tool`."""
 
+import logging
 from collections.abc import Mapping
 from typing import Final, cast
 
@@ -9,6 +10,7 @@ from mcp_types import CallToolResult
 from mcp_types import Tool as Listed
 from pydantic import JsonValue
 
+from turnwright._base.schema_refs import dangling_refs, without_refs
 from turnwright.tools.context import ToolContext
 from turnwright.tools.errors import ToolError, describe
 from turnwright.tools.result import ToolResult
@@ -20,6 +22,7 @@ from .hints import McpHints, Policy, approval_for
 from .session import McpSession
 from .wire import MOST_CHECKED, OUTPUT_SCHEMA, is_quick, measure
 
+_LOG: Final = logging.getLogger(__name__)
 #: The maximum number of characters of an error message.
 _SHOWN: Final = 500
 
@@ -39,7 +42,7 @@ class McpTool(Tool):
         super().__init__(
             name=name,
             description=listed.description or listed.title or "",
-            parameters={"type": "object", "properties": {}, **listed.input_schema},
+            parameters=_parameters(session.name, listed),
             needs_approval=not approved and approval_for(hints, policy),
             timeout=timeout,
             idempotent=trusted and hints.idempotent,
@@ -79,3 +82,13 @@ class McpTool(Tool):
                 said = wrong.message
         said = self._session.hide(shorten(said, _SHOWN))
         raise ToolError(f"server {self._session.name}: its answer violates the protocol: {said}")
+
+
+def _parameters(server: str, listed: Listed) -> Mapping[str, JsonValue]:
+    """Return the JSON Schema of a tool's arguments, without references that lead nowhere: providers refuse them."""
+    schema: dict[str, JsonValue] = {"type": "object", "properties": {}, **listed.input_schema}
+    dangling = dangling_refs(schema)
+    for one in dangling:
+        message = "MCP server %r: tool %.80r: inputSchema: %s; until then, the model may give any value there"
+        _LOG.warning(message, server, listed.name, one)
+    return cast("Mapping[str, JsonValue]", without_refs(schema, dangling)) if dangling else schema

@@ -1,0 +1,113 @@
+"""References in a JSON Schema are found before a turn begins if they lead nowhere. jsonschema is the oracle."""
+
+import json
+from collections.abc import Iterator, Mapping
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
+from pydantic import JsonValue
+from referencing import Registry
+from referencing.exceptions import Unresolvable
+from referencing.jsonschema import DRAFT202012
+
+from turnwright._base.schema_refs import dangling_refs, without_refs
+
+REMOTE = "https://example.com/x.json"
+
+
+def shown(schema: Mapping[str, object]) -> list[str]:
+    return sorted(str(one) for one in dangling_refs(schema))
+
+
+def test_a_remote_reference_is_found_with_its_path() -> None:
+    schema = {"properties": {"a": {"anyOf": [{"type": "null"}, {"$ref": REMOTE}]}}}
+    what = "is in another document, which is not fetched: copy it into this one, under $defs"
+    assert shown(schema) == [f"properties.a.anyOf.1.$ref: '{REMOTE}' {what}"]
+    assert [one.path for one in dangling_refs({"$ref": "other.json#/a"})] == [("$ref",)]
+
+
+def test_a_pointer_and_an_anchor_without_a_target_are_found() -> None:
+    schema = {"$defs": {"a": {}}, "allOf": [{"$ref": "#/$defs/b"}, {"$ref": "#here"}, {"$ref": "#/allOf/9"}]}
+    assert [one.is_remote for one in dangling_refs(schema)] == [False] * 3
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"properties": {"a": {"$ref": "#"}}},
+        {"$defs": {"a/b~c": {}}, "$ref": "#/$defs/a~1b~0c"},
+        {"$defs": {"é x": {}}, "$ref": "#/$defs/%C3%A9%20x"},
+        {"$defs": {"a": {"$anchor": "here"}}, "$ref": "#here"},
+        {"$id": REMOTE, "$defs": {"a": {}}, "properties": {"x": {"$ref": f"{REMOTE}#/$defs/a"}}},
+        {"$id": "https://a/b", "$defs": {"x": {"$id": "x", "$defs": {"y": {}}, "$ref": "#/$defs/y"}}, "$ref": "x"},
+        {"$ref": "http://json-schema.org/draft-07/schema#"},
+        {"allOf": [{"type": "object"}], "$ref": "#/allOf/0"},
+    ],
+)
+def test_a_reference_within_the_document_is_none_of_them(schema: dict[str, JsonValue]) -> None:
+    assert dangling_refs(schema) == []
+    list(Draft202012Validator(schema).iter_errors({}))
+
+
+@pytest.mark.parametrize("keyword", ["const", "default", "examples", "enum"])
+def test_data_are_no_references_and_names_are_no_keywords(keyword: str) -> None:
+    assert dangling_refs({keyword: [{"$ref": REMOTE}]}) == []
+    assert [one.path for one in dangling_refs({"properties": {keyword: {"$ref": REMOTE}}})] == [
+        ("properties", keyword, "$ref")
+    ]
+    assert dangling_refs({"properties": {"$ref": {"type": "string"}}}) == []
+
+
+def test_deep_schemas_are_read() -> None:
+    schema: dict[str, object] = {"$ref": REMOTE}
+    for _ in range(5_000):
+        schema = {"not": schema}
+    assert len(dangling_refs(schema)) == 1
+
+
+REFS = st.sampled_from(["#", "#/$defs/a", "#/$defs/b", "#/properties/x", "#top", "#no", REMOTE, "https://a/b", "c"])
+SCHEMAS: st.SearchStrategy[dict[str, object]] = st.deferred(
+    lambda: st.fixed_dictionaries(
+        {},
+        optional={
+            "$ref": REFS,
+            "$anchor": st.just("top"),
+            "$id": st.sampled_from(["https://a/b", "c"]),
+            "$defs": st.dictionaries(st.sampled_from(["a", "b"]), SCHEMAS, max_size=2),
+            "properties": st.dictionaries(st.sampled_from(["x", "$ref"]), SCHEMAS, max_size=2),
+            "items": SCHEMAS,
+            "anyOf": st.lists(SCHEMAS, min_size=1, max_size=2),
+        },
+    )
+)
+
+
+@given(SCHEMAS)
+def test_it_agrees_with_the_library_about_every_reference(schema: dict[str, object]) -> None:
+    ids = json.dumps(schema).count('"$id"')
+    if ids > 1:  # two documents of one name: the library takes either
+        return
+    resource = DRAFT202012.create_resource(schema)
+    resolver = Registry().with_resource(resource.id() or "", resource).resolver(resource.id() or "")
+
+    def failing(one: dict[str, object], resolver: object) -> Iterator[str]:
+        inner = DRAFT202012.create_resource(one)
+        if "$ref" in one:
+            try:
+                resolver.lookup(one["$ref"])  # type: ignore[attr-defined]
+            except Unresolvable:
+                yield str(one["$ref"])
+        for sub in inner.subresources():
+            yield from failing(sub.contents, resolver.in_subresource(sub))  # type: ignore[attr-defined]
+
+    assert sorted(one.ref for one in dangling_refs(schema)) == sorted(failing(schema, resolver))
+
+
+@given(SCHEMAS)
+def test_without_them_nothing_dangles_that_dangled(schema: dict[str, object]) -> None:
+    found = dangling_refs(schema)
+    mended = without_refs(schema, found)
+    assert not {one.path for one in dangling_refs(mended)} & {one.path for one in found}
+    assert found or mended == schema
