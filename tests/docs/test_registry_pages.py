@@ -42,9 +42,9 @@ def test_the_package_of_the_page_does_what_the_page_shows(tmp_path: Path, page: 
 
 @pytest.mark.parametrize(
     ("page", "record", "hidden"),
-    [("add-a-provider.md", Provider, {"api", "ids", "takes_model"}), ("add-a-store.md", StoreScheme, set[str]())],
+    [("add-a-provider.md", Provider, {"api", "ids", "takes_model"}), ("add-a-store.md", StoreScheme, {"aliases"})],
 )
 def test_every_field_of_the_record_is_listed(page: str, record: type, hidden: set[str]) -> None:
-    """But for those that only built-in providers have."""
+    """But for those that only built-in providers and stores have."""
     listed = set(re.findall(r"^- `(\w+)`", text_of(page), re.MULTILINE))
     assert listed == {field.name for field in fields(record)} - hidden
