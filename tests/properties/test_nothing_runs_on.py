@@ -27,12 +27,16 @@ Batch = Sequence[str]
 
 @dataclass(frozen=True)
 class Script:
-    """The batches of the root and of both helpers, and what stops the root: a deadline, an abort, or both."""
+    """The batches of the root and of both helpers, and what stops the root: a deadline, an abort, or both.
+
+    `elsewhere`: the abort comes from another process, so it waits in the inbox until the driver reads it.
+    """
 
     batches: dict[str, Sequence[Batch]]
     work: float
     deadline: float | None
     abort_at: float | None
+    elsewhere: bool
 
 
 def batches(*names: str) -> st.SearchStrategy[Sequence[Batch]]:
@@ -54,6 +58,7 @@ scripts = st.builds(
     work=st.sampled_from([0.0, 1.0, 3.0]),
     deadline=st.none() | between,
     abort_at=st.none() | between,
+    elsewhere=st.booleans(),
 )
 
 
@@ -64,6 +69,8 @@ class World:
         self.script = script
         self.store: Store = MemoryStore()
         self.working = 0
+        #: When the root asked its model.
+        self.asked: list[float] = []
         self.faults: list[str] = []
 
     def engine(self) -> Engine:
@@ -78,10 +85,12 @@ class World:
 
     def replies(self, request: ModelRequest) -> ModelResponse:
         """Reply with the next batch of the agent that asks."""
+        name = next(message.text for message in request.messages if message.role == "user")
+        if name == ROOT.name:
+            self.asked.append(anyio.current_time())
         if request.tool_choice == "none":
             return ModelResponse(text="So far.")
         step = sum(bool(message.calls) for message in request.messages)
-        name = next(message.text for message in request.messages if message.role == "user")
         mine = self.script.batches[name]
         if step >= len(mine):
             return ModelResponse(text="Done.")
@@ -123,6 +132,8 @@ class World:
                     self.faults.append(f"{row.id} is driven, and {end}")
             if self.working:
                 self.faults.append(f"{self.working} tools work, and {end}")
+            if self.script.abort_at is not None and max(self.asked) > self.script.abort_at:
+                self.faults.append(f"the root asked its model at {max(self.asked)}, after its abort")
             assert turn.outcome is not Outcome.FAILED, turn.error
 
     async def ended(self, engine: Engine) -> TurnResult:
@@ -143,7 +154,8 @@ class World:
     async def abort_later(self, engine: Engine, turn: str, seconds: float) -> None:
         """Abort the turn after these seconds."""
         await anyio.sleep(seconds)
-        await engine.abort(turn)
+        other = Engine(store=self.store) if self.script.elsewhere else engine
+        await other.abort(turn)
 
 
 @given(script=scripts)
