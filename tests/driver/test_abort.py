@@ -408,3 +408,20 @@ async def test_a_direct_result_within_the_grace_of_an_abort_is_the_answer(second
     result = await turn.result()
     assert (result.outcome, result.reason, result.text) == (Outcome.FINISHED, EndReason.ANSWERED, "given")
     await engine.aclose()
+
+
+async def test_the_time_of_an_action_that_an_abort_cuts_off_counts() -> None:
+    model = ScriptedModel(asks_for(("rest", {})), "Done.")
+
+    @tool
+    async def rest() -> str:
+        await anyio.sleep(60)
+        return "rested"
+
+    async with Engine(model=model, tools=[rest], clock=anyio.current_time, cancel_grace=1) as engine:
+        handle = await engine.start(AGENT, "hi")
+        await anyio.sleep(5)
+        await handle.abort()
+        await handle.result()
+        (_, last) = (await engine.store.facts(handle.id))[-1]
+    assert last.elapsed == 6

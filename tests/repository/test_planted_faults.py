@@ -63,7 +63,7 @@ def test_each_fault_is_caught_by_properties_that_exist(script: Script) -> None:
         for test in fault.caught_by:
             module, _, name = test.partition("::")
             source = (ROOT / module).read_text(encoding="utf-8")
-            assert re.search(rf"^(def {name}\(|{name} = )", source, re.MULTILINE), test
+            assert re.search(rf"^((async )?def {name}\(|{name} = )", source, re.MULTILINE), test
             assert module in SEEDED or "from hypothesis import" in source, test
 
 

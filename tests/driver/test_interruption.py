@@ -1,0 +1,127 @@
+"""The deadline of a turn: it spans actions, spares the conclusion, and stops nothing that is already over."""
+
+from collections.abc import AsyncIterator, Callable, Sequence
+
+import anyio
+import pytest
+
+from turnwright import Agent, Engine, tool
+from turnwright.model.protocol import ModelError, ModelRequest, ModelResponse
+from turnwright.model.retry import Backoff
+from turnwright.model.scripted import asks_for
+from turnwright.store import Claim, InboxItem, MemoryStore, Status
+from turnwright.testing.faults import StoreWrapper
+from turnwright_states import Cause, EndReason, Limits, State
+from turnwright_states import facts as f
+from turnwright_states.facts import Fact
+
+pytestmark = [pytest.mark.anyio, pytest.mark.no_waiting]
+
+AGENT = Agent(name="Anybody")
+OVERLOADED = ModelError("overloaded", cause=Cause.OVERLOADED)
+
+
+class TimedModel:
+    """A model whose calls take time, each the seconds beside its reply: they pass by `wait`, if it is given."""
+
+    name = "timed"
+
+    def __init__(
+        self, *replies: tuple[float, ModelResponse | ModelError], wait: Callable[[float], object] | None = None
+    ) -> None:
+        self.replies = list(replies)
+        self.calls = 0
+        self._wait = wait
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[ModelResponse]:
+        """See `Model.stream`."""
+        assert request.messages
+        self.calls += 1
+        seconds, reply = self.replies.pop(0)
+        if self._wait is None:
+            await anyio.sleep(seconds)
+        else:
+            self._wait(seconds)
+        if isinstance(reply, ModelError):
+            raise reply
+        yield reply
+
+
+@tool
+async def rest(seconds: float) -> str:
+    await anyio.sleep(seconds)
+    return "rested"
+
+
+@tool(needs_approval=True)
+async def erase() -> str:
+    return "erased"
+
+
+RESTS = asks_for(("rest", {"seconds": 3}))
+DONE = ModelResponse(text="Done.")
+
+
+async def facts_of(engine: Engine, turn: str) -> list[Fact]:
+    return [fact for _, fact in await engine.store.facts(turn)]
+
+
+@pytest.mark.parametrize("speed", [1.0, 0.9])
+async def test_the_deadline_is_one_for_all_actions_of_the_turn(speed: float) -> None:
+    """A second of the first action is a second less for the next one, also if the turn's clock is slow."""
+    model = TimedModel((0, RESTS), (9, DONE), (0, DONE))
+    slow = Engine(model=model, tools=[rest], limits=Limits(seconds=5), clock=lambda: anyio.current_time() * speed)
+    async with slow as engine:
+        turn = await engine.run(AGENT, "hi")
+        (stopping,) = [fact for fact in await facts_of(engine, turn.id) if isinstance(fact, f.Stopping)]
+    assert (turn.reason, model.calls) == (EndReason.DEADLINE, 3)
+    assert stopping.elapsed == 5
+
+
+@pytest.mark.parametrize("seconds", [5.0, 9.0])
+async def test_no_attempt_begins_when_the_time_is_up(seconds: float) -> None:
+    now = [0.0]
+
+    def pass_by(passed: float) -> None:
+        now[0] += passed
+
+    model = TimedModel((seconds, OVERLOADED), (0, DONE), wait=pass_by)
+    async with Engine(
+        model=model, limits=Limits(seconds=5), clock=lambda: now[0], backoff=Backoff(initial=0)
+    ) as engine:
+        turn = await engine.run(AGENT, "hi")
+    assert (turn.reason, turn.text, model.calls) == (EndReason.DEADLINE, "Done.", 2)
+
+
+async def test_a_conclusion_for_another_reason_is_spared() -> None:
+    """The deadline of the action before it is gone."""
+    model = TimedModel((0, RESTS), (4, DONE))
+    limits = Limits(seconds=5, steps=1)
+    async with Engine(model=model, tools=[rest], limits=limits, clock=anyio.current_time) as engine:
+        turn = await engine.run(AGENT, "hi")
+    assert (turn.reason, turn.text, model.calls) == (EndReason.STEP_CAP, "Done.", 2)
+
+
+class SlowPause(StoreWrapper):
+    """A store that needs ten seconds to write that a turn pauses."""
+
+    async def append(
+        self, claim: Claim, facts: Sequence[Fact], status: Status, consumed: Sequence[str] = ()
+    ) -> list[InboxItem]:
+        """See `Store.append`."""
+        if status.state is State.PAUSED:
+            await anyio.sleep(10)
+        return await super().append(claim, facts, status, consumed)
+
+
+async def test_a_deadline_during_the_append_of_a_pause_stops_nothing() -> None:
+    model = TimedModel((0, asks_for(("erase", {}))))
+    async with Engine(
+        model=model,
+        tools=[erase],
+        store=SlowPause(MemoryStore()),
+        limits=Limits(seconds=5),
+        clock=anyio.current_time,
+    ) as engine:
+        turn = await engine.run(AGENT, "hi")
+    assert (turn.state, turn.error) == (State.PAUSED, "")
