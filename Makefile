@@ -11,7 +11,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test test-all check coverage examples demo demo-serve verify proof-all faults histories simulate planted scale bench bench-peers bench-guard mutants diagrams \
+.PHONY: help install run test test-all check coverage examples demo demo-serve verify smt proof-all faults histories simulate planted scale bench bench-peers bench-guard mutants diagrams \
   release-check audit docs docs-serve pictures recording reference proof format clean
 
 help: ## Show the targets
@@ -89,8 +89,15 @@ demo: $(VENV)/.installed ## A cap, a doom loop, a pause, a kill and its recovery
 demo-serve: $(VENV)/.serve ## The inspector on demo turns, in a browser; no model needed
 	$(BIN)/turnwright demo --serve
 
-verify: $(VENV)/.installed ## Prove that every path ends: lint, walk and, where SPIN is installed, the model checker
-	$(BIN)/turnwright verify --spin
+$(VENV)/.smt: pyproject.toml | $(VENV)/.installed
+	$(PIP) install --quiet --editable '.[smt]'
+	@touch $@
+
+verify: $(VENV)/.smt ## Prove that every path ends: lint, walk, SMT for all limits and, where SPIN is installed, the model checker
+	$(BIN)/turnwright verify --spin --smt
+
+smt: $(VENV)/.smt ## Prove the bounds for all limits by induction, with z3 and cvc5 (ten seconds)
+	$(BIN)/turnwright verify --smt --no-walk
 
 # What each costs on two cores: verify three minutes, the tests twelve, histories five, schedules five, kills five, planted faults ten, mutants half an hour.
 proof-all: $(VENV)/.test $(VENV)/.mutants ## Run every proof and every test of a claim: docs/proof.md (an hour and a half)
@@ -170,6 +177,7 @@ format: $(VENV)/.dev ## Format, and mend what can be mended
 # The inspector has its own copy of the pictures: it runs where there is no checkout.
 diagrams: $(VENV)/.installed ## Draw diagrams/ again: the main way (turn.*) and the full chart (turn-full.*)
 	$(BIN)/turnwright diagram --write diagrams
+	$(BIN)/turnwright verify --smt-export diagrams/smt
 	$(BIN)/turnwright diagram --agents examples/AGENTS.md --write examples/agents
 	$(BIN)/python .ci/draw_rooms.py
 	$(BIN)/python .ci/draw_proof.py

@@ -56,6 +56,7 @@ COLUMNS: Final = (
         "the table as formulas",
         (
             Box("lint", "rows: reachable, total, falling"),
+            Box("SMT", "any limits, by induction"),
             Box("SPIN", "a model, in an environment", by_hand=True),
         ),
     ),

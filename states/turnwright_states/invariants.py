@@ -12,7 +12,7 @@ from .chart import Row
 from .counters import BATCH, KEPT
 from .guards import Guard
 from .limits import MAX_STEPS
-from .moves import OPEN, one_of
+from .moves import OPEN, TOOLS, one_of
 from .reasons import REASONS, REASONS_OF, EndReason
 from .state import FINAL, Outcome, State, Trigger
 
@@ -21,23 +21,25 @@ S, T = State, Trigger
 #: Values that never change, the limits of the turn; and those that do, counters and ghosts (`moves.GHOSTS`).
 CONSTANTS: Final = (
     *("allowance", "budgeted", "budget", "doom_asks"),
-    *("max_retries", "max_pauses", "max_compactions", "widest"),
+    *("max_retries", "max_nudges", "max_refusals", "max_pauses", "max_compactions", "widest"),
 )
 CHANGING: Final = (
     *(name for name in KEPT if name not in CONSTANTS),
     *BATCH,
-    *("prepared", "doom_waits", "pauses", "credit", "model_calls", "reason"),
+    *("prepared", "doom_waits", "nudges", "refusals", "pauses", "ran", "credit", "model_calls", "reason"),
 )
 #: The hypotheses about the limits, which `limits.py` guarantees.
 LIMITS: Final = (
-    "allowance >= 0 and budget >= 0 and (budgeted or budget == 0) and max_retries >= 0 and max_pauses >= 0"
-    " and max_compactions >= 0 and widest >= 1"
+    "allowance >= 0 and budget >= 0 and (budgeted or budget == 0) and max_retries >= 0 and max_nudges >= 0"
+    " and max_refusals >= 0 and max_pauses >= 0 and max_compactions >= 0 and widest >= 1"
 )
-_ZERO: Final = ("steps", "calls", "waiting", *BATCH, "doom_waits", "pauses", "credit", "model_calls", "reason")
+#: Names that are 0 in a turn that begins.
+_GHOSTS: Final = ("doom_waits", "nudges", "refusals", "pauses", "ran", "credit", "model_calls", "reason")
+_ZERO: Final = ("steps", "calls", "waiting", *BATCH, *_GHOSTS)
 #: The configuration of a turn that begins, in CHECK.
 START: Final = (
-    "nudges_left >= 0 and output_retries_left >= 0 and pauses_left == max_pauses and retries_left == max_retries"
-    " and compactions_left == max_compactions and not prepared and not final and not carried_doom"
+    "nudges_left == max_nudges and output_retries_left == max_refusals and pauses_left == max_pauses"
+    " and retries_left == max_retries and compactions_left == max_compactions and not prepared and not final and not carried_doom"
     " and not second_try and not doom and " + " and ".join(f"{name} == 0" for name in _ZERO)
 )
 #: The allowance of `Limits`, for the numbers that a user gives. `test_invariants.py` compares both.
@@ -47,11 +49,11 @@ CEILING: Final = f"asked >= 0 and ceiling >= 0 and ceiling <= {MAX_STEPS}"
 
 
 class Invariant(NamedTuple):
-    """A text that holds in some states. `counts`: whether it is about model calls, which needs products."""
+    """A text that holds in some states. `group` is its part of the proof: `credit` has products."""
 
     states: tuple[State, ...]
     text: str
-    counts: bool = False
+    group: str = "keeps"
 
 
 _EVERY: Final = tuple(State)
@@ -62,23 +64,26 @@ def _except(*states: State) -> tuple[State, ...]:
     return tuple(state for state in State if state not in states)
 
 
-_ASKED: Final = OPEN.removesuffix(" + answering")
 _DOOM, _CAP = REASONS_OF[Outcome.DOOM_LOOP], REASONS_OF[Outcome.CAP_HIT]
 
 INVARIANTS: Final[Mapping[str, Invariant]] = {
     "steps are within the allowance": Invariant(_EVERY, "steps >= 0 and steps <= allowance"),
     "retries are in range": Invariant(_EVERY, "retries_left >= 0 and retries_left <= max_retries"),
     "pauses are counted": Invariant(_EVERY, "pauses_left >= 0 and pauses + pauses_left == max_pauses"),
-    "nothing is overdrawn": Invariant(_EVERY, "nudges_left >= 0 and output_retries_left >= 0"),
+    "nudges are counted": Invariant(_EVERY, "nudges_left >= 0 and nudges + nudges_left == max_nudges"),
+    "refused replies are counted": Invariant(
+        _EVERY, "output_retries_left >= 0 and refusals + output_retries_left == max_refusals"
+    ),
+    "tool calls are counted": Invariant(_EVERY, "ran == calls"),
     "compactions are in range": Invariant(_EVERY, "compactions_left >= 0 and compactions_left <= max_compactions"),
     "no count is negative": Invariant(
         _EVERY, " and ".join(f"{name} >= 0" for name in (*BATCH, "calls", "waiting", "doom_waits"))
     ),
-    "a batch is at most as wide as a step": Invariant(_EVERY, f"{_ASKED} <= widest"),
+    "a batch is at most as wide as a step": Invariant(_EVERY, f"{TOOLS} <= widest"),
     "started and promised calls are within the budget": Invariant(
         _EVERY, "not budgeted or calls + ready + asking + lent <= budget"
     ),
-    "only open calls lease, from a budget": Invariant(_EVERY, f"lent == 0 or budgeted and {OPEN} > 0"),
+    "only open calls lease, from a budget": Invariant(_EVERY, f"lent == 0 or budgeted and {TOOLS} > 0"),
     "each interrupt is a call's or a doom loop's": Invariant(_EVERY, "waiting == asking + asking_counted + doom_waits"),
     "a closed step has no open call": Invariant(_except(*_BATCH_OPEN), f"{OPEN} == 0 and waiting == 0"),
     "nothing of a reviewed reply has run": Invariant(
@@ -93,43 +98,60 @@ INVARIANTS: Final[Mapping[str, Invariant]] = {
         (S.PAUSED,), f"doom_waits == 0 or doom_waits == 1 and {OPEN} == 0 and not final"
     ),
     "nothing follows an answer": Invariant(_except(S.TOOL_EXEC, S.PAUSED, *FINAL), "not final"),
-    "no reason before a stop": Invariant(_except(S.CONCLUDE, *FINAL), "reason == 0"),
-    "a conclusion has its reason": Invariant((S.CONCLUDE,), f"({one_of(_DOOM)} if carried_doom else {one_of(_CAP)})"),
+    "no reason before a stop": Invariant(_except(S.CONCLUDE, *FINAL), "reason == 0", "reasons"),
+    "a conclusion has its reason": Invariant(
+        (S.CONCLUDE,), f"({one_of(_DOOM)} if carried_doom else {one_of(_CAP)})", "reasons"
+    ),
     **{
-        f"one reason of {state}": Invariant((state,), one_of(REASONS_OF[state.outcome]))
+        f"one reason of {state}": Invariant((state,), one_of(REASONS_OF[state.outcome]), "reasons")
         for state in State
         if state.outcome is not None
     },
-    "model calls of a step": Invariant((S.STREAM,), "model_calls + retries_left <= credit", counts=True),
-    "model calls of a compaction": Invariant((S.COMPACT,), "model_calls + retries_left < credit", counts=True),
+    "model calls of a step": Invariant((S.STREAM,), "model_calls + retries_left <= credit", "credit"),
+    "model calls of a compaction": Invariant((S.COMPACT,), "model_calls + retries_left < credit", "credit"),
     "model calls of closed attempts": Invariant(
-        (S.REVIEW, S.TOOL_EXEC, S.CONTINUE, S.CHECK, S.PAUSED), "model_calls <= credit", counts=True
+        (S.REVIEW, S.TOOL_EXEC, S.CONTINUE, S.CHECK, S.PAUSED), "model_calls <= credit", "credit"
     ),
     "model calls of the conclusion": Invariant(
-        (S.CONCLUDE, S.TEXT_ONLY), "model_calls + retries_left <= credit + 1 + max_retries", counts=True
+        (S.CONCLUDE, S.TEXT_ONLY), "model_calls + retries_left <= credit + 1 + max_retries", "credit"
     ),
-    "model calls of the turn": Invariant(tuple(FINAL), "model_calls <= credit + 1 + max_retries", counts=True),
+    "model calls of the turn": Invariant(tuple(FINAL), "model_calls <= credit + 1 + max_retries", "credit"),
     "steps and compactions earn model calls": Invariant(
-        _EVERY, "credit == steps * (1 + max_retries) + 2 * (max_compactions - compactions_left)", counts=True
+        _EVERY, "credit == steps * (1 + max_retries) + 2 * (max_compactions - compactions_left)", "credit"
     ),
+}
+
+#: The loop that closes a batch, one call after the other: its invariant, over the values now and before it (`_0`).
+CLOSING_LOOP: Final[Mapping[str, str]] = {
+    "no count is negative": " and ".join(f"{name} >= 0" for name in BATCH),
+    "only open calls lease, from a budget": f"lent == 0 or budgeted and {TOOLS} > 0",
+    "calls that wait are interrupts": "waiting - asking - asking_counted == waiting_0 - asking_0 - asking_counted_0",
+    "used calls were lent": "calls >= calls_0 and (not budgeted or calls + lent <= calls_0 + lent_0)",
+}
+#: The loop that settles the typed answers of an accepted reply. `answered`: whether one of them was the answer.
+ANSWERING_LOOP: Final[Mapping[str, str]] = {
+    "the answer is kept": "answering >= 0 and final == (final_0 or answered)",
 }
 
 #: What follows from the invariants, in every state.
 BOUNDS: Final[Mapping[str, str]] = {
     "steps <= allowance": "steps <= allowance",
-    "tool calls <= budget": "not budgeted or calls <= budget",
+    "tool calls <= budget": "not budgeted or ran <= budget",
     "model calls <= the formula": "model_calls <= (allowance + 1) * (1 + max_retries) + 2 * max_compactions",
-    "pauses <= max_pauses": "pauses <= max_pauses",
+    "pauses, nudges and refused replies <= their limits": (
+        "pauses <= max_pauses and nudges <= max_nudges and refusals <= max_refusals"
+    ),
 }
-#: The number of moves that can still follow, messages left out: an upper bound that every one of them lowers. The first
-#: three parts are the same in every state.
-_LATER: Final = (
-    "(allowance - steps) * (3 * max_retries + 2 * widest + 6) + pauses_left * (3 * widest + max_retries + 4)"
-    " + 2 * compactions_left"
-)
+#: What one less of each number allows: so many moves. Every move lowers `potential`, messages left out.
+WORTH: Final[Mapping[str, str]] = {
+    "allowance - steps": "3 * max_retries + 2 * widest + 6",
+    "pauses_left": "3 * widest + max_retries + 4",
+    "compactions_left": "2",
+}
 _NOT_PREPARED: Final = "(0 if prepared else 1)"
 _CALL_MOVES: Final = "2 * ready + 2 * ready_counted + running"
-_HERE: Final[Mapping[State, str]] = {
+#: The moves that can follow in each state before one of these numbers falls.
+HERE: Final[Mapping[State, str]] = {
     S.CHECK: "max_retries + 3",
     S.CONTINUE: "max_retries + 4",
     S.STREAM: f"retries_left + {_NOT_PREPARED} + 3 * max_retries + 2 * widest + 7",
@@ -139,6 +161,7 @@ _HERE: Final[Mapping[State, str]] = {
     S.PAUSED: f"3 * waiting + {_CALL_MOVES} + 2 * max_retries + 6",
     S.CONCLUDE: "retries_left + 1",
     S.TEXT_ONLY: f"retries_left + {_NOT_PREPARED} + 1",
+    **dict.fromkeys(FINAL, "0"),
 }
 #: The bound on the moves of a whole turn, messages left out.
 EVENTS: Final = (
@@ -148,8 +171,8 @@ EVENTS: Final = (
 
 
 def potential(state: State) -> str:
-    """Return the text of the moves that can still follow in a state, messages left out; 0 at an end."""
-    return f"{_LATER} + {_HERE[state]}" if state in _HERE else "0"
+    """Return the text of the moves that can still follow in a state, messages left out."""
+    return " + ".join([*(f"({left}) * ({worth})" for left, worth in WORTH.items()), HERE[state]])
 
 
 def claims_of(row: Row) -> Iterator[tuple[str, str]]:

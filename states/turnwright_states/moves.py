@@ -20,8 +20,9 @@ from .state import FINAL, Outcome, State, Trigger
 
 S, T = State, Trigger
 
-#: The calls of the batch without a result, and those of them that can run.
-OPEN: Final = "ready + ready_counted + running + asking + asking_counted + answering"
+#: The calls of the batch that are no typed answers and have no result, all without a result, and those that can run.
+TOOLS: Final = "ready + ready_counted + running + asking + asking_counted"
+OPEN: Final = f"{TOOLS} + answering"
 RUNS: Final = "ready + ready_counted + running"
 
 #: The values that a move chooses, beside the passing flags: the calls of a reply that run, its typed answers, the
@@ -34,11 +35,15 @@ INPUTS: Final = (
 )
 INPUT_FLAGS: Final = frozenset({"loops", "counted", "settles", "gives", "tokens_now", "cost_now", "time_now"})
 
-#: Numbers that only the proof needs, and their changes by the kind of fact: the interrupts of doom loops, the pauses so
-#: far, and the model calls that the steps and compactions so far allow.
+#: Numbers that only the proof needs, and their changes by the kind of fact: the interrupts of doom loops, the nudges,
+#: refused replies, pauses and tool calls so far, and the model calls that the steps and compactions so far allow.
 GHOSTS: Final[Mapping[str, Mapping[str, str]]] = {
-    "step_started": {"credit": "credit + 1 + max_retries"},
+    "step_started": {"credit": "credit + 1 + max_retries", "nudges": "nudges + nudge"},
+    "reviewed": {"refusals": "refusals + retry"},
     "compaction_started": {"credit": "credit + 2"},
+    "call_started": {"ran": "ran + (not counted)"},
+    "call_settled": {"ran": "ran + used"},
+    "closing": {"ran": "ran + used"},
     "paused": {"pauses": "pauses + 1", "doom_waits": "doom_waits + asks"},
     "answered": {"doom_waits": "doom_waits - doom_asked"},
     "turn_ended": {"doom_waits": "0"},
@@ -54,7 +59,8 @@ CLOSING: Final = Effect(
     dict.fromkeys(BATCH, "0") | {"waiting": "waiting - asking - asking_counted", "calls": "calls + used"}, ("used",)
 )
 ANSWERING: Final = Effect({"answering": "0", "final": "final or answering > 0"})
-_EFFECTS: Final[Mapping[str, Effect]] = {**EFFECTS, "closing": CLOSING, "answering": ANSWERING}
+#: The effect of each kind of fact, and of these two.
+APPLIED: Final[Mapping[str, Effect]] = {**EFFECTS, "closing": CLOSING, "answering": ANSWERING}
 #: After each move: what was reported may spend a budget, and a spent budget stays spent.
 SPENDING: Final[Mapping[str, str]] = {
     f"{name}_spent": f"{name}_spent or {name}_now" for name in ("tokens", "cost", "time")
@@ -74,14 +80,6 @@ class Follows(NamedTuple):
 
     kind: str
     values: Mapping[str, str] = _NONE
-
-    @property
-    def effect(self) -> Effect:
-        """The effect of this kind of fact; none for most kinds."""
-        return _EFFECTS.get(self.kind, _NOTHING)
-
-
-_NOTHING: Final = Effect({})
 
 
 class Move(NamedTuple):
@@ -109,7 +107,7 @@ def _settled(kind: str, *, counted: bool, gives: str = "False") -> Follows:
 
 
 #: The lease of one open call: the last one has all that is lent.
-LEASED: Final = f"lease >= 0 and lease <= lent and (lease == lent or {OPEN} > 1)"
+LEASED: Final = f"lease >= 0 and lease <= lent and (lease == lent or {TOOLS} > 1)"
 #: A sub-agent uses at most its lease; without a budget it has no lease of calls.
 USED: Final = "used >= 0 and (used <= lease or not budgeted)"
 _STOPPED: Final = "used >= 0 and (used <= lent or not budgeted)"
@@ -256,7 +254,7 @@ CLOSES: Final = tuple(
         f"a {name} call is closed",
         (),
         None,
-        f"{name} > 0 and {LEASED} and {USED if counted else 'used == 0'}",
+        f"{name} > 0 and {LEASED if name != 'answering' else 'lease == 0'} and {USED if counted else 'used == 0'}",
         (_settled(kind, counted=counted),),
     )
     for name, kind, counted in (
@@ -339,19 +337,24 @@ def assigned(sets: Mapping[str, str], values: Mapping[str, _Value], value_of: Va
     return {**values, **{name: value_of(name, text, values) for name, text in sets.items()}}
 
 
-def followed(fact: Follows, values: Mapping[str, _Value], value_of: ValueOf[_Value]) -> dict[str, _Value]:
+def followed(
+    fact: Follows, values: Mapping[str, _Value], value_of: ValueOf[_Value], effects: Mapping[str, Effect] = APPLIED
+) -> dict[str, _Value]:
     """Return `values` after a fact: its effect, and what the proof counts of it."""
     reads = {name: value_of(name, text, values) for name, text in fact.values.items()}
-    sets = {**fact.effect.sets, **GHOSTS.get(fact.kind, {})}
+    effect = effects.get(fact.kind)
+    sets = {**(effect.sets if effect is not None else {}), **GHOSTS.get(fact.kind, {})}
     after = assigned(sets, {**values, **reads}, value_of)
     return {**values, **{name: after[name] for name in sets}}
 
 
-def after_row(row: Row, values: Mapping[str, _Value], value_of: ValueOf[_Value]) -> dict[str, _Value]:
+def after_row(
+    row: Row, values: Mapping[str, _Value], value_of: ValueOf[_Value], effects: Mapping[str, Effect] = APPLIED
+) -> dict[str, _Value]:
     """Return `values` after a row was taken: its facts, the retries of a new phase, usage, a model call, the reason."""
     reason = reason_after(row)
     for fact in facts_of(row):
-        values = followed(fact, values, value_of)
+        values = followed(fact, values, value_of, effects)
     sets = dict(SPENDING) | {"reason": reason}
     if (row.source, row.dest) in REFILLS:
         sets |= PHASE.sets
@@ -360,10 +363,12 @@ def after_row(row: Row, values: Mapping[str, _Value], value_of: ValueOf[_Value])
     return assigned(sets, values, value_of)
 
 
-def after_event(move: Move, values: Mapping[str, _Value], value_of: ValueOf[_Value]) -> dict[str, _Value]:
+def after_event(
+    move: Move, values: Mapping[str, _Value], value_of: ValueOf[_Value], effects: Mapping[str, Effect] = APPLIED
+) -> dict[str, _Value]:
     """Return `values` after a move inside a state."""
     for fact in move.facts:
-        values = followed(fact, values, value_of)
+        values = followed(fact, values, value_of, effects)
     return assigned(SPENDING, values, value_of)
 
 

@@ -10,12 +10,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from multiprocessing.pool import Pool
+from pathlib import Path
 from typing import Annotated, Final, TypeVar
 
 import typer
 from rich.progress import BarColumn, Progress, TextColumn
 
 from turnwright.errors import ConfigError
+from turnwright.proof.smt import each_smt_check, export
 from turnwright.proof.spin import each_check
 from turnwright_states.verdict import Check, Verdict
 from turnwright_states.verify import BOUND, MOST, Case, Search, ViolationError, Walk, findings, grid, lint, reach, walk
@@ -46,6 +48,22 @@ def verify(
     spin: Annotated[
         bool, typer.Option("--spin", help="Also check the chart's model with SPIN (needs spin and a C compiler).")
     ] = False,
+    smt: Annotated[
+        bool,
+        typer.Option("--smt", help="Also prove the bounds for all limits, with z3 and cvc5 (the extra smt)."),
+    ] = False,
+    smt_export: Annotated[
+        Path | None,
+        typer.Option(
+            "--smt-export",
+            metavar="DIR",
+            help="Only write the queries of that proof as SMT-LIB files.",
+            show_default=False,
+        ),
+    ] = None,
+    walks: Annotated[
+        bool, typer.Option("--walk/--no-walk", help="Walk the machine. Without, only the other checks run.")
+    ] = True,
     can_reach: Annotated[
         str | None,
         typer.Option(
@@ -86,21 +104,29 @@ def verify(
     Exit codes: 0 all claims hold (or a path was found), 1 violated, 2 usage, 6 inconclusive.
     """
     workers = processes or os.cpu_count() or 1
+    if smt_export is not None:
+        print_lines(f"written: {file}" for file in export(smt_export))
+        return
     if can_reach is None:
         if conditions:
             raise ConfigError("--with is a condition for --can-reach: give --can-reach as well")
+        proven = each_smt_check() if smt else ()  # raises before the walk if z3 is missing
         report = VerifyReport(as_json=as_json)
         report.add("the chart", lint())
-        cases = sorted(grid(bound), key=weight, reverse=True)
-        processes = min(workers, len(cases))
-        with _pool(processes) as pool:
-            walks = _ParallelMap(pool, processes, quiet=as_json)(partial(walk, most=most), cases)
-            report.add_walks(f"the machine, walked within bound {bound}", walks)
+        if walks:
+            cases = sorted(grid(bound), key=weight, reverse=True)
+            processes = min(workers, len(cases))
+            with _pool(processes) as pool:
+                walked = _ParallelMap(pool, processes, quiet=as_json)(partial(walk, most=most), cases)
+                report.add_walks(f"the machine, walked within bound {bound}", walked)
+        if smt:
+            report.add("the chart and the effects, proven for all limits by SMT", proven)
         if spin:
             report.add("the chart's model, searched by SPIN", each_check())
         raise typer.Exit(report.close())
-    if spin:
-        raise ConfigError("--spin and --can-reach exclude each other: give one of them")
+    for flag, given in (("--spin", spin), ("--smt", smt), ("--no-walk", not walks)):
+        if given:
+            raise ConfigError(f"{flag} and --can-reach exclude each other: give one of them")
     goal, values = read_goal(can_reach, conditions or ())
     chosen = narrowed(grid(bound), values)
     processes = min(workers, len(chosen))

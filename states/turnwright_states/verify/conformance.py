@@ -11,7 +11,7 @@ from typing import Final, Self
 from turnwright_states import facts as f
 from turnwright_states.call import CallState
 from turnwright_states.chart import CHART, Chart, Row
-from turnwright_states.counters import BATCH, PASSING
+from turnwright_states.counters import BATCH, PASSING, Counters
 from turnwright_states.effects import EFFECTS, evaluate
 from turnwright_states.inputs import Input, StartedInput
 from turnwright_states.invariants import CHANGING, CONSTANTS, INVARIANTS
@@ -192,10 +192,13 @@ def values_of(turn: Turn) -> dict[str, int]:
     """Return the values of a configuration: its limits, counters, and what the proof counts, but no model calls."""
     counters, limits = turn.counters, turn.limits
     values = {name: getattr(counters, name) for name in _OF_COUNTERS}
-    values["max_retries"], values["max_pauses"] = limits.max_retries, limits.max_pauses
-    values["max_compactions"], values["widest"] = limits.max_compactions, limits.max_calls_per_step
+    for name, field in _LIMITS.items():
+        values[name] = getattr(limits, field)
     values["doom_waits"] = sum(not asked.call for asked in turn.interrupts.values())
     values["pauses"] = limits.max_pauses - counters.pauses_left
+    values["nudges"] = limits.nudges - counters.nudges_left
+    values["refusals"] = limits.output_retries - counters.output_retries_left
+    values["ran"] = counters.calls
     used = limits.max_compactions - counters.compactions_left
     values["credit"] = counters.steps * (1 + limits.max_retries) + 2 * used
     reason = turn.reason if turn.state in FINAL else turn.carried if turn.state is State.CONCLUDE else None
@@ -203,9 +206,16 @@ def values_of(turn: Turn) -> dict[str, int]:
     return values
 
 
-_GHOSTS: Final = frozenset({"doom_waits", "pauses", "credit", "model_calls", "reason"})
-_LIMITS: Final = frozenset({"max_retries", "max_pauses", "max_compactions", "widest"})
-_OF_COUNTERS: Final = tuple(name for name in (*CONSTANTS, *CHANGING) if name not in _GHOSTS | _LIMITS)
+#: The limits that are no counters, each with its field.
+_LIMITS: Final = {
+    "max_retries": "max_retries",
+    "max_nudges": "nudges",
+    "max_refusals": "output_retries",
+    "max_pauses": "max_pauses",
+    "max_compactions": "max_compactions",
+    "widest": "max_calls_per_step",
+}
+_OF_COUNTERS: Final = tuple(name for name in (*CONSTANTS, *CHANGING) if name in Counters.__slots__)
 
 
 def passing_of(turn: Turn) -> dict[str, int]:

@@ -1,0 +1,402 @@
+"""The obligations of the inductive proof, from the one table: for turns with any limits (docs/proof.md).
+
+A transition is a row of the chart or a move inside a state, from any configuration that satisfies the invariants. Its
+effect, its precondition, the invariants and the claims are the texts of `turnwright_states.moves` and
+`turnwright_states.invariants`; this module only combines them.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final, NamedTuple
+
+from turnwright_states.chart import ROWS, Row
+from turnwright_states.effects import RANK, Effect, rank_values
+from turnwright_states.invariants import (
+    ALLOWANCE,
+    ANSWERING_LOOP,
+    BOUNDS,
+    CAP,
+    CEILING,
+    CHANGING,
+    CLOSING_LOOP,
+    CONSTANTS,
+    EVENTS,
+    HERE,
+    INVARIANTS,
+    LIMITS,
+    START,
+    WORTH,
+    claims_of,
+    potential,
+)
+from turnwright_states.limits import MAX_STEPS
+from turnwright_states.moves import (
+    ANSWERING,
+    APPLIED,
+    CHOSEN,
+    CLOSES,
+    CLOSING,
+    MOVES,
+    OPEN,
+    REFUSED_CALL,
+    Follows,
+    Move,
+    after_event,
+    after_row,
+    assigned,
+    followed,
+)
+from turnwright_states.state import FINAL, State
+
+from .terms import Term, Terms, conjunction, disjunction, formula, lower, value_of, variables, words
+
+#: Every name of a configuration and of what a move chooses.
+NAMES: Final = (*CONSTANTS, *CHANGING, *CHOSEN)
+_NOW: Final = variables(NAMES)
+_INITIAL: Final = State.CHECK
+
+
+_NONE: Final[Terms] = {}
+
+
+class System(NamedTuple):
+    """The rows, moves and effects that are proven. Only tests pass others, with a planted fault."""
+
+    rows: tuple[Row, ...] = ROWS
+    moves: tuple[Move, ...] = MOVES
+    effects: Mapping[str, Effect] = APPLIED
+
+
+class Query(NamedTuple):
+    """One question to a solver: whether the goals follow from the hypotheses.
+
+    `defines` are the values after the transition. Without goals the hypotheses must be satisfiable. All are terms.
+    """
+
+    name: str
+    hypotheses: tuple[str, ...]
+    goals: tuple[tuple[str, str], ...] = ()
+    defines: Terms = _NONE
+    transition: "Transition | None" = None
+
+    @property
+    def expected(self) -> str:
+        """The answer of a solver that proves it."""
+        return "unsat" if self.goals else "sat"
+
+    def lines(self) -> Iterator[str]:
+        """Yield the assertions."""
+        yield from (f"(assert {one})" for one in self.hypotheses)
+        for name, term in self.defines.items():
+            yield f"(define-fun {name} () {'Bool' if term.flag else 'Int'} {term.text})"
+        if self.goals:
+            yield f"(assert (not {conjunction(goal for _, goal in self.goals)}))"
+        yield "(check-sat)"
+
+
+class Transition(NamedTuple):
+    """A row or a move inside a state, with its condition and the values before and after it, as terms."""
+
+    name: str
+    source: State
+    dest: State
+    conditions: tuple[str, ...]
+    chosen: Terms
+    after: dict[str, Term]
+    move: Move | None
+    row: Row | None = None
+
+    @property
+    def changed(self) -> dict[str, Term]:
+        """The values that differ, by the name after."""
+        return {f"{name}_next": self.after[name] for name in CHANGING if self.after[name] != _NOW[name]}
+
+    @property
+    def following(self) -> Terms:
+        """Each value after it: by name, or unchanged."""
+        return {
+            name: Term(f"{name}_next", term.flag) if self.after[name] != term else term for name, term in _NOW.items()
+        }
+
+
+def transitions(system: System) -> Iterator[Transition]:
+    """Yield each row, then each move inside a state."""
+    of_pair = {(state, move.trigger): move for move in system.moves if move.trigger for state in move.states}
+    earlier: dict[object, list[str]] = {}
+    for number, row in enumerate(system.rows, start=1):
+        move = of_pair.get((row.source, row.trigger))
+        name = f"{number}. {row.name}"
+        if move is None:
+            yield Transition(name, row.source, row.dest, ("false",), _NOW, dict(_NOW), None, row)
+            continue
+        chosen = assigned(move.before, _NOW, value_of)
+        guard = formula(row.guard.expanded, chosen)
+        before = earlier.setdefault((row.source, row.trigger), [])
+        conditions = (formula(move.assume, _NOW), *(f"(not {one})" for one in before), guard)
+        after = after_row(row, chosen, value_of, system.effects)
+        yield Transition(name, row.source, row.dest, conditions, chosen, after, move, row)
+        before.append(guard)
+    for move in system.moves:
+        for state in move.states if move.trigger is None else ():
+            after = after_event(move, _NOW, value_of, system.effects)
+            conditions = (formula(move.assume, _NOW),)
+            yield Transition(f"{state}: {move.name}", state, state, conditions, _NOW, after, move)
+
+
+def invariants(state: State, values: Terms, *groups: str) -> dict[str, str]:
+    """Return the invariants of a state as terms, by name; of these groups, or all."""
+    return {
+        name: formula(one.text, values)
+        for name, one in INVARIANTS.items()
+        if state in one.states and (not groups or one.group in groups)
+    }
+
+
+def held(state: State, *, credit: bool = False) -> str:
+    """Return the name of the invariants of a state in `definitions`: those with products, or the others."""
+    return f"{state}_counts" if credit else f"{state}_holds"
+
+
+def definitions() -> Iterator[tuple[str, str]]:
+    """Yield the name and the term of what most queries assume: the limits, and the invariants of each state."""
+    yield "limits", formula(LIMITS, _NOW)
+    for state in State:
+        yield held(state), conjunction(invariants(state, _NOW, "keeps", "reasons").values())
+        yield held(state, credit=True), conjunction(invariants(state, _NOW, "credit").values())
+
+
+def _kept(system: System, group: str) -> Iterator[Query]:
+    for one in transitions(system):
+        if group == "reasons" and one.row is None:
+            continue
+        known = invariants(one.source, _NOW, group)
+        goals = {
+            name: goal
+            for name, goal in invariants(one.dest, one.following, group).items()
+            if known.get(name) != goal  # nothing that it reads has changed
+        }
+        yield _query(one, goals, credit=group == "credit")
+
+
+def _query(one: Transition, goals: Mapping[str, str], *, credit: bool = False) -> Query:
+    hypotheses = ("limits", held(one.source), *((held(one.source, credit=True),) if credit else ()), *one.conditions)
+    used = words(" ".join(goals.values()))
+    defines = {name: term for name, term in one.changed.items() if name in used}
+    return Query(one.name, hypotheses, tuple(goals.items()) or (("nothing changes", "true"),), defines, one)
+
+
+def _ranked(state: State, values: Terms) -> list[Term]:
+    stage, paused, asks = rank_values(state)
+    known = {**values, "stage": Term(str(stage))} | {
+        name: Term(str(flag).lower(), flag=True) for name, flag in (("paused", paused), ("asks_model", asks))
+    }
+    return [value_of("rank", text, known) for text in RANK.values()]
+
+
+def _rank(system: System) -> Iterator[Query]:
+    for one in transitions(system):
+        before, after = _ranked(one.source, _NOW), _ranked(one.dest, one.following)
+        if one.move is not None and not one.move.lowers:
+            same = conjunction(f"(= {new.number} {old.number})" for old, new in zip(before, after, strict=True))
+            yield _query(one, {"the rank stays": same})
+            continue
+        floor = conjunction(f"(>= {new.number} 0)" for new in after)
+        yield _query(one, {"the rank falls": lower(before, after), "the rank is not below zero": floor})
+
+
+def _events(system: System) -> Iterator[Query]:
+    """Yield the goals without products: a number falls by one at most, and then by its worth."""
+    names = {name: Term(name) for name in ("left", "left_next", "worth")}
+    falls = formula("left * worth - left_next * worth == (worth if left_next < left else 0)", names)
+    one_less = formula("left_next == left or left_next == left - 1", names)
+    yield Query("a number that falls by one loses its worth", (one_less,), (("the difference is linear", falls),))
+    product = formula("left * worth >= 0", names)
+    yield Query(
+        "what is left is worth something", ("(>= left 0)", "(>= worth 0)"), (("no product is negative", product),)
+    )
+    for one in transitions(system):
+        if one.move is None or one.move.lowers:
+            yield _query(one, dict(_fewer(one)))
+
+
+def _fewer(one: Transition) -> Iterator[tuple[str, str]]:
+    here, after = (
+        value_of("potential", HERE[at], to).number for at, to in ((one.source, _NOW), (one.dest, one.following))
+    )
+    lost = [here]
+    for text, each in WORTH.items():
+        left, next_ = value_of("left", text, _NOW), value_of("left", text, one.following)
+        yield f"{text} >= 0", f"(>= {next_.text} 0)"
+        if next_ != left:
+            yield (
+                f"{text} falls by one at most",
+                f"(or (= {next_.text} {left.text}) (= {next_.text} (- {left.text} 1)))",
+            )
+            lost.append(f"(ite (< {next_.text} {left.text}) {value_of('worth', each, _NOW).text} 0)")
+    before = here if len(lost) == 1 else f"(+ {' '.join(lost)})"
+    yield "fewer events can follow", f"(< {after} {before})"
+    yield "not below zero", f"(>= {after} 0)"
+
+
+def _happens(system: System) -> Iterator[Query]:
+    entered: dict[State, list[str]] = {state: [] for state in State if state is not _INITIAL}
+    for one in transitions(system):
+        hypotheses = ("limits", held(one.source), held(one.source, credit=True), *one.conditions)
+        yield Query(f"{one.name} can happen", hypotheses, transition=one)
+        if one.dest is not one.source and one.dest in entered:
+            entered[one.dest].append(conjunction(hypotheses))
+    for state, ways in entered.items():
+        yield Query(f"{state} can be entered", (disjunction(ways),))
+
+
+def _total(system: System) -> Iterator[Query]:
+    for move in system.moves:
+        for state in move.states if move.trigger is not None else ():
+            chosen = assigned(move.before, _NOW, value_of)
+            group = [row for row in system.rows if (row.source, row.trigger) == (state, move.trigger)]
+            some = disjunction(formula(row.guard.expanded, chosen) for row in group)
+            falls_back = str(bool(group) and not group[-1].guard.text).lower()
+            hypotheses = ("limits", held(state), formula(move.assume, _NOW))
+            goals = (("a row holds", some), ("the last row is a fallback", falls_back))
+            yield Query(f"{state} --{move.trigger}: {move.name}", hypotheses, goals)
+
+
+def _way_on(system: System) -> Iterator[Query]:
+    for state in State:
+        if state not in FINAL:
+            ways = [
+                formula(move.assume, _example(move)) for move in system.moves if state in move.states and not move.stops
+            ]
+            yield Query(f"from {state}", ("limits", held(state)), (("a move can happen", disjunction(ways)),))
+
+
+def _example(move: Move) -> Terms:
+    zero = {name: Term("false", flag=True) if _NOW[name].flag else Term("0") for name in CHOSEN}
+    return {**_NOW, **zero, **{name: value_of(name, text, _NOW) for name, text in move.example.items()}}
+
+
+def _claims(system: System) -> Iterator[Query]:
+    for one in transitions(system):
+        for claim, text in claims_of(one.row) if one.row is not None else ():
+            hypotheses = ("limits", held(one.source), *one.conditions)
+            yield Query(f"{claim}: {one.name}", hypotheses, ((claim, formula(text, one.chosen)),), transition=one)
+
+
+def _loops(system: System) -> Iterator[Query]:
+    now = {**_NOW, **variables(f"{name}_0" for name in CHANGING), "answered": Term("answered", flag=True)}
+    entered = tuple(f"(= {name} {name}_0)" for name in CHANGING)
+    refused = followed(REFUSED_CALL, _NOW, value_of, system.effects)
+    yield Query("the result of a refused call changes nothing", (), _equal(refused, _NOW))
+    counts = ("limits", *(formula(CLOSING_LOOP[name], _NOW) for name in list(CLOSING_LOOP)[:2]))
+    yield Query("a batch begins to close", (*counts, *entered), _loop(CLOSING_LOOP, now))
+    inside = ("limits", *(goal for _, goal in _loop(CLOSING_LOOP, now)))
+    still_open = value_of("open", OPEN, _NOW).number
+    for move in CLOSES:
+        after = followed(move.facts[0], now, value_of, system.effects)
+        rest = tuple(name for name in CHANGING if name not in CLOSING.sets and name != "ran")
+        goals = (
+            *_loop(CLOSING_LOOP, after),
+            ("a call less is open", f"(< {value_of('open', OPEN, after).number} {still_open})"),
+            ("used calls count", f"(= {after['calls'].text} (+ calls used))"),
+            *_equal({name: after[name] for name in rest}, _NOW),
+        )
+        yield Query(move.name, (*inside, formula(move.assume, _NOW)), goals)
+    closed = _summary(CLOSING, {**_NOW, **_first(), "used": Term("(- calls calls_0)")}, system.effects["closing"])
+    unused = ("used calls were lent", "(and (>= calls calls_0) (or (<= (- calls calls_0) lent_0) (not budgeted)))")
+    yield Query("a batch is closed", (*inside, f"(= {still_open} 0)"), (unused, *_equal(closed, _NOW)))
+    yield Query(
+        "typed answers begin to settle",
+        ("(>= answering 0)", "(not answered)", *entered),
+        _loop(ANSWERING_LOOP, now),
+    )
+    inside = tuple(goal for _, goal in _loop(ANSWERING_LOOP, now))
+    fact = CLOSES[-1].facts[0]
+    after = followed(Follows(fact.kind, {**fact.values, "used": "0", "lease": "0", "gives": "gives"}), now, value_of)
+    after["answered"] = Term("(or answered gives)", flag=True)
+    rest = tuple(name for name in CHANGING if name not in ANSWERING.sets)
+    yield Query(
+        "a typed answer is settled",
+        (*inside, "(> answering 0)"),
+        (*_loop(ANSWERING_LOOP, after), *_equal({name: after[name] for name in rest}, _NOW)),
+    )
+    settled = _summary(ANSWERING, {**_NOW, **_first()}, system.effects["answering"])
+    yield Query(
+        "typed answers are settled",
+        (*inside, "(= answering 0)", "(= answered (> answering_0 0))"),
+        _equal(settled, _NOW),
+    )
+
+
+def _loop(texts: Mapping[str, str], values: Terms) -> tuple[tuple[str, str], ...]:
+    return tuple((name, formula(text, values)) for name, text in texts.items())
+
+
+def _first() -> dict[str, Term]:
+    return {name: Term(f"{name}_0", _NOW[name].flag) for name in CHANGING}
+
+
+def _summary(shipped: Effect, values: Terms, effect: Effect) -> Terms:
+    after = assigned(effect.sets, values, value_of)
+    return {name: after[name] for name in {**shipped.sets, **effect.sets}}
+
+
+def _equal(said: Terms, seen: Terms) -> tuple[tuple[str, str], ...]:
+    return tuple((name, f"(= {seen[name].text} {term.text})") for name, term in said.items() if term != seen[name])
+
+
+def _start(_: System) -> Iterator[Query]:
+    goals = tuple(invariants(_INITIAL, _NOW).items())
+    yield Query("a turn begins in CHECK", ("limits", formula(START, _NOW)), goals)
+
+
+def _bounds(_: System) -> Iterator[Query]:
+    product = ("a product of numbers is a number", "(>= (* (- allowance steps) (+ 1 max_retries)) 0)")
+    for state in State:
+        known = ("limits", held(state), held(state, credit=True))
+        yield Query(f"steps times retries in {state}", known, (product,))
+        for name, text in BOUNDS.items():
+            yield Query(f"{name} in {state}", (*known, product[1]), ((name, formula(text, _NOW)),))
+    names = variables(("asked", "no_steps", "ceiling", "after", "cap"))
+    given = (
+        formula(CEILING, names),
+        f"(= cap {value_of('cap', CAP, names).number})",
+        f"(= allowance {value_of('allowance', ALLOWANCE, names).number})",
+    )
+    within = f"(and (>= allowance 0) (<= allowance {MAX_STEPS}) (or no_steps (<= allowance asked)))"
+    yield Query(f"allowance <= min(steps, {MAX_STEPS})", given, (("the allowance is within the limits", within),))
+    begun = value_of("potential", potential(_INITIAL), _NOW).number
+    most = value_of("potential", EVENTS, _NOW).number
+    yield Query(
+        "the events of a turn, messages left out",
+        ("limits", formula(START, _NOW)),
+        (("the formula is the potential of the start", f"(= {begun} {most})"),),
+    )
+
+
+class Group(NamedTuple):
+    """Queries with one claim, a sentence without a full stop."""
+
+    name: str
+    claim: str
+    queries: Callable[[System], Iterator[Query]]
+
+
+GROUPS: Final = (
+    Group("start", "a turn that begins satisfies the invariants", _start),
+    Group("keeps", "every row and event keeps the invariants", lambda one: _kept(one, "keeps")),
+    Group(
+        "credit",
+        "every row and event keeps the model calls within what steps and compactions allow",
+        lambda one: _kept(one, "credit"),
+    ),
+    Group(
+        "reasons", "every row into an end or a conclusion gives one reason that fits", lambda one: _kept(one, "reasons")
+    ),
+    Group("rank", "every row and event lowers the rank, never below zero, and a message leaves it as it is", _rank),
+    Group("events", "every row and event lowers the number of events that can follow", _events),
+    Group("total", "every pair of state and trigger finds a row and ends in a fallback", _total),
+    Group("way-on", "every state that is not an end has a way on without a stop", _way_on),
+    Group("loops", "the results of a batch, one after the other, are what its closing says", _loops),
+    Group("claims", "what a row claims holds when it is taken", _claims),
+    Group("bounds", "steps, tool calls, model calls, pauses and events are within their bounds", _bounds),
+    Group("happens", "every row and event can happen under the invariants, and every state is entered", _happens),
+)

@@ -1,0 +1,171 @@
+"""The inductive proof for all limits: the obligations of the one table, checked by one or two solvers.
+
+A query asks for a counterexample, so `unsat` proves it. No answer in time is inconclusive, and so are two solvers that
+disagree. A counterexample is one to induction: its configuration need not be reachable (docs/proof.md).
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from turnwright_states.effects import evaluate
+from turnwright_states.invariants import CHANGING, CONSTANTS
+from turnwright_states.moves import ALL_FLAGS, CHOSEN, after_event, after_row, assigned
+from turnwright_states.verdict import Check, Verdict
+
+from .obligations import GROUPS, NAMES, Group, Query, System, Transition, definitions
+from .solvers import Solver, installed
+from .terms import declared, words
+
+_SHIPPED: Final = System()
+#: The extra names of the queries about loops and about the allowance.
+_MORE: Final = (
+    *(f"{name}_0" for name in CHANGING),
+    "answered",
+    "asked",
+    "no_steps",
+    "ceiling",
+    "after",
+    "cap",
+    "left",
+    "left_next",
+    "worth",
+)
+#: The largest numbers of a counterexample, tried in this order, because small ones read best.
+_SMALL: Final = (1, 2, 3, 5, 9)
+_HEAD: Final = """\
+; {claim}.
+; Made by `turnwright verify --smt-export` from the one table (docs/proof.md). Edit that, not this.
+; z3 and cvc5 read it: each `check-sat` must give the answer above it.
+"""
+
+
+def each_smt_check(
+    system: System = _SHIPPED,
+    *,
+    seconds: float = 30,
+    only: Collection[str] = (),
+    solvers: Sequence[Solver] | None = None,
+) -> Iterator[Check]:
+    """Return an iterator over one check for each group of obligations, each once all solvers have answered.
+
+    `seconds` limits one query. `only` names the groups; empty means all. `solvers` are z3 and, if it is installed,
+    cvc5; only tests pass others. Raises `ConfigError` if z3 is missing.
+    """
+    tried = installed(seconds) if solvers is None else solvers
+    return (_checked(group, system, tried) for group in GROUPS if not only or group.name in only)
+
+
+def to_smt(group: Group, system: System = _SHIPPED) -> str:
+    """Return all queries of a group as one SMT-LIB text, the same each time."""
+    queries = list(group.queries(system))
+    bodies = [
+        line
+        for query in queries
+        for line in (f"; {query.name}", f"; {query.expected}", "(push 1)", *query.lines(), "(pop 1)")
+    ]
+    return _HEAD.format(claim=group.claim) + "\n".join([*_prelude(bodies), *bodies]) + "\n"
+
+
+def export(where: Path) -> list[Path]:
+    """Write each group to a file of a directory, which is made if it is missing. Return the files."""
+    where.mkdir(parents=True, exist_ok=True)
+    files = {where / f"{group.name}.smt2": to_smt(group) for group in GROUPS}
+    for file, text in files.items():
+        file.write_text(text, encoding="utf-8")
+    return list(files)
+
+
+def _prelude(lines: Sequence[str]) -> Iterator[str]:
+    """Yield the logic, and the declarations and definitions that the lines need."""
+    text = "\n".join(line for line in lines if line[0] != ";")
+    used = words(text)
+    defined = {name: term for name, term in definitions() if name in used}
+    known = words(" ".join(defined.values())) | used
+    yield "(set-logic QF_NIA)" if "(* " in text or "credit" in known else "(set-logic QF_LIA)"
+    yield from (declared(name) for name in (*NAMES, *_MORE) if name in known)
+    yield from (f"(define-fun {name} () Bool {term})" for name, term in defined.items())
+
+
+def _script(query: Query, *more: str) -> str:
+    *asserts, check = query.lines()
+    lines = [*asserts, *more, check]
+    return "\n".join([*_prelude(lines), *lines]) + "\n"
+
+
+def _checked(group: Group, system: System, solvers: Sequence[Solver]) -> Check:
+    queries = list(group.queries(system))
+    spent = dict.fromkeys((solver.name for solver in solvers), 0.0)
+    for query in queries:
+        script, said = _script(query), {}
+        for solver in solvers:
+            answer = solver.solve(script)
+            spent[solver.name] += answer.seconds
+            said[solver.name] = answer.said
+        if set(said.values()) != {query.expected}:
+            return _failed(group, query, said, solvers[0])
+    times = ", ".join(f"{name} {seconds:.2f} s" for name, seconds in spent.items())
+    agree = "; both agree" if len(solvers) > 1 else ""
+    return Check(f"{group.name}: {group.claim}", Verdict.HOLDS, f"{len(queries)} queries; {times}{agree}")
+
+
+def _failed(group: Group, query: Query, said: Mapping[str, str], solver: Solver) -> Check:
+    claim = f"{group.name}: {group.claim}"
+    if len({*said.values()}) > 1 or "unknown" in said.values():
+        answers = ", ".join(f"{name} says {answer}" for name, answer in said.items())
+        return Check(claim, Verdict.INCONCLUSIVE, f"{query.name}: {answers}")
+    if not query.goals:
+        return Check(claim, Verdict.VIOLATED, f"not so: {query.name}")
+    return Check(
+        claim, Verdict.VIOLATED, f"{query.name}: not inductive: it may be unreachable", _witness(query, solver)
+    )
+
+
+def _witness(query: Query, solver: Solver) -> tuple[str, ...]:
+    """Return the goal that fails, and a small configuration that shows it, in words."""
+    names = [name for name in (*NAMES, *_MORE) if name in _all_words(query)]
+    for goal in query.goals:
+        failing = query._replace(goals=(goal,))
+        for most in (*_SMALL, None):
+            small = [f"(and (<= (- {most}) {name}) (<= {name} {most}))" for name in names if "Int" in declared(name)]
+            answer = solver.solve(_script(failing, *(f"(assert {one})" for one in small if most)), names)
+            if answer.said == "sat":
+                return (f"not: {goal[0]}", *_words_of(query.transition, answer.values))
+    return ()
+
+
+def _all_words(query: Query) -> frozenset[str]:
+    lines = [*query.lines()]
+    used = words("\n".join(lines))
+    return used | words(" ".join(term for name, term in definitions() if name in used))
+
+
+def _words_of(transition: Transition | None, values: Mapping[str, int]) -> Iterator[str]:
+    yield f"limits: {_shown(values, CONSTANTS)}"
+    if transition is None:
+        yield _shown(values, [name for name in values if name not in CONSTANTS])
+        return
+    yield f"in {transition.source}: {_shown(values, CHANGING)}"
+    what = transition.row.trigger if transition.row is not None else ""
+    yield f"{transition.move.name if transition.move is not None else what}: {_shown(values, CHOSEN)}"
+    after = _after(transition, {**dict.fromkeys(NAMES, 0), **values})
+    changed = ", ".join(f"{name} = {int(after[name])}" for name in CHANGING if int(after[name]) != values.get(name, 0))
+    yield f"then {transition.dest}: {changed or 'nothing changes'}"
+
+
+def _after(transition: Transition, values: Mapping[str, int]) -> Mapping[str, int]:
+    move = transition.move
+    if move is None:
+        return values
+    if transition.row is None:
+        return after_event(move, values, _value)
+    return after_row(transition.row, assigned(move.before, values, _value), _value)
+
+
+def _value(name: str, text: str, values: Mapping[str, int]) -> int:
+    value = evaluate(text, values)
+    return bool(value) if name in ALL_FLAGS else value
+
+
+def _shown(values: Mapping[str, int], names: Sequence[str]) -> str:
+    return ", ".join(f"{name} = {values[name]}" for name in names if values.get(name)) or "nothing else than 0"

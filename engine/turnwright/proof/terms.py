@@ -1,0 +1,122 @@
+"""Texts of the guards and effects as terms of SMT-LIB 2: the one translator.
+
+Flags are booleans and all other values are integers of any size. A flag that is added or compared with a number counts
+as 0 or 1, as in Python.
+"""
+
+import ast
+import re
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
+
+from turnwright_states.effects import parsed
+from turnwright_states.moves import ALL_FLAGS
+
+_FLAGS: Final = ALL_FLAGS | {"after", "no_steps", "answered"}
+_SIGNS: Final = {ast.Eq: "=", ast.GtE: ">=", ast.Gt: ">", ast.LtE: "<=", ast.Lt: "<"}
+_SUMS: Final = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*"}
+
+
+class Term(NamedTuple):
+    """A term, and whether it is a boolean."""
+
+    text: str
+    flag: bool = False
+
+    @property
+    def number(self) -> str:
+        """The term as an integer."""
+        return f"(ite {self.text} 1 0)" if self.flag else self.text
+
+    @property
+    def holds(self) -> str:
+        """The term as a boolean."""
+        return self.text if self.flag else f"(not (= {self.text} 0))"
+
+
+Terms = Mapping[str, Term]
+
+
+def variable(name: str) -> Term:
+    """Return a name as a term. `_0` after a name is its value before a loop."""
+    return Term(name, name.removesuffix("_0") in _FLAGS)
+
+
+def variables(names: Iterable[str]) -> dict[str, Term]:
+    """Return each name as a term."""
+    return {name: variable(name) for name in names}
+
+
+def declared(name: str) -> str:
+    """Return the declaration of a name."""
+    return f"(declare-const {name} {'Bool' if variable(name).flag else 'Int'})"
+
+
+def formula(text: str, values: Terms) -> str:
+    """Return a text as a boolean term. `values` has the term of each name. Raises `GuardError` for another language."""
+    return _term(parsed(text), values).holds
+
+
+def value_of(name: str, text: str, values: Terms) -> Term:
+    """Return a text as the term of a name: see `turnwright_states.moves.ValueOf`."""
+    term = _term(parsed(text), values)
+    if name in _FLAGS:
+        return Term(term.holds, flag=True)
+    return Term(term.number) if name in values else term
+
+
+def conjunction(parts: Iterable[str]) -> str:
+    """Return the conjunction of boolean terms."""
+    each = list(parts)
+    return each[0] if len(each) == 1 else f"(and {' '.join(each)})" if each else "true"
+
+
+def disjunction(parts: Iterable[str]) -> str:
+    """Return the disjunction of boolean terms."""
+    each = list(parts)
+    return each[0] if len(each) == 1 else f"(or {' '.join(each)})" if each else "false"
+
+
+def lower(before: Iterable[Term], after: Iterable[Term]) -> str:
+    """Return that `after` is below `before` in lexicographic order."""
+    falls = "false"
+    for old, new in reversed([*zip(before, after, strict=True)]):
+        less = f"(< {new.number} {old.number})"
+        falls = less if falls == "false" else f"(or {less} (and (= {new.number} {old.number}) {falls}))"
+    return falls
+
+
+def words(text: str) -> frozenset[str]:
+    """Return the names in a term."""
+    return frozenset(re.findall(r"[A-Za-z_][A-Za-z_0-9]*", text))
+
+
+def _term(node: ast.expr, values: Terms) -> Term:  # noqa: C901, PLR0911 (one a kind of node)
+    match node:
+        case ast.Constant(value=bool() as value):
+            return Term(str(value).lower(), flag=True)
+        case ast.Constant(value=value):
+            return Term(str(value))
+        case ast.Name(id=name):
+            return values[name]
+        case ast.BoolOp(op=op, values=parts):
+            join = conjunction if isinstance(op, ast.And) else disjunction
+            return Term(join(_term(part, values).holds for part in parts), flag=True)
+        case ast.UnaryOp(operand=operand):
+            return Term(f"(not {_term(operand, values).holds})", flag=True)
+        case ast.IfExp(test=test, body=body, orelse=other):
+            yes, no, when = _term(body, values), _term(other, values), _term(test, values).holds
+            if yes.flag and no.flag:
+                return Term(f"(ite {when} {yes.text} {no.text})", flag=True)
+            return Term(f"(ite {when} {yes.number} {no.number})")
+        case ast.BinOp(left=left, op=op, right=right):
+            return Term(f"({_SUMS[type(op)]} {_term(left, values).number} {_term(right, values).number})")
+        case ast.Compare(left=left, ops=[op], comparators=[right]):
+            one, other_one = _term(left, values), _term(right, values)
+            same = one.flag and other_one.flag and isinstance(op, ast.Eq | ast.NotEq)
+            sides = f"{one.text} {other_one.text}" if same else f"{one.number} {other_one.number}"
+            if isinstance(op, ast.NotEq):
+                return Term(f"(not (= {sides}))", flag=True)
+            return Term(f"({_SIGNS[type(op)]} {sides})", flag=True)
+        case _:  # pragma: no cover (`parsed` refuses everything else)
+            raise AssertionError(ast.dump(node))

@@ -1,0 +1,237 @@
+"""The inductive proof for all limits: it holds in both solvers, and each planted fault of the table is refused.
+
+The faults are those of the lint, of the walk and of SPIN that change rows or guards, and each effect without one of its
+assignments. The others change the machine, the limits, the declared illegal pairs or the environment, which are not in
+the formulas: `ROWS` is theirs too.
+"""
+
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Final
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.proof import test_spin
+from tests.states import test_lint, test_planted_faults
+
+from turnwright.errors import ConfigError
+from turnwright.proof import each_smt_check
+from turnwright.proof.obligations import GROUPS, NAMES, System
+from turnwright.proof.smt import export, to_smt
+from turnwright.proof.solvers import Z3, Answer, Cvc5, installed
+from turnwright.proof.terms import declared, value_of, variables
+from turnwright_states.chart import ROWS, Row
+from turnwright_states.effects import Effect, evaluate
+from turnwright_states.guards import Guard
+from turnwright_states.invariants import INVARIANTS, LIMITS, START, claims_of, potential
+from turnwright_states.moves import ALL_FLAGS, APPLIED, MOVES
+from turnwright_states.state import State
+from turnwright_states.verdict import Check, Verdict
+
+COMMITTED: Final = Path(__file__).parents[2] / "diagrams" / "smt"
+
+
+def both() -> tuple[Z3, Cvc5]:
+    return Z3(import_module("z3"), 60), Cvc5(import_module("cvc5"), 60)
+
+
+def refused(system: System) -> Check:
+    """The first check that does not hold."""
+    checks = each_smt_check(system, solvers=both()[:1])
+    return next(check for check in checks if check.verdict is not Verdict.HOLDS)
+
+
+@pytest.mark.slow
+def test_the_chart_that_ships_is_proven_in_both_solvers() -> None:
+    checks = list(each_smt_check())
+    assert [check.claim.split(":")[0] for check in checks] == [group.name for group in GROUPS]
+    assert {check.verdict for check in checks} == {Verdict.HOLDS}, checks
+    for check in checks:
+        assert "cvc5" in check.detail
+        assert check.detail.endswith("; both agree")
+
+
+def test_a_part_is_proven_quickly() -> None:
+    for check in each_smt_check(only=("start", "way-on", "loops", "claims")):
+        assert check.verdict is Verdict.HOLDS, check
+
+
+# Faults.
+
+OF_ROWS: Final = {
+    f"{module.__name__.rpartition('.')[2]}: {name}": fault.rows
+    for module in (test_planted_faults, test_lint, test_spin)
+    for name, fault in module.FAULTS.items()
+    if fault.rows != ROWS
+}
+#: Assignments that only make the number of reachable configurations smaller, or that another one repeats.
+NOT_NEEDED: Final = {
+    ("stopping", "carried_doom"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", OF_ROWS)
+def test_a_planted_fault_in_a_row_is_refused(name: str) -> None:
+    assert refused(System(rows=OF_ROWS[name])).verdict is Verdict.VIOLATED
+
+
+def test_there_are_many_faults() -> None:
+    assert len(OF_ROWS) > 100
+
+
+EFFECTS: Final = [(kind, name) for kind, effect in APPLIED.items() for name in effect.sets]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "name"), EFFECTS)
+def test_an_effect_without_an_assignment_is_refused(kind: str, name: str) -> None:
+    effect = APPLIED[kind]
+    less = Effect({one: text for one, text in effect.sets.items() if one != name}, effect.reads)
+    assert refused(System(effects={**APPLIED, kind: less})).verdict is Verdict.VIOLATED
+
+
+def with_guard(name: str, guard: str) -> tuple[Row, ...]:
+    return tuple(row._replace(guard=Guard(guard)) if row.name == name else row for row in ROWS)
+
+
+def test_a_counterexample_is_a_configuration_in_words() -> None:
+    """With small numbers, and with the word that no turn need reach it."""
+    rows = with_guard("STREAM --attempt_failed [retries_left > 0 and may_pass]--> STREAM", "may_pass")
+    (check,) = each_smt_check(System(rows=rows), only=("keeps",), solvers=both()[:1])
+    assert check.verdict is Verdict.VIOLATED
+    assert check.detail.endswith("STREAM --attempt_failed [may_pass]--> STREAM: not inductive: it may be unreachable")
+    goal, limits, here, what, after = check.witness
+    assert goal == "not: retries are in range"
+    assert limits.startswith("limits: ")
+    assert here.startswith("in STREAM: ")
+    assert "may_pass = 1" in what
+    assert "retries_left = -1" in after
+
+
+def test_a_counterexample_of_a_move_inside_a_state_is_told_too() -> None:
+    moves = tuple(move._replace(assume="running > 0") if move.name == "a call runs again" else move for move in MOVES)
+    (check,) = each_smt_check(System(moves=moves), only=("rank",), solvers=both()[:1])
+    assert check.detail.startswith("TOOL_EXEC: a call runs again: not inductive")
+    assert check.witness[-1] == "then TOOL_EXEC: retries_left = -1"
+
+
+def test_a_row_that_nothing_takes_is_refused() -> None:
+    rows = (*ROWS, Row(State.PAUSED, ROWS[0].trigger, Guard(""), State.CHECK))
+    (check,) = each_smt_check(System(rows=rows), only=("happens",), solvers=both()[:1])
+    assert (check.verdict, check.detail) == (
+        Verdict.VIOLATED,
+        f"not so: {len(ROWS) + 1}. PAUSED --proceed--> CHECK can happen",
+    )
+
+
+# Without an answer there is no pass.
+
+
+class Says:
+    """A solver that gives the same answer to everything."""
+
+    def __init__(self, name: str, said: str) -> None:
+        self.name, self._said = name, said
+
+    def solve(self, script: str, names: Sequence[str] = ()) -> Answer:  # noqa: ARG002 (the protocol's signature)
+        return Answer(self._said, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("said", "detail"),
+    [
+        (("unknown",), "a turn begins in CHECK: one says unknown"),
+        (("unsat", "unknown"), "a turn begins in CHECK: one says unsat, two says unknown"),
+        (("unsat", "sat"), "a turn begins in CHECK: one says unsat, two says sat"),
+    ],
+)
+def test_no_answer_and_two_answers_are_inconclusive(said: tuple[str, ...], detail: str) -> None:
+    solvers = [Says(name, one) for name, one in zip(("one", "two"), said, strict=False)]
+    (check,) = each_smt_check(only=("start",), solvers=solvers)
+    assert (check.verdict, check.detail) == (Verdict.INCONCLUSIVE, detail)
+
+
+HARD: Final = """(set-logic QF_NIA)
+(declare-const x Int) (declare-const y Int) (declare-const z Int)
+(assert (= (+ (* x x x) (* y y y)) (* z z z))) (assert (> x 1)) (assert (> y 1)) (check-sat)
+"""
+
+
+def test_a_solver_without_time_does_not_know() -> None:
+    for solver in (Z3(import_module("z3"), 0.05), Cvc5(import_module("cvc5"), 0.05)):
+        assert solver.solve(HARD).said == "unknown"
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_a_solver_gives_values(place: int) -> None:
+    script = "(set-logic QF_LIA)(declare-const x Int)(declare-const b Bool)(assert (and b (= x (- 3))))(check-sat)\n"
+    assert both()[place].solve(script, ("x", "b")).values == {"x": -3, "b": 1}
+
+
+def test_a_missing_solver_is_said() -> None:
+    def only(*names: str) -> ModuleType:
+        if names[0] != "z3":
+            raise ImportError
+        return import_module("z3")
+
+    def nothing(name: str) -> ModuleType:
+        raise ImportError(name)
+
+    assert [solver.name for solver in installed(1, only)] == ["z3"]
+    (check,) = each_smt_check(only=("start",), solvers=installed(60, only))
+    assert "agree" not in check.detail
+    with pytest.raises(ConfigError, match=r"--smt needs the package z3-solver: pip install 'turnwright\[smt\]'"):
+        installed(1, nothing)
+
+
+# The formulas are what the texts say.
+
+TEXTS: Final = (
+    *dict.fromkeys(
+        text
+        for text in (
+            *(LIMITS, START),
+            *(one.text for one in INVARIANTS.values()),
+            *(move.assume for move in MOVES),
+            *(row.guard.expanded for row in ROWS),
+            *(text for row in ROWS for _, text in claims_of(row)),
+            *(potential(state) for state in State),
+        )
+    ),
+)
+
+
+@given(st.fixed_dictionaries({name: st.booleans() if name in ALL_FLAGS else st.integers(-2, 9) for name in NAMES}))
+@settings(max_examples=5)
+def test_the_translation_agrees_with_python(values: dict[str, int]) -> None:
+    terms = variables(NAMES)
+    lines = [declared(name) for name in NAMES]
+    lines += [f"(assert (= {name} {smt(value)}))" for name, value in values.items()]
+    same = [f"(= {value_of('', text, terms).number} {smt(evaluate(text, values))})" for text in TEXTS]
+    lines += [f"(assert (not (and {' '.join(same)})))", "(check-sat)"]
+    assert both()[0].solve("\n".join(lines)).said == "unsat"
+
+
+def smt(value: int) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value) if value >= 0 else f"(- {-value})"
+
+
+# The files.
+
+
+def test_the_committed_files_are_those_of_the_table(tmp_path: Path) -> None:
+    """`make diagrams` writes them again."""
+    files = export(tmp_path / "smt")
+    assert [file.name for file in sorted(files)] == [file.name for file in sorted(COMMITTED.iterdir())]
+    for file in files:
+        assert file.read_text("utf-8") == (COMMITTED / file.name).read_text("utf-8"), f"{file.name} is stale"
+
+
+def test_a_file_is_the_same_each_time_and_says_what_to_expect() -> None:
+    start = to_smt(GROUPS[0])
+    assert start == to_smt(GROUPS[0])
+    assert "; unsat\n(push 1)" in start
