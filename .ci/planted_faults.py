@@ -151,7 +151,9 @@ def error(output: str) -> str:
     """Return the first error that pytest shows, on one line; of a test that hung, that it did."""
     if "from pytest-timeout" in output:
         return f"a test did not end within {TEST_SECONDS} s"
-    found = re.search(r"^E +(?!\+|\|)(.+(?:\nE .+)?)", output, re.MULTILINE)
+    found = re.search(r"^E +(?!\+|\|)(.+(?:\nE .+)?)|^FAILED .+", output, re.MULTILINE)
+    if found and found[1] is None:
+        return found[0]
     return " ".join(found[1].replace("\nE ", " ").split())[:200] if found else ""
 
 
