@@ -39,8 +39,8 @@ _ZERO: Final = ("steps", "calls", "waiting", *BATCH, *_GHOSTS)
 #: The configuration of a turn that begins, in CHECK.
 START: Final = (
     "nudges_left == max_nudges and output_retries_left == max_refusals and pauses_left == max_pauses"
-    " and retries_left == max_retries and compactions_left == max_compactions and not prepared and not final and not carried_doom"
-    " and not second_try and not doom and " + " and ".join(f"{name} == 0" for name in _ZERO)
+    " and retries_left == max_retries and compactions_left == max_compactions and not prepared and not final"
+    " and not carried_doom and not second_try and not doom and " + " and ".join(f"{name} == 0" for name in _ZERO)
 )
 #: The allowance of `Limits`, for the numbers that a user gives. `test_invariants.py` compares both.
 ALLOWANCE: Final = "(cap if after or cap == 0 else cap - 1)"
