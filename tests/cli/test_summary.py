@@ -8,7 +8,7 @@ import pytest
 from turnwright.cli.summary import closing_lines
 from turnwright.events import Interrupt
 from turnwright.result import TurnResult
-from turnwright_states import EndReason, InterruptKind, Outcome, State, Usage
+from turnwright_states import REASONS, EndReason, InterruptKind, Outcome, State, Usage
 
 if TYPE_CHECKING:
     from .conftest import Cli, Endpoint
@@ -102,6 +102,20 @@ def test_the_nearest_limit_is_named_where_a_limit_stopped_the_turn_or_one_is_nea
 ) -> None:
     lines = ended(outcome, reason, used)
     assert ("The nearest other limit is the tool-call limit (n of 50)." in lines) == shown
+
+
+def test_a_limit_that_the_text_above_names_is_not_named_again() -> None:
+    reached = replace(
+        paused(""),
+        state=State.CAP_HIT,
+        outcome=Outcome.CAP_HIT,
+        reason=EndReason.STEP_CAP,
+        interrupts=(),
+        advice="Raise.",
+    )
+    means = REASONS[EndReason.STEP_CAP].means
+    assert closing_lines(reached)[:2] == [means, "Raise."]
+    assert closing_lines(reached, above=f"{means} The model gave no summary.")[0] == "Raise."
 
 
 def test_what_another_program_began_is_not_to_be_resumed_here() -> None:

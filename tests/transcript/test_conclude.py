@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable
 import anyio
 import pytest
 
-from turnwright import Agent, Engine, Price, StoreError, TurnResult, agent_tool, tool
+from turnwright import Agent, Engine, Price, StoreError, TurnContext, TurnResult, agent_tool, output_guardrail, tool
 from turnwright.events import ResponseRestartedEvent, TextDeltaEvent, TurnEvent
 from turnwright.message import SentinelPart, ToolResultPart
 from turnwright.model.protocol import ModelError, ModelRequest, ModelResponse, ResponseToolCall, TextDelta
@@ -286,21 +286,53 @@ async def test_calls_that_come_while_concluding_never_run_and_are_noted_once() -
     assert concluded.refused == ("note", "note")
 
 
-async def test_a_conclusion_has_its_own_time() -> None:
-    class Slow(Counting):
-        async def stream(self, request: ModelRequest) -> AsyncIterator[TextDelta | ModelResponse]:
-            if request.tool_choice == "none":
-                yield TextDelta("Well")
-                await anyio.sleep_forever()
-            async for item in super().stream(request):
-                yield item  # type: ignore[misc]  # no reasoning is scripted
+class SlowToConclude(Counting):
+    """Concludes with the pieces `begins`, and then says nothing more."""
 
-    engine = Engine(model=Slow(), tools=[note], limits=Limits(steps=1, conclude_seconds=20, max_retries=1))
+    def __init__(self, *begins: str) -> None:
+        super().__init__()
+        self.begins = begins
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[TextDelta | ModelResponse]:
+        if request.tool_choice == "none":
+            self.requests.append(request)
+            for text in self.begins:
+                yield TextDelta(text)
+            await anyio.sleep_forever()
+        async for item in super().stream(request):
+            yield item  # type: ignore[misc]  # no reasoning is scripted
+
+
+async def test_a_conclusion_has_its_own_time() -> None:
+    limits = Limits(steps=1, conclude_seconds=20, max_retries=1)
+    engine = Engine(model=SlowToConclude(" "), tools=[note], limits=limits)
     turn = await engine.run(AGENT, "hi")
     assert (turn.outcome, turn.reason) == (Outcome.CAP_HIT, EndReason.STEP_CAP)
     failed = [fact for _, fact in await engine.store.facts(turn.id) if isinstance(fact, f.AttemptFailed)]
     assert [(one.cause, one.retry) for one in failed] == [(Cause.TIMEOUT, True), (Cause.TIMEOUT, False)]
-    assert "within 20 s" in failed[0].message
+    assert "within 20 s (`conclude_seconds`)" in failed[0].message
+
+
+async def test_the_text_of_a_conclusion_that_its_time_cuts_is_kept_and_not_asked_for_again() -> None:
+    heard: list[TurnEvent] = []
+    model = SlowToConclude("I noted ", "one")
+    engine = Engine(model=model, tools=[note], limits=Limits(steps=1, conclude_seconds=20), on_event=[heard.append])
+    turn = await engine.run(AGENT, "hi")
+    assert (turn.outcome, turn.reason, turn.text) == (Outcome.CAP_HIT, EndReason.STEP_CAP, "I noted one")
+    assert len(model.requests) == 2
+    assert not any(isinstance(event, ResponseRestartedEvent) for event in heard)
+
+
+@output_guardrail(hold_stream=False)
+async def fine(_: TurnContext, __: str) -> None:
+    """Nothing is wrong with any text."""
+
+
+async def test_a_cut_conclusion_is_dropped_if_an_output_guardrail_would_have_to_judge_it() -> None:
+    limits = Limits(steps=1, conclude_seconds=20, max_retries=0)
+    engine = Engine(model=SlowToConclude("I noted"), tools=[note], limits=limits, guardrails=[fine])
+    turn = await engine.run(AGENT, "hi")
+    assert "The model gave no summary." in turn.text
 
 
 # No step at all.

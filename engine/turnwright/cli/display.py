@@ -89,6 +89,7 @@ class Display(ABC):
             hints=self.hints,
             elsewhere=self.view.begun_elsewhere,
             verbose=self.verbose,
+            above=final_text(result, self.view.said),
         )
 
     def __enter__(self) -> Self:

@@ -46,7 +46,8 @@ def fork(
     """Continue from an earlier point of a turn, in a new turn.
 
     The facts up to --at are copied, and the new turn runs from there: the model is called and tools run, so that work
-    that the original did later may be done again. `turnwright replay` checks a turn without running anything. Output and exit codes are those of `resume`.
+    that the original did later may be done again. `turnwright replay` checks a turn without running anything. Output
+    and exit codes are those of `resume`.
     """
     turn = find_turn(store, turn)
     journal = read_journal(store, turn)

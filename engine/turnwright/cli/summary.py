@@ -45,12 +45,14 @@ def closing_lines(
     elsewhere: bool = False,
     told_to_stop: bool = False,
     verbose: bool = False,
+    above: str = "",
 ) -> list[str]:
     """Return how the turn ended or why it is paused, and what to do next.
 
     `hints` adds the commands that continue it, with flags for the store at that address and for a `service`.
     `elsewhere`: another program began the turn, and only that program has its model and tools. `told_to_stop`: a
-    request to stop is in its inbox. `verbose` adds the outcome, the figures and the path through the chart.
+    request to stop is in its inbox. `verbose` adds the outcome, the figures and the path through the chart. `above` is
+    the text on the screen above the lines: a limit that it names first is not named again.
     """
     flags, lost = store_flag(store) + service, not outlives_process(store)
     if result.paused:
@@ -58,7 +60,7 @@ def closing_lines(
     elif result.outcome is None:
         lines = [_unfinished(result, flags, elsewhere=elsewhere, told_to_stop=told_to_stop)]
     else:
-        lines = _ended(result, flags, hints=hints and not lost, elsewhere=elsewhere, verbose=verbose)
+        lines = _ended(result, flags, hints=hints and not lost, elsewhere=elsewhere, verbose=verbose, above=above)
     if flags and any(flags in line for line in lines) and password_hint(store):
         lines.append(f"Store: {password_hint(store)}.")
     lines += [f"Not delivered: {one_line(text, 600)}" for text in result.undelivered]
@@ -148,7 +150,7 @@ def _unfinished(result: TurnResult, flags: str, *, elsewhere: bool, told_to_stop
     return f"In {result.state}. If its driver is gone, {again} resumes it."
 
 
-def _ended(result: TurnResult, flags: str, *, hints: bool, elsewhere: bool, verbose: bool) -> list[str]:
+def _ended(result: TurnResult, flags: str, *, hints: bool, elsewhere: bool, verbose: bool, above: str) -> list[str]:
     if result.outcome is None or result.reason is None:
         return []
     meaning, figures = REASONS[result.reason], ", ".join(_figures(result))
@@ -167,6 +169,7 @@ def _ended(result: TurnResult, flags: str, *, hints: bool, elsewhere: bool, verb
         lines.append(meaning.next)
     else:
         said = meaning.means if result.sentinel is None else result.sentinel.text.removesuffix(f" {meaning.for_users}")
+        said = "" if above.startswith(said) else said
         lines = [said, result.advice or meaning.next, "" if verbose else f"Used {used}."]
     if not verbose and result.next_limit and (result.reason in _OF_LIMITS or result.next_limit_used > _NEAR):
         lines.append(f"The nearest other limit is {result.next_limit}.")

@@ -179,9 +179,12 @@ async def _conclude(segment: Segment, action: Conclude) -> Input:
             usage=segment.priced(reply),
             elapsed=segment.elapsed(),
         )
-    message = f"the concluding call did not answer within {action.seconds:g} s"
-    segment.wait = 0.0
-    return AttemptFailedInput(cause=Cause.TIMEOUT, message=message, partial=segment.partial, elapsed=segment.elapsed())
+    segment.wait, arrived = 0.0, segment.partial
+    if segment.outputs is None and not is_blank(arrived):  # another attempt would take as long
+        segment.reply_complete()
+        return ConcludedInput(text=arrived, elapsed=segment.elapsed())
+    message = f"the concluding call did not answer within {action.seconds:g} s (`conclude_seconds`)"
+    return AttemptFailedInput(cause=Cause.TIMEOUT, message=message, partial=arrived, elapsed=segment.elapsed())
 
 
 async def _reply(segment: Segment, action: CallModel | Conclude) -> ModelResponse:
