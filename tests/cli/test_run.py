@@ -409,3 +409,42 @@ def test_a_schema_that_refers_to_another_document_is_refused_with_its_field(cli:
     assert done.code == 2
     said = "turnwright: --output-schema schema.json: properties.n.$ref: 'https://example.com/n.json' is in "
     assert done.err.startswith(said)
+
+
+CLERK = '''
+from turnwright import ToolContext, tool
+
+async def make_deps(turn):
+    return turn.metadata["user"]
+
+@tool
+def whose(ctx: ToolContext) -> str:
+    """Return the user."""
+    return ctx.deps
+'''
+
+
+def test_metadata_reaches_make_deps_and_templates_and_a_continuation_keeps_it(cli: "Cli", endpoint: "Endpoint") -> None:
+    tools = cli.write("clerk.py", CLERK)
+    cli.write("AGENTS.md", "---\nname: Clerk\nsteps: 1\n---\nServe {{ metadata.user }}, number {{ metadata.id }}.\n")
+    endpoint.calls(("whose", {})).says("Your steps are used up.")
+    given = ("--metadata", "user=ann", "--metadata", "id=7")
+    done = cli.run("run", "Who am I?", "--agents", "AGENTS.md", "--tools", tools, *given, "--json")
+    assert [event["result"] for event in done.of("call_settled")] == ["ann"]
+    assert "Serve ann, number 7." in str(endpoint.requests[0].body)
+    endpoint.calls(("whose", {})).says("Again.")
+    again = cli.run("run", "--continue", done.turn, "--json")
+    assert [event["result"] for event in again.of("call_settled")] == ["ann"]
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ("user", "--metadata user: write it as KEY=VALUE, such as user=ann"),
+        ("tools=x.py", "--metadata tools: the command line saves a flag under this key: choose another key"),
+    ],
+)
+def test_metadata_without_a_value_or_under_a_key_of_a_flag_is_refused(cli: "Cli", given: str, why: str) -> None:
+    done = cli.run("run", "hi", "--metadata", given)
+    assert done.code == 2
+    assert why in done.err

@@ -27,10 +27,12 @@ from .options import (
     AgentOption,
     ConfigOption,
     DriverFlags,
+    MetadataOption,
     SettingOption,
     StepsOption,
     StoreOption,
     VerboseOption,
+    read_metadata,
     read_settings,
 )
 from .process import echo
@@ -59,6 +61,7 @@ def chat(
     flags: DriverFlags,
     steps: StepsOption = None,
     setting: SettingOption = None,
+    metadata: MetadataOption = None,
     session: Annotated[
         str | None, typer.Option("--session", metavar="ID", help="Start or continue the session of this name.")
     ] = None,
@@ -95,6 +98,7 @@ def chat(
         config=config,
         before=earlier[1] if earlier else None,
         settings=read_settings(setting),
+        metadata=read_metadata(metadata),
     )
     plan = plan_turn(turn_flags, [conversation.show], exporting.telemetry)
     try:

@@ -1,10 +1,12 @@
 """Prints the results of checks: one line for each claim, the path to each fault, and the exit code."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from pydantic import JsonValue
 
+from turnwright.draw import RowCounts
 from turnwright_states.verdict import Check, Verdict, worst
 
 from . import codes
@@ -14,6 +16,8 @@ _CODES: Final = {Verdict.HOLDS: 0, Verdict.VIOLATED: codes.FAILED, Verdict.INCON
 _WIDTH: Final = max(map(len, Verdict))
 #: The longest detail, and the longest step of a witness, in characters.
 _LONGEST: Final = 400
+#: Any other turn that ends so breaks a promise.
+_NOTES: Final = {"failed/engine_error": "  (the model that a guardrail asks failed: no bug)"}
 
 
 def exit_code(checks: Iterable[Check]) -> int:
@@ -31,6 +35,14 @@ def lines_of(checks: Sequence[Check]) -> Iterator[str]:
             yield f"{'':<{_WIDTH}}  {one_line(check.detail, _LONGEST)}"
             for step in check.witness:
                 yield f"{'':<{_WIDTH}}    {one_line(step, _LONGEST)}"
+
+
+def lines_of_turns(ends: Counter[str], rows: RowCounts) -> Iterator[str]:
+    """Return the endings of turns that broke no promise, and how many rows of the chart they took."""
+    yield "ended:"
+    for end, count in ends.most_common():
+        yield f"  {end:<28} {count:>6,}{_NOTES.get(end, '')}"
+    yield f"rows of the chart taken: {rows.covered} of {len(rows.taken)} (--coverage FILE writes them)"
 
 
 def json_of(checks: Sequence[Check]) -> dict[str, JsonValue]:

@@ -23,12 +23,10 @@ from turnwright.testing.fuzz_failure import FailureOrigin, Found, as_test
 from turnwright.testing.python_source import code
 from turnwright.tools import builtin_tools, load_tools
 from turnwright.tools.load import load_tools_and_deps
-from turnwright_states import Trigger
-from turnwright_states.chart import CHART
 
 from . import process
-from .check_report import exit_code
-from .options import AgentsOption, RootOption, ToolsOption, choose_tools
+from .check_report import exit_code, lines_of_turns
+from .options import AgentsOption, MetadataOption, RootOption, ToolsOption, choose_tools, read_metadata
 from .process import echo
 from .screen import Screen
 
@@ -53,6 +51,7 @@ def fuzz(
         ),
     ] = False,
     root: RootOption = None,
+    metadata: MetadataOption = None,
     examples: Annotated[int, typer.Option("--examples", metavar="N", min=1, help="The number of examples.")] = 200,
     seconds: Annotated[
         float | None, typer.Option("--seconds", metavar="S", min=0.0, help="Stop after S seconds.")
@@ -87,10 +86,10 @@ def fuzz(
     if coverage is not None and not coverage.parent.is_dir():
         raise ConfigError(f"--coverage {coverage}: there is no folder {coverage.parent}")
     seed = secrets.randbelow(_SEEDS) if seed is None else seed
+    given = _Given(agents, agent, tools, root, coverage, tuple(metadata or ()))
     if simulate:
         if run_tools:
             raise ConfigError("--simulate runs no tools: leave out --run-tools")
-        given = _Given(agents, agent, tools, root, coverage)
         raise typer.Exit(_simulate(given, schedules=schedules, seed=seed, seconds=seconds))
     try:
         from turnwright.testing import fuzz as runner  # noqa: PLC0415 (Hypothesis is optional, and slow to load)
@@ -103,13 +102,18 @@ def fuzz(
     offered = choose_tools(tools, folder)
     build = Engine if offered.make_deps is None else _builder(offered.make_deps)
     target = runner.Target(
-        _choose(agent, agents), tuple(offered.tools), run_tools=run_tools, build=cast("Build", build)
+        _choose(agent, agents),
+        tuple(offered.tools),
+        run_tools=run_tools,
+        build=cast("Build", build),
+        metadata=read_metadata(metadata),
     )
     with _bar(examples) as progress:
         report = runner.fuzz(target, examples=examples, seed=seed, seconds=seconds, progress=progress)
     if coverage is not None:
         _write(report.rows, coverage)
-    command = _rerun_command(agents, agent, tools, root, run_tools=run_tools, examples=examples, seed=seed)
+    run = ["--run-tools"] if run_tools else []
+    command = shlex.join(["turnwright", "fuzz", *given.words(), *run, "--examples", str(examples), "--seed", str(seed)])
     if report.found is None:
         out.write(*_report_lines(report, target))
     else:
@@ -122,13 +126,20 @@ def fuzz(
 
 @dataclass(frozen=True, slots=True)
 class _Given:
-    """The options that say what is simulated."""
+    """The options that say what is played or simulated."""
 
     agents: Path | None
     agent: str | None
     tools: str | None
     root: Path | None
     coverage: Path | None
+    metadata: tuple[str, ...]
+
+    def words(self) -> list[str]:
+        """Return the options of a command that plays or simulates the same."""
+        flags = {"--agents": self.agents, "--agent": self.agent, "--tools": self.tools, "--root": self.root}
+        words = [word for flag, value in flags.items() if value is not None for word in (flag, str(value))]
+        return words + [word for one in self.metadata for word in ("--metadata", one)]
 
 
 def _simulate(given: _Given, *, schedules: int, seed: int, seconds: float | None) -> int:
@@ -142,12 +153,11 @@ def _simulate(given: _Given, *, schedules: int, seed: int, seconds: float | None
     file = given.agents or (_AGENTS if given.agent else None)
     helpers = [] if file is None else agent_tools(load_agents(file))
     build = Engine if offered.make_deps is None else _builder(offered.make_deps)
+    metadata = read_metadata(given.metadata)
     targets = [
-        SimulationTarget(one, (*offered.tools, *helpers), cast("Callable[..., Engine[None]]", build))
+        SimulationTarget(one, (*offered.tools, *helpers), cast("Callable[..., Engine[None]]", build), metadata)
         for one in _choose(given.agent, given.agents)
     ]
-    flags = {"--agents": given.agents, "--agent": given.agent, "--tools": given.tools, "--root": given.root}
-    words = [word for flag, value in flags.items() if value is not None for word in (flag, str(value))]
 
     def origin_of(agent: Agent) -> FailureOrigin:
         origin = _origin(agent, file, given.tools, folder, makes_deps=offered.make_deps is not None)
@@ -163,7 +173,7 @@ def _simulate(given: _Given, *, schedules: int, seed: int, seconds: float | None
             seed=seed,
             seconds=seconds,
             progress=progress,
-            command=shlex.join(["turnwright", "fuzz", "--simulate", *words]),
+            command=shlex.join(["turnwright", "fuzz", "--simulate", *given.words()]),
             origin_of=origin_of,
         )
     if given.coverage is not None:
@@ -205,10 +215,11 @@ def _write(rows: RowCounts, file: Path) -> None:
 
 
 def _report_lines(report: "FuzzReport", target: "Target") -> Iterator[str]:
-    turns = sum(report.ends.values())
-    names = ", ".join(agent.name for agent in target.agents)
+    turns, agents = sum(report.ends.values()), target.agents
+    names = ", ".join(agent.name for agent in agents)
+    tools = sum(any(agent.may_use(tool.name) for agent in agents) for tool in target.tools)
     yield (
-        f"played {report.examples} examples, {turns} turns, with {names} and {len(target.tools)} tools:"
+        f"played {report.examples} examples, {turns} turns, with {names} and {tools} tool{'' if tools == 1 else 's'}:"
         f" seed {report.seed}, {report.seconds:.1f} s"
     )
     yield _RAN if target.run_tools else _STOOD_IN
@@ -216,13 +227,7 @@ def _report_lines(report: "FuzzReport", target: "Target") -> Iterator[str]:
         yield f"inconclusive: {report.stopped}"
     for one in report.checks:
         yield f"  {one.verdict}: {one.claim}" + ("" if report.stopped or not one.detail else f" ({one.detail})")
-    yield "ended:"
-    for end, count in report.ends.most_common():
-        yield f"  {end:<28} {count:>6,}"
-    yield f"rows of the chart taken: {report.rows.covered} of {len(report.rows.taken)}"
-    for number, name in report.rows.untaken:
-        bug = " (taken only by a bug)" if CHART.rows[number - 1].trigger is Trigger.FAIL else ""
-        yield f"  never: {number:>2}  {name}{bug}"
+    yield from lines_of_turns(report.ends, report.rows)
 
 
 def _print_found(report: "FuzzReport", found: Found, command: str) -> None:
@@ -232,22 +237,6 @@ def _print_found(report: "FuzzReport", found: Found, command: str) -> None:
     echo(f"found in example {report.examples} of {report.wanted}{often}", err=True)
     echo(f"to repeat: {command}", err=True)
     echo("a test that fails in this way is on stdout: save it in a file, and run pytest", err=True)
-
-
-def _rerun_command(
-    agents: Path | None,
-    agent: str | None,
-    tools: str | None,
-    root: Path | None,
-    *,
-    run_tools: bool,
-    examples: int,
-    seed: int,
-) -> str:
-    flags = {"--agents": agents, "--agent": agent, "--tools": tools, "--root": root}
-    words = [word for flag, value in flags.items() if value is not None for word in (flag, str(value))]
-    run = ["--run-tools"] if run_tools else []
-    return shlex.join(["turnwright", "fuzz", *words, *run, "--examples", str(examples), "--seed", str(seed)])
 
 
 def _origin(agent: Agent, file: Path | None, tools: str | None, root: Path, *, makes_deps: bool) -> FailureOrigin:

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final, Never
 
 import typer
 from pydantic import JsonValue, ValidationError
@@ -21,6 +21,8 @@ from turnwright.model_settings import ModelSettings, parsed_settings
 from turnwright.store.address import SCHEMES
 from turnwright.tools import builtin_tools
 from turnwright.tools.load import LoadedTools, load_tools_and_deps
+
+from .saved_options import SavedOptions
 
 if TYPE_CHECKING:
     from turnwright.config.config import Config
@@ -162,6 +164,14 @@ SettingOption = Annotated[
         help="A setting of the model calls, such as temperature=0 or thinking=high; may be repeated.",
     ),
 ]
+MetadataOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--metadata",
+        metavar="KEY=VALUE",
+        help="A value for make_deps, hooks and templates, such as user=ann; may be repeated.",
+    ),
+]
 NoInputOption = Annotated[bool, typer.Option("--no-input", help="Ask nothing: exit with 3 when the turn pauses.")]
 VerboseOption = Annotated[
     bool, typer.Option("--verbose", "-v", help="Also print the outcome, what was used, and the path of states.")
@@ -261,16 +271,37 @@ def read_settings(given: Sequence[str] | None) -> ModelSettings | None:
 
     Raises `ConfigError` for a flag without `=`, an unknown setting, and a value out of range.
     """
-    values: dict[str, object] = {}
+    values = _pairs(given, "--setting", "NAME=VALUE, such as temperature=0")
+    return parsed_settings(values, "--setting") if values else None
+
+
+def read_metadata(given: Sequence[str] | None) -> dict[str, JsonValue]:
+    """Return the metadata of `--metadata` flags. A value is JSON, or else a text.
+
+    Raises `ConfigError` for a flag without `=`, and for a key under which the command line saves a flag.
+    """
+    values = _pairs(given, "--metadata", "KEY=VALUE, such as user=ann")
+    if taken := sorted(values.keys() & SavedOptions.model_fields.keys()):
+        raise ConfigError(f"--metadata {taken[0]}: the command line saves a flag under this key: choose another key")
+    return values
+
+
+def _pairs(given: Sequence[str] | None, flag: str, form: str) -> dict[str, JsonValue]:
+    """Return the values of flags like NAME=VALUE, the last one of each name."""
+    values: dict[str, JsonValue] = {}
     for one in given or ():
         name, equals, text = one.partition("=")
-        if not equals:
-            raise ConfigError(f"--setting {one}: write it as NAME=VALUE, such as temperature=0")
+        if not (equals and name):
+            raise ConfigError(f"{flag} {one}: write it as {form}")
         try:
-            values[name] = json.loads(text)
+            values[name] = json.loads(text, parse_constant=_not_json)
         except (ValueError, RecursionError):
             values[name] = text
-    return parsed_settings(values, "--setting") if values else None
+    return values
+
+
+def _not_json(constant: str) -> Never:
+    raise ValueError(constant)
 
 
 def choose_tools(module: str | None, root: Path) -> LoadedTools:

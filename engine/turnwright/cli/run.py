@@ -41,6 +41,7 @@ from .options import (
     DriverFlags,
     EngineFlags,
     JsonOption,
+    MetadataOption,
     NoInputOption,
     RejectOption,
     SettingOption,
@@ -50,6 +51,7 @@ from .options import (
     VerboseOption,
     choose_tools,
     configuration,
+    read_metadata,
     read_schema,
     read_settings,
 )
@@ -77,6 +79,7 @@ def run(
     ] = None,
     steps: StepsOption = None,
     setting: SettingOption = None,
+    metadata: MetadataOption = None,
     output_schema: Annotated[
         Path | None,
         typer.Option("--output-schema", metavar="FILE", help="A JSON Schema: the answer is JSON that fits it."),
@@ -119,6 +122,7 @@ def run(
         config=config,
         before=before,
         settings=read_settings(setting),
+        metadata=read_metadata(metadata),
     )
     plan = plan_turn(turn_flags, [display.show], exporting.telemetry)
     typed = {} if output_schema is None else {"output_schema": read_schema(output_schema)}

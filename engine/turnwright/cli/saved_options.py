@@ -14,6 +14,7 @@ from turnwright.errors import ConfigError
 from turnwright.model.providers import BASE_URL_VARIABLE
 from turnwright_states import Limits
 from turnwright_states.inputs import JsonObject
+from turnwright_states.payload import thawed
 
 
 class SavedOptions(BaseModel):
@@ -76,6 +77,11 @@ class SavedOptions(BaseModel):
             subagents=tuple(helper.agent.to_json() for helper in helpers),
             limits=limits if helpers else None,
         )
+
+    @classmethod
+    def others_in(cls, metadata: JsonObject) -> dict[str, JsonValue]:
+        """Return the metadata of a turn without the saved flags."""
+        return {key: thawed(value) for key, value in metadata.items() if key not in cls.model_fields}
 
     def registered(self) -> list[Agent]:
         """Return the agents of the saved files, which have code that a journal cannot keep."""

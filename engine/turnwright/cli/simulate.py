@@ -8,9 +8,8 @@ from turnwright.testing.fuzz_failure import FailureOrigin
 from turnwright.testing.simulation import SimulationReport, SimulationTarget, simulate
 from turnwright.testing.simulation.failure import as_schedule_test
 from turnwright.testing.simulation.shrink import plain
-from turnwright_states import Trigger
-from turnwright_states.chart import CHART
 
+from .check_report import lines_of_turns
 from .process import Output, echo
 
 if TYPE_CHECKING:
@@ -49,7 +48,8 @@ def simulate_agents(
     echo(f"reduced to {kept} choices that are not the simplest", err=True)
     echo(f"to repeat: {again}", err=True)
     echo("a test that fails in this way is on stdout: save it in a file, and run pytest", err=True)
-    test = as_schedule_test(report.found, origin_of(cast("Agent", report.target.agent)), command=again)
+    origin = origin_of(cast("Agent", report.target.agent))
+    test = as_schedule_test(report.found, origin, command=again, metadata=report.target.metadata)
     out.write(test.removesuffix("\n"))
     return report
 
@@ -66,10 +66,4 @@ def _report_lines(report: SimulationReport, targets: list[SimulationTarget]) -> 
         yield f"inconclusive: {report.stopped}"
     for one in report.checks:
         yield f"  {one.verdict}: {one.claim}" + ("" if report.stopped or not one.detail else f" ({one.detail})")
-    yield "ended:"
-    for end, count in report.ends.most_common():
-        yield f"  {end:<28} {count:>6,}"
-    yield f"rows of the chart taken: {report.rows.covered} of {len(report.rows.taken)}"
-    for number, name in report.rows.untaken:
-        bug = " (taken only by a bug)" if CHART.rows[number - 1].trigger is Trigger.FAIL else ""
-        yield f"  never: {number:>2}  {name}{bug}"
+    yield from lines_of_turns(report.ends, report.rows)

@@ -1,7 +1,7 @@
 """From the flags of `run` and `chat` to an agent, an engine that opens, and the metadata that a turn keeps of them."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -43,6 +43,7 @@ class TurnFlags:
     config: Path | None = None
     before: TurnStarted | None = None
     settings: ModelSettings | None = None
+    metadata: Mapping[str, JsonValue] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +103,7 @@ def plan_turn(turn_flags: TurnFlags, on_event: Sequence[Observer], telemetry: Te
         runtime=service.runtime(),
         on_event=on_event if service.embedded else [],
     )
-    metadata = SavedOptions.of(
+    saved = SavedOptions.of(
         model=named,
         base_url=url,
         from_flag=flags.base_url is not None or kept.from_flag,
@@ -114,7 +115,9 @@ def plan_turn(turn_flags: TurnFlags, on_event: Sequence[Observer], telemetry: Te
         agents=files,
         helpers=helpers,
         limits=options["limits"],
-    ).to_json()
+    )
+    earlier = {} if before is None else SavedOptions.others_in(before.metadata)
+    metadata = {**earlier, **turn_flags.metadata, **saved.to_json()}
     own = choose_tools(tools, root)
     registered = kept.registered() if before is not None and not flagged else []
     opening = with_mcp(

@@ -14,7 +14,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -24,6 +24,7 @@ from hypothesis import strategies as st
 from hypothesis.errors import Flaky, HypothesisWarning
 
 from turnwright.agent import Agent
+from turnwright.context import JsonObject
 from turnwright.draw import RowCounts
 from turnwright.engine import Engine
 from turnwright.tools import Tool
@@ -51,13 +52,14 @@ _LOG: Final = logging.getLogger("turnwright")
 class Target:
     """The target of a fuzz run: each of the `agents` with the `tools` that it may use.
 
-    The tools are stand-ins unless `run_tools`; `build` builds the engine (see `play`).
+    The tools are stand-ins unless `run_tools`; `build` builds the engine (see `play`). Each turn has the `metadata`.
     """
 
     agents: tuple[Agent, ...]
     tools: tuple[Tool, ...] = ()
     run_tools: bool = False
     build: Build = Engine
+    metadata: JsonObject = field(default_factory=dict)
 
     def play(self, agent: Agent, scenario: Scenario) -> list[Driven]:
         return play(scenario, agent=agent, tools=self.tools, build=self.build, run_tools=self.run_tools)
@@ -126,8 +128,8 @@ def fuzz(
     """
     began = time.monotonic()
     with _quiet():
-        for agent in target.agents:
-            target.play(agent, Scenario())  # an agent that cannot run at all fails before any example
+        for agent in target.agents:  # an agent that cannot run at all fails before any example
+            target.play(agent, Scenario(metadata=target.metadata))
         run = _Run(target, FuzzReport(seed, examples), None if seconds is None else began + seconds, progress)
         run.go()
     run.report.seconds = time.monotonic() - began
@@ -238,7 +240,7 @@ def _cases_of(target: Target) -> st.SearchStrategy[tuple[Agent, Scenario]]:
     def of(agent: Agent) -> st.SearchStrategy[tuple[Agent, Scenario]]:
         synthesis = target.build is Engine  # another may have one of its own
         drawn = scenarios(target.tools, agent=agent, run_tools=target.run_tools, synthesis=synthesis)
-        return st.tuples(st.just(agent), drawn)
+        return st.tuples(st.just(agent), drawn.map(lambda scenario: replace(scenario, metadata=target.metadata)))
 
     return st.one_of([of(agent) for agent in target.agents])
 

@@ -233,8 +233,14 @@ class _World:
         before = len(self._model.requests)
         self._model.most = before + self._limits.model_calls + 1
         try:
-            settings = self._scenario.settings
-            run = partial(self._engine.run, self._agent, prompt, session=_SESSION, model_settings=settings)
+            run = partial(
+                self._engine.run,
+                self._agent,
+                prompt,
+                session=_SESSION,
+                model_settings=self._scenario.settings,
+                metadata=self._scenario.metadata,
+            )
             return await self._do(run)
         finally:
             for row in await self._journal.turns(limit=1):

@@ -84,6 +84,8 @@ class Scenario:
     """The compaction of the agent, instead of its own."""
     settings: ModelSettings | None = None
     """The model settings of the run."""
+    metadata: JsonObject = field(default_factory=dict)
+    """The metadata of the run, for templates and the function that makes dependencies."""
 
     def __repr__(self) -> str:
         return code(self)

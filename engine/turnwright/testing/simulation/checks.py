@@ -1,8 +1,10 @@
 """Checks what a schedule leaves: the invariants of every turn, and the claims about several processes."""
 
 from collections.abc import Iterator
+from typing import Final
 
 from turnwright._base.ids import root_of
+from turnwright.testing.hook_invariants import asks_once, stops_at_trips
 from turnwright.testing.invariants import INVARIANTS, within_model_calls
 from turnwright.testing.play import Driven
 from turnwright.tools import Tool
@@ -10,6 +12,9 @@ from turnwright_states import facts as f
 from turnwright_states.verdict import Check, Verdict
 
 from .world import CLAIMS, KEEPS, MODEL_CALLS, World
+
+#: A driver that is cut off may call the model once more, and no hook or guardrail is scripted in a simulation.
+_LEFT_OUT: Final = (within_model_calls, asks_once, stops_at_trips)
 
 
 def checks_of(world: World) -> list[Check]:
@@ -19,7 +24,7 @@ def checks_of(world: World) -> list[Check]:
     for turn in world.disk.turns_now():
         driven = _driven(world, turn)
         for invariant in INVARIANTS:
-            if invariant is not within_model_calls:  # a driver that is cut off may call once more
+            if invariant not in _LEFT_OUT:
                 check = invariant(driven)
                 seen = found.setdefault(check.claim, [])
                 if check.verdict is Verdict.VIOLATED:

@@ -1,5 +1,6 @@
 """A failing schedule, written as a test that fails in the same way."""
 
+from turnwright.context import JsonObject
 from turnwright.testing.fuzz_failure import FailureOrigin
 from turnwright.testing.python_source import Imports, code
 
@@ -7,13 +8,14 @@ from .schedule import Schedule, SimulationTarget, assert_schedule, run_schedule
 from .shrink import plain
 
 
-def as_schedule_test(found: Schedule, origin: FailureOrigin, *, command: str) -> str:
+def as_schedule_test(found: Schedule, origin: FailureOrigin, *, command: str, metadata: JsonObject) -> str:
     """Return a pytest file that runs the schedule again. `command` found it, and the origin names files from there."""
     imports = Imports()
     for thing in origin.imported:
         imports.name(thing)
     build = [f"build={origin.build}"] if origin.build else []
-    target = f"{imports.name(SimulationTarget)}({', '.join(['AGENT', 'tuple(TOOLS)', *build])})"
+    given = [f"metadata={code(metadata, imports)}"] if metadata else []
+    target = f"{imports.name(SimulationTarget)}({', '.join(['AGENT', 'tuple(TOOLS)', *build, *given])})"
     choices = code(plain(found.choices), imports, before=len("CHOICES = "))
     run = f"{imports.name(run_schedule)}({target}, {found.seed}, choices=CHOICES)"
     called = f"{imports.name(assert_schedule)}({run})"

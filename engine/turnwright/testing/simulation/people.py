@@ -9,6 +9,7 @@ import anyio
 
 from turnwright.errors import InvalidAnswerError
 from turnwright.events import FactEvent, TurnEndedEvent, TurnPausedEvent
+from turnwright.journal.admission import TurnOptions
 from turnwright.journal.answers import Answer
 from turnwright.result import TurnResult
 from turnwright_states import DECISIONS
@@ -117,15 +118,18 @@ class People:
             case 2:
                 self._start(process, f"stream {prompt}", partial(self._stream, process, prompt))
             case _:
-                run = partial(process.engine.run, agent, prompt, session=_SESSION)
+                run = partial(process.engine.run, agent, prompt, **self._options())
                 self._start(process, f"run {prompt}", run)
 
+    def _options(self) -> TurnOptions:
+        return TurnOptions(session=_SESSION, metadata=self._world.metadata)
+
     async def _start_turn(self, process: Process, prompt: str) -> TurnResult:
-        handle = await process.engine.start(self._world.agent, prompt, session=_SESSION)
+        handle = await process.engine.start(self._world.agent, prompt, **self._options())
         return await handle.result()
 
     async def _stream(self, process: Process, prompt: str) -> None:
-        async with process.engine.stream(self._world.agent, prompt, session=_SESSION) as events:
+        async with process.engine.stream(self._world.agent, prompt, **self._options()) as events:
             async for _ in events:
                 pass
 

@@ -5,7 +5,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import count
 from random import getstate, seed, setstate
 from typing import Final
@@ -14,6 +14,7 @@ import anyio
 
 from turnwright._base.ids import TOKENS
 from turnwright.agent import Agent
+from turnwright.context import JsonObject
 from turnwright.engine import Engine
 from turnwright.testing.invariants import InvariantViolatedError
 from turnwright.tools import Tool
@@ -36,11 +37,13 @@ class SimulationTarget:
 
     `build` is called with some arguments of `Engine`, which it passes on: the simulated model, tools, store and clocks,
     and limits. Write one to add hooks, guardrails or dependencies, such as `partial(Engine, hooks=[...])`.
+    Each turn has the `metadata`.
     """
 
     agent: Agent[None, object]
     tools: tuple[Tool, ...] = ()
     build: Callable[..., Engine[None]] = Engine
+    metadata: JsonObject = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +74,7 @@ def run_schedule(target: SimulationTarget, seed: int = 0, *, choices: Made | Non
     Raises `ConfigError` for an agent that cannot run with these tools.
     """
     chosen = Choices(seed, choices)
-    world = World(target.agent, target.tools, target.build, chosen)
+    world = World(target.agent, target.tools, target.build, chosen, target.metadata)
     with _alone(world, seed):
         loop = SimulatedLoop(world.choose_next)
         world.clock = loop.time

@@ -11,6 +11,7 @@ import anyio.lowlevel
 
 from turnwright._base.ids import root_of
 from turnwright.agent import Agent
+from turnwright.context import JsonObject
 from turnwright.driver.subagents import AgentTool
 from turnwright.engine import Engine
 from turnwright.errors import (
@@ -98,9 +99,15 @@ class World:
     """See the module. `violations` are the broken promises that were seen while the schedule ran."""
 
     def __init__(
-        self, agent: Agent[None, object], tools: Sequence[Tool], build: Callable[..., Engine[None]], choices: Choices
+        self,
+        agent: Agent[None, object],
+        tools: Sequence[Tool],
+        build: Callable[..., Engine[None]],
+        choices: Choices,
+        metadata: JsonObject,
     ) -> None:
         self.choices = choices
+        self.metadata = metadata
         self.agent = agent.model_copy(update={"model": None})
         self.disk = Disk()
         #: What was seen of each claim that was broken.
