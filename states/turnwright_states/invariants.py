@@ -26,7 +26,7 @@ CONSTANTS: Final = (
 CHANGING: Final = (
     *(name for name in KEPT if name not in CONSTANTS),
     *BATCH,
-    *("prepared", "doom_waits", "nudges", "refusals", "pauses", "ran", "credit", "model_calls", "reason"),
+    *("prepared", "doom_waits", "nudges", "refusals", "pauses", "ran", "repeats", "credit", "model_calls", "reason"),
 )
 #: The hypotheses about the limits, which `limits.py` guarantees.
 LIMITS: Final = (
@@ -34,7 +34,7 @@ LIMITS: Final = (
     " and max_refusals >= 0 and max_pauses >= 0 and max_compactions >= 0 and widest >= 1"
 )
 #: Names that are 0 in a turn that begins.
-_GHOSTS: Final = ("doom_waits", "nudges", "refusals", "pauses", "ran", "credit", "model_calls", "reason")
+_GHOSTS: Final = ("doom_waits", "nudges", "refusals", "pauses", "ran", "repeats", "credit", "model_calls", "reason")
 _ZERO: Final = ("steps", "calls", "waiting", *BATCH, *_GHOSTS)
 #: The configuration of a turn that begins, in CHECK.
 START: Final = (
@@ -74,6 +74,7 @@ INVARIANTS: Final[Mapping[str, Invariant]] = {
     "refused replies are counted": Invariant(
         _EVERY, "output_retries_left >= 0 and refusals + output_retries_left == max_refusals"
     ),
+    "a conclusion without text is asked for once more": Invariant(_EVERY, "repeats == second_try"),
     "tool calls are counted": Invariant(_EVERY, "ran == calls"),
     "compactions are in range": Invariant(_EVERY, "compactions_left >= 0 and compactions_left <= max_compactions"),
     "no count is negative": Invariant(
@@ -189,7 +190,5 @@ def claims_of(row: Row) -> Iterator[tuple[str, str]]:
                 )
                 break
             first += [f"not ({Guard(meaning.reached).expanded})"] if meaning.reached else []
-    if row.trigger is T.CONCLUDED and row.dest is S.CONCLUDE:
-        yield "a conclusion without text is asked for once more", "not second_try"
     if row.trigger is T.REVIEWED and row.dest is not S.CONTINUE and row.dest not in FINAL:
         yield "no call of a refused reply runs", f"not refused or {OPEN} == 0"

@@ -35,8 +35,8 @@ INPUTS: Final = (
 )
 INPUT_FLAGS: Final = frozenset({"loops", "counted", "settles", "gives", "tokens_now", "cost_now", "time_now"})
 
-#: Numbers that only the proof needs, and their changes by the kind of fact: the interrupts of doom loops, the nudges,
-#: refused replies, pauses and tool calls so far, and the model calls that the steps and compactions so far allow.
+#: Numbers that only the proof needs, and their changes by the kind of fact: the interrupts of doom loops; the nudges,
+#: refused replies, pauses, tool calls and repeated conclusions so far; the model calls that were allowed so far.
 GHOSTS: Final[Mapping[str, Mapping[str, str]]] = {
     "step_started": {"credit": "credit + 1 + max_retries", "nudges": "nudges + nudge"},
     "reviewed": {"refusals": "refusals + retry"},
@@ -46,6 +46,7 @@ GHOSTS: Final[Mapping[str, Mapping[str, str]]] = {
     "closing": {"ran": "ran + used"},
     "paused": {"pauses": "pauses + 1", "doom_waits": "doom_waits + asks"},
     "answered": {"doom_waits": "doom_waits - doom_asked"},
+    "concluded": {"repeats": "repeats + retry"},
     "turn_ended": {"doom_waits": "0"},
 }
 #: Each row into one of these states is followed by a model call, or by a compaction instead of it.

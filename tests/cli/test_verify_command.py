@@ -291,6 +291,33 @@ def test_the_command_answers_with_a_way_or_a_line_on_stderr(cli: "Cli") -> None:
     assert last.endswith("inconclusive")
 
 
+def test_the_queries_of_the_proof_are_written_and_the_walk_can_be_left_out(cli: "Cli") -> None:
+    written, lint_alone, both = cli.each(
+        ["verify", "--smt-export", "smt"],
+        ["verify", "--no-walk", "--json"],
+        ["verify", "--can-reach", "failed", "--smt"],
+    )
+    files = sorted((cli.folder / "smt").iterdir())
+    assert (written.code, len(written.out.splitlines())) == (0, len(files))
+    assert {file.suffix for file in files} == {".smt2"}
+    assert (lint_alone.code, len(lint_alone.events[0]["checks"]), lint_alone.events[0]["walks"]) == (0, 9, 0)
+    assert (
+        both.code,
+        both.err.splitlines()[0].endswith("--smt and --can-reach exclude each other: give one of them"),
+    ) == (
+        2,
+        True,
+    )
+
+
+@pytest.mark.slow
+def test_the_proof_for_all_limits_names_both_solvers(cli: "Cli") -> None:
+    (done,) = cli.each(["verify", "--smt", "--no-walk"])
+    assert (done.code, done.err) == (0, "")
+    assert done.out.count("both agree") == 12
+    assert "21 checks: 21 hold" in done.out
+
+
 @pytest.mark.skipif(shutil.which("pgrep") is None, reason="pgrep shows when the walks have begun")
 def test_ctrl_c_ends_all_its_processes(cli: "Cli") -> None:
     """A terminal sends it to each of them; none shows a traceback, and nothing is said of the walk."""

@@ -67,10 +67,6 @@ OF_ROWS: Final = {
     for name, fault in module.FAULTS.items()
     if fault.rows != ROWS
 }
-#: Assignments that only make the number of reachable configurations smaller, or that another one repeats.
-NOT_NEEDED: Final = {
-    ("stopping", "carried_doom"),
-}
 
 
 @pytest.mark.slow
@@ -83,6 +79,14 @@ def test_there_are_many_faults() -> None:
     assert len(OF_ROWS) > 100
 
 
+#: Assignments without which every theorem still holds. Some set what is so by the invariants; without the others less
+#: can happen, or a loop stays one. The walk and the tests of the rules are for them.
+HARMLESS: Final = {
+    ("step_started", "prepared"),
+    *(("model_replied", name) for name in ("ready_counted", "running", "asking", "asking_counted", "answering")),
+    *(("model_replied", name) for name in ("lent", "final", "doom")),
+    *(("call_settled", "final"), ("answered", "doom"), ("message_added", "doom")),
+}
 EFFECTS: Final = [(kind, name) for kind, effect in APPLIED.items() for name in effect.sets]
 
 
@@ -91,7 +95,9 @@ EFFECTS: Final = [(kind, name) for kind, effect in APPLIED.items() for name in e
 def test_an_effect_without_an_assignment_is_refused(kind: str, name: str) -> None:
     effect = APPLIED[kind]
     less = Effect({one: text for one, text in effect.sets.items() if one != name}, effect.reads)
-    assert refused(System(effects={**APPLIED, kind: less})).verdict is Verdict.VIOLATED
+    checks = each_smt_check(System(effects={**APPLIED, kind: less}), solvers=both()[:1])
+    found = next((check.verdict for check in checks if check.verdict is not Verdict.HOLDS), Verdict.HOLDS)
+    assert found is (Verdict.HOLDS if (kind, name) in HARMLESS else Verdict.VIOLATED)
 
 
 def with_guard(name: str, guard: str) -> tuple[Row, ...]:

@@ -198,7 +198,7 @@ def values_of(turn: Turn) -> dict[str, int]:
     values["pauses"] = limits.max_pauses - counters.pauses_left
     values["nudges"] = limits.nudges - counters.nudges_left
     values["refusals"] = limits.output_retries - counters.output_retries_left
-    values["ran"] = counters.calls
+    values["ran"], values["repeats"] = counters.calls, int(counters.second_try)
     used = limits.max_compactions - counters.compactions_left
     values["credit"] = counters.steps * (1 + limits.max_retries) + 2 * used
     reason = turn.reason if turn.state in FINAL else turn.carried if turn.state is State.CONCLUDE else None
