@@ -78,13 +78,6 @@ def throughput(what: str) -> str:
     return f"{many / few:.1f}"
 
 
-def capacity(row: str) -> int:
-    """The turns a second of a row of the example in docs/scale.md, whole ones."""
-    found = re.search(rf"^\| {re.escape(row)} \|.*\*\*([\d.]+)\*\*", text_of("docs/scale.md"), re.MULTILINE)
-    assert found is not None, row
-    return int(float(found[1]))
-
-
 def says(sentence: str, *values: object) -> str:
     """The sentence with the values, one after the other, where it has `{}`."""
     return sentence.format(*values)
@@ -122,9 +115,6 @@ SENTENCES: Final = {
     "docs/scale.md": [
         says("heartbeat is {:g} seconds, the patience {:g} seconds", HEARTBEAT, PATIENCE),
         says("{:g} to {:g} seconds, or twice as long", PATIENCE - HEARTBEAT, 1.1 * PATIENCE),
-        says("so {} turns per second", capacity("50 workers, 5,000 actions per second")),
-        says("allows {} turns per second", capacity("50 workers")),
-        says("it allows {}.", capacity("50 workers, heartbeat every 10 s")),
         says("- *Memory*: {} MiB a process", about(WORKER_MIB, 1)),
         says("With 10,000 turns in flight that is {} of the throughput of 100", throughput("with")),
         says("for {} with Python's own thresholds", throughput("as Python is")),
