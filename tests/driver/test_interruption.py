@@ -1,17 +1,18 @@
-"""The deadline of a turn: it spans actions, spares the conclusion, and stops nothing that is already over."""
+"""A deadline spans actions, spares the conclusion and stops nothing that is over; an abort is read before the first."""
 
 from collections.abc import AsyncIterator, Callable, Sequence
 
 import anyio
 import pytest
 
-from turnwright import Agent, Engine, tool
+from turnwright import Agent, Engine, TurnInfo, tool
+from turnwright.journal.inbox import abort_item
 from turnwright.model.protocol import ModelError, ModelRequest, ModelResponse
 from turnwright.model.retry import Backoff
 from turnwright.model.scripted import asks_for
-from turnwright.store import Claim, InboxItem, MemoryStore, Status
+from turnwright.store import Claim, InboxItem, MemoryStore, NewTurn, Status
 from turnwright.testing.faults import StoreWrapper
-from turnwright_states import Cause, EndReason, Limits, State
+from turnwright_states import Cause, EndReason, Limits, Outcome, State
 from turnwright_states import facts as f
 from turnwright_states.facts import Fact
 
@@ -125,3 +126,47 @@ async def test_a_deadline_during_the_append_of_a_pause_stops_nothing() -> None:
     ) as engine:
         turn = await engine.run(AGENT, "hi")
     assert (turn.state, turn.error) == (State.PAUSED, "")
+
+
+class Factory:
+    """Dependencies that take `seconds` to make. `made` counts them."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.made = 0
+
+    async def __call__(self, info: TurnInfo) -> str:
+        """Make them."""
+        await anyio.sleep(self.seconds)
+        self.made += 1
+        return info.turn_id
+
+
+async def test_dependencies_may_take_the_time_that_earlier_segments_left() -> None:
+    """The turn has used three of its five seconds when a person answers."""
+    store, limits = MemoryStore(), Limits(seconds=5)
+    asks = TimedModel((3, asks_for(("erase", {}))))
+    first = Engine(model=asks, tools=[erase], store=store, limits=limits, deps=Factory(0), clock=anyio.current_time)
+    paused = await first.run(AGENT, "hi")
+    model = TimedModel((0, DONE))
+    second = Engine(model=model, tools=[erase], store=store, deps=Factory(60), clock=anyio.current_time, cancel_grace=1)
+    turn = await second.resume(paused.id, {"approval-1": True})
+    (stopping,) = [fact for fact in await facts_of(second, turn.id) if isinstance(fact, f.Stopping)]
+    assert (turn.reason, turn.text, stopping.elapsed) == (EndReason.DEADLINE, "Done.", 5)
+
+
+class AbortedAtOnce(StoreWrapper):
+    """A store in which somebody aborts each turn when it is created."""
+
+    async def create(self, new: NewTurn, facts: Sequence[Fact], status: Status, *, driven: bool = True) -> Claim:
+        """See `Store.create`."""
+        claim = await super().create(new, facts, status, driven=driven)
+        await self.inner.post(abort_item(new.id))
+        return claim
+
+
+async def test_an_abort_that_waits_in_the_inbox_ends_the_wait_for_dependencies() -> None:
+    factory = Factory(60)
+    engine = Engine(model=TimedModel((0, DONE)), store=AbortedAtOnce(MemoryStore()), deps=factory)
+    turn = await engine.run(AGENT, "hi")
+    assert (turn.outcome, factory.made) == (Outcome.ABORTED, 0)
