@@ -10,7 +10,7 @@ from turnwright.journal.inbox import abort_item
 from turnwright.model.protocol import ModelError, ModelRequest, ModelResponse
 from turnwright.model.retry import Backoff
 from turnwright.model.scripted import asks_for
-from turnwright.store import Claim, InboxItem, MemoryStore, NewTurn, Status
+from turnwright.store import Claim, InboxItem, MemoryStore, NewTurn, Status, Store
 from turnwright.testing.faults import StoreWrapper
 from turnwright_states import Cause, EndReason, Limits, Outcome, State
 from turnwright_states import facts as f
@@ -63,8 +63,8 @@ RESTS = asks_for(("rest", {"seconds": 3}))
 DONE = ModelResponse(text="Done.")
 
 
-async def facts_of(engine: Engine, turn: str) -> list[Fact]:
-    return [fact for _, fact in await engine.store.facts(turn)]
+async def facts_of(store: Store, turn: str) -> list[Fact]:
+    return [fact for _, fact in await store.facts(turn)]
 
 
 @pytest.mark.parametrize("speed", [1.0, 0.9])
@@ -74,7 +74,7 @@ async def test_the_deadline_is_one_for_all_actions_of_the_turn(speed: float) -> 
     slow = Engine(model=model, tools=[rest], limits=Limits(seconds=5), clock=lambda: anyio.current_time() * speed)
     async with slow as engine:
         turn = await engine.run(AGENT, "hi")
-        (stopping,) = [fact for fact in await facts_of(engine, turn.id) if isinstance(fact, f.Stopping)]
+        (stopping,) = [fact for fact in await facts_of(engine.store, turn.id) if isinstance(fact, f.Stopping)]
     assert (turn.reason, model.calls) == (EndReason.DEADLINE, 3)
     assert stopping.elapsed == 5
 
@@ -151,7 +151,7 @@ async def test_dependencies_may_take_the_time_that_earlier_segments_left() -> No
     model = TimedModel((0, DONE))
     second = Engine(model=model, tools=[erase], store=store, deps=Factory(60), clock=anyio.current_time, cancel_grace=1)
     turn = await second.resume(paused.id, {"approval-1": True})
-    (stopping,) = [fact for fact in await facts_of(second, turn.id) if isinstance(fact, f.Stopping)]
+    (stopping,) = [fact for fact in await facts_of(store, turn.id) if isinstance(fact, f.Stopping)]
     assert (turn.reason, turn.text, stopping.elapsed) == (EndReason.DEADLINE, "Done.", 5)
 
 
