@@ -38,7 +38,7 @@ TESTS: Final = (
     "tests/testing/test_traces.py",
     *(
         f"--ignore=tests/states/test_{name}.py"
-        for name in ("cycles", "lint", "planted_faults", "purity", "reach", "verify")
+        for name in ("conformance", "cycles", "invariants", "lint", "planted_faults", "purity", "reach", "verify")
     ),
 )
 _LINES: Final = "\n".join(f"    {argument}" for argument in TESTS)
@@ -49,6 +49,8 @@ source_paths=
 do_not_mutate=
     src/turnwright/*
     src/turnwright_states/verify/*
+    src/turnwright_states/moves.py
+    src/turnwright_states/invariants.py
 also_copy=
     pytest.ini
 pytest_add_cli_args_test_selection=

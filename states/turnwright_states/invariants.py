@@ -6,6 +6,7 @@ start and that every move keeps them, so the bounds follow for all limits, not o
 """
 
 from collections.abc import Iterator, Mapping
+from itertools import takewhile
 from typing import Final, NamedTuple
 
 from .chart import Row
@@ -179,16 +180,16 @@ def potential(state: State) -> str:
 def claims_of(row: Row) -> Iterator[tuple[str, str]]:
     """Yield each claim about a row and its text, over the counters for which it is taken and the flags of its input."""
     if row.source is S.CHECK and row.dest is S.STREAM:
-        yield "no step starts on a spent budget", f"not ({Guard('spent').expanded})"
+        yield "no step starts on a spent budget", f"not ({_expanded('spent')})"
     if row.source is S.CHECK and row.dest is S.CONCLUDE and isinstance(row.reason, EndReason):
-        first: list[str] = []
-        for reason, meaning in REASONS.items():
-            if reason is row.reason:
-                yield (
-                    "the first limit that is reached is the reason",
-                    " and ".join([f"({Guard(meaning.reached).expanded if meaning.reached else False})", *first]),
-                )
-                break
-            first += [f"not ({Guard(meaning.reached).expanded})"] if meaning.reached else []
+        earlier = [REASONS[one].reached for one in takewhile(lambda one: one is not row.reason, REASONS)]
+        text = " and ".join(
+            [f"({_expanded(REASONS[row.reason].reached)})", *(f"not ({_expanded(one)})" for one in earlier if one)]
+        )
+        yield "the first limit that is reached is the reason", text
     if row.trigger is T.REVIEWED and row.dest is not S.CONTINUE and row.dest not in FINAL:
         yield "no call of a refused reply runs", f"not refused or {OPEN} == 0"
+
+
+def _expanded(text: str) -> str:
+    return Guard(text).expanded if text else "False"
