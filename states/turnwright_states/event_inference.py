@@ -140,8 +140,9 @@ def _stops(facts: Sequence[f.Fact], at: int, turn: Turn) -> Iterator[Input]:
     spent = {fact.call: fact.spent for fact in closed if fact.spent is not None}
     if not isinstance(stop, f.Stopping):
         for reason in _ABORTED:
-            yield AbortInput(elapsed=elapsed, partial=partial, spent=spent, reason=reason)
-        yield FailInput(elapsed=elapsed, error=stop.error if stop else "", partial=partial, spent=spent)
+            yield AbortInput(elapsed=elapsed, partial=partial, spent=spent, usage=usage, reason=reason)
+        error = stop.error if stop else ""
+        yield FailInput(elapsed=elapsed, error=error, partial=partial, spent=spent, usage=usage)
         guardrail = f.TrippedGuardrail(name="") if stop is None else stop.guardrail
         if guardrail is not None:
             yield TrippedInput(

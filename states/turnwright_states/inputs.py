@@ -398,13 +398,14 @@ class StopInput(Input):
     partial: str = ""
     #: The usage of the open calls' sub-agents, by call.
     spent: Mapping[str, Spent] = Field(default_factory=dict)
+    #: The usage of a model call that no fact has.
+    usage: Usage | None = None
 
 
 class ExpireInput(StopInput):
     """The deadline passed during I/O."""
 
     trigger = Trigger.EXPIRE
-    usage: Usage | None = None
 
 
 class AbortInput(StopInput):
@@ -424,7 +425,6 @@ class TrippedInput(StopInput):
     metadata: JsonObject = Field(default_factory=dict)
     #: What the guardrail checks, such as `input` or `output`: kept, not read.
     checks: str = ""
-    usage: Usage | None = None
 
 
 class FailInput(StopInput):

@@ -540,12 +540,12 @@ class TurnMachine:
             self._halt(row, partial=event.partial, usage=event.usage, spent=event.spent)
 
     def _abort(self, event: AbortInput) -> None:
-        self._halt(
-            self._stopped_by(event, Trigger.ABORT), aborted=event.reason, partial=event.partial, spent=event.spent
-        )
+        row = self._stopped_by(event, Trigger.ABORT)
+        self._halt(row, aborted=event.reason, partial=event.partial, usage=event.usage, spent=event.spent)
 
     def _fail(self, event: FailInput) -> None:
-        self._halt(self._stopped_by(event, Trigger.FAIL), error=event.error, partial=event.partial, spent=event.spent)
+        row = self._stopped_by(event, Trigger.FAIL)
+        self._halt(row, error=event.error, partial=event.partial, usage=event.usage, spent=event.spent)
 
     def _tripped(self, event: TrippedInput) -> None:
         row = self._stopped_by(event, Trigger.TRIPPED)

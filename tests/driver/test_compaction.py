@@ -80,10 +80,12 @@ async def test_without_a_compaction_an_overflow_ends_the_turn() -> None:
     assert (turn.outcome, turn.reason) == (Outcome.FAILED, EndReason.CONTEXT_OVERFLOW)
 
 
-async def test_a_summary_that_fails_never_fails_the_turn() -> None:
+@pytest.mark.parametrize("most", [1, 3])
+async def test_a_summary_that_fails_never_fails_the_turn(most: int) -> None:
+    """The model call follows it, also if another compaction is left."""
     gone = ModelError("no", cause=Cause.BAD_REQUEST)
     engine, model = engine_of(reads(1, 20), reads(2, 90), gone, "Done.")
-    agent = Agent(name="Reader", compaction=Compact(at_tokens=100, keep_steps=1, max_compactions=1))
+    agent = Agent(name="Reader", compaction=Compact(at_tokens=100, keep_steps=1, max_compactions=most))
     turn = await engine.run(agent, "Read two pages.")
     assert turn.text == "Done."
     assert "page 1" in str(model.requests[-1].messages)

@@ -32,7 +32,7 @@ from turnwright.model.protocol import ModelError, TextDelta
 from turnwright.model.retry import Backoff
 from turnwright.store import MemoryStore
 from turnwright.testing import FaultyStore
-from turnwright_states import CallStatus, Cause, EndReason, Finish, Limits, Outcome
+from turnwright_states import CallStatus, Cause, EndReason, Finish, Limits, Outcome, Usage
 from turnwright_states import facts as f
 from turnwright_states.replay import replay
 from turnwright_states.verdict import Verdict
@@ -212,6 +212,39 @@ async def test_a_reply_that_ends_the_turn_waits_for_no_input_guardrail() -> None
     assert (await engine.run(AGENT, "weather")).reason is EndReason.CONTENT_FILTER
 
 
+async def test_a_failed_attempt_waits_for_no_input_guardrail() -> None:
+    """A blank reply is one. The next attempt begins beside the guardrail again."""
+    asked: list[float] = []
+
+    @input_guardrail
+    async def slow(ctx: TurnContext, prompt: str) -> Trip | None:
+        asked.append(anyio.current_time())
+        await anyio.sleep(5)
+        return None
+
+    engine = Engine(model=ScriptedModel(" ", "Done."), guardrails=[slow], backoff=AT_ONCE)
+    assert (await engine.run(AGENT, "hi")).text == "Done."
+    assert [at - asked[0] for at in asked] == [0, 0]
+
+
+async def test_a_message_that_comes_while_a_blocking_guardrail_checks_is_in_the_request() -> None:
+    began = anyio.Event()
+
+    @input_guardrail(run_in_parallel=False)
+    async def slow(ctx: TurnContext, prompt: str) -> Trip | None:
+        began.set()
+        await anyio.sleep(1)
+        return None
+
+    model = ScriptedModel("Done.")
+    async with Engine(model=model, guardrails=[slow]) as engine:
+        handle = await engine.start(AGENT, "hi")
+        await began.wait()
+        await handle.steer("Be brief.")
+        assert (await handle.result()).undelivered == ()
+    assert model.requests[0].messages[-1].text == "Be brief."
+
+
 async def test_a_turn_without_steps_waits_for_a_parallel_input_guardrail() -> None:
     turn = await Engine(model=ScriptedModel("Sunny."), guardrails=[polite]).run(
         Agent(name="Clerk", steps=0), "weather?"
@@ -342,6 +375,26 @@ async def test_conclusions_and_text_only_turns_are_checked_too(steps: int) -> No
     assert turn.text == "withheld by no_secrets"
     assert "hunter2" not in repr(await engine.store.facts(turn.id))
     assert "hunter2" not in shown(events)
+
+
+@pytest.mark.parametrize(("steps", "guardrail"), [(1, no_secrets), (0, no_secrets), (0, polite)])
+async def test_the_usage_of_a_reply_counts_though_a_guardrail_trips(steps: int, guardrail: Guardrail[None]) -> None:
+    told = ModelResponse(text="The weather is hunter2.", usage=Usage(input_tokens=5, output_tokens=2))
+    lines = [asks_for(("look", {}))] if steps else []
+    engine = Engine(model=ScriptedModel(*lines, told), tools=[look], guardrails=[guardrail])
+    turn = await engine.run(Agent(name="Clerk", steps=steps), "weather?")
+    assert tripped(turn, guardrail.name)
+    assert turn.usage.tokens == 7 + 2 * steps
+
+
+async def test_the_usage_of_a_reply_counts_though_an_abort_comes_before_the_verdict() -> None:
+    told = ModelResponse(text="Sunny.", usage=Usage(input_tokens=5, output_tokens=2))
+    async with Engine(model=ScriptedModel(told), guardrails=[polite]) as engine:
+        handle = await engine.start(Agent(name="Clerk", steps=0), "hi")
+        await anyio.sleep(0.5)
+        await handle.abort()
+        turn = await handle.result()
+    assert (turn.outcome, turn.usage.tokens) == (Outcome.ABORTED, 7)
 
 
 async def test_the_text_beside_calls_is_checked_before_they_run() -> None:

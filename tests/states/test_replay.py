@@ -791,9 +791,9 @@ def test_a_stop_that_tells_of_what_no_sub_agent_can_have_used_is_refused(
 def test_a_value_that_should_not_be_there_is_named(begin: Begin) -> None:
     turn = begin()
     turn.feed(AbortInput())
-    _, forged = with_fact(turn.facts, f.TurnEnded, usage=Usage(input_tokens=1))
-    assert "turn_ended: usage is " in why(forged)
-    assert why(forged).endswith(", and None follows from the facts before it")
+    _, forged = with_fact(turn.facts, f.TurnEnded, error="none")
+    assert "turn_ended: error is " in why(forged)
+    assert why(forged).endswith(", and '' follows from the facts before it")
 
 
 def test_a_value_of_no_events_type_is_named_with_its_place(begin: Begin) -> None:

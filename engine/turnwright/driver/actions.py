@@ -118,6 +118,8 @@ async def _call_model(segment: Segment, action: CallModel) -> Input | None:
             return segment.failed(error)
         if prepared is not None:
             await segment.feed(prepared)
+            if action.tools:
+                await segment.take_in_messages()
     if segment.oversized is not None and action.tools:
         oversized = segment.oversized()
         if oversized is not None:
@@ -137,14 +139,22 @@ async def _attempt(segment: Segment, action: CallModel) -> Input:
                 text=segment.partial, finish=Finish.CONTENT_FILTER, usage=usage, elapsed=segment.elapsed()
             )
         return segment.failed(error, usage)
-    if segment.outputs is not None and not action.tools:  # a reply of a step is reviewed
-        await segment.outputs.check_text(reply.text)
+    if not action.tools:  # a reply of a step is reviewed
+        await _check_text(segment, reply)
     checked: list[Values | None] = []
     calls = tuple([_checked_call(segment, call, checked) for call in reply.calls])
     segment.checked = checked
     replied = replied_input(reply, calls, segment.priced(reply), segment.elapsed())
     # Few turns have reviewers, so the constructor does not take it.
     return replied.model_copy(update={"review": True}) if segment.stages and action.tools else replied
+
+
+async def _check_text(segment: Segment, reply: ModelResponse) -> None:
+    """Ask the output guardrails about a reply that nothing reviews. Raises `TripError`."""
+    if segment.outputs is not None:
+        segment.unfed = segment.priced(reply)
+        await segment.outputs.check_text(reply.text)
+        segment.unfed = None
 
 
 async def _review(segment: Segment, calls: tuple[Call, ...]) -> Input:
@@ -171,20 +181,21 @@ async def _conclude(segment: Segment, action: Conclude) -> Input:
             if error.cause is Cause.EMPTY_REPLY:  # the second try needs no back-off: the provider is not overloaded
                 return ConcludedInput(usage=usage, elapsed=segment.elapsed())
             return segment.failed(error, usage)
-        if segment.outputs is not None:
-            await segment.outputs.check_text(reply.text)
+        await _check_text(segment, reply)
         return ConcludedInput(
             text=reply.text,
             calls=tuple(_checked_call(segment, call, []) for call in reply.calls),
             usage=segment.priced(reply),
             elapsed=segment.elapsed(),
         )
-    segment.wait, arrived = 0.0, segment.partial
+    segment.wait, arrived, usage, segment.unfed = 0.0, segment.partial, segment.unfed, None
     if segment.outputs is None and not is_blank(arrived):  # another attempt would take as long
         segment.reply_complete()
         return ConcludedInput(text=arrived, elapsed=segment.elapsed())
     message = f"the concluding call did not answer within {action.seconds:g} s (`conclude_seconds`)"
-    return AttemptFailedInput(cause=Cause.TIMEOUT, message=message, partial=arrived, elapsed=segment.elapsed())
+    return AttemptFailedInput(
+        cause=Cause.TIMEOUT, message=message, partial=arrived, usage=usage, elapsed=segment.elapsed()
+    )
 
 
 async def _reply(segment: Segment, action: CallModel | Conclude) -> ModelResponse:

@@ -49,9 +49,12 @@ class Compactor:
         self._model = model
 
     def oversized(self) -> OversizedInput | None:
-        """Return the input that compacts first, if the next request is too long and something can be compacted."""
+        """Return the input that compacts first, if the next request is too long and something can be compacted.
+
+        The model call of a step follows its compaction, even if that failed.
+        """
         segment, config = self._segment, self._config
-        if not segment.machine.turn.counters.compactions_left:
+        if segment.journal.transcript.compacts or not segment.machine.turn.counters.compactions_left:
             return None
         tokens = self._tokens()
         if tokens < config.at_tokens or not self._older(config.keep_steps):

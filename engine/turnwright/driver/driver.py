@@ -283,14 +283,14 @@ def _stopped_by(segment: Segment, error: Exception) -> Input | None:
     if segment.machine.state in FINAL and isinstance(error, TripError | HookFailedError):
         return None
     if isinstance(error, TripError):
-        return error.event(segment.elapsed())
+        return error.event(segment.elapsed(), segment.unfed)
     machine = segment.machine
     name, steps = segment.journal.turn_id, machine.turn.counters.steps
     about = {"turn": name, "step": steps, "state": str(machine.state)}
     _LOG.exception("turn %s failed in %s", name, machine.state, extra=about, exc_info=error)
     raised = error.__cause__ if isinstance(error, HookError) and error.__cause__ else error
     said = str(raised) if isinstance(raised, HookFailedError) else describe(raised)
-    return FailInput(error=said, partial=segment.partial, elapsed=segment.elapsed())
+    return FailInput(error=said, partial=segment.partial, usage=segment.unfed, elapsed=segment.elapsed())
 
 
 async def _account_for_crash(segment: Segment, *, crashed: bool) -> Input | None:

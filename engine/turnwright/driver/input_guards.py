@@ -8,6 +8,7 @@ from turnwright._base.background_task import background_task
 from turnwright.hooks.guardrails import Guardrail
 from turnwright.model.protocol import ModelError
 from turnwright_states import Input, ModelRepliedInput, State
+from turnwright_states.inputs import is_blank
 from turnwright_states.state import FINAL
 
 from .guards import Guards
@@ -74,13 +75,15 @@ class InputGuards:
 
         async with background_task(check):
             event: Input | None = await attempt()
-            if isinstance(event, ModelRepliedInput):
+            if isinstance(event, ModelRepliedInput) and not _is_blank(event):
                 if reviewed and event.review:
                     await segment.feed(event)
                     event = None
-                    if segment.machine.state in FINAL:  # the provider has filtered the reply, or it was blank
+                    if segment.machine.state in FINAL:  # the provider has filtered the reply
                         return None
+                segment.unfed = None if event is None else event.usage
                 await done.wait()
+                segment.unfed = None
         return event
 
     async def _check_beside(self, guardrail: Guardrail[object], reviewed: bool) -> None:
@@ -98,6 +101,11 @@ class InputGuards:
             segment.open_gate(GATE)
             # Nothing is left to check in a review.
             segment.stages = tuple(stage for stage in segment.stages if stage != self.finish)
+
+
+def _is_blank(reply: ModelRepliedInput) -> bool:
+    """Return whether a reply will be a failed attempt, which waits for no guardrail."""
+    return not reply.calls and is_blank(reply.text)
 
 
 def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:

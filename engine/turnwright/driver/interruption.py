@@ -13,24 +13,29 @@ from turnwright.journal.dependencies import Dependencies
 from turnwright.journal.turn_journal import TurnJournal
 from turnwright.store import InboxItem, InboxKind
 from turnwright.tools.context import AbortSignal
-from turnwright_states import AbortInput, ExpireInput, Input, State
+from turnwright_states import AbortInput, ExpireInput, Input, State, Usage
 from turnwright_states.state import FINAL
 
 
 class Interruption:
     """Interrupts the driver of one turn: an abort, or the turn's deadline.
 
-    `elapsed` returns the seconds of driving so far. `partial` returns the received text of a reply that is not
-    journaled yet.
+    `elapsed` returns the seconds of driving so far. `unfed` returns the received text of a reply that is not journaled
+    yet, and its usage if it is complete.
     """
 
     def __init__(
-        self, journal: TurnJournal, setup: Dependencies, *, elapsed: Callable[[], float], partial: Callable[[], str]
+        self,
+        journal: TurnJournal,
+        setup: Dependencies,
+        *,
+        elapsed: Callable[[], float],
+        unfed: Callable[[], tuple[str, Usage | None]],
     ) -> None:
         self._journal = journal
         self._setup = setup
         self._elapsed = elapsed
-        self._partial = partial
+        self._unfed = unfed
         #: Set by an abort, for those whom it does not cancel at once.
         self.signal = AbortSignal()
         self._abort: InboxItem | None = None
@@ -136,8 +141,10 @@ class Interruption:
         return items
 
     def _abortion(self) -> AbortInput:
-        return AbortInput(elapsed=self._elapsed(), partial=self._partial())
+        partial, usage = self._unfed()
+        return AbortInput(elapsed=self._elapsed(), partial=partial, usage=usage)
 
     def _expiry(self, limit: float) -> ExpireInput:
         # The clocks of the event loop and of the turn may differ slightly. The time is up in any case.
-        return ExpireInput(elapsed=max(self._elapsed(), limit), partial=self._partial())
+        partial, usage = self._unfed()
+        return ExpireInput(elapsed=max(self._elapsed(), limit), partial=partial, usage=usage)

@@ -13,7 +13,7 @@ from pydantic import JsonValue
 from turnwright.errors import Retry
 from turnwright.model.protocol import ModelError
 from turnwright.tools.text import cap
-from turnwright_states import AttemptFailedInput, Call, Input, ReviewedInput, TrippedInput
+from turnwright_states import AttemptFailedInput, Call, Input, ReviewedInput, TrippedInput, Usage
 from turnwright_states.facts import ModelReplied
 
 
@@ -76,15 +76,15 @@ class TripError(Exception):
         self.message = message
         self.metadata = metadata
 
-    def event(self, elapsed: float, partial: str = "") -> TrippedInput:
-        """Return the input that ends the turn."""
+    def event(self, elapsed: float, usage: Usage | None = None) -> TrippedInput:
+        """Return the input that ends the turn. `usage` is that of a reply that no fact has."""
         return TrippedInput(
             guardrail=self.guardrail,
             checks=self.kind,
             message=self.message,
             metadata=self.metadata,
             elapsed=elapsed,
-            partial=partial,
+            usage=usage,
         )
 
 

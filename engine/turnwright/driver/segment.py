@@ -81,6 +81,8 @@ class Segment:
     inputs: InputChecks | None = None
     outputs: OutputChecks | None = None
     on_end: Callable[[TurnResult], Awaitable[None]] | None = None
+    #: The usage of a complete reply that is not fed before its guardrails have passed.
+    unfed: Usage | None = None
     #: The review of the last reply, if there was one: a further attempt goes on where the last one failed.
     reviewing: Reviewing | None = None
 
@@ -137,7 +139,7 @@ class Segment:
         self._draft = ReplyDraft()
         self._base = self.machine.turn.elapsed
         self._began = setup.clock()
-        self.interruption = Interruption(journal, setup, elapsed=self.elapsed, partial=lambda: self.partial)
+        self.interruption = Interruption(journal, setup, elapsed=self.elapsed, unfed=lambda: (self.partial, self.unfed))
         self._batch = BatchContext(
             turn=journal.turn_id,
             tools=setup.tools,
@@ -355,8 +357,8 @@ class Segment:
         return None
 
     async def take_in_messages(self) -> None:
-        """Feed the messages that came during the wait before this attempt."""
-        await self._take_in(await self.journal.store.inbox(self.journal.turn_id))
+        """Feed the messages that came while this attempt waited: after a failed one, or for hooks and guardrails."""
+        await self._take_in(await self.journal.inbox())
 
     async def _take_in(self, items: Sequence[InboxItem]) -> None:
         await self.journal.take_in(items, self.elapsed())

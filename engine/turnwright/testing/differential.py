@@ -7,6 +7,7 @@ from contextvars import ContextVar
 from dataclasses import fields
 from functools import cache, partial
 from itertools import cycle
+from secrets import token_hex
 from typing import Final
 
 import anyio
@@ -29,12 +30,12 @@ from turnwright_states import CallStatus, Decision, InterruptKind, State, Usage
 
 from . import clock
 from .reference import predict
+from .scripted_agent import scripted_agent
 from .turn_script import Course, PersonAct, ScriptedCall, ScriptedTool, TurnScript
 
 __all__ = ["assert_as_predicted", "observe"]
 
-_AGENT: Final = Agent(name="Scripted")
-_SESSION: Final = "scripted"
+_AGENT: Final = Agent(name="Somebody else")
 _NAME: Final = "scripted"
 #: A token costs one.
 _PRICES: Final = {_NAME: Price(input=1_000_000, output=1_000_000)}
@@ -79,6 +80,8 @@ class _World:
         self._script = script
         self._open = store
         self._people = cycle(script.people)
+        #: A session of its own: a store may have turns of other scripts.
+        self._session = token_hex(8)
         self._batches = 0
         self._waited = 0.0
         #: What the tools have run: the tool and the number of each call.
@@ -99,7 +102,8 @@ class _World:
             now=lambda: anyio.current_time() + self._waited,
             clock=anyio.current_time,
         ) as engine:
-            handle = await engine.start(_AGENT, "Begin.", session=_SESSION)
+            agent = scripted_agent(self._script, lambda: self._model.said)
+            handle = await engine.start(agent, "Begin.", session=self._session)
             async with anyio.create_task_group() as group:
                 for at in self._script.messages:
                     group.start_soon(self._act_at, at, partial(handle.steer, "Go on."))
@@ -107,7 +111,7 @@ class _World:
                     group.start_soon(self._act_at, self._script.abort_at, handle.abort)
                 result: TurnResult = await handle.result()
                 while result.outcome is None:
-                    await self._answer(engine, result)
+                    await self._answer(engine, agent, result)
                     result = await engine.get(result.id)
                 group.cancel_scope.cancel()
             return self._course(await engine.get(handle.id))
@@ -117,19 +121,19 @@ class _World:
         with suppress(TurnAlreadyEndedError):
             await act()
 
-    async def _answer(self, engine: Engine, turn: TurnResult) -> None:
+    async def _answer(self, engine: Engine, agent: Agent[None, object], turn: TurnResult) -> None:
         """Let a person act on the first open question."""
         asked, act = turn.interrupts[0], next(self._people)
         if act == "abort":
             await engine.abort(turn.id)
         elif act == "message":
             other = Engine(model=ScriptedModel("Done."), store=engine.store)
-            await other.run(_AGENT, "Something else.", session=_SESSION)
+            await other.run(_AGENT, "Something else.", session=self._session)
         elif act == "expire" and asked.expires_at is not None:
             self._waited += _NOBODY_ANSWERS
-            await engine.resume(turn.id)
+            await engine.resume(turn.id, agent=agent)
         else:
-            await engine.resume(turn.id, {asked.id: Answer(_decision(asked.kind, act))})
+            await engine.resume(turn.id, {asked.id: Answer(_decision(asked.kind, act))}, agent=agent)
 
     async def _synthesize(self, _: tuple[FinishedCall, ...]) -> str | None:
         self._batches += 1
@@ -160,7 +164,7 @@ _WORLD: Final[ContextVar[_World]] = ContextVar("world")
 
 @cache
 def _tool(scripted: ScriptedTool) -> Tool:
-    async def work(number: int, does: str, seconds: float) -> str:
+    async def work(number: int, does: str, seconds: float, before: str = "", after: str = "") -> str:  # noqa: ARG001
         _WORLD.get().executed.append((scripted.name, number))
         if seconds:
             await anyio.sleep(seconds)
@@ -217,12 +221,13 @@ class _Model:
 
     def __init__(self, script: TurnScript) -> None:
         self.calls = 0
+        self.said = script.replies[0]
         self._replies = cycle(script.replies)
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[ModelResponse]:  # noqa: ARG002 (a script does not listen)
         """Stream the next reply. See `Model.stream`."""
         self.calls += 1
-        scripted = next(self._replies)
+        scripted = self.said = next(self._replies)
         if scripted.seconds:
             await anyio.sleep(scripted.seconds)
         reply = ModelResponse(
@@ -238,4 +243,5 @@ class _Model:
 
 def _arguments(call: ScriptedCall) -> dict[str, JsonValue]:
     number: JsonValue = call.number if call.fits else [call.number]
-    return {"number": number, "does": call.does, "seconds": float(call.seconds)}
+    decided = {name: said for name, said in (("before", call.before), ("after", call.after)) if said}
+    return {"number": number, "does": call.does, "seconds": float(call.seconds), **decided}

@@ -1,400 +1,251 @@
-"""A reference simulator: the rules of a turn as one short program.
+"""A reference simulator: the rules of a turn as two short programs.
 
 `predict` returns the course of a scripted turn. It is written by hand from docs/rules.md, and shares no code with the
 machine, the limits or the driver: a test checks its imports. `differential.observe` runs the same script on the real
-engine. Where both return the same course, two programs agree on the rules.
+engine. Where both return the same course, two programs agree on the rules. `reference_core` has a turn of a plain
+agent. This module adds hooks, guardrails, typed answers and compaction.
 """
 
-from collections import Counter
-from collections.abc import Generator, Iterable
-from dataclasses import dataclass
-from itertools import cycle
-from math import inf
-from typing import Final, NoReturn
+from dataclasses import replace
 
-from turnwright_states import CallStatus, Cause, EndReason, Finish, Outcome, ToolCallLimits
+from turnwright_states import CallStatus, Cause, EndReason
 
-from .turn_script import Course, PersonAct, ScriptedCall, ScriptedReply, ScriptedTool, TurnScript
+from .reference_core import Turn, course_of
+from .reference_parts import Call, EndError, Life
+from .turn_script import (
+    ANSWER,
+    CHANGED_BY,
+    LONG,
+    OUTPUT_TOOL,
+    TRIPS_AFTER,
+    Course,
+    ScriptedCall,
+    ScriptedReply,
+    TurnScript,
+)
 
 __all__ = ["predict"]
-
-#: The most steps of any turn (docs/rules.md#steps), and the most rounds of a cycle (docs/rules.md#doom-loops).
-_MOST_STEPS, _LONGEST_CYCLE = 200, 4
-#: The causes of failed attempts that are never retried (docs/reasons.md#causes).
-_REFUSED: Final = {Cause.BAD_REQUEST, Cause.AUTHENTICATION, Cause.PERMISSION, Cause.NOT_FOUND, Cause.REJECTED}
-_LASTING: Final = _REFUSED | {Cause.CONTEXT_OVERFLOW, Cause.CONTENT_FILTER}
-#: The causes that are reasons too. All other causes end a turn as `model_error`.
-_REASONS: Final = {Cause.EMPTY_REPLY, Cause.CONTENT_FILTER, Cause.CONTEXT_OVERFLOW}
-_LIMITS: Final = {EndReason.STEP_CAP, EndReason.BUDGET, EndReason.TOKENS, EndReason.COST, EndReason.DEADLINE}
-#: The reasons of each outcome (docs/reasons.md). All other reasons are failures.
-_OUTCOMES: Final = {
-    Outcome.FINISHED: {EndReason.ANSWERED, EndReason.TEXT_ONLY, EndReason.TRUNCATED},
-    Outcome.SYNTHESIS_DONE: {EndReason.SYNTHESIZED},
-    Outcome.CAP_HIT: _LIMITS,
-    Outcome.DOOM_LOOP: {EndReason.DOOM_LOOP},
-    Outcome.ABORTED: {EndReason.ABORTED, EndReason.SUPERSEDED},
-}
-
-#: A turn that runs. It yields at each question to a person, and receives the person's act.
-Life = Generator[None, PersonAct, None]
 
 
 def predict(script: TurnScript) -> Course:
     """Return the course of a scripted turn. See docs/rules.md."""
-    turn = _Turn(script)
-    life, people = turn.live(), cycle(script.people)
-    try:
-        next(life)
-        while True:
-            life.send(next(people))
-    except StopIteration:
-        return turn.course()
+    return course_of(AgentTurn(script))
 
 
-class _StopError(Exception):
-    """The reason why the turn stops, and the other limits that were reached."""
-
-    def __init__(self, why: EndReason, also: Iterable[EndReason] = ()) -> None:
-        self.why, self.also = why, tuple(also)
-
-
-class _EndError(_StopError):
-    """The turn ends (docs/rules.md#outcomes)."""
-
-
-class _LimitError(_StopError):
-    """A limit stops the turn, which concludes (docs/rules.md#concluding)."""
-
-
-@dataclass(slots=True)
-class _Call:
-    """A call of a reply. It is open until it has a status."""
-
-    asked: ScriptedCall
-    tool: ScriptedTool | None
-    status: CallStatus | None = None
-    approved: bool = False
-
-
-class _Turn:
-    """One turn, and its counters."""
+class AgentTurn(Turn):
+    """One turn of an agent with hooks, guardrails, a typed answer or a compaction."""
 
     def __init__(self, script: TurnScript) -> None:
-        self.script = script
-        self.limits = limits = script.limits
-        self.tools = {tool.name: tool for tool in script.tools}
-        # The cap, and the steps of it that may call tools (docs/rules.md#steps).
-        self.cap = min(limits.ceiling if limits.steps is None else limits.steps, limits.ceiling, _MOST_STEPS)
-        self.allowance = self.cap if limits.concluding == "after" else max(self.cap - 1, 0)
-        # No scripted tool says whether it reads or writes (docs/rules.md#budgets).
-        calls = limits.tool_calls
-        self.budget = calls.default if isinstance(calls, ToolCallLimits) else calls
-        self.now = 0.0
-        self.deadline = inf if limits.seconds is None else limits.seconds
-        self.abort_at = inf if script.abort_at is None else script.abort_at
-        self.steps = self.started = self.tokens = self.model_calls = self.pauses = self.batches = self.read = 0
-        self.nudges_left = limits.nudges
-        self.rounds: list[Counter[tuple[str, ScriptedCall | None]]] = []
-        self.doom = False
-        self.loop_tools: set[str] = set()
-        self.unwatched = {tool.name for tool in script.tools if tool.ignore_in_loop_detection}
-        self.asked_again = Counter[str]()
-        self.calls: list[_Call] = []
-        self.executed: list[ScriptedCall] = []
-        #: The limits that an abort reports: those that stop the turn, or about which a person is asked.
-        self.stopped_by: tuple[EndReason, ...] = ()
-        self.end: _EndError
-        self.outcome: Outcome
+        super().__init__(script)
+        self.output_retries = script.limits.output_retries
+        self.compactions_left = script.compactions
+        #: The replies that a summary would replace, and whether the next request is too long.
+        self.replies, self.is_long = 0, False
+        #: Whether the guardrail of the prompt has yet to pass.
+        self.unchecked = script.guardrail is not None
+        self.prompt_left = 0.0
+        if script.typed:
+            self.unwatched.add(OUTPUT_TOOL)
 
-    def live(self) -> Life:
-        """Run the turn until it ends (docs/chart.md)."""
-        try:
-            try:
-                if self.allowance == 0 or self.budget == 0:
-                    self._answer_in_text()
-                while True:
-                    yield from self._check()
-                    yield from self._take_step(self._reply(step=True))
-            except _LimitError as limit:
-                self._close()
-                self._conclude(limit)
-        except _EndError as end:
-            self._close(superseded=end.why is EndReason.SUPERSEDED)
-            self.end = end
-            self.outcome = next((one for one, whys in _OUTCOMES.items() if end.why in whys), Outcome.FAILED)
+    # Guardrails (docs/rules.md#guardrails).
 
-    def _close(self, *, superseded: bool = False) -> None:
-        """Close the open calls. A new message of the session rejects those that wait (docs/rules.md#sessions)."""
-        for call in self.calls:
-            rejected = superseded and not call.approved
-            call.status = call.status or (CallStatus.REJECTED if rejected else CallStatus.ABORTED)
+    def _trip(self) -> EndError:
+        return EndError(EndReason.GUARDRAIL, self.stopped_by)
 
-    def _check(self) -> Life:
-        """Start a step, unless a limit is reached: the first one is the reason (docs/rules.md#precedence)."""
-        while True:
-            reached = self._reached()
-            spent = bool(set(reached) - {EndReason.STEP_CAP, EndReason.DOOM_LOOP})
-            if EndReason.STEP_CAP in reached or (reached and EndReason.DOOM_LOOP not in reached):
-                self._stop(reached[0])
-            if not reached:
-                break
-            if self.nudges_left and not spent:
-                self.nudges_left -= 1
-                break
-            if self.limits.doom_response == "stop" or spent or self.pauses == self.limits.max_pauses:
-                self._stop(EndReason.DOOM_LOOP)
-            yield from self._ask_about_loop()
-        self.steps += 1
+    def _check_prompt(self) -> None:
+        """Ask the guardrail of the prompt, unless it has passed."""
+        guardrail = self.script.guardrail
+        if guardrail is not None and self.unchecked:
+            self._work(guardrail.seconds)
+            if guardrail.trips:
+                raise self._trip()
+            self.unchecked = False
 
-    def _reached(self) -> list[EndReason]:
-        """Return the limits that are reached, the first one first (docs/chart.md#check)."""
-        limits = self.limits
-        use: list[tuple[EndReason, float, float | None]] = [
-            (EndReason.STEP_CAP, self.steps, self.allowance),
-            (EndReason.DOOM_LOOP, self.doom, True),
-            (EndReason.BUDGET, self.started, self.budget),
-            (EndReason.TOKENS, self.tokens, limits.tokens),
-            (EndReason.COST, self.tokens, limits.cost),
-            (EndReason.DEADLINE, self.now, limits.seconds),
-        ]
-        return [reason for reason, used, limit in use if limit is not None and used >= limit]
+    def _check_text(self, reply: ScriptedReply) -> None:
+        """Ask the output guardrail about a text that nothing reviews."""
+        if self.script.hooked and reply.trips and reply.error is None and reply.text.strip():
+            raise self._trip()
 
-    def _stop(self, why: EndReason) -> NoReturn:
-        raise _LimitError(why, [other for other in self._reached() if other is not why])
+    def _prepare(self, *, step: bool) -> None:
+        """Begin an attempt: blocking guardrails first, and a compaction of a conversation that is too long."""
+        self._begin()
+        if self.script.guardrail is not None and not self.script.guardrail.parallel:
+            self._check_prompt()
+        super()._prepare(step=step)
+        if step and self.is_long and self.replies and self.compactions_left:
+            self._compact()
+            super()._prepare(step=step)
 
-    def _reply(self, *, step: bool) -> ScriptedReply:
-        """Call the model until it replies. Only causes that may pass are retried (docs/rules.md#retries)."""
-        retries_left = self.limits.max_retries
-        while True:
-            self._begin()
-            if step:
-                self._read_messages()
-            reply = self._attempt()
-            # A reply with no calls and a blank text is a failed attempt (docs/rules.md#replies).
-            blank = not reply.calls and not reply.text.strip() and reply.finish is not Finish.CONTENT_FILTER
-            cause = reply.error or (Cause.EMPTY_REPLY if blank else None)
-            if cause is None:
-                return reply
-            if cause in _LASTING or not retries_left:
-                raise _EndError(EndReason(cause) if cause in _REASONS else EndReason.MODEL_ERROR)
-            retries_left -= 1
-
-    def _attempt(self, most_seconds: float = inf) -> ScriptedReply:
-        """Make one model call, and count its tokens (docs/rules.md#model-calls)."""
-        reply = self.script.replies[self.model_calls % len(self.script.replies)]
-        self.model_calls += 1
-        self._work(min(reply.seconds, most_seconds))
-        if reply.seconds > most_seconds:
-            return ScriptedReply(error=Cause.TIMEOUT)
-        self.tokens += reply.tokens
+    def _attempt_step(self) -> ScriptedReply:
+        """Make an attempt beside the guardrail of the prompt, of which each cancels the other if it fails."""
+        guardrail = self.script.guardrail
+        if guardrail is None or not self.unchecked:
+            return self._attempt()
+        began = self.now
+        if guardrail.trips and guardrail.seconds < self._next_reply().seconds:
+            self.model_calls += 1
+            self._work(guardrail.seconds)
+            raise self._trip()
+        reply = self._attempt()
+        if self.now - began >= guardrail.seconds:
+            self.unchecked = False
+        self.prompt_left = guardrail.seconds - (self.now - began)
         return reply
 
-    def _answer_in_text(self) -> NoReturn:
-        """Make the one model call of a turn that may take no step or run no tool (docs/rules.md#zero)."""
-        try:
-            reply = self._reply(step=False)
-        except _LimitError as limit:
-            raise _EndError(limit.why, limit.also) from None
-        self.calls += [_Call(asked, None, CallStatus.REFUSED) for asked in reply.calls]
-        filtered = reply.finish is Finish.CONTENT_FILTER
-        raise _EndError(EndReason.CONTENT_FILTER if filtered else EndReason.TEXT_ONLY)
+    def _finish_prompt(self) -> None:
+        """Wait for the guardrail of the prompt that ran beside the reply."""
+        guardrail = self.script.guardrail
+        if guardrail is not None and self.unchecked:
+            self._work(self.prompt_left)
+            if guardrail.trips:
+                raise self._trip()
+            self.unchecked = False
 
-    def _conclude(self, limit: _LimitError) -> NoReturn:
-        """Let the model sum up, without tools and without the turn's deadline (docs/rules.md#concluding)."""
-        self.stopped_by, self.deadline = (limit.why, *limit.also), inf
-        retries_left, sharper = self.limits.max_retries, False
+    def _text_reply(self) -> ScriptedReply:
+        reply = super()._text_reply()
+        self._check_text(reply)
+        self._finish_prompt()
+        return reply
+
+    def _attempt_conclusion(self) -> ScriptedReply:
+        if self.abort_at > self.now:
+            self._check_prompt()
+        reply = super()._attempt_conclusion()
+        self._check_text(reply)
+        return reply
+
+    # Compaction (docs/rules.md#compaction).
+
+    def _recovered(self, cause: Cause) -> bool:
+        if cause is Cause.CONTEXT_OVERFLOW and self.compactions_left and self.steps:
+            self._compact()
+            return True
+        return super()._recovered(cause)
+
+    def _compact(self) -> None:
+        """Replace the replies so far by a summary. It shares the retries of its step, and may fail."""
+        self.compactions_left -= 1
+        if not self.replies:
+            return
         while True:
             self._begin()
-            reply = self._attempt(self.limits.conclude_seconds)
-            silent = reply.error is Cause.EMPTY_REPLY or (reply.error is None and not reply.text.strip())
-            again = not sharper if silent else reply.error is not None and reply.error not in _LASTING
-            if not again or not retries_left:
-                raise _EndError(limit.why, limit.also)
-            retries_left, sharper = retries_left - 1, sharper or silent
+            reply = self._attempt()
+            blank = reply.error is None and not reply.text.strip()
+            cause = Cause.EMPTY_REPLY if blank else reply.error
+            if cause is None:
+                break
+            if not super()._recovered(cause):
+                return
+        self.replies, self.is_long = 0, False
+        spent = [reason for reason in self._reached() if reason in (EndReason.TOKENS, EndReason.COST)]
+        if spent:
+            self._stop(spent[0])
 
-    def _read_messages(self) -> None:
-        """Add the messages that came. They clear the doom-loop detector (docs/rules.md#messages)."""
-        if self._unread():
-            self.read += self._unread()
-            self._forget_rounds()
-
-    def _unread(self) -> int:
-        return sum(at <= self.now for at in self.script.messages) - self.read
+    # Reviews and typed answers (docs/rules.md#reviews, #typed-answers).
 
     def _take_step(self, reply: ScriptedReply) -> Life:
-        """Run the calls of a reply, whatever its finish reason says (docs/rules.md#replies)."""
-        batch = self._decided(reply)
-        self.calls += batch
-        if reply.finish is Finish.CONTENT_FILTER:
-            raise _EndError(EndReason.CONTENT_FILTER)
-        if not batch:
-            raise _EndError(EndReason.TRUNCATED if reply.finish is Finish.LENGTH else EndReason.ANSWERED)
-        self._watch_for_loops(reply)
-        try:
-            while any(call.status is None for call in batch):
-                yield from self._run([call for call in batch if call.status is None], batch)
-        except _LimitError:
-            if not _has_answer(batch):
-                raise
-        if _has_answer(batch):
-            raise _EndError(EndReason.ANSWERED)
-        self._synthesize()
+        self.replies, self.is_long = self.replies + 1, reply.tokens >= LONG
+        return super()._take_step(reply)
 
-    def _decided(self, reply: ScriptedReply) -> list[_Call]:
-        """Give the calls the places that are left, in their order (docs/rules.md#budgets)."""
-        places = self.limits.max_calls_per_step
-        if self.budget is not None:
-            places = min(places, self.budget - self.started)
-        batch = [_Call(asked, self.tools.get(asked.tool)) for asked in reply.calls]
-        for call in batch:
-            if call.tool is None or not call.asked.fits or self.asked_again[call.tool.name] > call.tool.retries:
-                call.status = CallStatus.ERROR
-            elif places <= 0:
-                call.status = CallStatus.REFUSED
-            else:
-                places -= 1
-        return batch
+    def _call(self, asked: ScriptedCall) -> Call:
+        if self.script.typed and asked.tool == OUTPUT_TOOL:
+            return Call(asked, None, answers=True)
+        offered = self.script.offered
+        names = offered[(self.steps - 1) % len(offered)] if offered else None
+        return super()._call(asked) if names is None or asked.tool in names else Call(asked, None)
 
-    def _run(self, open_: list[_Call], batch: list[_Call]) -> Life:
-        """Run the open calls of a batch, then ask a person about those that need one (docs/rules.md#approvals)."""
+    def _decided(self, reply: ScriptedReply) -> list[Call]:
+        """Give the calls their places. A typed answer takes none."""
+        is_answer = [self.script.typed and asked.tool == OUTPUT_TOOL for asked in reply.calls]
+        asked = tuple(one for one, answers in zip(reply.calls, is_answer, strict=True) if not answers)
+        others = iter(super()._decided(replace(reply, calls=asked)))
+        return [
+            self._call(one) if answers else next(others) for one, answers in zip(reply.calls, is_answer, strict=True)
+        ]
+
+    def _accepted(self, reply: ScriptedReply, batch: list[Call]) -> bool:
+        """Review a reply. A refused one has results for all its calls, and ends its step."""
         self._begin()
-        waiting = [call for call in open_ if call.tool and call.tool.needs_approval and not call.approved]
-        if self.pauses == self.limits.max_pauses:
-            for call in waiting:
-                call.status = CallStatus.REFUSED
-        self._run_side_by_side([call for call in open_ if call not in waiting])
-        if not _has_answer(batch):
-            self._read_messages()
-        if any(call.status is None for call in waiting):
-            yield from self._ask_about(waiting)
+        self._finish_prompt()
+        if self._refuses(reply, batch):
+            if not self.output_retries:
+                raise EndError(EndReason.INVALID_OUTPUT)
+            self.output_retries -= 1
+            for call in batch:
+                call.status = call.status or CallStatus.REFUSED
+            return False
+        answers = [call for call in batch if _is_output(call)]
+        chosen = next((call for call in answers if _is_valid(call.asked)), None)
+        if self.script.hooked and reply.trips and (reply.text.strip() or chosen is not None):
+            raise self._trip()
+        for call in answers:
+            call.status = CallStatus.OK if call is chosen else CallStatus.REFUSED
+        return True
 
-    def _run_side_by_side(self, calls: list[_Call]) -> None:
-        """Run calls until the last one has its result, or an abort or the deadline cuts them off.
+    def _refuses(self, reply: ScriptedReply, batch: list[Call]) -> bool:
+        if self.script.hooked and reply.refused:
+            return True
+        answers = [call.asked for call in batch if _is_output(call)]
+        if answers:
+            return not any(map(_is_valid, answers))
+        return self.script.typed and not batch and reply.text != ANSWER
 
-        A call counts when it starts (docs/rules.md#budgets). An abort leaves it `cancel_grace` seconds
-        (docs/rules.md#aborts).
-        """
-        began, cut = self.now, min(self.deadline, self.abort_at + self.script.cancel_grace)
-        self.started += len(calls)
-        self.executed += [call.asked for call in calls]
-        for call in sorted(calls, key=lambda call: call.asked.seconds):
-            if began + call.asked.seconds > cut:
-                self.now = cut
-                self._begin()
-            self.now = began + call.asked.seconds
-            call.status = CallStatus.OK if call.asked.does == "return" else CallStatus.ERROR
-            self.asked_again[call.asked.tool] += call.asked.does == "retry"
+    # Hooks and guardrails of calls (docs/rules.md#hooks).
 
-    def _synthesize(self) -> None:
-        """Offer the batch to the app's synthesis, which may end the turn with a text."""
-        texts = self.script.synthesis
-        if texts:
-            self._begin()
-            self.batches += 1
-            if (texts[(self.batches - 1) % len(texts)] or "").strip():
-                raise _EndError(EndReason.SYNTHESIZED)
+    def _run(self, open_: list[Call], batch: list[Call]) -> Life:
+        self._begin()
+        if self.script.hooked:
+            for call in open_:
+                self._judge(call)
+        return super()._run([call for call in open_ if call.status is None], batch)
 
-    def _watch_for_loops(self, reply: ScriptedReply) -> None:
-        """Remember the round, and look whether it closes a loop (docs/rules.md#doom-loops)."""
-        threshold = self.limits.doom_threshold
-        latest = Counter(self._key(asked) for asked in reply.calls if asked.tool not in self.unwatched)
-        self.doom = False
-        if threshold is None or not latest:
+    def _judge(self, call: Call) -> None:
+        """Ask the hook before a call, once."""
+        if call.judged:
             return
-        self.rounds.append(latest)
-        for period in range(1, _LONGEST_CYCLE + 1):
-            rounds = self.rounds[-period:]
-            if self.rounds[-period * threshold :] == rounds * threshold:
-                self.doom, self.loop_tools = True, {tool for one in rounds for tool, _ in one}
-                return
-
-    def _key(self, asked: ScriptedCall) -> tuple[str, ScriptedCall | None]:
-        """Return what makes two calls equal: the tool and its own key, or the tool and the arguments."""
-        tool = self.tools.get(asked.tool)
-        return asked.tool, None if tool is not None and tool.one_loop_key and asked.fits else asked
-
-    def _forget_rounds(self) -> None:
-        self.rounds, self.doom = [], False
-
-    def _ask_about_loop(self) -> Life:
-        """Ask whether the turn may go on. `always` stops watching the tools of the loop."""
-        self.stopped_by = (EndReason.DOOM_LOOP,)
-        self._pause()
-        act = yield from self._ask()
-        if act not in ("yes", "always"):
-            self._stop(EndReason.DOOM_LOOP)
-        if act == "always":
-            self.unwatched |= self.loop_tools
-        self._forget_rounds()
-        self.stopped_by = ()
-
-    def _ask_about(self, calls: list[_Call]) -> Life:
-        """Ask about each call. Nothing runs before the last answer (docs/rules.md#approvals)."""
-        self._pause()
-        act: PersonAct = "no"
-        for call in calls:
-            if act != "expire":  # else the other questions have expired too
-                act = yield from self._ask()
-            call.approved = act in ("yes", "always")
-            if not call.approved:
+        call.judged = True
+        match call.asked.before:
+            case "reject":
                 call.status = CallStatus.REJECTED
+            case "spoil":
+                call.status = CallStatus.ERROR
+            case "change":
+                call.asked = replace(call.asked, number=call.asked.number + CHANGED_BY)
+            case "ask":
+                call.asks = True
+            case "result" | "trip":
+                call.asks = False
+            case _:
+                pass
 
-    def _pause(self) -> None:
-        self.pauses += 1
-        if self.abort_at <= self.now:
-            raise _EndError(EndReason.ABORTED, self.stopped_by)
+    def _decision(self, call: Call) -> tuple[str, str]:
+        """Return the decisions before and after a call."""
+        return (call.asked.before, call.asked.after) if self.script.hooked else ("", "")
 
-    def _ask(self) -> Generator[None, PersonAct, PersonAct]:
-        """Return the act of a person. Paused time does not count."""
-        act = yield
-        if act in ("abort", "message"):
-            raise _EndError(EndReason.ABORTED if act == "abort" else EndReason.SUPERSEDED, self.stopped_by)
-        return act
+    def _start(self, calls: list[Call]) -> None:
+        super()._start([call for call in calls if self._decision(call)[0] not in ("trip", "result")])
 
-    def _begin(self) -> None:
-        """Begin I/O, unless somebody has aborted the turn or its time is up (docs/rules.md#aborts)."""
-        if self.abort_at <= self.now:
-            raise _EndError(EndReason.ABORTED, self.stopped_by)
-        if self.deadline <= self.now:
-            self._stop(EndReason.DEADLINE)
+    def _lasts(self, call: Call) -> float:
+        before, after = self._decision(call)
+        seconds = 0.0 if before in ("trip", "result") else super()._lasts(call)
+        return seconds + (TRIPS_AFTER if "trip" in (before, after) else 0.0)
 
-    def _work(self, seconds: float) -> None:
-        """Let I/O take its time, unless an abort or the deadline cuts it off."""
-        ends, first = self.now + seconds, min(self.abort_at, self.deadline)
-        self.now = min(ends, first)
-        if first < ends:
-            self._begin()
-
-    def course(self) -> Course:
-        """Return what the turn did."""
-        why = self.end.why
-        return Course(
-            outcome=self.outcome,
-            reason=why,
-            also_reached=self.end.also,
-            steps=self.steps,
-            tool_calls=self.started,
-            executed=tuple(sorted((asked.tool, asked.number) for asked in self.executed)),
-            model_calls=self.model_calls,
-            pauses=self.pauses,
-            tokens=self.tokens,
-            results=tuple((call.asked.tool, call.status or CallStatus.UNKNOWN) for call in self.calls),
-            undelivered=self._unread(),
-            sentinel=self._sentinel(why),
-        )
-
-    def _sentinel(self, why: EndReason) -> str | None:
-        """Return the figures of the sentinel. An answer has none, unless tools were kept from a text-only turn."""
-        if self.outcome in (Outcome.FINISHED, Outcome.SYNTHESIS_DONE):
-            return "" if why is EndReason.TEXT_ONLY and (self.budget == 0 or self.calls) else None
-        figures = {
-            EndReason.STEP_CAP: f"{self.cap} of {self.cap}",
-            EndReason.BUDGET: f"{self.started} of {self.budget} calls",
-            EndReason.TOKENS: f"{self.tokens} of {self.limits.tokens}",
-        }
-        return figures.get(why, "")
+    def _settle(self, call: Call) -> None:
+        before, after = self._decision(call)
+        if "trip" in (before, after):
+            raise self._trip()
+        if before == "result":
+            self.started += 1
+        if before == "result" or after == "hide":
+            call.status = CallStatus.OK
+        else:
+            super()._settle(call)
 
 
-def _has_answer(calls: Iterable[_Call]) -> bool:
-    """Return whether a call gave the turn's answer (docs/rules.md#direct-results)."""
-    return any(call.status is CallStatus.OK and call.tool is not None and call.tool.return_direct for call in calls)
+def _is_output(call: Call) -> bool:
+    return call.tool is None and call.answers
+
+
+def _is_valid(answer: ScriptedCall) -> bool:
+    """Return whether a typed answer fits its type and passes its validator."""
+    return answer.fits and answer.does != "retry"

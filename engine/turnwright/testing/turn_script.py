@@ -9,7 +9,25 @@ from typing import Literal
 
 from turnwright_states import CallStatus, Cause, EndReason, Finish, Limits, Outcome
 
-__all__ = ["Course", "PersonAct", "ScriptedCall", "ScriptedReply", "ScriptedTool", "TurnScript"]
+__all__ = [
+    "ANSWER",
+    "LONG",
+    "OUTPUT_TOOL",
+    "Course",
+    "PersonAct",
+    "ScriptedCall",
+    "ScriptedGuardrail",
+    "ScriptedReply",
+    "ScriptedTool",
+    "TurnScript",
+]
+
+#: The tool that takes a typed answer, and the text that is one.
+OUTPUT_TOOL, ANSWER = "final_result", '{"number": 1, "does": "return", "seconds": 0}'
+#: After a reply that used so many tokens, the next request is too long.
+LONG = 1_000
+#: The seconds of a guardrail of calls until it trips, and what a hook adds to the number of a call that it changes.
+TRIPS_AFTER, CHANGED_BY = 0.3, 10
 
 #: The act of a person who is asked: `yes` or `no`; `always`, which is `yes` except for a doom loop; `expire`, so that
 #: all questions that can expire do; `abort`; or `message`, a new message of the session.
@@ -41,6 +59,11 @@ class ScriptedCall:
     seconds: float = 0.0
     fits: bool = True
     """Whether the arguments fit the tool's schema."""
+    before: Literal["", "change", "spoil", "reject", "ask", "result", "trip"] = ""
+    """The decision of the hook before the tool: another number, arguments that do not fit, and so on; or a guardrail
+    trips on the arguments."""
+    after: Literal["", "hide", "trip"] = ""
+    """The decision of the hook after the tool, to give another result; or a guardrail trips on the result."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +77,19 @@ class ScriptedReply:
     tokens: int = 1
     """The tokens that the call uses. A token costs 1."""
     seconds: float = 0.0
+    refused: bool = False
+    """Whether a hook after the model refuses the reply."""
+    trips: bool = False
+    """Whether a guardrail trips on the text of the reply."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptedGuardrail:
+    """A guardrail of the prompt, before the first model call or in parallel with it."""
+
+    seconds: float = 0.1
+    trips: bool = False
+    parallel: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +108,16 @@ class TurnScript:
     """The times at which people write to the turn."""
     abort_at: float | None = None
     cancel_grace: float = 1.0
+    hooked: bool = False
+    """Whether the agent has the hooks and guardrails that decide about calls and replies."""
+    guardrail: ScriptedGuardrail | None = None
+    typed: bool = False
+    """Whether the agent has a typed answer: the output tool's arguments, or `ANSWER` as a text. Its validator refuses
+    one that says `retry`."""
+    compactions: int = 0
+    """The most compactions. 0: the agent has none."""
+    offered: tuple[tuple[str, ...] | None, ...] = ()
+    """The tools of each step that a hook before the model offers, or None for all. They begin anew after the last."""
 
 
 @dataclass(frozen=True, slots=True)

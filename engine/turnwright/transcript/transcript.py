@@ -101,6 +101,8 @@ class Transcript:
         self.accepted: f.Reviewed | None = None
         #: Each compaction, with the number of closed messages before it.
         self.compactions: tuple[tuple[f.Compacted, int], ...] = ()
+        #: Whether the open step has begun a compaction.
+        self.compacts = False
         #: The usage of the last request and its reply, if the provider counted it.
         self.counted: Usage | None = None
         #: The result that is the turn's answer (`return_direct`).
@@ -194,7 +196,7 @@ class Transcript:
     def _start(self, at: int, fact: f.StepStarted) -> None:
         self._close()
         self._before = at - _FACT + _FIRST_MESSAGE * _SLOT
-        self.prepared, self._is_refused = None, False
+        self.prepared, self._is_refused, self.compacts = None, False, False
         part = StepStartPart(seq=at, step_number=fact.number, started_at=fact.started_at, elapsed=fact.elapsed)
         self._open.append(part)
 
@@ -202,6 +204,9 @@ class Transcript:
         self.prepared = fact
         if fact.instructions is not None:
             self.instructions = fact.instructions
+
+    def _start_compaction(self, _: int, __: f.CompactionStarted) -> None:
+        self.compacts = True
 
     def _compact(self, _: int, fact: f.Compacted) -> None:
         self.compactions = (*self.compactions, (fact, len(self._closed)))
@@ -393,6 +398,7 @@ class Transcript:
         f.RequestPrepared: _prepare,
         f.ModelReplied: _reply,
         f.Reviewed: _review,
+        f.CompactionStarted: _start_compaction,
         f.Compacted: _compact,
         f.CallStarted: _start_call,
         f.CallWaiting: _wait,

@@ -1,0 +1,389 @@
+"""The core of the reference simulator: steps, limits, tools, people and endings. See `reference`."""
+
+from collections import Counter
+from collections.abc import Generator
+from itertools import cycle
+from math import inf
+from typing import NoReturn
+
+from turnwright_states import CallStatus, Cause, EndReason, Finish, Outcome, ToolCallLimits
+
+from .reference_parts import LASTING, OUTCOMES, REASONS, Call, EndError, Life, LimitError, has_answer
+from .turn_script import Course, PersonAct, ScriptedCall, ScriptedReply, TurnScript
+
+#: The most steps of any turn (docs/rules.md#steps), and the most rounds of a cycle (docs/rules.md#doom-loops).
+_MOST_STEPS, _LONGEST_CYCLE = 200, 4
+
+
+def course_of(turn: "Turn") -> Course:
+    """Run a turn to its end, and return its course."""
+    life, people = turn.live(), cycle(turn.script.people)
+    try:
+        next(life)
+        while True:
+            life.send(next(people))
+    except StopIteration:
+        return turn.course()
+
+
+class Turn:
+    """One turn, and its counters."""
+
+    def __init__(self, script: TurnScript) -> None:
+        self.script = script
+        self.limits = limits = script.limits
+        self.tools = {tool.name: tool for tool in script.tools}
+        # The cap, and the steps of it that may call tools (docs/rules.md#steps).
+        self.cap = min(limits.ceiling if limits.steps is None else limits.steps, limits.ceiling, _MOST_STEPS)
+        self.allowance = self.cap if limits.concluding == "after" else max(self.cap - 1, 0)
+        # No scripted tool says whether it reads or writes (docs/rules.md#budgets).
+        calls = limits.tool_calls
+        self.budget = calls.default if isinstance(calls, ToolCallLimits) else calls
+        self.now = 0.0
+        self.deadline = inf if limits.seconds is None else limits.seconds
+        self.abort_at = inf if script.abort_at is None else script.abort_at
+        self.steps = self.started = self.tokens = self.model_calls = self.pauses = self.batches = self.read = 0
+        self.nudges_left = limits.nudges
+        self.rounds: list[Counter[tuple[str, ScriptedCall | None]]] = []
+        self.doom = False
+        self.loop_tools: set[str] = set()
+        self.unwatched = {tool.name for tool in script.tools if tool.ignore_in_loop_detection}
+        self.asked_again = Counter[str]()
+        self.calls: list[Call] = []
+        self.executed: list[ScriptedCall] = []
+        #: The limits that an abort reports: those that stop the turn, or about which a person is asked.
+        self.stopped_by: tuple[EndReason, ...] = ()
+        self.end: EndError
+        self.outcome: Outcome
+
+    def live(self) -> Life:
+        """Run the turn until it ends (docs/chart.md)."""
+        try:
+            try:
+                if self.allowance == 0 or self.budget == 0:
+                    self._answer_in_text()
+                while True:
+                    yield from self._check()
+                    yield from self._take_step(self._reply(step=True))
+            except LimitError as limit:
+                self._close()
+                self._conclude(limit)
+        except EndError as end:
+            self._close(superseded=end.why is EndReason.SUPERSEDED)
+            self.end = end
+            self.outcome = next((one for one, whys in OUTCOMES.items() if end.why in whys), Outcome.FAILED)
+
+    def _close(self, *, superseded: bool = False) -> None:
+        """Close the open calls. A new message of the session rejects those that wait (docs/rules.md#sessions)."""
+        for call in self.calls:
+            rejected = superseded and not call.approved
+            call.status = call.status or (CallStatus.REJECTED if rejected else CallStatus.ABORTED)
+
+    def _check(self) -> Life:
+        """Start a step, unless a limit is reached: the first one is the reason (docs/rules.md#precedence)."""
+        while True:
+            reached = self._reached()
+            spent = bool(set(reached) - {EndReason.STEP_CAP, EndReason.DOOM_LOOP})
+            if EndReason.STEP_CAP in reached or (reached and EndReason.DOOM_LOOP not in reached):
+                self._stop(reached[0])
+            if not reached:
+                break
+            if self.nudges_left and not spent:
+                self.nudges_left -= 1
+                break
+            if self.limits.doom_response == "stop" or spent or self.pauses == self.limits.max_pauses:
+                self._stop(EndReason.DOOM_LOOP)
+            yield from self._ask_about_loop()
+        self.steps += 1
+
+    def _reached(self) -> list[EndReason]:
+        """Return the limits that are reached, the first one first (docs/chart.md#check)."""
+        limits = self.limits
+        use: list[tuple[EndReason, float, float | None]] = [
+            (EndReason.STEP_CAP, self.steps, self.allowance),
+            (EndReason.DOOM_LOOP, self.doom, True),
+            (EndReason.BUDGET, self.started, self.budget),
+            (EndReason.TOKENS, self.tokens, limits.tokens),
+            (EndReason.COST, self.tokens, limits.cost),
+            (EndReason.DEADLINE, self.now, limits.seconds),
+        ]
+        return [reason for reason, used, limit in use if limit is not None and used >= limit]
+
+    def _stop(self, why: EndReason) -> NoReturn:
+        raise LimitError(why, [other for other in self._reached() if other is not why])
+
+    def _reply(self, *, step: bool) -> ScriptedReply:
+        """Call the model until it replies. Only causes that may pass are retried (docs/rules.md#retries)."""
+        self.retries_left = self.limits.max_retries
+        while True:
+            self._prepare(step=step)
+            reply = self._attempt_step()
+            # A reply with no calls and a blank text is a failed attempt (docs/rules.md#replies).
+            blank = not reply.calls and not reply.text.strip() and reply.finish is not Finish.CONTENT_FILTER
+            cause = reply.error or (Cause.EMPTY_REPLY if blank else None)
+            if cause is None:
+                return reply
+            if not self._recovered(cause):
+                raise EndError(EndReason(cause) if cause in REASONS else EndReason.MODEL_ERROR)
+
+    def _prepare(self, *, step: bool) -> None:
+        """Begin an attempt at a reply, with the messages that came."""
+        self._begin()
+        if step:
+            self._read_messages()
+
+    def _attempt_step(self) -> ScriptedReply:
+        return self._attempt()
+
+    def _recovered(self, cause: Cause) -> bool:
+        """Take a retry for a failed attempt, if one is left and its cause may pass."""
+        if cause in LASTING or not self.retries_left:
+            return False
+        self.retries_left -= 1
+        return True
+
+    def _attempt(self, most_seconds: float = inf) -> ScriptedReply:
+        """Make one model call, and count its tokens (docs/rules.md#model-calls)."""
+        reply = self._next_reply()
+        self.model_calls += 1
+        self._work(min(reply.seconds, most_seconds))
+        if reply.seconds > most_seconds:
+            return ScriptedReply(error=Cause.TIMEOUT)
+        self.tokens += reply.tokens
+        return reply
+
+    def _next_reply(self) -> ScriptedReply:
+        return self.script.replies[self.model_calls % len(self.script.replies)]
+
+    def _answer_in_text(self) -> NoReturn:
+        """Make the one model call of a turn that may take no step or run no tool (docs/rules.md#zero)."""
+        try:
+            reply = self._text_reply()
+        except LimitError as limit:
+            raise EndError(limit.why, limit.also) from None
+        self.calls += [Call(asked, None, CallStatus.REFUSED) for asked in reply.calls]
+        if reply.finish is Finish.CONTENT_FILTER:
+            raise EndError(EndReason.CONTENT_FILTER)
+        raise EndError(EndReason.TEXT_ONLY)
+
+    def _text_reply(self) -> ScriptedReply:
+        return self._reply(step=False)
+
+    def _conclude(self, limit: LimitError) -> NoReturn:
+        """Let the model sum up, without tools and without the turn's deadline (docs/rules.md#concluding)."""
+        self.stopped_by, self.deadline = (limit.why, *limit.also), inf
+        self.retries_left, sharper = self.limits.max_retries, False
+        while True:
+            reply = self._attempt_conclusion()
+            silent = reply.error is Cause.EMPTY_REPLY or (reply.error is None and not reply.text.strip())
+            again = not sharper if silent else reply.error is not None and reply.error not in LASTING
+            if not again or not self.retries_left:
+                raise EndError(limit.why, limit.also)
+            self.retries_left, sharper = self.retries_left - 1, sharper or silent
+
+    def _attempt_conclusion(self) -> ScriptedReply:
+        self._begin()
+        return self._attempt(self.limits.conclude_seconds)
+
+    def _read_messages(self) -> None:
+        """Add the messages that came. They clear the doom-loop detector (docs/rules.md#messages)."""
+        if self._unread():
+            self.read += self._unread()
+            self._forget_rounds()
+
+    def _unread(self) -> int:
+        return sum(at <= self.now for at in self.script.messages) - self.read
+
+    def _take_step(self, reply: ScriptedReply) -> Life:
+        """Run the calls of a reply, whatever its finish reason says (docs/rules.md#replies)."""
+        batch = self._decided(reply)
+        self.calls += batch
+        if reply.finish is Finish.CONTENT_FILTER:
+            raise EndError(EndReason.CONTENT_FILTER)
+        self._watch_for_loops(reply)
+        if not self._accepted(reply, batch):
+            return
+        if not batch:
+            raise EndError(EndReason.TRUNCATED if reply.finish is Finish.LENGTH else EndReason.ANSWERED)
+        try:
+            while any(call.status is None for call in batch):
+                yield from self._run([call for call in batch if call.status is None], batch)
+        except LimitError:
+            if not has_answer(batch):
+                raise
+        if has_answer(batch):
+            raise EndError(EndReason.ANSWERED)
+        self._synthesize()
+
+    def _accepted(self, reply: ScriptedReply, batch: list[Call]) -> bool:  # noqa: ARG002 (an agent without reviews)
+        """Return whether the reply passes its review. Nothing reviews this one (docs/rules.md#reviews)."""
+        return True
+
+    def _decided(self, reply: ScriptedReply) -> list[Call]:
+        """Give the calls the places that are left, in their order (docs/rules.md#budgets)."""
+        places = self.limits.max_calls_per_step
+        if self.budget is not None:
+            places = min(places, self.budget - self.started)
+        batch = [self._call(asked) for asked in reply.calls]
+        for call in batch:
+            if call.tool is None or not call.asked.fits or self.asked_again[call.tool.name] > call.tool.retries:
+                call.status = CallStatus.ERROR
+            elif places <= 0:
+                call.status = CallStatus.REFUSED
+            else:
+                places -= 1
+        return batch
+
+    def _call(self, asked: ScriptedCall) -> Call:
+        tool = self.tools.get(asked.tool)
+        if tool is None:
+            return Call(asked, tool)
+        return Call(asked, tool, asks=tool.needs_approval, answers=tool.return_direct)
+
+    def _run(self, open_: list[Call], batch: list[Call]) -> Life:
+        """Run the open calls of a batch, then ask a person about those that need one (docs/rules.md#approvals)."""
+        self._begin()
+        waiting = [call for call in open_ if call.asks and not call.approved]
+        if self.pauses == self.limits.max_pauses:
+            for call in waiting:
+                call.status = CallStatus.REFUSED
+        self._run_side_by_side([call for call in open_ if call not in waiting])
+        if not has_answer(batch):
+            self._read_messages()
+        if any(call.status is None for call in waiting):
+            yield from self._ask_about(waiting)
+
+    def _run_side_by_side(self, calls: list[Call]) -> None:
+        """Run calls until the last one has its result, or an abort or the deadline cuts them off.
+
+        A call counts when it starts (docs/rules.md#budgets). An abort leaves it `cancel_grace` seconds
+        (docs/rules.md#aborts).
+        """
+        began, cut = self.now, min(self.deadline, self.abort_at + self.script.cancel_grace)
+        self._start(calls)
+        for call in sorted(calls, key=self._lasts):
+            if began + self._lasts(call) > cut:
+                self.now = cut
+                self._begin()
+            self.now = began + self._lasts(call)
+            self._settle(call)
+
+    def _start(self, calls: list[Call]) -> None:
+        self.started += len(calls)
+        self.executed += [call.asked for call in calls]
+
+    def _lasts(self, call: Call) -> float:
+        return call.asked.seconds
+
+    def _settle(self, call: Call) -> None:
+        call.status = CallStatus.OK if call.asked.does == "return" else CallStatus.ERROR
+        self.asked_again[call.asked.tool] += call.asked.does == "retry"
+
+    def _synthesize(self) -> None:
+        """Offer the batch to the app's synthesis, which may end the turn with a text."""
+        texts = self.script.synthesis
+        if texts:
+            self._begin()
+            self.batches += 1
+            if (texts[(self.batches - 1) % len(texts)] or "").strip():
+                raise EndError(EndReason.SYNTHESIZED)
+
+    def _watch_for_loops(self, reply: ScriptedReply) -> None:
+        """Remember the round, and look whether it closes a loop (docs/rules.md#doom-loops)."""
+        threshold = self.limits.doom_threshold
+        latest = Counter(self._key(asked) for asked in reply.calls if asked.tool not in self.unwatched)
+        self.doom = False
+        if threshold is None or not latest:
+            return
+        self.rounds.append(latest)
+        for period in range(1, _LONGEST_CYCLE + 1):
+            rounds = self.rounds[-period:]
+            if self.rounds[-period * threshold :] == rounds * threshold:
+                self.doom, self.loop_tools = True, {tool for one in rounds for tool, _ in one}
+                return
+
+    def _key(self, asked: ScriptedCall) -> tuple[str, ScriptedCall | None]:
+        """Return what makes two calls equal: the tool and its own key, or the tool and the arguments."""
+        tool = self.tools.get(asked.tool)
+        return asked.tool, None if tool is not None and tool.one_loop_key and asked.fits else asked
+
+    def _forget_rounds(self) -> None:
+        self.rounds, self.doom = [], False
+
+    def _ask_about_loop(self) -> Life:
+        """Ask whether the turn may go on. `always` stops watching the tools of the loop."""
+        self.stopped_by = (EndReason.DOOM_LOOP,)
+        self._pause()
+        act = yield from self._ask()
+        if act not in ("yes", "always"):
+            self._stop(EndReason.DOOM_LOOP)
+        if act == "always":
+            self.unwatched |= self.loop_tools
+        self._forget_rounds()
+        self.stopped_by = ()
+
+    def _ask_about(self, calls: list[Call]) -> Life:
+        """Ask about each call. Nothing runs before the last answer (docs/rules.md#approvals)."""
+        self._pause()
+        act: PersonAct = "no"
+        for call in calls:
+            if act != "expire":  # else the other questions have expired too
+                act = yield from self._ask()
+            call.approved = act in ("yes", "always")
+            if not call.approved:
+                call.status = CallStatus.REJECTED
+
+    def _pause(self) -> None:
+        self.pauses += 1
+        if self.abort_at <= self.now:
+            raise EndError(EndReason.ABORTED, self.stopped_by)
+
+    def _ask(self) -> Generator[None, PersonAct, PersonAct]:
+        """Return the act of a person. Paused time does not count."""
+        act = yield
+        if act in ("abort", "message"):
+            raise EndError(EndReason.ABORTED if act == "abort" else EndReason.SUPERSEDED, self.stopped_by)
+        return act
+
+    def _begin(self) -> None:
+        """Begin I/O, unless somebody has aborted the turn or its time is up (docs/rules.md#aborts)."""
+        if self.abort_at <= self.now:
+            raise EndError(EndReason.ABORTED, self.stopped_by)
+        if self.deadline <= self.now:
+            self._stop(EndReason.DEADLINE)
+
+    def _work(self, seconds: float) -> None:
+        """Let I/O take its time, unless an abort or the deadline cuts it off."""
+        ends, first = self.now + seconds, min(self.abort_at, self.deadline)
+        self.now = min(ends, first)
+        if first < ends:
+            self._begin()
+
+    def course(self) -> Course:
+        """Return what the turn did."""
+        why = self.end.why
+        return Course(
+            outcome=self.outcome,
+            reason=why,
+            also_reached=self.end.also,
+            steps=self.steps,
+            tool_calls=self.started,
+            executed=tuple(sorted((asked.tool, asked.number) for asked in self.executed)),
+            model_calls=self.model_calls,
+            pauses=self.pauses,
+            tokens=self.tokens,
+            results=tuple((call.asked.tool, call.status or CallStatus.UNKNOWN) for call in self.calls),
+            undelivered=self._unread(),
+            sentinel=self._sentinel(why),
+        )
+
+    def _sentinel(self, why: EndReason) -> str | None:
+        """Return the figures of the sentinel. An answer has none, unless tools were kept from a text-only turn."""
+        if self.outcome in (Outcome.FINISHED, Outcome.SYNTHESIS_DONE):
+            return "" if why is EndReason.TEXT_ONLY and (self.budget == 0 or self.calls) else None
+        figures = {
+            EndReason.STEP_CAP: f"{self.cap} of {self.cap}",
+            EndReason.BUDGET: f"{self.started} of {self.budget} calls",
+            EndReason.TOKENS: f"{self.tokens} of {self.limits.tokens}",
+        }
+        return figures.get(why, "")

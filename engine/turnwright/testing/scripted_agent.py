@@ -1,0 +1,149 @@
+"""The agent of a scripted turn: its hooks, guardrails, typed answer and compaction, as the script says."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import anyio
+from pydantic import BaseModel
+
+from turnwright.agent import Agent, Compact
+from turnwright.context import TurnContext
+from turnwright.errors import Retry
+from turnwright.hooks.decisions import (
+    CallView,
+    ChangeArguments,
+    ChangeRequest,
+    Reject,
+    RequireApproval,
+    ReturnResult,
+    ToolDecision,
+    Trip,
+)
+from turnwright.hooks.guardrails import (
+    Guardrail,
+    input_guardrail,
+    output_guardrail,
+    tool_input_guardrail,
+    tool_output_guardrail,
+)
+from turnwright.hooks.hooks import Hooks, after_model, after_tool, before_model, before_tool
+from turnwright.model.protocol import ModelRequest, ModelResponse
+from turnwright.tools import ToolContext, ToolResult
+
+from .turn_script import CHANGED_BY, LONG, TRIPS_AFTER, ScriptedReply, TurnScript
+
+_TRIP: Final = Trip("It trips, as its script says.")
+
+
+class Answer(BaseModel):
+    """The typed answer: the arguments of a scripted call."""
+
+    number: int
+    does: str
+    seconds: float
+    before: str = ""
+    after: str = ""
+
+
+def scripted_agent(script: TurnScript, said: Callable[[], ScriptedReply]) -> Agent[None, object]:
+    """Return the agent of a scripted turn. `said` returns the model's last reply."""
+    decides = _Decisions(script, said)
+    most = script.compactions
+    plain = Agent(
+        name="Scripted",
+        hooks=decides.hooks(),
+        guardrails=decides.guardrails(),
+        compaction=Compact(at_tokens=LONG, keep_steps=0, max_compactions=most) if most else None,
+    )
+    if not script.typed:
+        return plain
+    typed: dict[str, object] = {"output_type": Answer, "output_mode": "tool", "output_validators": (_validated,)}
+    return plain.model_copy(update=typed)
+
+
+async def _validated(_: TurnContext[None], answer: Answer) -> Answer:
+    if answer.does == "retry":
+        raise Retry("Once more.")
+    return answer
+
+
+@dataclass(frozen=True, slots=True)
+class _Decisions:
+    """The decisions of one script."""
+
+    script: TurnScript
+    said: Callable[[], ScriptedReply]
+
+    def hooks(self) -> list[Hooks[None]]:
+        hooks: list[Hooks[None]] = []
+        if self.script.offered:
+            hooks.append(before_model(self._offer))
+        if self.script.hooked:
+            hooks += [after_model(self._judge_reply), before_tool(_decide), after_tool(_replace)]
+        return hooks
+
+    def guardrails(self) -> list[Guardrail[None]]:
+        guardrails: list[Guardrail[None]] = []
+        prompt = self.script.guardrail
+        if prompt is not None:
+            guardrails.append(input_guardrail(run_in_parallel=prompt.parallel)(self._check_prompt))
+        if self.script.hooked:
+            guardrails += [output_guardrail(self._check_reply), tool_input_guardrail(_check_call)]
+            guardrails.append(tool_output_guardrail(_check_result))
+        return guardrails
+
+    async def _offer(self, ctx: TurnContext[None], _: ModelRequest) -> ChangeRequest | None:
+        offered = self.script.offered
+        names = offered[(max(ctx.step, 1) - 1) % len(offered)]
+        return None if names is None else ChangeRequest(tools=names)
+
+    async def _judge_reply(self, _: TurnContext[None], __: ModelResponse) -> None:
+        if self.said().refused:
+            raise Retry("Not this.")
+
+    async def _check_prompt(self, _: TurnContext[None], __: str) -> Trip | None:
+        guardrail = self.script.guardrail
+        assert guardrail is not None  # noqa: S101 (else nobody asks)
+        await anyio.sleep(guardrail.seconds)
+        return _TRIP if guardrail.trips else None
+
+    async def _check_reply(self, _: TurnContext[None], __: str) -> Trip | None:
+        return _TRIP if self.said().trips else None
+
+
+async def _decide(_: ToolContext[None], call: CallView) -> ToolDecision | None:
+    match call.arguments.get("before"):
+        case "change":
+            number = call.arguments["number"]
+            assert isinstance(number, int)  # noqa: S101 (it has been validated)
+            return ChangeArguments({**call.arguments, "number": number + CHANGED_BY})
+        case "spoil":
+            return ChangeArguments({**call.arguments, "number": "none"})
+        case "reject":
+            return Reject("Not that.")
+        case "ask":
+            return RequireApproval("Really?")
+        case "result":
+            return ReturnResult("Known.")
+        case _:
+            return None
+
+
+async def _replace(_: ToolContext[None], call: CallView, __: ToolResult) -> ReturnResult | None:
+    return ReturnResult("Hidden.") if call.arguments.get("after") == "hide" else None
+
+
+async def _check_call(_: ToolContext[None], call: CallView) -> Trip | None:
+    return await _trip_later(call.arguments.get("before") == "trip")
+
+
+async def _check_result(_: ToolContext[None], call: CallView, __: ToolResult) -> Trip | None:
+    return await _trip_later(call.arguments.get("after") == "trip")
+
+
+async def _trip_later(trips: bool) -> Trip | None:
+    if not trips:
+        return None
+    await anyio.sleep(TRIPS_AFTER)
+    return _TRIP

@@ -1,0 +1,97 @@
+"""The engine and the reference simulator agree on what agents add: hooks, guardrails, typed answers, compaction."""
+
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.hypothesis_examples import percent_of_examples
+from tests.properties.test_reference import USUAL, folder, limits, scripts, seldom, work
+from tests.properties.test_reference import replies as plain_replies
+
+from turnwright.store import SqliteStore
+from turnwright.testing.differential import assert_as_predicted
+from turnwright.testing.turn_script import (
+    ANSWER,
+    LONG,
+    OUTPUT_TOOL,
+    ScriptedCall,
+    ScriptedGuardrail,
+    TurnScript,
+)
+from turnwright_states import Cause, Limits
+
+__all__ = ["folder"]
+
+calls = st.builds(
+    ScriptedCall,
+    tool=st.sampled_from([*USUAL, *USUAL, OUTPUT_TOOL, "direct", "asks_direct", "nowhere"]),
+    number=st.integers(0, 1),
+    does=st.sampled_from(["return", "return", "return", "fail", "retry"]),
+    seconds=work,
+    fits=st.sampled_from([True] * 7 + [False]),
+    before=st.sampled_from([""] * 8 + ["change", "spoil", "reject", "ask", "result", "trip"]),
+    after=st.sampled_from([""] * 8 + ["hide", "hide", "trip"]),
+)
+answers = st.builds(
+    ScriptedCall,
+    tool=st.just(OUTPUT_TOOL),
+    does=st.sampled_from(["return", "retry"]),
+    fits=st.sampled_from([True, True, False]),
+)
+asking = st.lists(st.one_of(calls, calls, calls, answers), min_size=1, max_size=4).map(tuple)
+replies = st.builds(
+    replace,
+    plain_replies,
+    text=st.sampled_from(["", "", "Well.", ANSWER]),
+    calls=st.one_of(asking, asking, asking, st.just(())),
+    error=st.sampled_from([None] * 50 + [Cause.CONTEXT_OVERFLOW] * 5 + sorted(set(Cause) - {Cause.CRASH})),
+    tokens=st.sampled_from([1, 3, 8, 20, 20, LONG]),  # of a reply without tokens the engine guesses the length
+    refused=st.sampled_from([False] * 5 + [True]),
+    trips=st.sampled_from([False] * 9 + [True]),
+)
+guardrails = st.builds(
+    ScriptedGuardrail,
+    seconds=st.integers(0, 4).map(lambda n: n + 0.1),
+    trips=st.sampled_from([False, False, False, True]),
+    parallel=st.booleans(),
+)
+offered = st.lists(st.none() | st.just(("plain", "asks", "direct")) | st.just(()), min_size=1, max_size=3).map(tuple)
+
+
+@st.composite
+def agent_scripts(draw: st.DrawFn) -> TurnScript:
+    """Turns of agents with some of these."""
+    script = draw(scripts)
+    typed = draw(st.booleans())
+    compactions = draw(st.sampled_from([0, 1, 2]))
+    bounds = draw(limits.filter(can_answer) if typed else limits)
+    return replace(
+        script,
+        replies=tuple(draw(st.lists(replies, min_size=1, max_size=8))),
+        limits=bounds.model_copy(update={"output_retries": draw(st.integers(0, 2))}),
+        hooked=draw(st.booleans()),
+        typed=typed,
+        guardrail=draw(seldom(guardrails)),
+        compactions=compactions,
+        offered=draw(st.just(()) | offered),
+    )
+
+
+def can_answer(bounds: Limits) -> bool:
+    """Return whether a turn with a typed answer may begin: it needs a step that may call tools."""
+    within = bounds.concluding == "within"
+    most = min(20 if bounds.steps is None else bounds.steps, bounds.ceiling)
+    return most > within and bounds.tool_calls != 0
+
+
+@given(script=agent_scripts())
+def test_a_turn_of_such_an_agent_takes_the_course_that_the_rules_say(script: TurnScript) -> None:
+    assert_as_predicted(script)
+
+
+@settings(max_examples=percent_of_examples(50))
+@given(script=agent_scripts())
+def test_in_sqlite_too(folder: Path, script: TurnScript) -> None:
+    assert_as_predicted(script, store=partial(SqliteStore, folder / "agents.db", durability="normal"))
