@@ -4,6 +4,7 @@ import ast
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import anyio
@@ -16,6 +17,9 @@ from tests.hypothesis_examples import percent_of_examples
 
 from turnwright import (
     Agent,
+    CallView,
+    ChangeRequest,
+    Compact,
     ConfigError,
     EndReason,
     Engine,
@@ -23,11 +27,17 @@ from turnwright import (
     Limits,
     Message,
     Outcome,
+    Reject,
+    RequireApproval,
+    ReturnResult,
     ToolContext,
     ToolResult,
+    Trip,
     TurnResult,
+    after_tool,
     tool,
 )
+from turnwright.hooks.guardrails import GuardrailKind
 from turnwright.journal.dependencies import FinishedCall, Synthesis
 from turnwright.message import StepStartPart
 from turnwright.model import (
@@ -44,11 +54,15 @@ from turnwright.testing import (
     Answers,
     Asks,
     Crash,
+    Driven,
     Floods,
+    GuardrailScript,
     Hangs,
+    HookScript,
     Leaves,
     PlaybackError,
     Raises,
+    Refuses,
     Returns,
     Scenario,
     Stalls,
@@ -87,6 +101,7 @@ Facts = Sequence[tuple[int, f.Fact]]
 READ = asks_for(("read_file", {"path": "a.py"}))
 WRITE = asks_for(("write_file", {"path": "b.py", "text": 'print("""\\n\'")'}))
 POLL = asks_for(("poll", {}))
+ASKS = asks_for(("poll", {}), ("send", {"to": "Ann"}))
 TWICE = asks_for(("read_file", {"path": "a.py"}), ("write_file", {"path": "b.py", "text": ""}))
 SLOWLY = ModelError("too slow", cause=Cause.TIMEOUT, partial=ModelResponse(text="So f", usage=Usage(input_tokens=5)))
 
@@ -216,6 +231,34 @@ SCENARIOS = {
     "finished: answered with pauses refused": Scenario(
         script=(TWICE, "Done."), behaviours=(Asks(), Returns()), limits=Limits(max_pauses=0)
     ),
+    "finished: answered after decisions of hooks": Scenario(
+        script=("Too long.", TWICE, ASKS, "Done."),
+        hooks=HookScript(
+            before_model=(ChangeRequest(append=("Be brief.",)), None, ChangeRequest(tools=("poll",))),
+            after_model=(Refuses("shorter"),),
+            before_tool=(Reject("not that"), ReturnResult("known"), RequireApproval("Really?")),
+            after_tool=(None, ReturnResult({"n": 1})),
+        ),
+    ),
+    "finished: answered after a call with other arguments": Scenario(
+        script=(WRITE, "Done."),
+        people=(Answers(arguments={"path": "c.py", "text": ""}),),
+        hooks=HookScript(before_tool=(RequireApproval(),)),
+    ),
+    "finished: answered after a compaction": Scenario(
+        script=(POLL, "In short.", POLL, "Done."), compaction=Compact(at_tokens=1, keep_steps=0, max_compactions=1)
+    ),
+    "failed: guardrail on a reply": Scenario(
+        script=(READ, "A secret."),
+        guardrails=(GuardrailScript(GuardrailKind.OUTPUT, (None, Trip("no", {"why": [1]}))),),
+    ),
+    "failed: guardrail on a prompt": Scenario(guardrails=(GuardrailScript(GuardrailKind.INPUT, (Trip("no"),)),)),
+    "failed: guardrail on a call": Scenario(
+        script=(TWICE,), guardrails=(GuardrailScript(GuardrailKind.TOOL_INPUT, (None, Trip("no"))),)
+    ),
+    "failed: invalid_output at last": Scenario(
+        script=("Done.",), hooks=HookScript(after_model=(Refuses("no"),) * 4), limits=Limits(output_retries=1)
+    ),
 }  # fmt: skip
 
 
@@ -316,7 +359,10 @@ def model_with_a_bug(_: ModelRequest) -> ModelResponse:
 
 
 async def drive(
-    engine: Engine, agent: Agent | None = None, history: Sequence[Message] = (), files: Sequence[FilePart] = ()
+    engine: Engine,
+    agent: Agent[None, object] | None = None,
+    history: Sequence[Message] = (),
+    files: Sequence[FilePart] = (),
 ) -> Facts:
     """The facts of one turn; every approval is given."""
     Told.engine = engine
@@ -342,9 +388,31 @@ def scripted(
     )
 
 
+@tool(name="hang")
+async def still() -> str:
+    """Never return."""
+    await anyio.sleep_forever()
+    return ""
+
+
+@after_tool(tools=["poll"])
+async def breaks(ctx: ToolContext, call: CallView, result: ToolResult) -> None:
+    raise KeyError(ctx.turn_id, call.id, result.text)
+
+
 HANGS = asks_for(("hang", {}), ("read_file", {"path": "a.py"}))
 FICKLE = asks_for(("read_file", {"path": "a.py"}), ("fickle", {}))
 BLOCKS = asks_for(("read_file", {"path": "a.py"}), ("block", {}))
+ANSWER = asks_for(("final_result", {"n": 5}), ("poll", {}))
+
+
+@dataclass
+class Counted:
+    """A typed answer."""
+
+    n: int
+
+
 LATE = Agent(name="Late", budget=Limits(seconds=3600))
 
 DRIVEN: dict[str, Callable[[], Awaitable[Facts]]] = {
@@ -372,6 +440,17 @@ DRIVEN: dict[str, Callable[[], Awaitable[Facts]]] = {
     ),
     "finished: answered about a picture": lambda: drive(
         scripted("A pixel."), files=[FilePart.of(b"png", "image/png", "a.png")]
+    ),
+    "finished: answered with a type": lambda: drive(
+        scripted(asks_for(("final_result", {"n": "x"})), READ, ANSWER), Agent(name="Counter", output_type=Counted)
+    ),
+    "failed: engine_error in a hook beside a call": lambda: drive(
+        Engine(
+            model=ScriptedModel(asks_for(("hang", {}), ("poll", {}))),
+            tools=[poll, still],
+            hooks=[breaks],
+            cancel_grace=0,
+        )
     ),
     "finished: answered with a history": lambda: drive(
         scripted("Done."),
@@ -446,6 +525,22 @@ CHANGES = [
     ("aborted: superseded", '"superseded"', '"abort"'),
     ("finished: answered after a crash and a second run", '"rerun"', '"unknown"'),
     ("finished: answered after failed attempts", "Cause.TIMEOUT", "Cause.REJECTED"),
+    ("finished: answered after decisions of hooks", "refused=True, ", "refused=False, "),
+    ("finished: answered after decisions of hooks", ', at="hook"', ""),
+    ("finished: answered after decisions of hooks", 'tools=("poll",)', 'tools=("send",)'),
+    (
+        "finished: answered after a call with other arguments",
+        'approve(arguments={"path": "c.py"',
+        'approve(arguments={"path": "d.py"',
+    ),
+    ("finished: answered after a compaction", "OversizedInput(tokens=", "CompactedInput(kept="),
+    ("failed: guardrail on a reply", '"why": [1]', '"why": [2]'),
+    ("failed: guardrail on a call", '"decision"', '"abort"'),
+    ("failed: guardrail on a prompt", 'checks="input"', 'checks="output"'),
+    ("failed: invalid_output at last", "output_retries=1", "output_retries=2"),
+    ("finished: answered with a type", 'answer="call00003"', 'answer="call00004"'),
+    ("finished: answered with a type", 'output={"n": 5}', 'output={"n": 6}'),
+    ("failed: engine_error in a hook beside a call", '"decision"', '"abort"'),
 ]
 
 
@@ -591,12 +686,13 @@ def test_what_cannot_be_played_is_refused(fact: f.Fact, words: str) -> None:
         as_test("turn", [*facts, (4, fact)])
 
 
-def test_a_bug_while_calls_ran_is_refused() -> None:
+def test_a_bug_while_calls_ran_is_played() -> None:
     facts = facts_of("aborted: aborted in a call")
     (seq, turn_ended) = facts[-1]
-    failed = structs.replace(turn_ended, outcome=Outcome.FAILED, reason=EndReason.ENGINE_ERROR)
-    with pytest.raises(ConfigError, match="a bug ended the turn while calls ran"):
-        as_test("turn", [*facts[:-1], (seq, failed)])
+    failed = structs.replace(turn_ended, outcome=Outcome.FAILED, reason=EndReason.ENGINE_ERROR, error="a bug")
+    text = as_test("turn", [*facts[:-1], (seq, failed)])
+    assert "turn.reason == EndReason.ENGINE_ERROR" in text
+    run(text)
 
 
 def test_a_journal_of_nothing_is_refused() -> None:
@@ -649,8 +745,21 @@ def test_results_that_come_out_otherwise_are_said_to() -> None:
 @settings(max_examples=percent_of_examples(40), suppress_health_check=[HealthCheck.too_slow])
 @given(scenario=scenarios(TOOLS), data=st.data())
 def test_any_turn_can_be_played_again(scenario: Scenario, data: st.DataObject) -> None:
-    """To its end, and as far as it had come at any time."""
-    for one in play(scenario, tools=TOOLS):
+    """To its end, and as far as it had come at any time, with what hooks, guardrails and compactions decided."""
+    check_played_again(play(scenario, tools=TOOLS), data)
+
+
+TYPED = Agent(name="Typed", output_type=Counted)
+
+
+@settings(max_examples=percent_of_examples(40), suppress_health_check=[HealthCheck.too_slow])
+@given(scenario=scenarios(TOOLS, agent=TYPED), data=st.data())
+def test_any_turn_with_a_typed_answer_can_be_played_again(scenario: Scenario, data: st.DataObject) -> None:
+    check_played_again(play(scenario, agent=TYPED, tools=TOOLS), data)
+
+
+def check_played_again(turns: Sequence[Driven], data: st.DataObject) -> None:
+    for one in turns:
         journals = [one.facts, *prefixes(one.facts)]
         text = as_test("turn", data.draw(st.sampled_from(journals[:1] + journals)))
         assert "DIFFERENT" not in text

@@ -2,10 +2,12 @@
 
 import logging
 
+from turnwright.context import TurnContext
 from turnwright.errors import HookFailedError, Retry
 from turnwright.hooks.asking import RETRY
 from turnwright.hooks.chain import Chain, checked_guardrails, checked_hooks
 from turnwright.hooks.guardrails import GuardrailKind
+from turnwright.hooks.hooks import Hooks
 from turnwright.model.protocol import ModelResponse, ResponseToolCall
 from turnwright.result import TurnResult
 from turnwright.tools.text import cap
@@ -20,6 +22,17 @@ from .review import Reviewing
 from .segment import Segment
 
 _LOG = logging.getLogger(__name__)
+
+
+class SegmentHooks(Hooks[object]):
+    """Hooks that are no functions of an app: they put what they need into the segments of an engine themselves."""
+
+    async def on_start(self, ctx: TurnContext[object]) -> None:
+        """Do nothing. An engine accepts no hooks that override nothing."""
+
+    def install(self, segment: Segment) -> None:
+        """Put them into a segment, after all others."""
+        raise NotImplementedError
 
 
 def install_hooks(segment: Segment) -> None:
@@ -53,6 +66,9 @@ def install_hooks(segment: Segment) -> None:
         segment.stages = (*segment.stages, segment.outputs.review)
     if chain.before("on_end"):
         segment.on_end = replies.end
+    for one in setup.hooks:
+        if isinstance(one, SegmentHooks):
+            one.install(segment)
 
 
 class ReplyHooks:

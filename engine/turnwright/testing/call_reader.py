@@ -18,6 +18,8 @@ class CallReader:
     def __init__(self) -> None:
         self.results: dict[str, Recorded] = {}
         self.exempt: set[str] = set()
+        #: The tools whose results are the turn's answer.
+        self.direct: set[str] = set()
         self.asks: dict[str, tuple[Ask, ...]] = {}
         self._asked_in: dict[str, tuple[int, ...]] = {}
         self.loop_keys: dict[str, str] = {}
@@ -39,6 +41,8 @@ class CallReader:
         for call in fact.calls:
             if call.lease is not None:
                 raise sub_agents()
+            if call.output:
+                continue
             listed = call.refused.removeprefix(f"there is no tool {call.name!r}; the tools are: ")
             if call.invalid and listed != call.refused:
                 self._offered = self._offered or ([] if listed == "none" else listed.split(", "))
@@ -55,15 +59,19 @@ class CallReader:
         self._asked_in[call] = (*self._asked_in.get(call, ()), attempt)
 
     def settle(self, fact: f.CallSettled, call: Call) -> None:
-        at: Literal["run", "start", "reply"] = "run"
+        at: Literal["run", "start", "reply", "hook"] = "run"
         came_back = fact.status in (CallStatus.OK, CallStatus.ERROR)
         if call.made.refused and call.made.invalid:
             at = "reply"
         elif call.state is CallState.READY and came_back:
             at = "start"
+        elif call.state is CallState.READY and fact.status is CallStatus.REJECTED and fact.decisions:
+            at = "hook"
         elif call.state is CallState.READY and fact.result in (batch.NO_PAUSE, batch.UNKNOWN_OUTCOME):
             # It wanted a person, and what exactly it asked is not known.
             self.ask(fact.call, Ask(InterruptKind.APPROVAL))
+        if fact.final and not call.made.output:
+            self.direct.add(call.name)
         self.results[fact.call] = Recorded(
             fact.result,
             fact.status,
@@ -71,6 +79,7 @@ class CallReader:
             attempt=max(call.attempt, 1) if came_back else 1,
             structured=fact.structured,
             files=tuple(map(FilePart.of_json, fact.files)),
+            retry=fact.retry,
         )
 
     def blame(self, call: str) -> None:

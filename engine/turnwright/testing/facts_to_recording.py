@@ -16,7 +16,6 @@ from turnwright.tools.batch import UNKNOWN_OUTCOME
 from turnwright_states import (
     CallState,
     CallStatus,
-    Cause,
     Decision,
     EndReason,
     InterruptKind,
@@ -24,32 +23,29 @@ from turnwright_states import (
     Outcome,
     State,
     Turn,
-    Usage,
     batch,
 )
 from turnwright_states import facts as f
+from turnwright_states.payload import thawed
 
 from .call_reader import CallReader, sub_agents
+from .decision_reader import DECIDING, DecisionReader
+from .model_lines import Line, failed_line, line_of
 from .recording import At, Broke, Recording, Unfinished
 
 #: Seconds that a turn may take at the least, so that its time does not run out because the machine is slow.
 _REPLAY_SECONDS: Final = 60.0
 #: The states in which a model is called.
 _CALLING: Final = frozenset({State.STREAM, State.CONCLUDE, State.TEXT_ONLY})
-#: The texts that a script abbreviates; see `ScriptedModel`.
-_ONE_EACH: Final = Usage(input_tokens=1, output_tokens=1)
 #: The fields of an agent that say who it is, not what it may use.
 _WHO: Final = ("name", "description", "instructions", "conclude_prompt")
-
-_Line = str | ModelResponse | ModelError | Unfinished | Broke
 
 
 def read_facts(facts: Iterable[f.Fact], history: Sequence[Message] | None = None) -> tuple[Recording, tuple[str, ...]]:
     """Return the recording of a turn's facts, oldest first, and sentences about the parts that cannot be played.
 
     `history` is what was said before, where more of it is known than the turn's own journal holds: the earlier turns
-    of a session. Raises `ConfigError` for what no recording can hold: messages to a running turn, sub-agents, and a
-    bug that ended the turn while other calls ran.
+    of a session. Raises `ConfigError` for what no recording can hold: messages to a running turn, and sub-agents.
     """
     reader = _Reader()
     for fact in facts:
@@ -68,8 +64,9 @@ class _Reader:
         self._closing_at: int | None = None
         self._before_closing: dict[str, CallState] = {}
         self._previous: f.Fact | None = None
-        self._lines: list[_Line] = []
+        self._lines: list[Line] = []
         self._calls = CallReader()
+        self._decisions = DecisionReader()
         self._synthesis: list[str | ModelError | Broke | None] = []
         self._then: list[dict[str, str | bool | Answer] | At] = []
         self._on_crash: dict[str, OnCrash] = {}
@@ -114,6 +111,10 @@ class _Reader:
             asked_in=self._calls.asked_in,
             results=dict(sorted(self._calls.results.items())),
             synthesis=tuple(self._synthesis) if started.synthesis else None,
+            output=self._decisions.output,
+            return_direct=tuple(sorted(self._calls.direct)),
+            reviewed=tuple(self._decisions.reviewed),
+            decisions=self._decisions.decisions,
             then=tuple(self._then),
         )
         return recording, tuple(self._notes)
@@ -122,19 +123,23 @@ class _Reader:
         match fact:
             case f.TurnStarted():
                 self._started = fact
+                self._decisions.begin(fact)
             case f.ModelReplied():
                 self._touched = set()
+                self._decisions.reply(fact, len(self._lines))
                 self._calls.reply(fact, self._turn)
                 calls = tuple(ResponseToolCall(call.name, call.arguments, call.raw) for call in fact.calls)
                 self._lines.append(
-                    _line(
+                    line_of(
                         ModelResponse(fact.text, fact.reasoning, fact.reasoning_details, calls, fact.finish, fact.usage)
                     )
                 )
+            case f.AttemptFailed() if self._turn.state in DECIDING:
+                self._decisions.read(fact, self._count, self._previous)
             case f.AttemptFailed() if self._turn.state is State.TOOL_EXEC:
                 self._synthesis.append(ModelError(fact.message, cause=fact.cause))
             case f.AttemptFailed():
-                self._lines.append(_failed(fact))
+                self._lines.append(failed_line(fact))
             case f.CallStarted():
                 self._start(fact)
             case f.CallSettled():
@@ -151,36 +156,33 @@ class _Reader:
                 self._stop(fact)
             case f.Concluded():
                 calls = tuple(ResponseToolCall(name, {}) for name in fact.refused)
-                self._lines.append(_line(ModelResponse(text=fact.text or "", calls=calls, usage=fact.usage)))
+                self._lines.append(line_of(ModelResponse(text=fact.text or "", calls=calls, usage=fact.usage)))
             case f.TurnEnded():
                 self._halt(fact)
             case f.MessageAdded():
                 raise ConfigError("somebody wrote to the turn while it ran, and a test cannot play that yet")
-            case f.RequestPrepared() | f.Reviewed() | f.CompactionStarted():
-                raise ConfigError(f"the turn has the fact {fact.kind}, and a test cannot play that yet")
             case _:
-                pass
+                self._decisions.read(fact, self._count, self._previous)
 
     def _begins_an_event(self, fact: f.Fact) -> bool:
         """Whether an input was fed here; otherwise the fact followed from an earlier input."""
         match fact:
             case f.CallSettled():
                 call = self._turn.batch[fact.call]
-                return not (call.made.refused or _closes(fact) or _turned_down(self._previous))
+                closed = call.made.refused or _closes(fact) or self._decisions.closes(call.made)
+                return not (closed or _turned_down(self._previous))
             case f.Synthesized():
                 return not _gave_up(self._previous)
             case f.ModelReplied() | f.AttemptFailed() | f.CallStarted() | f.CallWaiting() | f.Answered():
                 return True
             case _:
-                return False
+                return self._decisions.begins(fact, self._previous)
 
     # Calls.
 
     def _start(self, fact: f.CallStarted) -> None:
         if fact.child is not None:
             raise sub_agents()
-        if fact.arguments is not None or fact.decisions:
-            raise _hooks()
         if self._turn.batch[fact.call].state is CallState.STARTED:
             self._died(fact.call, "rerun")
         self._touched.add(fact.call)
@@ -189,22 +191,21 @@ class _Reader:
         call = self._turn.batch[fact.call]
         if fact.spent is not None:
             raise sub_agents()
-        if fact.final or fact.retry or fact.decisions:
-            raise _hooks()
-        if _closes(fact):
+        if _closes(fact) and not self._decisions.refused:
             self._close()
         elif not call.made.refused:
             self._touched.add(fact.call)
         if fact.status is CallStatus.UNKNOWN and call.state is CallState.STARTED:
-            how: Mapping[str, OnCrash] = {UNKNOWN_OUTCOME: "unknown", batch.UNKNOWN_OUTCOME: "ask"}
-            self._died(fact.call, how.get(fact.result, "rerun"))
+            no_pause = fact.result == batch.UNKNOWN_OUTCOME
+            if no_pause and fact.call not in self._recovering:  # a question in its middle gives the same facts
+                self._calls.ask(fact.call, Ask(InterruptKind.QUESTION), call.attempt)
+            else:
+                self._died(fact.call, "ask" if no_pause else "unknown" if fact.result == UNKNOWN_OUTCOME else "rerun")
         self._calls.settle(fact, call)
 
     def _wait(self, fact: f.CallWaiting) -> None:
         if fact.interrupt.forwarded:
             raise sub_agents()
-        if fact.changed is not None or fact.decisions:
-            raise _hooks()
         if fact.interrupt.kind is InterruptKind.UNKNOWN_OUTCOME:
             self._died(fact.call, "ask")
         else:
@@ -238,8 +239,6 @@ class _Reader:
     # What people said, and what ended the turn.
 
     def _answer(self, fact: f.Answered) -> None:
-        if fact.arguments is not None:
-            raise _hooks()
         kind = self._turn.interrupts[fact.interrupt].kind
         said = _said(fact, kind)
         last = self._then[-1] if self._then else None
@@ -268,6 +267,8 @@ class _Reader:
         at = self._closed_at()
         if self._turn.state is State.STREAM:
             self._lines.append(Unfinished(fact.partial, "deadline"))
+        elif self._turn.state in DECIDING:
+            self._decisions.expire(at)
         elif self._turn.state is State.TOOL_EXEC:
             self._then.append(At(at, "deadline", self._parallel(self._before_closing)))
         elif self._is_late(fact) and not self._delayed:
@@ -275,10 +276,12 @@ class _Reader:
             self._then.insert(-1, At(self._event_at, "deadline"))
 
     def _halt(self, fact: f.TurnEnded) -> None:
-        if fact.guardrail is not None:
-            raise ConfigError("a guardrail ended the turn, and a test cannot play that yet")
         at, state = self._closed_at(), self._turn.state
-        if fact.outcome is Outcome.ABORTED:
+        if fact.guardrail is not None:
+            self._decisions.trip(fact.guardrail, at)
+            if state is State.TOOL_EXEC:
+                self._then.append(At(at, "decision", self._parallel(self._before_closing)))
+        elif fact.outcome is Outcome.ABORTED:
             what: Literal["abort", "superseded"] = "superseded" if fact.reason is EndReason.SUPERSEDED else "abort"
             if state in _CALLING and what == "abort":
                 self._lines.append(Unfinished(fact.partial))
@@ -288,14 +291,18 @@ class _Reader:
             self._lines.append(Unfinished(fact.partial, "deadline"))
         elif fact.reason is EndReason.ENGINE_ERROR and state in _CALLING:
             self._lines.append(Broke(fact.error, fact.partial))
+        elif fact.reason is EndReason.ENGINE_ERROR and state in DECIDING:
+            self._decisions.fail(fact.error, at)
         elif fact.reason is EndReason.ENGINE_ERROR:
-            self._break(fact)
+            self._break(fact, at)
 
-    def _break(self, fact: f.TurnEnded) -> None:
-        """A bug ended the turn in TOOL_EXEC: in the synthesis, or before a call could begin."""
+    def _break(self, fact: f.TurnEnded, at: int) -> None:
+        """A bug ended the turn in TOOL_EXEC: while calls ran, before a call could begin, or in the synthesis."""
         states = self._before_closing
         if CallState.STARTED in states.values():
-            raise ConfigError("a bug ended the turn while calls ran, and a test cannot play that")
+            self._decisions.fail(fact.error, at)
+            self._then.append(At(at, "decision", self._parallel(states)))
+            return
         ready = [call for call, state in states.items() if state is CallState.READY]
         if ready:
             self._calls.blame(ready[0])
@@ -339,31 +346,18 @@ def _agent(told: Mapping[str, JsonValue]) -> Agent:
         return Agent(name="recorded")
 
 
-def _line(reply: ModelResponse) -> str | ModelResponse:
-    """Return the reply, as a text if nothing is lost."""
-    plain = ModelResponse(text=reply.text, usage=_ONE_EACH)
-    return reply.text if reply == plain and reply.text else reply
-
-
-def _failed(fact: f.AttemptFailed) -> ModelResponse | ModelError:
-    if fact.cause is Cause.EMPTY_REPLY and not fact.partial:
-        return ModelResponse(usage=fact.usage)
-    heard = ModelResponse(text=fact.partial, usage=fact.usage) if fact.partial or fact.usage else None
-    return ModelError(fact.message, cause=fact.cause, partial=heard)
-
-
 def _said(fact: f.Answered, kind: InterruptKind) -> str | Answer:
     match fact.decision:
         case Decision.REPLY:
             return fact.text
         case Decision.APPROVE if not fact.text:
-            return approve()
+            return approve(arguments=thawed(fact.arguments))
         case Decision.REJECT:
             return reject(fact.text)
         case _ if not fact.text and kind is not InterruptKind.QUESTION:
             return str(fact.decision)
         case _:
-            return Answer(fact.decision, fact.text)
+            return Answer(fact.decision, fact.text, thawed(fact.arguments))
 
 
 def _bare(message: Message) -> Message:
@@ -390,7 +384,3 @@ def _turned_down(fact: f.Fact | None) -> bool:
 def _gave_up(fact: f.Fact | None) -> bool:
     """Whether a synthesis had no attempt left, so that it is null."""
     return isinstance(fact, f.AttemptFailed) and not fact.retry
-
-
-def _hooks() -> ConfigError:
-    return ConfigError("a hook, a person or the tool changed what a call does, and a test cannot play that yet")

@@ -14,7 +14,7 @@ from pydantic import JsonValue
 
 from turnwright.agent import Agent
 from turnwright.engine import Engine
-from turnwright.errors import StoreError, TurnwrightError
+from turnwright.errors import Retry, StoreError, TurnwrightError
 from turnwright.journal.answers import Answers
 from turnwright.journal.dependencies import FinishedCall
 from turnwright.journal.inbox import abort_item
@@ -39,6 +39,7 @@ from turnwright_states.facts import Fact, Notice
 
 from . import clock
 from .faults import FaultyStore
+from .played_decisions import PlayedDecisions
 from .recording import At, Broke, Recorded, Recording, Unfinished
 
 #: Seconds, all skipped, after which a turn that stands still is given up: four months, for no turn's time was longer.
@@ -46,6 +47,8 @@ _FOREVER: Final = 1e7
 _CUT: Final = re.compile(r"\n\[cut: the first \d+ of (\d+) bytes; ask for less\]\Z")
 #: By how many of its bytes are kept where a result is cut: a character that is then dropped whole.
 _DROPPED: Final = ("", "é", "€", "\N{GRINNING FACE}")
+#: More than a tool can ask for another try. A call that was refused for that was refused with its reply.
+_ENOUGH: Final = 10**6
 #: The fields of an agent that are not limits.
 _WHO: Final = {"name", "description", "instructions", "model", "conclude_prompt"}
 
@@ -84,17 +87,17 @@ class _Player:
         self._recording = recording
         self._then = deque(recording.then)
         self._journal = _Journal(self._then, recording.limits.seconds or 0.0)
-        self._model = _Model(recording, self._journal, self._abort)
+        self._decided = PlayedDecisions(recording, lambda: self._journal.written)
+        self._model = _Model(recording, self._journal, self._abort, self._decided)
         self._tools = [_Tool(name, recording, self._journal, self._model) for name in recording.tools]
         self._synthesis = deque(recording.synthesis or ())
+        self._agent = _agent(recording)
         self._engine = self._new_engine()
 
     async def play(self) -> TurnResult:
         recorded = self._recording
-        agent = Agent.model_validate(recorded.agent.model_dump(include=_WHO))
-        begin = partial(
-            self._engine.run, agent, recorded.prompt, files=recorded.files, message_history=recorded.message_history
-        )
+        said = recorded.message_history
+        begin = partial(self._engine.run, self._agent, recorded.prompt, files=recorded.files, message_history=said)
         await self._drive(begin)
         while self._then:
             act = self._then.popleft()
@@ -113,6 +116,8 @@ class _Player:
     async def _happens(self, act: At) -> None:
         if act.what == "deadline":
             await self._journal.let_time_pass()
+        elif act.what == "decision":
+            self._decided.end()
         elif act.what != "crash":
             await self._journal.post(abort_item(self._journal.turn))
 
@@ -137,6 +142,8 @@ class _Player:
             model=self._model,
             models=lambda _: self._model,
             tools=self._tools,
+            agents=[self._agent],
+            hooks=[self._decided] if self._recording.needs_decisions else [],
             store=self._journal,
             limits=self._recording.limits,
             prices={self._model.name: _AsRecorded(0, 0)},
@@ -229,18 +236,28 @@ class _Journal(FaultyStore):
 class _Model:
     """A model that replies as recorded. It knows the ids that the calls of its last reply will get."""
 
-    def __init__(self, recording: Recording, journal: _Journal, abort: Callable[[], Awaitable[None]]) -> None:
+    def __init__(
+        self,
+        recording: Recording,
+        journal: _Journal,
+        abort: Callable[[], Awaitable[None]],
+        decided: PlayedDecisions,
+    ) -> None:
         self.name = "recorded"
         #: The calls of the last reply that are not looked up yet, with their ids.
         self.asked: list[tuple[str, ResponseToolCall]] = []
         self._lines = deque(recording.model)
         self._made = 0
+        self._streamed = 0
         self._journal = journal
         self._abort = abort
+        self._decided = decided
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[Delta | ModelResponse]:
         await anyio.lowlevel.checkpoint()  # where time that is up already is noticed
         self._journal.hold_up()
+        self._decided.begin_reply(self._streamed)
+        self._streamed += 1
         line = self._lines.popleft() if self._lines else None
         match line:
             case Unfinished() | Broke() if line.text:
@@ -288,6 +305,8 @@ class _Tool(Tool):
             idempotent=on_crash == "rerun",
             on_crash=on_crash,
             ignore_in_loop_detection=name in recording.ignore_in_loop_detection,
+            retries=_ENOUGH,
+            return_direct=name in recording.return_direct,
         )
         self._recording = recording
         self._journal = journal
@@ -336,6 +355,8 @@ class _Tool(Tool):
         if recorded is not None and context.attempt == recorded.attempt:
             if recorded.status is CallStatus.OK:
                 return ToolResult(_uncut(recorded.text), recorded.structured, recorded.files)
+            if recorded.retry:
+                raise Retry(_uncut(recorded.text))
             if recorded.status is CallStatus.ERROR:
                 raise ToolError(_uncut(recorded.text))
         await anyio.sleep_forever()
@@ -348,6 +369,13 @@ class _AsRecorded(Price):
     def of(self, usage: Usage, cache_writes: int = 0, hour_writes: int = 0) -> Usage:  # noqa: ARG002 (the price's)
         """Return the usage unchanged."""
         return usage
+
+
+def _agent(recording: Recording) -> Agent:
+    fields = recording.agent.model_dump(include=_WHO)
+    if recording.output is not None:
+        fields |= {"output_type": JsonValue, "output_mode": recording.output}
+    return Agent.model_validate(fields)
 
 
 def _uncut(text: str) -> str:

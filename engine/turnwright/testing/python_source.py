@@ -160,8 +160,9 @@ def _node(value: object, imports: Imports, depth: int) -> _Node:  # noqa: C901, 
             return _call(imports.name(ModelError), [("", str(value)), *_said_of(value)], imports, depth)
         case answers.Answer(decision=Decision.REJECT, text=words):
             return _call(imports.name(answers.reject), [("", words)] if words else [], imports, depth)
-        case answers.Answer(decision=Decision.APPROVE, text=""):
-            return _call(imports.name(answers.approve), [], imports, depth)
+        case answers.Answer(decision=Decision.APPROVE, text="", arguments=arguments):
+            changed = [] if arguments is None else [("arguments", arguments)]
+            return _call(imports.name(answers.approve), changed, imports, depth)
         case ModelResponse() if _asks(value):
             return _asking(value, imports, depth)
         case _Budget(limits):

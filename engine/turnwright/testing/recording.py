@@ -11,7 +11,30 @@ from turnwright.journal.answers import Answers
 from turnwright.message import FilePart, Message
 from turnwright.model.protocol import ModelError, ModelResponse
 from turnwright.tools import Ask, OnCrash
-from turnwright_states import CallStatus, Limits
+from turnwright_states import (
+    AttemptFailedInput,
+    CallStatus,
+    CompactedInput,
+    ExpireInput,
+    FailInput,
+    Limits,
+    OversizedInput,
+    RequestPreparedInput,
+    ReviewedInput,
+    TrippedInput,
+)
+
+Decided = (
+    RequestPreparedInput
+    | ReviewedInput
+    | OversizedInput
+    | CompactedInput
+    | AttemptFailedInput
+    | TrippedInput
+    | ExpireInput
+    | FailInput
+)
+"""A decision of hooks, guardrails, the output type or the compaction, or what ended them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +50,14 @@ class Recorded:
     text: str
     status: CallStatus = CallStatus.OK
     #: Where the error arose: in the tool, just before it could begin, or when the reply arrived. `bug`: it was none of
-    #: the tool's, and ended the turn.
-    at: Literal["run", "start", "reply", "bug"] = field(default="run", compare=False)
+    #: the tool's, and ended the turn. `hook`: a hook rejected the call.
+    at: Literal["run", "start", "reply", "bug", "hook"] = field(default="run", compare=False)
     #: The attempt that came back. Those before it never did.
     attempt: int = field(default=1, compare=False)
     structured: JsonValue = None
     files: tuple[FilePart, ...] = ()
+    #: Whether the tool raised `Retry`.
+    retry: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +65,14 @@ class At:
     """An event from outside when the turn's journal had so many facts, notices not counted.
 
     `crash`: its process died. `abort` and `superseded`: somebody stopped it. `deadline`: its time was up. `delay`: its
-    process was held up until the time was over. `left`: nobody drove it any further.
+    process was held up until the time was over. `left`: nobody drove it any further. `decision`: the one in
+    `Recording.decisions` ended the turn while its calls ran.
 
     Until then at most `max_parallel_tools` calls run at once, so that those that had not begun do not begin.
     """
 
     facts: int
-    what: Literal["crash", "abort", "superseded", "deadline", "delay", "left"]
+    what: Literal["crash", "abort", "superseded", "deadline", "delay", "left", "decision"]
     parallel: int = 1
 
 
@@ -99,5 +125,19 @@ class Recording:
     """The result of each call, by its id. A call without an entry never returned."""
     synthesis: tuple[str | ModelError | Broke | None, ...] | None = None
     """The syntheses of each batch, attempt by attempt. None: there was no synthesis."""
+    output: Literal["tool", "prompt"] | None = None
+    """The way in which a typed answer was asked for: as a call, or in text. None: the answer was no typed one."""
+    return_direct: tuple[str, ...] = ()
+    """The tools whose results are the turn's answer."""
+    reviewed: tuple[int, ...] = ()
+    """The lines of `model`, counted from 0, that were reviewed before anything of them ran."""
+    decisions: Mapping[int, Decided] = field(default_factory=dict)
+    """The decisions beside the model and the tools, by the number of facts before each, notices not counted."""
     then: tuple[Answers | At, ...] = ()
     """The events from outside, in order: the answers at each pause, and each stop or failure."""
+
+    @property
+    def needs_decisions(self) -> bool:
+        """Whether anything but the model, the tools and people decided in the turn."""
+        rejected = any(one.at == "hook" for one in self.results.values())
+        return bool(self.decisions or self.reviewed or rejected)

@@ -59,6 +59,10 @@ def _facts_of(turn: TurnResult) -> Iterator[tuple[str, Get]]:
     names += ["steps", "tool_calls", "text"]
     for name in names:
         yield f"turn.{name}", attrgetter(name)
+    if turn.output not in (None, turn.text):
+        yield "turn.output", attrgetter("output")
+    if turn.guardrail is not None:
+        yield "turn.guardrail", attrgetter("guardrail")
     yield '" > ".join(turn.path)', lambda turn: " > ".join(turn.path)
     if turn.interrupts:
         yield "[asked.id for asked in turn.interrupts]", lambda turn: [asked.id for asked in turn.interrupts]
@@ -79,8 +83,11 @@ def _compared(was: TurnResult, recording: Recording) -> tuple[list[tuple[str, ob
             kept.append((written, get(was)))
         else:
             lost.append(f"DIFFERENT: {written} was {get(was)!a}, and is {get(played)!a} when it is played.")
-    if results_of(was) == results_of(played):
-        kept.append(("results_of(turn)", PythonSource("RECORDING.results")))
+    results = results_of(was)
+    if results == results_of(played):
+        kept.append(
+            ("results_of(turn)", PythonSource("RECORDING.results") if results == recording.results else results)
+        )
     else:
         lost.append("DIFFERENT: some calls have other results when the turn is played: they are not compared.")
     return kept, lost

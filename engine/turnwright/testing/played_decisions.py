@@ -1,0 +1,145 @@
+"""Plays the recorded decisions of hooks, guardrails, the output type and compaction, in place of the app's own code."""
+
+from collections.abc import Callable
+from typing import Never
+
+import anyio
+import anyio.lowlevel
+
+from turnwright.driver.hooking import SegmentHooks
+from turnwright.driver.review import Reviewing, TripError
+from turnwright.driver.segment import Segment
+from turnwright.errors import HookFailedError, Retry
+from turnwright.model.protocol import ModelError
+from turnwright.tools import Tool
+from turnwright.tools.batch_context import BatchContext, BeforeCall
+from turnwright_states import (
+    AttemptFailedInput,
+    Call,
+    CallModel,
+    CallSettledInput,
+    CompactedInput,
+    CompactHistory,
+    ExpireInput,
+    FailInput,
+    Input,
+    OversizedInput,
+    RequestPreparedInput,
+    ReviewedInput,
+    TrippedInput,
+)
+
+from .recording import Decided, Recording
+
+
+class PlayedDecisions(SegmentHooks):
+    """The decisions of one recording. `written` returns the number of facts so far, by which they are found.
+
+    It serves all engines of the turn: it is the world outside.
+    """
+
+    def __init__(self, recording: Recording, written: Callable[[], int]) -> None:
+        self._recording = recording
+        self._written = written
+        self._segment: Segment | None = None
+        #: What ends the turn while its calls run, as soon as it is driven again.
+        self._ending: Decided | None = None
+
+    def install(self, segment: Segment) -> None:
+        """See `SegmentHooks.install`."""
+        self._segment = segment
+        segment.prepare = self._prepare
+        segment.oversized, segment.compact = self._oversized, self._compact
+        segment.stages = (self._review,)
+        segment.judge = _Judge(self._recording)
+        if self._ending is not None:
+            segment.batch_context = self._end  # type: ignore[method-assign]  # the calls do not run again
+
+    def end(self) -> None:
+        """Let the next driver end the turn in the midst of its calls, as recorded."""
+        self._ending = self._due()
+
+    def begin_reply(self, number: int) -> None:
+        """Begin the model call of this number, from 0. Raises the trip of a guardrail that ended the turn there."""
+        segment = self._segment
+        if segment is None:
+            return
+        segment.stages = (self._review,) if number in self._recording.reviewed else ()
+        due = self._due()
+        if isinstance(due, TrippedInput):
+            raise _trip(due)
+
+    def _due(self) -> Decided | None:
+        return self._recording.decisions.get(self._written())
+
+    def _elapsed(self) -> float:
+        return 0.0 if self._segment is None else self._segment.elapsed()
+
+    def _end(self) -> Never:
+        if isinstance(self._ending, TrippedInput):
+            raise _trip(self._ending)
+        raise HookFailedError(self._ending.error if isinstance(self._ending, FailInput) else "nothing ends the turn")
+
+    async def _prepare(self, _: CallModel) -> RequestPreparedInput | None:
+        due = self._due()
+        if not isinstance(due, RequestPreparedInput):
+            return None
+        return due.model_copy(update={"elapsed": self._elapsed()})
+
+    def _oversized(self) -> Input | None:
+        due = self._due()
+        return due.model_copy(update={"elapsed": self._elapsed()}) if isinstance(due, OversizedInput) else None
+
+    async def _compact(self, _: CompactHistory) -> Input:
+        due = self._due()
+        match due:
+            case CompactedInput() | AttemptFailedInput():
+                return due.model_copy(update={"elapsed": self._elapsed()})
+            case FailInput(error=error):
+                raise RuntimeError(error)
+            case _:
+                await anyio.sleep_forever()
+                raise AssertionError
+
+    async def _review(self, reviewing: Reviewing) -> None:
+        due = self._due()
+        match due:
+            case ReviewedInput(refused=True, feedback=feedback):
+                raise Retry(feedback)
+            case ReviewedInput(answer=answer, output=output):
+                reviewing.answer, reviewing.output = answer, output
+            case AttemptFailedInput(message=message, cause=cause):
+                raise ModelError(message, cause=cause)
+            case TrippedInput():
+                raise _trip(due)
+            case FailInput(error=error):
+                raise RuntimeError(error)
+            case ExpireInput():
+                await anyio.sleep_forever()
+            case _:
+                await anyio.lowlevel.checkpoint()
+
+
+class _Judge:
+    """Rejects the calls that a hook rejected. What else hooks decided about calls is in the results of the calls."""
+
+    judges_after = False
+
+    def __init__(self, recording: Recording) -> None:
+        self._rejected = {call: one.text for call, one in recording.results.items() if one.at == "hook"}
+
+    @property
+    def judges_before(self) -> bool:
+        return bool(self._rejected)
+
+    async def before(self, call: Call, tool: Tool, batch: BatchContext) -> BeforeCall:
+        del tool, batch
+        return BeforeCall(call.arguments, rejected=self._rejected.get(call.id))
+
+    async def after(self, call: Call, batch: BatchContext, settled: CallSettledInput) -> CallSettledInput:
+        del call, batch
+        return settled
+
+
+def _trip(due: TrippedInput) -> TripError:
+    return TripError(due.guardrail, due.message, dict(due.metadata), due.checks)
