@@ -245,7 +245,8 @@ def report(plan: Plan, afresh: set[str], equivalent: set[Survivor]) -> None:
     states = dict(results(plan))
     counts = {state: list(states.values()).count(state) for state in sorted(set(states.values()))}
     print(f"{len(states)} mutants: " + ", ".join(f"{count} {state}" for state, count in counts.items()))
-    print(f"{len(afresh)} of the survivors are killed when they are on while the modules are imported")
+    if plan is MACHINE:
+        print(f"{len(afresh)} of the survivors are killed when they are on while the modules are imported")
     dead = len(states) - sum(counts.get(state, 0) for state in plan.lives) + len(afresh)
     could = len(states) - len(equivalent)
     print(f"score: {dead} of {could} that differ from the original ({100 * dead / max(could, 1):.1f} %)")

@@ -3,17 +3,18 @@
 import logging
 import time
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from turnwright import Agent, Engine, StoreError, TurnNotFoundError, tool
+from turnwright import Agent, Engine, StoreError, TurnNotFoundError, TurnResult, tool
 from turnwright.driver.subagents import agent_tool
 from turnwright.journal.answers import Answer, answer_item
 from turnwright.journal.inbox import abort_item, steer_item
-from turnwright.journal.recovery import Sweep
+from turnwright.journal.recovery import Sweep, recover_turns
 from turnwright.model.scripted import Line, ScriptedModel, asks_for
-from turnwright.store import MemoryStore, SqliteStore, Store
+from turnwright.store import MemoryStore, SqliteStore, Store, TurnRow
 from turnwright.testing.faults import JumpingClock, StoreWrapper
 from turnwright_states import Decision
 from turnwright_states.facts import Fact
@@ -209,6 +210,7 @@ async def test_a_turn_that_cannot_be_read_is_left_alone_and_said_once(
     assert [record.getMessage() for record in caplog.records] == [
         f"turn {torn} is skipped: turn {torn}: its journal is torn"
     ]
+    assert [vars(record)["turn"] for record in caplog.records] == [torn]
     store.unreadable.clear()
     clock.jump(MINUTE + 1)
     assert await due(sweep) == [torn, fine]
@@ -221,3 +223,54 @@ async def test_a_turn_that_somebody_deletes_meanwhile_is_passed_over(tmp_path: P
     store.deleted.add(gone)
     assert await due(Sweep(store, time.time)) == [there]
     await store.aclose()
+
+
+async def test_a_turn_that_another_sweep_has_driven_meanwhile_is_passed_over(store: Watched) -> None:
+    """Both were due. While the first one is driven, somebody drives the second one to its end."""
+    first, second = await submitted(store), await submitted(store)
+    driven: list[str] = []
+
+    async def drive(turn_id: str) -> TurnResult:
+        driven.append(turn_id)
+        await engine(store, "Done.").resume(second)
+        return await engine(store, "Done.").resume(turn_id)
+
+    found = await recover_turns(store, drive, now=time.time, at_once=1)
+    assert (driven, [turn.id for turn in found]) == ([first], [first])
+
+
+async def test_a_turn_is_idle_from_the_very_end_of_its_time(store: Watched) -> None:
+    turn = await submitted(store)
+    written = (await store.get(turn)).updated_at
+    assert await due(Sweep(store, lambda: written + MINUTE), idle=MINUTE) == [turn]
+
+
+class Damaged(StoreWrapper):
+    """A store in which the rows of turns are damaged, and whose journals are read backwards."""
+
+    fault = ""
+
+    async def turns(
+        self,
+        *,
+        session: str | None = None,
+        live: bool | None = None,
+        limit: int | None = None,
+        before: int | None = None,
+    ) -> list[TurnRow]:
+        rows = await super().turns(session=session, live=live, limit=limit, before=before)
+        return [replace(row, fault=self.fault) for row in rows]
+
+    async def facts(self, turn_id: str, after: int = 0) -> list[tuple[int, Fact]]:
+        return (await super().facts(turn_id, after))[::-1]
+
+
+@pytest.mark.parametrize("fault", ["its state is torn", ""])
+async def test_a_warning_names_the_turn_and_its_damage(fault: str, caplog: pytest.LogCaptureFixture) -> None:
+    store = Damaged(MemoryStore())
+    store.fault = fault
+    turn = await paused(store.inner, ERASES)
+    with caplog.at_level(logging.WARNING, "turnwright"):
+        assert await due(Sweep(store, time.time)) == []
+    (record,) = caplog.records
+    assert record.getMessage().startswith(f"turn {turn} is skipped: turn {turn}: {fault or 'its facts do not follow'}")
