@@ -40,8 +40,8 @@ def test_the_machine_conforms(name: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_the_machine_conforms_on_every_edge_within_bounds_0_to_2() -> None:
-    cases = list(dict.fromkeys(case for bound in range(3) for case in grid(bound)))
+def test_the_machine_conforms_on_every_edge_within_bound_2() -> None:
+    cases = list(grid(2))
     with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as pool:
         assert sum(pool.map(edges_of, [cases[start::16] for start in range(16)])) > 1_000_000
 
