@@ -61,10 +61,13 @@ def note(event: FactEvent) -> list[str]:
             return [f"message: {one_line(text, 400)}"]
         case f.Notice():
             return [f"notice: {event.text}"]
+        case f.Reviewed(refused=False):
+            pass  # an agent whose replies are reviewed has one in each step
         case fact if fact.noteworthy:
             return [one_line(f"{fact.title}: {fact.summary()}", 400)]
         case _:
-            return []
+            pass
+    return []
 
 
 def named(view: TurnView, call: str) -> str:
