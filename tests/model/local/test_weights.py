@@ -23,6 +23,10 @@ def test_the_message_for_people_without_a_model_names_every_way_to_get_one() -> 
         assert way in message
 
 
+def test_who_named_the_local_model_is_not_told_that_none_is_configured() -> None:
+    assert missing_message(named=True).startswith("the local model is not installed (")
+
+
 @needs_model
 def test_weights_that_are_missing_are_named_with_the_variable_that_named_them(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path

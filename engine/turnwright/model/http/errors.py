@@ -287,4 +287,4 @@ def _sentence(what: str, said: ErrorBody, cause: Cause, secrets: Collection[str]
     hint = NEXT_STEPS.get(cause, "")
     if cause is Cause.AUTHENTICATION and key_variable:
         hint = f"Check the API key: set {key_variable}, or pass api_key."
-    return f"{quoted.rstrip('.')}. {hint}".rstrip()
+    return f"{quoted.rstrip('.!')}. {hint}".rstrip()

@@ -21,8 +21,9 @@ from turnwright.model.http.known_servers import known_capabilities
 from turnwright.model.openai_chat.client import OpenAIChat
 from turnwright.model.openai_chat.request import RESERVED
 from turnwright.model.openai_chat.settings import map_chat_settings
-from turnwright.model.protocol import Delta, ModelRequest, ModelResponse
+from turnwright.model.protocol import Delta, ModelError, ModelRequest, ModelResponse
 from turnwright.model_settings import ModelSettings
+from turnwright_states import Cause
 
 from .server import LocalServer
 from .weights import find_weights, model_name
@@ -32,7 +33,26 @@ _MAX_TOKENS: Final = 256
 #: Seconds without a byte: one core reads a context of 8,192 tokens in half a minute, and calls may queue.
 _IDLE_TIMEOUT: Final = 300.0
 
+#: How llama.cpp's error begins when the calls that it has read so far do not fit the reply's next tokens.
+_PARSER_FAILED: Final = "Invalid diff:"
+
 _numbers: Final = itertools.count()
+
+
+def malformed_reply(error: ModelError) -> ModelResponse:
+    """Return the reply in which llama.cpp could not read a tool call, with its last call as a malformed one.
+
+    Raises `ModelError` if no call had begun. Another attempt would fail too, because replies are repeatable.
+    """
+    reply = error.partial or ModelResponse()
+    if not reply.calls:
+        message = (
+            "the embedded model wrote a malformed tool call: name the tool and its arguments in the message, or use"
+            " another model"
+        )
+        raise ModelError(message, cause=Cause.REJECTED, partial=error.partial) from error
+    *calls, last = reply.calls
+    return structs.replace(reply, calls=(*calls, structs.replace(last, arguments=None)))
 
 
 class _Servers:
@@ -104,9 +124,14 @@ class LocalModel:
         chat = await self._connected()
         if request.max_tokens is None:
             request = structs.replace(request, max_tokens=_MAX_TOKENS)
-        async with aclosing(chat.stream(request)) as pieces:
-            async for piece in pieces:
-                yield piece
+        try:
+            async with aclosing(chat.stream(request)) as pieces:
+                async for piece in pieces:
+                    yield piece
+        except ModelError as error:
+            if _PARSER_FAILED not in str(error):
+                raise
+            yield malformed_reply(error)
 
     async def _connected(self) -> OpenAIChat:
         server = _SERVERS.join(self)

