@@ -43,11 +43,28 @@ def test_approvals_and_questions_are_asked_one_after_the_other(endpoint: "Endpoi
     endpoint.calls(*BOTH).says("Done.")
     with run() as terminal:
         assert "approval-1 (1 of 2): may remove run?" in terminal.until("[y/n/r/e/q] ")
-        terminal.types("what?\n").until("[y/n/r/e/q] ")
+        terminal.types("what?\n").until("Answer y, n, r, e or q (quit: leave the turn paused).")
+        terminal.until("[y/n/r/e/q] ")
         terminal.types("yes\n").until("Answer: ")
         terminal.types("2\n").until("Done in 2 steps (2 tool calls, ")
         assert terminal.done() == 0
     assert results(endpoint) == ["old.log is gone", "blue"]
+
+
+@pytest.mark.slow
+def test_an_answer_from_elsewhere_is_named_and_the_turn_continues_with_it(
+    cli: "Cli", endpoint: "Endpoint", run: Open
+) -> None:
+    endpoint.calls(BOTH[0]).says("Done.")
+    with run() as terminal:
+        terminal.until("[y/n/r/e/q] ")
+        turn = cli.run("turns", "--json").last["turn"]
+        assert cli.run("answer", turn, "--reject", "approval-1=keep it").code == 0
+        terminal.types("y\n").until(f"turn {turn} was answered elsewhere meanwhile: it continues with that answer")
+        terminal.until("Done in 2 steps")
+        assert terminal.done() == 0
+    assert results(endpoint) == ["rejected by the person: keep it"]
+    assert not (cli.folder / "removed").exists()
 
 
 @pytest.mark.slow

@@ -137,8 +137,12 @@ async def answered_by_person(
         try:
             result = await driven(display, engine, partial(resume, answers=answers), followed)
         except InvalidAnswerError as error:  # its time is over, or another person was faster
-            process.say(str(error))
             result = await engine.get(result.id)
+            if not result.paused or len(result.answered) < len(result.interrupts):
+                process.say(str(error))
+                continue
+            process.say(f"turn {result.id} was answered elsewhere meanwhile: it continues with that answer")
+            result = await driven(display, engine, partial(resume, answers={}), followed)
     return result, False
 
 

@@ -186,6 +186,7 @@ def _read_key(keys: Sequence[str]) -> str:
         for key in keys:
             if said in (key, _SPELLINGS.get(key)):
                 return key
+        print_lines([f"  Answer {', '.join(keys[:-1])} or {keys[-1]} ({_QUIT_WORDS})."])
 
 
 def _edit(arguments: Mapping[str, JsonValue]) -> dict[str, JsonValue] | None:
