@@ -8,8 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import anyio
+import pytest
 
 from turnwright.store import NewTurn, SqliteStore
+
+from .tty import Tty
 
 if TYPE_CHECKING:
     from .conftest import Cli, Endpoint
@@ -68,9 +71,27 @@ def test_turns_that_ended_long_ago_are_pruned_and_live_ones_stay(cli: "Cli", end
     age(cli.folder / "turns.db", **{f"t{old}": month + 60, f"t{new}": month - 60, f"t{waits}": month + 60})
     done = cli.run("prune", "--older-than", "30d")
     assert (done.code, done.err) == (0, "")
-    assert done.out == "2 turns deleted; 1 turn that has not ended stays\n"
+    assert done.out == "sqlite:///turns.db: 2 turns deleted; 1 turn that has not ended stays\n"
     assert {one["turn"] for one in cli.run("turns", "--json").events} == {new, waits}
-    assert cli.run("prune", "--older-than", "30d").out == "0 turns deleted; 1 turn that has not ended stays\n"
+    assert (
+        cli.run("prune", "--older-than", "30d").out
+        == "sqlite:///turns.db: 0 turns deleted; 1 turn that has not ended stays\n"
+    )
+
+
+@pytest.mark.slow
+def test_a_terminal_asks_before_it_prunes_and_names_the_store(cli: "Cli", endpoint: "Endpoint") -> None:
+    endpoint.says("Done.")
+    turn = cli.run("run", "Work", "--json").turn
+    age(cli.folder / "turns.db", **{f"t{turn}": 3600})
+    for flags, said, left in ((), "Nothing is deleted.", [turn]), (("--yes",), "turns.db: 1 turn deleted", []):
+        with Tty(("prune", "--older-than", "1m", *flags), cli.folder, cli.env) as terminal:
+            if not flags:
+                terminal.until("Delete the turns of sqlite:///turns.db that ended more than 1m ago? [y/N] ")
+                terminal.types("\n")
+            terminal.until(said)
+            assert terminal.done() == 0
+        assert [one["turn"] for one in cli.run("turns", "--json").events] == left
 
 
 def test_an_age_is_a_number_and_a_unit(cli: "Cli", endpoint: "Endpoint") -> None:
@@ -83,7 +104,7 @@ def test_an_age_is_a_number_and_a_unit(cli: "Cli", endpoint: "Endpoint") -> None
         shutil.copy(cli.folder / "turns.db", file)
         age(file, **{f"t{older}": seconds + 60, f"t{younger}": seconds - 60})
     pruned = cli.each(*(["prune", "--older-than", unit, "--store", f"sqlite:///{unit}.db"] for unit in units))
-    assert [done.out for done in pruned] == ["1 turn deleted\n"] * len(units)
+    assert [done.out for done in pruned] == [f"sqlite:///{unit}.db: 1 turn deleted\n" for unit in units]
 
 
 def test_an_older_store_is_used_by_no_command_until_it_was_migrated(cli: "Cli", endpoint: "Endpoint") -> None:

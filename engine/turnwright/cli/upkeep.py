@@ -14,6 +14,7 @@ from turnwright.store.address import find_scheme
 
 from .options import DEFAULT_STORE, SessionOption, StoreOption, TurnOrNoneArgument, need_one
 from .process import echo
+from .prompts import can_ask, read_line
 from .sessions import find_session
 from .stores import find_turn, missing_file, use_store, without_password
 from .summary import count
@@ -53,10 +54,16 @@ def prune(
             help="Time since the turn ended: a number of s, m, h, d or w, such as 30d.",
         ),
     ],
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     store: StoreOption = DEFAULT_STORE,
 ) -> None:
-    """Delete the turns that ended long ago, and their sub-turns."""
-    seconds = _seconds(older_than)
+    """Delete the turns that ended long ago, and their sub-turns. A terminal asks first."""
+    seconds, shown = _seconds(older_than), without_password(store)
+    if not yes and can_ask():
+        said = read_line(f"Delete the turns of {shown} that ended more than {older_than.strip()} ago? [y/N] ")
+        if (said or "").strip().lower() not in ("y", "yes"):
+            echo("Nothing is deleted.")
+            return
 
     async def delete_old(opened: Store) -> tuple[int, int]:
         deleted = await Engine(store=opened).prune(older_than=seconds)
@@ -64,7 +71,7 @@ def prune(
 
     deleted, live = use_store(store, delete_old)
     stays = f"; {count(live, 'turn')} that {'has' if live == 1 else 'have'} not ended stay{'s' if live == 1 else ''}"
-    echo(f"{count(deleted, 'turn')} deleted" + (stays if live else ""))
+    echo(f"{shown}: {count(deleted, 'turn')} deleted" + (stays if live else ""))
 
 
 def migrate(*, store: StoreOption = DEFAULT_STORE) -> None:
