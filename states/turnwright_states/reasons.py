@@ -145,7 +145,7 @@ REASONS: Final[dict[EndReason, Meaning]] = {
     EndReason.TOKENS: _limit("tokens", "tokens_spent", "The turn spent its budget of tokens.", "", Trigger.COMPACTED),
     EndReason.COST: _limit("cost", "cost_spent", "The turn spent its budget of money.", "", Trigger.COMPACTED),
     EndReason.DEADLINE: _limit("seconds", "time_spent", "The turn used up its time.", "", Trigger.EXPIRE),
-    EndReason.ABORTED: _stop("Somebody aborted the turn.", "Nothing to mend; ask again when you like.", _CONTINUE),
+    EndReason.ABORTED: _stop("The turn was aborted.", "Nothing to mend; ask again when you like.", _CONTINUE),
     EndReason.SUPERSEDED: _stop(
         "A new message of the session arrived while the turn was paused.",
         "Follow the session's newer turn.",

@@ -180,13 +180,16 @@ def test_a_turn_of_another_program_is_answered_and_nothing_else_is_suggested(cli
     shown = cli.run("show", turn).out
     assert f'    turnwright answer {turn} --approve approval-1    (or --reject approval-1="why")\n' in shown
     assert "turnwright resume" not in shown
+    refused = cli.run("resume", turn, "--approve", "approval-1")
+    assert refused.code == 2
+    assert f"record an answer with `turnwright answer {turn}`, and that program resumes it with" in refused.err
     done = cli.run("answer", turn, "--approve", "approval-1")
     assert done.out == (
-        f"turn {turn}: recorded approval-1; the program that began it, with `recover()`, continues the turn\n"
+        f"turn {turn}: recorded approval-1; the program that began it (`recover()`) continues the turn\n"
     )
     assert "turnwright resume" not in cli.run("show", turn).out
     assert cli.run("turns").err == (
-        "turnwright: 1 turn answered, and not resumed yet: the program that began it, with `recover()`, resumes\n"
+        "turnwright: 1 turn answered, and not resumed yet: the program that began it (`recover()`) resumes\n"
     )
 
 

@@ -119,12 +119,29 @@ def test_commands_show_limits_and_resume_a_turn_that_was_left_paused(
         enter(terminal, "/resume", "[y/n/r/e/q] ")
         terminal.types("r\n").until("Note to the model: ")
         terminal.types("not that one\n").until("Done in 2 steps")
-        enter(terminal, "/resume", "the last turn has ended")
+        enter(terminal, "/resume", "the last turn has ended. A new message goes on from it.")
         enter(terminal, "/help", "/quit    leave")
         terminal.types("/exit\n")
         assert terminal.done() == 0
     assert not (cli.folder / "removed").exists()
     assert "not that one" in endpoint.requests[-1].messages[-1]["content"]
+
+
+@pytest.mark.slow
+def test_a_turn_whose_process_died_is_resumed_with_resume_as_both_messages_say(
+    cli: "Cli", endpoint: "Endpoint", chat: Open
+) -> None:
+    endpoint.begins("Once upon").says("The end.")
+    child = cli.start("run", "A story", "--session", "s1", "--json")
+    child.until("text_delta")
+    child.kill()
+    with chat("--session", "s1", columns=200) as terminal:
+        terminal.until("/resume continues it; until it ends, no message can be sent.")
+        enter(terminal, "hello", "whose driver is gone: /resume resumes it, `turnwright abort")
+        enter(terminal, "/resume", "Done in 1 step")
+        terminal.until("> ")
+        terminal.types("/quit\n")
+        assert terminal.done() == 0
 
 
 def test_a_chat_needs_a_terminal_and_one_session(cli: "Cli", chat: Open) -> None:

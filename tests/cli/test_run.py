@@ -254,7 +254,7 @@ def test_the_way_on_after_a_cap_can_be_copied(cli: "Cli", endpoint: "Endpoint") 
     endpoint.calls(("list_files", {})).says("Not done.").says("Done now.")
     store = "sqlite:///other.db"
     capped = cli.run("run", "Work", "--steps", "1", "--store", store)
-    command = r'^To continue in a new turn:\n  turnwright (run --continue \w+ --store sqlite:///other\.db) "\.\.\."$'
+    command = r'^ +turnwright (run --continue \w+ --store sqlite:///other\.db --steps 2) "\.\.\."$'
     found = re.search(command, capped.out, re.MULTILINE)
     assert found is not None, capped.out
     done = cli.run(*found[1].split(), "Go on, please.")

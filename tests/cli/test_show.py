@@ -63,7 +63,7 @@ def test_a_transcript_is_shown_without_what_a_terminal_would_obey(cli: "Cli", ca
         "Not done. ",
         "[cap_hit: Stopped at the step limit (1 of 1)",
         "Stopped at the step limit (1 of 1).\n",
-        f'  turnwright run --continue {capped.turn} "..."',
+        f'  turnwright run --continue {capped.turn} --steps 2 "..."',
         "outcome:  cap_hit: step_cap",
         "path:     CHECK > STREAM > TOOL_EXEC > CONTINUE > CHECK > CONCLUDE > CAP_HIT",
     ):

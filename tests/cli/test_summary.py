@@ -54,7 +54,7 @@ def test_a_time_to_answer_that_no_calendar_has_is_shown_in_seconds() -> None:
 def test_what_was_answered_asks_for_no_answer_and_says_who_goes_on() -> None:
     lines = closing_lines(replace(paused("Who are you?"), answered=frozenset({"question-1"})))
     assert lines[:3] == [
-        "Paused: answered, and not resumed yet. To resume: `turnwright resume t1`.",
+        "Paused: answered, and not resumed yet; `turnwright resume t1` resumes it.",
         "  question-1: Who are you?",
         "    answered",
     ]
@@ -101,7 +101,8 @@ def test_the_nearest_limit_is_named_where_a_limit_stopped_the_turn_or_one_is_nea
     outcome: Outcome, reason: EndReason, used: float, shown: bool
 ) -> None:
     lines = ended(outcome, reason, used)
-    assert ("The nearest other limit is the tool-call limit (n of 50)." in lines) == shown
+    other = "other " if outcome is Outcome.CAP_HIT else ""
+    assert (f"The nearest {other}limit is the tool-call limit (n of 50)." in lines) == shown
 
 
 def test_a_limit_that_the_text_above_names_is_not_named_again() -> None:
@@ -126,7 +127,7 @@ def test_what_another_program_began_is_not_to_be_resumed_here() -> None:
     ]
     crashed = replace(paused(""), state=State.STREAM, interrupts=())
     (first, *_) = closing_lines(crashed, elsewhere=True)
-    assert first == "In STREAM. If its driver is gone, the program that began it, with `recover()`, resumes it."
+    assert first == "In STREAM. If its driver is gone, the program that began it (`recover()`) resumes it."
 
 
 def test_nobody_is_told_to_go_on_from_a_turn_that_was_in_memory(cli: "Cli", endpoint: "Endpoint") -> None:

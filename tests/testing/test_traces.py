@@ -718,7 +718,7 @@ def test_a_pause_that_ends_the_turn_is_not_resumed() -> None:
     paused, result, end = trace_of("", guard.take_facts())[3:]
     assert (paused, result) == (TracePaused(), TraceToolResult(call=permit.id, status=CallStatus.ABORTED))
     assert isinstance(end, TraceTurnEnded)
-    assert end.text == "Somebody aborted the turn. You can continue in a new message."
+    assert end.text == "The turn was aborted. You can continue in a new message."
 
 
 @pytest.mark.parametrize(

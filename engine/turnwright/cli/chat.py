@@ -9,7 +9,7 @@ import typer
 
 from turnwright._base.ids import new_id, root_of
 from turnwright.engine import Engine
-from turnwright.errors import ConfigError, TurnwrightError
+from turnwright.errors import ConfigError, SessionBusyError, TurnwrightError
 from turnwright.events import TurnEvent
 from turnwright.journal.admission import TurnOptions
 from turnwright.journal.turn_journal import first_fact
@@ -37,9 +37,10 @@ from .options import (
 )
 from .process import echo
 from .prompts import can_ask, read_line
+from .refused import busy_words
 from .runtimes import Service
 from .screen import print_lines
-from .stores import missing_file, store_flag, use_store
+from .stores import is_elsewhere, missing_file, store_flag, use_store
 from .summary import closing_lines
 from .telemetry import Exporting
 from .turn_plan import TurnFlags, TurnPlan, plan_turn
@@ -50,7 +51,7 @@ Type a message, and Enter. Ctrl-C stops the turn; at the prompt, twice leaves.
 
 /limits  the limits of a turn, and what the last turn used
 /why     why the last turn ended
-/resume  ask again what a paused turn waits for, or resume a stopped turn
+/resume  ask again what a paused turn waits for, or resume one whose process died
 /help    this help
 /quit    leave; so does Ctrl-D"""
 
@@ -184,8 +185,16 @@ class ChatSession:
             else:
                 options = TurnOptions(session=self._session, metadata=plan.metadata, model_settings=plan.settings)
                 await self._drive(engine, lambda opened: opened.run(plan.agent, line, **options))
+        except SessionBusyError as error:
+            process.say(await self._busy(engine, error))
         except TurnwrightError as error:
             process.say(str(error))
+
+    async def _busy(self, engine: Engine, error: SessionBusyError) -> str:
+        driven = await engine.store.is_driven(error.turn)
+        elsewhere = await is_elsewhere(engine.store, error.turn)
+        resumed = "" if driven or elsewhere or self._last is None or self._last.id != error.turn else "/resume"
+        return busy_words(error, store_flag(self._store), driven=driven, elsewhere=elsewhere, again=resumed)
 
     async def _drive(self, engine: Engine, work: Work) -> None:
         """Drive a turn, ask for answers while it pauses, and print how it ended."""
@@ -210,7 +219,8 @@ class ChatSession:
     async def _resume(self, engine: Engine) -> None:
         turn = self._last
         if turn is None or turn.outcome is not None:
-            echo("Nothing to resume: the last turn has ended." if turn else "Nothing to resume: no turn has run yet.")
+            why = "the last turn has ended. A new message goes on from it." if turn else "no turn has run yet."
+            echo(f"Nothing to resume: {why}")
             return
         facts = await engine.store.facts(turn.id)
 
@@ -229,8 +239,9 @@ class ChatSession:
 
     def _say_unfinished(self) -> None:
         if self._last is not None and self._last.outcome is None:
-            what = "is paused" if self._last.paused else "has not ended"
-            print_lines([f"The last turn {what}. /resume continues it; a new message ends a paused turn."])
+            paused = "is paused. /resume continues it; a new message ends it."
+            left = "has not ended. /resume continues it; until it ends, no message can be sent."
+            print_lines([f"The last turn {paused if self._last.paused else left}"])
 
     def _print_why(self) -> None:
         if self._last is None:

@@ -62,11 +62,13 @@ def unknown_words(turn: str, store: str, flags: str) -> str:
     return f"there is no turn {turn!r} in this store: `turnwright turns{every}{flags}` lists them"
 
 
-def busy_words(busy: SessionBusyError, flags: str, *, service: str = "", driven: bool, elsewhere: bool) -> str:
+def busy_words(
+    busy: SessionBusyError, flags: str, *, service: str = "", driven: bool, elsewhere: bool, again: str = ""
+) -> str:
     """Return a message that names the turn of the session, and the commands that resume or end it.
 
     `service` has the flags of the service, if any. `elsewhere`: another program began the turn, and only that program
-    has its model and tools.
+    has its model and tools. `again` replaces the command that resumes it.
     """
     from .summary import resumed_by  # noqa: PLC0415 (as above)
 
@@ -74,5 +76,5 @@ def busy_words(busy: SessionBusyError, flags: str, *, service: str = "", driven:
     what = f"session {busy.session!r} is busy with turn {busy.turn}"
     if driven:
         return f"{what}, which is running: wait for it, or stop it with {stop}"
-    again = resumed_by(busy.turn, flags + service, elsewhere=elsewhere)
+    again = again or resumed_by(busy.turn, flags + service, elsewhere=elsewhere)
     return f"{what}, whose driver is gone: {again} resumes it, {stop} ends it"

@@ -16,7 +16,7 @@ from turnwright._base.ids import root_of
 from turnwright.engine import Engine
 from turnwright.errors import ConfigError, SessionNotFoundError, TurnNotFoundError
 from turnwright.events import without_content
-from turnwright.journal.driving_status import by_command_line
+from turnwright.journal.driving_status import DriverStatus, by_command_line, driving_status
 from turnwright.journal.message_history import messages_before
 from turnwright.journal.questions import call_lines
 from turnwright.journal.subturns import sub_turns
@@ -84,7 +84,7 @@ def show(
             raise ConfigError(f"--as-test prints a file: leave out {'--journal' if journal else '--json'}")
         _print_test(use_store(store, partial(_read_incident, turn=turn)))
         return
-    result, facts, below, begun, told_to_stop = use_store(store, partial(_turn, turn=turn))
+    result, facts, below, begun, told_to_stop, driver = use_store(store, partial(_turn, turn=turn))
     started = first_fact(turn, facts)
     if journal:
         for line in _json_facts(facts) if as_json else journal_lines(facts):
@@ -96,7 +96,9 @@ def show(
         for message in result.messages:
             print_lines(_message_lines(message, below), hang=_MARGIN)
         flags, elsewhere = store_flag(store), not by_command_line(begun.metadata)
-        closing = closing_lines(result, store=store, elsewhere=elsewhere, told_to_stop=told_to_stop, verbose=True)
+        closing = closing_lines(
+            result, store=store, elsewhere=elsewhere, told_to_stop=told_to_stop, verbose=True, driver=driver
+        )
         print_closing(result, closing, flags=flags)
 
 
@@ -140,15 +142,16 @@ def _json_facts(facts: Journal) -> Iterator[str]:
 
 async def _turn(
     store: Store, *, turn: str
-) -> tuple[TurnResult, list[tuple[int, Fact]], dict[str, TurnRow], TurnStarted, bool]:
-    """Return a turn, its facts, its sub-agents' rows, the first fact of its root turn, and if a stop was requested."""
+) -> tuple[TurnResult, list[tuple[int, Fact]], dict[str, TurnRow], TurnStarted, bool, DriverStatus | None]:
+    """Return a turn, its facts, its sub-agents' rows, its root's first fact, if a stop was requested, its driver."""
     result, facts = await Engine(store=store).get(turn), await store.facts(turn)
     begun, root = first_fact(turn, facts), root_of(turn)
     if root != turn:
         with suppress(TurnNotFoundError):  # a turn may have a colon in its id and no root
             begun = first_fact(root, await store.facts(root))
     told_to_stop = any(item.kind is InboxKind.ABORT for item in await store.inbox(turn))
-    return result, facts, await sub_turns(store, turn, facts), begun, told_to_stop
+    _, driver = await driving_status(store, await store.get(turn))
+    return result, facts, await sub_turns(store, turn, facts), begun, told_to_stop, driver
 
 
 def _print_test(make: Callable[[], str]) -> None:

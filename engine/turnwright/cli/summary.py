@@ -4,11 +4,12 @@ from typing import Final
 
 from turnwright._base.ids import root_of
 from turnwright.agents.bounds import LIMITS
+from turnwright.journal.driving_status import DriverStatus
 from turnwright.journal.questions import words
 from turnwright.result import TurnResult
 from turnwright.store import QUEUED
 from turnwright.store.address import outlives_process
-from turnwright_states import REASONS, EndReason, InterruptKind, Outcome, State
+from turnwright_states import MAX_STEPS, REASONS, EndReason, InterruptKind, Outcome, State
 
 from .options import DEFAULT_STORE
 from .process import echo, spelled
@@ -46,19 +47,21 @@ def closing_lines(
     told_to_stop: bool = False,
     verbose: bool = False,
     above: str = "",
+    driver: DriverStatus | None = None,
 ) -> list[str]:
     """Return how the turn ended or why it is paused, and what to do next.
 
     `hints` adds the commands that continue it, with flags for the store at that address and for a `service`.
     `elsewhere`: another program began the turn, and only that program has its model and tools. `told_to_stop`: a
     request to stop is in its inbox. `verbose` adds the outcome, the figures and the path through the chart. `above` is
-    the text on the screen above the lines: a limit that it names first is not named again.
+    the text on the screen above the lines: a limit that it names first is not named again. `driver` is the turn's, if
+    it is known.
     """
     flags, lost = store_flag(store) + service, not outlives_process(store)
     if result.paused:
         lines = _paused(result, flags, lost=lost, elsewhere=elsewhere)
     elif result.outcome is None:
-        lines = [_unfinished(result, flags, elsewhere=elsewhere, told_to_stop=told_to_stop)]
+        lines = [_unfinished(result, flags, elsewhere=elsewhere, told_to_stop=told_to_stop, driver=driver)]
     else:
         lines = _ended(result, flags, hints=hints and not lost, elsewhere=elsewhere, verbose=verbose, above=above)
     if flags and any(flags in line for line in lines) and password_hint(store):
@@ -119,7 +122,7 @@ def count(number: int, what: str) -> str:
 def resumed_by(turn: str, flags: str, *, elsewhere: bool) -> str:
     """Return what resumes a turn whose driver is gone: a command, or the program that began the turn."""
     if elsewhere:
-        return "the program that began it, with `recover()`,"
+        return "the program that began it (`recover()`)"
     return f"`turnwright resume {root_of(turn)}{flags}`"
 
 
@@ -140,14 +143,19 @@ def _tokens(result: TurnResult) -> list[str]:
     return [*tokens, *([f"cost {usage.cost:.4g}"] if usage.cost else [])]
 
 
-def _unfinished(result: TurnResult, flags: str, *, elsewhere: bool, told_to_stop: bool) -> str:
+def _unfinished(
+    result: TurnResult, flags: str, *, elsewhere: bool, told_to_stop: bool, driver: DriverStatus | None
+) -> str:
+    lost = driver in (DriverStatus.CRASHED, DriverStatus.LEFT)
+    begins = f"{str(driver).capitalize()} in {result.state}" if lost else f"In {result.state}"
+    if_gone = "" if lost else "If its driver is gone, "
     if told_to_stop:
         ends = ended_by(result.id, flags, elsewhere=elsewhere)
-        return f"In {result.state}, and asked to stop. If its driver is gone, {ends} ends it."
+        return f"{begins}, and asked to stop. {if_gone}{ends} ends it."
     again = resumed_by(result.id, flags, elsewhere=elsewhere)
     if result.state is QUEUED:
         return f"In {result.state}: no worker has claimed it yet. Start `turnwright worker`, or {again} drives it."
-    return f"In {result.state}. If its driver is gone, {again} resumes it."
+    return f"{begins}{': ' if lost else f'. {if_gone}'}{again} resumes it."
 
 
 def _ended(result: TurnResult, flags: str, *, hints: bool, elsewhere: bool, verbose: bool, above: str) -> list[str]:
@@ -172,10 +180,12 @@ def _ended(result: TurnResult, flags: str, *, hints: bool, elsewhere: bool, verb
         said = "" if above.startswith(said) else said
         lines = [said, result.advice or meaning.next, "" if verbose else f"Used {used}."]
     if not verbose and result.next_limit and (result.reason in _OF_LIMITS or result.next_limit_used > _NEAR):
-        lines.append(f"The nearest other limit is {result.next_limit}.")
+        other = "other " if result.reason in _OF_LIMITS else ""
+        lines.append(f"The nearest {other}limit is {result.next_limit}.")
     may_continue = hints and not elsewhere and root_of(result.id) == result.id
     if may_continue and (result.outcome in _CONTINUED or result.reason in _MAY_CONTINUE):
-        lines += ["To continue in a new turn:", f'  turnwright run --continue {result.id}{flags} "..."']
+        more = f" --steps {min(2 * result.steps, MAX_STEPS)}" if result.reason is EndReason.STEP_CAP else ""
+        lines += ["To continue in a new turn:", f'  turnwright run --continue {result.id}{flags}{more} "..."']
     return [line for line in lines if line]
 
 
@@ -184,7 +194,7 @@ def _paused(result: TurnResult, flags: str, *, lost: bool, elsewhere: bool) -> l
     lines = [f"Paused: the turn waits for {count(waits, 'answer')}."]
     if not waits:
         again = resumed_by(result.id, flags, elsewhere=elsewhere)
-        lines = [f"Paused: answered, and not resumed yet. To resume: {again}."]
+        lines = [f"Paused: answered, and not resumed yet; {again} resumes it."]
     if lost:
         lines.append("  Nobody can answer it: its store was in memory and is gone. Use another --store.")
     # An interrupt of a sub-agent is answered in the root turn.
