@@ -16,4 +16,4 @@ async def test_a_limit_of_zero_is_not_the_nearest_one() -> None:
         assert "(0 of 0)" not in without_steps.next_limit
         assert without_steps.next_limit_used < 1
         without_calls = await engine.run(Agent(name="A", steps=4, budget=Limits(tool_calls=0)), "hi")
-        assert (without_calls.next_limit, without_calls.next_limit_used) == ("the step cap (0 of 4)", 0.0)
+        assert (without_calls.next_limit, without_calls.next_limit_used) == ("the step limit (0 of 4)", 0.0)

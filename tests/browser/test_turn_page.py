@@ -244,7 +244,7 @@ def test_the_tabs_speak_of_the_conclusion_and_of_time_as_the_head_does(page: Pag
 
 def test_the_stop_is_explained(page: Page, stage: Stage, capped: str) -> None:
     page.goto(stage.url(capped))
-    expect(page.locator("#stop-title")).to_have_text("Stopped by the step cap: 3 of 3")
+    expect(page.locator("#stop-title")).to_have_text("Stopped by the step limit: 3 of 3")
     expect(page.locator(".stop-words")).to_contain_text("The tool-call limit would have stopped it next: 3 of 50.")
 
 

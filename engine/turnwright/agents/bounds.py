@@ -155,11 +155,11 @@ _MOST_COUNTED: Final = 1e300
 
 #: The limits that stop a turn, by their names in `Turn.use`: in words, and with the reason of the ending.
 LIMITS: Final = {
-    "steps": ("the step cap", EndReason.STEP_CAP),
+    "steps": ("the step limit", EndReason.STEP_CAP),
     "tool_calls": ("the tool-call limit", EndReason.BUDGET),
-    "tokens": ("the token budget", EndReason.TOKENS),
-    "cost": ("the cost budget", EndReason.COST),
-    "seconds": ("the deadline", EndReason.DEADLINE),
+    "tokens": ("the token limit", EndReason.TOKENS),
+    "cost": ("the cost limit", EndReason.COST),
+    "seconds": ("the time limit", EndReason.DEADLINE),
 }
 
 

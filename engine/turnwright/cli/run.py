@@ -88,7 +88,7 @@ def run(
         str | None, typer.Option("--session", metavar="ID", help="The conversation that the turn belongs to.")
     ] = None,
     continues: Annotated[
-        str | None, typer.Option("--continue", metavar="TURN", help="Continue from a turn that a limit stopped.")
+        str | None, typer.Option("--continue", metavar="TURN", help="Continue in a new turn from one that ended.")
     ] = None,
     store: StoreOption = DEFAULT_STORE,
     service: Service,
@@ -170,7 +170,7 @@ def resume(
     """Continue a turn: answer it, or resume it after a crash.
 
     Without answers a terminal asks for them. If another process drives the turn, it gets the answers. Agent, limits,
-    model, tools and root are those of the turn, unless a flag changes them.
+    model and root are those of the turn; flags replace its tools, its hooks and the model's server.
     """
     display = choose_display(as_json=as_json, store=store, service=service.flags, verbose=verbose)
     turn = find_turn(store, turn)
@@ -233,7 +233,8 @@ def engine_for(
     if not by_command_line(started.metadata) and flags.base_url is None:
         raise ConfigError(
             f"turn {turn} was started by another program, which has its model {started.model!r} and its tools:"
-            " resume it there, or name the model's server with --base-url and the tools with --tools"
+            f" record an answer with `turnwright answer {root_of(turn)}`, and that program resumes it with `recover()`;"
+            " to resume it here, name the model's server with --base-url and the tools with --tools"
         )
     url = kept.endpoint(flags.base_url)
     timeout = kept.timeout if flags.timeout is None and kept.timeout is not None else said_so.settings.timeout

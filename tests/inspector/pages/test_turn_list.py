@@ -75,7 +75,7 @@ async def test_turns_are_found_by_outcome_reason_agent_and_session() -> None:
             (Query(standing="finished"), ["ended"]),
             (Query(standing="paused"), [paused]),
             (Query(standing="unfinished"), ["left"]),
-            (Query(standing="dead"), []),
+            (Query(standing="crashed"), []),
             (Query(reason="answered"), ["ended"]),
             (Query(reason="budget"), []),
             (Query(agent="B"), ["left"]),
@@ -84,12 +84,12 @@ async def test_turns_are_found_by_outcome_reason_agent_and_session() -> None:
             assert names((await list_turns(store, digests, query)).turns) == found, query
 
 
-async def test_a_turn_whose_driver_died_is_dead() -> None:
+async def test_a_turn_whose_driver_died_is_crashed() -> None:
     facts, store = await journal_of_a_turn(), MemoryStore()
     claim = await store.create(NewTurn("dead", None, "A", "m", 1.0), facts[:3], Status(State.STREAM, 1))
     await store.release(claim, crashed=True)
     await write(store, "left", facts[:3])
-    found = await list_turns(store, Digests(store), Query(standing="dead"))
+    found = await list_turns(store, Digests(store), Query(standing="crashed"))
     assert names(found.turns) == ["dead"]
 
 

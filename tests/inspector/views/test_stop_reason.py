@@ -78,7 +78,7 @@ def searching(calls: int = 1) -> Line:
 async def test_the_step_cap_is_told_with_its_figures_and_what_would_have_been_next() -> None:
     stop = await explained([searching(calls=2)], steps=5, budget={"tool_calls": 11})
     assert stop.what == "cap_hit"
-    assert stop.title == "Stopped by the step cap: 5 of 5"
+    assert stop.title == "Stopped by the step limit: 5 of 5"
     assert "The tool-call limit would have stopped it next: 10 of 11." in stop.further
     assert stop.next_step == "Raise the agent's `steps` (now 5)."
 
@@ -86,12 +86,12 @@ async def test_the_step_cap_is_told_with_its_figures_and_what_would_have_been_ne
 async def test_the_tool_budget_is_told_likewise() -> None:
     stop = await explained([searching()], steps=9, budget={"tool_calls": 2})
     assert stop.title == "Stopped by the tool-call limit: 2 of 2"
-    assert "The step cap would have stopped it next: 2 of 9." in stop.further
+    assert "The step limit would have stopped it next: 2 of 9." in stop.further
 
 
 async def test_limits_that_were_reached_too_are_named() -> None:
     stop = await explained([searching()], steps=2, budget={"tool_calls": 2})
-    assert stop.title == "Stopped by the step cap: 2 of 2"
+    assert stop.title == "Stopped by the step limit: 2 of 2"
     assert "Also reached: the tool-call limit." in stop.further
 
 
@@ -104,7 +104,7 @@ async def test_a_doom_loop_says_what_to_do() -> None:
 async def test_an_answer_needs_no_explanation_but_has_its_nearest_limit() -> None:
     stop = await explained(["Forty-two."], steps=4)
     assert (stop.what, stop.title) == ("finished", "The model answered")
-    assert stop.further == ("The nearest limit was the step cap (1 of 4).",)
+    assert stop.further == ("The nearest limit was the step limit (1 of 4).",)
 
 
 async def test_a_failure_shows_its_error() -> None:
@@ -137,7 +137,7 @@ async def test_a_turn_that_was_answered_says_so_until_it_is_taken_up() -> None:
 async def test_a_running_turn_says_which_limit_is_nearest() -> None:
     stop = await submitted(lambda turn: replace(turn, driven=True))
     assert (stop.what, stop.title) == ("running", "Running in STREAM")
-    assert stop.further == ("The nearest limit is the step cap (1 of 5).",)
+    assert stop.further == ("The nearest limit is the step limit (1 of 5).",)
 
 
 async def test_what_waits_in_its_inbox_is_told() -> None:
@@ -179,7 +179,7 @@ async def test_a_turn_whose_driver_died_says_how_to_take_it_up() -> None:
 async def test_an_earlier_place_is_told_as_what_it_is() -> None:
     stop = await explained([searching()], steps=2, at=2)
     assert (stop.what, stop.title) == ("past", "As it stood after fact 2 of 14, in STREAM")
-    assert stop.further == ("The nearest limit was the step cap (1 of 2).",)
+    assert stop.further == ("The nearest limit was the step limit (1 of 2).",)
 
 
 async def test_a_fault_of_the_journal_is_said() -> None:

@@ -23,8 +23,8 @@ _MOST_LOOKED_AT: Final = 5_000
 #: Rows after which others may run. To look through the prompts of these takes a thousandth of a second.
 _AT_ONCE: Final = 16
 #: What may be asked for beside an outcome.
-PAUSED, UNFINISHED, DEAD = "paused", "unfinished", "dead"
-STANDINGS: Final = (*map(str, Outcome), PAUSED, UNFINISHED, DEAD)
+PAUSED, UNFINISHED, CRASHED = "paused", "unfinished", "crashed"
+STANDINGS: Final = (*map(str, Outcome), PAUSED, UNFINISHED, CRASHED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Query:
     """A query of turns. An empty field matches everything.
 
     `text` is a part of the turn's id, agent, model, session or prompt, ignoring case.
-    `standing` is one of `STANDINGS`: an outcome, `paused`, `unfinished` (neither ended nor paused), or `dead` (of
+    `standing` is one of `STANDINGS`: an outcome, `paused`, `unfinished` (neither ended nor paused), or `crashed` (of
     these, those whose driver died). `before` is the number of the last turn of the page before.
     """
 
@@ -150,7 +150,7 @@ async def _stands(store: Store, row: TurnRow, standing: str) -> bool:
         return state is State.PAUSED
     if standing == UNFINISHED:
         return outcome is None and state is not State.PAUSED
-    if standing == DEAD:
+    if standing == CRASHED:
         with suppress(TurnNotFoundError):
             return (await driving_status(store, row))[1] is DriverStatus.CRASHED
         return False
