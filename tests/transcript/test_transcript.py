@@ -22,7 +22,8 @@ from turnwright.message import (
 from turnwright.model.protocol import ModelResponse, ResponseToolCall
 from turnwright.model.scripted import ScriptedModel, asks_for
 from turnwright.transcript.pairing import check_pairing
-from turnwright.transcript.transcript import Transcript, fact_of
+from turnwright.transcript.part_seq import fact_of
+from turnwright.transcript.transcript import Transcript
 from turnwright_states import (
     AbortInput,
     AttemptFailedInput,

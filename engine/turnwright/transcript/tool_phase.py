@@ -1,8 +1,7 @@
 """The result of one step's tools, and the ids of a turn's messages."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import Final
 
 import msgspec
 from pydantic import JsonValue
@@ -10,9 +9,6 @@ from pydantic import JsonValue
 from turnwright.message import Message, ToolResultPart
 from turnwright_states import CallStatus, State
 from turnwright_states import facts as f
-
-#: The facts that may end a phase.
-PHASE_ENDS: Final = (f.StepFinished, f.Synthesized, f.Paused)
 
 
 class PhaseResult(StrEnum):
@@ -58,9 +54,17 @@ class ToolPhase(msgspec.Struct, frozen=True):
 
 
 def phase_ended_by(
-    fact: f.StepFinished | f.Synthesized | f.Paused, calls: tuple[PhaseCall, ...], count: int, steps: int
+    fact: f.Fact | None, names: Mapping[str, str], results: Mapping[str, ToolResultPart], count: int, steps: int
 ) -> ToolPhase | None:
-    """Return the phase that this fact ended, if it ended one. `steps` have begun so far."""
+    """Return the phase that this fact ended, if it ended one.
+
+    `names` are the tools of the step's calls and `results` their results so far, by call id. `count` of the calls have
+    started, and `steps` have begun so far.
+    """
+    if not isinstance(fact, f.StepFinished | f.Synthesized | f.Paused):
+        return None
+    settled = {call: part.status for call, part in results.items()}
+    calls = tuple(PhaseCall(call, name, settled.get(call)) for call, name in names.items())
     if isinstance(fact, f.Paused):
         # A doom loop's pause comes after its step has finished.
         return ToolPhase(PhaseResult.PAUSED, count, calls) if fact.interrupt is None else None

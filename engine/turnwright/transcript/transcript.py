@@ -1,12 +1,7 @@
 """The transcript of a turn: messages and their parts, computed from the facts.
 
 Results are in call order, whatever order they arrived in, and messages to the running turn come after them. The `seq`
-of the parts rises in message order, is unique, and never changes.
-
-A `seq` is made of three numbers: a fact's place in the journal, a slot after that fact, and how many facts later the
-part's own fact came. For most parts the last number is 0. A part that comes before an earlier fact's parts, or after
-parts that are still missing, takes a slot reserved for it: a result in call order, the end of a step with results, and
-a message that came before the reply.
+of the parts rises in message order, is unique, and never changes (`part_seq`).
 """
 
 import json
@@ -16,10 +11,8 @@ from typing import ClassVar, Final
 
 from pydantic import JsonValue
 
-from turnwright.errors import StoreError
 from turnwright.message import (
     AnyPart,
-    FilePart,
     Message,
     ReasoningPart,
     Role,
@@ -35,7 +28,8 @@ from turnwright_states import facts as f
 from turnwright_states.inputs import is_blank
 from turnwright_states.payload import FrozenDict, thawed
 
-from .tool_phase import PHASE_ENDS, PhaseCall, ToolPhase, phase_ended_by
+from .part_seq import FACT, FIRST_MESSAGE, SLOT, files_at, kept_seq
+from .tool_phase import ToolPhase, phase_ended_by
 from .wording import (
     UNCHECKED,
     advice,
@@ -48,11 +42,6 @@ from .wording import (
 )
 
 _NO_ARGUMENTS: Final[FrozenDict[JsonValue]] = FrozenDict()
-#: The width of a fact and of a slot in `seq`. All numbers are exact as floats too, for JavaScript.
-_FACT: Final = 1 << 32
-_SLOT: Final = 1 << 16
-#: The first slot for messages before the step that has begun.
-_FIRST_MESSAGE: Final = _SLOT >> 1
 #: Endings with a sentinel for the user.
 _STOPPED: Final = frozenset({Outcome.CAP_HIT, Outcome.DOOM_LOOP, Outcome.ABORTED, Outcome.FAILED})
 
@@ -169,11 +158,7 @@ class Transcript:
     @property
     def tools(self) -> ToolPhase | None:
         """The result of a step's tools, if the last fact ended them."""
-        if not isinstance(self.last, PHASE_ENDS):
-            return None
-        settled = {call: part.status for call, part in self._results.items()}
-        calls = tuple(PhaseCall(call, name, settled.get(call)) for call, name in self.calls.items())
-        return phase_ended_by(self.last, calls, len(self._started), self.turn.counters.steps)
+        return phase_ended_by(self.last, self.calls, self._results, len(self._started), self.turn.counters.steps)
 
     def add(self, seq: int, fact: f.Fact) -> None:
         """Fold the fact at `seq`. The turn must have folded it before."""
@@ -186,16 +171,16 @@ class Transcript:
         if not path or path[-1] is not state:
             path.append(state)
         if kind in self._folds:
-            self._folds[kind](self, seq * _FACT, fact)
+            self._folds[kind](self, seq * FACT, fact)
 
     def _begin(self, at: int, fact: f.TurnStarted) -> None:
         self._began = fact
-        files = _files(at + _SLOT, fact.files, _SLOT)
+        files = files_at(at + SLOT, fact.files, SLOT)
         self._closed.append(_message("user", TextPart(seq=at, text=fact.prompt), *files))
 
     def _start(self, at: int, fact: f.StepStarted) -> None:
         self._close()
-        self._before = at - _FACT + _FIRST_MESSAGE * _SLOT
+        self._before = at - FACT + FIRST_MESSAGE * SLOT
         self.prepared, self._is_refused, self.compacts = None, False, False
         part = StepStartPart(seq=at, step_number=fact.number, started_at=fact.started_at, elapsed=fact.elapsed)
         self._open.append(part)
@@ -229,21 +214,21 @@ class Transcript:
         if fact.reasoning or fact.reasoning_details:
             self._open.append(ReasoningPart(seq=at, text=fact.reasoning, details=fact.reasoning_details))
         if fact.text:
-            self._open.append(TextPart(seq=at + _SLOT, text=fact.text))
+            self._open.append(TextPart(seq=at + SLOT, text=fact.text))
             if self._in_review:
                 self.text = ""  # until it is accepted
             elif not is_blank(fact.text):
                 self.text = fact.text
         if fact.state is State.TEXT_ONLY:
             self._refused += [call.name for call in fact.calls]
-        slot, calls = at + 2 * _SLOT, len(fact.calls) * _SLOT
+        slot, calls = at + 2 * SLOT, len(fact.calls) * SLOT
         for call in fact.calls:
             part = ToolCallPart(seq=slot, id=call.id, name=call.name, arguments=call.arguments or _NO_ARGUMENTS)
             self._open.append(part)
             self.calls[call.id] = call.name
             # After the calls, and two parts that may still follow them.
-            self._slots[call.id] = slot + calls + 2 * _SLOT
-            slot += _SLOT
+            self._slots[call.id] = slot + calls + 2 * SLOT
+            slot += SLOT
         self._next = slot if calls else 0
 
     def _start_call(self, _: int, fact: f.CallStarted) -> None:
@@ -261,7 +246,7 @@ class Transcript:
     def _settle(self, at: int, fact: f.CallSettled) -> None:
         if fact.final and fact.status is CallStatus.OK and fact.state is not State.REVIEW and self.accepted is None:
             self._direct = fact.result
-        seq = _kept(self._slots[fact.call], at) if fact.call in self._slots else at
+        seq = kept_seq(self._slots[fact.call], at) if fact.call in self._slots else at
         changed = self._changed.get(fact.call) if self._changed else None
         self._results[fact.call] = ToolResultPart(
             seq=seq,
@@ -270,15 +255,15 @@ class Transcript:
             status=fact.status,
             text=fact.result if changed is None else changed_arguments(changed) + fact.result,
             structured=fact.structured,
-            files=_files(seq + 1, fact.files) if fact.files else (),
+            files=files_at(seq + 1, fact.files) if fact.files else (),
         )
 
     def _add_message(self, at: int, fact: f.MessageAdded) -> None:
         # Never between a call and its result. Before a reply that is still to come, it is part of what the model
         # replies to.
         if fact.state is State.STREAM:
-            self._closed.append(_message("user", TextPart(seq=_kept(self._before, at), text=fact.text)))
-            self._before += _SLOT
+            self._closed.append(_message("user", TextPart(seq=kept_seq(self._before, at), text=fact.text)))
+            self._before += SLOT
         else:
             self._steers.append(_message("user", TextPart(seq=at, text=fact.text)))
 
@@ -309,8 +294,7 @@ class Transcript:
     def _withhold(self, guardrail: f.TrippedGuardrail) -> list[str]:
         """Replace what a guardrail tripped on. Return the texts that replace a withheld reply."""
         text = withheld_text(guardrail.name)
-        checks = guardrail.checks
-        replied = self._in_review
+        checks, replied = guardrail.checks, self._in_review
         if checks == "input":
             self._closed[0] = _message("user", TextPart(seq=self._closed[0].parts[0].seq, text=text))
         if replied and checks in ("input", "output"):
@@ -333,24 +317,24 @@ class Transcript:
         self._close()
         if not is_blank(fact.partial):
             self.text = fact.partial
-        said: list[AnyPart] = [TextPart(seq=at + _SLOT, text=text) for text in withheld]
+        said: list[AnyPart] = [TextPart(seq=at + SLOT, text=text) for text in withheld]
         if fact.outcome in (Outcome.CAP_HIT, Outcome.DOOM_LOOP):
             self.text = self._conclusion or fixed_summary(self.turn, fact.reason, self._closed)
-            said.append(TextPart(seq=at + _SLOT, text=self.text))
+            said.append(TextPart(seq=at + SLOT, text=self.text))
         elif fact.outcome is Outcome.FINISHED and self.turn.counters.final:
             said += self._final(at)
         elif fact.outcome is Outcome.SYNTHESIS_DONE:
             self.text = self._synthesis or ""
-            said.append(TextPart(seq=at + _SLOT, text=self.text))
+            said.append(TextPart(seq=at + SLOT, text=self.text))
         elif fact.reason is EndReason.TEXT_ONLY and not self.text:
             self.text = no_answer(self.turn)
-            said.append(TextPart(seq=at + _SLOT, text=self.text))
+            said.append(TextPart(seq=at + SLOT, text=self.text))
         # A text-only turn reports what was refused: tools that its model asked for, and a tool-call limit of 0.
         kept_from = bool(self._refused) or self.turn.limits.tool_calls == 0
         if fact.outcome in _STOPPED or (fact.reason is EndReason.TEXT_ONLY and kept_from):
             error = fact.error if fact.guardrail is None else fact.guardrail.message
             text = sentinel_text(self.turn, fact.outcome, fact.reason, refused=self._refused, error=error)
-            self.sentinel = SentinelPart(seq=at + 2 * _SLOT, kind=fact.outcome, reason=fact.reason, text=text)
+            self.sentinel = SentinelPart(seq=at + 2 * SLOT, kind=fact.outcome, reason=fact.reason, text=text)
             said.append(self.sentinel)
         if said:
             self._closed.append(_message("assistant", *said))
@@ -362,7 +346,7 @@ class Transcript:
             self.text = json.dumps(thawed(self.accepted.output), ensure_ascii=False)
             return []
         self.text = self._direct
-        return [TextPart(seq=at + _SLOT, text=self.text)]
+        return [TextPart(seq=at + SLOT, text=self.text)]
 
     def _partial(self, at: int, text: str) -> None:
         if not is_blank(text):
@@ -372,8 +356,8 @@ class Transcript:
         """Return the `seq` of a part made by the fact at `at`: before the results of the open step, if any."""
         if not self._next:
             return at
-        self._next += _SLOT
-        return _kept(self._next - _SLOT, at)
+        self._next += SLOT
+        return kept_seq(self._next - SLOT, at)
 
     def _step(self, parts: Sequence[AnyPart]) -> Sequence[Message]:
         calls, results = self.calls, self._results
@@ -390,8 +374,7 @@ class Transcript:
         self._open, self.calls, self._results, self._started, self._steers = [], {}, {}, set(), []
         self._next, self._slots = 0, {}
 
-    #: The function that folds each kind of fact. Other kinds change no message. A lookup costs a fraction of trying one
-    #: after the other.
+    #: The function that folds each kind of fact. Other kinds change no message. A lookup costs less than trying them.
     _folds: ClassVar[Mapping[type[f.Fact], Callable[..., None]]] = {
         f.TurnStarted: _begin,
         f.StepStarted: _start,
@@ -411,24 +394,6 @@ class Transcript:
         f.Concluded: _conclude,
         f.TurnEnded: _halt,
     }
-
-
-def fact_of(part: AnyPart) -> int:
-    """Return the place in the journal of the fact that made a message's part."""
-    return part.seq // _FACT + part.seq % _SLOT
-
-
-def _kept(slot: int, at: int) -> int:
-    """Return the `seq` of a part made by the fact at `at`, in the slot reserved for it."""
-    later = at // _FACT - slot // _FACT
-    return slot + (later if later < _FIRST_MESSAGE else _FIRST_MESSAGE)  # noqa: FURB136 (`min` is a call)
-
-
-def _files(at: int, files: Iterable[Mapping[str, JsonValue]], apart: int = 1) -> tuple[FilePart, ...]:
-    try:
-        return tuple(FilePart.of_json({**file, "seq": at + place * apart}) for place, file in enumerate(files))
-    except ValueError as error:
-        raise StoreError(f"a file in the journal cannot be read: {error}") from None
 
 
 def _message(role: Role, *parts: AnyPart) -> Message:

@@ -9,8 +9,8 @@ from turnwright.inspector.views.pagination import Window
 from turnwright.inspector.views.steps import Step, StepCall
 from turnwright.inspector.views.tab_context import TabContext
 from turnwright.message import Message, Part, ToolCallPart, ToolResultPart
+from turnwright.transcript.part_seq import fact_of
 from turnwright.transcript.tool_phase import message_ids
-from turnwright.transcript.transcript import fact_of
 
 #: Messages a page, and how many of what was said before the turn.
 _PAGE: Final = 50
