@@ -11,6 +11,7 @@ from pydantic import BaseModel, ValidationError
 
 from turnwright import tool
 from turnwright.agent import BUDGET_FIELDS, Agent
+from turnwright.errors import ConfigError
 from turnwright_states import Limits
 
 #: Uses every kind of deferred model for the first time in many threads at once, and prints what they raised.
@@ -347,3 +348,8 @@ def test_a_sub_agent_may_call_others_only_if_it_names_them(
 def test_many_threads_at_once_may_make_the_first_agents() -> None:
     ran = subprocess.run([sys.executable, "-c", IN_MANY_THREADS], capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == "[]"
+
+
+def test_a_name_without_its_keyword_is_refused_with_what_to_write() -> None:
+    with pytest.raises(ConfigError, match=r"named fields only: write Agent\(name='Buyer'\)"):
+        Agent("Buyer")  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]

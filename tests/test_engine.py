@@ -526,3 +526,23 @@ async def test_a_scripted_line_may_be_a_function_that_waits() -> None:
         return f"{len(request.messages)} messages"
 
     assert (await Engine(model=ScriptedModel(think)).run(AGENT, "hi")).text == "2 messages"
+
+
+@tool
+def noted(text: str) -> str:
+    """Note a text."""
+    return text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        ({"tools": noted}, r"tools must be a list: write tools=\[noted\]"),
+        ({"agents": AGENT}, r"agents must be a list: write agents=\[Tidier\]"),
+        ({"deps": {"user": "ann"}}, "deps must be an async function of the turn that makes them, not {'user': 'ann'}"),
+        ({"deps": lambda: 3}, r"deps: <lambda> is called with \(turn\), and takes \(\)"),
+    ],
+)
+def test_an_argument_that_cannot_work_is_refused_by_the_engine(arguments: Mapping[str, object], why: str) -> None:
+    with pytest.raises(ConfigError, match=why):
+        Engine(**arguments)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue, reportArgumentType]

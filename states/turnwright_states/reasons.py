@@ -194,8 +194,8 @@ REASONS: Final[dict[EndReason, Meaning]] = {
     ),
     EndReason.ENGINE_ERROR: Meaning(
         Outcome.FAILED,
-        "A bug in the engine or in a hook of its embedder.",
-        "Report it with the turn's journal; do not retry.",
+        "A hook or another function of the app raised, or the engine has a bug.",
+        "Fix the function that the error names; if it names none of yours, report it with the turn's journal.",
         "You can report it with the id of this turn.",
         (Trigger.FAIL,),
     ),

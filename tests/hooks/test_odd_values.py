@@ -204,3 +204,34 @@ def test_tools_of_hooks_that_are_one_text_are_refused() -> None:
 
     with pytest.raises(ConfigError, match=r"^engine: hooks: Policy: tools must be a list of tool names: \['looker'\]$"):
         Engine(hooks=[Policy()])
+
+
+def test_a_hook_or_a_guardrail_with_other_arguments_is_refused_where_it_is_defined() -> None:
+    async def short(call: CallView) -> None: ...
+
+    with pytest.raises(ConfigError, match=r"^@before_tool: short is called with \(ctx, call\), and takes \(call: "):
+        before_tool(short)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType, reportCallIssue]
+    with pytest.raises(ConfigError, match=r"^@input_guardrail: short is called with \(ctx, prompt\), and takes "):
+        input_guardrail(short)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType, reportCallIssue]
+
+    class Policy(Hooks):
+        async def on_start(self) -> None:  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
+            """Lack the context."""
+
+    with pytest.raises(ConfigError, match=r"^engine: hooks: Policy\.on_start is called with \(ctx\), and takes \(\)"):
+        Engine(hooks=[Policy()])
+
+
+def test_a_hook_among_guardrails_is_named_with_the_place_where_it_belongs() -> None:
+    @before_tool
+    async def cap(ctx: ToolContext, call: CallView) -> None: ...
+
+    @input_guardrail
+    async def on_topic(ctx: TurnContext, prompt: str) -> None: ...
+
+    with pytest.raises(ConfigError, match=r"cap is no guardrail: hook 'cap' belongs into hooks=\[\.\.\.\]$"):
+        Engine(guardrails=[cap])  # type: ignore[list-item]  # pyright: ignore[reportArgumentType, reportCallIssue]
+    with pytest.raises(ConfigError, match=r"on_topic is no hook: guardrail 'on_topic' belongs into guardrails=\["):
+        Engine(hooks=[on_topic])  # type: ignore[list-item]  # pyright: ignore[reportArgumentType, reportCallIssue]
+    with pytest.raises(ConfigError, match=r"^hooks must be a list: write hooks=\[cap\]$"):
+        Engine(hooks=cap)  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType, reportCallIssue]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from turnwright import Agent, Engine
+from turnwright import Agent, ConfigError, Engine
 from turnwright.events import OutputDeltaEvent, ToolCallDeltaEvent
 from turnwright.model import ModelRequest, ModelResponse, ScriptedModel, asks_for
 from turnwright.model.protocol import Delta, ResponseToolCall, TextDelta, ToolCallDelta
@@ -37,3 +37,9 @@ async def test_followers_get_the_deltas_of_calls_and_of_typed_answers() -> None:
     async with Engine(model=model).stream(Agent(name="Reader"), "Read.") as events:
         parts = [event.arguments_delta async for event in events if isinstance(event, ToolCallDeltaEvent)]
     assert "".join(parts) == '{"page": 1}'
+
+
+@pytest.mark.parametrize("calls", [("pay", {"a": 1}), (("pay",),), (("pay", "now"),)])
+def test_a_call_that_is_no_pair_is_refused_where_it_is_written(calls: tuple[object, ...]) -> None:
+    with pytest.raises(ConfigError, match=r"is no call: write each as a pair of a name and a dict: asks_for\(\(\"read"):
+        asks_for(*calls)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]

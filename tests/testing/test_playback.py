@@ -84,7 +84,7 @@ def test_a_failed_attempt_is_followed_by_another_and_nobody_waits() -> None:
 
 def test_a_script_that_has_ended_ends_the_turn() -> None:
     turn = playback(replace(TWO, model=(BOTH,)))
-    assert (turn.reason, turn.error) == (EndReason.MODEL_ERROR, "the script has ended: it has no line 1")
+    assert (turn.reason, turn.error) == (EndReason.MODEL_ERROR, "ScriptedModel has no line 1: give it one more reply")
 
 
 def test_an_error_is_raised_where_it_was() -> None:

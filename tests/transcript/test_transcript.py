@@ -139,7 +139,7 @@ async def test_a_failed_turn_says_why() -> None:
     turn = await Engine(model=ScriptedModel()).run(AGENT, "hi")
     (sentinel,) = (part for part in parts(turn.messages) if isinstance(part, SentinelPart))
     assert (sentinel.kind, sentinel.reason) == (Outcome.FAILED, EndReason.MODEL_ERROR)
-    assert "the script has ended" in sentinel.text
+    assert "ScriptedModel has no line" in sentinel.text
 
 
 @pytest.mark.parametrize(

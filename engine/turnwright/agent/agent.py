@@ -157,8 +157,7 @@ class Agent(BaseModel, Generic[DepsT_contra, OutT_co]):
     conclude_tokens: int | None = None
 
     if TYPE_CHECKING:
-        # Overloads without the fields that bind a type variable: a checker would infer an unknown type from their
-        # defaults.
+        # Overloads without the fields that bind a type variable: checkers infer unknown types from their defaults.
         @overload
         def __init__(
             self: "Agent[object, str]",
@@ -210,6 +209,11 @@ class Agent(BaseModel, Generic[DepsT_contra, OutT_co]):
 
     else:
 
+        def __new__(cls, *args, **_):  # noqa: ANN002, ANN003, ANN204, D102 (the overloads have the types)
+            if args:
+                raise ConfigError(f"an agent has named fields only: write {cls.__name__}(name={args[0]!r:.80})")
+            return super().__new__(cls)
+
         def __class_getitem__(cls, _):  # noqa: ANN001, ANN204
             """Return the class: the types are for type checkers, and pydantic would make a class for each."""
             return cls
@@ -218,8 +222,7 @@ class Agent(BaseModel, Generic[DepsT_contra, OutT_co]):
         """Compare the fields, and which limits are set: None is not the same as absent."""
         return isinstance(other, Agent) and super().__eq__(other) and self.overrides == other.overrides
 
-    # Python drops the hash of a class that defines equality.
-    def __hash__(self) -> int:
+    def __hash__(self) -> int:  # Python drops the hash of a class that defines equality
         return hash(tuple(value for name, value in self.__dict__.items() if name != "output_schema"))
 
     @field_validator("*", mode="before")

@@ -11,9 +11,9 @@ from turnwright.errors import ConfigError, HookFailedError
 from turnwright.tools.text import clean
 from turnwright_states.meant import meant
 
-from .asking import ask, checked_timeout
+from .asking import ask, check_arguments, checked_timeout
 from .guardrails import Guardrail, GuardrailKind
-from .hooks import HOOKS, Hooks, overrides
+from .hooks import HOOKS, TAKES, Hooks, overrides
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -82,9 +82,14 @@ def checked_hooks(hooks: Iterable[HooksBase[object]], where: str) -> tuple[Hooks
     for one in hooks:
         if not isinstance(one, Hooks):
             said = f"write {one.__name__}()" if isinstance(one, type) else "decorate a function, as with @before_tool"
+            if isinstance(one, Guardrail):
+                said = f"guardrail {one.name!r} belongs into guardrails=[...]"
             raise ConfigError(f"{where}: hooks: {_shown(one)} is no hook: {said}")
         if not any(overrides(one, on) for on in HOOKS):
             raise ConfigError(f"{where}: hooks: {one.name} overrides no hook: {', '.join(HOOKS)}")
+        for on in HOOKS:
+            if overrides(one, on):
+                check_arguments(getattr(one, on), TAKES[on], f"{where}: hooks: {one.name}.{on}")
         if isinstance(one.tools, str):
             raise ConfigError(f"{where}: hooks: {one.name}: tools must be a list of tool names: [{one.tools!r}]")
         checked_timeout(one.timeout, f"{where}: hooks: {one.name}")
@@ -118,12 +123,14 @@ def checked_guardrails(guardrails: Iterable[GuardrailBase[object]], where: str) 
     checked: list[Guardrail[object]] = []
     for one in guardrails:
         if not isinstance(one, Guardrail):
-            raise ConfigError(
-                f"{where}: guardrails: {_shown(one)} is none: decorate a function, as with @input_guardrail"
-            )
+            said = "decorate a function, as with @input_guardrail"
+            if isinstance(one, Hooks):
+                said = f"hook {one.name!r} belongs into hooks=[...]"
+            raise ConfigError(f"{where}: guardrails: {_shown(one)} is no guardrail: {said}")
         checked.append(one)
     return tuple(checked)
 
 
 def _shown(one: object) -> str:
-    return f"{one!r:.80}"
+    name = getattr(one, "name", None) or getattr(one, "__name__", None)
+    return name if isinstance(name, str) else f"{one!r:.80}"

@@ -4,14 +4,14 @@ import inspect
 from collections.abc import Callable
 from enum import StrEnum
 from functools import partial
-from typing import Generic, TypeVar, overload
+from typing import Final, Generic, TypeVar, overload
 
 from turnwright.context import DepsT_contra, GuardrailBase, MaybeAwaitable, TurnContext
 from turnwright.errors import ConfigError
 from turnwright.tools.context import ToolContext
 from turnwright.tools.result import ToolResult
 
-from .asking import TIMEOUT, checked_timeout
+from .asking import TIMEOUT, check_arguments, checked_timeout
 from .decisions import CallView, Trip
 
 D = TypeVar("D")
@@ -24,6 +24,14 @@ class GuardrailKind(StrEnum):
     OUTPUT = "output"
     TOOL_INPUT = "tool_input"
     TOOL_OUTPUT = "tool_output"
+
+
+_TAKES: Final = {
+    GuardrailKind.INPUT: ("ctx", "prompt"),
+    GuardrailKind.OUTPUT: ("ctx", "text"),
+    GuardrailKind.TOOL_INPUT: ("ctx", "call"),
+    GuardrailKind.TOOL_OUTPUT: ("ctx", "call", "result"),
+}
 
 
 class Guardrail(GuardrailBase[DepsT_contra], Generic[DepsT_contra]):
@@ -54,6 +62,7 @@ class Guardrail(GuardrailBase[DepsT_contra], Generic[DepsT_contra]):
         name = getattr(check, "__name__", None)
         #: The name in the journal and in errors: that of the function.
         self.name = name if isinstance(name, str) else type(check).__name__
+        check_arguments(check, _TAKES[kind], f"@{kind}_guardrail: {self.name}")
         self.__doc__ = inspect.getdoc(check)
 
     def __call__(self, *args: object) -> object:

@@ -12,7 +12,7 @@ from turnwright.result import TurnResult
 from turnwright.tools.context import ToolContext
 from turnwright.tools.result import ToolResult
 
-from .asking import TIMEOUT, checked_timeout
+from .asking import TIMEOUT, check_arguments, checked_timeout
 from .decisions import CallView, ChangeRequest, ReturnResult, ToolDecision
 
 D = TypeVar("D")
@@ -59,6 +59,10 @@ class Hooks(HooksBase[DepsT_contra], Generic[DepsT_contra]):
         """Replace the result of a call that ran, or return None."""
 
 
+#: The arguments of each hook.
+TAKES: Final = {hook: tuple(inspect.signature(getattr(Hooks, hook)).parameters)[1:] for hook in HOOKS}
+
+
 class FunctionHooks(Hooks[DepsT_contra]):
     """The hooks of one function, as a decorator makes them. Calling them calls the function directly."""
 
@@ -73,6 +77,7 @@ class FunctionHooks(Hooks[DepsT_contra]):
         if isinstance(tools, str):
             raise ConfigError(f"@{self.on}: tools must be a list of tool names: [{tools!r}]")
         self._function = function
+        check_arguments(function, TAKES[self.on], f"@{self.on}: {self.name}")
         self.tools = None if tools is None else tuple(tools)
         self.timeout = checked_timeout(timeout, f"@{self.on}")
         self.__doc__ = inspect.getdoc(function)

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, get_args
 
@@ -277,6 +277,7 @@ class Dependencies(msgspec.Struct, frozen=True):
 def agents_by_name(agents: Sequence[Agent]) -> dict[str, Agent]:
     """Return the agents by name. Raises `ConfigError` for anything else, and for two of one name."""
     named: dict[str, Agent] = {}
+    _need_list("agents", agents)
     for agent in agents:
         if not isinstance(agent, Agent):
             raise ConfigError(f"agents: {agent!r} is not an agent: write Agent(name=...)")
@@ -289,6 +290,7 @@ def agents_by_name(agents: Sequence[Agent]) -> dict[str, Agent]:
 def tools_by_name(tools: Sequence[Tool]) -> dict[str, Tool]:
     """Return the tools by name. Raises `ConfigError` for an invalid tool, and for two of one name."""
     named: dict[str, Tool] = {}
+    _need_list("tools", tools)
     for tool in tools:
         if not isinstance(tool, Tool):
             raise ConfigError(f"{tool!r} is not a tool: decorate it with @tool")
@@ -305,6 +307,7 @@ def hooks_of(
 
     With the names of the engine's `tools`, also for a hook about a tool that is not among them.
     """
+    _need_list("hooks", hooks)
     if not hooks:
         return ()
     from turnwright.hooks.chain import check_tool_names, checked_hooks  # noqa: PLC0415 (many programs have none)
@@ -317,8 +320,27 @@ def hooks_of(
 
 def guardrails_of(guardrails: Sequence[GuardrailBase], where: str = "engine") -> tuple[GuardrailBase, ...]:
     """Return guardrails. Raises `ConfigError` for another object, and names where it was given."""
+    _need_list("guardrails", guardrails)
     if not guardrails:
         return ()
     from turnwright.hooks.chain import checked_guardrails  # noqa: PLC0415 (many programs have none)
 
     return checked_guardrails(guardrails, where)
+
+
+def factory_of(deps: DepsFactory[object] | None) -> DepsFactory[object] | None:
+    """Return the function that makes dependencies. Raises `ConfigError` for anything that cannot be called so."""
+    if deps is None:
+        return None
+    if not callable(deps):
+        raise ConfigError(f"deps must be an async function of the turn that makes them, not {deps!r:.80}")
+    from turnwright.hooks.asking import check_arguments  # noqa: PLC0415 (many programs have no dependencies)
+
+    check_arguments(deps, ("turn",), f"deps: {getattr(deps, '__name__', type(deps).__name__)}")
+    return deps
+
+
+def _need_list(name: str, given: object) -> None:
+    """Raise `ConfigError` unless several were given. An agent can be iterated too, over its fields."""
+    if isinstance(given, Agent) or not isinstance(given, Iterable):
+        raise ConfigError(f"{name} must be a list: write {name}=[{getattr(given, 'name', '...')}]")

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 
 from pydantic import JsonValue
 
+from turnwright.errors import ConfigError
 from turnwright.model_settings import ModelSettings
 from turnwright_states import Cause, Finish, Usage
 from turnwright_states.payload import thawed
@@ -72,7 +73,9 @@ class ScriptedModel:
             return self._lines[place]
         if self._repeat and self._lines:
             return self._lines[-1]
-        return ModelError(f"the script has ended: it has no line {len(self.requests)}", cause=Cause.REJECTED)
+        return ModelError(
+            f"ScriptedModel has no line {len(self.requests)}: give it one more reply", cause=Cause.REJECTED
+        )
 
 
 def _call_deltas(calls: Sequence[ResponseToolCall]) -> Iterator[ToolCallDelta]:
@@ -85,14 +88,25 @@ def _call_deltas(calls: Sequence[ResponseToolCall]) -> Iterator[ToolCallDelta]:
 def asks_for(
     *calls: tuple[str, Mapping[str, JsonValue]] | ResponseToolCall, text: str = "", usage: Usage | None = None
 ) -> ModelResponse:
-    """Make a reply that asks for tool calls: `asks_for(("read_file", {"path": "a.py"}))`."""
-    made: Sequence[ResponseToolCall] = [
-        c if isinstance(c, ResponseToolCall) else ResponseToolCall(c[0], c[1]) for c in calls
-    ]
+    """Make a reply that asks for tool calls: `asks_for(("read_file", {"path": "a.py"}))`.
+
+    Raises `ConfigError` for anything else.
+    """
     return ModelResponse(
         text=text,
-        calls=tuple(made),
+        calls=tuple(map(_call, calls)),
         finish=Finish.STOP,
         usage=usage or Usage(input_tokens=1, output_tokens=1),
         finish_reason="tool_calls",
     )
+
+
+def _call(call: object) -> ResponseToolCall:
+    match call:
+        case ResponseToolCall():
+            return call
+        case (str() as name, Mapping() as arguments):
+            return ResponseToolCall(name, arguments)
+        case _:
+            form = 'asks_for(("read_file", {"path": "a.py"}))'
+            raise ConfigError(f"asks_for: {call!r:.80} is no call: write each as a pair of a name and a dict: {form}")

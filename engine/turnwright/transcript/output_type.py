@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import JsonValue, TypeAdapter, ValidationError
-from pydantic.errors import PydanticUserError
+from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
 from pydantic_core import PydanticSerializationError, from_json
 
 from turnwright._base.frozen import MOST_NESTED, deeper_than
@@ -58,6 +58,11 @@ class OutputType:
     def _adapted(self, type_: Any) -> TypeAdapter[Any]:  # noqa: ANN401 (any type that pydantic reads)
         try:
             return TypeAdapter(type_)
+        except PydanticSchemaGenerationError as error:
+            form = "give a pydantic model, a dataclass, or a type such as list[str]"
+            raise ConfigError(
+                f"agent {self._agent!r}: output_type: {type_!r:.80} is no type of data: {form}"
+            ) from error
         except PydanticUserError as error:
             raise ConfigError(f"agent {self._agent!r}: output_type: {error.message}") from error
 
