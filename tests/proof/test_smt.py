@@ -79,13 +79,13 @@ def test_there_are_many_faults() -> None:
     assert len(OF_ROWS) > 100
 
 
-#: Assignments without which every theorem still holds. Some set what is so by the invariants; without the others less
-#: can happen, or a loop stays one. The walk and the tests of the rules are for them.
+#: Assignments without which every theorem still holds. Some set what is so by the invariants or by the input; without
+#: the others less can happen, or a loop stays one. The walk and the tests of the rules are for them.
 HARMLESS: Final = {
     ("step_started", "prepared"),
     *(("model_replied", name) for name in ("ready_counted", "running", "asking", "asking_counted", "answering")),
     *(("model_replied", name) for name in ("lent", "final", "doom")),
-    *(("call_settled", "final"), ("answered", "doom"), ("message_added", "doom")),
+    *(("call_settled", "final"), ("answered", "waiting"), ("answered", "doom"), ("message_added", "doom")),
 }
 EFFECTS: Final = [(kind, name) for kind, effect in APPLIED.items() for name in effect.sets]
 
