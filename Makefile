@@ -194,6 +194,7 @@ reference: $(VENV)/.dev ## Write again what the documentation takes from the cod
 
 # Strict: a warning, such as a link that leads nowhere, fails the build.
 docs: $(VENV)/.dev ## Build the documentation into site/
+	@echo 'Building site/: about two minutes, without output.'
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 docs-serve: $(VENV)/.dev ## Show the documentation on http://127.0.0.1:8000 while it is written
