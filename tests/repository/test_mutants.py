@@ -21,3 +21,10 @@ def test_each_listed_mutant_is_of_a_line_that_exists() -> None:
             if removed not in " ".join(lines.split()):
                 stale.append(f"{function} has no line {removed!r}")
     assert not stale
+
+
+def test_each_module_of_the_engine_and_its_tests_exist() -> None:
+    root = LISTED.parents[1]
+    modules = tomllib.loads(LISTED.read_text(encoding="utf-8"))["module"]
+    missing = [path for one in modules for path in (one["file"], *one["tests"]) if not (root / path).exists()]
+    assert not missing
