@@ -1,6 +1,6 @@
 """The events of a streamed message: its start, each piece, its end."""
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 from ag_ui.core import (
     BaseEvent,
@@ -17,7 +17,7 @@ from ag_ui.core import (
     ToolCallStartEvent,
 )
 
-from .messages import CallDraft, MessageDraft
+from .messages import AgUiConversation, CallDraft, Kind, MessageDraft, draft_message
 
 
 def write(identifier: str, draft: MessageDraft, delta: str) -> Iterator[BaseEvent]:
@@ -75,3 +75,29 @@ def close_text(identifier: str, draft: MessageDraft) -> Iterator[BaseEvent]:
     else:
         yield ReasoningMessageEndEvent(message_id=identifier, subagent_run_id=draft.owner)
         yield ReasoningEndEvent(message_id=identifier, subagent_run_id=draft.owner)
+
+
+def extend(
+    conversation: AgUiConversation, identifier: str, kind: Kind, owner: str | None, delta: str
+) -> Iterator[BaseEvent]:
+    """Send a piece of one part of a message."""
+    yield from write(identifier, conversation.draft(identifier, kind, owner), delta)
+
+
+def settle(
+    conversation: AgUiConversation, identifier: str, kind: Kind, owner: str | None, final: str
+) -> Generator[BaseEvent, None, bool]:
+    """Complete one part of a message. Returns whether the sent part was wrong."""
+    drafts = conversation.drafts
+    heard = drafts[identifier].text if identifier in drafts else ""
+    holds = final.startswith(heard) and not (identifier in drafts and drafts[identifier].calls)
+    if holds and final != heard:
+        yield from extend(conversation, identifier, kind, owner, final[len(heard) :])
+    draft = drafts.pop(identifier, None)
+    if draft is not None:
+        yield from close(identifier, draft)
+    if final or (draft is not None and kind == "reasoning"):
+        conversation.tell(draft_message(identifier, MessageDraft(kind, owner, [final])))
+    elif draft is not None:
+        conversation.forget(identifier)
+    return not holds

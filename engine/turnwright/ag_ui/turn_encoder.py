@@ -39,11 +39,10 @@ from turnwright_states import EndReason, Outcome
 from turnwright_states import facts as f
 from turnwright_states.inputs import is_blank
 
-from .drafts import close, close_call, close_text, write, write_call
+from .drafts import close, close_call, close_text, extend, settle, write_call
 from .messages import (
     AgUiConversation,
     CallDraft,
-    Kind,
     MessageDraft,
     call_id,
     call_of,
@@ -325,10 +324,10 @@ class TurnEncoder:
         message, thought = self._message, reasoning_id(self._message)
         match piece:
             case ReasoningDeltaEvent(text=text) if text:
-                yield from self._extend(thought, "reasoning", clean(text))
+                yield from extend(self._conversation, thought, "reasoning", self.owner, clean(text))
             case TextDeltaEvent(text=text) if text:
                 yield from self._close_text(thought)
-                yield from self._extend(message, "text", clean(text))
+                yield from extend(self._conversation, message, "text", self.owner, clean(text))
             case ToolCallDeltaEvent():
                 yield from self._hear_call(message, piece)
             case _:
@@ -371,8 +370,9 @@ class TurnEncoder:
             message = self._begin()
         self._index = 0
         self._unsent.clear()
-        dropped = yield from self._settle_one(reasoning_id(message), "reasoning", clean(reasoning))
-        dropped |= yield from self._settle_one(message, "text", clean(text))
+        talk = self._conversation
+        dropped = yield from settle(talk, reasoning_id(message), "reasoning", self.owner, clean(reasoning))
+        dropped |= yield from settle(talk, message, "text", self.owner, clean(text))
         if calls:
             said = clean(text) or None
             self._conversation.tell(
@@ -380,25 +380,6 @@ class TurnEncoder:
             )
         if dropped:
             yield self._conversation.snapshot()
-
-    def _settle_one(self, identifier: str, kind: Kind, final: str) -> Generator[BaseEvent, None, bool]:
-        """Complete one part of a message. Returns whether the sent part was wrong."""
-        drafts = self._conversation.drafts
-        heard = drafts[identifier].text if identifier in drafts else ""
-        holds = final.startswith(heard) and not (identifier in drafts and drafts[identifier].calls)
-        if holds and final != heard:
-            yield from self._extend(identifier, kind, final[len(heard) :])
-        draft = drafts.pop(identifier, None)
-        if draft is not None:
-            yield from close(identifier, draft)
-        if final or (draft is not None and kind == "reasoning"):
-            self._conversation.tell(draft_message(identifier, MessageDraft(kind, self.owner, [final])))
-        elif draft is not None:
-            self._conversation.forget(identifier)
-        return not holds
-
-    def _extend(self, identifier: str, kind: Kind, delta: str) -> Events:
-        yield from write(identifier, self._conversation.draft(identifier, kind, self.owner), delta)
 
 
 def _said(partial: str) -> str:
