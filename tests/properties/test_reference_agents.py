@@ -1,4 +1,4 @@
-"""The engine and the reference simulator agree on what agents add: hooks, guardrails, typed answers, compaction."""
+"""The engine and the reference simulator agree on hooks, guardrails, typed answers, compaction and sub-agents."""
 
 from dataclasses import replace
 from functools import partial
@@ -14,6 +14,7 @@ from turnwright.store import SqliteStore
 from turnwright.testing.differential import assert_as_predicted
 from turnwright.testing.turn_script import (
     ANSWER,
+    HELPER,
     LONG,
     OUTPUT_TOOL,
     ScriptedCall,
@@ -60,6 +61,27 @@ guardrails = st.builds(
 offered = st.lists(st.none() | st.just(("plain", "asks", "direct")) | st.just(()), min_size=1, max_size=3).map(tuple)
 
 
+helper_calls = st.builds(replace, calls, tool=st.just(HELPER), before=st.just(""), after=st.just(""))
+helper_replies = st.builds(replace, plain_replies, calls=st.lists(calls, max_size=3).map(tuple))
+
+
+@st.composite
+def teams(draw: st.DrawFn) -> TurnScript:
+    """Turns with sub-agents. No time is up, because a turn and its sub-agents have the same end."""
+    script = draw(agent_scripts())
+    bounds = {"seconds": None, "doom_response": "stop"}
+    delegating = st.lists(helper_calls | calls, min_size=1, max_size=4).map(tuple)
+    asked = st.builds(replace, replies, calls=st.just(()) | delegating)
+    return replace(
+        script,
+        replies=tuple(draw(st.lists(asked, min_size=1, max_size=6))),
+        helper=tuple(draw(st.lists(helper_replies, min_size=1, max_size=4))),
+        limits=script.limits.model_copy(update=bounds),
+        synthesis=(),
+        offered=(),
+    )
+
+
 @st.composite
 def agent_scripts(draw: st.DrawFn) -> TurnScript:
     """Turns of agents with some of these."""
@@ -91,7 +113,12 @@ def test_a_turn_of_such_an_agent_takes_the_course_that_the_rules_say(script: Tur
     assert_as_predicted(script)
 
 
+@given(script=teams())
+def test_a_turn_with_sub_agents_takes_the_course_that_the_rules_say(script: TurnScript) -> None:
+    assert_as_predicted(script)
+
+
 @settings(max_examples=percent_of_examples(50))
-@given(script=agent_scripts())
+@given(script=agent_scripts() | teams())
 def test_in_sqlite_too(folder: Path, script: TurnScript) -> None:
     assert_as_predicted(script, store=partial(SqliteStore, folder / "agents.db", durability="normal"))

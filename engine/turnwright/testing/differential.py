@@ -1,7 +1,7 @@
 """Runs a scripted turn on the real engine, and returns its course, for a comparison with `reference.predict`."""
 
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import fields
@@ -14,6 +14,7 @@ import anyio
 from pydantic import JsonValue
 
 from turnwright.agent import Agent
+from turnwright.driver.subagents import agent_tool
 from turnwright.engine import Engine
 from turnwright.errors import Retry, TurnAlreadyEndedError
 from turnwright.journal.answers import Answer
@@ -30,15 +31,16 @@ from turnwright_states import CallStatus, Decision, InterruptKind, State, Usage
 
 from . import clock
 from .reference import predict
-from .scripted_agent import scripted_agent
-from .turn_script import Course, PersonAct, ScriptedCall, ScriptedTool, TurnScript
+from .scripted_agent import helpers, scripted_agent
+from .turn_script import HELPER, Course, PersonAct, ScriptedCall, ScriptedReply, ScriptedTool, TurnScript
 
 __all__ = ["assert_as_predicted", "observe"]
 
 _AGENT: Final = Agent(name="Somebody else")
 _NAME: Final = "scripted"
 #: A token costs one.
-_PRICES: Final = {_NAME: Price(input=1_000_000, output=1_000_000)}
+_PRICE: Final = Price(input=1_000_000, output=1_000_000)
+_PRICES: Final[Mapping[str, Price]] = {_NAME: _PRICE, HELPER: _PRICE}
 #: Seconds in which every question expires, and seconds that pass when nobody answers.
 _EXPIRES_IN, _NOBODY_ANSWERS = 60.0, 100.0
 
@@ -87,12 +89,14 @@ class _World:
         #: What the tools have run: the tool and the number of each call.
         self.executed: list[tuple[str, int]] = []
         self._model = _Model(script)
+        self._helper = _HelperModel(script)
 
     async def observe(self) -> Course:
         store = self._open()
         async with Engine(
             model=self._model,
-            tools=list(map(_tool, self._script.tools)),
+            models=lambda _: self._helper,
+            tools=[*map(_tool, self._script.tools), *map(agent_tool, helpers(self._script))],
             store=store,
             limits=self._script.limits,
             prices=_PRICES,
@@ -149,7 +153,7 @@ class _World:
             steps=turn.steps,
             tool_calls=turn.tool_calls,
             executed=tuple(sorted(self.executed)),
-            model_calls=self._model.calls,
+            model_calls=self._model.calls + self._helper.calls,
             pauses=turn.path.count(State.PAUSED),
             tokens=turn.usage.tokens,
             results=tuple(_results(turn)),
@@ -227,21 +231,44 @@ class _Model:
     async def stream(self, request: ModelRequest) -> AsyncIterator[ModelResponse]:  # noqa: ARG002 (a script does not listen)
         """Stream the next reply. See `Model.stream`."""
         self.calls += 1
-        scripted = self.said = next(self._replies)
-        if scripted.seconds:
-            await anyio.sleep(scripted.seconds)
-        reply = ModelResponse(
-            text=scripted.text,
-            calls=tuple(ResponseToolCall(call.tool, _arguments(call)) for call in scripted.calls),
-            finish=scripted.finish,
-            usage=Usage(input_tokens=scripted.tokens),
-        )
-        if scripted.error is not None:
-            raise ModelError(f"scripted: {scripted.error}", cause=scripted.error, partial=reply)
-        yield reply
+        self.said = next(self._replies)
+        yield await _reply(self.said)
+
+
+class _HelperModel:
+    """The model of the sub-agent. Its turns run side by side, so each reply depends on its own conversation."""
+
+    name = HELPER
+
+    def __init__(self, script: TurnScript) -> None:
+        self.calls = 0
+        self._replies = script.helper
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[ModelResponse]:
+        """Stream the reply that follows the replies in the request. See `Model.stream`."""
+        self.calls += 1
+        said = sum(message.role == "assistant" for message in request.messages)
+        yield await _reply(self._replies[said % len(self._replies)])
+
+
+async def _reply(scripted: ScriptedReply) -> ModelResponse:
+    """Return a scripted reply after its time. Raises the error of one that has one."""
+    if scripted.seconds:
+        await anyio.sleep(scripted.seconds)
+    reply = ModelResponse(
+        text=scripted.text,
+        calls=tuple(ResponseToolCall(call.tool, _arguments(call)) for call in scripted.calls),
+        finish=scripted.finish,
+        usage=Usage(input_tokens=scripted.tokens),
+    )
+    if scripted.error is not None:
+        raise ModelError(f"scripted: {scripted.error}", cause=scripted.error, partial=reply)
+    return reply
 
 
 def _arguments(call: ScriptedCall) -> dict[str, JsonValue]:
     number: JsonValue = call.number if call.fits else [call.number]
+    if call.tool == HELPER:
+        return {"prompt": f"{call.number} {call.does} {call.seconds}" if call.fits else number}
     decided = {name: said for name, said in (("before", call.before), ("after", call.after)) if said}
     return {"number": number, "does": call.does, "seconds": float(call.seconds), **decided}

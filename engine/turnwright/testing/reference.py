@@ -3,24 +3,26 @@
 `predict` returns the course of a scripted turn. It is written by hand from docs/rules.md, and shares no code with the
 machine, the limits or the driver: a test checks its imports. `differential.observe` runs the same script on the real
 engine. Where both return the same course, two programs agree on the rules. `reference_core` has a turn of a plain
-agent. This module adds hooks, guardrails, typed answers and compaction.
+agent. This module adds hooks, guardrails, typed answers, compaction and sub-agents.
 """
 
 from dataclasses import replace
 
-from turnwright_states import CallStatus, Cause, EndReason
+from turnwright_states import CallStatus, Cause, EndReason, Outcome
 
 from .reference_core import Turn, course_of
 from .reference_parts import Call, EndError, Life
 from .turn_script import (
     ANSWER,
     CHANGED_BY,
+    HELPER,
     LONG,
     OUTPUT_TOOL,
     TRIPS_AFTER,
     Course,
     ScriptedCall,
     ScriptedReply,
+    ScriptedTool,
     TurnScript,
 )
 
@@ -44,8 +46,17 @@ class AgentTurn(Turn):
         #: Whether the guardrail of the prompt has yet to pass.
         self.unchecked = script.guardrail is not None
         self.prompt_left = 0.0
+        #: The turns of the sub-agents that run now, and the share that each of a batch gets.
+        self.children: dict[int, HelperTurn] = {}
+        self.share, self.helper_calls = script.limits, 0
+        if script.helper:
+            self.tools[HELPER] = ScriptedTool(HELPER)
         if script.typed:
             self.unwatched.add(OUTPUT_TOOL)
+
+    def course(self) -> Course:
+        """Return what the turn did, with the model calls of its sub-agents."""
+        return replace(super().course(), model_calls=self.model_calls + self.helper_calls)
 
     # Guardrails (docs/rules.md#guardrails).
 
@@ -86,9 +97,10 @@ class AgentTurn(Turn):
             self.model_calls += 1
             self._work(guardrail.seconds)
             raise self._trip()
-        reply = self._attempt()
-        if self.now - began >= guardrail.seconds:
-            self.unchecked = False
+        try:
+            reply = self._attempt()
+        finally:  # it may have passed before the attempt was cut off
+            self.unchecked = self.now - began < guardrail.seconds
         self.prompt_left = guardrail.seconds - (self.now - began)
         return reply
 
@@ -158,10 +170,24 @@ class AgentTurn(Turn):
         """Give the calls their places. A typed answer takes none."""
         is_answer = [self.script.typed and asked.tool == OUTPUT_TOOL for asked in reply.calls]
         asked = tuple(one for one, answers in zip(reply.calls, is_answer, strict=True) if not answers)
-        others = iter(super()._decided(replace(reply, calls=asked)))
+        others = iter(self._leased(super()._decided(replace(reply, calls=asked))))
         return [
             self._call(one) if answers else next(others) for one, answers in zip(reply.calls, is_answer, strict=True)
         ]
+
+    def _leased(self, batch: list[Call]) -> list[Call]:
+        """Lease each sub-agent an equal share of what is left; refuse them an empty one (docs/rules.md#sub-agents)."""
+        open_ = [call for call in batch if call.status is None]
+        helpers = [call for call in open_ if _is_helper(call)]
+        if helpers:
+            k, limits, budget = len(helpers), self.script.limits, self.budget
+            calls = None if budget is None else (budget - self.started - len(open_)) // k
+            tokens = None if limits.tokens is None else max(limits.tokens - self.tokens, 0) // k
+            cost = None if limits.cost is None else max(limits.cost - self.tokens, 0.0) / k
+            self.share = limits.model_copy(update={"tool_calls": calls, "tokens": tokens, "cost": cost})
+            for call in helpers:
+                call.status = CallStatus.REFUSED if 0 in (calls, tokens, cost) else None
+        return batch
 
     def _accepted(self, reply: ScriptedReply, batch: list[Call]) -> bool:
         """Review a reply. A refused one has results for all its calls, and ends its step."""
@@ -223,10 +249,25 @@ class AgentTurn(Turn):
         return (call.asked.before, call.asked.after) if self.script.hooked else ("", "")
 
     def _start(self, calls: list[Call]) -> None:
-        super()._start([call for call in calls if self._decision(call)[0] not in ("trip", "result")])
+        starts = [call for call in calls if self._decision(call)[0] not in ("trip", "result")]
+        super()._start([call for call in starts if not _is_helper(call)])
+        for call in filter(_is_helper, starts):
+            self.started += 1
+            tools = tuple(tool for tool in self.script.tools if not tool.needs_approval)
+            script = TurnScript(
+                replies=self.script.helper,
+                tools=tools,
+                limits=self.share,
+                abort_at=self.abort_at - self.now,  # an abort reaches the sub-agents
+                cancel_grace=self.script.cancel_grace,
+            )
+            self.children[id(call)] = child = HelperTurn(script)
+            course_of(child)
 
     def _lasts(self, call: Call) -> float:
         before, after = self._decision(call)
+        if _is_helper(call):
+            return self.children[id(call)].now
         seconds = 0.0 if before in ("trip", "result") else super()._lasts(call)
         return seconds + (TRIPS_AFTER if "trip" in (before, after) else 0.0)
 
@@ -234,12 +275,45 @@ class AgentTurn(Turn):
         before, after = self._decision(call)
         if "trip" in (before, after):
             raise self._trip()
+        if _is_helper(call):
+            self._take_back(call, self.children.pop(id(call)))
+            return
         if before == "result":
             self.started += 1
         if before == "result" or after == "hide":
             call.status = CallStatus.OK
         else:
             super()._settle(call)
+
+    def _take_back(self, call: Call, child: "HelperTurn") -> None:
+        """Count what a sub-agent used, and return the rest of its share."""
+        self.started += child.started
+        self.tokens += child.tokens
+        self.helper_calls += child.attempts()
+        self.executed += child.executed
+        statuses = {Outcome.FAILED: CallStatus.ERROR, Outcome.ABORTED: CallStatus.ABORTED}
+        call.status = statuses.get(child.outcome, CallStatus.OK)
+
+
+class HelperTurn(Turn):
+    """The turn of a sub-agent. The number of its reply is that of the replies before it."""
+
+    said = 0
+
+    def attempts(self) -> int:
+        """Return the model calls so far."""
+        return self.model_calls
+
+    def _take_step(self, reply: ScriptedReply) -> Life:
+        self.said += 1
+        return super()._take_step(reply)
+
+    def _next_reply(self) -> ScriptedReply:
+        return self.script.replies[self.said % len(self.script.replies)]
+
+
+def _is_helper(call: Call) -> bool:
+    return call.tool is not None and call.tool.name == HELPER
 
 
 def _is_output(call: Call) -> bool:

@@ -31,7 +31,7 @@ from turnwright.hooks.hooks import Hooks, after_model, after_tool, before_model,
 from turnwright.model.protocol import ModelRequest, ModelResponse
 from turnwright.tools import ToolContext, ToolResult
 
-from .turn_script import CHANGED_BY, LONG, TRIPS_AFTER, ScriptedReply, TurnScript
+from .turn_script import CHANGED_BY, HELPER, LONG, TRIPS_AFTER, ScriptedReply, TurnScript
 
 _TRIP: Final = Trip("It trips, as its script says.")
 
@@ -60,6 +60,13 @@ def scripted_agent(script: TurnScript, said: Callable[[], ScriptedReply]) -> Age
         return plain
     typed: dict[str, object] = {"output_type": Answer, "output_mode": "tool", "output_validators": (_validated,)}
     return plain.model_copy(update=typed)
+
+
+def helpers(script: TurnScript) -> list[Agent[None, object]]:
+    """Return the sub-agent of a scripted turn, if it has one."""
+    tools = [tool.name for tool in script.tools if not tool.needs_approval]
+    helper = Agent(name=HELPER, description="It helps.", mode="subagent", model=HELPER, tools=tools)
+    return [helper] if script.helper else []
 
 
 async def _validated(_: TurnContext[None], answer: Answer) -> Answer:

@@ -11,6 +11,7 @@ from turnwright_states import CallStatus, Cause, EndReason, Finish, Limits, Outc
 
 __all__ = [
     "ANSWER",
+    "HELPER",
     "LONG",
     "OUTPUT_TOOL",
     "Course",
@@ -24,6 +25,8 @@ __all__ = [
 
 #: The tool that takes a typed answer, and the text that is one.
 OUTPUT_TOOL, ANSWER = "final_result", '{"number": 1, "does": "return", "seconds": 0}'
+#: The tool that runs a sub-agent.
+HELPER = "helper"
 #: After a reply that used so many tokens, the next request is too long.
 LONG = 1_000
 #: The seconds of a guardrail of calls until it trips, and what a hook adds to the number of a call that it changes.
@@ -116,6 +119,9 @@ class TurnScript:
     one that says `retry`."""
     compactions: int = 0
     """The most compactions. 0: the agent has none."""
+    helper: tuple[ScriptedReply, ...] = ()
+    """The replies of the sub-agent that the tool `HELPER` runs, if there are any. The number of a reply is that of the
+    replies before it in its turn. The sub-agent has the tools that need no approval."""
     offered: tuple[tuple[str, ...] | None, ...] = ()
     """The tools of each step that a hook before the model offers, or None for all. They begin anew after the last."""
 
