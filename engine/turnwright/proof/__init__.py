@@ -1,4 +1,4 @@
-"""Checks the chart: its Promela model with SPIN, and the inductive proof for all limits with SMT solvers."""
+"""Checks the chart with SPIN, and for all limits with SMT solvers."""
 
 from .smt import each_smt_check
 from .spin import CHECKS, each_check, verify_with_spin
