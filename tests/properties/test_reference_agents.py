@@ -4,10 +4,10 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.hypothesis_examples import percent_of_examples
-from tests.properties.test_reference import USUAL, folder, limits, scripts, seldom, work
+from tests.properties.test_reference import TOOLS, USUAL, folder, limits, scripts, seldom, work
 from tests.properties.test_reference import replies as plain_replies
 
 from turnwright.store import SqliteStore
@@ -19,6 +19,7 @@ from turnwright.testing.turn_script import (
     OUTPUT_TOOL,
     ScriptedCall,
     ScriptedGuardrail,
+    ScriptedReply,
     TurnScript,
 )
 from turnwright_states import Cause, Limits
@@ -108,6 +109,20 @@ def can_answer(bounds: Limits) -> bool:
     return most > within and bounds.tool_calls != 0
 
 
+ASKS = ScriptedReply(calls=(ScriptedCall("plain"),))
+SAYS = ScriptedReply("Well.")
+HIDES = replace(ASKS, calls=(ScriptedCall("plain", does="fail", after="hide"),))
+TRIPS = replace(SAYS, trips=True)
+TOO_LONG = replace(ASKS, tokens=LONG)
+SHORT = Limits(steps=1)
+
+
+@example(TurnScript((HIDES, SAYS), TOOLS, hooked=True))
+@example(TurnScript((SAYS,), messages=(0.75,), guardrail=ScriptedGuardrail(1.1)))
+@example(TurnScript((TRIPS,), limits=Limits(steps=0), hooked=True))
+@example(TurnScript((ASKS, TRIPS), TOOLS, SHORT, hooked=True))
+@example(TurnScript((TOO_LONG, replace(SAYS, error=Cause.BAD_REQUEST), SAYS), TOOLS, compactions=2))
+@example(TurnScript((TOO_LONG, replace(SAYS, tokens=20), SAYS), TOOLS, Limits(tokens=LONG + 10), compactions=1))
 @given(script=agent_scripts())
 def test_a_turn_of_such_an_agent_takes_the_course_that_the_rules_say(script: TurnScript) -> None:
     assert_as_predicted(script)
