@@ -130,7 +130,7 @@ REASONS: Final[dict[EndReason, Meaning]] = {
         Outcome.SYNTHESIS_DONE, "The synthesis turned the last batch into the answer.", _USE, "", (Trigger.SETTLED,)
     ),
     EndReason.STEP_CAP: _limit(
-        "steps", "steps >= allowance", "The turn took all the steps that it may take.", "the agent's `steps`"
+        "steps", "steps >= allowance", "The turn reached its step limit.", "the agent's `steps`"
     ),
     EndReason.DOOM_LOOP: Meaning(
         Outcome.DOOM_LOOP,
@@ -142,9 +142,9 @@ REASONS: Final[dict[EndReason, Meaning]] = {
         limit="doom_threshold",
     ),
     EndReason.BUDGET: _limit("tool_calls", "calls_spent", "The turn reached its tool-call limit."),
-    EndReason.TOKENS: _limit("tokens", "tokens_spent", "The turn spent its budget of tokens.", "", Trigger.COMPACTED),
-    EndReason.COST: _limit("cost", "cost_spent", "The turn spent its budget of money.", "", Trigger.COMPACTED),
-    EndReason.DEADLINE: _limit("seconds", "time_spent", "The turn used up its time.", "", Trigger.EXPIRE),
+    EndReason.TOKENS: _limit("tokens", "tokens_spent", "The turn reached its token limit.", "", Trigger.COMPACTED),
+    EndReason.COST: _limit("cost", "cost_spent", "The turn reached its cost limit.", "", Trigger.COMPACTED),
+    EndReason.DEADLINE: _limit("seconds", "time_spent", "The turn reached its time limit.", "", Trigger.EXPIRE),
     EndReason.ABORTED: _stop("The turn was aborted.", "Nothing to mend; ask again when you like.", _CONTINUE),
     EndReason.SUPERSEDED: _stop(
         "A new message of the session arrived while the turn was paused.",

@@ -33,7 +33,7 @@ def test_a_hand_written_loop_is_stopped_with_a_reason() -> None:
         "  before: no end after 500 model calls",
         "  after:  budget at 3 steps, 20 tool calls, 4 model calls",
     ]
-    assert lines[3].strip().startswith("The turn took all the steps that it may take.")
+    assert lines[3].strip().startswith("The turn reached its step limit.")
     assert lines[4].strip() == "model: I have seen 11 messages, and am not done."
 
 

@@ -167,12 +167,12 @@ def _undriven(tab_context: TabContext, state: State, further: tuple[str, ...]) -
             command=command,
             fault=turn.fault,
         )
-    if row.owner is None:
-        gone = "Its driver released it."
-    else:
-        gone = f"Its driver is gone{f' ({row.owner})' if row.owner else ''}."
+    crashed = row.owner is not None
+    gone = f"Its driver is gone{f' ({row.owner})' if row.owner else ''}." if crashed else "Its driver released it."
     told = f"{gone} Finished calls never run again. `Engine.recover()` or `turnwright resume` resumes it."
-    return StopReason("waiting", f"No driver: it was left in {state}", told + how, "", further, (), command, turn.fault)
+    return StopReason(
+        "waiting", f"{'Crashed' if crashed else 'Left'} in {state}", told + how, "", further, (), command, turn.fault
+    )
 
 
 def _words(reason: EndReason) -> str:
