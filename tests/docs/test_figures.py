@@ -128,7 +128,7 @@ SENTENCES: Final = {
     "docs/chart.md": [says("costs one of its pauses, of which it has {}.", LIMITS.max_pauses)],
     "docs/reasons.md": [
         says("The turn used its tool calls: {} by default", LIMITS.call_limit),
-        says("{} for an agent with a tool that writes.", ToolCallLimits().writing),
+        says("{} for an agent with a tool declared to write.", ToolCallLimits().writing),
         says("leave `steps` out for {}.", LIMITS.cap),
         says("`max_retries`, {} in each phase", LIMITS.max_retries),
         says("no call and no visible text, {} times.", WORDS[1 + LIMITS.max_retries]),
