@@ -127,3 +127,24 @@ def test_without_a_name_the_files_are_those_of_the_configuration(tmp_path: Path)
     assert (result.exit_code, result.stderr) == (0, "")
     shown = json.loads(result.stdout)
     assert (shown["name"], shown["cap"], shown["concluding"]) == ("A", 25, "within")
+
+
+TOOLS = """
+from turnwright import tool
+
+@tool(read_only=False)
+def order(item: str) -> str:
+    \"\"\"Order an item.\"\"\"
+    return item
+"""
+
+
+def test_with_its_tools_an_agent_has_the_limits_of_its_turns_and_an_unknown_tool_is_a_mistake(tmp_path: Path) -> None:
+    (file := tmp_path / "AGENTS.md").write_text("---\nname: Buyer\ntools: [order]\n---\nBuy.\n")
+    (tools := tmp_path / "shop.py").write_text(TOOLS)
+    assert "10 calls" in run(str(file), "--tools", str(tools)).stdout
+    listed = run(str(file), "--tools", str(tools), "--json")
+    assert json.loads(listed.stdout)["budget"]["tool_calls"] == 10
+    file.write_text("---\nname: Buyer\ntools: [nope]\n---\nBuy.\n")
+    refused = run(str(file), "--tools", str(tools))
+    assert (refused.exit_code, refused.stderr) == (2, "agent 'Buyer': tools: there is no tool 'nope'\n")

@@ -87,3 +87,10 @@ def test_the_flag_goes_before_the_file_and_is_configuration(cli: "Cli") -> None:
 
 def test_the_schema_is_printed_as_it_is_frozen(cli: "Cli") -> None:
     assert json.loads(cli.run("explain", "--schema").out) == Certificate.model_json_schema()
+
+
+def test_tools_that_are_not_offered_are_named(cli: "Cli") -> None:
+    cli.agent("tools: [stock, read_file]")
+    said = cli.run("explain", "--agent", "Tester")
+    assert said.code == 0
+    assert said.err.startswith("turnwright: unknown tools: stock: name their module with --tools; ")

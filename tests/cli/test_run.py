@@ -448,3 +448,28 @@ def test_metadata_without_a_value_or_under_a_key_of_a_flag_is_refused(cli: "Cli"
     done = cli.run("run", "hi", "--metadata", given)
     assert done.code == 2
     assert why in done.err
+
+
+def test_more_steps_than_a_turn_may_take_are_noticed_where_they_are_read(cli: "Cli", endpoint: "Endpoint") -> None:
+    endpoint.says("Done.")
+    done = cli.run("run", "hi", "--steps", "500")
+    assert (done.code, done.err.splitlines()[0]) == (0, "turnwright: --steps 500: a turn takes at most 200 steps")
+    cli.agent("steps: 300")
+    read = cli.run("run", "hi", "--agent", "Tester")
+    assert read.code == 0
+    assert "AGENTS.md:3: agent 'Tester': steps: is 300, and a turn takes at most 200 steps" in read.err
+
+
+def test_a_setting_that_is_no_number_is_refused_in_one_clause(cli: "Cli") -> None:
+    done = cli.run("run", "hi", "--setting", "temperature=zero")
+    assert (done.code, done.err) == (2, "turnwright: --setting: temperature: must be a valid number, not 'zero'\n")
+
+
+def test_each_mistake_of_a_file_has_the_name_of_the_program(cli: "Cli") -> None:
+    cli.write(
+        "AGENTS.md", "---\nname: A\n---\nHelp.\n---\nname: B\nsteps: -1\n---\nHelp.\n\n---\nname: C\nsteps: -1\n---\n"
+    )
+    done = cli.run("run", "hi", "--agent", "A")
+    assert done.code == 2
+    assert len(done.err.splitlines()) > 1
+    assert all(line.startswith("turnwright: AGENTS.md:") for line in done.err.splitlines())

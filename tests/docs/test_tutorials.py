@@ -116,3 +116,15 @@ def test_every_block_says_that_it_is_tested_and_every_linked_file_is_there(page:
     blocks = [block for block in blocks_of(page) if block.language in ("python", "console")]
     assert [block for block in blocks if not block.comment] == []
     assert missing_links(page) == []
+
+
+def test_an_unknown_turn_of_the_chat_service_is_not_found(folder: Path, server: Server) -> None:
+    pytest.importorskip("fastapi", reason="needs FastAPI: pip install 'turnwright[examples]'")
+    for block in blocks_of("tutorials/chat-service.md"):
+        if block.language == "python":
+            (folder / block.title).write_text(block.text, encoding="utf-8")
+    server.start(f"uvicorn chat:app --port {PORT}")
+    turn = f"http://127.0.0.1:{server.port}/turns/nope"
+    assert httpx.get(turn).status_code == 404
+    assert httpx.get(f"{turn}/events").status_code == 404
+    assert httpx.post(f"{turn}/answers/approval-1").status_code == 404

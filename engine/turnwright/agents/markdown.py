@@ -34,7 +34,7 @@ from pydantic import ValidationError
 
 from turnwright.agent import Agent, MisfitLimitError
 from turnwright.errors import ConfigError
-from turnwright_states import Limits
+from turnwright_states import MAX_STEPS, Limits
 
 from .front_matter import MAX_BYTES, TOO_LARGE, FrontMatter, Loc, UnreadableFileError, in_lines, path_of, read_text
 from .named_code import resolve_code
@@ -253,6 +253,8 @@ class _AgentBlock:
             instructions["template"] = True
             self._check_template()
         self.agent = make_agent(self.matter, values | instructions, limits)
+        if self.agent is not None and (self.agent.steps or 0) > MAX_STEPS:
+            self.notes.append((("steps",), f"is {self.agent.steps}, and a turn takes at most {MAX_STEPS} steps"))
 
     def _check_template(self) -> None:
         matter = self.matter

@@ -9,8 +9,10 @@ import typer
 
 from turnwright.agent import Agent
 from turnwright.agents.files import read_agents
+from turnwright.driver.subagents import agent_tools
 from turnwright.errors import ConfigError
 from turnwright_states import Limits
+from turnwright_states.limits import ToolClass
 
 from . import columns
 from .options import ConfigOption, HooksOption, ToolsOption, configuration
@@ -19,6 +21,7 @@ from .screen import print_lines
 
 if TYPE_CHECKING:
     from turnwright.agents.agent_diff import Known
+    from turnwright.config.config import Config
 
     from .certified import Issuer
 
@@ -64,14 +67,31 @@ def agents(
         said = configuration(config)
         limits = said.limits()
         found = read_agents(*(said.agent_files() if file is None else (file,)), limits=limits)
+        classes = _tool_classes(found, said, tools)
     except ConfigError as error:
         echo(error, err=True)
         raise typer.Exit(2) from None
     if as_json:
         for agent in found:
-            echo_json(record(agent, limits))
+            echo_json(record(agent, limits, classes[agent.name]))
     else:
-        columns.print_columns(_COLUMNS, [_row(agent, limits) for agent in found])
+        columns.print_columns(_COLUMNS, [_row(agent, limits, classes[agent.name]) for agent in found])
+
+
+def _tool_classes(found: Sequence[Agent], said: "Config", tools: str | None) -> dict[str, ToolClass]:
+    """Return the class of each agent's tools, `default` without a module of tools.
+
+    Raises `ConfigError` for an agent that names a tool that is not offered.
+    """
+    if tools is None and said.settings.tools is None:
+        return dict.fromkeys([agent.name for agent in found], "default")
+    from .certified import Issuer  # noqa: PLC0415 (loads tools: slow)
+
+    issuer, helpers = Issuer(said, tools), agent_tools(found)
+    for agent in found:
+        if unknown := issuer.unknown_tools(agent, helpers):
+            raise ConfigError(f"agent {agent.name!r}: tools: there is no tool {unknown[0]!r}")
+    return {agent.name: issuer.tool_class(agent, helpers) or "default" for agent in found}
 
 
 def _diff(old: Path, new: Path, issuer: "Issuer", form: DiffFormat, *, as_json: bool) -> None:
@@ -100,12 +120,12 @@ def _known(file: Path, issuer: "Issuer") -> "dict[str, Known]":
     return {agent.name: (certified, agent_chart(certified)) for agent, certified in issuer.all(file)}
 
 
-def record(agent: Agent, engine: Limits) -> dict[str, object]:
+def record(agent: Agent, engine: Limits, tools: ToolClass = "default") -> dict[str, object]:
     """Return an agent as `--json` prints it: `steps` as written (null if unset), all other limits as they apply.
 
-    `engine` has the limits that apply where the agent sets none.
+    `engine` has the limits that apply where the agent sets none. `tools` is the class of the agent's tools.
     """
-    limits = agent.limits_for(engine).for_tools("default")
+    limits = agent.limits_for(engine).for_tools(tools)
     return {
         "name": agent.name,
         "description": agent.description,
@@ -128,8 +148,8 @@ def plain(found: Sequence[Agent], engine: Limits | None = None) -> str:
     return columns.plain(_COLUMNS, [_row(agent, engine or Limits()) for agent in found])
 
 
-def _row(agent: Agent, engine: Limits) -> tuple[str, ...]:
-    limits = agent.limits_for(engine)
+def _row(agent: Agent, engine: Limits, tools: ToolClass = "default") -> tuple[str, ...]:
+    limits = agent.limits_for(engine).for_tools(tools)
     budgets = (
         "calls unlimited" if limits.call_limit is None else f"{limits.call_limit} calls",
         None if limits.tokens is None else f"{limits.tokens} tokens",

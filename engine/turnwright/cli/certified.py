@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from turnwright.agent import Agent
+from turnwright.agents.bounds import class_of
 from turnwright.agents.certificate import Certificate, certificate
 from turnwright.agents.files import read_agents
 from turnwright.driver.certified_code import code_reader
 from turnwright.driver.subagents import AgentTool, agent_tools, subagent_tools
 from turnwright.tools import Tool
+from turnwright_states.limits import ToolClass
 
 from .options import choose_hooks, choose_tools
 
@@ -45,6 +47,16 @@ class Issuer:
         found = read_agents(*files, limits=self._said.limits())
         helpers = agent_tools(found)
         return [(agent, self.certificate(agent, helpers)) for agent in found]
+
+    def tool_class(self, agent: Agent, beside: Sequence[AgentTool]) -> ToolClass | None:
+        """Return the class of an agent's tools (`class_of`); None if it names tools that are not offered."""
+        tools = _tools_for(self._offered | {one.name: one for one in beside}, agent)
+        return None if tools is None else class_of(tools)
+
+    def unknown_tools(self, agent: Agent, beside: Sequence[AgentTool]) -> list[str]:
+        """Return the tools that an agent names and that are not offered. An MCP server may have `server__tool`."""
+        offered = self._offered.keys() | {one.name for one in beside}
+        return [name for name in agent.tools_needed if name not in offered and "__" not in name]
 
 
 def _tools_for(offered: Mapping[str, Tool], agent: Agent) -> list[Tool] | None:

@@ -21,7 +21,7 @@ from .options import (
     configuration,
     with_steps,
 )
-from .process import echo, echo_json
+from .process import echo, echo_json, say
 from .screen import print_lines
 
 #: The bounds in the line of a sub-agent. `--json` has all of them.
@@ -46,7 +46,10 @@ def explain(
     said = configuration(config)
     chosen, beside = choose_agent(agent, agents, said)
     with_steps(said.prepared(chosen), steps).limits_for(said.limits())  # an error about --steps names the flag
-    certified = Issuer(said, tools, hooks or ()).certificate(chosen, beside, steps=steps)
+    issuer = Issuer(said, tools, hooks or ())
+    certified = issuer.certificate(chosen, beside, steps=steps)
+    if unknown := issuer.unknown_tools(chosen, beside):
+        say(f"unknown tools: {', '.join(unknown)}: name their module with --tools; tools that write lower `tool calls`")
     if as_json:
         echo_json(certified.to_json())
     else:

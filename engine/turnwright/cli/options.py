@@ -21,7 +21,9 @@ from turnwright.model_settings import ModelSettings, parsed_settings
 from turnwright.store.address import SCHEMES
 from turnwright.tools import builtin_tools
 from turnwright.tools.load import LoadedTools, load_tools_and_deps
+from turnwright_states.limits import MAX_STEPS
 
+from .process import say
 from .saved_options import SavedOptions
 
 if TYPE_CHECKING:
@@ -51,6 +53,12 @@ def configuration(file: Path | None = None, given: Mapping[str, object] | None =
 
     said = {key: value for key, value in ({} if given is None else given).items() if value is not None}
     return load_config(file=file, overrides=said, flags=FLAGS)
+
+
+def _steps(value: int | None) -> int | None:
+    if value is not None and value > MAX_STEPS:
+        say(f"--steps {value}: a turn takes at most {MAX_STEPS} steps")
+    return value
 
 
 def _store(context: typer.Context, value: str) -> str:
@@ -111,7 +119,12 @@ RootOption = Annotated[
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON event per line.")]
 AgentsOption = Annotated[
-    Path | None, typer.Option("--agents", metavar="FILE", help="A file with agents, or a folder like .opencode.")
+    Path | None,
+    typer.Option(
+        "--agents",
+        metavar="FILE",
+        help="A file with agents, or a folder like .opencode [default: AGENTS.md if --agent is given].",
+    ),
 ]
 ConfigOption = Annotated[
     Path | None,
@@ -152,10 +165,19 @@ ModelOption = Annotated[
         help=f"The model: {', '.join(one.help for one in PROVIDERS)}, or PROVIDER:ID of a package.",
     ),
 ]
-AgentOption = Annotated[str | None, typer.Option("--agent", metavar="NAME", help="The agent to run.")]
+AgentOption = Annotated[
+    str | None,
+    typer.Option(
+        "--agent",
+        metavar="NAME",
+        help="The agent to run [default: the only one of --agents, or a plain assistant].",
+    ),
+]
 JsonLinesOption = Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")]
 JsonObjectOption = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
-StepsOption = Annotated[int | None, typer.Option("--steps", metavar="N", help="The most steps of the turn.")]
+StepsOption = Annotated[
+    int | None, typer.Option("--steps", metavar="N", callback=_steps, help="The most steps of the turn, up to 200.")
+]
 SettingOption = Annotated[
     list[str] | None,
     typer.Option(

@@ -267,7 +267,7 @@ class _FinalMessage:
 
 def _line(text: str) -> str:
     if _Log.json is None:
-        return f"turnwright: {text}\n"
+        return "".join(f"turnwright: {line}\n" for line in text.split("\n"))
     record = logging.LogRecord("turnwright.cli", logging.WARNING, __file__, 0, text, None, None)
     return f"{_Log.json.format(record)}\n"
 
