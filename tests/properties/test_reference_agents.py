@@ -128,6 +128,12 @@ def test_a_turn_of_such_an_agent_takes_the_course_that_the_rules_say(script: Tur
     assert_as_predicted(script)
 
 
+DELEGATES = ScriptedReply(calls=(ScriptedCall(HELPER, 1), ScriptedCall(HELPER, 2)))
+POLLS = ScriptedReply(calls=(ScriptedCall("polls"),) * 4, tokens=30)
+
+
+@example(TurnScript((DELEGATES, SAYS), TOOLS, Limits(tool_calls=8), helper=(POLLS, SAYS)))
+@example(TurnScript((DELEGATES, SAYS), TOOLS, Limits(tokens=100, tool_calls=None), helper=(POLLS,)))
 @given(script=teams())
 def test_a_turn_with_sub_agents_takes_the_course_that_the_rules_say(script: TurnScript) -> None:
     assert_as_predicted(script)
