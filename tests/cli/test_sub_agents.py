@@ -279,7 +279,9 @@ def test_the_exit_code_is_the_turns_own(cli: "Cli", endpoint: "Endpoint") -> Non
     endpoint.calls(asks("Reader")).says("Clean.").says("Not done.")
     capped = cli.run(*RUN, "--steps", "1")
     assert (capped.code, "Stopped at the step limit (1 of 1)." in capped.out) == (4, True)
-    assert f'To continue in a new turn:\n  turnwright run --continue {capped.out.split()[1]} --steps 2 "..."' in capped.out
+    assert (
+        f'To continue in a new turn:\n  turnwright run --continue {capped.out.split()[1]} --steps 2 "..."' in capped.out
+    )
 
 
 def test_a_sub_agent_has_the_limits_of_the_configuration_and_not_those_of_the_flag(

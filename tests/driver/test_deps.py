@@ -214,13 +214,16 @@ async def test_a_generator_may_hold_a_task_group_open() -> None:
     assert done == ["stopped"]
 
 
-async def test_a_factory_that_raises_leaves_the_turn_as_it_is() -> None:
+async def test_a_factory_that_raises_leaves_the_turn_as_it_is(caplog: pytest.LogCaptureFixture) -> None:
     factory, store = Factory(error=OSError("no database")), MemoryStore()
     with pytest.raises(CannotRunError, match=r"deps: Factory.closing raised OSError: no database") as raised:
         await engine(factory, store=store).run(AGENT, "hi", metadata=METADATA)
     assert raised.value.may_pass
     (row,) = await store.turns()
     assert (row.status.outcome, row.owner, len(await store.facts(row.id))) == (None, None, 2)
+    again = Factory(error=OSError("no database"))
+    assert await engine(again, store=store).recover() == []
+    assert caplog.messages[-1].startswith(f"turn {row.id} is skipped: turn {row.id}: deps: Factory.closing raised OSE")
     (turn,) = await engine(factory, asks_for(("whoami", {})), "Done.", store=store).recover()
     assert results(turn) == ["ann, Clerk, session None, step 1, 2 tokens"]
 
