@@ -68,7 +68,7 @@ helper_replies = st.builds(replace, plain_replies, calls=st.lists(calls, max_siz
 
 @st.composite
 def teams(draw: st.DrawFn) -> TurnScript:
-    """Turns with sub-agents. No time is up, because a turn and its sub-agents have the same end."""
+    """Turns with sub-agents. Nobody aborts them and no time is up: turn and sub-agents would end at the same instant."""
     script = draw(agent_scripts())
     bounds = {"seconds": None, "doom_response": "stop"}
     delegating = st.lists(helper_calls | calls, min_size=1, max_size=4).map(tuple)
@@ -79,6 +79,7 @@ def teams(draw: st.DrawFn) -> TurnScript:
         helper=tuple(draw(st.lists(helper_replies, min_size=1, max_size=4))),
         limits=script.limits.model_copy(update=bounds),
         synthesis=(),
+        abort_at=None,
         offered=(),
     )
 
