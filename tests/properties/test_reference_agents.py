@@ -68,7 +68,7 @@ helper_replies = st.builds(replace, plain_replies, calls=st.lists(calls, max_siz
 
 @st.composite
 def teams(draw: st.DrawFn) -> TurnScript:
-    """Turns with sub-agents. Nobody aborts them and no time is up: turn and sub-agents would end at the same instant."""
+    """Turns with sub-agents. No abort and no deadline: a turn and its sub-agents would end at the same instant."""
     script = draw(agent_scripts())
     bounds = {"seconds": None, "doom_response": "stop"}
     delegating = st.lists(helper_calls | calls, min_size=1, max_size=4).map(tuple)
