@@ -270,7 +270,7 @@ def test_what_is_said_to_the_user_orders_nothing_and_a_bug_forges_no_line_and_te
     env = {**cli.env, "MY_API_KEY": TOLD}
     said = subprocess.run([sys.executable, "-c", SAYS], env=env, capture_output=True, text=True, check=True).stderr
     bug = "turnwright: this is a bug, please report it: ValueError: it\\x1b[2J\\nbroke: ***"
-    assert said.splitlines() == ["turnwright: two\\x1b[2J", "lines", bug]
+    assert said.splitlines() == ["turnwright: two\\x1b[2J", "turnwright: lines", bug]
 
 
 def test_a_worker_says_in_its_own_words_what_it_does(cli: "Cli", endpoint: "Endpoint") -> None:

@@ -5,6 +5,7 @@ disagree. A counterexample is one to induction: its configuration need not be re
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -76,11 +77,16 @@ def export(where: Path) -> list[Path]:
     return list(files)
 
 
+@cache
+def _definitions() -> tuple[tuple[str, str], ...]:
+    return tuple(definitions())
+
+
 def _prelude(lines: Sequence[str]) -> Iterator[str]:
     """Yield the logic, and the declarations and definitions that the lines need."""
     text = "\n".join(line for line in lines if line[0] != ";")
     used = words(text)
-    defined = {name: term for name, term in definitions() if name in used}
+    defined = {name: term for name, term in _definitions() if name in used}
     known = words(" ".join(defined.values())) | used
     yield "(set-logic QF_NIA)" if "(* " in text or "credit" in known else "(set-logic QF_LIA)"
     yield from (declared(name) for name in (*NAMES, *_MORE) if name in known)
