@@ -98,9 +98,11 @@ def test_a_later_process_finds_the_hooks_and_the_dependencies_of_a_turn_that_was
     with chat("--continue") as terminal:
         terminal.until("The last turn is paused.")
         enter(terminal, "/why", "Paused: the turn waits for 1 answer.")
+        terminal.until("> PAUSED")  # the path has the characters of the prompt
         enter(terminal, "/resume", "[y/n/r/e/q] ")
         terminal.types("y\n").until("Done in 3 steps")
         enter(terminal, "/why", "finished: answered")
+        terminal.until("> FINISHED")
         terminal.until("> ")
         terminal.types("\x04")
         assert terminal.done() == 0
@@ -123,6 +125,7 @@ def test_ctrl_c_stops_a_call_of_a_continued_session_and_leaves_a_question_open(
         enter(terminal, "wait", "Running wait")
         terminal.types("\x03").until("Stopped after 1 step")
         enter(terminal, "/why", "aborted: aborted")
+        terminal.until("> ABORTED")
         enter(terminal, "there?", "Done in 1 step")
         enter(terminal, "Pay Bob", "[y/n/r/e/q] ")
         terminal.types("\x03").until("The last turn is paused.")
