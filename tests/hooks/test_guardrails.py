@@ -346,6 +346,15 @@ async def test_text_may_stream_at_once_and_is_withdrawn() -> None:
     assert reply.text == ""
 
 
+async def test_a_filtered_reply_shows_no_text_that_was_not_checked() -> None:
+    model = ScriptedModel(ModelResponse(text="It is hunter2.", finish=Finish.CONTENT_FILTER))
+    async with Engine(model=model, guardrails=[no_secrets]) as engine:
+        turn = await engine.run(AGENT, "hi")
+    assert (turn.outcome, turn.reason) == (Outcome.FAILED, EndReason.CONTENT_FILTER)
+    assert turn.text == ""
+    assert "hunter2" not in str(turn.messages)
+
+
 async def test_an_aborted_turn_shows_no_text_that_was_not_checked() -> None:
     model = Slowly(1, ModelResponse(text="It is hunter2 indeed yes"))
     engine = Engine(model=model, guardrails=[no_secrets])

@@ -145,6 +145,8 @@ async def _attempt(segment: Segment, action: CallModel) -> Input:
     calls = tuple([_checked_call(segment, call, checked) for call in reply.calls])
     segment.checked = checked
     replied = replied_input(reply, calls, segment.priced(reply), segment.elapsed())
+    if action.tools and reply.finish is Finish.CONTENT_FILTER and segment.holds_reply:
+        replied = replied.model_copy(update={"text": ""})  # the turn ends before its guardrails check it
     # Few turns have reviewers, so the constructor does not take it.
     return replied.model_copy(update={"review": True}) if segment.stages and action.tools else replied
 

@@ -271,8 +271,13 @@ class Segment:
     @property
     def partial(self) -> str:
         """The received text of a reply that is not journaled yet; empty while a guardrail holds it back."""
+        return "" if self.holds_reply else "".join(self._draft.text)
+
+    @property
+    def holds_reply(self) -> bool:
+        """Whether a guardrail holds the reply back."""
         held = self.journal.held
-        return "" if held is not None and held.gates else "".join(self._draft.text)
+        return held is not None and bool(held.gates)
 
     def hold(self, gate: str) -> None:
         """Hold the pieces of replies back until the gate is opened."""
