@@ -70,6 +70,11 @@ class Connections:
                 asked = True
                 with anyio.CancelScope(shield=writes):
                     yield connection
+            except psycopg.Error:
+                # A pipeline that fails skips the rest, also a PREPARE whose statement psycopg then takes for prepared.
+                with anyio.CancelScope(shield=True):
+                    await connection.close()
+                raise
             finally:
                 with anyio.CancelScope(shield=True):
                     if connection.pgconn.pipeline_status:
