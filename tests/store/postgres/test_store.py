@@ -6,6 +6,7 @@ import sys
 import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from random import Random
 from typing import Final, Self
 
@@ -413,6 +414,18 @@ async def test_a_write_that_began_is_finished_when_its_scope_is_cancelled(bench:
     assert await store.facts("t1") == list(enumerate(written.facts, start=1))
     assert [made.epoch for made in claims] == [2]
     assert await store.is_driven("t1")
+
+
+async def test_appends_go_on_after_appends_that_failed(bench: PostgresBench) -> None:
+    """The server skips the rest of a pipeline that fails, also a PREPARE, which psycopg then takes for done."""
+    store, written = await bench.open(), Written()
+    claim = await written.create(store)
+    stale, calls = replace(claim), written.calls("read_file")
+    await store.append(claim, calls, written.status)
+    for _ in range(8):  # psycopg prepares what it executes for the fifth time
+        with pytest.raises(StoreError, match="duplicate key"):
+            await store.append(replace(stale), calls, written.status)
+        assert await store.append(claim, (), written.status) == []
 
 
 async def test_an_append_sees_what_was_posted_while_it_waited(bench: PostgresBench) -> None:
