@@ -1,12 +1,11 @@
 """`turnwright chat`: a session in a real terminal."""
 
-import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pytest
 
-from .tty import Tty
+from .tty import Tty, enter, plain
 
 if TYPE_CHECKING:
     from .conftest import Cli, Endpoint
@@ -42,16 +41,6 @@ async def wait() -> str:
 def chat(cli: "Cli") -> Open:
     cli.write("mine.py", TOOLS)
     return lambda *arguments, **size: Tty(("chat", *arguments), cli.folder, cli.env, **size)
-
-
-def plain(terminal: Tty) -> str:
-    return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", terminal.shown)
-
-
-def enter(terminal: Tty, line: str, shown: str) -> None:
-    """Type a line at the prompt, and wait until these words are shown."""
-    terminal.until("> ")
-    terminal.types(f"{line}\n").until(shown)
 
 
 @pytest.mark.slow

@@ -1,12 +1,11 @@
 """`turnwright chat` with the code of an agent: its hooks, guardrails and dependencies, also in a later process."""
 
-import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pytest
 
-from .tty import Tty
+from .tty import Tty, enter, plain
 
 if TYPE_CHECKING:
     from .conftest import Cli, Endpoint
@@ -71,16 +70,6 @@ def chat(cli: "Cli") -> Callable[..., Tty]:
     cli.write("policy.py", CODE)
     cli.write("clerk.md", AGENT)
     return lambda *arguments: Tty(("chat", *arguments), cli.folder, cli.env)
-
-
-def plain(terminal: Tty) -> str:
-    return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", terminal.shown)
-
-
-def enter(terminal: Tty, line: str, shown: str) -> None:
-    """Type a line at the prompt, and wait until these words are shown."""
-    terminal.until("> ")
-    terminal.types(f"{line}\n").until(shown)
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 import fcntl
 import os
 import pty
+import re
 import select
 import signal
 import struct
@@ -92,6 +93,17 @@ class Tty:
         self._process.kill()
         self._process.wait()
         os.close(self._here)
+
+
+def plain(terminal: Tty) -> str:
+    """Return what was shown, without colors and movements."""
+    return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", terminal.shown)
+
+
+def enter(terminal: Tty, line: str, shown: str) -> None:
+    """Type a line at the prompt, and wait until these words are shown."""
+    terminal.until("> ")
+    terminal.types(f"{line}\n").until(shown)
 
 
 def _own_terminal() -> None:
