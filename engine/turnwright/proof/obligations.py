@@ -53,8 +53,6 @@ from .terms import Term, Terms, conjunction, disjunction, formula, lower, value_
 NAMES: Final = (*CONSTANTS, *CHANGING, *CHOSEN)
 _NOW: Final = variables(NAMES)
 _INITIAL: Final = State.CHECK
-
-
 _NONE: Final[Terms] = {}
 
 
