@@ -6,12 +6,13 @@ group shows. This module returns each candidate, and the replay (`replay.py`) tr
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from pydantic import ValidationError
 
 from . import facts as f
 from .batch import NO_LEASE, TOO_DEEP
+from .construct import construct_unchecked
 from .inputs import (
     AbortInput,
     AbortReason,
@@ -31,6 +32,7 @@ from .inputs import (
     TrippedInput,
     Usage,
 )
+from .limits import MAX_CALLS_PER_REPLY
 from .reasons import Cause, EndReason
 from .state import State
 from .turn import Turn
@@ -49,6 +51,51 @@ def started_input(fact: f.TurnStarted) -> StartedInput:
     return _same(fact, StartedInput)
 
 
+def only_input(fact: f.Fact) -> Input | None:
+    """Return the input of a group that begins with this fact; None if several are possible, or the kind is rare.
+
+    Nothing is checked: compare the facts that follow, and check the values with `infer_inputs` if they differ.
+    """
+    match fact:
+        case f.CallStarted():
+            return construct_unchecked(
+                CallStartedInput,
+                elapsed=fact.elapsed,
+                call=fact.call,
+                child=fact.child,
+                arguments=fact.arguments,
+                decisions=fact.decisions,
+            )
+        case f.CallSettled(status=CallStatus.OK | CallStatus.ERROR | CallStatus.REFUSED):
+            return construct_unchecked(
+                CallSettledInput,
+                elapsed=fact.elapsed,
+                call=fact.call,
+                status=fact.status,
+                result=fact.result,
+                structured=fact.structured,
+                files=fact.files,
+                spent=fact.spent,
+                final=fact.final,
+                retry=fact.retry,
+                decisions=fact.decisions,
+            )
+        case f.ModelReplied() if len(fact.calls) <= MAX_CALLS_PER_REPLY:
+            return construct_unchecked(
+                ModelRepliedInput,
+                elapsed=fact.elapsed,
+                text=fact.text,
+                reasoning=fact.reasoning,
+                reasoning_details=fact.reasoning_details,
+                calls=tuple([construct_unchecked(ToolCall, **_asked(call)) for call in fact.calls]),
+                finish=fact.finish,
+                usage=fact.usage,
+                review=_needs_review(fact),
+            )
+        case _:
+            return None
+
+
 def infer_inputs(facts: Sequence[f.Fact], at: int, turn: Turn) -> Iterator[Input]:  # noqa: C901 (one case a fact: flat)
     """Yield the possible inputs of the group that begins at the index `at`, the most likely first.
 
@@ -59,9 +106,8 @@ def infer_inputs(facts: Sequence[f.Fact], at: int, turn: Turn) -> Iterator[Input
     elapsed = head.elapsed
     match head:
         case f.ModelReplied():
-            # The reply of a content filter is in no state that shows a review.
-            review = head.state is State.REVIEW or any(call.output for call in head.calls)
-            yield _same(head, ModelRepliedInput, calls=tuple(map(_asked, head.calls)), review=review)
+            calls = tuple(ToolCall(**_asked(call)) for call in head.calls)
+            yield _same(head, ModelRepliedInput, calls=calls, review=_needs_review(head))
         case f.AttemptFailed():
             if head.cause is Cause.EMPTY_REPLY:
                 yield ModelRepliedInput(elapsed=elapsed, usage=head.usage)
@@ -90,19 +136,24 @@ def _same(fact: f.Fact, kind: type[_Input], **other: object) -> _Input:
     return kind.model_validate({**{name: getattr(fact, name) for name in shared}, **other})
 
 
-def _asked(made: f.CallMade) -> ToolCall:
-    """Return the call as the driver fed it. Its tool's `loop_key` cannot be recovered from the key."""
-    return ToolCall(
-        name=made.name,
-        arguments=made.arguments,
-        raw=made.raw,
-        provider_id=made.provider_id,
-        problem=made.refused if made.invalid else "",
-        loop_key="" if made.own_key else None,
-        ignore_in_loop_detection=not made.key,
-        delegates=made.lease is not None or made.refused in (TOO_DEEP, NO_LEASE),
-        output=made.output,
-    )
+def _needs_review(fact: f.ModelReplied) -> bool:
+    # The reply of a content filter is in no state that shows a review.
+    return fact.state is State.REVIEW or any(call.output for call in fact.calls)
+
+
+def _asked(made: f.CallMade) -> dict[str, Any]:
+    """Return the fields of the call as the driver fed it. Its tool's `loop_key` cannot be recovered from the key."""
+    return {
+        "name": made.name,
+        "arguments": made.arguments,
+        "raw": made.raw,
+        "provider_id": made.provider_id,
+        "problem": made.refused if made.invalid else "",
+        "loop_key": "" if made.own_key else None,
+        "ignore_in_loop_detection": not made.key,
+        "delegates": made.lease is not None or made.refused in (TOO_DEEP, NO_LEASE),
+        "output": made.output,
+    }
 
 
 def _wait(fact: f.CallWaiting) -> CallWaitingInput:

@@ -20,20 +20,23 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
+from itertools import zip_longest
+from math import inf
 from typing import Final, NamedTuple
 
 from msgspec import Struct, structs
+from msgspec.structs import force_setattr
 from pydantic import BaseModel, ValidationError
 
 from . import facts as f
 from .chart import CHART, VERSION, Chart, Row
 from .doom import call_key
 from .errors import InvalidJournalError, MachineError
-from .event_inference import infer_inputs, started_input
+from .event_inference import infer_inputs, only_input, started_input
 from .inputs import Input, ModelRepliedInput
 from .machine import TurnMachine
 from .state import FINAL, State, Trigger
-from .turn import Turn
+from .turn import Turn, fold
 from .verdict import Check, Verdict
 
 CLAIM: Final = "every fact follows from the ones before"
@@ -158,6 +161,10 @@ class _Witness(TurnMachine):
 
     def __init__(self, turn: Turn, chart: Chart, keys: Sequence[str] = ()) -> None:
         super().__init__(turn, chart)
+        self.begin_group(keys)
+
+    def begin_group(self, keys: Sequence[str]) -> None:
+        """Record the rows and the calls of the next input. `keys` are the loop keys of the journal's calls."""
         self._keys = keys
         self.rows: list[Row] = []
         self.believed: list[str] = []
@@ -204,16 +211,57 @@ class _Replay:
         """Feed one input after the other until none fits. Return the fault, or None."""
         at = 0
         while at < len(self._facts):
+            followed = self._follow(at)
+            if followed:
+                at += followed
+                continue
             trials = list(self._begin() if self.machine is None else self._go_on(self.machine, at))
             fits = [trial for trial in trials if isinstance(trial, _Fit)]
             if not fits:
                 return self._fault(trial for trial in trials if isinstance(trial, InvalidJournalError))
             # A stop that closes every call explains more facts than the end of a single call.
             event, self.machine, made = max(fits, key=lambda fit: fit.made)
-            rows, believed = tuple(self.machine.rows), tuple(self.machine.believed)
-            self.groups.append(FactGroup(event, at + 1, at + made, self.machine.state, rows, believed))
+            self._add_group(event, self.machine, at, made)
             at += made
         return self._unread
+
+    def _add_group(self, event: Input, machine: "_Witness", at: int, made: int) -> None:
+        rows, believed = tuple(machine.rows), tuple(machine.believed)
+        self.groups.append(FactGroup(event, at + 1, at + made, machine.state, rows, believed))
+
+    def _follow(self, at: int) -> int:
+        """Feed the machine itself with the only possible input of the group at the index `at`.
+
+        Return the number of its facts, or 0 if the group needs a trial on a copy: several inputs are possible, or the
+        facts differ. The machine is then as it was.
+        """
+        machine, head = self.machine, self._facts[at]
+        if machine is None or machine.state in FINAL or not 0.0 <= head.elapsed < inf:
+            return 0
+        event = only_input(head)
+        if event is None:
+            return 0
+        machine.begin_group([made.key for made in head.calls] if isinstance(head, f.ModelReplied) else ())
+        try:
+            made = machine.feed(event)
+        except MachineError:
+            made = []
+        if not made or not self._has(made, at):
+            self.machine = _Witness(fold(self._facts[:at]), self._chart)
+            return 0
+        self._add_group(event, machine, at, len(made))
+        return len(made)
+
+    def _has(self, made: Sequence[f.Fact], at: int) -> bool:
+        """Return whether the journal has these new facts from the index `at` on."""
+        for due, fact in zip_longest(made, self._facts[at : at + len(made)]):
+            if fact != due:
+                if not isinstance(fact, f.StepStarted) or not isinstance(due, f.StepStarted):
+                    return False
+                force_setattr(due, "started_at", fact.started_at)  # a clock gave it, not the machine
+                if fact != due:
+                    return False
+        return True
 
     def _fault(self, faults: Iterable[InvalidJournalError]) -> InvalidJournalError:
         """Return the fault of the first fact that no input explains: the input with the most equal facts decides."""

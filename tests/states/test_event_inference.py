@@ -1,11 +1,16 @@
 """The inferred inputs equal the fed ones, as far as the facts determine them."""
 
+from hypothesis import given
+
 from turnwright_states import CallSettledInput, CallStartedInput, Finish, Input, ModelRepliedInput, ToolCall, Usage
-from turnwright_states.facts import Fact
+from turnwright_states.event_inference import infer_inputs, only_input
+from turnwright_states.facts import Fact, ModelReplied
 from turnwright_states.replay import replay
+from turnwright_states.turn import fold
 from turnwright_states.verdict import Verdict
 
 from .conftest import Begin
+from .test_properties import ANY, Setting, play
 
 
 def read_back(journal: list[Fact]) -> Input:
@@ -47,3 +52,17 @@ def test_a_result_is_read_back_whole(begin: Begin) -> None:
     settled = CallSettledInput(call="call00001", result="It is empty.")
     turn.feed(settled)
     assert read_back(turn.facts) == settled
+
+
+@given(ANY)
+def test_the_only_input_of_a_group_is_the_first_that_is_inferred_with_checks(setting: Setting) -> None:
+    """Built without checks, it has the same fields, and no other input is possible."""
+    facts = play(setting).journal
+    found = 0
+    for at, head in enumerate(facts[1:], start=1):
+        only = only_input(head)
+        if only is not None:
+            turn = fold(facts[:at])
+            assert [only] == list(infer_inputs(facts, at, turn))
+            found += 1
+    assert found or not any(isinstance(fact, ModelReplied) for fact in facts)
