@@ -77,6 +77,9 @@ CHANGES: Final[dict[str, Callable[[Turn], None]]] = {
     "state": given(state=State.PAUSED),
     "input tokens": given(input_tokens=31),
     "output tokens": given(output_tokens=1),
+    "cached tokens": given(cached_tokens=1),
+    "cached and output tokens": given(cached_tokens=1, output_tokens=2),
+    "reasoning tokens": given(reasoning_tokens=1),
     "cost": given(cost=0.1250000000000001),
     "calls made": given(calls_made=6),
     "carried reason": given(carried=EndReason.TOKENS),
@@ -127,6 +130,9 @@ def test_it_is_eight_hexadecimal_digits_and_the_same_everywhere() -> None:
     """A number that is written down here: no machine, no Python and no release may find another."""
     assert Turn(Limits()).digest() == "e6821bb8"
     assert Turn(Limits(steps=7, tool_calls=None, doom_response="ask")).digest() == "d6badec1"
+    counted = Turn(Limits())
+    counted.cached_tokens, counted.reasoning_tokens = 3, 5
+    assert counted.digest() == "afb03908"
 
 
 def test_the_order_of_calls_tells_them_apart(begin: "Begin") -> None:

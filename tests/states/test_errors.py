@@ -250,6 +250,31 @@ def test_an_answer_that_nobody_waits_for(begin: Begin, interrupt: str, decision:
     assert (caught.value.interrupt, caught.value.interrupts) == (interrupt, ("approval-1", "grant-1"))
 
 
+def test_arguments_with_an_answer_that_is_no_approval(begin: Begin) -> None:
+    turn = begin()
+    turn.reply("a", "b")
+    turn.wait("call00001")
+    turn.wait("call00002", InterruptKind.GRANT)
+    for interrupt, decision in (("approval-1", Decision.REJECT), ("grant-1", Decision.APPROVE)):
+        with pytest.raises(AnswerMismatchError) as caught:
+            turn.feed(AnsweredInput(interrupt=interrupt, decision=decision, arguments={}))
+        assert str(caught.value) == (
+            f"interrupt {interrupt!r}: only the approval of a call may change its arguments (open: approval-1, grant-1)"
+        )
+        assert caught.value.interrupt == interrupt
+
+
+def test_an_answer_to_an_interrupt_whose_call_is_in_no_batch(begin: Begin) -> None:
+    """Only a damaged journal has one."""
+    turn = begin()
+    turn.reply("a")
+    turn.wait("call00001")
+    turn.machine.turn.batch.clear()
+    with pytest.raises(InvalidCallError) as caught:
+        turn.feed(AnsweredInput(interrupt="approval-1", decision=Decision.APPROVE))
+    assert (caught.value.event, caught.value.call) == ("Answered", "call00001")
+
+
 def test_an_answer_when_nothing_is_open() -> None:
     error = AnswerMismatchError("doom-1", "no such interrupt is open", ())
     assert str(error) == "interrupt 'doom-1': no such interrupt is open (none is open)"
@@ -283,6 +308,17 @@ def test_journals_that_cannot_be_folded(begin: Begin) -> None:
         ("paused", "[" * 100_000, "its payload is nested too deeply: more than 300 lists and objects"),
         ("paused", "{}", "its payload has version None, and this release reads 1"),
         ("paused", '{"v":true}', "its payload has version True, and this release reads 1"),
+        ("paused", 7, "its payload 7 is no text"),
+        (
+            "paused",
+            '{"v":1,"elapsed":NaN,"state":"PAUSED"}',
+            "its payload holds a number that JSON does not have, or is nested too deeply",
+        ),
+        (
+            "paused",
+            '{"v":1,"elapsed":0,"state":"PAUSED","a\\nb":1}',
+            "its payload does not fit paused: a\nb: Object contains unknown field `a\nb`",
+        ),
         (
             "paused",
             '{"v":1,"elapsed":0,"state":"THERE"}',
@@ -295,7 +331,7 @@ def test_journals_that_cannot_be_folded(begin: Begin) -> None:
         ),
     ],
 )
-def test_facts_that_cannot_be_read(kind: str, payload: str, why: str) -> None:
+def test_facts_that_cannot_be_read(kind: str, payload: object, why: str) -> None:
     with pytest.raises(InvalidJournalError) as caught:
         parse_fact(kind, payload, 7)
     assert (caught.value.seq, str(caught.value)) == (7, f"fact 7 of the journal: {why}")

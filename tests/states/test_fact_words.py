@@ -157,6 +157,13 @@ SAID: list[tuple[Fact, str, str]] = [
         "approval-1 was answered; the state is TOOL_EXEC",
     ),
     (
+        facts.Answered(
+            0.0, State.TOOL_EXEC, interrupt="approval-1", decision=Decision.APPROVE, arguments={"path": "/srv"}
+        ),
+        "approval-1: approve, with other arguments",
+        "approval-1 was answered; the state is TOOL_EXEC",
+    ),
+    (
         facts.StepFinished(0.0, State.CHECK, number=2, usage=_USED, seconds=0.25),
         "step 2, 0.25 s",
         "step 2 took 0.250 s, 5 tokens",

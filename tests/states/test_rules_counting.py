@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 import pytest
+from pydantic import ValidationError
 
 from turnwright_states import (
     AnsweredInput,
@@ -392,3 +393,13 @@ def test_max_tokens_is_clamped_to_what_is_left(begin: "Begin") -> None:
     assert turn.action == CallModel(tools=True, max_tokens=1)
     assert begin(steps=0, tokens=7).action == CallModel(tools=False, max_tokens=7)
     assert begin().action == CallModel(tools=True, max_tokens=None)
+
+
+def test_a_part_of_the_usage_can_be_taken_from_the_sum() -> None:
+    """Each number by itself; a part that is larger than the sum is refused."""
+    part = Usage(input_tokens=1, output_tokens=2, cost=0.25, cached_tokens=3, reasoning_tokens=4)
+    rest = Usage(input_tokens=10, output_tokens=20, cost=0.5, cached_tokens=30, reasoning_tokens=40)
+    assert part + rest - part == rest
+    for name in Usage.model_fields:
+        with pytest.raises(ValidationError):
+            Usage() - Usage.model_validate({name: 1})

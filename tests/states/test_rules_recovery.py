@@ -305,6 +305,19 @@ def test_a_childs_interrupt_is_forwarded_as_call_slash_interrupt(begin: "Begin")
     assert isinstance(turn.action, AwaitPerson)
 
 
+def test_only_a_childs_interrupt_has_arguments_of_its_own(begin: "Begin") -> None:
+    """A call of this turn has them in its reply."""
+    turn, asked = begin(), {"path": ["/srv"]}
+    turn.reply(AGENT, "look")
+    turn.feed(CallStartedInput(call="call00001", child="turn-1:call00001"))
+    kind = InterruptKind.APPROVAL
+    turn.feed(CallWaitingInput(call="call00001", interrupt_kind=kind, forwarded="approval-1", arguments=asked))
+    turn.feed(CallWaitingInput(call="call00002", interrupt_kind=kind, arguments=asked, changed=asked))
+    ours, own = turn.of(facts.CallWaiting)
+    assert (ours.interrupt.arguments, own.interrupt.arguments) == (asked, None)
+    assert (ours.changed, own.changed) == (None, asked)
+
+
 @pytest.mark.parametrize("decision", [Decision.APPROVE, Decision.REJECT])
 def test_the_answer_to_a_childs_interrupt_is_handed_down(begin: "Begin", decision: Decision) -> None:
     """A denial is the child's to take: its own call has not failed, and goes on."""

@@ -240,21 +240,29 @@ def test_a_typed_answer_without_a_review_is_refused(begin: "Begin") -> None:
 
 
 @pytest.mark.parametrize(
-    ("review", "words"),
+    ("review", "call", "words"),
     [
-        (ReviewedInput(answer="call00002"), "it is no open typed answer of an accepted reply"),
-        (ReviewedInput(answer="call00009"), "it is no open typed answer of an accepted reply"),
-        (ReviewedInput(answer="call00003"), "it is no open typed answer of an accepted reply"),
-        (ReviewedInput(answer="call00001", refused=True), "it is no open typed answer of an accepted reply"),
-        (ReviewedInput(), "it is a typed answer, and an accepted reply names one"),
+        (ReviewedInput(answer="call00002"), "call00002", "it is no open typed answer of an accepted reply"),
+        (ReviewedInput(answer="call00009"), "call00009", "it is no open typed answer of an accepted reply"),
+        (ReviewedInput(answer="call00003"), "call00003", "it is no open typed answer of an accepted reply"),
+        (
+            ReviewedInput(answer="call00001", refused=True),
+            "call00001",
+            "it is no open typed answer of an accepted reply",
+        ),
+        (ReviewedInput(), "call00001", "it is a typed answer, and an accepted reply names one"),
     ],
 )
-def test_a_review_names_a_typed_answer_of_its_reply(begin: "Begin", review: ReviewedInput, words: str) -> None:
+def test_a_review_names_a_typed_answer_of_its_reply(
+    begin: "Begin", review: ReviewedInput, call: str, words: str
+) -> None:
     turn = begin()
     turn.reply(ANSWER, "a", ToolCall(name="answer", raw="{", output=True), review=True)
     before = turn.machine.turn.digest()
-    with pytest.raises(InvalidCallError, match=words):
+    with pytest.raises(InvalidCallError) as caught:
         turn.feed(review)
+    assert str(caught.value) == f"Reviewed for call {call!r}: {words}; nothing was changed"
+    assert (caught.value.event, caught.value.call) == ("Reviewed", call)
     assert (turn.state, turn.machine.turn.digest()) == (State.REVIEW, before)
 
 

@@ -1,0 +1,90 @@
+"""The table of reasons: its words are whole sentences, and each entry leads back to the table."""
+
+import re
+
+import pytest
+
+from turnwright_states import Cause, EndReason, Limits, Outcome
+from turnwright_states.reasons import REASONS, REASONS_OF, Meaning
+from turnwright_states.state import Trigger
+
+#: A sentence: a capital letter, then some small ones, and a period. Code in backticks may stand in it.
+SENTENCE = re.compile(r"[A-Z][a-z']*( ?[^A-Z]*)*\.")
+
+
+def without_names(text: str) -> str:
+    """Return the text without names in backticks."""
+    return re.sub(r"`[a-z_]+`", "it", text)
+
+
+@pytest.mark.parametrize("reason", EndReason)
+def test_what_happened_and_what_to_do_next_are_sentences(reason: EndReason) -> None:
+    meaning = REASONS[reason]
+    assert SENTENCE.fullmatch(without_names(meaning.means)), meaning.means
+    assert SENTENCE.fullmatch(without_names(meaning.next)), meaning.next
+    if meaning.for_users:
+        assert SENTENCE.fullmatch(meaning.for_users), meaning.for_users
+
+
+def test_users_are_told_what_to_do_unless_they_have_the_answer() -> None:
+    silent = {reason for reason, meaning in REASONS.items() if not meaning.for_users}
+    assert silent == {EndReason.ANSWERED, EndReason.TEXT_ONLY, EndReason.SYNTHESIZED}
+
+
+def limits_of(meaning: Meaning) -> str:
+    """Return the setting that the advice names."""
+    (name,) = re.findall(r"`([a-z_]+)`", meaning.next)
+    return str(name)
+
+
+def test_a_reached_limit_says_which_setting_to_raise() -> None:
+    capped = {reason: limits_of(meaning) for reason, meaning in REASONS.items() if meaning.outcome is Outcome.CAP_HIT}
+    assert capped == {
+        EndReason.STEP_CAP: "steps",
+        EndReason.BUDGET: "tool_calls",
+        EndReason.TOKENS: "tokens",
+        EndReason.COST: "cost",
+        EndReason.DEADLINE: "seconds",
+    }
+    for reason, name in capped.items():
+        meaning = REASONS[reason]
+        assert (meaning.limit, name in Limits.model_fields) == (name, True)
+        assert meaning.next.startswith("Continue in a new turn (it keeps the transcript), or raise ")
+        assert meaning.for_users == "You can continue in a new message."
+        assert meaning.triggers[0] is Trigger.PROCEED
+
+
+def test_the_triggers_of_each_outcome_lead_with_the_usual_one() -> None:
+    first = {outcome: {REASONS[reason].triggers[0] for reason in reasons} for outcome, reasons in REASONS_OF.items()}
+    assert first == {
+        Outcome.FINISHED: {Trigger.REPLIED},
+        Outcome.SYNTHESIS_DONE: {Trigger.SETTLED},
+        Outcome.CAP_HIT: {Trigger.PROCEED},
+        Outcome.DOOM_LOOP: {Trigger.PROCEED},
+        Outcome.ABORTED: {Trigger.ABORT},
+        Outcome.FAILED: {
+            Trigger.ATTEMPT_FAILED,
+            Trigger.REPLIED,
+            Trigger.FAIL,
+            Trigger.REVIEWED,
+            Trigger.TRIPPED,
+        },
+    }
+
+
+def test_each_cause_has_one_reason_and_each_reason_one_outcome() -> None:
+    for cause in Cause:
+        meaning = REASONS[cause.reason]
+        assert (cause in meaning.passing, cause in meaning.lasting) == (cause.may_pass, not cause.may_pass)
+    assert {cause for cause in Cause if cause.may_pass} == {
+        Cause.CONNECTION,
+        Cause.TIMEOUT,
+        Cause.CONFLICT,
+        Cause.RATE_LIMITED,
+        Cause.SERVER_ERROR,
+        Cause.OVERLOADED,
+        Cause.INTERRUPTED,
+        Cause.EMPTY_REPLY,
+        Cause.CRASH,
+    }
+    assert sorted(reason for reasons in REASONS_OF.values() for reason in reasons) == sorted(EndReason)
