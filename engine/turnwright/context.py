@@ -14,7 +14,6 @@ from pydantic_core import CoreSchema, core_schema
 from typing_extensions import TypeVar
 
 from turnwright_states import Usage
-from turnwright_states.construct import construct_unchecked
 
 #: An engine's dependencies. An engine without any has None.
 DepsT = TypeVar("DepsT", default=None)
@@ -27,7 +26,7 @@ OutT_co = TypeVar("OutT_co", default=str, covariant=True)
 T = TypeVar("T")
 
 #: Made unchecked, because the first check would build pydantic's validator at import.
-_NOTHING_USED: Final = construct_unchecked(Usage)
+_NOTHING_USED: Final = Usage()
 
 JsonObject: TypeAlias = Mapping[str, JsonValue]
 MaybeAwaitable: TypeAlias = T | Awaitable[T]

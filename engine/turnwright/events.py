@@ -270,7 +270,7 @@ class TurnEndedEvent(TurnEvent, frozen=True):
             "steps": self.steps,
             "tool_calls": self.tool_calls,
             "text": self.text,
-            "usage": self.usage.model_dump(mode="json"),
+            "usage": self.usage.to_json(),
         }
         if self.error:
             line["error"] = self.error

@@ -8,8 +8,6 @@ group shows. This module returns each candidate, and the replay (`replay.py`) tr
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, TypeVar
 
-from pydantic import ValidationError
-
 from . import facts as f
 from .batch import NO_LEASE, TOO_DEEP
 from .construct import construct_unchecked
@@ -219,5 +217,5 @@ def _stops(facts: Sequence[f.Fact], at: int, turn: Turn) -> Iterator[Input]:
 def _rest(whole: Usage, part: Usage) -> Usage | None:
     try:
         return whole - part
-    except ValidationError:  # the part is larger than the whole
+    except ValueError:  # the part is larger than the whole
         return None

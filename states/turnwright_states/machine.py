@@ -73,13 +73,13 @@ class TurnMachine:
     (`_fire`), and applies the facts that follow (`_emit`), so the machine's state is always the fold of its facts.
     """
 
-    __slots__ = ("_chart", "_elapsed", "_event", "_out", "state", "turn")
+    __slots__ = ("_chart", "_elapsed", "_out", "_undelivered", "state", "turn")
 
     #: Whether facts get their hashes. A walk turns them off, because it does not read them.
     hashed: ClassVar[bool] = True
 
-    # The current input, and its time in microseconds.
-    _event: Input
+    # The messages of the current input, and its time in microseconds.
+    _undelivered: tuple[str, ...]
     _elapsed: float
 
     def __init__(self, turn: Turn, chart: Chart = CHART) -> None:
@@ -94,7 +94,7 @@ class TurnMachine:
     def start(cls, event: StartedInput, *, chart: Chart = CHART) -> tuple[Self, list[f.Fact]]:
         """Begin a turn. Return the machine and the first facts. Only checks pass another `chart`."""
         machine = cls(Turn(event.limits), chart)
-        machine._event, machine._elapsed = event, round(event.elapsed, 6)
+        machine._undelivered, machine._elapsed = event.undelivered, round(event.elapsed, 6)
         row = machine._fire(Trigger.PROCEED)
         state = State.TEXT_ONLY if row.dest is State.TEXT_ONLY else State.CHECK
         kept = {name: getattr(event, name) for name in _KEPT_OF_START}
@@ -216,7 +216,7 @@ class TurnMachine:
         if elapsed > before:
             elapsed = round(elapsed, 6)
         self._elapsed = elapsed if elapsed > before else before  # noqa: FURB136 (likewise, and `max` is a call)
-        self._event = event
+        self._undelivered = event.undelivered
         try:
             take = self._TAKES[type(event)]
         except KeyError:
@@ -729,7 +729,7 @@ class TurnMachine:
                 reason=reason,
                 also_reached=also,
                 partial=partial,
-                undelivered=self._event.undelivered,
+                undelivered=self._undelivered,
                 error=error,
                 usage=usage,
                 guardrail=guardrail,

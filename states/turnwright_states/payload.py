@@ -1,7 +1,7 @@
 """Additions to msgspec for the JSON text of facts.
 
-msgspec encodes and decodes facts in a twentieth of a microsecond a field. This module adds pydantic's values (limits
-and usage), half surrogate pairs, frozen containers, and the name of the field that does not fit.
+msgspec encodes and decodes facts in a twentieth of a microsecond a field. This module adds pydantic's values (limits),
+half surrogate pairs, frozen containers, and the name of the field that does not fit.
 """
 
 import json
@@ -15,7 +15,6 @@ from msgspec import to_builtins
 from msgspec.json import Encoder
 from pydantic import BaseModel, ValidationError
 
-from .inputs import Spent, Usage
 from .limits import Limits
 
 T = TypeVar("T")
@@ -27,8 +26,6 @@ _NO_MARKS: Final = bytes(set(range(256)) - set(b'[]{}"'))
 
 def plain(value: object) -> object:
     """Convert a value that msgspec cannot encode. Raises `TypeError` for a value that is not JSON."""
-    if type(value) is Usage or type(value) is Spent:
-        return {name: number for name, number in value.__dict__.items() if number}
     if isinstance(value, Limits):
         return value.model_dump()
     if isinstance(value, Mapping):

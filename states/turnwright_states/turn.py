@@ -14,7 +14,6 @@ from msgspec.structs import replace
 
 from . import facts as f
 from .call import Call, CallState
-from .construct import construct_unchecked
 from .counters import Counters
 from .doom import Round, looping, make_round, remember
 from .effects import REFILLS, RUN, rank_of
@@ -30,7 +29,7 @@ _packed: Final = msgpack.Encoder().encode
 #: The output retries and compactions of a turn that has the defaults of chart 3 and used none. Such a turn has the hash
 #: that it had before they existed.
 _UNUSED: Final = (2, 0)
-_NOTHING_USED: Final = construct_unchecked(Usage)
+_NOTHING_USED: Final = Usage()
 _NO_ARGUMENTS: Final[FrozenDict[Any]] = FrozenDict()
 
 

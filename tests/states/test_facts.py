@@ -277,8 +277,6 @@ def plain(value: object) -> JsonValue:  # noqa: PLR0911 (one case a type: flat)
             defaults = {field.name: field.default for field in structs.fields(value)}
             shown = {name: getattr(value, name) for name in value.__struct_fields__}
             return {name: plain(one) for name, one in shown.items() if one != defaults[name]}
-        case Usage() | Spent():
-            return {name: one for name, one in value if one}
         case Limits():
             return dict(value)
         case tuple() | list():

@@ -183,7 +183,7 @@ class TurnEncoder:
                 yield from self._settle_call(fact)
             case f.StepFinished() as fact:
                 tools = None if event.tools is None else event.tools.to_json(self.turn)
-                usage = fact.usage.model_dump(mode="json", exclude={"cost"})
+                usage = {name: count for name, count in fact.usage.to_json().items() if name != "cost"}
                 yield from self._end_step(usage=usage, seconds=fact.seconds, tools=tools)
             case f.MessageAdded(text=text):
                 if self._unsettled:

@@ -182,7 +182,7 @@ def _result_record(result: TurnResult) -> dict[str, JsonValue]:
         "steps": result.steps,
         "tool_calls": result.tool_calls,
         "text": result.text,
-        "usage": result.usage.model_dump(mode="json"),
+        "usage": result.usage.to_json(),
         "seconds": result.seconds,
         "error": result.error,
         "path": list(result.path),

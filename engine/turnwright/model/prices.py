@@ -12,6 +12,8 @@ from functools import cached_property
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final, Protocol
 
+from msgspec.structs import replace
+
 from turnwright_states import Usage
 
 from .protocol import Model, ModelResponse
@@ -55,7 +57,7 @@ class Price:
         cost = plain * self.input + usage.output_tokens * self.output
         cost += cached * (self.input if self.cached is None else self.cached)
         cost += written * (self.input if self.cache_write is None else self.cache_write)
-        return usage.model_copy(update={"cost": cost / 1_000_000})
+        return replace(usage, cost=cost / 1_000_000)
 
 
 def priced(price: PriceOf | None, reply: ModelResponse | None) -> Usage | None:
@@ -119,7 +121,7 @@ class PublishedPrice:
         except ValueError:  # the package has no price for a part of it
             _LOG.warning("model %s: genai-prices cannot compute the cost of a reply", self._name, exc_info=True)
             return usage
-        return usage.model_copy(update={"cost": cost})
+        return replace(usage, cost=cost)
 
 
 def published_price(model: Model) -> PublishedPrice | None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import anyio.lowlevel
+from msgspec.structs import replace
 
 from turnwright._base.ids import child_id
 from turnwright.errors import StoreError, TurnNotFoundError, UnreadableTurnError
@@ -147,4 +148,4 @@ def _digest(turn_id: str, facts: Sequence[f.Fact]) -> Digest:
 
 def _less(usage: Usage, part: Usage) -> Usage:
     # The rest of a sum of floats may be below zero.
-    return usage.model_copy(update={"cost": max(usage.cost, part.cost)}) - part
+    return replace(usage, cost=max(usage.cost, part.cost)) - part

@@ -1,0 +1,81 @@
+"""Usage and what a sub-agent spent: structs that check themselves, also as fields of pydantic models."""
+
+from math import inf, nan
+from typing import Final
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import TypeAdapter, ValidationError
+
+from turnwright_states import ModelRepliedInput, Spent, Usage
+from turnwright_states import facts as f
+from turnwright_states.fact_parser import parse_fact
+from turnwright_states.state import State
+
+KINDS: Final = pytest.mark.parametrize("kind", [Usage, Spent], ids=lambda kind: kind.__name__)
+COUNTS: Final = st.integers(0, 2**60)
+USAGES: Final = st.builds(
+    Usage,
+    input_tokens=COUNTS,
+    output_tokens=COUNTS,
+    cost=st.floats(0, 1e300) | st.just(-0.0),
+    cached_tokens=COUNTS,
+    reasoning_tokens=COUNTS,
+)
+
+
+@KINDS
+@pytest.mark.parametrize("wrong", [-1, -0.5, inf, nan, "1", None, True])
+def test_each_field_refuses_what_is_no_amount(kind: type[Usage] | type[Spent], wrong: object) -> None:
+    for name in kind.__struct_fields__:
+        with pytest.raises(ValueError, match=name):
+            kind(**{name: wrong})  # type: ignore[arg-type]
+
+
+@KINDS
+def test_only_the_cost_has_fractions(kind: type[Usage] | type[Spent]) -> None:
+    for name in kind.__struct_fields__:
+        if name == "cost":
+            assert repr(kind(cost=1).cost) == "1.0"
+        else:
+            assert repr(getattr(kind(**{name: 2.0}), name)) == "2"  # type: ignore[arg-type]
+            with pytest.raises(ValueError, match="no whole number"):
+                kind(**{name: 2.5})  # type: ignore[arg-type]
+
+
+@given(USAGES)
+def test_a_journal_and_a_model_keep_a_usage(usage: Usage) -> None:
+    fact = f.ModelReplied(1.0, State.STREAM, text="x", usage=usage)
+    assert parse_fact("model_replied", fact.payload()) == fact
+    replied = ModelRepliedInput(text="x", usage=usage)
+    assert replied.usage is usage
+    assert ModelRepliedInput.model_validate_json(replied.model_dump_json()).usage == usage
+
+
+def test_the_journal_omits_zeros() -> None:
+    assert msgspec.json.encode(Usage(cost=-0.0, output_tokens=0)) == b"{}"
+    assert Usage(cost=0.5, cached_tokens=1).to_json() == {
+        "input_tokens": 0,
+        "output_tokens": 0,
+        "cost": 0.5,
+        "cached_tokens": 1,
+        "reasoning_tokens": 0,
+    }
+
+
+def test_pydantic_names_the_field() -> None:
+    adapter = TypeAdapter(Usage)
+    assert adapter.validate_python({"input_tokens": "3"}) == Usage(input_tokens=3)
+    for wrong in ({"input_tokens": -1}, {"tokens": 1}):
+        with pytest.raises(ValidationError, match="tokens"):
+            adapter.validate_python(wrong)
+
+
+@given(USAGES, USAGES)
+def test_a_sum_without_a_part_is_the_rest(one: Usage, other: Usage) -> None:
+    assert (one + other).tokens == one.tokens + other.tokens
+    if other.input_tokens > one.input_tokens:
+        with pytest.raises(ValueError, match="input_tokens"):
+            one - other
