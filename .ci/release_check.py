@@ -124,7 +124,7 @@ def check_metadata(found: Message, *, tag: str | None) -> None:
     if tag is None:
         return
     if tag != f"v{found['Version']}":
-        raise UnfitError(f"the tag is {tag}, and the version in pyproject.toml is {found['Version']}")
+        raise UnfitError(f"the tag is {tag}, and the version of the package is {found['Version']}")
     changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     if not re.search(rf"^## {re.escape(str(found['Version']))}\b", changelog, flags=re.MULTILINE):
         raise UnfitError(f"CHANGELOG.md has no heading for {found['Version']}")

@@ -11,7 +11,8 @@ Counts, not seconds, so that it says the same on a busy machine. A step is one o
   one byte wherever it stands, and so does a number, and a hash by its length; so what is left is flat to the byte, or
   something that is written grows with the turn. (120 steps, because at 160 of 200 a notice is written, once.)
 - Memory a turn in flight, as tracemalloc has it, with 200 turns of 10 steps held in their sixth.
-- Modules that `import turnwright` loads.
+- Modules that `import turnwright` loads, `from turnwright import Agent, Engine, tool`, and the program for `--version`
+  and `--help`.
 """
 
 import argparse
@@ -44,6 +45,15 @@ FLAT: Final = 120
 HELD: Final = 200
 HELD_STEPS: Final = 10
 NUMBER: Final = re.compile(r"-?\d+(\.\d+)?([eE][-+]?\d+)?")
+COUNTED: Final = "print(len(sys.modules) - before)"
+PROGRAM: Final = "from turnwright.cli import main; sys.argv[1:] = ['{}']; main()"
+#: What a process may begin with: in words, and as code.
+STARTS: Final = {
+    "import": ("`import turnwright`", "import turnwright"),
+    "engine": ("`from turnwright import Agent, Engine, tool`", "from turnwright import Agent, Engine, tool"),
+    "version": ("`turnwright --version`", PROGRAM.format("--version")),
+    "help": ("`turnwright --help`", PROGRAM.format("--help")),
+}
 WHAT_TO_DO: Final = (
     "`python -m bench.guard --profile` shows the functions that are called most. Take out what is not needed; where it"
     " is, raise the limit in bench/guard.toml, and write there what it buys."
@@ -106,7 +116,9 @@ def figures() -> list[Figure]:
     sizes = asyncio.run(fact_sizes())
     counted.append(Figure("bytes-spread", "spread of the facts' bytes over the steps", max(sizes) - min(sizes)))
     counted.append(Figure("kib-in-flight", "KiB for a turn in flight, in memory", asyncio.run(held(Turnwright()))))
-    counted.append(Figure("modules", "modules that `import turnwright` loads", imported()))
+    counted.extend(
+        Figure(f"modules-{key}", f"modules that {what} loads", loaded_by(code)) for key, (what, code) in STARTS.items()
+    )
     return counted
 
 
@@ -196,11 +208,11 @@ async def held(subject: Subject) -> float:
     return at_gate[0] / HELD / 1024
 
 
-def imported() -> int:
-    """Return the number of modules that `import turnwright` loads into a new process."""
-    code = "import sys; before = len(sys.modules); import turnwright; print(len(sys.modules) - before)"
-    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)  # noqa: S603
-    return int(done.stdout)
+def loaded_by(code: str) -> int:
+    """Return the number of modules that this code loads into a new process."""
+    counting = f"import atexit, sys; before = len(sys.modules)\natexit.register(lambda: {COUNTED})\n{code}"
+    done = subprocess.run([sys.executable, "-c", counting], check=True, capture_output=True, text=True)  # noqa: S603
+    return int(done.stdout.splitlines()[-1])
 
 
 def table(counted: Sequence[Figure], allowed: dict[str, Limit]) -> str:

@@ -43,7 +43,7 @@ class Turnwright(Subject):
     """Turnwright in memory."""
 
     name = "Turnwright, in memory"
-    modules = ("turnwright",)
+    modules = ("turnwright", "turnwright.engine")
     packages = ("turnwright", "anyio", "pydantic", "transitions")
 
     def store(self) -> Store | str:

@@ -16,13 +16,15 @@ import turnwright.tools
 import turnwright_states
 
 PACKAGES = [turnwright, turnwright.model, turnwright.runtime, turnwright.store, turnwright.tools, turnwright_states]
-#: What `import turnwright` does without, and a turn in memory too.
+#: What an engine does without, and a turn in memory too.
 HEAVY = frozenset(
     {"httpx", "mcp", "psycopg", "pydantic_ai", "pydantic_settings", "rich", "sqlite3", "temporalio", "typer", "yaml"}
 )
 #: What else importing does without: an event loop brings most of it.
 LATER = frozenset({"ag_ui", "asyncio", "difflib", "multiprocessing", "ssl", "subprocess", "tenacity"})
-#: Rooms of `turnwright` that `import turnwright` does without.
+#: What most programs import.
+ENGINE = "from turnwright import Agent, Engine, tool"
+#: Rooms of `turnwright` that an engine does without.
 ROOMS = frozenset(
     f"turnwright.{room}"
     for room in (
@@ -91,8 +93,21 @@ def test_a_turn_in_memory_needs_neither_http_nor_a_file_nor_a_command_line() -> 
     assert loaded(TURN, HEAVY) == []
 
 
-def test_importing_turnwright_loads_none_of_its_own_rooms_that_few_need() -> None:
-    assert loaded("import turnwright", ROOMS) == []
+def test_an_engine_loads_none_of_the_rooms_that_few_need() -> None:
+    assert loaded(ENGINE, ROOMS | HEAVY | LATER) == []
+
+
+def test_importing_turnwright_loads_no_name_of_it() -> None:
+    code = "import sys; before = set(sys.modules); import turnwright; print(sorted(set(sys.modules) - before))"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    base = ["turnwright", "turnwright._base", "turnwright._base.lazy_imports", "turnwright._base.startup"]
+    assert ast.literal_eval(ran.stdout) == base
+
+
+def test_every_exported_name_is_listed_before_anybody_asked_for_it() -> None:
+    code = "import turnwright; print(set(turnwright.__all__) <= set(dir(turnwright)), 'Engine' in vars(turnwright))"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout == "True False\n"
 
 
 def test_every_module_that_must_not_be_loaded_exists() -> None:

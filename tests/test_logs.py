@@ -175,14 +175,15 @@ async def test_a_handler_that_raises_changes_no_turn(capsys: pytest.CaptureFixtu
 
 def test_a_program_that_configures_no_log_sees_none() -> None:
     """Neither a warning nor an error: the standard library would print those to stderr."""
-    code = "import logging, turnwright; logging.getLogger('turnwright.journal.event_bus').error('an observer failed')"
+    code = "import logging; from turnwright import Engine\n"
+    code += "logging.getLogger('turnwright.journal.event_bus').error('an observer failed')"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert (ran.stdout, ran.stderr) == ("", "")
 
 
 def test_what_says_it_in_words_is_loaded_only_where_somebody_listens() -> None:
     late = "('turnwright.logs', 'turnwright.journal.turn_log')"
-    code = f"import sys, turnwright; print([m for m in {late} if m in sys.modules])"
+    code = f"import sys; from turnwright import Engine; print([m for m in {late} if m in sys.modules])"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout == "[]\n"
 

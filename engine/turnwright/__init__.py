@@ -3,49 +3,40 @@
 from ._base import startup  # noqa: F401 (must be imported first: see there)
 
 # isort: split
-from typing import TYPE_CHECKING
-
-from turnwright_states import EndReason, Limits, Outcome, State, ToolCallLimits, Usage
-from turnwright_states.facts import TrippedGuardrail
-
 from ._base.lazy_imports import lazy_imports
-from .agent import Agent, Compact
-from .context import TurnContext, TurnInfo
-from .driver.subagents import AgentTool, agent_tool, agent_tools
-from .engine import Engine
-from .errors import (
-    CannotRunError,
-    ConfigError,
-    EngineClosedError,
-    InvalidAnswerError,
-    LeaseLostError,
-    NoOutputError,
-    Retry,
-    RuntimeUnavailableError,
-    SessionBusyError,
-    SessionNotFoundError,
-    StoreError,
-    StoreReplacedError,
-    TurnAlreadyEndedError,
-    TurnBusyError,
-    TurnNotFoundError,
-    TurnwrightError,
-    UnreadableTurnError,
-)
-from .journal.answers import Answer, approve, reject
-from .journal.dependencies import FinishedCall
-from .message import FilePart, Message
-from .model.prices import Price
-from .model_settings import ModelSettings
-from .result import TurnResult
-from .store import QUEUED, SessionInfo, TurnRow
-from .tools import Ask, Tool, ToolContext, ToolError, ToolResult, tool
 
-# Running a turn needs none of these: agents made in code need no YAML, and few ask for a certificate.
+# Each name is imported at its first use: `turnwright --version` needs none of them, and few commands need all.
+TYPE_CHECKING = False  # `typing` takes long to load
 if TYPE_CHECKING:
+    from turnwright_states import EndReason, Limits, Outcome, State, ToolCallLimits, Usage
+    from turnwright_states.facts import TrippedGuardrail
+
+    from .agent import Agent, Compact
     from .agents.certificate import Certificate
     from .agents.markdown import AgentFileError, find_agent, load_agents, parse_agents
     from .agents.opencode import load_opencode_agents
+    from .context import TurnContext, TurnInfo
+    from .driver.subagents import AgentTool, agent_tool, agent_tools
+    from .engine import Engine
+    from .errors import (
+        CannotRunError,
+        ConfigError,
+        EngineClosedError,
+        InvalidAnswerError,
+        LeaseLostError,
+        NoOutputError,
+        Retry,
+        RuntimeUnavailableError,
+        SessionBusyError,
+        SessionNotFoundError,
+        StoreError,
+        StoreReplacedError,
+        TurnAlreadyEndedError,
+        TurnBusyError,
+        TurnNotFoundError,
+        TurnwrightError,
+        UnreadableTurnError,
+    )
     from .hooks.decisions import (
         CallView,
         ChangeArguments,
@@ -64,38 +55,98 @@ if TYPE_CHECKING:
         tool_output_guardrail,
     )
     from .hooks.hooks import Hooks, after_model, after_tool, before_model, before_tool, on_end, on_start
+    from .journal.answers import Answer, approve, reject
+    from .journal.dependencies import FinishedCall
+    from .message import FilePart, Message
+    from .model.prices import Price
+    from .model_settings import ModelSettings
+    from .result import TurnResult
     from .runtime.handle import TurnHandle
+    from .store import QUEUED, SessionInfo, TurnRow
+    from .tools import Ask, Tool, ToolContext, ToolError, ToolResult, tool
 else:
-    _HOMES = {
-        "AgentFileError": ".agents.markdown",
-        "CallView": ".hooks.decisions",
-        "Certificate": ".agents.certificate",
-        "ChangeArguments": ".hooks.decisions",
-        "ChangeRequest": ".hooks.decisions",
-        "Guardrail": ".hooks.guardrails",
-        "Hooks": ".hooks.hooks",
-        "Reject": ".hooks.decisions",
-        "RequireApproval": ".hooks.decisions",
-        "ReturnResult": ".hooks.decisions",
-        "ToolDecision": ".hooks.decisions",
-        "Trip": ".hooks.decisions",
-        "TurnHandle": ".runtime.handle",
-        "after_model": ".hooks.hooks",
-        "after_tool": ".hooks.hooks",
-        "before_model": ".hooks.hooks",
-        "before_tool": ".hooks.hooks",
-        "find_agent": ".agents.markdown",
-        "input_guardrail": ".hooks.guardrails",
-        "load_agents": ".agents.markdown",
-        "load_opencode_agents": ".agents.opencode",
-        "on_end": ".hooks.hooks",
-        "on_start": ".hooks.hooks",
-        "output_guardrail": ".hooks.guardrails",
-        "parse_agents": ".agents.markdown",
-        "tool_input_guardrail": ".hooks.guardrails",
-        "tool_output_guardrail": ".hooks.guardrails",
-    }
-    __getattr__, __dir__ = lazy_imports(__name__, _HOMES)
+    __getattr__, __dir__ = lazy_imports(
+        __name__,
+        {
+            "Agent": ".agent",
+            "AgentFileError": ".agents.markdown",
+            "AgentTool": ".driver.subagents",
+            "Answer": ".journal.answers",
+            "Ask": ".tools",
+            "CallView": ".hooks.decisions",
+            "CannotRunError": ".errors",
+            "Certificate": ".agents.certificate",
+            "ChangeArguments": ".hooks.decisions",
+            "ChangeRequest": ".hooks.decisions",
+            "Compact": ".agent",
+            "ConfigError": ".errors",
+            "EndReason": "turnwright_states",
+            "Engine": ".engine",
+            "EngineClosedError": ".errors",
+            "FilePart": ".message",
+            "FinishedCall": ".journal.dependencies",
+            "Guardrail": ".hooks.guardrails",
+            "Hooks": ".hooks.hooks",
+            "InvalidAnswerError": ".errors",
+            "LeaseLostError": ".errors",
+            "Limits": "turnwright_states",
+            "Message": ".message",
+            "ModelSettings": ".model_settings",
+            "NoOutputError": ".errors",
+            "Outcome": "turnwright_states",
+            "Price": ".model.prices",
+            "QUEUED": ".store",
+            "Reject": ".hooks.decisions",
+            "RequireApproval": ".hooks.decisions",
+            "Retry": ".errors",
+            "ReturnResult": ".hooks.decisions",
+            "RuntimeUnavailableError": ".errors",
+            "SessionBusyError": ".errors",
+            "SessionInfo": ".store",
+            "SessionNotFoundError": ".errors",
+            "State": "turnwright_states",
+            "StoreError": ".errors",
+            "StoreReplacedError": ".errors",
+            "Tool": ".tools",
+            "ToolCallLimits": "turnwright_states",
+            "ToolContext": ".tools",
+            "ToolDecision": ".hooks.decisions",
+            "ToolError": ".tools",
+            "ToolResult": ".tools",
+            "Trip": ".hooks.decisions",
+            "TrippedGuardrail": "turnwright_states.facts",
+            "TurnAlreadyEndedError": ".errors",
+            "TurnBusyError": ".errors",
+            "TurnContext": ".context",
+            "TurnHandle": ".runtime.handle",
+            "TurnInfo": ".context",
+            "TurnNotFoundError": ".errors",
+            "TurnResult": ".result",
+            "TurnRow": ".store",
+            "TurnwrightError": ".errors",
+            "UnreadableTurnError": ".errors",
+            "Usage": "turnwright_states",
+            "after_model": ".hooks.hooks",
+            "after_tool": ".hooks.hooks",
+            "agent_tool": ".driver.subagents",
+            "agent_tools": ".driver.subagents",
+            "approve": ".journal.answers",
+            "before_model": ".hooks.hooks",
+            "before_tool": ".hooks.hooks",
+            "find_agent": ".agents.markdown",
+            "input_guardrail": ".hooks.guardrails",
+            "load_agents": ".agents.markdown",
+            "load_opencode_agents": ".agents.opencode",
+            "on_end": ".hooks.hooks",
+            "on_start": ".hooks.hooks",
+            "output_guardrail": ".hooks.guardrails",
+            "parse_agents": ".agents.markdown",
+            "reject": ".journal.answers",
+            "tool": ".tools",
+            "tool_input_guardrail": ".hooks.guardrails",
+            "tool_output_guardrail": ".hooks.guardrails",
+        },
+    )
 
 __all__ = [
     "QUEUED",

@@ -1,6 +1,7 @@
 """The command line loads the command that was asked for, and all of them only to list them."""
 
 import ast
+import inspect
 import re
 import shlex
 import subprocess
@@ -9,8 +10,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from turnwright._base.version import VERSION
 from turnwright.cli.app import ROOMS, command
-from turnwright.cli.help_text import first_steps
+from turnwright.cli.help_text import SUMMARIES, first_steps
 
 if TYPE_CHECKING:
     from .conftest import Cli
@@ -20,9 +22,19 @@ RUN = """
 import contextlib, io, sys
 from turnwright.cli import app
 with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-    app._code()
+    app.exit_code()
 print([room for room in set(app.ROOMS.values()) if f"turnwright.cli.{room}" in sys.modules])
 """
+
+
+#: Prints at the exit which modules were loaded since `before`.
+LEFT = "atexit.register(lambda: print(sorted(set(sys.modules) - before)))"
+PROGRAM = "from turnwright.cli import main; main()"
+#: Modules that answer `--version`.
+FIRST = {
+    *("turnwright", "turnwright._base", "turnwright._base.lazy_imports", "turnwright._base.startup"),
+    *("turnwright._base.version", "turnwright.cli", "turnwright.cli.entry"),
+}
 
 
 def rooms_for(*arguments: str) -> set[str]:
@@ -39,6 +51,32 @@ def test_every_command_is_in_its_room(name: str) -> None:
 def test_the_help_lists_every_command_in_order(cli: "Cli") -> None:
     lines = cli.run("--help").out.partition("Run:")[2].splitlines()
     assert [line.split()[0] for line in lines if line[:2] == "  " and line[2:3].strip()][: len(ROOMS)] == list(ROOMS)
+
+
+@pytest.mark.parametrize("name", ROOMS)
+def test_a_command_is_summed_up_in_the_words_of_its_own_help(name: str) -> None:
+    first, _, _ = (inspect.getdoc(command(name)) or "").partition("\n\n")
+    assert " ".join(first.split()).partition(". ")[0].rstrip(".") == SUMMARIES[name].rstrip(".")
+
+
+def test_every_command_is_summed_up() -> None:
+    assert list(SUMMARIES) == list(ROOMS)
+
+
+def test_the_version_loads_nothing_but_the_first_modules() -> None:
+    code = f"import atexit, sys; before = set(sys.modules)\n{LEFT}\n{PROGRAM}"
+    ran = subprocess.run([sys.executable, "-c", code, "--version"], capture_output=True, text=True, check=True)
+    said, loaded = ran.stdout.splitlines()
+    assert said == f"turnwright {VERSION}"
+    assert set(ast.literal_eval(loaded)) <= FIRST
+
+
+def test_the_help_loads_no_model_of_pydantic_and_nothing_of_the_machine() -> None:
+    code = f"import atexit, sys; before = set(sys.modules)\n{LEFT}\n{PROGRAM}"
+    ran = subprocess.run([sys.executable, "-c", code, "--help"], capture_output=True, text=True, check=True)
+    loaded = {name.partition(".")[0] for name in ast.literal_eval(ran.stdout.splitlines()[-1])}
+    assert "typer" in loaded
+    assert loaded.isdisjoint({"anyio", "asyncio", "msgspec", "pydantic", "rich", "turnwright_states"})
 
 
 def test_the_help_has_groups_and_a_whole_line_for_each_command(cli: "Cli") -> None:

@@ -757,7 +757,9 @@ class TestEmbedding:
         assert config.written("Two")[1] == tmp_path / "two.md"
 
     def test_importing_turnwright_does_not_load_pydantic_settings(self) -> None:
-        code = "import sys, turnwright, turnwright.cli; print('pydantic_settings' in sys.modules)"
+        code = (
+            "import sys, turnwright.cli.app; from turnwright import Engine; print('pydantic_settings' in sys.modules)"
+        )
         ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
         assert ran.stdout.strip() == "False"
 

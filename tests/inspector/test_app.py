@@ -138,7 +138,10 @@ async def test_the_first_page_is_the_list(engine: Engine) -> None:
         assert f"/turns/{turn}" in (await enter(person.client)).text
 
 
-LOADED = "import sys; import turnwright, turnwright.cli.app; {}; print([one for one in {} if one in sys.modules])"
+LOADED = (
+    "import sys, turnwright.cli.app; from turnwright import Engine; {};"
+    " print([one for one in {} if one in sys.modules])"
+)
 WEB = ["starlette", "jinja2", "uvicorn", "sse_starlette", "turnwright.inspector"]
 
 

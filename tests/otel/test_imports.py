@@ -22,7 +22,7 @@ print("turnwright.telemetry" in sys.modules)
 """
 
 
-@pytest.mark.parametrize("code", ["import turnwright", TURN], ids=["import", "turn"])
+@pytest.mark.parametrize("code", ["from turnwright import Engine", TURN], ids=["import", "turn"])
 def test_nothing_is_loaded_unasked(code: str) -> None:
     ran = subprocess.run([sys.executable, "-c", code + LOADED], capture_output=True, text=True, check=True)
     assert ran.stdout.split("\n")[:2] == ["[]", "False"]

@@ -64,7 +64,7 @@ def test_whole_metadata_pass(script: Script, metadata: Message) -> None:
 
 
 def test_a_tag_of_another_version_is_refused(script: Script, metadata: Message) -> None:
-    with pytest.raises(script.UnfitError, match=r"the tag is v1\.0\.0, and the version in pyproject\.toml is 9\.9\.9"):
+    with pytest.raises(script.UnfitError, match=r"the tag is v1\.0\.0, and the version of the package is 9\.9\.9"):
         script.check_metadata(metadata, tag="v1.0.0")
 
 

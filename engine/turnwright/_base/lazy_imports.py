@@ -1,24 +1,29 @@
 """Names of a package that are imported at their first use (PEP 562).
 
-`import turnwright` loads only what every turn needs. Model clients, stores on disk and the parsers of agent files are
+`import turnwright` loads none of the package's names. Model clients, stores on disk and the parsers of agent files are
 loaded at their first use. `from package import name` loads them at once, so that their errors appear there.
 """
 
 import sys
-from collections.abc import Callable, Mapping
-from importlib import import_module
+
+TYPE_CHECKING = False  # `typing` and `collections` take long to load
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
 
 
-def lazy_imports(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
-    """Return `__getattr__` and `__dir__` for a package. `homes` has the module of each lazy name, as `.module`.
+def lazy_imports(package: str, homes: "Mapping[str, str]") -> "tuple[Callable[[str], object], Callable[[], list[str]]]":
+    """Return `__getattr__` and `__dir__` for a package. `homes` has the module of each lazy name.
 
-    Type checkers read the same imports under `if TYPE_CHECKING`. Each name is imported once and then kept.
-    `__getattr__` raises `AttributeError` for an unknown name, and the errors of the import.
+    A module is relative to the package (`.module`), or absolute. Type checkers read the same imports under
+    `if TYPE_CHECKING`. Each name is imported once and then kept. `__getattr__` raises `AttributeError` for an unknown
+    name, and the errors of the import.
     """
 
     def get(name: str) -> object:
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}", name=name, obj=sys.modules[package])
+        from importlib import import_module  # noqa: PLC0415 (a package is imported without it)
+
         found: object = getattr(import_module(homes[name], package), name)
         setattr(sys.modules[package], name, found)
         return found

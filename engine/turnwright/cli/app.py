@@ -1,19 +1,20 @@
-"""The `turnwright` program: loads the command that was asked for, and turns an error into a line and an exit code."""
+"""The command that was asked for: it is loaded and run, and an error becomes a line and an exit code."""
 
 import os
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
-from importlib.metadata import version
 from shutil import get_terminal_size
 from typing import Annotated, Final
 
 import typer
 
 from turnwright._base import startup
+from turnwright._base.version import VERSION
 from turnwright.errors import LeaseLostError, RuntimeUnavailableError, StoreError, TurnwrightError
 
 from . import codes, process
+from .entry import COMPLETING
 from .help_text import EXAMPLES, GROUPS, CommandWithExamples, GroupedCommands, first_steps
 from .log_options import LogFormatOption, LogLevelOption, behind_log_options, choose_log, with_shared_options
 from .process import echo
@@ -21,7 +22,6 @@ from .refused import with_advice
 
 #: The module of each command. Only the command that was asked for is loaded: loading all takes longer than most run.
 ROOMS: Final = {name: module for group in GROUPS.values() for name, module in group.items()}
-_COMPLETING: Final = "_TURNWRIGHT_COMPLETE"
 
 
 def command(name: str) -> Callable[..., object]:
@@ -30,10 +30,10 @@ def command(name: str) -> Callable[..., object]:
 
 
 def _needed(arguments: Sequence[str]) -> Sequence[str]:
-    """Return the commands to load for these arguments: all of them for the help, and for a name that is wrong."""
-    if arguments == ["--version"]:
-        return ()
+    """Return the commands to load for these arguments: all of them for a name that is wrong, and none for the help."""
     arguments = behind_log_options(arguments)
+    if list(arguments) in (["--help"], ["--version"]):
+        return ()
     return arguments[:1] if arguments and arguments[0] in ROOMS else tuple(ROOMS)
 
 
@@ -64,7 +64,7 @@ def _app(commands: Sequence[str]) -> typer.Typer:
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        echo(f"turnwright {version('turnwright')}")
+        echo(f"turnwright {VERSION}")
         raise typer.Exit
 
 
@@ -84,20 +84,14 @@ def turnwright(
     choose_log(log_format, log_level)
 
 
-def main() -> None:
-    """Run the command line. A mistake of the user is one line on stderr; a traceback is never shown."""
-    code = _code()
-    startup.leave_on_interrupt()
-    process.leave(code)
-
-
-def _code() -> int:
+def exit_code() -> int:
+    """Run the command of `sys.argv`, and return the exit code of this process."""
     try:
         startup.leave_on_interrupt()
         process.prepare()
         process.check_arguments(sys.argv[1:])
-        arguments = sys.argv[1:] if _COMPLETING not in os.environ else _completed()
-        if not arguments and _COMPLETING not in os.environ:
+        arguments = sys.argv[1:] if COMPLETING not in os.environ else _completed()
+        if not arguments and COMPLETING not in os.environ:
             echo(first_steps(get_terminal_size().columns), err=True)
             return codes.USAGE
         app = _app(_needed(arguments))

@@ -1,9 +1,10 @@
 """Exit codes (docs/cli.md#exit-codes)."""
 
-from typing import Final
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
 
-from turnwright.result import TurnResult
-from turnwright_states import Outcome
+if TYPE_CHECKING:
+    from turnwright.result import TurnResult
 
 FAILED: Final = 1
 USAGE: Final = 2
@@ -16,17 +17,18 @@ ABORTED: Final = 130
 #: For a command that SIGTERM stopped. Its turn has not ended, and can be resumed.
 TERMINATED: Final = 143
 
-_OF_OUTCOME: Final = {
-    Outcome.FINISHED: 0,
-    Outcome.SYNTHESIS_DONE: 0,
-    Outcome.FAILED: FAILED,
-    Outcome.CAP_HIT: CAP_HIT,
-    Outcome.DOOM_LOOP: DOOM_LOOP,
-    Outcome.ABORTED: ABORTED,
+#: By the text of the outcome, so that the help does not load the machine.
+_OF_OUTCOME: Final[Mapping[str, int]] = {
+    "finished": 0,
+    "synthesis_done": 0,
+    "failed": FAILED,
+    "cap_hit": CAP_HIT,
+    "doom_loop": DOOM_LOOP,
+    "aborted": ABORTED,
 }
 
 
-def exit_code(result: TurnResult) -> int:
+def exit_code(result: "TurnResult") -> int:
     """Return the exit code of a turn that has ended or is paused. A turn that lost its driver counts as failed."""
     if result.outcome is not None:
         return _OF_OUTCOME[result.outcome]

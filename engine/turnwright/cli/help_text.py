@@ -39,6 +39,36 @@ GROUPS: Final = {
     },
 }
 
+#: The first sentence of each command's help, as a copy: the list of commands then loads none of them.
+SUMMARIES: Final = {
+    "demo": "Show four turns that could have gone wrong.",
+    "run": "Run one turn, and print how it ended.",
+    "chat": "Talk with an agent in the terminal.",
+    "resume": "Continue a turn: answer it, or resume it after a crash.",
+    "answer": "Answer a paused turn, and leave it to its driver.",
+    "steer": "Send a message to a running turn.",
+    "abort": "End a paused turn, or stop a running one.",
+    "fork": "Continue from an earlier point of a turn, in a new turn.",
+    "turns": "List turns, newest first, and those to resume.",
+    "sessions": "List sessions, those with the newest turns first.",
+    "show": "Show a turn: its transcript, its state, and why it ended.",
+    "serve": "Serve the inspector: turns as pages in a browser.",
+    "explain": "Print every limit of an agent's turns, and who set it.",
+    "config": "Print every setting, its value and its source.",
+    "agents": "List agents with their limits.",
+    "diagram": "Draw the chart of states, or the path of a turn in it.",
+    "verify": "Check the chart, and every path of a turn in small bounds.",
+    "fuzz": "Play random turns with your agents and tools, and check them.",
+    "replay": "Check a recorded turn against the chart.",
+    "trace": "Check a trace of turns from any runtime.",
+    "decode": "Decode recorded streams of model providers.",
+    "worker": "Drive turns that other processes submit.",
+    "title": "Set the title of a session.",
+    "delete": "Delete a turn and its sub-turns, or all of a session.",
+    "prune": "Delete the turns that ended long ago, and their sub-turns.",
+    "migrate": "Update a store to the schema of this release.",
+}
+
 #: Five commands for a beginner, and what each is for.
 FIRST_STEPS: Final = {
     "demo": "See a limit, a loop, an approval, a crash.",
@@ -128,13 +158,10 @@ class GroupedCommands(TyperGroup):
         super().format_help(ctx, formatter)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401, ARG002 (click's signature)
-        widest = max(map(len, self.commands))
+        widest = max(map(len, SUMMARIES))
         for group, names in GROUPS.items():
-            commands = [self.commands[name] for name in names if name in self.commands]
-            rows = [(one.name, one.get_short_help_str(1000)) for one in commands]
-            if rows:
-                with formatter.section(group):
-                    formatter.write_dl([(f"{name:<{widest}}", text) for name, text in rows])
+            with formatter.section(group):
+                formatter.write_dl([(f"{name:<{widest}}", SUMMARIES[name]) for name in names])
 
 
 class CommandWithExamples(TyperCommand):

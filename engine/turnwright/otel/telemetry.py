@@ -3,9 +3,9 @@
 import os
 from collections import OrderedDict
 from collections.abc import Mapping
-from importlib.metadata import version
 from typing import Final, Self
 
+from turnwright._base.version import VERSION
 from turnwright.telemetry import AttemptWork, CallWork, Move, TurnWork, error_type
 from turnwright_states import Outcome, Usage
 
@@ -42,7 +42,7 @@ class OpenTelemetry:
         *,
         capture_content: bool | None = None,
     ) -> None:
-        ours = version("turnwright")
+        ours = VERSION
         self._tracer = trace.get_tracer("turnwright", ours, tracer_provider)
         self._measured = Instruments(metrics.get_meter("turnwright", ours, meter_provider))
         asked = os.environ.get(CAPTURE_VARIABLE, "").strip().lower() in _CAPTURES

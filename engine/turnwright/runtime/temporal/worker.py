@@ -4,7 +4,6 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
-from importlib.metadata import version
 from typing import Final
 
 import anyio
@@ -25,6 +24,7 @@ from temporalio.client import (
 from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker import Worker
 
+from turnwright._base.version import VERSION
 from turnwright.runtime.protocol import Job, WorkerApi
 
 from .activities import Activities
@@ -73,7 +73,7 @@ class TemporalWorker:
                 activities=[self._activities.drive, self._activities.abort, self._activities.sweep],
                 max_cached_workflows=0,
                 # Without it the SDK reads every loaded module to compute an id.
-                build_id=f"turnwright-{version('turnwright')}",
+                build_id=f"turnwright-{VERSION}",
                 max_concurrent_activities=concurrency,
                 max_activities_per_second=rate,
                 max_task_queue_activities_per_second=queue_rate,

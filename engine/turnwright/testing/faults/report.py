@@ -5,9 +5,9 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from importlib.metadata import version
 from typing import Final
 
+from turnwright._base.version import VERSION
 from turnwright_states.facts import KINDS
 
 from .audit import CLAIMS, Audit
@@ -67,7 +67,7 @@ class FaultReport:
         for name, of_store in audits.items():
             stores[name] = StoreReport()
             stores[name].add(of_store)
-        return cls(version("turnwright"), seed, stores)
+        return cls(VERSION, seed, stores)
 
     @classmethod
     def from_json(cls, text: str) -> "FaultReport":

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from importlib.metadata import version
 from typing import Final, TypeAlias
 
 import anyio
@@ -21,6 +20,7 @@ from mcp.shared.exceptions import UrlElicitationRequiredError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import JsonValue, ValidationError
 
+from turnwright._base.version import VERSION
 from turnwright.privacy.secrets import Secrets
 from turnwright.tools.context import ToolContext
 from turnwright.tools.errors import ToolError, describe
@@ -33,7 +33,7 @@ from .wire import MOST_TOOLS, TOO_MANY_TOOLS
 Way: TypeAlias = Connect | InProcess | Client
 
 _LOG: Final = logging.getLogger(__name__)
-_CLIENT_INFO: Final = types.Implementation(name="turnwright", version=version("turnwright"))
+_CLIENT_INFO: Final = types.Implementation(name="turnwright", version=VERSION)
 #: Seconds for the regular shutdown of a server.
 _SHUTDOWN_SECONDS: Final = 8.0
 #: Seconds that a call waits for the last output of a dying server, which may take longer to end.

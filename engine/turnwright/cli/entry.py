@@ -1,0 +1,35 @@
+"""The start of the `turnwright` program. It answers `--version` before it loads anything."""
+
+import os
+import sys
+
+from turnwright._base import startup
+from turnwright._base.version import VERSION
+
+#: The variable that a shell sets while it completes a line.
+COMPLETING = "_TURNWRIGHT_COMPLETE"
+
+
+def main() -> None:
+    """Run the command line. A mistake of the user is one line on stderr; a traceback is never shown."""
+    if sys.argv[1:] == ["--version"] and COMPLETING not in os.environ and _printed_version():
+        return
+    # Loaded here, because it takes ten times as long as the rest.
+    from . import process  # noqa: PLC0415
+    from .app import exit_code  # noqa: PLC0415
+
+    code = exit_code()
+    startup.leave_on_interrupt()
+    process.leave(code)
+
+
+def _printed_version() -> bool:
+    """Print the version. Return False if it cannot be written: `app` then reports the error."""
+    if sys.stdout is None:  # closed by the parent process
+        return False
+    try:
+        sys.stdout.write(f"turnwright {VERSION}\n")
+        sys.stdout.flush()
+    except OSError:
+        return False
+    return True
