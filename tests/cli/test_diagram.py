@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import anyio
 import pytest
 import typer
+from tests.one_row_a_fact import one_row_a_fact
 from typer.testing import CliRunner, Result
 
 from turnwright import Agent, Engine, tool
@@ -219,6 +220,7 @@ def test_a_recorded_turn_is_drawn_in_every_format(recorded: Recorded, form: str,
 
 def test_a_journal_that_does_not_follow_from_the_chart_is_not_drawn(recorded: Recorded, tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / "turns.db") as database:
+        one_row_a_fact(database)
         (seq,) = database.execute("SELECT max(seq) FROM facts WHERE kind = 'step_started'").fetchone()
         database.execute(
             "UPDATE facts SET payload = replace(payload, '\"number\":2', '\"number\":1') WHERE seq = ?", (seq,)

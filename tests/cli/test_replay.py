@@ -6,6 +6,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.one_row_a_fact import one_row_a_fact
 
 from turnwright_states.chart import ROWS
 
@@ -120,6 +121,7 @@ def test_a_forged_store_is_refused(cli: "Cli", capped: "Done", lines: "list[Json
     """A changed file may also skip a number. A fact that cannot be read is named as well."""
     place = next(line["seq"] for line in lines if line["kind"] == "call_started" and line["call"] == "call00002")
     with sqlite3.connect(cli.folder / "turns.db") as database:
+        one_row_a_fact(database)
         database.execute("DELETE FROM facts WHERE seq = ?", (place,))
     database.close()
     done = cli.run("replay", capped.turn)

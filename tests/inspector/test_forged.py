@@ -7,6 +7,7 @@ from pathlib import Path
 
 import anyio
 import pytest
+from tests.one_row_a_fact import one_row_a_fact
 
 from turnwright import Agent, Engine
 from turnwright.inspector import inspector_app
@@ -134,6 +135,7 @@ async def test_every_page_of_a_forged_journal_is_shown(forgery: str, made: Path,
     with sqlite3.connect(made) as old, sqlite3.connect(file) as db:
         old.backup(db)
         number = db.execute("SELECT number FROM turns").fetchone()[0]
+        one_row_a_fact(db)
         rows = db.execute("SELECT seq, kind, payload FROM facts ORDER BY seq").fetchall()
         changed = FORGERIES[forgery](rows)
         assert changed != rows

@@ -17,6 +17,7 @@ import httpx
 import pytest
 import typer
 from tests.inspector.conftest import browser
+from tests.one_row_a_fact import one_row_a_fact
 from typer.testing import CliRunner, Result
 
 from turnwright import Agent, Engine, SessionBusyError, TurnwrightError, UnreadableTurnError, tool
@@ -93,8 +94,11 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     return anyio.run(make)
 
 
-def damaged(made: Made, file: Path, statement: str) -> None:
-    """A copy of the store without the types and constraints of its columns, in which `statement` was executed."""
+def damaged(made: Made, file: Path, statement: str, *, single: bool = False) -> None:
+    """A copy of the store without the types and constraints of its columns, in which `statement` was executed.
+
+    `single`: each fact has a row of its own.
+    """
     shutil.copy(made.file, file)
     with closing(sqlite3.connect(file, isolation_level=None)) as db:
         for table in COLUMNS:
@@ -106,6 +110,8 @@ def damaged(made: Made, file: Path, statement: str) -> None:
             db.execute(f"CREATE TABLE {table} ({', '.join([first, *names[1:]])})")
             db.execute(f"INSERT INTO {table} SELECT * FROM was")  # noqa: S608 (constant)
             db.execute("DROP TABLE was")
+        if single:
+            one_row_a_fact(db)
         assert db.execute(statement).rowcount > 0
 
 
@@ -243,7 +249,8 @@ async def test_a_session_goes_on_without_what_an_unreadable_turn_said(
 ) -> None:
     """A warning names that turn. Continuing it by name is rejected."""
     file = tmp_path / "turns.db"
-    damaged(made, file, f"UPDATE facts SET payload = x'ff' WHERE seq = 3 AND turn = {TURN.format(made.ended)}")  # noqa: S608
+    statement = f"UPDATE facts SET payload = x'ff' WHERE seq = 3 AND turn = {TURN.format(made.ended)}"  # noqa: S608
+    damaged(made, file, statement, single=True)
     async with engine_on(file) as engine:
         turn = await engine.run(AGENT, "go on", session=SESSION)
         assert turn.text == "More."
@@ -267,7 +274,7 @@ def test_no_test_is_made_of_a_turn_whose_calls_were_renamed(made: Made, tmp_path
     file = tmp_path / "turns.db"
     payload = "replace(payload, 'call00001', 'call00009')"
     statement = f"UPDATE facts SET payload = {payload} WHERE kind = 'call_started' AND turn = {TURN.format(made.ended)}"  # noqa: S608
-    damaged(made, file, statement)
+    damaged(made, file, statement, single=True)
     said = f"turn {made.ended}: its facts do not follow from each other: KeyError: 'call00009'"
     for command_line in (("show", made.ended), ("show", made.ended, "--as-test")):
         with pytest.raises(UnreadableTurnError, match=said):
@@ -280,7 +287,7 @@ def test_a_turn_whose_journal_cannot_go_on_is_not_aborted_and_can_be_deleted(
 ) -> None:
     file = tmp_path / "turns.db"
     payload = f"replace(payload, '\"PAUSED\"', '\"{state}\"')"
-    damaged(made, file, f"UPDATE facts SET payload = {payload} WHERE kind = 'paused'")  # noqa: S608
+    damaged(made, file, f"UPDATE facts SET payload = {payload} WHERE kind = 'paused'", single=True)  # noqa: S608
     said = f"turn {made.paused}: its journal ends within an input, or was changed: abort is not accepted in"
     with pytest.raises(UnreadableTurnError, match=said):
         raised(file, "abort", made.paused)
@@ -291,7 +298,7 @@ def test_a_turn_whose_journal_cannot_go_on_is_not_aborted_and_can_be_deleted(
 async def test_an_answer_to_a_call_that_is_not_there_concerns_its_turn_alone(made: Made, tmp_path: Path) -> None:
     file = tmp_path / "turns.db"
     payload = """replace(payload, '"call":"call00001","tool"', '"call":"call00077","tool"')"""
-    damaged(made, file, f"UPDATE facts SET payload = {payload} WHERE kind = 'call_waiting'")  # noqa: S608
+    damaged(made, file, f"UPDATE facts SET payload = {payload} WHERE kind = 'call_waiting'", single=True)  # noqa: S608
     async with engine_on(file) as engine:
         said = f"turn {made.paused}: .* no such call is in the batch"
         with pytest.raises(UnreadableTurnError, match=said):
@@ -309,7 +316,8 @@ async def test_a_turn_that_waits_for_a_person_while_a_call_runs_ends_and_does_no
     async with engine_on(tmp_path / "was.db", asks_for(("ok", {"n": 1}), ("risky", {}))) as engine:
         waits = await engine.run(AGENT, "both")
     forged = 'kind = \'message_added\', payload = \'{"v":1,"elapsed":0,"state":"TOOL_EXEC","text":"x"}\''
-    damaged(made._replace(file=tmp_path / "was.db"), file, f"UPDATE facts SET {forged} WHERE kind = 'call_settled'")  # noqa: S608
+    statement = f"UPDATE facts SET {forged} WHERE kind = 'call_settled'"  # noqa: S608
+    damaged(made._replace(file=tmp_path / "was.db"), file, statement, single=True)
     async with engine_on(file) as engine:
         with anyio.fail_after(10):
             turn = await engine.resume(waits.id, {"approval-1": True})

@@ -1,10 +1,14 @@
-"""The rows that SQL stores read, checked column by column.
+"""The rows of SQL stores, checked column by column when they are read.
+
+The facts of an append are one row: the seq of the first fact, the kinds separated by commas, and the payloads separated
+by line breaks. A kind has no comma, and JSON on one line has no line break.
 
 Another program, a failing disk or a person may have changed a column. A damaged row affects only its own turn.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import zip_longest
 from math import floor
 from typing import Any, Final
 
@@ -18,6 +22,8 @@ from .sessions import SessionInfo
 
 #: A row as a database's client returns it. The types of its columns are unknown.
 Columns = tuple[Any, ...]
+#: SQL: the seq of the last fact of a row.
+LAST_SEQ: Final = "seq + length(kind) - length(replace(kind, ',', ''))"
 
 #: Larger counts are damaged. Each count, and the one after it, must be exact as a float.
 _MOST: Final = 2**53
@@ -92,25 +98,47 @@ def readable(row: TurnRow, where: str) -> TurnRow:
     return row
 
 
-def facts_of(turn: str, rows: Iterable[Columns], where: str) -> list[tuple[int, Fact]]:
-    """Return the facts of rows (seq, kind, payload).
+def join_facts(facts: Sequence[Fact]) -> tuple[str, str]:
+    """Return the columns kind and payload of an append. Raises the error of a fact whose payload cannot be written."""
+    kinds, payloads = facts[0].kind, facts[0].payload()
+    for fact in facts[1:]:
+        kinds += "," + fact.kind
+        payloads += "\n" + fact.payload()
+    return kinds, payloads
+
+
+def split_facts(rows: Iterable[Columns]) -> Iterator[Columns]:
+    """Split rows (first seq, kinds, payloads) into one (seq, kind, payload) a fact. Damaged columns are left."""
+    for seq, kinds, payloads in rows:
+        if not isinstance(kinds, str) or "," not in kinds or type(seq) is not int:
+            yield seq, kinds, payloads
+            continue
+        texts = payloads.split("\n") if isinstance(payloads, str) else [payloads]
+        for n, (kind, payload) in enumerate(zip_longest(kinds.split(","), texts)):
+            yield seq + n, kind, payload
+
+
+def facts_of(turn: str, rows: Iterable[Columns], where: str, after: int = 0) -> list[tuple[int, Fact]]:
+    """Return the facts with a seq above `after` of rows (first seq, kinds, payloads).
 
     Raises `UnreadableTurnError`, caused by an `InvalidJournalError`.
     """
     facts: list[tuple[int, Fact]] = []
     try:
-        for seq, kind, payload in rows:
-            facts.append((_place(seq, facts), parse_fact(kind, payload, seq)))
+        for seq, kind, payload in split_facts(rows):
+            place = _place(seq, facts, after)
+            if place > after:
+                facts.append((place, parse_fact(kind, payload, seq)))
     except InvalidJournalError as error:
         raise UnreadableTurnError(turn, str(error), where=where) from error
     return facts
 
 
-def _place(seq: object, before: Sequence[tuple[int, Fact]]) -> int:
+def _place(seq: object, before: Sequence[tuple[int, Fact]], after: int) -> int:
     try:
         return _count("seq", seq)
     except ValueError as error:
-        raise InvalidJournalError(before[-1][0] + 1 if before else 1, f"its {error}") from None
+        raise InvalidJournalError(before[-1][0] + 1 if before else after + 1, f"its {error}") from None
 
 
 def claim_spans_of(turn: str, rows: Iterable[Columns], where: str) -> list[ClaimSpan]:

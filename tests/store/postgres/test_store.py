@@ -754,9 +754,17 @@ async def test_a_fact_that_cannot_be_read_is_the_stores_error(bench: PostgresBen
     """`StoreError`, as for everything that cannot be read; it names the fact."""
     store = await bench.open()
     await Written().create(store)
-    await bench.execute("UPDATE turnwright_facts SET payload = %s WHERE seq = 2", payload)
+    await bench.execute("UPDATE turnwright_facts SET payload = split_part(payload, E'\\n', 1) || E'\\n' || %s", payload)
     with pytest.raises(StoreError, match="fact 2"):
         await store.facts("t1")
+
+
+async def test_the_facts_of_an_append_are_one_row(bench: PostgresBench) -> None:
+    store, written = await bench.open(), Written()
+    await store.append(await written.create(store), written.answer(), written.status)
+    kinds = [str(kinds) for (kinds,) in await bench.execute("SELECT kind FROM turnwright_facts ORDER BY seq")]
+    assert len(kinds) == 2
+    assert ",".join(kinds).split(",") == [fact.kind for fact in written.facts]
 
 
 @pytest.mark.parametrize(

@@ -116,7 +116,7 @@ async def play(path: Path, *, crowd: int) -> tuple[list[str], list[list[tuple[ob
     turns[3].facts = ()
     turns[4].facts = (*turns[4].facts, Odd(elapsed=1, state=State.STREAM, limit="steps"))
     turns[5].claim = replace(turns[5].claim, epoch=7)
-    turns[6].claim = replace(turns[6].claim, seq=1)
+    turns[6].claim = replace(turns[6].claim, seq=0)
     turns[7].facts, turns[7].claim = (), replace(turns[7].claim, epoch=7)
     await store.release(turns[8].claim)
     await append_at_once(turns)

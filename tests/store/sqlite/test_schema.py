@@ -10,7 +10,7 @@ from threading import Barrier
 import anyio
 import pytest
 
-from turnwright.errors import ConfigError, SessionBusyError, StoreError
+from turnwright.errors import ConfigError, LeaseLostError, SessionBusyError, StoreError
 from turnwright.store import Claim, InboxItem, InboxKind, SqliteStore
 from turnwright.store.sqlite.owner_lock import OwnerLock
 from turnwright.store.sqlite.schema import SCHEMA_VERSION
@@ -60,14 +60,13 @@ def dump(path: Path, *tables: str) -> list[tuple[object, ...]]:
 
 
 async def test_an_older_file_is_not_used_before_it_is_migrated(store: SqliteStore, path: Path, older: int) -> None:
-    """It can be opened; all else says what to run, and changes nothing."""
+    """It can be opened; all else says what to run, and changes nothing. An append needs a claim, which is refused."""
     before = dump(path, "turns", "facts", "inbox")
     written, claim = Written(), Claim("a-late", epoch=1, seq=3)
     for call in (
         written.create(store),
         store.claim("a-late"),
         store.release(claim),
-        store.append(claim, written.answer(), written.status),
         store.facts("t-a"),
         store.claim_spans("t-a"),
         store.get("t-a"),
@@ -95,8 +94,7 @@ def test_the_command_that_is_named_can_be_run(path: Path) -> None:
 
 
 _TURNS = (
-    "SELECT turn_id, session, agent, model, created_at, turns.epoch, turns.owner, state, reason, steps, tool_calls,"
-    " live FROM turns"
+    "SELECT turn_id, session, agent, model, created_at, turns.owner, state, reason, steps, tool_calls, live FROM turns"
 )
 _ITEMS = "SELECT turn_id, id, kind, payload, at FROM inbox"
 _FACTS = "SELECT turn_id, seq, kind, payload, at FROM facts"
@@ -158,11 +156,11 @@ async def test_a_migration_keeps_when_a_turn_was_last_written(store: SqliteStore
 
 
 async def test_a_migrated_store_goes_on(store: SqliteStore, older: int) -> None:
-    """A claim follows the one before, a crash is still noticed, a session is still busy, numbers go on."""
+    """The migration ended all claims. A crash is still noticed, a session is still busy, numbers go on."""
     await store.migrate()
     rested, crashed = await store.claim("t-a"), await store.claim("a-late")
-    assert (rested.epoch, rested.seq, rested.crashed) == (3, 6, False)
-    assert (crashed.epoch, crashed.seq, crashed.crashed) == (2, 3, True)
+    assert (rested.epoch, rested.seq, rested.crashed) == (4, 6, False)
+    assert (crashed.epoch, crashed.seq, crashed.crashed) == (3, 3, True)
     with pytest.raises(SessionBusyError, match="t-a"):
         await Written("new", session="s2").create(store)
     await Written("new").create(store)
@@ -190,7 +188,7 @@ async def test_what_an_older_release_wrote_is_nobody_s(store: SqliteStore) -> No
     facts = [Notice(elapsed=2, state=State.TOOL_EXEC, limit="steps")]
     await store.append(claim, facts, status)
     (span,) = await store.claim_spans("a-late")
-    assert (span.first, span.epoch, span.owner) == (4, 2, store.owner)
+    assert (span.first, span.epoch, span.owner) == (4, 3, store.owner)
     assert span.began == span.ended == (await store.get("a-late")).updated_at
 
 
@@ -232,6 +230,19 @@ async def test_nobody_migrates_under_a_driver(store: SqliteStore, path: Path, ol
     assert await store.migrate() == (older, SCHEMA_VERSION)
 
 
+async def test_a_driver_that_looked_dead_in_a_migration_has_lost_its_turn(store: SqliteStore, path: Path) -> None:
+    """Its next append fails. A turn that waits for its first driver keeps epoch 0."""
+    with closing(sqlite3.connect(path)) as old:
+        old.execute("UPDATE turns SET epoch = 0, owner = NULL WHERE turn_id = 't-b'")
+        old.commit()
+    await store.migrate()
+    assert (await store.get("t-b")).epoch == 0
+    written, claim = Written(), Claim("a-late", epoch=1, seq=3)
+    with pytest.raises(LeaseLostError):
+        await store.append(claim, written.answer(), written.status)
+    assert len(await store.facts("a-late")) == 3
+
+
 async def test_a_migration_that_fails_changes_nothing(store: SqliteStore, path: Path, older: int) -> None:
     """It is one transaction; here, a table or a column is in its way that somebody else put there."""
     in_the_way = "ALTER TABLE facts ADD COLUMN owner TEXT" if older >= _LEAN else "CREATE TABLE facts_2 (theirs TEXT)"
@@ -254,15 +265,19 @@ async def test_a_file_that_became_newer_is_left_alone(store: SqliteStore, path: 
 
 
 async def test_a_file_that_becomes_newer_under_a_driver_is_left_alone(tmp_path: Path) -> None:
-    """Its next look into the inbox and its next append say so, also where the last ones found all as it should be."""
+    """A migration ends its claim, and that is what an append asks for. Its other calls ask for the schema."""
     path, written = tmp_path / "turns.db", Written()
     store = SqliteStore(path, durability="normal")
     claim = await written.create(store)
     assert await store.inbox("t1") == await store.inbox("t1") == []
     with closing(sqlite3.connect(path)) as newer:
         newer.execute("PRAGMA user_version = 99")
+        newer.execute("UPDATE turns SET epoch = epoch + 1")
+        newer.commit()
     before = dump(path, "turns", "facts")
-    for call in (store.inbox("t1"), store.append(claim, written.answer(), written.status), store.inbox("t1")):
+    with pytest.raises(LeaseLostError):
+        await store.append(claim, written.answer(), written.status)
+    for call in (store.inbox("t1"), store.claim("t1")):
         with pytest.raises(ConfigError, match=r"newer release .*upgrade turnwright"):
             await call
     assert dump(path, "turns", "facts") == before

@@ -89,10 +89,20 @@ async def test_a_fact_that_cannot_be_read_is_the_stores_error(bench: SqliteBench
     store = await bench.open()
     await Written().create(store)
     with closing(sqlite3.connect(bench.path)) as other:
-        other.execute("UPDATE facts SET payload = ? WHERE seq = 2", (payload,))
+        other.execute("UPDATE facts SET payload = substr(payload, 1, instr(payload, char(10))) || ?", (payload,))
         other.commit()
     with pytest.raises(StoreError, match="fact 2"):
         await store.facts("t1")
+
+
+async def test_the_facts_of_an_append_are_one_row(bench: SqliteBench) -> None:
+    store, written = await bench.open(), Written()
+    await store.append(await written.create(store), written.answer(), written.status)
+    with closing(sqlite3.connect(bench.path)) as other:
+        kinds = [kinds for (kinds,) in other.execute("SELECT kind FROM facts ORDER BY seq")]
+    assert len(kinds) == 2
+    assert ",".join(kinds).split(",") == [fact.kind for fact in written.facts]
+    assert len(written.facts) > 2
 
 
 async def test_a_failed_append_writes_nothing(bench: SqliteBench) -> None:
@@ -101,7 +111,7 @@ async def test_a_failed_append_writes_nothing(bench: SqliteBench) -> None:
     claim = await written.create(store)
     before, status = list(written.facts), written.status
     with closing(sqlite3.connect(bench.path)) as other:
-        other.execute("CREATE TRIGGER f BEFORE INSERT ON facts WHEN NEW.seq = 5 BEGIN SELECT RAISE(FAIL, 'full'); END")
+        other.execute("CREATE TRIGGER f AFTER INSERT ON facts WHEN NEW.seq = 3 BEGIN SELECT RAISE(FAIL, 'full'); END")
         other.commit()
     with pytest.raises(StoreError, match="full"):
         await store.append(claim, written.answer(), written.status)

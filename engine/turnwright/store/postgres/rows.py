@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from turnwright.store.protocol import Status
+from turnwright.store.rows import join_facts
 from turnwright_states.facts import Fact
 
 #: The columns of `rows.turn_row`.
@@ -15,8 +16,8 @@ COLUMNS: Final = (
 
 def parameters_of(facts: Sequence[Fact], seq: int, at: float) -> dict[str, object]:
     """Return the parameters of facts that follow fact `seq` and are written at the time `at`."""
-    kinds, payloads = [fact.kind for fact in facts], [fact.payload() for fact in facts]
-    return {"seq": seq, "at": at, "kinds": kinds, "payloads": payloads}
+    kinds, payloads = join_facts(facts) if facts else (None, None)
+    return {"seq": seq + 1, "at": at, "kinds": kinds, "payloads": payloads}
 
 
 def status_of(status: Status) -> dict[str, object]:

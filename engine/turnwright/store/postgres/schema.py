@@ -118,6 +118,8 @@ STEPS: Final[tuple[Step, ...]] = (
     """,
     _rename_words,
     _title_sessions,
+    # From here on the facts of an append are one row (`store/rows.py`). Earlier rows, of one fact each, stay valid.
+    "",
 )
 
 SCHEMA_VERSION: Final = len(STEPS)
@@ -165,7 +167,7 @@ async def migrate(
         if callable(step):
             await step(connection)
         else:
-            for statement in step.split(";"):
+            for statement in filter(str.strip, step.split(";")):
                 await connection.execute(statement)
     await connection.execute("DELETE FROM turnwright_schema")
     await connection.execute("INSERT INTO turnwright_schema VALUES (%s)", (len(steps),))

@@ -19,6 +19,14 @@ ONE: Final = f"SELECT {COLUMNS} FROM turnwright_turns WHERE turn_id = %s"
 LOCKED: Final = "SELECT epoch, owner, 0 FROM turnwright_turns WHERE turn_id = %s FOR UPDATE"
 #: The turn :id, and the turns whose ids begin with it and a colon. The semicolon is the character after the colon.
 FAMILY: Final = "(turn_id = %(id)s OR (turn_id > %(id)s || ':' AND turn_id < %(id)s || ';'))"
+#: The facts after fact `after`. The first row may begin before them. A turn without such a row is one row of nulls, and
+#: a missing turn is no row.
+FACTS: Final = """
+    SELECT seq, kind, payload FROM turnwright_turns turn LEFT JOIN turnwright_facts fact
+    ON fact.turn_id = turn.turn_id AND seq >= coalesce(
+        (SELECT max(seq) FROM turnwright_facts WHERE turn_id = %(turn)s AND seq <= %(after)s::bigint + 1), 0
+    ) WHERE turn.turn_id = %(turn)s ORDER BY seq
+"""
 WAITING: Final = "SELECT id, kind, payload FROM turnwright_inbox WHERE turn_id = %s ORDER BY n"
 CREATE: Final = """
     INSERT INTO turnwright_turns (turn_id, session, agent, model, created_at, updated_at, epoch, owner,
@@ -27,12 +35,12 @@ CREATE: Final = """
         %(state)s, %(reason)s, %(steps)s, %(calls)s, %(live)s)
     ON CONFLICT DO NOTHING RETURNING turn_id
 """
-#: Seq, epoch, owner and time of each fact that records its driver, and the time of the span's last fact. A span ends
+#: Seq, epoch, owner and time of each row that records its driver, and the time of the span's last row. A span ends
 #: before the next one, or with the last fact. A turn without spans is one row of nulls.
 CLAIM_SPANS: Final = """
     SELECT first.seq, first.epoch, first.owner, first.at, (
         SELECT last.at FROM turnwright_facts last WHERE last.turn_id = turn.turn_id
-        AND last.seq = coalesce(first.next - 1, (SELECT max(seq) FROM turnwright_facts WHERE turn_id = turn.turn_id))
+        AND (first.next IS NULL OR last.seq < first.next) ORDER BY last.seq DESC LIMIT 1
     ) FROM turnwright_turns turn LEFT JOIN LATERAL (
         SELECT seq, epoch, owner, at, LEAD(seq) OVER (ORDER BY seq) AS next
         FROM turnwright_facts WHERE turn_id = turn.turn_id AND epoch IS NOT NULL
@@ -57,14 +65,13 @@ EMPTY_SESSIONS: Final = """
     DELETE FROM turnwright_sessions WHERE session = ANY(%(sessions)s)
     AND NOT EXISTS (SELECT FROM turnwright_turns turn WHERE turn.session = turnwright_sessions.session)
 """
-#: Inserts facts from two arrays, after fact `seq`, for the one turn in the table `claimed`, or for none. The first fact
-#: records the driver if `unrecorded_owner` is given.
+#: Inserts the facts of an append, if it has any, for the one turn in the table `claimed`, or for none. The row records
+#: the driver if `unrecorded_owner` is given.
 _WRITE: Final = """
     INSERT INTO turnwright_facts (turn_id, seq, kind, payload, at, epoch, owner)
-    SELECT claimed.turn_id, %(seq)s + fact.n, fact.kind, fact.payload, %(at)s,
-        CASE WHEN fact.n = 1 AND %(unrecorded_owner)s::text IS NOT NULL THEN %(epoch)s::bigint END,
-        CASE WHEN fact.n = 1 THEN %(unrecorded_owner)s::text END
-    FROM claimed, unnest(%(kinds)s::text[], %(payloads)s::text[]) WITH ORDINALITY AS fact (kind, payload, n)
+    SELECT turn_id, %(seq)s, %(kinds)s::text, %(payloads)s::text, %(at)s,
+        CASE WHEN %(unrecorded_owner)s::text IS NOT NULL THEN %(epoch)s::bigint END, %(unrecorded_owner)s::text
+    FROM claimed WHERE %(kinds)s::text IS NOT NULL
 """
 
 

@@ -35,6 +35,7 @@ from turnwright.store.protocol import (
     TurnRow,
 )
 from turnwright.store.rows import (
+    LAST_SEQ,
     Columns,
     claim_spans_of,
     claimed,
@@ -59,6 +60,7 @@ from .statements import (
     CLAIM_SPANS,
     CREATE,
     EMPTY_SESSIONS,
+    FACTS,
     FAMILY,
     LOCK_SESSIONS,
     LOCKED,
@@ -139,7 +141,8 @@ class PostgresStore:
             claim.unrecorded_owner, claim.crashed = self._owner.name, owner is not None
             cursor = await connection.execute(
                 "UPDATE turnwright_turns SET epoch = epoch + 1, owner = %s WHERE turn_id = %s RETURNING epoch, owner,"
-                " (SELECT max(seq) FROM turnwright_facts f WHERE f.turn_id = turnwright_turns.turn_id)",
+                f" (SELECT {LAST_SEQ} FROM turnwright_facts f WHERE f.turn_id = turnwright_turns.turn_id"
+                " ORDER BY seq DESC LIMIT 1)",
                 (claim.unrecorded_owner, turn_id),
             )
             for row in await cursor.fetchall():
@@ -185,16 +188,10 @@ class PostgresStore:
         return readable_items(claim.turn, rows)
 
     async def facts(self, turn_id: str, after: int = 0) -> list[tuple[int, Fact]]:
-        # A turn without such a fact is one row of nulls, and a missing turn is no row. So one query is enough.
-        rows = await self._connections.read(
-            "SELECT seq, kind, payload FROM turnwright_turns LEFT JOIN turnwright_facts"
-            " ON turnwright_facts.turn_id = turnwright_turns.turn_id AND seq > %s"
-            " WHERE turnwright_turns.turn_id = %s ORDER BY seq",
-            (after, turn_id),
-        )
+        rows = await self._connections.read(FACTS, {"turn": turn_id, "after": after})
         if not rows:
             raise TurnNotFoundError(turn_id)
-        return facts_of(turn_id, (row for row in rows if row != (None, None, None)), self._where)
+        return facts_of(turn_id, (row for row in rows if row != (None, None, None)), self._where, after)
 
     async def claim_spans(self, turn_id: str) -> list[ClaimSpan]:
         rows = await self._connections.read(CLAIM_SPANS, (turn_id,))

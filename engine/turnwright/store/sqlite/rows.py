@@ -2,8 +2,10 @@
 
 from typing import Final
 
+from turnwright.store.rows import LAST_SEQ
+
 #: The columns of `rows.turn_row`. A turn has the status that was written with its last fact. A turn without such a fact
-#: is damaged, but is included.
+#: is damaged, but is included. A row of an older release has one fact, and no status unless it ended its append.
 TURNS: Final = """
     SELECT turn_id, session, agent, model, created_at, at, turns.epoch, turns.owner, state, steps, tool_calls, reason,
         live, number
@@ -26,13 +28,20 @@ SESSIONS: Final = """
 #: The items of a turn's inbox.
 WAITING: Final = "SELECT id, kind, payload FROM inbox WHERE turn_id = ? ORDER BY n"
 #: The columns of `rows.claimed`.
-CLAIMED: Final = "SELECT epoch, owner, (SELECT MAX(seq) FROM facts WHERE turn = number) FROM turns WHERE turn_id = ?"
-#: The fields of each `ClaimSpan` of the turn with the number :turn. A span begins with a fact that records its driver.
-#: It ends before the next such fact, or with the last fact. That is the last fact of an append, so it has a time.
+CLAIMED: Final = f"""
+    SELECT epoch, owner, (SELECT {LAST_SEQ} FROM facts WHERE turn = number ORDER BY seq DESC LIMIT 1)
+    FROM turns WHERE turn_id = ?
+"""  # noqa: S608 (constant)
+#: The facts after fact :after of the turn with the number :turn. The first row may begin before them.
+FACTS: Final = """
+    SELECT seq, kind, payload FROM facts WHERE turn = :turn
+    AND seq >= ifnull((SELECT MAX(seq) FROM facts WHERE turn = :turn AND seq <= :after + 1), 0) ORDER BY seq
+"""
+#: The fields of each `ClaimSpan` of the turn with the number :turn. A span begins with a row that records its driver.
+#: It ends with the last row before the next such row, or with the turn's last row.
 CLAIM_SPANS: Final = """
     SELECT seq, epoch, owner, at, (
-        SELECT at FROM facts WHERE turn = :turn
-        AND seq = COALESCE(next - 1, (SELECT MAX(seq) FROM facts WHERE turn = :turn))
+        SELECT at FROM facts WHERE turn = :turn AND (next IS NULL OR seq < next) ORDER BY seq DESC LIMIT 1
     ) FROM (
         SELECT seq, epoch, owner, at, LEAD(seq) OVER (ORDER BY seq) AS next
         FROM facts WHERE turn = :turn AND epoch IS NOT NULL

@@ -169,6 +169,8 @@ _STEPS: Final[tuple[str | Callable[[sqlite3.Connection], None], ...]] = (
     """,
     _rename_words,
     _title_sessions,
+    # From here on the facts of an append are one row (`store/rows.py`). Earlier rows, of one fact each, stay valid.
+    "",
 )
 
 SCHEMA_VERSION: Final = len(_STEPS)
@@ -176,7 +178,6 @@ SCHEMA_VERSION: Final = len(_STEPS)
 
 def check(db: sqlite3.Connection | sqlite3.Cursor, path: Path) -> None:
     """Raise `ConfigError` unless `path`, which `db` has open, has the schema of this release."""
-    # Called in every append. The usual case must not call another function.
     if db.execute("PRAGMA user_version").fetchone()[0] == SCHEMA_VERSION:
         return
     version = known_version(db, path)
@@ -238,11 +239,15 @@ def migrate(db: sqlite3.Connection, path: Path, refuse_if_driven: Callable[[], N
         # All steps or none: a new file must never look like the file of an older release.
         for version, step in enumerate(_STEPS[before:], start=before + 1):
             if isinstance(step, str):
-                for statement in step.split(";"):
+                for statement in filter(str.strip, step.split(";")):
                     db.execute(statement)
             else:
                 step(db)
             db.execute(f"PRAGMA user_version={version}")
+        if 0 < before < SCHEMA_VERSION:
+            # An append does not check the version: a new epoch stops a driver of the older release that looked dead.
+            # Epoch 0 stays, because it marks a turn that waits for its first driver.
+            db.execute("UPDATE turns SET epoch = epoch + 1 WHERE epoch > 0")
     return before, SCHEMA_VERSION
 
 

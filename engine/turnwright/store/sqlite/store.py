@@ -46,7 +46,7 @@ from turnwright_states.facts import Fact
 from .group_commit import CommitGroup
 from .owner_lock import OwnerLock
 from .place import StoreFiles
-from .rows import CLAIM_SPANS, CLAIMED, EMPTY_SESSIONS, FAMILY, LAST, SESSIONS, TURNS, WAITING
+from .rows import CLAIM_SPANS, CLAIMED, EMPTY_SESSIONS, FACTS, FAMILY, LAST, SESSIONS, TURNS, WAITING
 from .schema import check, immediate, migrate, prepare
 from .writes import Append, Create, ReleaseWrite, Write, write
 
@@ -177,10 +177,8 @@ class SqliteStore:
     async def facts(self, turn_id: str, after: int = 0) -> list[tuple[int, Fact]]:
         with self._reading():
             (number,) = self._one("SELECT number FROM turns WHERE turn_id = ?", turn_id)
-            rows = self._db.execute(
-                "SELECT seq, kind, payload FROM facts WHERE turn = ? AND seq > ? ORDER BY seq", (number, after)
-            ).fetchall()
-        return facts_of(turn_id, rows, self._where)
+            rows = self._db.execute(FACTS, {"turn": number, "after": after}).fetchall()
+        return facts_of(turn_id, rows, self._where, after)
 
     async def claim_spans(self, turn_id: str) -> list[ClaimSpan]:
         with self._reading():
@@ -338,7 +336,8 @@ class SqliteStore:
             raise TurnNotFoundError(turn_id)
         return row
 
-    # Every method checks the schema version and the place of the file: another process may have migrated or deleted it.
+    # Methods check the schema version and the place of the file: another process may have migrated or deleted it. An
+    # append relies on its claim, because a migration ends all claims.
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:

@@ -9,7 +9,7 @@ from typing import Final
 
 from turnwright.errors import LeaseLostError, SessionBusyError, StoreError, TurnwrightError
 from turnwright.store.protocol import NOBODY, Claim, InboxItem, NewTurn, Status
-from turnwright.store.rows import readable_items
+from turnwright.store.rows import join_facts, readable_items
 from turnwright_states.facts import Fact, ModelReplied
 from turnwright_states.state import FINAL
 
@@ -18,7 +18,7 @@ from .rows import WAITING
 from .schema import check
 
 #: The statement also checks the epoch: under an outdated epoch it finds no turn and writes nothing.
-_WRITE_FACT: Final = (
+_WRITE_FACTS: Final = (
     "INSERT INTO facts (seq, kind, payload, at, state, reason, steps, tool_calls, epoch, owner, turn)"
     " SELECT ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, number FROM turns WHERE turn_id = ? AND epoch = ?"
 )
@@ -32,17 +32,17 @@ _WRITE_TURN: Final = (
     "INSERT INTO turns (turn_id, session, agent, model, created_at, epoch, owner, live) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
 )
 
-#: Seq, kind, payload; time, state, reason, steps and calls, only with the last fact of an append; epoch and owner, only
-#: with the first fact under a claim, which has a time too; turn and epoch, for the check.
-_FactRow = tuple[
+#: First seq, kinds, payloads; time, state, reason, steps and calls; epoch and owner, only in the first row under a
+#: claim; turn and epoch, for the check.
+_FactsRow = tuple[
     int,
     str,
     str,
-    float | None,
+    float,
+    str,
     str | None,
-    str | None,
-    int | None,
-    int | None,
+    int,
+    int,
     int | None,
     str | None,
     str,
@@ -60,15 +60,24 @@ _WRITE_SESSION: Final = (
 class Write(ABC):
     """One write of a driver: facts and the changes that go with them.
 
-    `only_facts`: `write` has nothing to do. `checks_place`: after the commit, check that the store's file is still in
-    its place, which is too expensive for every write. `waits`: neither committed nor given up. `error`: why it was
-    given up.
+    `row` has the facts, if there are any. `only_facts`: `write` has nothing to do. `checks_version`: check the schema
+    first, because the write has no claim that a migration would have ended. `checks_place`: after the commit, check
+    that the store's file is still in its place, which is too expensive for every write. `waits`: neither committed nor
+    given up. `error`: why it was given up.
     """
 
-    __slots__ = ("checks_place", "error", "inbox_of", "only_facts", "rows", "waiting", "waits")
+    __slots__ = ("checks_place", "checks_version", "error", "inbox_of", "only_facts", "row", "waiting", "waits")
 
-    def __init__(self, rows: Sequence[_FactRow] = (), *, only_facts: bool = False, checks_place: bool = True) -> None:
-        self.rows = rows
+    def __init__(
+        self,
+        row: _FactsRow | None = None,
+        *,
+        only_facts: bool = False,
+        checks_version: bool = True,
+        checks_place: bool = True,
+    ) -> None:
+        self.row = row
+        self.checks_version = checks_version
         self.checks_place = checks_place
         self.only_facts = only_facts
         self.waits = True
@@ -93,14 +102,16 @@ class Write(ABC):
 class Append(Write):
     """See `Store.append`. The constructor raises the error of a fact whose payload cannot be written."""
 
-    __slots__ = ("_claim", "_consumed", "_status")
+    __slots__ = ("_claim", "_consumed", "_count", "_status")
 
     def __init__(self, claim: Claim, facts: Sequence[Fact], status: Status, consumed: Sequence[str]) -> None:
         # Otherwise the turn ends, its inbox changes, or its status is written without a fact.
         only_facts = not consumed and status.state not in FINAL and len(facts) > 0
         # Checked once a step, before the calls of the reply run: calls of a lost journal would run again.
         checks_place = not only_facts or facts[0].kind == ModelReplied.kind
-        super().__init__(_rows(claim, facts, status, time.time()), only_facts=only_facts, checks_place=checks_place)
+        row = _row(claim, facts, status, time.time()) if facts else None
+        super().__init__(row, only_facts=only_facts, checks_version=False, checks_place=checks_place)
+        self._count = len(facts)
         self._claim = claim
         self._status = status
         self._consumed = consumed
@@ -110,7 +121,7 @@ class Append(Write):
         """See `Write.write`."""
         del path
         turn, epoch, status = self._claim.turn, self._claim.epoch, self._status
-        if not self.rows:
+        if self.row is None:
             columns = (*_texts(status), status.steps, status.tool_calls, turn, epoch)
             if cursor.execute(_WRITE_STATUS, columns).rowcount == 0:
                 raise LeaseLostError(turn, epoch)
@@ -122,8 +133,8 @@ class Append(Write):
 
     def done(self) -> None:
         """Move the claim."""
-        if self.rows:
-            self._claim.seq += len(self.rows)
+        if self._count:
+            self._claim.seq += self._count
             self._claim.unrecorded_owner = None
         self.waits = False
 
@@ -134,13 +145,14 @@ class Create(Write):
     `driving` has the epochs of the turns that this process drives, or is None if it will not drive the new one.
     """
 
-    __slots__ = ("_driving", "_live", "_new", "_owner", "claim")
+    __slots__ = ("_count", "_driving", "_live", "_new", "_owner", "claim")
 
     def __init__(
         self, new: NewTurn, facts: Sequence[Fact], status: Status, author: str, driving: dict[str, int] | None
     ) -> None:
         self.claim = Claim(new.id, epoch=0 if driving is None else 1, seq=0, unrecorded_owner=author)
-        super().__init__(_rows(self.claim, facts, status, new.created_at))
+        super().__init__(_row(self.claim, facts, status, new.created_at))
+        self._count = len(facts)
         self._new = new
         self._live = status.state not in FINAL
         self._owner = None if driving is None else author
@@ -162,7 +174,7 @@ class Create(Write):
 
     def done(self) -> None:
         """Note that this process drives the turn, before any other task can see it."""
-        self.claim.seq, self.claim.unrecorded_owner = len(self.rows), None
+        self.claim.seq, self.claim.unrecorded_owner = self._count, None
         if self._driving is not None:
             self._driving[self.claim.turn] = self.claim.epoch
         self.waits = False
@@ -193,12 +205,14 @@ def write(cursor: sqlite3.Cursor, path: Path, place: StoreFiles, together: Seque
     Raises the errors of `sqlite3`, and `LeaseLostError` if an append lost its lease; then nothing was written. Raises
     `StoreReplacedError` if the written file is not in its place any more.
     """
-    checks_place = False
+    checks_version = checks_place = False
     cursor.execute("BEGIN IMMEDIATE")
     try:
-        check(cursor, path)
         for one in together:
             checks_place = checks_place or one.checks_place
+            if one.checks_version and not checks_version:
+                check(cursor, path)
+                checks_version = True
             if not one.only_facts:
                 try:
                     one.write(cursor, path)
@@ -219,33 +233,27 @@ def write(cursor: sqlite3.Cursor, path: Path, place: StoreFiles, together: Seque
 
 def _write_facts(cursor: sqlite3.Cursor, together: Sequence[Write]) -> None:
     """Write the facts of all writes, and read the requested inboxes."""
-    rows = [row for one in together if one.waits for row in one.rows]
+    rows = [one.row for one in together if one.waits and one.row is not None]
     if rows:
-        # Most appends are of one fact.
-        made = cursor.execute(_WRITE_FACT, rows[0]) if len(rows) == 1 else cursor.executemany(_WRITE_FACT, rows)
+        made = cursor.execute(_WRITE_FACTS, rows[0]) if len(rows) == 1 else cursor.executemany(_WRITE_FACTS, rows)
         if made.rowcount != len(rows):
             # With several turns this may name the wrong one. The group then makes each write alone.
             turn, epoch = rows[0][-2:]
             raise LeaseLostError(turn, epoch)
     for one in together:
-        if one.inbox_of:  # inline for speed: every step makes four appends, and most find nothing
+        if one.inbox_of:  # inline for speed: every step makes appends, and most find nothing
             items = [*cursor.execute(WAITING, (one.inbox_of,))]
             if items:
                 one.waiting = readable_items(one.inbox_of, items)
 
 
-def _rows(claim: Claim, facts: Sequence[Fact], status: Status, at: float) -> list[_FactRow]:
-    turn, epoch, seq = claim.turn, claim.epoch, claim.seq + 1
-    rows: list[_FactRow] = [
-        (seq + n, fact.kind, fact.payload(), None, None, None, None, None, None, None, turn, epoch)
-        for n, fact in enumerate(facts)
-    ]
-    if rows:
-        state, reason = _texts(status)
-        rows[-1] = (*rows[-1][:3], at, state, reason, status.steps, status.tool_calls, None, None, turn, epoch)
-        if claim.unrecorded_owner is not None:
-            rows[0] = (*rows[0][:3], at, *rows[0][4:8], epoch, claim.unrecorded_owner, turn, epoch)
-    return rows
+def _row(claim: Claim, facts: Sequence[Fact], status: Status, at: float) -> _FactsRow:
+    turn, epoch, author = claim.turn, claim.epoch, claim.unrecorded_owner
+    recorded = None if author is None else epoch
+    state, reason = _texts(status)
+    kinds, payloads = join_facts(facts)
+    counts = status.steps, status.tool_calls
+    return (claim.seq + 1, kinds, payloads, at, state, reason, *counts, recorded, author, turn, epoch)
 
 
 def _texts(status: Status) -> tuple[str, str | None]:

@@ -32,8 +32,8 @@ class JournalFacts:
         await store.append(claim, written.calls("read_file", "read_file"), written.status)
         await store.append(claim, written.abort(), written.status)
         assert await store.facts("t1") == list(enumerate(written.facts, start=1))
-        assert await store.facts("t1", after=2) == list(enumerate(written.facts, start=1))[2:]
-        assert await store.facts("t1", after=len(written.facts)) == []
+        for after in range(len(written.facts) + 1):  # also within an append
+            assert await store.facts("t1", after=after) == list(enumerate(written.facts, start=1))[after:]
 
     async def test_any_text_comes_back(self, bench: Bench) -> None:
         """Quotes, control characters, every plane of Unicode, and a megabyte."""
