@@ -10,6 +10,7 @@ Counts, not seconds, so that it says the same on a busy machine. A step is one o
 - The spread of the facts' bytes over steps 1 to 119: the largest step's less the smallest's. A run of digits counts as
   one byte wherever it stands, and so does a number, and a hash by its length; so what is left is flat to the byte, or
   something that is written grows with the turn. (120 steps, because at 160 of 200 a notice is written, once.)
+- Function calls a fact of the same turn in a replay, which checks that each fact follows.
 - Memory a turn in flight, as tracemalloc has it, with 200 turns of 10 steps held in their sixth.
 - Modules that `import turnwright` loads, `from turnwright import Agent, Engine, tool`, and the program for `--version`
   and `--help`.
@@ -37,6 +38,7 @@ from pydantic import JsonValue
 
 from turnwright import Engine, tool
 from turnwright_states.facts import Fact, StepStarted
+from turnwright_states.replay import replay
 
 LIMITS: Final = Path(__file__).parent / "guard.toml"
 LONG: Final = 200
@@ -113,8 +115,10 @@ def figures() -> list[Figure]:
         first, last, _ = asyncio.run(calls_at_the_ends(subject))
         counted.append(Figure(f"calls-growth-{key}", f"growth of the function calls a step, {where}", last / first))
     counted.append(Figure("bytes-sqlite", "bytes stored a step, with SQLite", asyncio.run(stored(TurnwrightSqlite()))))
-    sizes = asyncio.run(fact_sizes())
+    facts = asyncio.run(kept_facts())
+    sizes = step_sizes(facts)
     counted.append(Figure("bytes-spread", "spread of the facts' bytes over the steps", max(sizes) - min(sizes)))
+    counted.append(Figure("calls-replay", "function calls a fact of a replay", replay_calls(facts)))
     counted.append(Figure("kib-in-flight", "KiB for a turn in flight, in memory", asyncio.run(held(Turnwright()))))
     counted.extend(
         Figure(f"modules-{key}", f"modules that {what} loads", loaded_by(code)) for key, (what, code) in STARTS.items()
@@ -154,8 +158,8 @@ async def stored(subject: Subject) -> float:
     return (kept[EDGE + 1] - kept[1]) / EDGE
 
 
-async def fact_sizes() -> list[int]:
-    """The bytes of the facts of each step but the last, numbers and digits made equal."""
+async def kept_facts() -> list[Fact]:
+    """The facts of one turn."""
     kept: list[Fact] = []
 
     class Kept(Turnwright):
@@ -170,7 +174,20 @@ async def fact_sizes() -> list[int]:
             return ended.text
 
     await run(Kept(), Script(FLAT))
-    return step_sizes(kept)
+    return kept
+
+
+def replay_calls(facts: Sequence[Fact]) -> float:
+    """Function calls a fact, while a replay checks that each follows. Raises `ValueError` if one does not."""
+    journal = list(enumerate(facts, start=1))
+    profile = cProfile.Profile()
+    replay(journal)  # the first one compiles the chart's guards
+    profile.enable()
+    replayed = replay(journal)
+    profile.disable()
+    if replayed.fault is not None:
+        raise ValueError(replayed.check.detail)
+    return sum(entry.callcount for entry in profile.getstats()) / len(journal)
 
 
 def step_sizes(facts: Sequence[Fact]) -> list[int]:

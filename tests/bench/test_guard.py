@@ -1,8 +1,9 @@
 """The guard names what exceeds which limit, by how much, and why that limit is there."""
 
-from bench.guard import Figure, Limit, levelled, limits, step_sizes, verdict
+import pytest
+from bench.guard import Figure, Limit, levelled, limits, replay_calls, step_sizes, verdict
 
-from turnwright_states import State
+from turnwright_states import StartedInput, State, TurnMachine
 from turnwright_states.facts import CallSettled, StepStarted
 
 CALLS = Figure("calls", "function calls a step", 401)
@@ -65,3 +66,10 @@ def test_a_fact_that_tells_the_past_again_is_seen() -> None:
     growing = [fact for number in range(1, 12) for fact in step(number, "nothing at " * number)]
     assert len(set(step_sizes(flat))) == 1
     assert len(set(step_sizes(growing))) == 10
+
+
+def test_only_a_replay_that_holds_is_counted() -> None:
+    _, facts = TurnMachine.start(StartedInput(prompt="x"))
+    assert replay_calls(facts) > 1
+    with pytest.raises(ValueError, match="fact 1 of the journal"):
+        replay_calls(facts[1:])
