@@ -412,11 +412,11 @@ class Turn:
     def copy(self) -> "Turn":
         """Return a copy that shares only immutable values."""
         twin = object.__new__(Turn)
-        vars(twin).update(vars(self))
+        twin.__dict__ = vars(self).copy()
         twin.counters = self.counters.copy()
         twin.batch = {name: replace(call) for name, call in self.batch.items()}
-        twin.interrupts = dict(self.interrupts)
-        twin.interrupts_asked = dict(self.interrupts_asked)
+        twin.interrupts = self.interrupts.copy()
+        twin.interrupts_asked = self.interrupts_asked.copy()
         return twin
 
 

@@ -50,7 +50,9 @@ class WalkedMachine(TurnMachine):
 
     def twin(self) -> "WalkedMachine":
         """Return a copy of the same class without recorded rows."""
-        return type(self)(self.turn.copy(), self._chart)
+        twin = object.__new__(type(self))
+        twin.turn, twin.state, twin._chart, twin._out, twin.rows = self.turn.copy(), self.state, self._chart, [], []
+        return twin
 
 
 def key_of(turn: Turn) -> Key:

@@ -129,6 +129,9 @@ class Environment:
         self._reduced = reduced
         self._hooked = case.hooked
         self._timed = limits.seconds is not None
+        #: Stops with a usage of sub-agents, and false accounts, each made once.
+        self._used: dict[tuple[tuple[tuple[str, Lease], ...], bool], tuple[Input, ...]] = {}
+        self._false: dict[tuple[str, int, bool, bool], tuple[Input, ...]] = {}
         #: All that a turn may spend, at once.
         self._spends = Usage(input_tokens=limits.tokens or 0, cost=limits.cost or 0.0)
         self._in_time = limits.seconds or 0.0
@@ -192,13 +195,23 @@ class Environment:
             yield from self._call_moves(call)
         if not turn.counters.final:
             yield _STEERED
-        yield from _with_what_was_used(turn, self._stopped)
+        yield from self._stops(turn, left=False)
 
     def _people(self, turn: Turn) -> Iterator[Input]:
         yield from self._answers(turn)
         if not turn.counters.final and all(asked.call for asked in turn.interrupts.values()):
             yield _STEERED
-        yield from _with_what_was_used(turn, _LEFT)
+        yield from self._stops(turn, left=True)
+
+    def _stops(self, turn: Turn, *, left: bool) -> tuple[Input, ...]:
+        """Return the stops, and each again after the open sub-agents used their whole leases and one token more."""
+        stops = _LEFT if left else self._stopped
+        lent = tuple([(one.id, one.made.lease) for one in turn.open_calls() if one.counted and one.made.lease])
+        if not lent:
+            return stops
+        if (lent, left) not in self._used:
+            self._used[lent, left] = (*stops, *_with(stops, _used_up(lent)))
+        return self._used[lent, left]
 
     def false_accounts(self, turn: Turn, action: Action) -> Iterator[Input]:
         """Yield inputs with an impossible usage of sub-agents, which the machine must refuse.
@@ -208,19 +221,22 @@ class Environment:
         """
         if not isinstance(action, RunTools | AwaitPerson):
             return
-        stops = self._stopped if isinstance(action, RunTools) else _LEFT
+        left = isinstance(action, AwaitPerson)
         for call in self._one_of_each(turn, tuple(turn.open_calls())):
-            lease = call.made.lease
+            lease, waits = call.made.lease, call.state is CallState.WAITING
             if lease is None or not call.counted:
-                spent = Spent()
+                yield from self._false_account(call.id, 0, left=left, waits=waits)
             elif lease.calls is not None:
-                spent = Spent(calls=lease.calls + 1)
-            else:
-                continue
-            if call.state is not CallState.WAITING:
-                yield CallSettledInput(call=call.id, status=CallStatus.ERROR, spent=spent)
-            yield from _with(stops, {call.id: spent})
-        yield from _with(stops, {"nobody": Spent()})
+                yield from self._false_account(call.id, lease.calls + 1, left=left, waits=waits)
+        yield from self._false_account("nobody", 0, left=left, waits=True)
+
+    def _false_account(self, call: str, calls: int, *, left: bool, waits: bool) -> tuple[Input, ...]:
+        key = call, calls, left, waits
+        if key not in self._false:
+            spent = Spent(calls=calls)
+            ends = () if waits else (CallSettledInput(call=call, status=CallStatus.ERROR, spent=spent),)
+            self._false[key] = (*ends, *_with(_LEFT if left else self._stopped, {call: spent}))
+        return self._false[key]
 
     def _one_of_each(self, turn: Turn, calls: tuple[Call, ...]) -> Iterator[Call]:
         if not self._reduced or len(calls) == 1:
@@ -242,7 +258,7 @@ class Environment:
             return
         yield from ends or _settled(call.id)
         if self._hooked and not ends:
-            yield CallSettledInput(call=call.id, final=True)
+            yield from _final(call.id)
         if lease is not None:
             yield from _child_asks(call.id)
         yield from _started_moves(call.id)
@@ -322,6 +338,11 @@ def _settled(call: str, *, elapsed: float = 0.0) -> tuple[Input, ...]:
 
 
 @cache
+def _final(call: str) -> tuple[Input, ...]:
+    return (CallSettledInput(call=call, final=True),)
+
+
+@cache
 def _child_asks(call: str) -> tuple[Input, ...]:
     return tuple(CallWaitingInput(call=call, interrupt_kind=kind, forwarded=asked) for asked, kind in _FORWARDED)
 
@@ -337,14 +358,6 @@ def _child_ends(call: str, calls: int | None, tokens: int | None, cost: float | 
     spent += [] if cost is None else [Spent(cost=cost)]
     # A call that an answer made ready again may end, but only with an error.
     return tuple(CallSettledInput(call=call, status=CallStatus.ERROR, spent=used) for used in spent)
-
-
-def _with_what_was_used(turn: Turn, stops: tuple[Input, ...]) -> Iterator[Input]:
-    """Yield the stops, and each again after the open sub-agents used their whole leases and one token more."""
-    yield from stops
-    lent = tuple((call.id, call.made.lease) for call in turn.open_calls() if call.counted and call.made.lease)
-    if lent:
-        yield from _with(stops, _used_up(lent))
 
 
 def _with(stops: tuple[Input, ...], spent: Mapping[str, Spent]) -> Iterator[Input]:

@@ -4,14 +4,15 @@ Each check names its claim. The checks read the turn's counters and limits and e
 documented order of the limits (docs/rules.md#precedence) independently of the chart.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any, Final
 
 from turnwright_states import facts as f
 from turnwright_states.actions import Halt
 from turnwright_states.chart import Row
 from turnwright_states.inputs import CallStatus
 from turnwright_states.reasons import REASONS, REASONS_OF, EndReason
-from turnwright_states.state import State
+from turnwright_states.state import FINAL, OUTCOMES, State
 from turnwright_states.turn import Rank, Turn
 
 from .claims import Property
@@ -25,45 +26,37 @@ def fault_of(machine: WalkedMachine, rank: Rank, facts: list[f.Fact]) -> Fault |
     turn, c = machine.turn, machine.turn.counters
     if machine.state is not turn.state:
         return Property.WAY_ON, f"the chart is in {machine.state}, and the facts give {turn.state}"
-    if c.steps_left < 0:
+    if c.steps > c.allowance:
         return Property.STEPS, f"{c.steps} steps of an allowance of {c.allowance}"
     if min(rank) < 0:
         return Property.RANK, f"the rank went below zero: {rank}"
     if c.budgeted and c.calls > c.budget:
         return Property.CALLS, f"{c.calls} calls of a budget of {c.budget}"
-    if turn.state not in _BATCH_OPEN and turn.open_calls():
+    if turn.batch and turn.state not in _BATCH_OPEN and turn.open_calls():
         return Property.PAIRING, f"a call without a result in {turn.state}"
     for fact in facts:
-        if type(fact) in _LOOKED_AT:
-            fault = _fault_of_fact(fact, turn, machine.rows)
+        kind = type(fact)
+        if kind in _FAULT_OF:
+            fault = _FAULT_OF[kind](fact, turn, machine.rows)
             if fault is not None:
                 return fault
     return None
 
 
-_BATCH_OPEN = frozenset({State.TOOL_EXEC, State.PAUSED, State.REVIEW})
-_LOOKED_AT = frozenset({f.StepStarted, f.Stopping, f.CallSettled, f.Reviewed, f.TurnEnded})
+_BATCH_OPEN: Final = frozenset({State.TOOL_EXEC, State.PAUSED, State.REVIEW})
 
 
-def _fault_of_fact(fact: f.Fact, turn: Turn, rows: list[Row]) -> Fault | None:  # noqa: PLR0911 (one a check)
-    match fact:
-        case f.StepStarted() | f.Stopping() if turn.counters.final:
-            return Property.ANSWER, f"{fact.kind} although a call gave the answer"
-        case f.Reviewed() if fact.refused and turn.open_calls():
-            return Property.REFUSED, "a call of a refused reply is open"
-        case f.StepStarted():
-            return _fault_of_step(fact, turn)
-        case f.Stopping():
-            return _fault_of_stopping(fact, turn, rows)
-        case f.CallSettled():
-            return _fault_of_result(fact, turn)
-        case f.TurnEnded() if turn.state.outcome is None:
-            return Property.ONE_END, "turn_ended outside a final state"
-        case _:
-            return None
+def _fault_of_review(fact: f.Reviewed, turn: Turn, _: list[Row]) -> Fault | None:
+    return (Property.REFUSED, "a call of a refused reply is open") if fact.refused and turn.open_calls() else None
 
 
-def _fault_of_step(fact: f.StepStarted, turn: Turn) -> Fault | None:
+def _fault_of_turn_ended(_: f.TurnEnded, turn: Turn, __: list[Row]) -> Fault | None:
+    return None if turn.state in FINAL else (Property.ONE_END, "turn_ended outside a final state")
+
+
+def _fault_of_step(fact: f.StepStarted, turn: Turn, _: list[Row]) -> Fault | None:
+    if turn.counters.final:
+        return Property.ANSWER, f"{fact.kind} although a call gave the answer"
     holds = [reason for reason in holding(turn) if reason is not EndReason.STEP_CAP]
     allowed = [EndReason.DOOM_LOOP] if fact.nudge else []
     if holds == allowed:
@@ -71,17 +64,19 @@ def _fault_of_step(fact: f.StepStarted, turn: Turn) -> Fault | None:
     return Property.SPENT, f"a step started on a spent budget: {_listed(holds)} was reached"
 
 
-def _fault_of_result(fact: f.CallSettled, turn: Turn) -> Fault | None:
-    call = turn.batch.get(fact.call)
-    lent = call is not None and call.counted and call.made.lease is not None
+def _fault_of_result(fact: f.CallSettled, turn: Turn, _: list[Row]) -> Fault | None:
     # A stopped turn runs no more calls, so nothing can be spent twice.
-    stopped = fact.status is CallStatus.ABORTED or turn.state is State.ABORTED
-    if not lent or fact.spent is not None or stopped:
+    if fact.status is CallStatus.ABORTED or fact.spent is not None or turn.state is State.ABORTED:
+        return None
+    call = turn.batch.get(fact.call)
+    if call is None or not call.counted or call.made.lease is None:
         return None
     return Property.LEASES, "a sub-agent ended, and its usage was not counted"
 
 
 def _fault_of_stopping(fact: f.Stopping, turn: Turn, rows: list[Row]) -> Fault | None:
+    if turn.counters.final:
+        return Property.ANSWER, f"{fact.kind} although a call gave the answer"
     holds = holding(turn)
     if any(row.source is State.CHECK and row.dest is State.CONCLUDE for row in rows) and fact.reason is not holds[0]:
         return Property.PRECEDENCE, f"stopped for {fact.reason}, although {_listed(holds)} was reached"
@@ -90,6 +85,16 @@ def _fault_of_stopping(fact: f.Stopping, turn: Turn, rows: list[Row]) -> Fault |
         said = _listed(fact.also_reached)
         return Property.ALSO, f"stopped for {fact.reason} and also for {said}, although {_listed(holds)} was reached"
     return None
+
+
+#: The check of each kind of fact that has one, by class: one look-up for each fact.
+_FAULT_OF: Final[dict[type[f.Fact], Callable[[Any, Turn, list[Row]], Fault | None]]] = {
+    f.StepStarted: _fault_of_step,
+    f.Stopping: _fault_of_stopping,
+    f.CallSettled: _fault_of_result,
+    f.Reviewed: _fault_of_review,
+    f.TurnEnded: _fault_of_turn_ended,
+}
 
 
 def holding(turn: Turn) -> list[EndReason]:
@@ -104,17 +109,17 @@ def holding(turn: Turn) -> list[EndReason]:
 
 def fault_of_end(machine: WalkedMachine, facts: list[f.Fact]) -> Fault | None:
     """Return the fault of an end after these facts, or None."""
-    halts = [fact for fact in facts if isinstance(fact, f.TurnEnded)]
+    halts = [fact for fact in facts if type(fact) is f.TurnEnded]
     if len(halts) != 1 or facts[-1] is not halts[0]:
         return Property.ONE_END, "an end needs exactly one turn_ended, as its last fact"
     turn_ended, reason = halts[0], machine.turn.reason
-    if reason is None or turn_ended.outcome is not machine.turn.state.outcome or not isinstance(machine.action, Halt):
+    if reason is None or turn_ended.outcome is not OUTCOMES[machine.turn.state] or not isinstance(machine.action, Halt):
         return Property.ONE_END, "an end without one outcome and one reason"
     if reason not in REASONS_OF[turn_ended.outcome]:
         what = f"{turn_ended.outcome}/{reason} is no ending: the outcome has other reasons"
         return Property.ONE_END, what
     also = turn_ended.also_reached
-    if reason in also or len(set(also)) != len(also):
+    if also and (reason in also or len(set(also)) != len(also)):
         return Property.ALSO, f"ended for {reason}, and also for {_listed(also)}"
     return None
 

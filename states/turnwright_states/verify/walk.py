@@ -17,7 +17,8 @@ from turnwright_states.actions import Action, CallModel, CompactHistory, Conclud
 from turnwright_states.chart import CHART, Chart, Row
 from turnwright_states.errors import MachineError
 from turnwright_states.inputs import Input, OversizedInput, RequestPreparedInput, SteeredInput
-from turnwright_states.state import FINAL, Trigger
+from turnwright_states.reasons import EndReason
+from turnwright_states.state import FINAL, State, Trigger
 from turnwright_states.turn import Rank
 
 from .case import Case
@@ -30,7 +31,8 @@ from .path import Edge, Path, describe_path
 #: The most configurations of one walk. A walk that reaches it counts as cut.
 MOST: Final = 2_000_000
 #: Inputs that arrive before the model call.
-_BEFORE_CALL: Final = (SteeredInput, RequestPreparedInput, OversizedInput)
+_BEFORE_CALL: Final = frozenset({SteeredInput, RequestPreparedInput, OversizedInput})
+_MODEL_CALLS: Final = frozenset({CallModel, CompactHistory, Conclude})
 
 
 @dataclass(slots=True)
@@ -84,7 +86,7 @@ def walk(
 class _Place:
     """A configuration on the path, its remaining inputs, and the most model calls from there to an end."""
 
-    __slots__ = ("action", "best", "event", "events", "key", "machine", "rank")
+    __slots__ = ("action", "asks", "best", "event", "events", "key", "machine", "rank")
 
     def __init__(self, key: Key, machine: WalkedMachine, rank: Rank, around: Environment) -> None:
         self.key = key
@@ -95,13 +97,14 @@ class _Place:
         #: The current input.
         self.event: Input | None = None
         self.best = 0
+        #: Whether the model is called here.
+        self.asks = type(self.action) in _MODEL_CALLS
 
     def count(self, calls: int) -> None:
         """Count a successor with up to `calls` model calls. What comes before the model call adds none."""
-        asked = isinstance(self.action, CallModel | CompactHistory | Conclude) and not isinstance(
-            self.event, _BEFORE_CALL
-        )
-        self.best = max(self.best, calls + asked)
+        if self.asks and type(self.event) not in _BEFORE_CALL:
+            calls += 1
+        self.best = calls if calls > self.best else self.best  # noqa: FURB136 (`max` is a call)
 
 
 class _Walker:
@@ -119,6 +122,9 @@ class _Walker:
         self.longest: dict[Key, int | None] = {}
         self.stack: list[_Place] = []
         self.first: Path = ()
+        #: The rows that were taken, by their identity, because a row's hash is slow; and the edges into each end.
+        self.rows: dict[int, Row] = {}
+        self.ends: dict[tuple[State, EndReason | None], int] = {}
 
     def run(self, machine: type[WalkedMachine]) -> Walk:
         limits = self.case.limits
@@ -129,7 +135,7 @@ class _Walker:
         assert isinstance(begun, WalkedMachine)  # noqa: S101 (start builds its own class)
         rank = begun.turn.rank
         self.first = (Edge("the turn begins", "Started", begun.rows[0].source, tuple(begun.rows), begun.state),)
-        self.walk.rows.update(begun.rows)
+        self._take(begun.rows)
         self._check(begun, rank, facts)
         calls = self._explore(begun, rank)
         if calls > limits.model_calls:
@@ -137,6 +143,8 @@ class _Walker:
             raise self._violation(Property.MODEL_CALLS, what)
         self.walk.model_calls = calls
         self.walk.configurations = len(self.longest)
+        self.walk.rows = set(self.rows.values())
+        self.walk.ends = {f"{state.outcome}/{reason}": count for (state, reason), count in self.ends.items()}
         return self.walk
 
     def _explore(self, root: WalkedMachine, rank: Rank) -> int:
@@ -179,7 +187,8 @@ class _Walker:
     def _refuse_false_accounts(self, here: _Place) -> None:
         """Feed all impossible inputs to one copy, because a refusal changes nothing."""
         there = here.machine.twin()
-        for event in self.around.false_accounts(there.turn, here.action):
+        events = tuple(self.around.false_accounts(there.turn, here.action))
+        for event in events:
             here.event = event
             try:
                 facts = there.feed(event)
@@ -188,7 +197,7 @@ class _Walker:
             self._check(there, there.turn.rank, facts)
             raise self._violation(Property.LEASES, "an impossible usage of a sub-agent was counted", there)
         here.event = None
-        if there.rows or whole_key_of(there.turn) != whole_key_of(here.machine.turn):
+        if events and (there.rows or whole_key_of(there.turn) != whole_key_of(here.machine.turn)):
             raise self._violation(Property.LEASES, "a refusal changed the turn")
 
     def _edge(self, here: _Place, event: Input) -> tuple[WalkedMachine, Rank]:
@@ -201,7 +210,7 @@ class _Walker:
         except Exception as error:
             what = f"the machine broke: {type(error).__name__}: {error}"
             raise self._violation(Property.WAY_ON, what, there) from error
-        self.walk.rows.update(there.rows)
+        self._take(there.rows)
         before, after = here.rank, there.turn.rank
         if isinstance(event, SteeredInput):
             if before != after:
@@ -211,18 +220,22 @@ class _Walker:
         self._check(there, after, facts)
         return there, after
 
+    def _take(self, rows: list[Row]) -> None:
+        for row in rows:
+            self.rows[id(row)] = row
+
     def _check(self, machine: WalkedMachine, rank: Rank, facts: list[f.Fact]) -> None:
         fault = fault_of(machine, rank, facts)
         state = machine.turn.state
-        if fault is None and state in FINAL:
-            fault = fault_of_end(machine, facts)
-            if state in self.left:
-                fault = Property.ONE_END, f"the final state {state} has a way out"
+        if state in FINAL:
+            if fault is None:
+                fault = fault_of_end(machine, facts)
+                if state in self.left:
+                    fault = Property.ONE_END, f"the final state {state} has a way out"
+            end = state, machine.turn.reason
+            self.ends[end] = self.ends.get(end, 0) + 1
         if fault is not None:
             raise self._violation(*fault, machine)
-        if state in FINAL:
-            end = f"{state.outcome}/{machine.turn.reason}"
-            self.walk.ends[end] = self.walk.ends.get(end, 0) + 1
 
     def _violation(self, claim: Property, what: str, there: WalkedMachine | None = None) -> ViolationError:
         """Make the error. `there` is the result of the current input; every other edge leads to the next place."""
