@@ -16,7 +16,7 @@ from pydantic import JsonValue
 from turnwright.agent import Agent
 from turnwright.driver.subagents import agent_tool
 from turnwright.engine import Engine
-from turnwright.errors import Retry, TurnAlreadyEndedError
+from turnwright.errors import Retry, StoreError, TurnAlreadyEndedError
 from turnwright.journal.answers import Answer
 from turnwright.journal.dependencies import FinishedCall
 from turnwright.message import ToolCallPart, ToolResultPart
@@ -27,12 +27,14 @@ from turnwright.model.retry import Backoff
 from turnwright.result import TurnResult
 from turnwright.store import MemoryStore, Store
 from turnwright.tools import Tool, tool
+from turnwright.transcript.interrupt import Interrupt
 from turnwright_states import CallStatus, Decision, InterruptKind, State, Usage
 
 from . import clock
+from .mortal_store import MortalStore
 from .reference import predict
 from .scripted_agent import helpers, scripted_agent
-from .turn_script import HELPER, Course, PersonAct, ScriptedCall, ScriptedReply, ScriptedTool, TurnScript
+from .turn_script import HELPER, Course, Death, PersonAct, ScriptedCall, ScriptedReply, ScriptedTool, TurnScript
 
 __all__ = ["assert_as_predicted", "observe"]
 
@@ -45,13 +47,15 @@ _PRICES: Final[Mapping[str, Price]] = {_NAME: _PRICE, HELPER: _PRICE}
 _EXPIRES_IN, _NOBODY_ANSWERS = 60.0, 100.0
 
 
-def observe(script: TurnScript, *, store: Callable[[], Store] = MemoryStore) -> Course:
-    """Run the turn of a script on the engine, and return what it did.
+def observe(
+    script: TurnScript, *, store: Callable[[], Store] = MemoryStore, deaths: list[Death] | None = None
+) -> Course:
+    """Run the turn of a script on the engine, and return what it did. The deaths of its processes go to `deaths`.
 
     The model and the tools count their own calls. Time is virtual, so a script takes no longer than its work. `store`
-    opens the store. Not to be called from a running event loop.
+    opens the store, for each process anew if it is shared. Not to be called from a running event loop.
     """
-    world = _World(script, store)
+    world = _World(script, store, [] if deaths is None else deaths)
     token = _WORLD.set(world)
     try:
         return clock.run(world.observe)
@@ -64,7 +68,9 @@ def assert_as_predicted(script: TurnScript, *, store: Callable[[], Store] = Memo
 
     Raises `AssertionError`, which names each difference.
     """
-    observed, predicted = observe(script, store=store), predict(script)
+    deaths: list[Death] = []
+    observed = observe(script, store=store, deaths=deaths)
+    predicted = predict(script, deaths)
     differences = [
         f"{field.name}: {getattr(observed, field.name)!r}, and by the rules {getattr(predicted, field.name)!r}"
         for field in fields(Course)
@@ -78,9 +84,10 @@ def assert_as_predicted(script: TurnScript, *, store: Callable[[], Store] = Memo
 class _World:
     """Everything around the engine: the model, the tools, and the people."""
 
-    def __init__(self, script: TurnScript, store: Callable[[], Store]) -> None:
+    def __init__(self, script: TurnScript, store: Callable[[], Store], deaths: list[Death]) -> None:
         self._script = script
         self._open = store
+        self._deaths = deaths
         self._people = cycle(script.people)
         #: A session of its own: a store may have turns of other scripts.
         self._session = token_hex(8)
@@ -90,14 +97,45 @@ class _World:
         self.executed: list[tuple[str, int]] = []
         self._model = _Model(script)
         self._helper = _HelperModel(script)
+        self._store: MortalStore
+        self._engine: Engine
+        self._agent = scripted_agent(script, lambda: self._model.said)
 
     async def observe(self) -> Course:
-        store = self._open()
-        async with Engine(
+        opened = self._open()
+        left = [*self._script.crashes, None]
+        async with anyio.create_task_group() as group:
+            for at in self._script.messages:
+                group.start_soon(self._act_at, at, self._steer)
+            if self._script.abort_at is not None:
+                group.start_soon(self._act_at, self._script.abort_at, self._abort)
+            if self._script.dies_at is not None:
+                group.start_soon(self._act_at, self._script.dies_at, self._kill)
+            turn = ""
+            while True:
+                self._store = MortalStore(opened, left.pop(0) if left else None)
+                async with self._process() as self._engine:
+                    try:
+                        with self._store.life:
+                            result = await self._live(turn)
+                            if result is not None:
+                                group.cancel_scope.cancel()
+                                return self._course(result)
+                    except StoreError:
+                        if not self._store.dead:
+                            raise
+                turn = self._store.turn or turn
+                await opened.aclose()
+                opened = self._open() if opened.shared else opened
+                self._deaths.append(self._store.death(await opened.facts(turn)))
+        raise AssertionError("unreachable")
+
+    def _process(self) -> Engine:
+        return Engine(
             model=self._model,
             models=lambda _: self._helper,
             tools=[*map(_tool, self._script.tools), *map(agent_tool, helpers(self._script))],
-            store=store,
+            store=self._store,
             limits=self._script.limits,
             prices=_PRICES,
             synthesize=self._synthesize if self._script.synthesis else None,
@@ -105,20 +143,29 @@ class _World:
             cancel_grace=self._script.cancel_grace,
             now=lambda: anyio.current_time() + self._waited,
             clock=anyio.current_time,
-        ) as engine:
-            agent = scripted_agent(self._script, lambda: self._model.said)
-            handle = await engine.start(agent, "Begin.", session=self._session)
-            async with anyio.create_task_group() as group:
-                for at in self._script.messages:
-                    group.start_soon(self._act_at, at, partial(handle.steer, "Go on."))
-                if self._script.abort_at is not None:
-                    group.start_soon(self._act_at, self._script.abort_at, handle.abort)
-                result: TurnResult = await handle.result()
-                while result.outcome is None:
-                    await self._answer(engine, agent, result)
-                    result = await engine.get(result.id)
-                group.cancel_scope.cancel()
-            return self._course(await engine.get(handle.id))
+        )
+
+    async def _live(self, turn: str) -> TurnResult:
+        """Drive the turn to its end, in one process."""
+        engine = self._engine
+        if turn:
+            result: TurnResult = await engine.get(turn)
+            result = result if result.outcome is not None else await engine.resume(turn, agent=self._agent)
+        else:
+            result = await (await engine.start(self._agent, "Begin.", session=self._session)).result()
+        while result.outcome is None:
+            await self._answer(engine, self._agent, result)
+            result = await engine.get(result.id)
+        return await engine.get(result.id)
+
+    async def _steer(self) -> None:
+        await self._engine.steer(self._store.turn, "Go on.")
+
+    async def _abort(self) -> None:
+        await self._engine.abort(self._store.turn)
+
+    async def _kill(self) -> None:
+        self._store.kill()
 
     async def _act_at(self, seconds: float, act: Callable[[], Awaitable[object]]) -> None:
         await anyio.sleep(seconds)
@@ -127,7 +174,7 @@ class _World:
 
     async def _answer(self, engine: Engine, agent: Agent[None, object], turn: TurnResult) -> None:
         """Let a person act on the first open question."""
-        asked, act = turn.interrupts[0], next(self._people)
+        asked, act = min(turn.interrupts, key=partial(_place, turn)), next(self._people)
         if act == "abort":
             await engine.abort(turn.id)
         elif act == "message":
@@ -187,10 +234,20 @@ def _tool(scripted: ScriptedTool) -> Tool:
         loop_key=(lambda _: "always the same") if scripted.one_loop_key else None,
         return_direct=scripted.return_direct,
         retries=scripted.retries,
+        on_crash=scripted.on_crash,
+        idempotent=scripted.on_crash == "rerun",
     )(work)
 
 
+def _place(turn: TurnResult, asked: Interrupt) -> int:
+    """Return the place of the call that a question is about."""
+    calls = [part.id for message in turn.messages for part in message.parts if isinstance(part, ToolCallPart)]
+    return next((place for place, call in enumerate(calls) if call in asked.id), 0)
+
+
 def _decision(kind: InterruptKind, act: PersonAct) -> Decision:
+    if kind is InterruptKind.UNKNOWN_OUTCOME:
+        return Decision.RERUN if act in ("yes", "always") else Decision.UNKNOWN
     if kind is InterruptKind.DOOM_LOOP:
         return {"yes": Decision.GO_ON, "always": Decision.ALWAYS}.get(act, Decision.STOP)
     return Decision.APPROVE if act in ("yes", "always") else Decision.REJECT

@@ -6,6 +6,7 @@ engine. Where both return the same course, two programs agree on the rules. `ref
 agent. This module adds hooks, guardrails, typed answers, compaction and sub-agents.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from turnwright_states import CallStatus, Cause, EndReason, Outcome
@@ -20,6 +21,7 @@ from .turn_script import (
     OUTPUT_TOOL,
     TRIPS_AFTER,
     Course,
+    Death,
     ScriptedCall,
     ScriptedReply,
     ScriptedTool,
@@ -29,9 +31,20 @@ from .turn_script import (
 __all__ = ["predict"]
 
 
-def predict(script: TurnScript) -> Course:
-    """Return the course of a scripted turn. See docs/rules.md."""
-    return course_of(AgentTurn(script))
+def predict(script: TurnScript, deaths: Sequence[Death] = ()) -> Course:
+    """Return the course of a scripted turn whose processes died so. See docs/rules.md.
+
+    Raises `AssertionError` for a death at which the journal had what no turn by the rules has written then.
+    """
+    if not deaths:
+        return course_of(AgentTurn(script))
+    from .reference_crashes import MortalTurn  # noqa: PLC0415 (it is an agent's turn)
+
+    turn = MortalTurn(script, deaths)
+    course = course_of(turn)
+    if turn.deaths:
+        raise AssertionError(f"by the rules the journal never has what it had at this death: {turn.deaths[0]}")
+    return course
 
 
 class AgentTurn(Turn):
@@ -42,7 +55,7 @@ class AgentTurn(Turn):
         self.output_retries = script.limits.output_retries
         self.compactions_left = script.compactions
         #: The replies that a summary would replace, and whether the next request is too long.
-        self.replies, self.is_long = 0, False
+        self.seen, self.is_long = 0, False
         #: Whether the guardrail of the prompt has yet to pass.
         self.unchecked = script.guardrail is not None
         self.prompt_left = 0.0
@@ -83,7 +96,7 @@ class AgentTurn(Turn):
         if self.script.guardrail is not None and not self.script.guardrail.parallel:
             self._check_prompt()
         super()._prepare(step=step)
-        if step and self.is_long and self.replies and self.compactions_left:
+        if step and self.is_long and self.seen and self.compactions_left:
             self._compact()
             super()._prepare(step=step)
 
@@ -137,7 +150,7 @@ class AgentTurn(Turn):
     def _compact(self) -> None:
         """Replace the replies so far by a summary. It shares the retries of its step, and may fail."""
         self.compactions_left -= 1
-        if not self.replies:
+        if not self.seen:
             return
         while True:
             self._begin()
@@ -148,7 +161,7 @@ class AgentTurn(Turn):
                 break
             if not super()._recovered(cause):
                 return
-        self.replies, self.is_long = 0, False
+        self.seen, self.is_long = 0, False
         spent = [reason for reason in self._reached() if reason in (EndReason.TOKENS, EndReason.COST)]
         if spent:
             self._stop(spent[0])
@@ -156,7 +169,7 @@ class AgentTurn(Turn):
     # Reviews and typed answers (docs/rules.md#reviews, #typed-answers).
 
     def _take_step(self, reply: ScriptedReply) -> Life:
-        self.replies, self.is_long = self.replies + 1, reply.tokens >= LONG
+        self.seen, self.is_long = self.seen + 1, reply.tokens >= LONG
         return super()._take_step(reply)
 
     def _call(self, asked: ScriptedCall) -> Call:

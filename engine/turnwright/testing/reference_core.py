@@ -6,13 +6,13 @@ from itertools import cycle
 from math import inf
 from typing import NoReturn
 
-from turnwright_states import CallStatus, Cause, EndReason, Finish, Outcome, ToolCallLimits
+from turnwright_states import CallStatus, Cause, EndReason, Finish, Outcome
 
-from .reference_parts import LASTING, OUTCOMES, REASONS, Call, EndError, Life, LimitError, has_answer
-from .turn_script import Course, PersonAct, ScriptedCall, ScriptedReply, TurnScript
+from .reference_parts import LASTING, OUTCOMES, REASONS, Call, Counted, EndError, Life, LimitError, has_answer
+from .turn_script import Course, PersonAct, ScriptedCall, ScriptedReply
 
-#: The most steps of any turn (docs/rules.md#steps), and the most rounds of a cycle (docs/rules.md#doom-loops).
-_MOST_STEPS, _LONGEST_CYCLE = 200, 4
+#: The most rounds of a cycle (docs/rules.md#doom-loops).
+_LONGEST_CYCLE = 4
 
 
 def course_of(turn: "Turn") -> Course:
@@ -26,41 +26,15 @@ def course_of(turn: "Turn") -> Course:
         return turn.course()
 
 
-class Turn:
-    """One turn, and its counters."""
-
-    def __init__(self, script: TurnScript) -> None:
-        self.script = script
-        self.limits = limits = script.limits
-        self.tools = {tool.name: tool for tool in script.tools}
-        # The cap, and the steps of it that may call tools (docs/rules.md#steps).
-        self.cap = min(limits.ceiling if limits.steps is None else limits.steps, limits.ceiling, _MOST_STEPS)
-        self.allowance = self.cap if limits.concluding == "after" else max(self.cap - 1, 0)
-        # No scripted tool says whether it reads or writes (docs/rules.md#budgets).
-        calls = limits.tool_calls
-        self.budget = calls.default if isinstance(calls, ToolCallLimits) else calls
-        self.now = 0.0
-        self.deadline = inf if limits.seconds is None else limits.seconds
-        self.abort_at = inf if script.abort_at is None else script.abort_at
-        self.steps = self.started = self.tokens = self.model_calls = self.pauses = self.batches = self.read = 0
-        self.nudges_left = limits.nudges
-        self.rounds: list[Counter[tuple[str, ScriptedCall | None]]] = []
-        self.doom = False
-        self.loop_tools: set[str] = set()
-        self.unwatched = {tool.name for tool in script.tools if tool.ignore_in_loop_detection}
-        self.asked_again = Counter[str]()
-        self.calls: list[Call] = []
-        self.executed: list[ScriptedCall] = []
-        #: The limits that an abort reports: those that stop the turn, or about which a person is asked.
-        self.stopped_by: tuple[EndReason, ...] = ()
-        self.end: EndError
-        self.outcome: Outcome
+class Turn(Counted):
+    """One turn."""
 
     def live(self) -> Life:
         """Run the turn until it ends (docs/chart.md)."""
         try:
             try:
                 if self.allowance == 0 or self.budget == 0:
+                    self._wrote()
                     self._answer_in_text()
                 while True:
                     yield from self._check()
@@ -72,6 +46,15 @@ class Turn:
             self._close(superseded=end.why is EndReason.SUPERSEDED)
             self.end = end
             self.outcome = next((one for one, whys in OUTCOMES.items() if end.why in whys), Outcome.FAILED)
+            self.ended = True
+            self._wrote()
+
+    def _wrote(self) -> None:
+        """Note that the journal has everything so far. A process may die here: see `reference_crashes`."""
+
+    def _is_lost(self) -> bool:
+        """Return whether the process died before the I/O that comes next, which then counts as a failed attempt."""
+        return False
 
     def _close(self, *, superseded: bool = False) -> None:
         """Close the open calls. A new message of the session rejects those that wait (docs/rules.md#sessions)."""
@@ -95,6 +78,7 @@ class Turn:
                 self._stop(EndReason.DOOM_LOOP)
             yield from self._ask_about_loop()
         self.steps += 1
+        self._wrote()
 
     def _reached(self) -> list[EndReason]:
         """Return the limits that are reached, the first one first (docs/chart.md#check)."""
@@ -105,7 +89,7 @@ class Turn:
             (EndReason.BUDGET, self.started, self.budget),
             (EndReason.TOKENS, self.tokens, limits.tokens),
             (EndReason.COST, self.tokens, limits.cost),
-            (EndReason.DEADLINE, self.now, limits.seconds),
+            (EndReason.DEADLINE, self.now - self.lost_seconds, limits.seconds),
         ]
         return [reason for reason, used, limit in use if limit is not None and used >= limit]
 
@@ -116,15 +100,24 @@ class Turn:
         """Call the model until it replies. Only causes that may pass are retried (docs/rules.md#retries)."""
         self.retries_left = self.limits.max_retries
         while True:
-            self._prepare(step=step)
-            reply = self._attempt_step()
+            reply = self._attempt_or_crash(step=step)
             # A reply with no calls and a blank text is a failed attempt (docs/rules.md#replies).
             blank = not reply.calls and not reply.text.strip() and reply.finish is not Finish.CONTENT_FILTER
             cause = reply.error or (Cause.EMPTY_REPLY if blank else None)
             if cause is None:
                 return reply
+            filtered = cause is Cause.CONTENT_FILTER  # it is a reply without calls
+            self.replies, self.failures = self.replies + filtered, self.failures + (not filtered)
             if not self._recovered(cause):
-                raise EndError(EndReason(cause) if cause in REASONS else EndReason.MODEL_ERROR)
+                raise EndError(REASONS.get(cause, EndReason.MODEL_ERROR))
+            self._wrote()
+
+    def _attempt_or_crash(self, *, step: bool) -> ScriptedReply:
+        if not self._is_lost():
+            self._prepare(step=step)
+            if not self._is_lost():
+                return self._attempt_step()
+        return ScriptedReply(error=Cause.CRASH)
 
     def _prepare(self, *, step: bool) -> None:
         """Begin an attempt at a reply, with the messages that came."""
@@ -162,6 +155,7 @@ class Turn:
         except LimitError as limit:
             raise EndError(limit.why, limit.also) from None
         self.calls += [Call(asked, None, CallStatus.REFUSED) for asked in reply.calls]
+        self.replies += 1
         if reply.finish is Finish.CONTENT_FILTER:
             raise EndError(EndReason.CONTENT_FILTER)
         raise EndError(EndReason.TEXT_ONLY)
@@ -172,14 +166,17 @@ class Turn:
     def _conclude(self, limit: LimitError) -> NoReturn:
         """Let the model sum up, without tools and without the turn's deadline (docs/rules.md#concluding)."""
         self.stopped_by, self.deadline = (limit.why, *limit.also), inf
-        self.retries_left, sharper = self.limits.max_retries, False
+        self.retries_left, sharper, self.stopped = self.limits.max_retries, False, True
+        self._wrote()
         while True:
-            reply = self._attempt_conclusion()
+            reply = ScriptedReply(error=Cause.CRASH) if self._is_lost() else self._attempt_conclusion()
+            self.failures += 1
             silent = reply.error is Cause.EMPTY_REPLY or (reply.error is None and not reply.text.strip())
             again = not sharper if silent else reply.error is not None and reply.error not in LASTING
             if not again or not self.retries_left:
                 raise EndError(limit.why, limit.also)
             self.retries_left, sharper = self.retries_left - 1, sharper or silent
+            self._wrote()
 
     def _attempt_conclusion(self) -> ScriptedReply:
         self._begin()
@@ -187,17 +184,17 @@ class Turn:
 
     def _read_messages(self) -> None:
         """Add the messages that came. They clear the doom-loop detector (docs/rules.md#messages)."""
-        if self._unread():
-            self.read += self._unread()
+        while self._unread() and not self.lost:
+            self.read += 1
             self._forget_rounds()
-
-    def _unread(self) -> int:
-        return sum(at <= self.now for at in self.script.messages) - self.read
+            self._wrote()
 
     def _take_step(self, reply: ScriptedReply) -> Life:
         """Run the calls of a reply, whatever its finish reason says (docs/rules.md#replies)."""
         batch = self._decided(reply)
         self.calls += batch
+        self.replies += 1
+        self._wrote()
         if reply.finish is Finish.CONTENT_FILTER:
             raise EndError(EndReason.CONTENT_FILTER)
         self._watch_for_loops(reply)
@@ -285,6 +282,7 @@ class Turn:
         if texts:
             self._begin()
             self.batches += 1
+            self.syntheses += 1
             if (texts[(self.batches - 1) % len(texts)] or "").strip():
                 raise EndError(EndReason.SYNTHESIZED)
 
@@ -315,6 +313,8 @@ class Turn:
         self.stopped_by = (EndReason.DOOM_LOOP,)
         self._pause()
         act = yield from self._ask()
+        self.answers += 1
+        self._wrote()
         if act not in ("yes", "always"):
             self._stop(EndReason.DOOM_LOOP)
         if act == "always":
@@ -325,16 +325,19 @@ class Turn:
     def _ask_about(self, calls: list[Call]) -> Life:
         """Ask about each call. Nothing runs before the last answer (docs/rules.md#approvals)."""
         self._pause()
-        act: PersonAct = "no"
-        for call in calls:
-            if act != "expire":  # else the other questions have expired too
-                act = yield from self._ask()
-            call.approved = act in ("yes", "always")
-            if not call.approved:
-                call.status = CallStatus.REJECTED
+        while calls := [call for call in calls if not call.approved and call.status is None]:
+            act = yield from self._ask()
+            expired = act == "expire" and calls[0].expires
+            for call in [one for one in calls if one.expires] if expired else calls[:1]:
+                call.approved = act in ("yes", "always")
+                if not call.approved:
+                    call.status = call.declined
+                self.answers += 1
+                self._wrote()
 
     def _pause(self) -> None:
         self.pauses += 1
+        self._wrote()
         if self.abort_at <= self.now:
             raise EndError(EndReason.ABORTED, self.stopped_by)
 
@@ -358,32 +361,3 @@ class Turn:
         self.now = min(ends, first)
         if first < ends:
             self._begin()
-
-    def course(self) -> Course:
-        """Return what the turn did."""
-        why = self.end.why
-        return Course(
-            outcome=self.outcome,
-            reason=why,
-            also_reached=self.end.also,
-            steps=self.steps,
-            tool_calls=self.started,
-            executed=tuple(sorted((asked.tool, asked.number) for asked in self.executed)),
-            model_calls=self.model_calls,
-            pauses=self.pauses,
-            tokens=self.tokens,
-            results=tuple((call.asked.tool, call.status or CallStatus.UNKNOWN) for call in self.calls),
-            undelivered=self._unread(),
-            sentinel=self._sentinel(why),
-        )
-
-    def _sentinel(self, why: EndReason) -> str | None:
-        """Return the figures of the sentinel. An answer has none, unless tools were kept from a text-only turn."""
-        if self.outcome in (Outcome.FINISHED, Outcome.SYNTHESIS_DONE):
-            return "" if why is EndReason.TEXT_ONLY and (self.budget == 0 or self.calls) else None
-        figures = {
-            EndReason.STEP_CAP: f"{self.cap} of {self.cap}",
-            EndReason.BUDGET: f"{self.started} of {self.budget} calls",
-            EndReason.TOKENS: f"{self.tokens} of {self.limits.tokens}",
-        }
-        return figures.get(why, "")

@@ -1,18 +1,28 @@
-"""The parts of the reference simulator: the reasons of endings, the way to an ending, and a call."""
+"""The parts of the reference simulator: the reasons of endings, the way to an ending, a call, and the counters."""
 
+from collections import Counter
 from collections.abc import Generator, Iterable
 from dataclasses import dataclass
+from math import inf
 from typing import Final
 
-from turnwright_states import CallStatus, Cause, EndReason, Outcome
+from turnwright_states import CallStatus, Cause, EndReason, Outcome, ToolCallLimits
 
-from .turn_script import PersonAct, ScriptedCall, ScriptedTool
+from .turn_script import Course, PersonAct, ScriptedCall, ScriptedTool, TurnScript
+
+#: The most steps of any turn (docs/rules.md#steps).
+_MOST_STEPS: Final = 200
 
 #: The causes of failed attempts that are never retried (docs/reasons.md#causes).
 _REFUSED: Final = {Cause.BAD_REQUEST, Cause.AUTHENTICATION, Cause.PERMISSION, Cause.NOT_FOUND, Cause.REJECTED}
 LASTING: Final = _REFUSED | {Cause.CONTEXT_OVERFLOW, Cause.CONTENT_FILTER}
 #: The causes that are reasons too. All other causes end a turn as `model_error`.
-REASONS: Final = {Cause.EMPTY_REPLY, Cause.CONTENT_FILTER, Cause.CONTEXT_OVERFLOW}
+REASONS: Final = {
+    Cause.EMPTY_REPLY: EndReason.EMPTY_REPLY,
+    Cause.CONTENT_FILTER: EndReason.CONTENT_FILTER,
+    Cause.CONTEXT_OVERFLOW: EndReason.CONTEXT_OVERFLOW,
+    Cause.CRASH: EndReason.CRASHED,
+}
 LIMITS: Final = {EndReason.STEP_CAP, EndReason.BUDGET, EndReason.TOKENS, EndReason.COST, EndReason.DEADLINE}
 #: The reasons of each outcome (docs/reasons.md). All other reasons are failures.
 OUTCOMES: Final = {
@@ -53,8 +63,81 @@ class Call:
     approved: bool = False
     judged: bool = False
     answers: bool = False
+    starts: int = 0
+    runs: bool = False
+    #: Its status if a person declines, and whether the question expires.
+    declined: CallStatus = CallStatus.REJECTED
+    expires: bool = True
 
 
 def has_answer(calls: Iterable[Call]) -> bool:
     """Return whether a call gave the turn's answer (docs/rules.md#direct-results)."""
     return any(call.status is CallStatus.OK and call.answers for call in calls)
+
+
+class Counted:
+    """The counters of a turn, and its course."""
+
+    def __init__(self, script: TurnScript) -> None:
+        self.script = script
+        self.limits = limits = script.limits
+        self.tools = {tool.name: tool for tool in script.tools}
+        # The cap, and the steps of it that may call tools (docs/rules.md#steps).
+        self.cap = min(limits.ceiling if limits.steps is None else limits.steps, limits.ceiling, _MOST_STEPS)
+        self.allowance = self.cap if limits.concluding == "after" else max(self.cap - 1, 0)
+        # No scripted tool says whether it reads or writes (docs/rules.md#budgets).
+        calls = limits.tool_calls
+        self.budget = calls.default if isinstance(calls, ToolCallLimits) else calls
+        self.now = 0.0
+        self.deadline = inf if limits.seconds is None else limits.seconds
+        self.abort_at = inf if script.abort_at is None else script.abort_at
+        self.steps = self.started = self.tokens = self.model_calls = self.pauses = self.batches = self.read = 0
+        self.replies = self.failures = self.syntheses = self.answers = 0
+        #: `lost`: whether the process died after the last fact.
+        self.stopped = self.ended = self.lost = False
+        #: The seconds that no fact has, because a process died.
+        self.lost_seconds = 0.0
+        self.nudges_left = limits.nudges
+        self.rounds: list[Counter[tuple[str, ScriptedCall | None]]] = []
+        self.doom = False
+        self.loop_tools: set[str] = set()
+        self.unwatched = {tool.name for tool in script.tools if tool.ignore_in_loop_detection}
+        self.asked_again = Counter[str]()
+        self.calls: list[Call] = []
+        self.executed: list[ScriptedCall] = []
+        #: The limits that an abort reports: those that stop the turn, or about which a person is asked.
+        self.stopped_by: tuple[EndReason, ...] = ()
+        self.end: EndError
+        self.outcome: Outcome
+
+    def _unread(self) -> int:
+        return sum(at <= self.now for at in self.script.messages) - self.read
+
+    def course(self) -> Course:
+        """Return what the turn did."""
+        why = self.end.why
+        return Course(
+            outcome=self.outcome,
+            reason=why,
+            also_reached=self.end.also,
+            steps=self.steps,
+            tool_calls=self.started,
+            executed=tuple(sorted((asked.tool, asked.number) for asked in self.executed)),
+            model_calls=self.model_calls,
+            pauses=self.pauses,
+            tokens=self.tokens,
+            results=tuple((call.asked.tool, call.status or CallStatus.UNKNOWN) for call in self.calls),
+            undelivered=self._unread(),
+            sentinel=self._sentinel(why),
+        )
+
+    def _sentinel(self, why: EndReason) -> str | None:
+        """Return the figures of the sentinel. An answer has none, unless tools were kept from a text-only turn."""
+        if self.outcome in (Outcome.FINISHED, Outcome.SYNTHESIS_DONE):
+            return "" if why is EndReason.TEXT_ONLY and (self.budget == 0 or self.calls) else None
+        figures = {
+            EndReason.STEP_CAP: f"{self.cap} of {self.cap}",
+            EndReason.BUDGET: f"{self.started} of {self.budget} calls",
+            EndReason.TOKENS: f"{self.tokens} of {self.limits.tokens}",
+        }
+        return figures.get(why, "")

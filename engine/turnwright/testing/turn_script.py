@@ -15,6 +15,8 @@ __all__ = [
     "LONG",
     "OUTPUT_TOOL",
     "Course",
+    "Death",
+    "JournalCounts",
     "PersonAct",
     "ScriptedCall",
     "ScriptedGuardrail",
@@ -48,6 +50,8 @@ class ScriptedTool:
     """Whether all its calls count as equal for the doom-loop detector."""
     return_direct: bool = False
     retries: int = 1
+    on_crash: Literal["unknown", "rerun", "ask"] = "unknown"
+    """The policy for a call that a crash interrupted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +115,10 @@ class TurnScript:
     """The times at which people write to the turn."""
     abort_at: float | None = None
     cancel_grace: float = 1.0
+    crashes: tuple[int, ...] = ()
+    """The appends that each process makes to the journal before it dies. The process after the last one lives on."""
+    dies_at: float | None = None
+    """The time at which the process dies, whatever it does."""
     hooked: bool = False
     """Whether the agent has the hooks and guardrails that decide about calls and replies."""
     guardrail: ScriptedGuardrail | None = None
@@ -124,6 +132,39 @@ class TurnScript:
     replies before it in its turn. The sub-agent has the tools that need no approval."""
     offered: tuple[tuple[str, ...] | None, ...] = ()
     """The tools of each step that a hook before the model offers, or None for all. They begin anew after the last."""
+
+
+@dataclass(frozen=True, slots=True)
+class JournalCounts:
+    """The facts in the journal of a turn, by kind. A call is named by its place among the calls of the turn."""
+
+    steps: int = 0
+    replies: int = 0
+    failures: int = 0
+    """Failed attempts, and attempts at the conclusion."""
+    syntheses: int = 0
+    pauses: int = 0
+    answers: int = 0
+    messages: int = 0
+    stopped: bool = False
+    ended: bool = False
+    starts: tuple[int, ...] = ()
+    """The starts of each call."""
+    results: frozenset[int] = frozenset()
+    """The calls with results."""
+
+
+@dataclass(frozen=True, slots=True)
+class Death:
+    """The death of a process that drove the turn."""
+
+    at: float
+    written: JournalCounts
+    """The facts that were in the journal."""
+    just_started: frozenset[int] = frozenset()
+    """The calls whose start is in the last append, if the process died right after it: they did not run."""
+    lost: float = 0.0
+    """The seconds since the last append."""
 
 
 @dataclass(frozen=True, slots=True)

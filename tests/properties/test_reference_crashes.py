@@ -1,0 +1,55 @@
+"""The engine and the reference simulator agree on turns whose processes die after any append, or at any moment."""
+
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.hypothesis_examples import percent_of_examples
+from tests.properties.test_reference import TOOLS, folder, limits, scripts, seldom
+from tests.properties.test_reference import calls as plain_calls
+from tests.properties.test_reference import replies as plain_replies
+
+from turnwright.store import SqliteStore
+from turnwright.testing.differential import assert_as_predicted
+from turnwright.testing.turn_script import ScriptedTool, TurnScript
+
+__all__ = ["folder"]
+
+MORTAL_TOOLS = (
+    *TOOLS,
+    ScriptedTool("again", on_crash="rerun"),
+    ScriptedTool("doubtful", on_crash="ask"),
+    ScriptedTool("asks_again", needs_approval=True, on_crash="rerun"),
+    ScriptedTool("asks_doubtful", needs_approval=True, on_crash="ask"),
+)
+#: A tool works for a second at least: one that ends at once may end before or after the process.
+calls = st.builds(
+    replace,
+    plain_calls,
+    tool=st.sampled_from([tool.name for tool in MORTAL_TOOLS] + ["plain", "again", "doubtful", "nowhere"]),
+    seconds=st.sampled_from([1.0, 1.0, 2.0, 4.0]),
+)
+asking = st.lists(calls, min_size=1, max_size=4).map(tuple)
+replies = st.builds(replace, plain_replies, calls=st.one_of(asking, asking, asking, st.just(())))
+mortal_scripts = st.builds(
+    replace,
+    scripts,
+    replies=st.lists(replies, min_size=1, max_size=8).map(tuple),
+    tools=st.just(MORTAL_TOOLS),
+    limits=limits,
+    crashes=st.lists(st.sampled_from([1, 2, 3, 1, 2, 3, 5, 8]), min_size=1, max_size=6).map(tuple),
+    dies_at=seldom(st.integers(0, 12).map(lambda n: n + 0.6)),
+)
+
+
+@given(script=mortal_scripts)
+def test_a_turn_whose_processes_die_takes_the_course_that_the_rules_say(script: TurnScript) -> None:
+    assert_as_predicted(script)
+
+
+@settings(max_examples=percent_of_examples(50))
+@given(script=mortal_scripts)
+def test_in_sqlite_too(folder: Path, script: TurnScript) -> None:
+    assert_as_predicted(script, store=partial(SqliteStore, folder / "crashes.db", durability="normal"))
