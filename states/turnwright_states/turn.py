@@ -5,7 +5,8 @@
 differ. The counters change by the effects of `effects.py`, which proofs read too; the rest of a turn changes here.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import Any, ClassVar, Final
 from zlib import crc32
 
@@ -36,6 +37,20 @@ _NO_ARGUMENTS: Final[FrozenDict[Any]] = FrozenDict()
 class Turn:
     """The fold of the facts so far. Its size is bounded for a turn of any length, because texts stay in the journal."""
 
+    # Few turns set these. Python shares the names of up to 30 attributes among the instances of a class, which saves a
+    # kilobyte a turn.
+    grants: tuple[str, ...] = ()
+    #: The tools that the doom-loop detector ignores for the rest of the turn.
+    always_for: frozenset[str] = frozenset()
+    #: How often each tool raised `Retry`.
+    tool_retries: Mapping[str, int] = MappingProxyType({})
+    #: The limits that have had a notice, in alphabetical order.
+    noticed: tuple[str, ...] = ()
+    #: The reason of a conclusion, then the reason of the end.
+    carried: EndReason | None = None
+    reason: EndReason | None = None
+    also_reached: tuple[EndReason, ...] = ()
+
     def __init__(self, limits: Limits | None = None) -> None:
         self.limits = limits or Limits()
         self.state: State = State.CHECK
@@ -56,31 +71,21 @@ class Turn:
         #: The open interrupts, by id.
         self.interrupts: dict[str, f.InterruptRecord] = {}
         self.interrupts_asked: dict[str, int] = {}
-        self.grants: tuple[str, ...] = ()
         self.rounds: tuple[Round, ...] = ()
         #: A checksum for the hash of the turn; 0 without rounds.
         self.rounds_checksum = 0
         self.loop_tools: tuple[str, ...] = ()
-        self.always_for: frozenset[str] = frozenset()
         self.nudge = False
         self.step_open = False
         #: Whether the last reply was cut off.
         self.truncated = False
-        #: How often each tool raised `Retry`.
-        self.tool_retries: dict[str, int] = {}
         self.step_started_at = 0.0
         self.step_usage = _NOTHING_USED
         #: Whether the open batch has been offered to the synthesis.
         self.synthesis_done = False
-        #: The limits that have had a notice, in alphabetical order.
-        self.noticed: tuple[str, ...] = ()
         self.marks = LimitThresholds.of(self.limits, self.noticed)
         #: Whether a notice may be due.
         self.near = False
-        #: The reason of a conclusion, then the reason of the end.
-        self.carried: EndReason | None = None
-        self.reason: EndReason | None = None
-        self.also_reached: tuple[EndReason, ...] = ()
 
     @property
     def tokens(self) -> int:

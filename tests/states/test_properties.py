@@ -424,7 +424,7 @@ def test_every_fact_that_the_machine_makes_comes_back_from_its_payload(setting: 
 
 def known(turn: Turn) -> dict[str, object]:
     """All that a turn knows, in a form that can be compared."""
-    seen = dict(vars(turn))
+    seen = vars(Turn) | vars(turn)
     seen["counters"] = turn.counters.kept()
     seen["batch"] = [
         (call.made, call.state, call.attempt, call.counted, call.answers, call.arguments)

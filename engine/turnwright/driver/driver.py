@@ -64,6 +64,9 @@ from .subagents import AgentTool, SubagentCalls
 #: Inputs that close the open calls.
 _STOPS: Final = frozenset[type[Input]]((AbortInput, ExpireInput, FailInput, TrippedInput))
 
+#: Shared by all turns, because it keeps no state.
+_NO_CONTEXT: Final = nullcontext()
+
 _LOG = logging.getLogger(__name__)
 
 
@@ -125,7 +128,7 @@ class Driver:
         if begun is None and any(item.kind is InboxKind.ABORT for item in claim.waiting):
             # An abort needs neither tools nor model.
             return await end_claimed(self._store, claim, self._listeners, known)
-        with going_on(turn_id) if begun is None else nullcontext():
+        with going_on(turn_id) if begun is None else _NO_CONTEXT:
             async with self._claimed_segment(claim, begun, known, supplied) as segment:
                 while not await _go_on(segment):
                     pass
@@ -166,14 +169,14 @@ class Driver:
         # A crash that is not accounted for before the release is left to the next driver.
         crashed = held.crashed
         # Few engines make dependencies, and a stack has memory of its own in each turn.
-        async with AsyncExitStack() if self._setup.make_deps is not None else nullcontext() as after_release:
+        async with AsyncExitStack() if self._setup.make_deps is not None else _NO_CONTEXT as after_release:
             try:
                 segment = await self._opened(held, begun, known, supplied)
                 segment.delegate = partial(self._delegate, segment)
                 self.segments[turn_id] = segment
                 await self._equip(segment, supplied, after_release)
                 # A store that fails beside the work raises where the watch ends. The observer must receive that error.
-                with segment.journal.observer or nullcontext():
+                with segment.journal.observer or _NO_CONTEXT:
                     async with self._watched():
                         await _feed(segment, await _account_for_crash(segment, crashed=crashed))
                         crashed = False
@@ -213,7 +216,7 @@ class Driver:
 
     def _watched(self) -> AbstractAsyncContextManager[None]:
         """Watch for aborts during a block. A store of one process needs no watch: posting to it interrupts."""
-        return background_task(self._watch.keep) if self._store.shared else nullcontext()
+        return background_task(self._watch.keep) if self._store.shared else _NO_CONTEXT
 
     async def _equip(self, segment: Segment, supplied: Supplied, after_release: AsyncExitStack | None) -> None:
         """Give the segment its dependencies, which `after_release` closes, and its hooks."""

@@ -4,8 +4,7 @@ Both cancel one scope around everything that the driver does. A scope for each a
 """
 
 import math
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Sequence
 
 import anyio
 
@@ -56,11 +55,10 @@ class Interruption:
         """The id of the received abort's inbox item."""
         return () if self._abort is None else (self._abort.id,)
 
-    @contextmanager
-    def scope(self) -> "Iterator[anyio.CancelScope]":
-        """Make a block interruptible. After an interruption the work needs a new scope."""
-        with anyio.CancelScope() as self._scope:
-            yield self._scope
+    def scope(self) -> anyio.CancelScope:
+        """Return a new scope, to be entered at once: its block is interruptible. After an interruption, use another."""
+        self._scope = anyio.CancelScope()
+        return self._scope
 
     async def during(self, work: Callable[[], Awaitable[Input | None]], *, deadline: bool = True) -> Input | None:
         """Await `work` inside of `scope`, until it is done, an abort comes, or (with `deadline`) the turn's time is up.
