@@ -14,7 +14,14 @@ import anyio
 import psycopg
 import pytest
 
-from turnwright.errors import ConfigError, LeaseLostError, SessionBusyError, StoreError, UnreadableTurnError
+from turnwright.errors import (
+    ConfigError,
+    LeaseLostError,
+    SessionBusyError,
+    StoreError,
+    TurnNotFoundError,
+    UnreadableTurnError,
+)
 from turnwright.store import Claim, InboxItem, InboxKind, Store
 from turnwright.store.postgres.schema import SCHEMA_VERSION, STEPS, Step, migrate, older
 from turnwright.store.postgres.store import PostgresStore
@@ -729,6 +736,22 @@ async def test_a_databases_own_isolation_changes_nothing(postgres_server: Postgr
         await _blocked(bench)
         await other.commit()
     await bench.close()
+
+
+async def test_of_two_deletes_at_once_one_finds_no_turn(bench: PostgresBench) -> None:
+    """The one that waited for the other's locks."""
+    store = await bench.open()
+    await store.release(await Written().create(store))
+    async with await psycopg.AsyncConnection.connect(bench.address) as other, anyio.create_task_group() as group:
+        await other.execute("DELETE FROM turnwright_turns")
+
+        async def delete() -> None:
+            with pytest.raises(TurnNotFoundError):
+                await store.delete("t1")
+
+        group.start_soon(delete)
+        await _blocked(bench)
+        await other.commit()
 
 
 async def test_more_calls_than_connections_wait_for_each_other(bench: PostgresBench) -> None:

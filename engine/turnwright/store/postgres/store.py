@@ -276,7 +276,10 @@ class PostgresStore:
     async def delete(self, turn_id: str) -> int:
         async with self._connections.transaction() as connection:
             await _one(connection, ONE, turn_id)
-            return await self._delete(connection, turn_id)
+            deleted = await self._delete(connection, turn_id)
+            if not deleted:  # another delete was first, and this one waited for its locks
+                raise TurnNotFoundError(turn_id)
+            return deleted
 
     async def migrate(self) -> tuple[int, int]:
         """See `Store.migrate`. Also raises `ConfigError` while a process of the old release drives a turn."""
