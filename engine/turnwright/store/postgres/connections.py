@@ -42,11 +42,18 @@ class Connections:
         async with self.one() as connection:
             # An interrupted read costs its connection. So a canceled caller waits for the answer, up to the timeout.
             with anyio.fail_after(self._patience, shield=True):
-                async with connection.pipeline():
-                    version = await connection.execute(VERSION)
-                    cursor = await connection.execute(query, parameters)
-                    check(await version.fetchone(), self._place)
-                    return await cursor.fetchall()
+                version, cursor = connection.cursor(), connection.cursor()
+                try:
+                    # Results are fetched behind the block: its end asks the server once more.
+                    async with connection.pipeline():
+                        await version.execute(VERSION)
+                        await cursor.execute(query, parameters)
+                except psycopg.ProgrammingError:
+                    if version.rowcount == 1:  # an older schema lacks what the query names
+                        check(await version.fetchone(), self._place)
+                    raise
+                check(await version.fetchone(), self._place)
+                return await cursor.fetchall()
 
     @asynccontextmanager
     async def transaction(self, lock: Lock | None = None) -> AsyncIterator[Connection]:

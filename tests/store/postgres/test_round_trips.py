@@ -1,0 +1,81 @@
+"""The round trips of a PostgreSQL store, as a proxy before the server counts them."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from urllib.parse import urlsplit
+
+import anyio
+import pytest
+from anyio.abc import ByteStream, SocketAttribute, SocketStream
+
+from turnwright.store import InboxItem, InboxKind
+from turnwright.store.postgres.store import PostgresStore
+from turnwright.testing.postgres_server import PostgresServer
+from turnwright.testing.store_suite import Written
+
+pytestmark = pytest.mark.anyio
+
+
+class Proxy:
+    """Passes all connections on to a server. `trips` counts the times that a client asked and then waited."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._server = host, port
+        self.trips = 0
+
+    @asynccontextmanager
+    async def listening(self) -> AsyncIterator[int]:
+        """Listen, and return the port."""
+        listener = await anyio.create_tcp_listener(local_host="127.0.0.1")
+        async with listener, anyio.create_task_group() as group:
+            group.start_soon(listener.serve, self._serve)
+            yield listener.extra(SocketAttribute.local_port)  # noqa: S610 (an attribute of a socket)
+            group.cancel_scope.cancel()
+
+    async def _serve(self, client: SocketStream) -> None:
+        waits = False
+
+        async def ask() -> None:
+            nonlocal waits
+            async for sent in client:
+                self.trips += not waits
+                waits = True
+                await server.send(sent)
+            await server.send_eof()
+
+        async def answer(server: ByteStream) -> None:
+            nonlocal waits
+            async for sent in server:
+                waits = False
+                await client.send(sent)
+
+        async with client, await anyio.connect_tcp(*self._server) as server, anyio.create_task_group() as group:
+            group.start_soon(ask)
+            group.start_soon(answer, server)
+
+
+async def test_an_append_and_a_read_are_one_round_trip_each(postgres_server: PostgresServer) -> None:
+    """Whatever waits in the inbox, whatever the append consumes, prepared or not yet."""
+    address = postgres_server.new_schema()
+    parts = urlsplit(address)
+    assert parts.hostname is not None
+    assert parts.port is not None
+    proxy, written = Proxy(parts.hostname, parts.port), Written()
+    async with proxy.listening() as port:
+        store = PostgresStore(address.replace(f":{parts.port}/", f":{port}/"), connections=1)
+        await store.migrate()
+        claim = await written.create(store)
+        await store.post(*(InboxItem("t1", f"steer:{n}", InboxKind.STEER) for n in range(3)))
+        facts, counted = written.calls("ok", "ok"), []
+        for n in range(9):  # psycopg prepares what is sent for the sixth time
+            before = proxy.trips
+            waiting = await store.append(claim, facts, written.status, (f"steer:{n}",))
+            counted.append(proxy.trips - before)
+            assert len(waiting) == max(0, 2 - n)
+        for _ in range(9):
+            before = proxy.trips
+            assert await store.inbox("t1") == []
+            assert len(await store.facts("t1")) == claim.seq
+            counted += divmod(proxy.trips - before, 2)
+        await store.aclose()
+    assert counted == [1] * 9 + [1, 0] * 9
