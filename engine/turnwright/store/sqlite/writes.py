@@ -199,13 +199,14 @@ class ReleaseWrite(Write):
         )
 
 
-def write(cursor: sqlite3.Cursor, path: Path, place: StoreFiles, together: Sequence[Write]) -> None:
+def write(cursor: sqlite3.Cursor, path: Path, place: StoreFiles, together: Sequence[Write]) -> None:  # noqa: C901, PLR0912 (in parts it would take more calls a step)
     """Make writes in one transaction. A write that raises a `TurnwrightError` is given up, and the rest is made.
 
     Raises the errors of `sqlite3`, and `LeaseLostError` if an append lost its lease; then nothing was written. Raises
     `StoreReplacedError` if the written file is not in its place any more.
     """
     checks_version = checks_place = False
+    rows: list[_FactsRow] = []
     cursor.execute("BEGIN IMMEDIATE")
     try:
         for one in together:
@@ -218,7 +219,21 @@ def write(cursor: sqlite3.Cursor, path: Path, place: StoreFiles, together: Seque
                     one.write(cursor, path)
                 except TurnwrightError as error:
                     one.give_up(error)
-        _write_facts(cursor, together)
+                    continue
+            if one.row is not None:
+                rows += [one.row]
+        if rows:
+            written = (
+                cursor.execute(_WRITE_FACTS, rows[0]) if len(rows) == 1 else cursor.executemany(_WRITE_FACTS, rows)
+            )
+            if written.rowcount != len(rows):
+                # With several turns this may name the wrong one. The group then makes each write alone.
+                raise LeaseLostError(*rows[0][-2:])  # noqa: TRY301 (likewise)
+        for one in together:
+            if one.inbox_of:
+                items = [*cursor.execute(WAITING, (one.inbox_of,))]
+                if items:
+                    one.waiting = readable_items(one.inbox_of, items)
         cursor.execute("COMMIT")
     except BaseException:
         cursor.connection.rollback()
@@ -229,22 +244,6 @@ def write(cursor: sqlite3.Cursor, path: Path, place: StoreFiles, together: Seque
     for one in together:
         if one.waits:
             one.done()
-
-
-def _write_facts(cursor: sqlite3.Cursor, together: Sequence[Write]) -> None:
-    """Write the facts of all writes, and read the requested inboxes."""
-    rows = [one.row for one in together if one.waits and one.row is not None]
-    if rows:
-        made = cursor.execute(_WRITE_FACTS, rows[0]) if len(rows) == 1 else cursor.executemany(_WRITE_FACTS, rows)
-        if made.rowcount != len(rows):
-            # With several turns this may name the wrong one. The group then makes each write alone.
-            turn, epoch = rows[0][-2:]
-            raise LeaseLostError(turn, epoch)
-    for one in together:
-        if one.inbox_of:  # inline for speed: every step makes appends, and most find nothing
-            items = [*cursor.execute(WAITING, (one.inbox_of,))]
-            if items:
-                one.waiting = readable_items(one.inbox_of, items)
 
 
 def _row(claim: Claim, facts: Sequence[Fact], status: Status, at: float) -> _FactsRow:
