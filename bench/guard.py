@@ -6,7 +6,7 @@ Counts, not seconds, so that it says the same on a busy machine. A step is one o
 
 - Function calls a step, builtins included, as cProfile counts them: a turn of 50 steps less one of 10, by 40. And those
   of the last 50 of 200 steps over those of the first 50, for nothing may cost more because the turn is long.
-- Bytes a step in all tables of the SQLite store, over the first 50 steps.
+- Bytes a step in all tables of the SQLite store, and commits a step, over the first 50 steps.
 - The spread of the facts' bytes over steps 1 to 119: the largest step's less the smallest's. A run of digits counts as
   one byte wherever it stands, and so does a number, and a hash by its length; so what is left is flat to the byte, or
   something that is written grows with the turn. (120 steps, because at 160 of 200 a notice is written, once.)
@@ -26,7 +26,7 @@ import subprocess
 import sys
 import tomllib
 import tracemalloc
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -114,7 +114,9 @@ def figures() -> list[Figure]:
         counted.append(Figure(f"calls-{key}", f"function calls a step, {where}", max_calls_per_step(subject)))
         first, last, _ = asyncio.run(calls_at_the_ends(subject))
         counted.append(Figure(f"calls-growth-{key}", f"growth of the function calls a step, {where}", last / first))
-    counted.append(Figure("bytes-sqlite", "bytes stored a step, with SQLite", asyncio.run(stored(TurnwrightSqlite()))))
+    lite = TurnwrightSqlite()
+    counted.append(Figure("bytes-sqlite", "bytes stored a step, with SQLite", asyncio.run(grown(lite, lite.stored))))
+    counted.append(Figure("commits-sqlite", "commits a step, with SQLite", asyncio.run(grown(lite, lite.appends))))
     facts = asyncio.run(kept_facts())
     sizes = step_sizes(facts)
     counted.append(Figure("bytes-spread", "spread of the facts' bytes over the steps", max(sizes) - min(sizes)))
@@ -145,13 +147,13 @@ async def calls_at_the_ends(subject: Subject) -> tuple[float, float, cProfile.Pr
     return (counts[EDGE + 1] - counts[1]) / EDGE, (counts[LONG] - counts[LONG - EDGE]) / EDGE, profile
 
 
-async def stored(subject: Subject) -> float:
-    """Bytes stored a step in the first 50 steps."""
+async def grown(subject: Subject, look_up: Callable[[], int | None]) -> float:
+    """What `look_up` returns grows by this a step, in the first 50 steps."""
     kept: dict[int, int] = {}
 
     def note(step: int) -> None:
         if step in {1, EDGE + 1}:
-            kept[step] = subject.stored() or 0
+            kept[step] = look_up() or 0
 
     async with subject.opened():
         await run(subject, Script(EDGE + 2, at_step=note))

@@ -86,6 +86,12 @@ class TurnwrightSqlite(Turnwright):
             (total,) = database.execute("SELECT ifnull(sum(length(CAST(payload AS BLOB))), 0) FROM facts").fetchone()
         return int(total)
 
+    def appends(self) -> int:
+        """The appends of all turns: each is one row, and one commit where few turns run."""
+        with closing(sqlite3.connect(self._path)) as database:
+            (total,) = database.execute("SELECT count(*) FROM facts").fetchone()
+        return int(total)
+
 
 class TurnwrightSqliteFull(TurnwrightSqlite):
     """Turnwright with its journal in SQLite, safe against power loss."""
