@@ -9,6 +9,7 @@ from msgspec import structs
 
 from turnwright import Agent
 from turnwright.message import Message, StepStartPart, TextPart, ToolCallPart, ToolResultPart
+from turnwright.transcript.history import History
 from turnwright.transcript.pairing import UnpairedError, check_pairing, repaired
 from turnwright.transcript.request_builder import Conversation
 from turnwright.transcript.transcript import Transcript
@@ -94,7 +95,7 @@ def same(sent: Sequence[Message], expected: Sequence[Message]) -> bool:
 
 @given(st.data(), st.booleans())
 def test_a_request_is_what_building_it_anew_gives(data: st.DataObject, strict: bool) -> None:
-    history, transcript, turn = data.draw(SAID), Told(), Turn()
+    history, transcript, turn = History.of(repaired(data.draw(SAID))[0]), Told(), Turn()
     conversation = Conversation(
         AGENT, history=history, transcript=transcript, tools=(), mode="reject" if strict else "repair"
     )
@@ -103,7 +104,7 @@ def test_a_request_is_what_building_it_anew_gives(data: st.DataObject, strict: b
             data.draw(SAID), data.draw(st.lists(BEGUN, max_size=1) | st.lists(MESSAGES, max_size=2) | steps())
         )
         messages = conversation.messages
-        assert list(map(id, messages)) == list(map(id, (*history, *transcript.messages)))
+        assert list(map(id, messages)) == list(map(id, (*history.messages, *transcript.messages)))
         given, action = hooked(data, messages), data.draw(st.sampled_from([STEP, NUDGED]))
         asked = [message for message in conversation.request(NUDGED, turn, []).messages[1:] if action is NUDGED]
         expected = plainly(messages if given is None else given, asked)

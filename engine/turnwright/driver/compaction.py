@@ -7,7 +7,7 @@ from turnwright.agent import Compact
 from turnwright.message import Message
 from turnwright.model.protocol import Model, ModelError, ModelRequest, ModelResponse, no_reply
 from turnwright.model_settings import ModelSettings
-from turnwright.transcript.compaction import cut_before, tokens_of, without_results
+from turnwright.transcript.compaction import cut_before, size_of, without_results
 from turnwright.transcript.pairing import repaired
 from turnwright.transcript.wording import prompt
 from turnwright_states import (
@@ -64,13 +64,13 @@ class Compactor:
     def _tokens(self) -> int:
         """Estimate the tokens of the next request: the provider's last count, and what is new since."""
         conversation, transcript = self._segment.conversation, self._segment.journal.transcript
-        messages = conversation.messages
         if transcript.counted is None or not transcript.counted.tokens:
             tools = sum(len(str(tool)) for tool in conversation.tools) // 4
-            return tokens_of(messages) + tools + len(conversation.instructions) // 4
+            return conversation.size.tokens + tools + len(conversation.instructions) // 4
         # The provider has counted everything up to its own last reply.
+        messages = conversation.messages
         spoke = (at for at, one in enumerate(reversed(messages)) if one.role == "assistant" and one.says_something)
-        return transcript.counted.tokens + tokens_of(messages[len(messages) - next(spoke, 0) :])
+        return transcript.counted.tokens + size_of(messages[len(messages) - next(spoke, 0) :]).tokens
 
     def _older(self, keep_steps: int) -> int:
         """Return how many messages a compaction would replace; 0 if it would gain nothing."""

@@ -29,14 +29,15 @@ from turnwright.journal.abort_poller import AbortPoller
 from turnwright.journal.admission import NewTurnClaim
 from turnwright.journal.dependencies import NOTHING_SUPPLIED, Dependencies, Supplied
 from turnwright.journal.inbox import RESUMING_KINDS
-from turnwright.journal.message_history import messages_before
+from turnwright.journal.session_histories import SessionHistories
 from turnwright.journal.termination import end_children, end_claimed
 from turnwright.journal.turn_journal import JournalFold, Listeners, TurnJournal
 from turnwright.message import Message
 from turnwright.result import TurnResult
 from turnwright.store import NONE_ABANDONED, AbandonedDrivers, Claim, InboxItem, InboxKind, Store
 from turnwright.tools.errors import describe
-from turnwright.transcript.pairing import UnpairedError, check_pairing, renamed, repaired
+from turnwright.transcript.history import History
+from turnwright.transcript.pairing import UnpairedError, check_pairing, repaired
 from turnwright.transcript.reading import going_on
 from turnwright.transcript.transcript import Transcript
 from turnwright_states import (
@@ -77,6 +78,7 @@ class Driver:
         self._store = store
         self._setup = setup
         self._listeners = listeners
+        self._histories = SessionHistories(store)
         #: The turns that this process drives, by id.
         self.segments: dict[str, Segment] = {}
         self._watch = AbortPoller(store, setup.poll_interval, self.abort)
@@ -207,7 +209,9 @@ class Driver:
         """Return a claimed turn, ready to be driven but for its dependencies and hooks."""
         setup = self._setup
         try:
-            segment = await open_segment(self._store, setup, held, self._listeners, begun, known, supplied.agent)
+            segment = await open_segment(
+                self._store, setup, held, self._listeners, self._histories, begun, known, supplied.agent
+            )
             setup.need_deps(held.turn, segment.journal.started.agent, supplied)
         except ConfigError as error:
             raise CannotRunError(str(error)) from error.__cause__  # the error that it quotes
@@ -318,6 +322,7 @@ async def open_segment(  # noqa: PLR0917 (what a driver has, then what it has re
     setup: Dependencies,
     claim: Claim,
     listeners: Listeners | None,
+    histories: SessionHistories,
     begun: NewTurnClaim | None = None,
     known: JournalFold | None = None,
     given: Agent | None = None,
@@ -344,14 +349,14 @@ async def open_segment(  # noqa: PLR0917 (what a driver has, then what it has re
     if model.name != journal.started.model:
         facts = [(seq, _unsigned_fact(fact)) for seq, fact in await store.facts(claim.turn)]
         journal.transcript = Transcript.following(journal.machine.turn, facts)
-    history: list[Message] = []
+    history = History()
     started = journal.started
     if started.session is not None or started.continue_from is not None or started.message_history:
         journal.waiting = None  # reading takes time: something may be posted meanwhile
         earlier = {} if begun is None else begun.earlier
-        said = await messages_before(store, claim.turn, started, model.name, earlier)
-        history = renamed(_paired(claim.turn, said, setup))
-    segment = Segment(setup, journal, agent=agent, model=model, history=tuple(history))
+        paired = partial(_paired, claim.turn, setup)
+        history = await histories.before(claim.turn, started, model.name, earlier, paired)
+    segment = Segment(setup, journal, agent=agent, model=model, history=history)
     if agent.compaction is not None:
         from .compaction import Compactor  # noqa: PLC0415 (few agents have one)
 
@@ -368,7 +373,7 @@ def _agent(journal: TurnJournal, setup: Dependencies, given: Agent | None) -> Ag
         raise UnreadableTurnError(journal.turn_id, f"its agent cannot be read: {said}") from error
 
 
-def _paired(turn_id: str, history: list[Message], setup: Dependencies) -> list[Message]:
+def _paired(turn_id: str, setup: Dependencies, history: list[Message]) -> list[Message]:
     """Return the history as it may be sent: repaired here, so that hooks receive it and one warning is logged."""
     if setup.unpaired == "reject":
         try:

@@ -22,7 +22,6 @@ from turnwright.journal.answers import unanswered
 from turnwright.journal.dependencies import Dependencies
 from turnwright.journal.inbox import steers, to_answered_input
 from turnwright.journal.turn_journal import TurnJournal
-from turnwright.message import Message
 from turnwright.model.prices import priced
 from turnwright.model.protocol import Delta, Model, ModelError, ModelResponse, ReasoningDelta, TextDelta
 from turnwright.model_settings import ModelSettings
@@ -30,6 +29,7 @@ from turnwright.result import TurnResult
 from turnwright.store import InboxItem, InboxKind
 from turnwright.tools.batch_context import BatchContext, CallJudge, Delegate, Values, refuse_subagent
 from turnwright.tools.tool import Tool
+from turnwright.transcript.history import History
 from turnwright.transcript.request_builder import Conversation, settings_in
 from turnwright_states import (
     AbortInput,
@@ -93,7 +93,7 @@ class Segment:
         *,
         agent: Agent,
         model: Model,
-        history: tuple[Message, ...],
+        history: History,
     ) -> None:
         self.setup = setup
         self.journal = journal

@@ -22,6 +22,8 @@ _MOST_NAMED: Final = 6
 _NAMED: Final = 60
 #: The turns of a session that are listed at once.
 _PAGE: Final = 50
+#: Above the number of every turn.
+_LAST: Final = 2**63 - 1
 _UNREAD: Final = "turn %s: turn %s, earlier in its session, is left out of its history: it cannot be read: %s"
 
 
@@ -51,12 +53,26 @@ async def messages_before(
     model, known = started.model if model is None else model, {} if known is None else known
     session = None
     if started.session is not None:
-        session = _Session(store, started.session, (await store.get(turn_id)).number)
-    messages: list[Message] = _brought(turn_id, started)
+        session = SessionTurns(store, started.session, (await store.get(turn_id)).number)
+    messages = _brought(turn_id, started)
     if started.forked_from is not None and started.model != model:
         # The imported history of a fork is the original's, for the original's model.
         messages = list(map(_unsigned, messages))
-    said: list[_Said] = []
+    for one in await said_before(store, turn_id, started, model, known, session):
+        messages = one.after(messages)
+    return messages
+
+
+async def said_before(  # noqa: PLR0917 (as in `messages_before`)
+    store: Store,
+    turn_id: str,
+    started: TurnStarted,
+    model: str,
+    known: EarlierJournals,
+    session: "SessionTurns | None",
+) -> "list[Said]":
+    """Return the turns before a turn whose messages `messages_before` returns, the oldest first."""
+    said: list[Said] = []
     while session is not None and not _is_enough(said) and (turns := await session.next_turns(turn_id)):
         for other in turns:
             try:
@@ -64,25 +80,30 @@ async def messages_before(
             except UnreadableTurnError as error:
                 if started.continue_from == error.turn:
                     raise
+                session.is_whole = False
                 _LOG.warning(_UNREAD, turn_id, error.turn, error.why, extra={"turn": turn_id})
             if _is_enough(said):
                 break
     before = started.continue_from
     if before is not None and not (session is not None and await session.has(before)):
         said += await _said_until(store, before, before=turn_id, session=None, model=model, known=known)
-    for one in reversed(said):
-        messages = _followed_by(messages, one)
-    return messages
+    return said[::-1]
 
 
-class _Session:
-    """The turns of a session that have a lower number than `before`; all of them if that is None."""
+class SessionTurns:
+    """The turns of a session that have a number below `before` and above `after`."""
 
-    def __init__(self, store: Store, session: str, before: int | None) -> None:
+    def __init__(self, store: Store, session: str, before: int = _LAST, after: int = 0) -> None:
         self._store = store
         self._session = session
-        self._before = self._next = before
+        self.before = self._next = before
+        self._after = after
         self._is_read = False
+        #: The number of turns that were listed, and whether all of them could be read.
+        self.listed = 0
+        self.is_whole = True
+        #: Turns of no session, or another one, which turns of this one continue.
+        self.outside: set[str] = set()
 
     async def next_turns(self, turn_id: str) -> list[str]:
         """Return the next ended turns that can be read, the newest first. Log a warning for each that cannot.
@@ -90,11 +111,16 @@ class _Session:
         `turn_id` is the turn whose history this is. The turns are listed by pages, because few of them may be needed.
         """
         while not self._is_read:
-            rows = await self._store.turns(session=self._session, live=False, limit=_PAGE, before=self._next)
-            self._is_read = len(rows) < _PAGE
+            # After a known turn, there is usually one.
+            limit = 2 if self._after and not self.listed else _PAGE
+            found = await self._store.turns(session=self._session, live=False, limit=limit, before=self._next)
+            rows = [row for row in found if row.number > self._after]
+            self._is_read = len(rows) < limit
+            self.listed += len(rows)
             for row in rows:
                 self._next = row.number
                 if row.fault:
+                    self.is_whole = False
                     _LOG.warning(_UNREAD, turn_id, row.id, row.fault, extra={"turn": turn_id})
             if sound := [row.id for row in rows if not row.fault]:
                 return sound
@@ -108,18 +134,30 @@ class _Session:
             row = await self._store.get(turn_id)
         except (TurnNotFoundError, UnreadableTurnError):
             return False
-        return row.session == self._session and (self._before is None or row.number < self._before)
+        return row.session == self._session and row.number < self.before
 
 
-class _Said(NamedTuple):
+class Said(NamedTuple):
     """An earlier turn: its imported history, its transcript, and whether its signatures are the model's."""
 
     brought: list[Message]
     transcript: Transcript
     signed: bool
 
+    def after(self, messages: Sequence[Message]) -> list[Message]:
+        """Return the messages before the turn and its own, as its compactions left them."""
+        before = [*messages, *self.brought]
+        base, taken = compacted(before, self.transcript)
+        own = self.transcript.messages[taken:]
+        if self.signed:
+            return [*base, *own]
+        if taken:
+            known = set(map(id, before))
+            base = tuple(one if id(one) in known else _unsigned(one) for one in base)
+        return [*base, *map(_unsigned, own)]
 
-def _is_enough(said: Sequence[_Said]) -> bool:
+
+def _is_enough(said: Sequence[Said]) -> bool:
     """Return whether these turns, the newest first, have every message that compactions left."""
     needed: int | None = None
     for one in said:
@@ -133,15 +171,6 @@ def _is_enough(said: Sequence[_Said]) -> bool:
     return False
 
 
-def _followed_by(messages: Sequence[Message], said: _Said) -> list[Message]:
-    """Return the messages before a turn and its own, as the turn's compactions left them."""
-    before = [*messages, *said.brought]
-    base, taken = compacted(before, said.transcript)
-    known = set(map(id, before))
-    own = (*base, *said.transcript.messages[taken:])
-    return [one if said.signed or id(one) in known else _unsigned(one) for one in own]
-
-
 async def session_messages(store: Store, session: str) -> list[Message]:
     """Return the messages of a session's turns, oldest first, each after those that it brought or continues.
 
@@ -150,7 +179,7 @@ async def session_messages(store: Store, session: str) -> list[Message]:
     rows = (await store.turns(session=session))[::-1]
     if not rows:
         raise SessionNotFoundError(session)
-    whole = _Session(store, session, None)
+    whole = SessionTurns(store, session)
     messages: list[Message] = []
     for row in rows:
         if row.fault:
@@ -170,14 +199,14 @@ def _brought(turn_id: str, started: TurnStarted) -> list[Message]:
 
 
 async def _said_until(
-    store: Store, last: str, *, before: str, session: "_Session | None", model: str | None, known: EarlierJournals
-) -> list[_Said]:
+    store: Store, last: str, *, before: str, session: "SessionTurns | None", model: str | None, known: EarlierJournals
+) -> list[Said]:
     """Return the turn `last` and all turns that it continues, the newest first. Without a `model`, signatures stay.
 
     Those of `session` are collected anyway. `before` is the turn whose history this is. Raises
     `StoreError`, naming the turns, if they continue each other in a cycle.
     """
-    said: list[_Said] = []
+    said: list[Said] = []
     followed = {before: None}
     other: str | None = last
     while other is not None:
@@ -192,13 +221,17 @@ async def _said_until(
                 other,
                 extra={"turn": other},
             )
+            if session is not None:
+                session.is_whole = False
             break
+        if session is not None and other != last:
+            session.outside.add(other)
         first = first_fact(other, facts)
         with reading(other):
             given, transcript = _brought(other, first), Transcript.of(facts)
         signed = model is None or first.model == model
         # An imported history is meant for the model of its turn, and a fork's comes from that model.
-        said.append(_Said(given if signed else list(map(_unsigned, given)), transcript, signed))
+        said.append(Said(given if signed else list(map(_unsigned, given)), transcript, signed))
         is_known = session is not None and await session.has(first.continue_from)
         other = None if is_known else first.continue_from
     return said

@@ -4,7 +4,7 @@ import time
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from itertools import count
+from itertools import count, islice
 
 from turnwright.errors import (
     ConfigError,
@@ -92,6 +92,7 @@ class MemoryStore:
         self.inline = own.append is MemoryStore.append and own.inbox is MemoryStore.inbox
         #: In the order in which they were made.
         self._turns: dict[str, _StoredTurn] = {}
+        self._by_session: dict[str, dict[str, _StoredTurn]] = {}
         #: The title of each session and the number of its last turn, the last one created last.
         self._sessions: dict[str, tuple[str, int]] = {}
         self._numbers = count(1)
@@ -110,6 +111,7 @@ class MemoryStore:
         if new.session is not None:
             title, _ = self._sessions.pop(new.session, (new.title, 0))
             self._sessions[new.session] = (title, kept.number)
+            self._by_session.setdefault(new.session, {})[new.id] = kept
         if driven:
             self._driving.add(new.id)
         else:
@@ -177,37 +179,37 @@ class MemoryStore:
         limit: int | None = None,
         before: int | None = None,
     ) -> list[TurnRow]:
-        rows = [kept.row for kept in reversed(self._turns.values())]
-        return [
-            row
-            for row in rows
-            if (session is None or row.session == session)
-            and (live is None or live is (row.status.outcome is None))
-            and (before is None or row.number < before)
-        ][:limit]
+        turns = self._turns if session is None else self._by_session.get(session, {})
+        newest = reversed(turns.values())
+        if session is not None and live:
+            newest = islice(newest, 1)  # the others have ended: else this one could not have been created
+        found = (
+            kept.row
+            for kept in newest
+            if (live is None or live is (kept.status.outcome is None)) and (before is None or kept.number < before)
+        )
+        return list(islice(found, limit))
 
     async def sessions(self, *, limit: int | None = None, before: int | None = None) -> list[SessionInfo]:
-        known = [
-            (session, title, number)
+        known = (
+            self._session(session, title, number)
             for session, (title, number) in reversed(self._sessions.items())
             if before is None or number < before
-        ][:limit]
-        turns: dict[str, list[_StoredTurn]] = {session: [] for session, _, _ in known}
-        for kept in self._turns.values():
-            if kept.new.session in turns:
-                turns[kept.new.session].append(kept)
-        return [
-            SessionInfo(
-                id=session,
-                title=title,
-                turns=len(turns[session]),
-                created_at=turns[session][0].new.created_at,
-                updated_at=turns[session][-1].updated_at,
-                open_turn=next((kept.new.id for kept in turns[session] if kept.status.outcome is None), None),
-                number=number,
-            )
-            for session, title, number in known
-        ]
+        )
+        return list(islice(known, limit))
+
+    def _session(self, session: str, title: str, number: int) -> SessionInfo:
+        turns = self._by_session[session]
+        first, last = next(iter(turns.values())), next(reversed(turns.values()))
+        return SessionInfo(
+            id=session,
+            title=title,
+            turns=len(turns),
+            created_at=first.new.created_at,
+            updated_at=last.updated_at,
+            open_turn=last.new.id if last.status.outcome is None else None,
+            number=number,
+        )
 
     async def set_title(self, session: str, title: str) -> None:
         if session not in self._sessions:
@@ -217,7 +219,7 @@ class MemoryStore:
     async def delete_session(self, session: str) -> int:
         if session not in self._sessions:
             raise SessionNotFoundError(session)
-        return self._delete([name for name, kept in self._turns.items() if kept.new.session == session])
+        return self._delete([*self._by_session[session]])
 
     async def is_driven(self, turn_id: str) -> bool:
         self._stored(turn_id)
@@ -260,9 +262,12 @@ class MemoryStore:
         for name in family:
             if name in self._driving:
                 raise TurnBusyError(name, "this process")
-        emptied = {self._turns.pop(name).new.session for name in family}
-        emptied -= {kept.new.session for kept in self._turns.values()}
-        self._sessions = {session: kept for session, kept in self._sessions.items() if session not in emptied}
+        for name in family:
+            session = self._turns.pop(name).new.session
+            if session is not None:
+                del self._by_session[session][name]
+                if not self._by_session[session]:
+                    del self._by_session[session], self._sessions[session]
         return len(family)
 
     def _stored(self, turn_id: str) -> _StoredTurn:

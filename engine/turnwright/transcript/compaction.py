@@ -5,7 +5,7 @@ call stays with its result. The transcript keeps every message: only requests le
 """
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from msgspec import structs
 
@@ -88,16 +88,37 @@ def cut_before(messages: Sequence[Message], keep_steps: int) -> int:
     return 0 if keep_steps else len(messages)
 
 
-def tokens_of(messages: Iterable[Message]) -> int:
-    """Estimate the tokens of messages, for a provider that has not counted them yet."""
-    characters = files = 0
+class Size(NamedTuple):
+    """The size of messages: the characters of their texts, their files, and the bytes of these, as base64."""
+
+    characters: int = 0
+    files: int = 0
+    content: int = 0
+
+    def __add__(self, other: object) -> "Size":
+        """Return the size of both."""
+        if not isinstance(other, Size):
+            return NotImplemented
+        characters, files, content = other
+        return Size(self.characters + characters, self.files + files, self.content + content)
+
+    @property
+    def tokens(self) -> int:
+        """An estimate of the tokens, for a provider that has not counted them yet."""
+        return self.characters // _CHARACTERS + self.files * _FILE_TOKENS
+
+
+def size_of(messages: Iterable[Message]) -> Size:
+    """Return the size of messages."""
+    characters = 0
+    files: list[FilePart] = []
     for message in messages:
         for part in message.parts:
             if isinstance(part, FilePart):
-                files += 1
+                files.append(part)
             elif isinstance(part, ToolCallPart):
                 characters += len(part.name) + len(str(part.arguments))
             else:
                 characters += len(getattr(part, "text", ""))
-                files += len(getattr(part, "files", ()))
-    return characters // _CHARACTERS + files * _FILE_TOKENS
+                files += getattr(part, "files", ())
+    return Size(characters, len(files), sum(len(file.data) for file in files))

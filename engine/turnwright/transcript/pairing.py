@@ -11,6 +11,7 @@ outcome.
 
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
+from operator import is_not
 from typing import Final, Literal
 
 from msgspec import structs
@@ -42,8 +43,9 @@ class Paired:
 
     __slots__ = ("_asked_at", "_messages", "_waiting")
 
-    def __init__(self) -> None:
-        self._messages: list[Message] = []
+    def __init__(self, paired: Iterable[Message] = ()) -> None:
+        #: It begins with messages that were checked before.
+        self._messages: list[Message] = [*paired]
         #: The ids of the open calls, and the index of their message.
         self._waiting: list[str] = []
         self._asked_at = 0
@@ -111,17 +113,18 @@ def repaired(messages: Sequence[Message]) -> tuple[list[Message], list[str]]:
     return list(messages), []
 
 
-def renamed(messages: Iterable[Message]) -> list[Message]:
+def renamed(messages: Iterable[Message], known: int = 0) -> list[Message]:
     """Return the messages of earlier turns with new call ids, so that none equals an id of the current turn.
 
-    A result keeps its call. A result without a call gets an id that no call has.
+    A result keeps its call. A result without a call gets an id that no call has. The messages follow others, in which
+    `known` ids were given.
     """
     given = list(messages)
     answers = _answers(given)
     names: dict[_Place, str] = {}
 
     def name(place: _Place) -> str:
-        return names.setdefault(place, f"past{len(names) + 1:05d}")
+        return names.setdefault(place, f"past{known + len(names) + 1:05d}")
 
     out: list[Message] = []
     for number, message in enumerate(given):
@@ -134,7 +137,8 @@ def renamed(messages: Iterable[Message]) -> list[Message]:
                 parts.append(structs.replace(part, call=name(answers.get(place, place))))
             else:
                 parts.append(part)
-        out.append(structs.replace(message, parts=tuple(parts)))
+        has_ids = any(map(is_not, parts, message.parts))
+        out.append(structs.replace(message, parts=tuple(parts)) if has_ids else message)
     return out
 
 

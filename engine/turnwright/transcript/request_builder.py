@@ -1,9 +1,10 @@
 """Builds the model requests of one turn: instructions, history, the turn so far, and texts for one call."""
 
 import logging
+import weakref
 from collections.abc import Sequence
 from operator import is_
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from turnwright.agent import Agent
 from turnwright.message import Message, ToolSpec
@@ -12,12 +13,15 @@ from turnwright.model_settings import ModelSettings
 from turnwright_states import CallModel, Conclude, EndReason, Turn
 from turnwright_states.facts import TurnStarted
 
-from .compaction import compacted
+from .compaction import Size, compacted, size_of
+from .history import History
 from .pairing import Paired, Unpaired, UnpairedError, check_pairing, repaired
 from .transcript import Transcript
 from .wording import budget_text, conclude_instruction, prompt
 
 _LOG = logging.getLogger(__name__)
+#: The instructions in use. Turns of one text share one message, which encoders find in their caches.
+_INSTRUCTIONS: Final[weakref.WeakValueDictionary[str, Message]] = weakref.WeakValueDictionary()
 
 
 def settings_in(started: TurnStarted) -> ModelSettings | None:
@@ -55,7 +59,7 @@ class Conversation:
         self,
         agent: Agent,
         *,
-        history: Sequence[Message],
+        history: History,
         transcript: Transcript,
         tools: Sequence[ToolSpec],
         output: RequestedOutput | None = None,
@@ -70,7 +74,7 @@ class Conversation:
         self._output = output or RequestedOutput()
         #: The instructions of the last request.
         self._text = self.joined(self.fixed_instructions)
-        self._history = tuple(history)
+        self._history = history
         self._transcript = transcript
         self._tools = tuple(tools)
         self._mode: Unpaired = mode
@@ -78,27 +82,34 @@ class Conversation:
         #: The settings of the turn.
         self.settings = settings
         self._turn_id = turn_id
-        #: The instructions, the history and the first `_taken` closed messages of the transcript, without blank ones.
-        self._said = Paired()
-        self._taken = 0
-        #: What comes before the closed messages from `_replaced` on: the history, or what compactions made of it.
-        self._base, self._replaced = compacted(self._history, transcript)
-        self._taken, self._compactions = self._replaced, transcript.compactions
         #: The dynamic instructions that `_text` was made of.
         self._dynamic: str | None = None
-        #: The part of the instructions and the history that is not in `_said` yet, in reverse order.
-        self._before = self._unsaid()
+        self._begin()
 
     @property
     def _instructions(self) -> tuple[Message, ...]:
-        return (Message.system(self._text),) if self._text else ()
+        if not self._text:
+            return ()
+        known = _INSTRUCTIONS.get(self._text)
+        if known is None:
+            known = _INSTRUCTIONS[self._text] = Message.system(self._text)
+        return (known,)
 
     def joined(self, instructions: str) -> str:
         """Return the instructions with the prompt that asks for the typed answer, if there is one."""
         return "\n\n".join(filter(None, (instructions, self._output.prompt)))
 
-    def _unsaid(self) -> list[Message]:
-        return [*self._instructions, *(message for message in self._base if message.says_something)][::-1]
+    def _begin(self) -> None:
+        """Begin the sent messages anew. A history was checked before, the messages of a compaction were not."""
+        transcript = self._transcript
+        #: What comes before the closed messages from `_replaced` on: the history, or what compactions made of it.
+        self._base, self._replaced = compacted(self._history.messages, transcript)
+        self._taken, self._compactions = self._replaced, transcript.compactions
+        #: The instructions, the history and the first `_taken` closed messages of the transcript, without blank ones.
+        self._said = Paired((*self._instructions, *(() if self._compactions else self._history.said)))
+        #: The part of the history that is not in `_said` yet, in reverse order.
+        said = (message for message in self._base if message.says_something) if self._compactions else ()
+        self._before = [*said][::-1]
 
     def _follow(self) -> None:
         """Begin the sent messages anew if the instructions have changed, or the conversation was compacted."""
@@ -108,9 +119,8 @@ class Conversation:
         self._dynamic = transcript.instructions
         text = self.joined(self.fixed_instructions if self._dynamic is None else self._dynamic)
         if text != self._text or transcript.compactions is not self._compactions:
-            self._text, self._compactions = text, transcript.compactions
-            self._base, self._replaced = compacted(self._history, transcript)
-            self._said, self._taken, self._before = Paired(), self._replaced, self._unsaid()
+            self._text = text
+            self._begin()
 
     @property
     def instructions(self) -> str:
@@ -131,6 +141,13 @@ class Conversation:
         """The messages of the history and of the closed steps, as models are sent them."""
         self._follow()
         return (*self._base, *self._transcript.closed[self._replaced :])
+
+    @property
+    def size(self) -> Size:
+        """The size of `messages`. That of a history is known."""
+        self._follow()
+        known = size_of(self._base) if self._compactions else self._history.size
+        return known + size_of((*self._transcript.closed[self._replaced :], *self._transcript.open))
 
     @property
     def messages(self) -> tuple[Message, ...]:

@@ -7,7 +7,8 @@ from turnwright.agent import Agent
 from turnwright.journal.turn_journal import first_fact
 from turnwright.message import Message, ToolSpec
 from turnwright.model.protocol import ModelRequest
-from turnwright.transcript.pairing import renamed, repaired
+from turnwright.transcript.history import History
+from turnwright.transcript.pairing import repaired
 from turnwright.transcript.reading import reading
 from turnwright.transcript.request_builder import Conversation, settings_in
 from turnwright.transcript.transcript import Transcript
@@ -46,7 +47,11 @@ class Rebuilt:
         """The beginning of every request: the instructions, and the messages before the turn."""
         text = self.agent.fixed_instructions
         instructions = (Message.system(text),) if text else ()
-        return (*instructions, *(one for one in renamed(repaired(self.history)[0]) if one.says_something))
+        return (*instructions, *self._history.said)
+
+    @property
+    def _history(self) -> History:
+        return History.of(repaired(self.history)[0])
 
     def sendings(self, step: Step) -> tuple[Sending, ...]:
         """Return the request of each of the step's attempts in the journal.
@@ -71,7 +76,7 @@ class Rebuilt:
             return None
         said = Conversation(
             self.agent,
-            history=renamed(repaired(self.history)[0]),
+            history=self._history,
             transcript=transcript,
             tools=self.tools,
             show_budget_to_model=self.show_budget_to_model,

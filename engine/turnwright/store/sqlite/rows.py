@@ -16,14 +16,13 @@ TURNS: Final = """
 #: The columns of `rows.session_info`, from the newest `:limit` sessions below `:before`. The last turn was written to
 #: last, because a session's earlier turns have ended; its last fact has a time.
 SESSIONS: Final = """
-    SELECT session, title, turns, created_at,
-        (SELECT at FROM facts WHERE turn = last ORDER BY seq DESC LIMIT 1), open_turn, number
-    FROM (
-        SELECT page.session, title, count(*) AS turns, min(created_at) AS created_at, max(turns.number) AS last,
-            max(CASE WHEN live = 1 THEN turn_id END) AS open_turn, page.number AS number
-        FROM (SELECT * FROM sessions WHERE number < :before ORDER BY number DESC LIMIT :limit) AS page
-        JOIN turns ON turns.session = page.session GROUP BY page.session
-    ) ORDER BY number DESC
+    SELECT session, title, (SELECT count(*) FROM turns WHERE turns.session = page.session),
+        (SELECT created_at FROM turns WHERE turns.session = page.session ORDER BY number LIMIT 1),
+        (SELECT at FROM facts WHERE turn = (SELECT max(number) FROM turns WHERE turns.session = page.session)
+            ORDER BY seq DESC LIMIT 1),
+        (SELECT turn_id FROM turns WHERE turns.session = page.session AND live = 1), number
+    FROM (SELECT * FROM sessions WHERE number < :before ORDER BY number DESC LIMIT :limit) AS page
+    ORDER BY number DESC
 """
 #: The items of a turn's inbox.
 WAITING: Final = "SELECT id, kind, payload FROM inbox WHERE turn_id = ? ORDER BY n"

@@ -1,0 +1,161 @@
+"""The histories of sessions that this process has driven, so that their next turn reads only what is new.
+
+Each is checked against the store before it is used: turns are never added before others, so it is complete while the
+session has as many turns as were read. It lives in the process alone: the journal stays the only record
+(docs/rules.md#journal).
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from turnwright.errors import TurnNotFoundError, UnreadableTurnError
+from turnwright.message import Message
+from turnwright.store import Store
+from turnwright.transcript.history import History
+from turnwright.transcript.pairing import UnpairedError
+from turnwright_states.facts import TurnStarted
+
+from .message_history import EarlierJournals, Said, SessionTurns, messages_before, said_before
+
+#: The size of all histories together, in characters, and what a message takes besides.
+_MOST_KEPT: Final = 16 * 1024 * 1024
+_A_MESSAGE: Final = 500
+
+
+class _Known(NamedTuple):
+    """The history after the turn with the number `last`: how many turns it has, and those outside of its session."""
+
+    history: History
+    last: int
+    turns: int
+    outside: frozenset[str]
+
+    @property
+    def weight(self) -> int:
+        """Its share of `_MOST_KEPT`."""
+        size = self.history.size
+        return size.characters + size.content + _A_MESSAGE * len(self.history.messages)
+
+
+class SessionHistories:
+    """Returns the history of each turn of one store, and keeps those of sessions, the last used ones."""
+
+    def __init__(self, store: Store, most: int = _MOST_KEPT) -> None:
+        self._store = store
+        self._most = most
+        self._weight = 0
+        #: By session and model, the one used last at the end.
+        self._known: OrderedDict[tuple[str, str], _Known] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    async def before(
+        self,
+        turn_id: str,
+        started: TurnStarted,
+        model: str,
+        earlier: EarlierJournals,
+        paired: Callable[[list[Message]], list[Message]],
+    ) -> History:
+        """Return the messages before a turn. `paired` repairs or rejects those that are not.
+
+        Raises what `messages_before` and `paired` raise.
+        """
+        session = started.session
+        if session is not None and not started.message_history:
+            number = (await self._store.get(turn_id)).number
+            turns = SessionTurns(self._store, session, number)
+            if started.continue_from is None or await turns.has(started.continue_from):
+                asked = _Asked(turn_id, started, model, earlier)
+                return await self._longer(asked, session, number) or await self._anew(asked, session, turns, paired)
+        return History.of(paired(await messages_before(self._store, turn_id, started, model, earlier)))
+
+    async def _longer(self, asked: "_Asked", session: str, number: int) -> History | None:
+        """Return the history of a session that is known, and the turns since. None if it must be read anew."""
+        known = self._take((session, asked.model))
+        if known is None or known.last >= number or not await self._exist(known.outside):
+            return None
+        turns = SessionTurns(self._store, session, number, known.last)
+        said = await asked.said_before(self._store, turns)
+        # Counted last: what is deleted between the two, is missed here.
+        count = await self._count(session, number)
+        if count != known.turns + turns.listed:
+            return None
+        history = known.history
+        try:
+            for one in said:
+                if one.transcript.compactions:
+                    history = History.of(one.after(history.messages))
+                else:
+                    history = history.followed_by(one.after(()))
+        except UnpairedError:
+            return None
+        if turns.is_whole:
+            known = _Known(history, number - 1, count, known.outside | turns.outside)
+        self._keep((session, asked.model), known)
+        return history
+
+    async def _anew(
+        self,
+        asked: "_Asked",
+        session: str,
+        turns: SessionTurns,
+        paired: Callable[[list[Message]], list[Message]],
+    ) -> History:
+        """Read all turns of a session, and keep its history if nothing of it is left out or repaired."""
+        # Counted first: what is deleted afterwards, is missed at the next turn.
+        count = await self._count(session, turns.before)
+        messages: list[Message] = []
+        for one in await asked.said_before(self._store, turns):
+            messages = one.after(messages)
+        try:
+            history = History.of(messages)
+        except UnpairedError:
+            return History.of(paired(messages))
+        if turns.is_whole and count is not None:
+            known = _Known(history, turns.before - 1, count, frozenset(turns.outside))
+            self._keep((session, asked.model), known)
+        return history
+
+    async def _count(self, session: str, number: int) -> int | None:
+        """Return the turns of a session before its newest turn, which has this number. None if they are not counted."""
+        found = await self._store.sessions(limit=1, before=number + 1)
+        return found[0].turns - 1 if found and found[0].id == session else None
+
+    async def _exist(self, turns: frozenset[str]) -> bool:
+        try:
+            for turn in turns:
+                await self._store.get(turn)
+        except (TurnNotFoundError, UnreadableTurnError):
+            return False
+        return True
+
+    def _take(self, key: tuple[str, str]) -> _Known | None:
+        known = self._known.pop(key, None)
+        if known is not None:
+            self._weight -= known.weight
+        return known
+
+    def _keep(self, key: tuple[str, str], known: _Known) -> None:
+        self._take(key)
+        if known.weight > self._most:
+            return
+        self._known[key] = known
+        self._weight += known.weight
+        while self._weight > self._most:
+            self._take(next(iter(self._known)))
+
+
+class _Asked(NamedTuple):
+    """The turn whose history is asked for."""
+
+    turn_id: str
+    started: TurnStarted
+    model: str
+    earlier: EarlierJournals
+
+    async def said_before(self, store: Store, turns: SessionTurns) -> list[Said]:
+        """Return the turns of a session before it, the oldest first."""
+        return await said_before(store, self.turn_id, self.started, self.model, self.earlier, turns)

@@ -1,0 +1,40 @@
+"""The messages before a turn, as its requests send them: what is known of each is found once."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from turnwright.message import Message
+
+from .compaction import Size, size_of
+from .pairing import check_pairing, renamed
+
+
+class History(NamedTuple):
+    """Paired messages before a turn, whose call ids no turn has. It is not changed, but followed by a longer one.
+
+    A session's next turn begins with the same objects, so that encoders find them in their caches
+    (docs/rules.md#speed).
+    """
+
+    messages: tuple[Message, ...] = ()
+    #: Those that say something, which are sent.
+    said: tuple[Message, ...] = ()
+    #: The number of calls.
+    calls: int = 0
+    size: Size = Size()
+
+    @classmethod
+    def of(cls, messages: Sequence[Message]) -> "History":
+        """Make a history of paired messages. Raises `UnpairedError`."""
+        return cls().followed_by(messages)
+
+    def followed_by(self, messages: Sequence[Message]) -> "History":
+        """Return this history with more messages, which are paired among themselves. Raises `UnpairedError`."""
+        check_pairing(messages)
+        new = renamed(messages, self.calls)
+        return History(
+            (*self.messages, *new),
+            (*self.said, *[message for message in new if message.says_something]),
+            self.calls + sum(len(message.calls) for message in new),
+            self.size + size_of(new),
+        )
