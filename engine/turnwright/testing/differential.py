@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import fields
-from functools import cache, partial
+from functools import cache
 from itertools import cycle
 from secrets import token_hex
 from typing import Final
@@ -27,7 +27,6 @@ from turnwright.model.retry import Backoff
 from turnwright.result import TurnResult
 from turnwright.store import MemoryStore, Store
 from turnwright.tools import Tool, tool
-from turnwright.transcript.interrupt import Interrupt
 from turnwright_states import CallStatus, Decision, InterruptKind, State, Usage
 
 from . import clock
@@ -174,7 +173,8 @@ class _World:
 
     async def _answer(self, engine: Engine, agent: Agent[None, object], turn: TurnResult) -> None:
         """Let a person act on the first open question."""
-        asked, act = min(turn.interrupts, key=partial(_place, turn)), next(self._people)
+        asking = await self._store.asking(turn.id)
+        asked, act = min(turn.interrupts, key=lambda one: asking.get(one.id, 0)), next(self._people)
         if act == "abort":
             await engine.abort(turn.id)
         elif act == "message":
@@ -237,12 +237,6 @@ def _tool(scripted: ScriptedTool) -> Tool:
         on_crash=scripted.on_crash,
         idempotent=scripted.on_crash == "rerun",
     )(work)
-
-
-def _place(turn: TurnResult, asked: Interrupt) -> int:
-    """Return the place of the call that a question is about."""
-    calls = [part.id for message in turn.messages for part in message.parts if isinstance(part, ToolCallPart)]
-    return next((place for place, call in enumerate(calls) if call in asked.id), 0)
 
 
 def _decision(kind: InterruptKind, act: PersonAct) -> Decision:

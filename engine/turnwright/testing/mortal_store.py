@@ -69,6 +69,12 @@ class MortalStore(StoreWrapper):
             self.dead, self._died_at, self._last = True, self._wrote_at, facts
             raise StoreError("its process died after this append")
 
+    async def asking(self, turn: str) -> dict[str, int]:
+        """Return the place of the call that each question is about."""
+        facts = [fact for _, fact in await self.inner.facts(turn)]
+        places = {call.id: place for place, call in enumerate(_calls(facts))}
+        return {one.interrupt.id: places[one.call] for one in facts if isinstance(one, f.CallWaiting)}
+
     def death(self, journal: Sequence[tuple[int, Fact]]) -> Death:
         """Return the death of the process, with what its turn has in its journal."""
         facts = [fact for _, fact in journal]

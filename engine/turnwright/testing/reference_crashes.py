@@ -74,6 +74,8 @@ class MortalTurn(AgentTurn):
 
     def _is_lost(self) -> bool:
         lost, self.lost = self.lost, False
+        if lost and self.abort_at <= self.now:
+            self._begin()  # an aborted turn needs no repair
         return lost
 
     # A model call is made again, for a retry.
@@ -161,7 +163,9 @@ class MortalTurn(AgentTurn):
 
     def _recover(self, batch: list[Call]) -> bool:
         """Apply the policy to the calls that were interrupted. Return False if the process died once more."""
-        interrupted = (call for call in batch if call.runs and call.status is None)
+        interrupted = [call for call in batch if call.runs and call.status is None]
+        if interrupted:
+            self._begin()
         return all(map(self._recover_call, interrupted))
 
     def _recover_call(self, call: Call) -> bool:
@@ -170,8 +174,6 @@ class MortalTurn(AgentTurn):
             call.runs, call.asks, call.approved = False, True, False
             call.declined, call.expires = CallStatus.UNKNOWN, False
             return True
-        if policy == "rerun":
-            self._begin()
         if policy != "rerun" or not self.retries_left:
             call.status = CallStatus.UNKNOWN
         elif not self._rerun(call):
