@@ -6,6 +6,7 @@ Counts, not seconds, so that it says the same on a busy machine. A step is one o
 
 - Function calls a step, builtins included, as cProfile counts them: a turn of 50 steps less one of 10, by 40. And those
   of the last 50 of 200 steps over those of the first 50, for nothing may cost more because the turn is long.
+- Function calls of turn 100 of a session over those of turn 10.
 - Bytes a step in all tables of the SQLite store, and commits a step, over the first 50 steps.
 - The spread of the facts' bytes over steps 1 to 119: the largest step's less the smallest's. A run of digits counts as
   one byte wherever it stands, and so does a number, and a hash by its length; so what is left is flat to the byte, or
@@ -32,6 +33,7 @@ from pathlib import Path
 from typing import Final
 
 from bench.measure import max_calls_per_step
+from bench.sessions import calls as session_calls
 from bench.turnwright_turns import AGENT, Fake, Turnwright, TurnwrightSqlite
 from bench.yardstick import PROMPT, Gate, Script, Subject, look, run
 from pydantic import JsonValue
@@ -115,6 +117,10 @@ def figures() -> list[Figure]:
         first, last, _ = asyncio.run(calls_at_the_ends(subject))
         counted.append(Figure(f"calls-growth-{key}", f"growth of the function calls a step, {where}", last / first))
     lite = TurnwrightSqlite()
+    for key, where, subject in subjects:
+        first, last = asyncio.run(session_calls(subject, 10, 100))
+        counted.append(Figure(f"session-growth-{key}", f"turn 100 of a session over turn 10, {where}", last / first))
+        subject.session = None
     counted.append(Figure("bytes-sqlite", "bytes stored a step, with SQLite", asyncio.run(grown(lite, lite.stored))))
     counted.append(Figure("commits-sqlite", "commits a step, with SQLite", asyncio.run(grown(lite, lite.appends))))
     facts = asyncio.run(kept_facts())

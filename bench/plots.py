@@ -57,6 +57,25 @@ def draw(results: Results, folder: Path) -> None:
     _in_flight(results, folder / "in_flight.png")
 
 
+def turns_in_a_session(lines: Sequence[Line], path: Path) -> None:
+    """Draw what a turn costs, in milliseconds, against the number of turns in its session."""
+    figure = Figure(figsize=(10, HEIGHT), dpi=DPI, layout="constrained")
+    axes = figure.subplots()
+    axes.set_title("CPU of a turn by its place in a session", loc="left", fontsize=12)
+    axes.set_xlabel("turn of the session")
+    axes.set_ylabel("CPU of a turn, median of ten")
+    styles = _styles([line.name for line in lines])
+    axes.set_yscale("log")
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: _time(value * 1e3)))
+    axes.grid(visible=True, which="major", color="#dddddd", linewidth=0.8)
+    axes.spines[["top", "right"]].set_visible(False)
+    for line in lines:
+        colour, dashes, marker = styles[line.name]
+        axes.plot(line.xs, line.ys, dashes, color=colour, marker=marker, markersize=4.5)
+    _names(axes, lines, styles, 0.025)
+    figure.savefig(path)
+
+
 def _growth(results: Results, path: Path) -> None:
     lines = [
         Line(subject["name"], [10 * at + 5.0 for at in range(len(growth["by_ten_us"]))], growth["by_ten_us"])

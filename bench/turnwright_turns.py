@@ -43,6 +43,8 @@ class Turnwright(Subject):
     """Turnwright in memory."""
 
     name = "Turnwright, in memory"
+    #: The session of all turns, if they share one.
+    session: str | None = None
     modules = ("turnwright", "turnwright.engine")
     packages = ("turnwright", "anyio", "pydantic", "transitions")
 
@@ -59,7 +61,7 @@ class Turnwright(Subject):
     async def turn(self, script: Script) -> str:
         """One turn."""
         del script
-        return (await self._engine.run(AGENT, PROMPT)).text
+        return (await self._engine.run(AGENT, PROMPT, session=self.session)).text
 
 
 class TurnwrightSqlite(Turnwright):
