@@ -302,6 +302,8 @@ class ModelRepliedInput(Input):
     #: Whether hooks, guardrails or the output type check the reply before anything of it runs. A reply with a typed
     #: answer needs it. It has no effect where no call is allowed.
     review: bool = False
+    #: Whether the calls that may run start with the reply, so that one append holds both.
+    starts: bool = False
 
 
 class RequestPreparedInput(Input):

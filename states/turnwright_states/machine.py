@@ -287,7 +287,14 @@ class TurnMachine:
             return None
         if row.dest is not State.TOOL_EXEC:
             return self._halt(row)
-        return None if runs else self._settle_if_done()
+        if not runs:
+            return self._settle_if_done()
+        return self._start_calls(made) if event.starts else None
+
+    def _start_calls(self, made: tuple[f.CallMade, ...]) -> None:
+        for call in made:
+            if not call.refused:
+                self._emit(f.CallStarted(self._elapsed, State.TOOL_EXEC, call=call.id, attempt=1))
 
     def _prepared(self, event: RequestPreparedInput) -> None:
         if not self.turn.may_prepare:

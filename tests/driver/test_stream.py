@@ -34,6 +34,7 @@ from turnwright.model.scripted import ScriptedModel, asks_for
 from turnwright.store import MemoryStore, SqliteStore
 from turnwright.testing import FaultyStore
 from turnwright_states import Cause, Outcome, State
+from turnwright_states import facts as f
 from turnwright_states.facts import Fact
 
 pytestmark = [pytest.mark.anyio, pytest.mark.no_waiting]
@@ -207,7 +208,7 @@ async def test_an_error_of_the_follower_comes_out_as_it_is() -> None:
 
 
 async def test_an_error_of_the_store_comes_out_as_it_is() -> None:
-    store = FaultyStore(MemoryStore(), at=2)
+    store = FaultyStore(MemoryStore(), at=f.CallSettled)
     engine = Engine(model=ScriptedModel(asks_for(("note", {}))), tools=[note], store=store)
     heard: list[str] = []
 
@@ -217,7 +218,7 @@ async def test_an_error_of_the_store_comes_out_as_it_is() -> None:
 
     with pytest.raises(StoreError, match="append 2"):
         await follow()
-    assert heard[-1] == "model_replied", "an unwritten fact has no event"
+    assert heard[-1] == "call_started", "an unwritten fact has no event"
 
 
 async def test_a_session_that_is_busy_is_said_before_the_stream_begins() -> None:

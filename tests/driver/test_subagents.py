@@ -487,8 +487,8 @@ async def test_without_a_pause_its_unknown_outcome_stays_unknown() -> None:
     company.tools["pay"] = pay
     company.hire(Agent(name="Patient", description="Waits.", model="patient", max_pauses=5))
     limits = Limits(max_pauses=0)
-    with pytest.raises(StoreError):  # the lead's reply, its start, the reply and the start below, and the result
-        await company.engine(FaultyStore(memory, at=5), limits=limits).run(LEAD, "hi")
+    with pytest.raises(StoreError):
+        await company.engine(FaultyStore(memory, at=f.CallSettled), limits=limits).run(LEAD, "hi")
     await memory.aclose()
     (turn,) = await company.engine(memory, limits=limits).recover()
     told = results(await company.engine(memory).get(f"{turn.id}:call00001"))
@@ -918,8 +918,8 @@ async def test_one_whose_tools_are_not_here_after_a_crash_is_left_alone_with_its
     memory = MemoryStore()
     company = Company(lead=[send("Reader"), "I see."], reader=[asks_for(("note", {"text": "a"})), "Done."])
     company.hire(READER)
-    with pytest.raises(StoreError):  # its start, its sub-agent's reply, its sub-agent's start
-        await company.engine(FaultyStore(memory, at=4)).run(LEAD, "hi")
+    with pytest.raises(StoreError):
+        await company.engine(FaultyStore(memory, at=f.CallSettled)).run(LEAD, "hi")
     await memory.aclose()
     kept = company.tools.pop("note")
     assert await company.engine(memory).recover() == []
@@ -977,7 +977,7 @@ async def test_recovery_leaves_sub_agents_to_their_callers() -> None:
     company = Company(lead=[send("Reader"), "All done."], reader=[asks_for(("note", {"text": "a"})), "Done."])
     company.hire(READER)
     with pytest.raises(StoreError):
-        await company.engine(FaultyStore(memory, at=4)).run(LEAD, "hi")
+        await company.engine(FaultyStore(memory, at=f.CallSettled)).run(LEAD, "hi")
     await memory.aclose()
     assert len(await memory.turns(live=True)) == 2
     turns = await company.engine(memory).recover()
@@ -1229,7 +1229,7 @@ async def test_a_stop_while_a_crash_is_accounted_for_reaches_the_sub_agents_too(
     company.tools |= {"redo": redo, "slow": slow}
     limits, clock = Limits(seconds=30) if stop == "expire" else Limits(), anyio.current_time
     with pytest.raises(StoreError):
-        await company.engine(FaultyStore(memory, at=6), limits=limits, clock=clock).run(LEAD, "hi")
+        await company.engine(FaultyStore(memory, at=f.CallSettled), limits=limits, clock=clock).run(LEAD, "hi")
     await memory.aclose()
     assert len(await memory.turns(live=True)) == 2
     engine = company.engine(memory, limits=limits, clock=clock)

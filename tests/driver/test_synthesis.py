@@ -158,7 +158,7 @@ async def test_the_deadline_holds_for_it_too() -> None:
 
 async def test_a_crash_while_it_runs_costs_a_retry_and_its_verdict_is_asked_for_once_more() -> None:
     memory = MemoryStore()
-    store = FaultyStore(memory, at=4)  # the reply, the start, the result, and then the verdict
+    store = FaultyStore(memory, at=f.Synthesized)
     pipeline = Pipeline(None, "Report.")
     engine = Engine(model=ScriptedModel(asks_for(("note", {}))), tools=[note], synthesize=pipeline, store=store)
     with pytest.raises(StoreError):
@@ -174,7 +174,7 @@ async def test_a_crash_while_it_runs_costs_a_retry_and_its_verdict_is_asked_for_
 async def test_a_turn_that_had_one_goes_on_where_there_is_none() -> None:
     """The pipeline is the embedder's; an engine without it says that it has nothing to say."""
     memory = MemoryStore()
-    store = FaultyStore(memory, at=3)
+    store = FaultyStore(memory, at=f.CallSettled)
     engine = Engine(model=ScriptedModel(asks_for(("note", {}))), tools=[note], synthesize=Pipeline(), store=store)
     with pytest.raises(StoreError):
         await engine.run(AGENT, "hi")

@@ -285,8 +285,8 @@ async def test_an_abort_of_the_loser_stops_the_winner(place: Place) -> None:
 # Sweeps.
 
 
-async def dead(store: Store, tools: Sequence[Tool], *lines: Line, at: int) -> str:
-    """A turn whose process died at its `at`-th append. Its id."""
+async def dead(store: Store, tools: Sequence[Tool], *lines: Line, at: int | type[f.Fact]) -> str:
+    """A turn whose process died at the append `at` (see `FaultyStore`). Its id."""
     known = {row.id for row in await store.turns()}
     faulty = FaultyStore(store, at=at)
     with pytest.raises(StoreError):
@@ -303,9 +303,9 @@ async def test_a_sweep_leaves_alone_what_it_cannot_run_and_what_others_drive(cap
 
     memory = MemoryStore()
     lines: list[Line] = [asks_for(("note", {})), asks_for(("note", {"n": 1})), "Done."]
-    turns = [await dead(memory, [note], *lines, at=at) for at in (3, 1, 5)]
-    needs_more = await dead(memory, [rare], asks_for(("rare", {})), "Done.", at=2)
-    turns.append(await dead(memory, [note], *lines, at=4))
+    turns = [await dead(memory, [note], *lines, at=at) for at in (f.CallSettled, 1, 4)]
+    needs_more = await dead(memory, [rare], asks_for(("rare", {})), "Done.", at=f.CallSettled)
+    turns.append(await dead(memory, [note], *lines, at=3))
     await memory.aclose()
     driving = Hanging("Mine.")
     mine = Engine(model=driving, store=memory)
@@ -342,7 +342,7 @@ async def test_many_are_driven_side_by_side_and_no_more_than_may_be(place: Place
         return "worked"
 
     store = place.open()
-    ids = [await dead(store, [work], asks_for(("work", {})), at=3) for _ in range(7)]
+    ids = [await dead(store, [work], asks_for(("work", {})), at=f.CallSettled) for _ in range(7)]
     await place.bury()
     other = Engine(model=ScriptedModel("Done.", repeat=True), tools=[work], store=place.open(), max_parallel_tools=3)
     running = most = 0
@@ -355,7 +355,7 @@ async def test_two_sweeps_at_once_drive_each_turn_once(place: Place) -> None:
     """Between them they find everything; neither raises for being second."""
     ran: list[str] = []
 
-    @tool
+    @tool(concurrency=9)  # so the reply is written before the start
     async def work(n: int) -> str:
         ran.append(f"{n}")
         await anyio.sleep(1)
@@ -384,7 +384,7 @@ async def test_two_sweeps_at_once_drive_each_turn_once(place: Place) -> None:
 async def dead_and_aborted(place: Place) -> tuple[Engine, str]:
     """A turn that was aborted, and whose process died before it looked; and an engine with neither tools nor model."""
 
-    @tool
+    @tool(concurrency=9)  # so the reply is written before the start
     async def rare() -> str:
         raise AssertionError("it ran")
 

@@ -192,7 +192,7 @@ KINDS: Final[dict[str, Kind]] = {
             superseded,
         )
     },
-    **{f"crashed at {at}": partial(crashed, at=at) for at in range(1, 7)},
+    **{f"crashed at {at}": partial(crashed, at=at) for at in range(1, 6)},
 }
 
 

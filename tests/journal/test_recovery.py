@@ -65,9 +65,9 @@ def results(turn: TurnResult) -> list[tuple[CallStatus, str]]:
 
 
 async def dead(
-    *lines: ModelResponse | str, tools: list[Tool], at: int, limits: Limits | None = None
+    *lines: ModelResponse | str, tools: list[Tool], at: int | type[f.Fact], limits: Limits | None = None
 ) -> tuple[MemoryStore, str]:
-    """A turn whose process died at its `at`-th append; its store, and its id."""
+    """A turn whose process died at the append `at` (see `FaultyStore`); its store, and its id."""
     memory = MemoryStore()
     store = FaultyStore(memory, at=at)
     with pytest.raises(StoreError):
@@ -83,7 +83,7 @@ async def only(store: Store) -> str:
 
 
 async def test_recovery_drives_every_unfinished_turn_to_its_end() -> None:
-    memory, turn_id = await dead(asks_for(("note", {})), tools=[note], at=3)
+    memory, turn_id = await dead(asks_for(("note", {})), tools=[note], at=f.CallSettled)
     (turn,) = await Engine(model=ScriptedModel("I see."), tools=[note], store=memory).recover()
     assert (turn.id, turn.outcome, turn.text) == (turn_id, Outcome.FINISHED, "I see.")
     assert results(turn)[0][0] is CallStatus.UNKNOWN
@@ -121,7 +121,7 @@ async def test_a_turn_that_is_driven_is_left_alone() -> None:
 
 async def test_a_turn_without_its_tools_is_left_alone_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     """`resume` says what is missing; nothing is written, and who has the tools can take it up."""
-    memory, turn_id = await dead(asks_for(("note", {})), tools=[note], at=3)
+    memory, turn_id = await dead(asks_for(("note", {})), tools=[note], at=f.CallSettled)
     before = await memory.facts(turn_id)
     poor = Engine(model=ScriptedModel("hi"), store=memory)
     with caplog.at_level(logging.WARNING, "turnwright"):
@@ -199,7 +199,7 @@ async def test_recovery_does_not_stop_at_a_thousand() -> None:
 async def test_a_call_whose_tool_asks_waits_for_a_person_after_the_crash() -> None:
     asking = asks_for(("send", {"to": "Ann"}), ("note", {}))
     for decision, status in (("rerun", CallStatus.OK), ("unknown", CallStatus.UNKNOWN)):
-        memory, turn_id = await dead(asking, tools=[send, note], at=3)
+        memory, turn_id = await dead(asking, tools=[send, note], at=f.CallSettled)
         engine = Engine(model=ScriptedModel("Done."), tools=[send, note], store=memory)
         (paused,) = await engine.recover()
         (asked,) = paused.interrupts
@@ -215,7 +215,7 @@ async def test_a_read_only_call_runs_again_after_the_crash(on_crash: OnCrash | N
     async def look() -> str:
         return "looked"
 
-    memory, _ = await dead(asks_for(("look", {})), tools=[look], at=3)
+    memory, _ = await dead(asks_for(("look", {})), tools=[look], at=f.CallSettled)
     (turn,) = await Engine(model=ScriptedModel("I see."), tools=[look], store=memory).recover()
     started = [fact.attempt for _, fact in await memory.facts(turn.id) if isinstance(fact, f.CallStarted)]
     assert (turn.text, [one for one, _ in results(turn)]) == ("I see.", [status])
@@ -385,7 +385,7 @@ async def test_a_turn_of_another_process_can_be_aborted(tmp_path: Path) -> None:
 
 
 async def test_a_store_that_cannot_be_read_is_said_as_it_is() -> None:
-    memory, _ = await dead(asks_for(("note", {})), tools=[note], at=3)
+    memory, _ = await dead(asks_for(("note", {})), tools=[note], at=f.CallSettled)
     store = FaultyStore(memory)
     store.dead = True
     with pytest.raises(StoreError, match="the store is dead"):
@@ -396,7 +396,7 @@ async def test_a_turn_that_cannot_be_read_is_left_alone_and_keeps_nobody_else_fr
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """An agent of a later release, say, has fields that this one does not know."""
-    memory, good = await dead(asks_for(("note", {})), tools=[note], at=3)
+    memory, good = await dead(asks_for(("note", {})), tools=[note], at=f.CallSettled)
     machine, facts = TurnMachine.start(StartedInput(prompt="hi", agent={"name": "Tidier", "telepathy": True}))
     new = NewTurn(id="later", session=None, agent="Tidier", model="scripted", created_at=0)
     await memory.release(await memory.create(new, facts, Status.of(machine.turn)))

@@ -17,7 +17,7 @@ from turnwright.store import Claim, InboxItem, InboxKind, MemoryStore, Status
 from turnwright.telemetry import ObservedSegment, TurnWork
 from turnwright.testing.faults import FaultyStore, StoreWrapper
 from turnwright_states import Cause, StartedInput, TurnMachine
-from turnwright_states.facts import Fact, TurnStarted
+from turnwright_states.facts import CallSettled, Fact, TurnStarted
 
 from .told import Told, attributes, moves
 
@@ -274,7 +274,7 @@ async def test_an_end_that_could_not_be_written_is_none(told: Told, error: Excep
 async def test_a_store_that_fails_is_an_error_and_recovery_goes_on_in_a_trace_of_its_own(told: Told) -> None:
     memory = MemoryStore()
     model = ScriptedModel(asks_for(("note", {})), "Noted.")
-    store = FaultyStore(memory, at=3)
+    store = FaultyStore(memory, at=CallSettled)
     with pytest.raises(StoreError):
         await Engine(model=model, tools=[note], store=store, telemetry=told.telemetry).run(AGENT, "Take a note")
     await store.aclose()
@@ -314,7 +314,7 @@ async def test_a_store_that_fails_beside_the_work_is_an_error(told: Told) -> Non
 async def test_a_call_that_is_run_again_after_a_crash_is_an_attempt_of_its_own(told: Told) -> None:
     memory = MemoryStore()
     model = ScriptedModel(asks_for(("again", {})), "Done.")
-    store = FaultyStore(memory, at=3)
+    store = FaultyStore(memory, at=CallSettled)
     with pytest.raises(StoreError):
         await Engine(model=model, tools=[again], store=store, telemetry=told.telemetry).run(AGENT, "Do it")
     await store.aclose()

@@ -7,6 +7,8 @@ import pytest
 from turnwright_states import (
     AttemptFailedInput,
     CallModel,
+    CallStartedInput,
+    CallState,
     CallStatus,
     Cause,
     Conclude,
@@ -388,3 +390,29 @@ def test_a_blank_synthesis_is_none(begin: "Begin", text: str) -> None:
     turn.feed(SynthesizedInput(text=text))
     assert [fact.text for fact in turn.of(facts.Synthesized)] == [None]
     assert turn.action == CallModel(tools=True)
+
+
+def test_calls_that_start_with_their_reply_make_the_facts_of_calls_that_start_after_it() -> None:
+    def begun() -> TurnMachine:
+        return TurnMachine.start(StartedInput(prompt="go"))[0]
+
+    calls = (ToolCall(name="a", arguments={}), ToolCall(name="b", arguments=None), ToolCall(name="c", arguments={}))
+    together, apart = begun(), begun()
+    made = together.feed(ModelRepliedInput(calls=calls, starts=True, elapsed=1))
+    one_by_one = apart.feed(ModelRepliedInput(calls=calls, elapsed=1))
+    for call in apart.turn.runnable():
+        one_by_one += apart.feed(CallStartedInput(call=call.id, elapsed=1))
+    assert made == one_by_one
+    assert [fact.kind for fact in made if fact.kind != "notice"] == [
+        "model_replied",
+        "call_settled",
+        "call_started",
+        "call_started",
+    ]
+
+
+def test_no_call_starts_with_a_reply_that_is_reviewed() -> None:
+    machine, _ = TurnMachine.start(StartedInput(prompt="go"))
+    calls = (ToolCall(name="a", arguments={}),)
+    machine.feed(ModelRepliedInput(calls=calls, starts=True, review=True, elapsed=1))
+    assert [call.state for call in machine.turn.batch.values()] == [CallState.READY]

@@ -237,7 +237,7 @@ async def test_with_no_retry_there_is_no_second_try() -> None:
 async def test_a_driver_that_takes_the_second_try_up_asks_as_sharply() -> None:
     """The journal determines the instruction."""
     memory = MemoryStore()
-    store = FaultyStore(memory, at=5)  # the reply, the call, its result with the stop, the first try, the second
+    store = FaultyStore(memory, at=f.TurnEnded)  # the second try
     with pytest.raises(StoreError):
         await Engine(model=Counting(ModelResponse()), tools=[note], limits=Limits(steps=1), store=store).run(
             AGENT, "hi"

@@ -21,7 +21,7 @@ from turnwright.model.protocol import (
     no_reply,
     too_long,
 )
-from turnwright.tools.batch import run_batch, settle_after_crash
+from turnwright.tools.batch import can_start_at_once, run_batch, run_started, settle_after_crash
 from turnwright.tools.batch_context import Values
 from turnwright.tools.errors import ToolError, describe, holds
 from turnwright.tools.function_tool import FunctionTool
@@ -144,11 +144,28 @@ async def _attempt(segment: Segment, action: CallModel) -> Input:
     checked: list[Values | None] = []
     calls = tuple([_checked_call(segment, call, checked) for call in reply.calls])
     segment.checked = checked
-    replied = replied_input(reply, calls, segment.priced(reply), segment.elapsed())
+    starts = bool(calls) and action.tools and _may_start(segment, calls)
+    replied = replied_input(reply, calls, segment.priced(reply), segment.elapsed(), starts=starts)
     if action.tools and reply.finish is Finish.CONTENT_FILTER and segment.holds_reply:
         replied = replied.model_copy(update={"text": ""})  # the turn ends before its guardrails check it
     # Few turns have reviewers, so the constructor does not take it.
     return replied.model_copy(update={"review": True}) if segment.stages and action.tools else replied
+
+
+def _may_start(segment: Segment, calls: Sequence[ToolCall]) -> bool:
+    """Whether the calls of this reply can start at once, so that one append holds their starts too.
+
+    A turn that is being stopped starts none. Reviews, guardrails and hooks come before the starts.
+    """
+    interruption, limit = segment.interruption, segment.machine.turn.limits.seconds
+    if segment.stages or interruption.aborting or (limit is not None and segment.elapsed() >= limit):
+        return False
+    if segment.inputs is not None and segment.inputs.are_left:
+        return False
+    if segment.judge is not None and segment.judge.judges_before:
+        return False
+    tools = [segment.tools[call.name] for call in calls if not call.problem and call.arguments is not None]
+    return can_start_at_once(tools, segment.setup.max_parallel_tools)
 
 
 async def _check_text(segment: Segment, reply: ModelResponse) -> None:
@@ -329,6 +346,10 @@ def _is_offered(tool: str, names: Sequence[str] | None) -> bool:
 
 
 async def _run_tools(segment: Segment, calls: tuple[Call, ...]) -> Input | None:
+    if segment.started:
+        segment.started = False
+        await run_started(calls, segment.batch_context(), segment.journal.feed)
+        return None
     await run_batch(calls, segment.batch_context(), segment.journal.feed, segment.setup.max_parallel_tools)
     return None
 

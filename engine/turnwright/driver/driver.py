@@ -267,8 +267,8 @@ async def _go_on(segment: Segment) -> bool:
             if kind is Halt or (event is None and kind is AwaitPerson):
                 return True
             # Yield to other tasks. Tools yield by themselves, but two actions of one kind ran no tool, and a model need
-            # not have waited.
-            if kind is before or segment.journal.is_followed:
+            # not have waited. A cancellation between the starts of calls and their work would lose their outcomes.
+            if (kind is before or segment.journal.is_followed) and not segment.started:
                 await anyio.lowlevel.checkpoint()
             before = kind
             try:

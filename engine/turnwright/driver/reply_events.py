@@ -69,9 +69,9 @@ def settled_input(
 
 
 def replied_input(
-    reply: ModelResponse, calls: tuple[ToolCall, ...], usage: Usage | None, elapsed: float
+    reply: ModelResponse, calls: tuple[ToolCall, ...], usage: Usage | None, elapsed: float, *, starts: bool = False
 ) -> ModelRepliedInput:
-    """Return a complete reply with its calls and its priced usage, as the machine takes it.
+    """Return a complete reply with its calls and its priced usage, as the machine takes it. `starts`: its calls start.
 
     Raises pydantic's `ValidationError` for a malformed reply.
     """
@@ -85,6 +85,7 @@ def replied_input(
             calls=calls,
             finish=reply.finish,
             usage=usage,
+            starts=starts,
             elapsed=elapsed,
         )
     return ModelRepliedInput(
@@ -94,6 +95,7 @@ def replied_input(
         calls=calls,
         finish=reply.finish,
         usage=usage,
+        starts=starts,
         elapsed=elapsed,
     )
 

@@ -42,6 +42,7 @@ from turnwright_states import (
     Cause,
     CompactHistory,
     Input,
+    ModelRepliedInput,
     RequestPreparedInput,
     State,
     Usage,
@@ -136,6 +137,8 @@ class Segment:
         self.wait = 0.0
         #: The parsed arguments of the last reply's calls, in its order, until the calls run.
         self.checked: list[Values | None] = []
+        #: Whether the last reply's calls were started with it, and have not run yet.
+        self.started = False
         self._draft = ReplyDraft()
         self._base = self.machine.turn.elapsed
         self._began = setup.clock()
@@ -266,6 +269,7 @@ class Segment:
 
     async def feed(self, event: Input) -> None:
         """Feed the journal. An abort consumes its inbox item."""
+        self.started = type(event) is ModelRepliedInput and event.starts
         await self.journal.feed(event, consumed=self.interruption.consumed if type(event) is AbortInput else ())
 
     @property
@@ -337,8 +341,7 @@ class Segment:
     async def take_in(self) -> Input | None:
         """Feed the items in the inbox of a paused turn, or between two actions.
 
-        Answers are fed here, and messages before a step's model call. An abort, found here or by the watch, is
-        returned.
+        Answers are fed here, and messages before a step's model call. An abort is returned.
         """
         items = self.journal.waiting
         if items is None or items:  # an append usually returns that nothing waits
@@ -358,15 +361,12 @@ class Segment:
             await self._expire_interrupts()
             items = await self.interruption.look()
         if items and self.machine.state is State.STREAM and not self.wait:
-            await self._take_in(items)
+            await self.journal.take_in(items, self.elapsed())
         return None
 
     async def take_in_messages(self) -> None:
         """Feed the messages that came while this attempt waited: after a failed one, or for hooks and guardrails."""
-        await self._take_in(await self.journal.inbox())
-
-    async def _take_in(self, items: Sequence[InboxItem]) -> None:
-        await self.journal.take_in(items, self.elapsed())
+        await self.journal.take_in(await self.journal.inbox(), self.elapsed())
 
     async def _answer(self, item: InboxItem) -> None:
         event = to_answered_input(item, self.elapsed())

@@ -71,6 +71,22 @@ async def run_batch(calls: tuple[Call, ...], batch: BatchContext, report: CallRe
         await in_tasks([partial(_run_when_free, call, batch, report, room) for call in side_by_side])
 
 
+def can_start_at_once(tools: Sequence[Tool], max_parallel_tools: int) -> bool:
+    """Whether calls of these tools, with valid arguments, need not ask, wait or lease anything before they start."""
+    if len(tools) > max_parallel_tools:
+        return False
+    for tool in tools:
+        if not tool.never_asks or tool.limiter is not None or tool.delegates or (tool.sequential and len(tools) > 1):
+            return False
+    return True
+
+
+async def run_started(calls: Sequence[Call], batch: BatchContext, report: CallReport) -> None:
+    """Run the calls of a reply that were journaled as started with it."""
+    if not batch.stopping():
+        await _work_together(calls, batch, report)
+
+
 def _start_at_once(calls: Sequence[Call], batch: BatchContext) -> bool:
     """Whether the calls can start at once: nothing to ask, to check or to wait for."""
     if batch.judge is not None and batch.judge.judges_before:
@@ -91,6 +107,11 @@ async def _start_together(calls: Sequence[Call], batch: BatchContext, report: Ca
     elapsed = batch.elapsed()
     first, *more = [construct_unchecked(CallStartedInput, call=call.id, elapsed=elapsed) for call in calls]
     await report(first, *more)
+    await _work_together(calls, batch, report)
+
+
+async def _work_together(calls: Sequence[Call], batch: BatchContext, report: CallReport) -> None:
+    """Run started calls side by side."""
     if batch.execute is None and (batch.judge is None or not batch.judge.judges_after):
         work = [ToolWork(call, batch.tools[call.name], batch, report, batch.checked.pop(call.id)) for call in calls]
         await in_tasks(work, batch.cancel_grace)

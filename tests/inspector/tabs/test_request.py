@@ -242,7 +242,7 @@ async def test_thinking_is_shown_with_a_word_on_its_signatures() -> None:
 async def test_after_a_crash_the_request_of_the_dead_process_is_shown_too(tmp_path: Path) -> None:
     model = ScriptedModel(asks_for(("ok", {"n": 1})), "never kept", "done")
     file = tmp_path / "turns.db"
-    dying = FaultyStore(SqliteStore(file), at=4)
+    dying = FaultyStore(SqliteStore(file), at=3)
     async with Engine(model=model, tools=TOOLS, store=dying, backoff=NEVER_WAIT) as engine:
         with pytest.raises(StoreError):
             await engine.run(AGENT, "hi")

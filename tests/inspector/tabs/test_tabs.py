@@ -224,7 +224,7 @@ def test_the_commands_that_run_nothing_work(tmp_path: Path) -> None:
 async def test_a_turn_that_another_process_took_up_has_two_processes(tmp_path: Path) -> None:
     """The second one's lane is hatched as far as it only read, and a call that ran again has two bars."""
     file, model = tmp_path / "turns.db", ScriptedModel(asks_for(("again", {"n": 1})), "done")
-    async with Engine(model=model, tools=TOOLS, store=FaultyStore(SqliteStore(file), at=3)) as engine:
+    async with Engine(model=model, tools=TOOLS, store=FaultyStore(SqliteStore(file), at=f.CallSettled)) as engine:
         with pytest.raises(StoreError):
             await engine.run(AGENT, "hi")
     async with Engine(model=model, tools=TOOLS, store=SqliteStore(file), backoff=NEVER_WAIT) as engine:
