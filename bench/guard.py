@@ -154,7 +154,7 @@ async def calls_at_the_ends(subject: Subject) -> tuple[float, float, cProfile.Pr
 
 
 async def grown(subject: Subject, look_up: Callable[[], int | None]) -> float:
-    """What `look_up` returns grows by this a step, in the first 50 steps."""
+    """Return by how much the result of `look_up` grows a step, in the first 50 steps."""
     kept: dict[int, int] = {}
 
     def note(step: int) -> None:

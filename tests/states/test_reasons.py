@@ -1,4 +1,4 @@
-"""The table of reasons: its words are whole sentences, and each entry leads back to the table."""
+"""The table of reasons: its words are complete sentences, and each entry leads back to the table."""
 
 import re
 
@@ -8,7 +8,7 @@ from turnwright_states import Cause, EndReason, Limits, Outcome
 from turnwright_states.reasons import REASONS, REASONS_OF, Meaning
 from turnwright_states.state import Trigger
 
-#: A sentence: a capital letter, then some small ones, and a period. Code in backticks may stand in it.
+#: A sentence: a capital letter, then some small ones, and a period. It may contain code in backticks.
 SENTENCE = re.compile(r"[A-Z][a-z']*( ?[^A-Z]*)*\.")
 
 

@@ -55,7 +55,7 @@ class Proxy:
 
 
 async def test_an_append_and_a_read_are_one_round_trip_each(postgres_server: PostgresServer) -> None:
-    """Whatever waits in the inbox, whatever the append consumes, prepared or not yet."""
+    """Independent of what waits in the inbox, what the append consumes, and whether it is prepared."""
     address = postgres_server.new_schema()
     parts = urlsplit(address)
     assert parts.hostname is not None
