@@ -763,6 +763,19 @@ class TestEmbedding:
         ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
         assert ran.stdout.strip() == "False"
 
+    @pytest.mark.parametrize(("steps", "loaded"), [("", False), ("3", True)])
+    def test_pydantic_settings_is_loaded_only_if_a_setting_is_in_the_environment(
+        self, tmp_path: Path, steps: str, *, loaded: bool
+    ) -> None:
+        code = "import sys; from turnwright.config import load_config; load_config()\n"
+        code += "print('yaml' in sys.modules, 'pydantic_settings' in sys.modules)"
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("TURNWRIGHT_")}
+        env = kept | {"TURNWRIGHT_LIMITS__STEPS": steps}
+        ran = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path, env=env
+        )
+        assert ran.stdout.split() == ["False", str(loaded)]
+
     def test_a_row_of_prices_has_the_fields_of_a_price(self) -> None:
         assert PriceRow(input=1, output=2, cached=0.1).price() == Price(1, 2, cached=0.1)
         assert list(PriceRow.model_fields) == [field.name for field in fields(Price)]

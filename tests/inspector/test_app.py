@@ -152,3 +152,9 @@ async def test_nothing_else_loads_what_the_inspector_needs(also: str) -> None:
     script = LOADED.format(also, WEB)
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)  # noqa: ASYNC221
     assert ast.literal_eval(ran.stdout) == []
+
+
+async def test_the_inspector_loads_no_writer_of_tests_before_a_page_needs_it() -> None:
+    code = "import sys, turnwright.inspector; print('turnwright.testing.regression_test' in sys.modules)"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)  # noqa: ASYNC221
+    assert ran.stdout == "False\n"

@@ -3,8 +3,10 @@
 Reading entry points takes about ten milliseconds, so no module does it while it is imported.
 """
 
-from importlib.metadata import entry_points
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoints
 
 
 class NamedRecord(Protocol):
@@ -19,9 +21,15 @@ class NamedRecord(Protocol):
 Record = TypeVar("Record", bound=NamedRecord)
 
 
+def _entries(group: str) -> "EntryPoints":
+    from importlib.metadata import entry_points  # noqa: PLC0415 (slow to load)
+
+    return entry_points(group=group)
+
+
 def added_names(group: str) -> list[str]:
     """Return the names that packages add, without loading anything."""
-    return sorted({entry.name for entry in entry_points(group=group)})
+    return sorted({entry.name for entry in _entries(group)})
 
 
 def find_added(group: str, name: str, kind: type[Record], error: type[Exception]) -> Record | None:
@@ -30,7 +38,7 @@ def find_added(group: str, name: str, kind: type[Record], error: type[Exception]
     Raises `error`, which names the package, for a record that cannot be loaded or is no `kind` of this name, and for a
     name that two packages add. No other record is loaded.
     """
-    found = list(entry_points(group=group, name=name))
+    found = list(_entries(group).select(name=name))
     if not found:
         return None
     packages = sorted(one.dist.name if one.dist else "a package without a name" for one in found)

@@ -11,16 +11,11 @@ from pydantic import JsonValue, ValidationError
 
 from turnwright._base.schema_refs import dangling_refs
 from turnwright.agent import Agent
-from turnwright.agents.files import read_agents
-from turnwright.agents.markdown import find_agent
 from turnwright.context import GuardrailBase, HooksBase
-from turnwright.driver.subagents import AgentTool, agent_tools, primary_agents
 from turnwright.errors import ConfigError
 from turnwright.model.providers import PROVIDERS
 from turnwright.model_settings import ModelSettings, parsed_settings
 from turnwright.store.address import SCHEMES
-from turnwright.tools import builtin_tools
-from turnwright.tools.load import LoadedTools, load_tools_and_deps
 from turnwright_states.limits import MAX_STEPS
 
 from .process import say
@@ -28,6 +23,8 @@ from .saved_options import SavedOptions
 
 if TYPE_CHECKING:
     from turnwright.config.config import Config
+    from turnwright.driver.subagents import AgentTool
+    from turnwright.tools.load import LoadedTools
 
 DEFAULT_STORE: Final = "sqlite:///turns.db"
 
@@ -259,7 +256,7 @@ def read_schema(file: Path) -> dict[str, JsonValue]:
     return schema
 
 
-def choose_agent(name: str | None, file: Path | None, said: "Config") -> tuple[Agent, list[AgentTool]]:
+def choose_agent(name: str | None, file: Path | None, said: "Config") -> "tuple[Agent, list[AgentTool]]":
     """Return the agent of that name, or the only one that is no sub-agent, and the sub-agents of its file.
 
     Without a name and a file, return a default agent. Raises `ConfigError` if no agent has the name, and if there are
@@ -267,6 +264,10 @@ def choose_agent(name: str | None, file: Path | None, said: "Config") -> tuple[A
     """
     if name is None and file is None:
         return Agent(name="assistant", instructions="Use the tools where they help. Answer briefly."), []
+    from turnwright.agents.files import read_agents  # noqa: PLC0415 (few commands read agents)
+    from turnwright.agents.markdown import find_agent  # noqa: PLC0415 (as above)
+    from turnwright.driver.subagents import agent_tools, primary_agents  # noqa: PLC0415 (as above)
+
     found = read_agents(*(said.agent_files() if file is None else (file,)), limits=said.limits())
     helpers = agent_tools(found)
     if name is not None:
@@ -326,13 +327,16 @@ def _not_json(constant: str) -> Never:
     raise ValueError(constant)
 
 
-def choose_tools(module: str | None, root: Path) -> LoadedTools:
+def choose_tools(module: str | None, root: Path) -> "LoadedTools":
     """Return the built-in tools, confined to `root`, and the tools of the module, which win for the same name.
 
     With them comes the module's function that makes their dependencies, if it has one.
 
     Raises `ConfigError` for a root that is no folder, and for a module that cannot be loaded.
     """
+    from turnwright.tools import builtin_tools  # noqa: PLC0415 (few commands have tools)
+    from turnwright.tools.load import LoadedTools, load_tools_and_deps  # noqa: PLC0415 (as above)
+
     if not root.is_dir():
         raise ConfigError(f"--root {root}: is no folder")
     tools = {tool.name: tool for tool in builtin_tools(root)}

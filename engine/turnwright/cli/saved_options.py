@@ -3,18 +3,20 @@
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
 from turnwright.agent import Agent
-from turnwright.driver.subagents import AgentTool, agent_tools
 from turnwright.errors import ConfigError
 from turnwright.model.providers import BASE_URL_VARIABLE
 from turnwright_states import Limits
 from turnwright_states.inputs import JsonObject
 from turnwright_states.payload import thawed
+
+if TYPE_CHECKING:
+    from turnwright.driver.subagents import AgentTool
 
 
 class SavedOptions(BaseModel):
@@ -56,7 +58,7 @@ class SavedOptions(BaseModel):
         mcp: Sequence[Path] = (),
         hooks: Sequence[str] = (),
         agents: Sequence[Path] = (),
-        helpers: Sequence[AgentTool] = (),
+        helpers: "Sequence[AgentTool]" = (),
         limits: Limits | None = None,
     ) -> Self:
         """Return the flags with absolute paths. `model` is the model's id, or `local`."""
@@ -89,8 +91,10 @@ class SavedOptions(BaseModel):
 
         return list(read_agents(*self.agents)) if self.agents else []
 
-    def helpers(self) -> list[AgentTool]:
+    def helpers(self) -> "list[AgentTool]":
         """Return the tools of the saved sub-agents, with the code that their files name."""
+        from turnwright.driver.subagents import agent_tools  # noqa: PLC0415 (few turns have any)
+
         code = {one.name: one for one in self.registered()} if self.subagents else {}
         try:
             return agent_tools(

@@ -1,14 +1,13 @@
 """`turnwright serve`: serves the inspector as pages for a browser."""
 
-from contextlib import nullcontext
-from typing import Annotated
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from turnwright.engine import Engine
 from turnwright.errors import ConfigError
 
-from .interactive import Opening
 from .options import (
     DEFAULT_STORE,
     ConfigOption,
@@ -21,8 +20,9 @@ from .options import (
 from .runtimes import shared_store
 from .server_options import LOOPBACK, PORT, PortOption, ServerOptions, TokenOption, need_extra
 from .stores import store_flag, without_password
-from .telemetry import Exporting
-from .worker_engine import driving, driving_model
+
+if TYPE_CHECKING:
+    from .interactive import Opening
 
 
 def serve(
@@ -65,13 +65,17 @@ def serve(
     # A named store that does not exist is a mistake. The default store may be created later.
     opened = shared_store(store, create=drive or store_flag(store) == "")
     opening: Opening = Engine(store=opened)
-    exporting: Exporting | None = None
+    sent: AbstractContextManager[object] = nullcontext()
     if drive:
+        from .telemetry import Exporting  # noqa: PLC0415 (only a process that drives turns needs them)
+        from .worker_engine import driving, driving_model  # noqa: PLC0415 (as above)
+
         said = configuration(config, {"base_url": flags.base_url, "timeout": flags.timeout})
         named = driving_model(said, flags.model)
         exporting = Exporting()
         opening = driving(opened, said, named, flags, telemetry=exporting.telemetry)
+        sent = exporting.sent()
     from .serving import serve_pages  # noqa: PLC0415 (an extra, and slow to load)
 
-    with nullcontext() if exporting is None else exporting.sent():
+    with sent:
         serve_pages(opening, place, store=without_password(store), drives=drive, as_json=as_json)

@@ -26,9 +26,6 @@ from typing import Final, Self, TypedDict
 from pydantic import BaseModel
 
 from turnwright.agent import BUDGET_FIELDS, Agent
-from turnwright.agents.certificate import SetBy, certificate
-from turnwright.agents.files import read_agents
-from turnwright.agents.markdown import find_agent
 from turnwright.errors import ConfigError
 from turnwright.model.prices import Price
 from turnwright.model_settings import ModelSettings
@@ -122,6 +119,9 @@ class Config:
 
     def written(self, name: str) -> tuple[Agent, Path]:
         """Return the agent of this name as its file defines it, and the file. Raises `ConfigError`."""
+        from turnwright.agents.files import read_agents  # noqa: PLC0415 (few programs read agents)
+        from turnwright.agents.markdown import find_agent  # noqa: PLC0415 (as above)
+
         paths = self.agent_files()
         found = find_agent(read_agents(*paths, limits=self.limits()), name)
         if len(paths) == 1:
@@ -155,6 +155,8 @@ class Config:
         Pass the agent as `written` returns it, not as `prepared` does. Its settings have the origin `front matter`,
         unless a flag replaces them.
         """
+        from turnwright.agents.certificate import SetBy, certificate  # noqa: PLC0415 (few programs ask)
+
         self.prepared(agent)
         origins = dict(self.origins)
         where = f"{place}: agent {agent.name!r}"

@@ -1,4 +1,4 @@
-"""Reading settings from TOML files, and from the environment with pydantic-settings."""
+"""Reading settings from TOML files, and from the environment."""
 
 import json
 import os
@@ -8,9 +8,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from pydantic.fields import FieldInfo
-from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict
-
 from turnwright._base.frozen import deeper_than
 from turnwright._base.regular_files import FileTooLargeError, read_regular
 from turnwright.errors import ConfigError
@@ -19,7 +16,7 @@ from turnwright.model.local.weights import WEIGHTS_VARIABLE
 from turnwright.model.providers import BASE_URL_VARIABLE
 from turnwright.store.address import split_file
 
-from .settings import SETTINGS, Settings, unknown
+from .settings import SETTINGS, unknown
 
 FILE_NAME: Final = "turnwright.toml"
 PROJECT_NAME: Final = "pyproject.toml"
@@ -52,14 +49,6 @@ _SERVICE_LINK: Final = re.compile(
 _AT_LINE: Final = re.compile(r"\s*\(at (?:line (\d+), column \d+|end of document)\)$")
 
 
-class _Sources(BaseSettings, Settings):  # pyright: ignore[reportIncompatibleVariableOverride] (both have a config)
-    """The settings for pydantic-settings, which only reads them. `settings.check` validates."""
-
-    model_config = SettingsConfigDict(
-        case_sensitive=True, env_prefix=PREFIX.lower(), env_nested_delimiter="__", extra="forbid"
-    )
-
-
 def variable(key: str) -> str:
     """Return the environment variable of a setting."""
     return PREFIX + key.replace(".", "__").upper()
@@ -67,24 +56,6 @@ def variable(key: str) -> str:
 
 #: Every setting's key by its variable.
 VARIABLES: Final[Mapping[str, str]] = {variable(key): key for key in SETTINGS}
-
-
-class _Environment(EnvSettingsSource):
-    """The variables of settings, by their names in lower case."""
-
-    def __init__(self, variables: Mapping[str, object]) -> None:
-        self._variables = variables
-        super().__init__(_Sources)
-
-    def _load_env_vars(self) -> Mapping[str, str | None]:
-        return dict(self._variables)  # type: ignore[arg-type]  # numbers are decoded already
-
-    def decode_complex_value(self, field_name: str, field: FieldInfo, value: object) -> object:
-        """Decode a list or a table from JSON. Anything else stays as it is, for the validation to judge."""
-        try:
-            return super().decode_complex_value(field_name, field, value)
-        except (TypeError, ValueError, RecursionError):
-            return value
 
 
 def find_file(start: Path, home: Path | None) -> Path | None:
@@ -140,7 +111,11 @@ def read_environment(environ: Mapping[str, str]) -> tuple[dict[str, object], dic
         variable(key).lower(): _scalar(environ[name]) if SETTINGS[key].number else environ[name]
         for key, name in names.items()
     }
-    return _Environment(values)(), names, mistakes
+    if not values:
+        return {}, names, mistakes
+    from .environment import decoded  # noqa: PLC0415 (slow to load)
+
+    return decoded(values, PREFIX.lower()), names, mistakes
 
 
 def _guess(name: str) -> str:

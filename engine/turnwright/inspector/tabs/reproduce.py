@@ -24,7 +24,6 @@ from turnwright.inspector.views.turn_record import Journal, TurnRecord
 from turnwright.message import Message
 from turnwright.privacy.redaction import redactor, without_secrets
 from turnwright.store.address import outlives_process
-from turnwright.testing.regression_test import as_test
 from turnwright_states import InvalidJournalError, Outcome
 
 #: The most characters of a journal for a test on a page: playing a longer one would delay other pages.
@@ -105,6 +104,8 @@ def _test(turn_id: str, facts: Journal, history: Sequence[Message]) -> str:
     Secrets are hidden before the test is written: the writer breaks long texts into pieces, in which a secret is not
     recognized, and a test that was changed afterwards might fail.
     """
+    from turnwright.testing.regression_test import as_test  # noqa: PLC0415 (slow to load, and only this tab needs it)
+
     hider = redactor()
     clean = [(seq, without_secrets(fact, hider)) for seq, fact in facts]
     said = [Message.of_json(hider.hide_fields(one.to_json())) for one in history]
