@@ -1,4 +1,4 @@
-"""What shares an append: the starts of calls with their reply."""
+"""The facts of one append: the starts of calls come with their reply."""
 
 from collections.abc import Mapping, Sequence
 

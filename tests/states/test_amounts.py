@@ -78,4 +78,4 @@ def test_a_sum_without_a_part_is_the_rest(one: Usage, other: Usage) -> None:
     assert (one + other).tokens == one.tokens + other.tokens
     if other.input_tokens > one.input_tokens:
         with pytest.raises(ValueError, match="input_tokens"):
-            one - other
+            _ = one - other

@@ -402,4 +402,4 @@ def test_a_part_of_the_usage_can_be_taken_from_the_sum() -> None:
     assert part + rest - part == rest
     for name in Usage.__struct_fields__:
         with pytest.raises(ValueError, match=name):
-            Usage() - replace(Usage(), **{name: 1})
+            _ = Usage() - replace(Usage(), **{name: 1})

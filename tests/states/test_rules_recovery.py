@@ -30,6 +30,7 @@ from turnwright_states import (
     Usage,
     facts,
 )
+from turnwright_states.inputs import JsonObject
 from turnwright_states.replay import replay
 
 if TYPE_CHECKING:
@@ -307,7 +308,8 @@ def test_a_childs_interrupt_is_forwarded_as_call_slash_interrupt(begin: "Begin")
 
 def test_only_a_childs_interrupt_has_arguments_of_its_own(begin: "Begin") -> None:
     """A call of this turn has them in its reply."""
-    turn, asked = begin(), {"path": ["/srv"]}
+    turn = begin()
+    asked: JsonObject = {"path": ["/srv"]}
     turn.reply(AGENT, "look")
     turn.feed(CallStartedInput(call="call00001", child="turn-1:call00001"))
     kind = InterruptKind.APPROVAL

@@ -81,7 +81,7 @@ class SessionHistories:
         said = await asked.said_before(self._store, turns)
         # Counted last: what is deleted between the two, is missed here.
         count = await self._count(session, number)
-        if count != known.turns + turns.listed:
+        if count is None or count != known.turns + turns.listed:
             return None
         history = known.history
         try:

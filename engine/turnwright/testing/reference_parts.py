@@ -78,6 +78,9 @@ def has_answer(calls: Iterable[Call]) -> bool:
 class Counted:
     """The counters of a turn, and its course."""
 
+    started: int
+    tokens: int
+
     def __init__(self, script: TurnScript) -> None:
         self.script = script
         self.limits = limits = script.limits
@@ -101,7 +104,7 @@ class Counted:
         self.rounds: list[Counter[tuple[str, ScriptedCall | None]]] = []
         self.doom = False
         self.loop_tools: set[str] = set()
-        self.unwatched = {tool.name for tool in script.tools if tool.ignore_in_loop_detection}
+        self.unwatched: set[str] = {tool.name for tool in script.tools if tool.ignore_in_loop_detection}
         self.asked_again = Counter[str]()
         self.calls: list[Call] = []
         self.executed: list[ScriptedCall] = []
