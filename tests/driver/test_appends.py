@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 
+import anyio
+import anyio.lowlevel
 import pytest
 from pydantic import JsonValue
 
@@ -86,6 +88,24 @@ async def test_calls_that_may_have_to_wait_start_later(other: str) -> None:
 async def test_calls_beyond_those_that_run_at_once_start_later() -> None:
     calls = [("note", {"n": n}) for n in range(3)]
     assert (await appends(*calls, max_parallel_tools=2))[0] == ["model_replied"]
+
+
+async def test_a_turn_whose_calls_are_all_refused_lets_other_tasks_run() -> None:
+    """Nothing of such a turn waits: no tool, no store, and no model."""
+    rounds = 0
+
+    async def count() -> None:
+        nonlocal rounds
+        while True:
+            rounds += 1
+            await anyio.lowlevel.checkpoint()
+
+    model = ScriptedModel(*[asks_for((f"none_{n}", {})) for n in range(9)], "Done.")
+    async with anyio.create_task_group() as group:
+        group.start_soon(count)
+        await Engine(model=model, tools=[note], store=MemoryStore()).run(AGENT, "hi")
+        group.cancel_scope.cancel()
+    assert rounds >= 9
 
 
 class AbortedReply(Recording):

@@ -165,7 +165,7 @@ def _may_start(segment: Segment, calls: Sequence[ToolCall]) -> bool:
     if segment.judge is not None and segment.judge.judges_before:
         return False
     tools = [segment.tools[call.name] for call in calls if not call.problem and call.arguments is not None]
-    return can_start_at_once(tools, segment.setup.max_parallel_tools)
+    return bool(tools) and can_start_at_once(tools, segment.setup.max_parallel_tools)
 
 
 async def _check_text(segment: Segment, reply: ModelResponse) -> None:
