@@ -18,6 +18,7 @@ from bench.scale_work import AGENT, Role, work
 from msgspec import Struct
 
 from turnwright.store import open_store
+from turnwright.store.rows import split_facts
 from turnwright.testing.faults import DriverProcess, Witness
 from turnwright_states.fact_parser import parse_fact
 
@@ -115,12 +116,12 @@ async def run_phase(place: Place, load: Load) -> tuple[Measured, Seen]:
         await phase.drive()
         most = memory(phase.crew.pids)
     async with _connected(place.database) as connection:
-        journals = await _journals(connection)
+        written = await journals(connection)
         (transactions,) = await _row(
             connection, "SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()"
         )
         (size,) = await _row(connection, "SELECT pg_database_size(current_database())")
-    seen = Seen(phase.submitted, journals, Witness(witness).lines(), phase.blows)
+    seen = Seen(phase.submitted, written, Witness(witness).lines(), phase.blows)
     return phase.measured(seen, transactions=transactions, size=size, memory=most), seen
 
 
@@ -296,12 +297,17 @@ async def _row(connection: psycopg.AsyncConnection, query: LiteralString) -> tup
     return row or (0,)
 
 
-async def _journals(connection: psycopg.AsyncConnection) -> dict[str, list[Written]]:
+async def journals(connection: psycopg.AsyncConnection) -> dict[str, list[Written]]:
+    """Read the journals of all turns. The facts of an append have one time."""
     cursor = await connection.execute(
         "SELECT turn_id, seq, kind, payload, at FROM turnwright_facts ORDER BY turn_id, seq"
     )
     rows = await cursor.fetchall()
     return {
-        turn: [Written(seq, at, parse_fact(kind, payload)) for _, seq, kind, payload, at in of_turn]
+        turn: [
+            Written(seq, at, parse_fact(kind, payload))
+            for _, first, kinds, payloads, at in of_turn
+            for seq, kind, payload in split_facts([(first, kinds, payloads)])
+        ]
         for turn, of_turn in groupby(rows, key=lambda row: row[0])
     }
