@@ -8,11 +8,12 @@ import unicodedata
 from collections.abc import Mapping
 from enum import StrEnum
 from math import inf
-from typing import Annotated, ClassVar, Final, Literal, Self
+from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
 from msgspec import Meta, Struct, ValidationError, convert
+from msgspec.json import schema_components
 from msgspec.structs import asdict, force_setattr
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, GetCoreSchemaHandler, JsonValue
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, GetCoreSchemaHandler, GetJsonSchemaHandler, JsonValue
 from pydantic_core.core_schema import (
     CoreSchema,
     no_info_plain_validator_function,
@@ -79,6 +80,8 @@ class Amounts(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unkn
             if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < inf:
                 raise ValueError(f"{name}: {value!r} is no finite number from 0 on")
             if name == "cost":
+                if value > _LARGEST:  # an int
+                    raise ValueError("cost: it is larger than every float")
                 force_setattr(self, name, float(value) or _ZERO)
             elif isinstance(value, int) or value.is_integer():
                 force_setattr(self, name, int(value))
@@ -93,6 +96,12 @@ class Amounts(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unkn
     def __get_pydantic_core_schema__(cls, _: object, __: GetCoreSchemaHandler) -> CoreSchema:
         """Return the schema of a field: an instance, or a mapping of its fields."""
         return no_info_plain_validator_function(cls._parsed, serialization=plain_serializer_function_ser_schema(asdict))
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, _: CoreSchema, __: GetJsonSchemaHandler) -> dict[str, Any]:
+        """Return the JSON Schema of a field."""
+        found: dict[str, Any] = schema_components([cls])[1][cls.__name__]
+        return found
 
     @classmethod
     def _parsed(cls, value: object) -> Self:

@@ -1,7 +1,7 @@
 """Usage and what a sub-agent spent: structs that check themselves, also as fields of pydantic models."""
 
 from math import inf, nan
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 import pytest
@@ -32,6 +32,13 @@ def test_each_field_refuses_what_is_no_amount(kind: type[Usage] | type[Spent], w
     for name in kind.__struct_fields__:
         with pytest.raises(ValueError, match=name):
             kind(**{name: wrong})  # type: ignore[arg-type]
+
+
+@KINDS
+def test_a_cost_is_no_larger_than_a_float(kind: type[Usage] | type[Spent]) -> None:
+    assert kind(cost=10**308).cost == 1e308
+    with pytest.raises(ValueError, match="cost"):
+        kind(cost=10**309)
 
 
 @KINDS
@@ -71,6 +78,17 @@ def test_pydantic_names_the_field() -> None:
     for wrong in ({"input_tokens": -1}, {"tokens": 1}):
         with pytest.raises(ValidationError, match="tokens"):
             adapter.validate_python(wrong)
+
+
+@KINDS
+@pytest.mark.parametrize("mode", ["validation", "serialization"])
+def test_a_field_has_a_json_schema(
+    kind: type[Usage] | type[Spent], mode: Literal["validation", "serialization"]
+) -> None:
+    fields = TypeAdapter(dict[str, kind]).json_schema(mode=mode)["additionalProperties"]  # type: ignore[valid-type]
+    assert list(fields["properties"]) == list(kind.__struct_fields__)
+    assert fields["properties"]["cost"]["type"] == "number"
+    assert fields["additionalProperties"] is False
 
 
 @given(USAGES, USAGES)
