@@ -10,6 +10,7 @@ from turnwright import Agent, Engine, TurnResult
 from turnwright.journal.session_histories import SessionHistories
 from turnwright.journal.turn_journal import first_fact
 from turnwright.message import Message
+from turnwright.model.protocol import ModelResponse
 from turnwright.model.scripted import ScriptedModel
 from turnwright.store import MemoryStore, SqliteStore, Store
 from turnwright.testing.faults.wrapper import StoreWrapper
@@ -113,3 +114,17 @@ async def test_the_sessions_used_last_are_kept() -> None:
         found = await history(histories, store, await engine.run(AGENT, "p", session="e"))
     assert found.messages[0].text == "p" * 4_000
     assert len(histories) == 3, "one that is too long alone is not kept, and the others stay"
+
+
+async def test_what_is_sent_beside_the_text_counts_too() -> None:
+    """A provider's encrypted reasoning, and the results of its hosted tools."""
+    store = MemoryStore()
+    histories = SessionHistories(store, most=4_000)
+    details = ({"type": "reasoning.encrypted", "data": "x" * 4_000},)
+    async with Engine(
+        model=ScriptedModel(ModelResponse(text="Done.", reasoning_details=details), "Done."), store=store
+    ) as engine:
+        await engine.run(AGENT, "p", session="s")
+        found = await history(histories, store, await engine.run(AGENT, "p", session="s"))
+    assert found.size.tokens < 1_000
+    assert not len(histories)

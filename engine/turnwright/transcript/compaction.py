@@ -89,7 +89,7 @@ def cut_before(messages: Sequence[Message], keep_steps: int) -> int:
 
 
 class Size(NamedTuple):
-    """The size of messages: the characters of their texts, their files, and the bytes of these, as base64."""
+    """The size of messages: the characters of their texts, their files, and what these and details take in memory."""
 
     characters: int = 0
     files: int = 0
@@ -110,7 +110,7 @@ class Size(NamedTuple):
 
 def size_of(messages: Iterable[Message]) -> Size:
     """Return the size of messages."""
-    characters = 0
+    characters = unseen = 0
     files: list[FilePart] = []
     for message in messages:
         for part in message.parts:
@@ -121,4 +121,7 @@ def size_of(messages: Iterable[Message]) -> Size:
             else:
                 characters += len(getattr(part, "text", ""))
                 files += getattr(part, "files", ())
-    return Size(characters, len(files), sum(len(file.data) for file in files))
+                # What a provider adds to its reasoning, or a tool to its text, may be far longer than the text.
+                if kept := getattr(part, "details", None) or getattr(part, "structured", None):
+                    unseen += len(str(kept))
+    return Size(characters, len(files), unseen + sum(len(file.data) for file in files))
