@@ -32,6 +32,7 @@ ALLOWED = {
     "math",
     "operator",
     "re",
+    "types",
     "typing",
     "unicodedata",
     "zlib",
