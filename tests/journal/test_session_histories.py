@@ -1,7 +1,8 @@
 """The histories that a process keeps: how much is read again, after what, and how many there are."""
 
+import sqlite3
 from collections.abc import Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, closing
 from pathlib import Path
 
 import pytest
@@ -86,6 +87,26 @@ async def test_a_turn_that_another_process_deletes_is_forgotten(opened: Callable
         await here.run(AGENT, "prompt 4", session="s")
     asked = [one.text for one in model.requests[-1].messages if one.role == "user"]
     assert asked == ["prompt 0", "prompt 2", "prompt 3", "prompt 4"]
+
+
+async def test_after_a_restored_backup_nothing_of_the_turns_since_is_sent(tmp_path: Path) -> None:
+    """The turns after the backup get the numbers of those that are gone."""
+    model, path = ScriptedModel("Done.", repeat=True), tmp_path / "turns.db"
+    async with (
+        Engine(model=model, store=SqliteStore(path)) as here,
+        Engine(model=model, store=SqliteStore(path)) as there,
+    ):
+        await here.run(AGENT, "prompt 0", session="s")
+        with closing(sqlite3.connect(path)) as live, closing(sqlite3.connect(tmp_path / "backup.db")) as backup:
+            live.backup(backup)
+            for prompt in ("gone 1", "gone 2"):
+                await here.run(AGENT, prompt, session="s")
+            backup.backup(live)
+        for prompt in ("prompt 1", "prompt 2"):
+            await there.run(AGENT, prompt, session="s")
+        await here.run(AGENT, "prompt 3", session="s")
+    asked = [one.text for one in model.requests[-1].messages if one.role == "user"]
+    assert asked == [f"prompt {number}" for number in range(4)]
 
 
 async def test_a_turn_outside_the_session_that_is_deleted_is_forgotten(opened: Callable[[], Store]) -> None:

@@ -102,6 +102,8 @@ class SessionTurns:
         #: The number of turns that were listed, and whether all of them could be read.
         self.listed = 0
         self.is_whole = True
+        #: The newest turn that was listed, and the newest one that is not above `after`; empty if none was seen.
+        self.newest = self.newest_known = ""
         #: Turns of no session, or another one, which turns of this one continue.
         self.outside: set[str] = set()
 
@@ -115,6 +117,8 @@ class SessionTurns:
             limit = 2 if self._after and not self.listed else _PAGE
             found = await self._store.turns(session=self._session, live=False, limit=limit, before=self._next)
             rows = [row for row in found if row.number > self._after]
+            self.newest = self.newest or (rows[0].id if rows else "")
+            self.newest_known = found[len(rows)].id if len(rows) < len(found) else ""
             self._is_read = len(rows) < limit
             self.listed += len(rows)
             for row in rows:

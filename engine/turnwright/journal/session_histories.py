@@ -1,8 +1,8 @@
 """The histories of sessions that this process has driven, so that their next turn reads only what is new.
 
 Each is checked against the store before it is used: turns are never added before others, so it is complete while the
-session has as many turns as were read. It lives in the process alone: the journal stays the only record
-(docs/rules.md#journal).
+session has as many turns as were read, and the newest of these. It lives in the process alone: the journal stays the
+only record (docs/rules.md#journal).
 """
 
 from collections import OrderedDict
@@ -24,11 +24,12 @@ _A_MESSAGE: Final = 500
 
 
 class _Known(NamedTuple):
-    """The history after the turn with the number `last`: how many turns it has, and those outside of its session."""
+    """The history after the turn with the number `last`: how many turns it has, the newest one, and those outside."""
 
     history: History
     last: int
     turns: int
+    newest: str
     outside: frozenset[str]
 
     @property
@@ -83,6 +84,8 @@ class SessionHistories:
         count = await self._count(session, number)
         if count is None or count != known.turns + turns.listed:
             return None
+        if turns.newest_known not in {"", known.newest}:  # the store was restored, and gave the numbers again
+            return None
         history = known.history
         try:
             for one in said:
@@ -93,7 +96,7 @@ class SessionHistories:
         except UnpairedError:
             return None
         if turns.is_whole:
-            known = _Known(history, number - 1, count, known.outside | turns.outside)
+            known = _Known(history, number - 1, count, turns.newest or known.newest, known.outside | turns.outside)
         self._keep((session, asked.model), known)
         return history
 
@@ -115,7 +118,7 @@ class SessionHistories:
         except UnpairedError:
             return History.of(paired(messages))
         if turns.is_whole and count is not None:
-            known = _Known(history, turns.before - 1, count, frozenset(turns.outside))
+            known = _Known(history, turns.before - 1, count, turns.newest, frozenset(turns.outside))
             self._keep((session, asked.model), known)
         return history
 
