@@ -1,4 +1,4 @@
-"""What the scale run reads for its audit."""
+"""The journals that the scale run reads for its audit."""
 
 import psycopg
 import pytest

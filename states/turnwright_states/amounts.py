@@ -1,0 +1,120 @@
+"""The amounts that were used: by a model call, and by a sub-agent out of its lease."""
+
+from math import inf
+from typing import Annotated, Any, Final, Self
+
+from msgspec import Meta, Struct, ValidationError, convert
+from msgspec.json import schema_components
+from msgspec.structs import asdict, force_setattr
+from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler, JsonValue
+from pydantic_core.core_schema import (
+    CoreSchema,
+    no_info_plain_validator_function,
+    plain_serializer_function_ser_schema,
+)
+
+#: The journal omits a cost only if it is this zero.
+_ZERO: Final = 0.0
+_LARGEST: Final = 1.7976931348623157e308
+
+
+class Amounts(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, gc=False):
+    """Counts, and a cost. A struct, because one is made for each reply; pydantic accepts it as a field.
+
+    Raises `ValueError` for an amount that is below zero, no whole number, or no finite cost.
+    """
+
+    def _check(self) -> None:
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
+            if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < inf:
+                raise ValueError(f"{name}: {value!r} is no finite number from 0 on")
+            if name == "cost":
+                if value > _LARGEST:  # an int
+                    raise ValueError("cost: it is larger than every float")
+                force_setattr(self, name, float(value) or _ZERO)
+            elif isinstance(value, int) or value.is_integer():
+                force_setattr(self, name, int(value))
+            else:
+                raise ValueError(f"{name}: {value!r} is no whole number")
+
+    def to_json(self) -> dict[str, JsonValue]:
+        """Return the amounts by their names."""
+        return asdict(self)
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, _: object, __: GetCoreSchemaHandler) -> CoreSchema:
+        """Return the schema of a field: an instance, or a mapping of its fields."""
+        return no_info_plain_validator_function(cls._parsed, serialization=plain_serializer_function_ser_schema(asdict))
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, _: CoreSchema, __: GetJsonSchemaHandler) -> dict[str, Any]:
+        """Return the JSON Schema of a field."""
+        found: dict[str, Any] = schema_components([cls])[1][cls.__name__]
+        return found
+
+    @classmethod
+    def _parsed(cls, value: object) -> Self:
+        if isinstance(value, cls):
+            return value
+        try:
+            return convert(value, cls, strict=False)
+        except ValidationError as error:  # pydantic reports a `ValueError` with the name of its field
+            raise ValueError(str(error)) from None
+
+
+class Usage(Amounts, frozen=True, kw_only=True, gc=False):
+    """The usage of a model call, as the provider counted it."""
+
+    #: All tokens of the prompt, cached ones included.
+    input_tokens: Annotated[int, Meta(ge=0)] = 0
+    #: All tokens of the reply, reasoning included.
+    output_tokens: Annotated[int, Meta(ge=0)] = 0
+    #: In the currency of the limits' `cost`; 0 where no price is known.
+    cost: Annotated[float, Meta(ge=0, le=_LARGEST)] = _ZERO
+    #: The input tokens that the provider read from a cache.
+    cached_tokens: Annotated[int, Meta(ge=0)] = 0
+    #: The output tokens that the model used to reason.
+    reasoning_tokens: Annotated[int, Meta(ge=0)] = 0
+
+    def __post_init__(self) -> None:
+        i, o, k, r, cost = self.input_tokens, self.output_tokens, self.cached_tokens, self.reasoning_tokens, self.cost
+        counts = type(i) is int and type(o) is int and type(k) is int and type(r) is int
+        # Without a call for the amounts of nearly every reply.
+        if not (counts and i >= 0 and o >= 0 and k >= 0 and r >= 0 and cost is _ZERO):
+            self._check()
+
+    @property
+    def tokens(self) -> int:
+        """Input and output tokens together, as the token budget counts them."""
+        return self.input_tokens + self.output_tokens
+
+    def __add__(self, other: "Usage") -> "Usage":
+        return Usage(
+            input_tokens=self.input_tokens + other.input_tokens,
+            output_tokens=self.output_tokens + other.output_tokens,
+            cost=self.cost + other.cost,
+            cached_tokens=self.cached_tokens + other.cached_tokens,
+            reasoning_tokens=self.reasoning_tokens + other.reasoning_tokens,
+        )
+
+    def __sub__(self, part: "Usage") -> "Usage":
+        """Return the rest of a sum without `part`. Raises `ValueError` if `part` is larger."""
+        return Usage(
+            input_tokens=self.input_tokens - part.input_tokens,
+            output_tokens=self.output_tokens - part.output_tokens,
+            cost=self.cost - part.cost,
+            cached_tokens=self.cached_tokens - part.cached_tokens,
+            reasoning_tokens=self.reasoning_tokens - part.reasoning_tokens,
+        )
+
+
+class Spent(Amounts, frozen=True, kw_only=True, gc=False):
+    """The usage of a sub-agent, out of its lease."""
+
+    calls: Annotated[int, Meta(ge=0)] = 0
+    tokens: Annotated[int, Meta(ge=0)] = 0
+    cost: Annotated[float, Meta(ge=0, le=_LARGEST)] = _ZERO
+
+    def __post_init__(self) -> None:
+        self._check()
