@@ -27,6 +27,7 @@ from turnwright_states.facts import Fact
 from turnwright_states.guards import Guard
 from turnwright_states.inputs import StopInput
 from turnwright_states.verify import Case, Property, ViolationError, WalkedMachine, walk
+from turnwright_states.verify.invariants import fault_of
 
 
 def place(source: State, trigger: Trigger, guard: str) -> int:
@@ -608,6 +609,14 @@ def test_every_claim_about_every_way_has_a_fault_that_makes_it_false() -> None:
 def test_without_the_fault_the_same_walk_passes(case: Case) -> None:
     """So that what was found above is the fault, and not the case."""
     assert walk(case, chart=CHART).configurations > 1
+
+
+def test_a_step_after_the_answer_of_a_call_is_a_fault() -> None:
+    machine, begun = WalkedMachine.start(SMALL.started)
+    assert fault_of(machine, machine.turn.rank, begun) is None
+    machine.turn.counters.final = True
+    fault = Property.ANSWER, "step_started although a call gave the answer"
+    assert fault_of(machine, machine.turn.rank, begun) == fault
 
 
 def test_the_way_to_a_fault_is_told_in_events_and_rows() -> None:

@@ -169,6 +169,21 @@ def test_the_journals_of_all_kinds_hold(name: str) -> None:
     assert replayed.fault is None
 
 
+def test_a_clock_gave_the_start_times_of_steps_and_the_machine_the_rest(begin: Begin) -> None:
+    turn = begin()
+    turn.step("a")
+    turn.step("b")
+    turn.reply(text="Done.")
+    journal = [
+        replace(fact, started_at=f"2026-11-27T07:40:0{place % 10}Z") if isinstance(fact, f.StepStarted) else fact
+        for place, fact in enumerate(turn.facts)
+    ]
+    assert checked(journal).facts == len(journal)
+    last = max(place for place, fact in enumerate(journal) if isinstance(fact, f.StepStarted))
+    journal[last] = replace(journal[last], number=9)
+    assert fault(journal) == last + 1
+
+
 def test_an_empty_journal_is_inconclusive() -> None:
     replayed = checked([])
     assert replayed.check == Check(CLAIM, Verdict.INCONCLUSIVE, "the journal is empty")
