@@ -91,13 +91,9 @@ def _start_at_once(calls: Sequence[Call], batch: BatchContext) -> bool:
     """Whether the calls can start at once: nothing to ask, to check or to wait for."""
     if batch.judge is not None and batch.judge.judges_before:
         return False
-    for call in calls:
-        if call.id not in batch.checked or call.made.lease is not None:
-            return False
-        tool = batch.tools[call.name]
-        if not tool.never_asks or tool.limiter is not None:
-            return False
-    return True
+    if any(call.id not in batch.checked or call.made.lease is not None for call in calls):
+        return False
+    return can_start_at_once([batch.tools[call.name] for call in calls], len(calls))
 
 
 async def _start_together(calls: Sequence[Call], batch: BatchContext, report: CallReport) -> None:

@@ -65,7 +65,6 @@ class Transcript:
         #: The tool names of the open batch's calls, by call id, as the model wrote them.
         self.calls: dict[str, str] = {}
         self._results: dict[str, ToolResultPart] = {}
-        #: The calls of the open batch that were started.
         #: The started calls of the open step: a dict, because an empty set takes four times the memory.
         self._started: dict[str, None] = {}
         self._steers: list[Message] = []
