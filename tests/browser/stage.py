@@ -28,8 +28,10 @@ TOKEN: Final = "a-token-that-nobody-guesses"  # noqa: S105 (a test's)
 CHROMIUM: Final = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), "")
 DESKTOP: Final = ViewportSize(width=1280, height=900)
 PHONE: Final = ViewportSize(width=390, height=844)
+#: What htmx says of a request that the next click replaced, as `hx-sync` asks. A request that failed says more.
+REPLACED: Final = ("htmx:afterRequest", "htmx:sendAbort")
 #: What a browser and htmx say of a request that failed.
-UNANSWERED: Final = ("Failed to load resource", "htmx:sendError", "htmx:afterRequest")
+UNANSWERED: Final = ("Failed to load resource", "htmx:sendError")
 
 
 @tool
@@ -260,7 +262,7 @@ def visiting(
     page.on("pageerror", lambda error: wrong.append(str(error)))
 
     def hear(said: ConsoleMessage) -> None:
-        if said.type == "error" and not (unanswered and said.text.startswith(UNANSWERED)):
+        if said.type == "error" and not said.text.startswith((*REPLACED, *(UNANSWERED if unanswered else ()))):
             wrong.append(said.text)
 
     page.on("console", hear)

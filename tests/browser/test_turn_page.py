@@ -144,6 +144,7 @@ def test_a_link_leads_to_the_full_chart_and_back_and_a_folded_stop_is_marked_in_
     expect(page.locator(".chart-picture .card.taken[data-from=STREAM][data-to=FAILED]")).to_have_count(1)
     expect(page.locator(".chart-picture .note")).to_have_count(0)
     page.locator("#step-1 a").click()
+    current_step(page, "Step 1")
     expect(page).to_have_url(re.compile(r"chart=full"))
     page.locator("#chart-view").click()
     expect(folded).to_have_count(1)
