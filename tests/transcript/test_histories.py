@@ -151,14 +151,14 @@ async def test_a_hook_is_shown_pairs() -> None:
     check_pairing(shown[0])
 
 
-async def last_four(messages: Sequence[Message]) -> Sequence[Message]:
-    """A hook that shortens: the request, and the last four messages, whatever they are."""
-    return [messages[0], *messages[1:][-4:]]
+async def last_three(messages: Sequence[Message]) -> Sequence[Message]:
+    """A hook that shortens: the request, and the last three messages, whatever they are."""
+    return [messages[0], *messages[1:][-3:]]
 
 
 async def test_a_hook_that_cuts_between_a_call_and_its_result_is_repaired(caplog: pytest.LogCaptureFixture) -> None:
     model = ScriptedModel(asks_for(("note", {"n": 1}), ("note", {"n": 2})), asks_for(("note", {"n": 3})), "Done.")
-    turn = await Engine(model=model, tools=[note], history_processor=last_four).run(AGENT, "hi")
+    turn = await Engine(model=model, tools=[note], history_processor=last_three).run(AGENT, "hi")
     assert turn.outcome is Outcome.FINISHED
     assert [said(request) for request in model.requests] == [
         [("user", "hi")],

@@ -23,7 +23,7 @@ _LONGEST_NAME: Final = 256
 _PLAIN_KEYWORDS: Final = frozenset({"enum", "const", "default", "examples", "required", "title", "description"})
 
 
-class OutputFormat(msgspec.Struct, frozen=True):
+class OutputFormat(msgspec.Struct, frozen=True, gc=False):
     """The JSON object that a text reply must be. `schema` is its JSON Schema, and `name` a name for the provider."""
 
     name: str
@@ -60,7 +60,7 @@ def _strict(schema: JsonValue) -> JsonValue:
     return closed
 
 
-class ModelRequest(msgspec.Struct, frozen=True):
+class ModelRequest(msgspec.Struct, frozen=True, gc=False):
     """One model call. `max_tokens` limits the reply, in tokens; None leaves it to the provider.
 
     `first` is true for the first model call of a turn. `settings` are those of the turn, if it has any; their
@@ -77,19 +77,19 @@ class ModelRequest(msgspec.Struct, frozen=True):
     output: OutputFormat | None = None
 
 
-class TextDelta(msgspec.Struct, frozen=True):
+class TextDelta(msgspec.Struct, frozen=True, gc=False):
     """A piece of the answer, as it streams in."""
 
     text: str
 
 
-class ReasoningDelta(msgspec.Struct, frozen=True):
+class ReasoningDelta(msgspec.Struct, frozen=True, gc=False):
     """A piece of the model's reasoning, as it streams in."""
 
     text: str
 
 
-class ToolCallDelta(msgspec.Struct, frozen=True):
+class ToolCallDelta(msgspec.Struct, frozen=True, gc=False):
     """A piece of the arguments of a tool call, as they stream in.
 
     `call_index` counts the calls of the reply from 0, in the order in which they began. The first piece of a call may
@@ -105,7 +105,7 @@ class ToolCallDelta(msgspec.Struct, frozen=True):
 Delta = TextDelta | ReasoningDelta | ToolCallDelta
 
 
-class ResponseToolCall(msgspec.Struct, frozen=True):
+class ResponseToolCall(msgspec.Struct, frozen=True, gc=False):
     """A tool call of a reply, as the provider sent it.
 
     `arguments` is None where `raw` is not one whole JSON object (an empty `raw` means no arguments: `{}`).
@@ -117,7 +117,7 @@ class ResponseToolCall(msgspec.Struct, frozen=True):
     id: str = ""
 
 
-class ResponseInfo(msgspec.Struct, frozen=True, kw_only=True):
+class ResponseInfo(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Details of a reply for telemetry: no journal keeps them, and no budget counts them.
 
     `id` and `model` are the provider's own, empty where it sent none. Of the input tokens, `cache_read_input_tokens`
@@ -143,7 +143,7 @@ def read_name(value: object) -> str:
     return value.encode(errors="replace").decode()
 
 
-class ModelResponse(msgspec.Struct, frozen=True, eq=False):
+class ModelResponse(msgspec.Struct, frozen=True, eq=False, gc=False):
     """A complete reply, or the part of one that arrived before a failure.
 
     Comparisons ignore `finish_reason` and `response`, which describe the reply.

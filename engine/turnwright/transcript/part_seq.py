@@ -1,4 +1,4 @@
-"""The `seq` of a message's part, made of three numbers.
+"""The `seq` of a message's part, made of three numbers, and the parts of steps.
 
 They are a fact's place in the journal, a slot after that fact, and how many facts later the part's own fact came. For
 most parts the last number is 0. A part that comes before an earlier fact's parts, or after parts that are still
@@ -9,10 +9,12 @@ before the reply.
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from msgspec import Struct
 from pydantic import JsonValue
 
 from turnwright.errors import StoreError
-from turnwright.message import AnyPart, FilePart
+from turnwright.message import AnyPart, FilePart, Message, StepFinishPart, StepStartPart, ToolCallPart
+from turnwright_states.facts import StepFinished, StepStarted
 
 #: The width of a fact and of a slot in `seq`. All numbers are exact as floats too, for JavaScript.
 FACT: Final = 1 << 32
@@ -38,3 +40,48 @@ def files_at(at: int, files: Iterable[Mapping[str, JsonValue]], apart: int = 1) 
         return tuple(FilePart.of_json({**file, "seq": at + place * apart}) for place, file in enumerate(files))
     except ValueError as error:
         raise StoreError(f"a file in the journal cannot be read: {error}") from None
+
+
+# The garbage collector may skip it: facts are in no reference cycle.
+class StepFacts(Struct, gc=False):
+    """The facts of one step, the second one once it is there, with their places in the journal.
+
+    The parts that say when a step began and ended are made of them when somebody asks: no model receives them.
+    """
+
+    started_seq: int
+    started: StepStarted
+    finished_seq: int = 0
+    finished: StepFinished | None = None
+    #: Whether a review refused the step's reply.
+    refused: bool = False
+    #: The index of the step's message.
+    place: int = 0
+
+    def shown(self, message: Message) -> Message:
+        """Return the step's message with the parts for people."""
+        fact, parts = self.started, message.parts
+        at = self.started_seq * FACT
+        start = StepStartPart(seq=at, step_number=fact.number, started_at=fact.started_at, elapsed=fact.elapsed)
+        ended = self.finished
+        if ended is None:
+            return Message(role=message.role, parts=(start, *parts))
+        usage, seq, before = ended.usage, self.finished_seq * FACT, 0
+        for part in parts:  # plain loops, because a result does this for each step
+            if type(part) is ToolCallPart:  # the end comes in the slot after the calls, before the results
+                seq = part.seq + SLOT
+        if seq != self.finished_seq * FACT:
+            seq = kept_seq(seq, self.finished_seq * FACT)
+        for part in parts:
+            before += part.seq < seq  # a partial text may follow the end
+        end = StepFinishPart(
+            seq=seq,
+            step_number=ended.number,
+            input_tokens=usage.input_tokens,
+            output_tokens=usage.output_tokens,
+            cached_tokens=usage.cached_tokens,
+            reasoning_tokens=usage.reasoning_tokens,
+            seconds=ended.seconds,
+            refused=self.refused,
+        )
+        return Message(role=message.role, parts=(start, *parts[:before], end, *parts[before:]))

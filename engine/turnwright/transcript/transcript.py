@@ -6,8 +6,7 @@ of the parts rises in message order, is unique, and never changes (`part_seq`).
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from types import MappingProxyType
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 from pydantic import JsonValue
 
@@ -17,8 +16,6 @@ from turnwright.message import (
     ReasoningPart,
     Role,
     SentinelPart,
-    StepFinishPart,
-    StepStartPart,
     TextPart,
     ToolCallPart,
     ToolResultPart,
@@ -28,7 +25,7 @@ from turnwright_states import facts as f
 from turnwright_states.inputs import is_blank
 from turnwright_states.payload import FrozenDict, thawed
 
-from .part_seq import FACT, FIRST_MESSAGE, SLOT, files_at, kept_seq
+from .part_seq import FACT, FIRST_MESSAGE, SLOT, StepFacts, files_at, kept_seq
 from .tool_phase import ToolPhase, phase_ended_by
 from .wording import (
     UNCHECKED,
@@ -41,7 +38,8 @@ from .wording import (
     withheld_text,
 )
 
-_NO_ARGUMENTS: Final[FrozenDict[JsonValue]] = FrozenDict()
+#: What a turn has between two steps, shared by all turns: each empty dict of its own takes 64 bytes.
+_NOTHING: Final[FrozenDict[Any]] = FrozenDict()
 #: Endings with a sentinel for the user.
 _STOPPED: Final = frozenset({Outcome.CAP_HIT, Outcome.DOOM_LOOP, Outcome.ABORTED, Outcome.FAILED})
 
@@ -49,10 +47,14 @@ _STOPPED: Final = frozenset({Outcome.CAP_HIT, Outcome.DOOM_LOOP, Outcome.ABORTED
 class Transcript:
     """Folds facts one by one into `messages`, without the agent's instructions, and into `path`."""
 
-    # The calls that wait for a person, by interrupt, and the arguments that a person gave them. Few turns have any, so
-    # an instance has its own only then.
-    _asked: Mapping[str, str] = MappingProxyType({})
-    _changed: Mapping[str, Mapping[str, JsonValue]] = MappingProxyType({})
+    # fmt: off
+    __slots__ = (
+        "_asked", "_before", "_began", "_changed", "_closed", "_conclusion", "_direct", "_in_review",
+        "_next", "_open", "_refused", "_results", "_slots", "_started", "_steers", "_step", "_steps", "_synthesis",
+        "accepted", "calls", "compactions", "compacts", "counted", "instructions", "last", "path", "prepared", "reply",
+        "sentinel", "text", "turn",
+    )
+    # fmt: on
 
     def __init__(self, turn: Turn | None = None) -> None:
         self.turn = turn or Turn()
@@ -61,26 +63,31 @@ class Transcript:
         #: Why the turn was stopped, once it was.
         self.sentinel: SentinelPart | None = None
         self._closed: list[Message] = []
-        self._open: list[AnyPart] = []
+        #: The parts of the open step for models. Those for people are made of its facts when somebody asks.
+        self._open: tuple[AnyPart, ...] = ()
+        #: The facts of the open step, and of each closed one.
+        self._step: StepFacts | None = None
+        self._steps: list[StepFacts] = []
         #: The tool names of the open batch's calls, by call id, as the model wrote them.
-        self.calls: dict[str, str] = {}
-        self._results: dict[str, ToolResultPart] = {}
-        #: The started calls of the open step: a dict, because an empty set takes four times the memory.
-        self._started: dict[str, None] = {}
-        self._steers: list[Message] = []
+        self.calls: dict[str, str] = _NOTHING
+        self._results: dict[str, ToolResultPart] = _NOTHING
+        #: The started calls of the open step.
+        self._started: tuple[str, ...] = ()
+        self._steers: tuple[Message, ...] = ()
+        #: The calls that wait for a person, by interrupt, and the arguments that a person gave them.
+        self._asked: Mapping[str, str] = _NOTHING
+        self._changed: Mapping[str, Mapping[str, JsonValue]] = _NOTHING
         #: The next slot of the assistant's message in the open batch, and the slots of results by call id.
         self._next = 0
-        self._slots: dict[str, int] = {}
+        self._slots: dict[str, int] = _NOTHING
         #: The slot of the next message before the open step.
         self._before = 0
         self._conclusion = ""
         #: The names of the tools that concluding replies asked for.
-        self._refused: list[str] = []
+        self._refused: tuple[str, ...] = ()
         self._synthesis: str | None = None
         #: Whether the last reply waits for its verdict: nobody may read it before.
         self._in_review = False
-        #: Whether the open step's reply was refused.
-        self._is_refused = False
         #: The last reply, and the dynamic part of the open step's requests, if there is one.
         self.reply: f.ModelReplied | None = None
         self.prepared: f.RequestPrepared | None = None
@@ -121,20 +128,30 @@ class Transcript:
 
     @property
     def closed(self) -> Sequence[Message]:
-        """The messages that will not change any more: one list, which only grows."""
+        """The messages that will not change any more, for models: one list, which only grows."""
         return self._closed
 
     @property
     def open(self) -> tuple[Message, ...]:
-        """The messages of the open step, its results so far, and the messages sent to it."""
-        return (*(self._step(self._open) if self._open else ()), *self._steers)
+        """The messages of the open step for models, its results so far, and the messages sent to it."""
+        return (*(self._messages_of(self._open) if self._open else ()), *self._steers)
 
     @property
     def messages(self) -> tuple[Message, ...]:
-        """The messages so far, with the results of an open batch so far. A reply in review is withheld."""
-        if self._in_review:
-            return (*self._closed, *self._step(self._withheld(UNCHECKED)), *self._steers)
-        return (*self._closed, *self.open)
+        """The messages so far, with the results of an open batch so far, and with the parts of steps for people.
+
+        A reply in review is withheld.
+        """
+        said, steps, step = [*self._closed], self._steps, self._step
+        if step is not None or self._open:
+            parts = self._withheld(UNCHECKED) if self._in_review else self._open
+            if step is not None:
+                step.place = len(said)
+                steps = [*steps, step]
+            said += self._messages_of(parts)
+        for one in steps:
+            said[one.place] = one.shown(said[one.place])
+        return (*said, *self._steers)
 
     @property
     def advice(self) -> str:
@@ -181,9 +198,8 @@ class Transcript:
     def _start(self, at: int, fact: f.StepStarted) -> None:
         self._close()
         self._before = at - FACT + FIRST_MESSAGE * SLOT
-        self.prepared, self._is_refused, self.compacts = None, False, False
-        part = StepStartPart(seq=at, step_number=fact.number, started_at=fact.started_at, elapsed=fact.elapsed)
-        self._open.append(part)
+        self.prepared, self.compacts = None, False
+        self._step = StepFacts(at // FACT, fact)
 
     def _prepare(self, _: int, fact: f.RequestPrepared) -> None:
         self.prepared = fact
@@ -198,41 +214,48 @@ class Transcript:
         self.counted = None  # of another conversation
 
     def _review(self, at: int, fact: f.Reviewed) -> None:
-        self._in_review, self._is_refused = False, fact.refused
+        self._in_review = False
+        if self._step is not None:
+            self._step.refused = fact.refused
         if not fact.refused:
             self.accepted = fact
             if self.reply is not None and not is_blank(self.reply.text):
                 self.text = self.reply.text
             return
         if fact.retry and not self.calls:  # the results of its calls have the feedback
-            self._steers.append(_message("user", TextPart(seq=at, text=feedback_text(fact.feedback))))
+            self._steers += (_message("user", TextPart(seq=at, text=feedback_text(fact.feedback))),)
 
     def _reply(self, at: int, fact: f.ModelReplied) -> None:
         self.reply, self.accepted = fact, None
         self._in_review = fact.state is State.REVIEW
         self.counted = fact.usage
+        parts = [*self._open]
         if fact.reasoning or fact.reasoning_details:
-            self._open.append(ReasoningPart(seq=at, text=fact.reasoning, details=fact.reasoning_details))
+            parts.append(ReasoningPart(seq=at, text=fact.reasoning, details=fact.reasoning_details))
         if fact.text:
-            self._open.append(TextPart(seq=at + SLOT, text=fact.text))
+            parts.append(TextPart(seq=at + SLOT, text=fact.text))
             if self._in_review:
                 self.text = ""  # until it is accepted
             elif not is_blank(fact.text):
                 self.text = fact.text
         if fact.state is State.TEXT_ONLY:
-            self._refused += [call.name for call in fact.calls]
-        slot, calls = at + 2 * SLOT, len(fact.calls) * SLOT
-        for call in fact.calls:
-            part = ToolCallPart(seq=slot, id=call.id, name=call.name, arguments=call.arguments or _NO_ARGUMENTS)
-            self._open.append(part)
-            self.calls[call.id] = call.name
+            self._refused += tuple([call.name for call in fact.calls])
+        if fact.calls:
+            slot, calls, slots = at + 2 * SLOT, {**self.calls}, {**self._slots}
             # After the calls, and two parts that may still follow them.
-            self._slots[call.id] = slot + calls + 2 * SLOT
-            slot += SLOT
-        self._next = slot if calls else 0
+            behind = (len(fact.calls) + 2) * SLOT
+            for call in fact.calls:
+                parts.append(ToolCallPart(seq=slot, id=call.id, name=call.name, arguments=call.arguments or _NOTHING))
+                calls[call.id], slots[call.id] = call.name, slot + behind
+                slot += SLOT
+            self._next, self.calls, self._slots = slot, calls, slots
+        else:
+            self._next = 0
+        self._open = tuple(parts)
 
     def _start_call(self, _: int, fact: f.CallStarted) -> None:
-        self._started[fact.call] = None
+        if fact.call not in self._started:
+            self._started += (fact.call,)
 
     def _wait(self, _: int, fact: f.CallWaiting) -> None:
         self._asked = {**self._asked, fact.interrupt.id: fact.call}
@@ -248,6 +271,8 @@ class Transcript:
             self._direct = fact.result
         seq = kept_seq(self._slots[fact.call], at) if fact.call in self._slots else at
         changed = self._changed.get(fact.call) if self._changed else None
+        if not self._results:
+            self._results = {}
         self._results[fact.call] = ToolResultPart(
             seq=seq,
             call=fact.call,
@@ -265,7 +290,7 @@ class Transcript:
             self._closed.append(_message("user", TextPart(seq=kept_seq(self._before, at), text=fact.text)))
             self._before += SLOT
         else:
-            self._steers.append(_message("user", TextPart(seq=at, text=fact.text)))
+            self._steers += (_message("user", TextPart(seq=at, text=fact.text)),)
 
     def _synthesize(self, _: int, fact: f.Synthesized) -> None:
         self._synthesis = fact.text
@@ -279,17 +304,10 @@ class Transcript:
         self._refused += fact.refused
 
     def _finish(self, at: int, fact: f.StepFinished) -> None:
-        part = StepFinishPart(
-            seq=self._after_calls(at),
-            step_number=fact.number,
-            input_tokens=fact.usage.input_tokens,
-            output_tokens=fact.usage.output_tokens,
-            cached_tokens=fact.usage.cached_tokens,
-            reasoning_tokens=fact.usage.reasoning_tokens,
-            seconds=fact.seconds,
-            refused=self._is_refused,
-        )
-        self._open.append(part)
+        if self._step is not None:
+            self._step.finished_seq, self._step.finished = at // FACT, fact
+        if self._next:
+            self._next += SLOT  # the place of its part
 
     def _withhold(self, guardrail: f.TrippedGuardrail) -> list[str]:
         """Replace what a guardrail tripped on. Return the texts that replace a withheld reply."""
@@ -304,7 +322,7 @@ class Transcript:
         self.text = text
         return [] if replied else [text]
 
-    def _withheld(self, text: str) -> list[AnyPart]:
+    def _withheld(self, text: str) -> tuple[AnyPart, ...]:
         """Return the parts of the open step, with `text` in place of the reply in review."""
         from .withheld import withheld_parts  # noqa: PLC0415 (few replies are withheld)
 
@@ -350,29 +368,27 @@ class Transcript:
 
     def _partial(self, at: int, text: str) -> None:
         if not is_blank(text):
-            self._open.append(TextPart(seq=self._after_calls(at), text=text))
+            # Before the results of the open step, if any.
+            seq = kept_seq(self._next, at) if self._next else at
+            self._open += (TextPart(seq=seq, text=text),)
 
-    def _after_calls(self, at: int) -> int:
-        """Return the `seq` of a part made by the fact at `at`: before the results of the open step, if any."""
-        if not self._next:
-            return at
-        self._next += SLOT
-        return kept_seq(self._next - SLOT, at)
-
-    def _step(self, parts: Sequence[AnyPart]) -> Sequence[Message]:
-        calls, results = self.calls, self._results
-        answers = [Message(role="tool", parts=(results[call],)) for call in calls if call in results]
-        return [Message(role="assistant", parts=tuple(parts)), *answers]
+    def _messages_of(self, parts: tuple[AnyPart, ...]) -> list[Message]:
+        results = self._results
+        answers = [Message(role="tool", parts=(results[call],)) for call in self.calls if call in results]
+        return [Message(role="assistant", parts=parts), *answers]
 
     def _close(self) -> None:
         """Close the open step: its messages will not change any more. A reply without a verdict is withheld."""
         if self._in_review:
             self._open, self._in_review = self._withheld(UNCHECKED), False
-        if self._open:
-            self._closed += self._step(self._open)
+        if self._step is not None:
+            self._step.place = len(self._closed)
+            self._steps.append(self._step)
+        if self._step is not None or self._open:
+            self._closed += self._messages_of(self._open)
         self._closed += self._steers
-        self._open, self.calls, self._results, self._started, self._steers = [], {}, {}, {}, []
-        self._next, self._slots = 0, {}
+        self._step, self._open, self._started, self._steers = None, (), (), ()
+        self.calls, self._results, self._next, self._slots = _NOTHING, _NOTHING, 0, _NOTHING
 
     #: The function that folds each kind of fact. Other kinds change no message. A lookup costs less than trying them.
     _folds: ClassVar[Mapping[type[f.Fact], Callable[..., None]]] = {

@@ -18,12 +18,12 @@ def without_answer(call: CallMade) -> CallMade:
     return replace(call, arguments=_NO_ARGUMENTS, raw="") if call.output else call
 
 
-def withheld_parts(parts: Sequence[AnyPart], text: str, answers: Collection[str]) -> list[AnyPart]:
+def withheld_parts(parts: Sequence[AnyPart], text: str, answers: Collection[str]) -> tuple[AnyPart, ...]:
     """Return the parts of a withheld reply, without its reasoning: `text` in place of its text.
 
     `answers` has the ids of the calls that are typed answers: they lose their arguments.
     """
-    return [_withheld(part, text, answers) for part in parts if not isinstance(part, ReasoningPart)]
+    return tuple([_withheld(part, text, answers) for part in parts if not isinstance(part, ReasoningPart)])
 
 
 def _withheld(part: AnyPart, text: str, answers: Collection[str]) -> AnyPart:
