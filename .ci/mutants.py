@@ -8,7 +8,8 @@ mutmut does the work, on a copy under build/mutants in the layout that it needs.
 survivor is not listed, or when a listed mutant no longer survives.
 
 mutmut switches a mutant on after the import, too late for what the import itself calls. So each survivor of the machine
-is tested once more in a process of its own, with the mutant on from the start.
+is tested once more in a process of its own, with the mutant on from the start. The process is a fork that has imported
+the tests' dependencies, but nothing of ours.
 
 A whole run of the machine takes about half an hour on two cores. A module of the engine takes a few minutes to an hour,
 with the tests that `mutants.toml` selects for it; there a mutant that hangs is dead only if a test fails by its
@@ -16,6 +17,7 @@ time-out. A second run goes on where the first one stopped, and tests anew what 
 being listed.
 """
 
+import io
 import os
 import re
 import shutil
@@ -23,9 +25,12 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import chdir, redirect_stdout
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, NamedTuple
+
+import pytest
 
 ROOT: Final = Path(__file__).parents[1]
 BUILD: Final = ROOT / "build" / "mutants"
@@ -94,6 +99,8 @@ LIVES: Final = ("survived", "no tests")
 LIVES_IN_ENGINE: Final = (*LIVES, "timeout", "suspicious")
 #: A found example need not be made small here: the first one settles it.
 ENVIRONMENT: Final = os.environ | {"HYPOTHESIS_PROFILE": "mutants"}
+#: What the tests of the machine import, apart from ours.
+IMPORTED: Final = ("hypothesis.strategies", "msgspec", "pydantic", "transitions", "trio")
 
 
 class Plan(NamedTuple):
@@ -142,8 +149,8 @@ def plan_of(file: str) -> Plan:
 
 def check(plan: Plan, names: list[str]) -> int:
     """Run mutmut, compare, report."""
-    lived = survivors(plan) if (plan.place / "mutants").exists() else {}
     lay_out(plan)
+    lived = {name for name, state in results(plan) if state in plan.lives} if (plan.place / "mutants").exists() else ()
     run(plan, *names)
     reasons = {
         Survivor(one["function"], one["removed"], one["added"]): one["why"]
@@ -223,10 +230,11 @@ def survivor(plan: Plan, name: str) -> Survivor:
 
 
 def mutmut(plan: Plan, *arguments: str) -> str:
-    """Return the output of a command of mutmut."""
-    command = [sys.executable, "-m", "mutmut", *arguments]
-    done = subprocess.run(command, cwd=plan.place, env=ENVIRONMENT, capture_output=True, text=True, check=True)  # noqa: S603 (our own arguments)
-    return done.stdout
+    """Return the output of a command of mutmut, which runs in this process: a new one for each would take a second."""
+    with chdir(plan.place), redirect_stdout(io.StringIO()) as output:
+        # Importing it reads the configuration that lies there.
+        import_module("mutmut.__main__").cli.main(arguments, standalone_mode=False)
+    return output.getvalue()
 
 
 def entries(kind: str) -> list[dict[str, Any]]:
@@ -237,27 +245,48 @@ def entries(kind: str) -> list[dict[str, Any]]:
 
 def caught_afresh(names: list[str]) -> set[str]:
     """Return those of the machine's mutants that a test kills when they are on while the modules are imported."""
-    if names and is_caught(""):
+    for module in IMPORTED:
+        import_module(module)
+    if names and exit_codes([""])[""]:
         sys.exit("the tests fail without any mutant, in a process of their own")
-    with ThreadPoolExecutor(processors()) as threads:
-        return {name for name, caught in zip(names, threads.map(is_caught, names), strict=True) if caught}
+    return {name for name, code in exit_codes(names).items() if code}
 
 
-def is_caught(name: str) -> bool:
-    """Run the tests in a process of its own, with this mutant on from the start. Return whether they fail.
+def exit_codes(names: list[str]) -> dict[str, int]:
+    """Test each mutant in a fork of this process. Returns the exit codes; 0 if no test fails."""
+    codes: dict[str, int] = {}
+    waiting, running = names[::-1], dict[int, str]()
+    while waiting or running:
+        if waiting and len(running) < processors():
+            name = waiting.pop()
+            running[fork(name)] = name
+        else:
+            process, code = os.wait()
+            codes[running.pop(process)] = code
+    return codes
+
+
+def fork(name: str) -> int:
+    """Test a mutant in a fork of this process, with the mutant on from the start. Returns the id of the fork.
 
     The tests of the mutant's module come first: most mutants fail there.
     """
+    process = os.fork()
+    if process:
+        return process
     place = MACHINE.place / "mutants"
-    environment = ENVIRONMENT | {"MUTANT_UNDER_TEST": name, "PYTHONPATH": str(place / "src")}
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-m", "not slow"]
-    own = [f"tests/states/test_{part}.py" for part in name.split(".")[1:2]]
-    for tests in ([test for test in own if (place / test).exists()], TESTS):
-        if tests:
-            done = subprocess.run([*command, *tests], cwd=place, env=environment, capture_output=True, check=False)  # noqa: S603 (our own arguments)
-            if done.returncode != 0:
-                return True
-    return False
+    code = 1
+    try:
+        os.chdir(place)
+        for output in (1, 2):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), output)
+        os.environ |= ENVIRONMENT | {"MUTANT_UNDER_TEST": name, "PYTHONPATH": str(place / "src")}
+        sys.path.insert(0, os.environ["PYTHONPATH"])
+        own = [f"tests/states/test_{part}.py" for part in name.split(".")[1:2]]
+        every = [[test for test in own if Path(test).exists()], list(TESTS)]
+        code = int(any(pytest.main(["-x", "-q", "-m", "not slow", *tests]) for tests in every if tests))
+    finally:
+        os._exit(code)
 
 
 def report(plan: Plan, afresh: set[str], equivalent: set[Survivor]) -> None:
