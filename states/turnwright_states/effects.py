@@ -1,8 +1,8 @@
 """Effects as data: the change of the counters by each kind of fact, and the rank.
 
 An effect is written once, as texts in the guards' language with `+`, `-`, `*` and `a if c else b`. The function that
-the fold runs (`turn.py`), the formulas of the proof for all limits (`turnwright verify --smt`), the assignments of
-Promela and the words are made from these texts. A test and the proof compare them on every edge of a walk.
+the fold runs (`turn.py`) and the formulas of the proof for all limits (`turnwright verify --smt`) are made from these
+texts. A test and the proof compare them on every edge of a walk.
 
 A text reads counters, and the values that the fact has (`Effect.reads`). All assignments of an effect are simultaneous.
 Texts, money, ids and rounds are no counters: the fold keeps them in Python, and no guard reads them.
@@ -10,7 +10,7 @@ Texts, money, ids and rounds are no counters: the fold keeps them in Python, and
 
 import ast
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any, Final, NamedTuple
 
@@ -244,46 +244,3 @@ def _compiled(text: str) -> Callable[[Mapping[str, int]], int]:
         return result
 
     return value
-
-
-_RISES: Final = {ast.Add: "rises", ast.Sub: "falls"}
-
-
-def words(effect: Effect) -> str:
-    """Return an effect in words: `retries_left falls by retry; second_try becomes second_try or retry`."""
-    return "; ".join(_assigned(counter, parsed(text)) for counter, text in effect.sets.items()) or "nothing changes"
-
-
-def _assigned(counter: str, tree: ast.expr) -> str:
-    match tree:
-        case ast.BinOp(left=ast.Name(id=name), op=op, right=by) if name == counter and type(op) in _RISES:
-            return f"{counter} {_RISES[type(op)]} by {ast.unparse(by)}"
-        case _:
-            return f"{counter} becomes {ast.unparse(tree)}"
-
-
-def promela(effect: Effect, prefix: str = "") -> Iterator[str]:
-    """Yield an effect as assignments of Promela, each to the counter's name after `prefix`."""
-    for counter, text in effect.sets.items():
-        yield f"{prefix}{counter} = {promela_text(parsed(text))}"
-
-
-def promela_text(node: ast.expr) -> str:  # noqa: PLR0911 (one a kind of node)
-    """Return an expression as Promela."""
-    match node:
-        case ast.Constant(value=value):
-            return str(value).lower()
-        case ast.BoolOp(op=op, values=values):
-            return "(" + (" && " if isinstance(op, ast.And) else " || ").join(map(promela_text, values)) + ")"
-        case ast.UnaryOp(operand=operand):
-            return f"!({promela_text(operand)})"
-        case ast.IfExp(test=test, body=body, orelse=other):
-            return f"({promela_text(test)} -> {promela_text(body)} : {promela_text(other)})"
-        case ast.BinOp(left=left, op=op, right=right):
-            sign = "+" if isinstance(op, ast.Add) else "-" if isinstance(op, ast.Sub) else "*"
-            return f"({promela_text(left)} {sign} {promela_text(right)})"
-        case ast.Compare(left=left, ops=[op], comparators=[right]):
-            sign = ast.unparse(node).removeprefix(ast.unparse(left)).split()[0]
-            return f"({promela_text(left)} {sign} {promela_text(right)})"
-        case _:
-            return ast.unparse(node)

@@ -1,4 +1,4 @@
-"""The effects as data: what the fold runs is what the texts say, and what other languages get."""
+"""The effects as data: what the fold runs is what the texts say."""
 
 from collections.abc import Mapping
 from itertools import product
@@ -21,11 +21,8 @@ from turnwright_states.effects import (
     evaluate,
     names_in,
     parsed,
-    promela,
-    promela_text,
     rank_of,
     rank_values,
-    words,
 )
 from turnwright_states.guards import GuardError
 from turnwright_states.state import LIVE
@@ -89,21 +86,3 @@ def test_retries_are_filled_where_a_phase_begins() -> None:
 def test_a_text_outside_the_language_is_refused(text: str) -> None:
     with pytest.raises(GuardError, match="effect "):
         parsed(text)
-
-
-def test_an_effect_has_words() -> None:
-    assert words(EFFECTS["step_started"]) == (
-        "steps becomes number; nudges_left falls by nudge; prepared becomes False"
-    )
-    assert words(EFFECTS["call_waiting"]).endswith("waiting rises by 1")
-    assert words(Effect({})) == "nothing changes"
-
-
-def test_an_effect_is_an_assignment_of_promela() -> None:
-    assert list(promela(EFFECTS["concluded"], "table_")) == [
-        "table_retries_left = (retries_left - retry)",
-        "table_second_try = (second_try || retry)",
-    ]
-    assert promela_text(parsed("a * b if not c and d >= e + 1 else False")) == (
-        "((!(c) && (d >= (e + 1))) -> (a * b) : false)"
-    )
