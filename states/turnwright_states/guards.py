@@ -11,7 +11,7 @@ and the names of `SHORTHANDS`.
 import ast
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from .counters import KEPT, PASSING, Counters
 from .reasons import REASONS, EndReason
@@ -149,7 +149,8 @@ def _simplified(node: ast.expr, known: Mapping[str, bool]) -> ast.expr:
 class _Expand(ast.NodeTransformer):
     def visit_Name(self, node: ast.Name) -> ast.expr:
         if node.id in SHORTHANDS:
-            return cast("ast.expr", self.visit(ast.parse(SHORTHANDS[node.id], mode="eval").body))
+            expanded: ast.expr = self.visit(ast.parse(SHORTHANDS[node.id], mode="eval").body)
+            return expanded
         return node
 
 

@@ -348,13 +348,8 @@ class Turn:
     def _notice(self, fact: f.Notice) -> None:
         self.noticed = tuple(sorted({*self.noticed, fact.limit}))
         self.marks = LimitThresholds.of(self.limits, self.noticed, self.counters.steps)
-        self.near = (
-            5 * self.counters.steps >= self.marks.steps
-            or 5 * self.counters.calls >= self.marks.tool_calls
-            or 5 * self.tokens >= self.marks.tokens
-            or 5 * self.cost >= self.marks.cost
-            or 5 * self.elapsed >= self.marks.seconds
-        )
+        # The machine, which has looked at all limits now, adds the other notices that are due in the same transaction.
+        self.near = False
 
     _TAKES: ClassVar[dict[type[f.Fact], Callable[["Turn", Any], None]]] = {
         f.TurnStarted: _begin,

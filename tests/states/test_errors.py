@@ -272,6 +272,9 @@ def test_an_answer_to_an_interrupt_whose_call_is_in_no_batch(begin: Begin) -> No
     turn.machine.turn.batch.clear()
     with pytest.raises(InvalidCallError) as caught:
         turn.feed(AnsweredInput(interrupt="approval-1", decision=Decision.APPROVE))
+    assert str(caught.value) == (
+        "Answered for call 'call00001': its interrupt is open, but no such call is in the batch; nothing was changed"
+    )
     assert (caught.value.event, caught.value.call) == ("Answered", "call00001")
 
 

@@ -269,6 +269,11 @@ def test_an_answer_shows_its_text_if_it_has_one() -> None:
     ).summary() == ("approval-1: reject: No.")
 
 
+def test_an_approval_with_other_arguments_says_so() -> None:
+    answered = facts.Answered(0.0, State.TOOL_EXEC, interrupt="approval-1", decision=Decision.APPROVE, arguments={})
+    assert answered.summary() == "approval-1: approve, with other arguments"
+
+
 def test_a_tripped_guardrail_is_named_at_the_end() -> None:
     tripped = facts.TrippedGuardrail(name="polite", message="It is rude.", metadata={})
     ended = facts.TurnEnded(0.0, State.FAILED, outcome=Outcome.FAILED, reason=EndReason.GUARDRAIL, guardrail=tripped)

@@ -529,6 +529,10 @@ def test_whatever_stands_in_the_place_of_a_fact_is_refused(value: object) -> Non
     for kind, payload in ((value, "{}"), ("turn_started", value), (value, value)):
         with pytest.raises(InvalidJournalError, match=r"fact 7 of the journal: its (kind|payload)"):
             parse_fact(kind, payload, 7)
+    if not isinstance(value, str):
+        with pytest.raises(InvalidJournalError) as caught:
+            parse_fact("turn_started", value, 7)
+        assert str(caught.value) == f"fact 7 of the journal: its payload {value!r} is no text"
 
 
 @pytest.mark.parametrize("text", [r'"\ud800"', '"\udfff"'])
@@ -561,5 +565,7 @@ def test_what_is_nested_too_deeply_is_refused_whatever_the_stack_holds(deep: str
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "1e999"])
 def test_a_number_that_json_does_not_have_is_refused(number: str) -> None:
     payload = f'{{"v":1,"elapsed":{number},"state":"STREAM","text":"hi"}}'
-    with pytest.raises(InvalidJournalError, match="fact 7 of the journal: its payload"):
+    with pytest.raises(InvalidJournalError) as caught:
         parse_fact("message_added", payload, 7)
+    assert str(caught.value).startswith("fact 7 of the journal: its payload ")
+    assert str(caught.value).endswith("holds a number that JSON does not have, or is nested too deeply")

@@ -5,11 +5,12 @@ text that a model or a person reads: run `GOLDEN=write pytest tests/states/test_
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
 import pytest
+from msgspec import Struct
 
 from turnwright_states import (
     AbortInput,
@@ -707,6 +708,23 @@ def test_a_journal_reads_what_the_machine_made(begin: Begin, play: Callable[[Beg
         back = parse_fact(fact.kind, written)
         assert (back == fact) is (r"\ud83d" not in repr(fact))
         assert back.payload() == written
+
+
+def editable(value: object) -> Iterator[object]:
+    """Yield each dict and list in a value that somebody could still change."""
+    if type(value) in (dict, list):
+        yield value
+    if isinstance(value, Struct):
+        value = [getattr(value, name) for name in value.__struct_fields__]
+    if isinstance(value, dict | list | tuple):
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from editable(inner)
+
+
+@pytest.mark.parametrize("play", TURNS, ids=lambda play: play.__name__)
+def test_nothing_in_a_fact_can_be_edited(begin: Begin, play: Callable[[Begin], Script]) -> None:
+    """What a driver fed is its own, and it may go on with it. The journal was written from the fact."""
+    assert [*editable(tuple(play(begin).facts))] == []
 
 
 @pytest.mark.parametrize("play", TURNS, ids=lambda play: play.__name__)

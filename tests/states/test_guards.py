@@ -326,3 +326,5 @@ def test_a_guard_whose_atoms_are_all_known_is_a_fallback_or_stays() -> None:
     assert guard.given({"doom": False}) == guard
     assert guard.given({"doom_asks": True, "spent": False}) == Guard("doom and pauses_left == 0")
     assert guard.given({}) == guard
+    both = Guard("doom or final")
+    assert both.given({"doom": False, "final": False}) == both

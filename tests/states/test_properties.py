@@ -52,6 +52,7 @@ from turnwright_states import (
     Usage,
     facts,
 )
+from turnwright_states.counters import BATCH
 from turnwright_states.fact_parser import parse_fact
 from turnwright_states.facts import Fact, Lease
 from turnwright_states.inputs import StopInput
@@ -442,6 +443,57 @@ def test_the_fold_of_every_prefix_is_what_the_machine_knew(setting: Setting) -> 
         assert turn.digest() == fact.hash, f"fact {seq}, {fact.kind}"
         assert turn.state is fact.state
     assert known(turn) == known(played.machine.turn)
+
+
+def counted(turn: Turn) -> Counter[str]:
+    """The open calls, by their condition, and the calls in all their leases."""
+    found = Counter[str]()
+    for call in turn.open_calls():
+        match call.state:
+            case CallState.READY:
+                name = "answering" if call.made.output else "ready"
+            case CallState.STARTED:
+                name = "running"
+            case _:
+                name = "asking"
+        again = call.counted and not call.made.output and call.state is not CallState.STARTED
+        found[f"{name}_counted" if again else name] += 1
+        found["lent"] += (call.made.lease and call.made.lease.calls) or 0
+    return found
+
+
+@given(ANY)
+def test_the_counters_of_a_batch_are_those_of_its_calls(setting: Setting) -> None:
+    """After each event; a conclusion and an end close all calls."""
+    turn = Turn()
+    for transaction in play(setting).transactions:
+        for fact in transaction:
+            turn.apply(fact)
+        assert counted(turn) == Counter({name: getattr(turn.counters, name) for name in BATCH})
+
+
+def test_the_counters_of_a_batch_of_every_kind_are_those_of_its_calls() -> None:
+    """Typed answers, refused calls, sub-agents, calls that run, ask, run again, and end."""
+    machine, _ = TurnMachine.start(StartedInput(prompt="x", limits=Limits(tool_calls=9, max_calls_per_step=6)))
+    one, child = ToolCall(name="a", arguments={}), ToolCall(name="b", arguments={}, delegates=True)
+    answer, broken = ToolCall(name="c", arguments={}, output=True), ToolCall(name="d", raw="{")
+    asks = {"call": "call00002", "interrupt_kind": InterruptKind.APPROVAL}
+    for fed in (
+        ModelRepliedInput(calls=(one, one, child, child, answer, answer, broken), review=True),
+        ReviewedInput(answer="call00005"),
+        CallWaitingInput.model_validate(asks),
+        *(CallStartedInput(call=call) for call in ("call00001", "call00003", "call00004")),
+        CallWaitingInput.model_validate(asks | {"call": "call00001"}),
+        CallSettledInput(call="call00003", spent=Spent(calls=1)),
+        CallSettledInput(call="call00004"),
+        AnsweredInput(interrupt="approval-2", decision=Decision.APPROVE),
+        AnsweredInput(interrupt="approval-1", decision=Decision.APPROVE),
+        CallStartedInput(call="call00001"),
+        CallSettledInput(call="call00002", status=CallStatus.ERROR),
+    ):
+        machine.feed(fed)
+        turn = machine.turn
+        assert counted(turn) == Counter({name: getattr(turn.counters, name) for name in BATCH}), fed
 
 
 def shown(action: Action) -> object:

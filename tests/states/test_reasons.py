@@ -9,7 +9,7 @@ from turnwright_states.reasons import REASONS, REASONS_OF, Meaning
 from turnwright_states.state import Trigger
 
 #: A sentence: a capital letter, then some small ones, and a period. It may contain code in backticks.
-SENTENCE = re.compile(r"[A-Z][a-z']*( ?[^A-Z]*)*\.")
+SENTENCE = re.compile(r"[A-Z][^A-Z]*\.")
 
 
 def without_names(text: str) -> str:

@@ -1016,7 +1016,9 @@ def test_a_group_says_which_facts_it_is_and_where_it_leads(begin: Begin) -> None
     [
         AbortInput(elapsed=3.5, partial="I w", undelivered=("one",)),
         AbortInput(elapsed=3.5, reason=EndReason.SUPERSEDED),
+        AbortInput(elapsed=3.5, usage=Usage(input_tokens=3, output_tokens=4, cost=0.5)),
         FailInput(elapsed=3.5, error="RuntimeError: x", partial="I w"),
+        FailInput(elapsed=3.5, error="RuntimeError: x", usage=Usage(input_tokens=3, output_tokens=4, cost=0.5)),
         ExpireInput(elapsed=3.5, partial="I w", usage=Usage(input_tokens=3, output_tokens=4, cost=0.5)),
         ExpireInput(elapsed=3.5, partial="I w"),
         ExpireInput(elapsed=3.5),

@@ -26,8 +26,10 @@ from turnwright_states import (
     InterruptKind,
     ModelRepliedInput,
     Outcome,
+    Spent,
     StartedInput,
     State,
+    TrippedInput,
     Usage,
     facts,
 )
@@ -47,6 +49,8 @@ AT_TWO_STEPS: dict[EndReason, dict[str, object]] = {
     EndReason.COST: {"cost": 0.5},
     EndReason.DEADLINE: {"seconds": 10},
 }
+#: The usage of an attempt that a stop cut off.
+CUT_OFF = Usage(input_tokens=100, output_tokens=5)
 SETS = [held for size in range(1, 7) for held in combinations(AT_TWO_STEPS, size)]
 
 
@@ -131,10 +135,18 @@ def test_the_deadline_of_a_text_only_turn_is_a_cap_hit_at_once(begin: "Begin") -
 
 
 @pytest.mark.parametrize("limits", [{}, {"steps": 0}], ids=str)
-def test_what_the_cut_off_attempt_used_is_counted(begin: "Begin", limits: dict[str, object]) -> None:
+@pytest.mark.parametrize(
+    "stop",
+    [
+        ExpireInput(elapsed=10.0, usage=CUT_OFF),
+        AbortInput(elapsed=10.0, usage=CUT_OFF),
+        FailInput(elapsed=10.0, usage=CUT_OFF, error="x"),
+        TrippedInput(elapsed=10.0, usage=CUT_OFF, guardrail="g"),
+    ],
+)
+def test_what_the_cut_off_attempt_used_is_counted(begin: "Begin", limits: dict[str, object], stop: StopInput) -> None:
     turn = begin(seconds=10, **limits)
-    turn.clock = 10.0
-    turn.feed(ExpireInput(usage=Usage(input_tokens=100, output_tokens=5)))
+    turn.machine.feed(stop)
     assert turn.machine.turn.usage.tokens == 105
 
 
@@ -211,8 +223,9 @@ def test_abort_works_in_every_live_state_and_is_idempotent(begin: "Begin", live:
     assert turn.machine.turn.open_calls() == []
     assert turn.steps == len(turn.of(facts.StepFinished))
     before = turn.machine.turn.digest()
-    with pytest.raises(IllegalInputError):
-        turn.feed(AbortInput())
+    for late in (AbortInput(), AbortInput(spent={"call00001": Spent()})):
+        with pytest.raises(IllegalInputError):
+            turn.feed(late)
     assert turn.machine.turn.digest() == before
 
 

@@ -4,7 +4,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from turnwright_states import CallModel, TurnMachine, Usage, facts
+from turnwright_states import (
+    CallModel,
+    CallSettledInput,
+    CallStartedInput,
+    Spent,
+    ToolCall,
+    TurnMachine,
+    Usage,
+    facts,
+)
 
 if TYPE_CHECKING:
     from .conftest import Begin
@@ -79,6 +88,19 @@ def test_80_percent_of_tokens_cost_and_time_is_noticed_once(begin: "Begin") -> N
     assert notices(found, "tokens") == [(800.0, 1000.0)]
     assert notices(found, "cost") == [(1.6, 2.0)]
     assert notices(found, "seconds") == [(48.0, 60.0)]
+
+
+def test_80_percent_that_a_sub_agent_used_is_noticed(begin: "Begin") -> None:
+    for limits, name, used in (
+        ({"tool_calls": 10}, "tool_calls", 8.0),
+        ({"tokens": 1000, "tool_calls": None}, "tokens", 800.0),
+        ({"cost": 2.0, "tool_calls": None}, "cost", 1.6),
+    ):
+        turn = begin(**limits)
+        turn.reply(ToolCall(name="agent", arguments={}, delegates=True))
+        turn.feed(CallStartedInput(call="call00001"))
+        turn.feed(CallSettledInput(call="call00001", spent=Spent(calls=7, tokens=800, cost=1.6)))
+        assert [(fact.limit, fact.used, fact.of) for fact in turn.of(facts.Notice)] == [(name, used, limits[name])]
 
 
 def test_a_limit_of_nothing_is_not_noticed(begin: "Begin") -> None:
