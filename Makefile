@@ -11,7 +11,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test test-all check coverage examples demo demo-serve verify smt proof-all faults histories simulate planted scale bench bench-peers bench-guard mutants diagrams \
+.PHONY: help install run test test-all check coverage examples demo demo-serve verify smt proof-all faults histories simulate planted scale bench bench-page bench-peers bench-guard mutants diagrams \
   release-check audit docs docs-serve pictures recording reference proof format clean
 
 help: ## Show the targets
@@ -121,10 +121,13 @@ simulate: $(VENV)/.installed ## Run a million schedules of several processes, pe
 
 scale: $(VENV)/.test ## Drive a thousand turns on Temporal while workers are killed; writes docs/scale (seven minutes)
 	$(BIN)/python -m bench.scale --json docs/scale.json --page docs/scale.md
-	$(BIN)/python -m bench.two_workers
+	$(BIN)/python -m bench.scale.two_workers
 
-bench: $(VENV)/.bench ## Measure Turnwright, the bare loop and the peers that are installed; writes bench/RESULTS.md (an hour)
-	$(BIN)/python -m bench
+bench: $(VENV)/.bench ## Measure all, or PARTS= and MEASURES= of it, RESUME=yes; writes bench/RESULTS.md (two hours)
+	$(BIN)/python -m bench --only '$(PARTS)' --measures '$(MEASURES)' $(if $(RESUME),--resume)
+
+bench-page: $(VENV)/.bench ## Write bench/RESULTS.md and its plots again from bench/results.json
+	$(BIN)/python -m bench --report-only
 
 bench-peers: $(PEERS:%=$(VENV)-peers/%/.installed) ## Install the frameworks that Turnwright is measured against, each by itself
 

@@ -1,44 +1,43 @@
 """Measures everything, and writes `bench/results.json`, `bench/RESULTS.md` and the plots beside it.
 
-    python -m bench [--only PART,...] [--quick] [--report-only]
+    python -m bench [--only PART,...] [--measures NAME,...] [--resume] [--quick] [--report-only]
 
-The parts are `bare_loop`, `turnwright_turns`, `streams`, `bodies`, `guard`, and the files of `bench/peers` whose
-environments `make bench-peers` has made. What is not measured this time is kept as it was. `--quick` measures little,
-and writes nothing: it is for seeing that all goes well.
+Parts are the files of subjects (`bare`, `turnwright_turns`, and those of `bench/peers` whose environments `make
+bench-peers` has made), `streams`, `bodies`, `guard`, `startup`, `lists`, `replay` and `walk`. Measurements of subjects
+are `steps`, `calls`, `bytes`, `peak`, `flight`, `session` and `import`. Each result is kept at once, and what is not
+measured this time stays. `--resume` goes on with the last run. `--quick` measures little, and writes nothing.
 """
 
 import argparse
 
-from bench.collect import measure
+from bench.collect import Run
 from bench.plots import draw
 from bench.report import page
-from bench.results import FOLDER, merged, read, write
+from bench.results import FOLDER, empty, read, write
 
 
 def main() -> None:
     """Measure, keep, print and write."""
     parser = argparse.ArgumentParser(description="Measures everything, and writes bench/RESULTS.md.")
-    parser.add_argument(
-        "--only", type=lambda text: frozenset(text.split(",")), default=frozenset[str](), metavar="PART,..."
-    )
+    parser.add_argument("--only", type=_names, default=frozenset(), metavar="PART,...")
+    parser.add_argument("--measures", type=_names, default=frozenset(), metavar="NAME,...")
+    parser.add_argument("--resume", action="store_true", help="leave out what the last run has measured")
     parser.add_argument("--quick", action="store_true", help="measure little, and write nothing")
-    parser.add_argument(
-        "--report-only", action="store_true", help="measure nothing, and write the page and plots again"
-    )
+    parser.add_argument("--report-only", action="store_true", help="measure nothing, and write page and plots again")
     asked = parser.parse_args()
-    results = read() if asked.report_only else measure(asked.only, quick=asked.quick)
-    if results is None:
-        raise SystemExit("there is no bench/results.json yet")
-    if asked.quick:
-        print(page(results))
-        return
+    results = empty() if asked.quick else read() or empty()
+    keep = (lambda _: None) if asked.quick else write
     if not asked.report_only:
-        results = merged(read() if asked.only else None, results)
-        write(results)
+        Run(results, keep, asked.only, asked.measures, quick=asked.quick, resume=asked.resume).measure()
     text = page(results)
-    (FOLDER / "RESULTS.md").write_text(text)
-    draw(results, FOLDER)
+    if not asked.quick:
+        (FOLDER / "RESULTS.md").write_text(text)
+        draw(results, FOLDER)
     print(text)
+
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(filter(None, text.split(",")))
 
 
 if __name__ == "__main__":

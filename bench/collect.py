@@ -1,19 +1,27 @@
-"""Runs the files of subjects, each in its environment, and gathers what they print."""
+"""Measures part by part, each in a process of its own, subjects in their environments, and keeps each result at once.
+
+A part is a file of subjects, `streams`, `bodies`, `guard`, or a part of `bench.program`. What failed is reported, and
+left out. A run that was interrupted is resumed: what it has measured is not measured again.
+"""
 
 import json
+import os
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, cast
 
-from bench.measured import Measured
-from bench.results import FOLDER, Results, machine
+from bench.measure import LONGEST_S
+from bench.program import MEASURED
+from bench.results import FOLDER, Known, Measured, Results, Taken, machine, now
 
 ROOT: Final = FOLDER.parent
 ENVIRONMENTS: Final = ROOT / ".venv-peers"
 REQUIREMENTS: Final = FOLDER / "peers" / "requirements"
-OWN: Final = ("bare_loop", "turnwright_turns")
+OWN: Final = ("bare", "turnwright_turns")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,53 +48,127 @@ def peers() -> list[Peer]:
     return found
 
 
-def subjects(python: str, module: str, *, quick: bool) -> list[Measured]:
-    """Measure the subjects of a file, one after the other; a failed one is reported and left out."""
-    listed = _output(python, module, "--list")
-    names: list[str] = json.loads(listed) if listed is not None else []
-    found: list[Measured] = []
-    for name in names:
-        printed = _output(python, module, "--only", name, *(["--quick"] if quick else []))
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run: the results that it adds to, and what is asked of it.
+
+    `only` are the parts, and `measures` the measurements of subjects: all of them where none is named. `resume` goes on
+    with the last run. `keep` is called after each measurement.
+    """
+
+    results: Results
+    keep: Callable[[Results], None]
+    only: frozenset[str] = frozenset()
+    measures: frozenset[str] = frozenset()
+    quick: bool = False
+    resume: bool = False
+
+    def measure(self) -> None:
+        """Measure all that is asked for."""
+        if not self.resume:
+            self.results["run"] = now()
+        self.results["machine"] = machine()
+        self.results["missing"] = [peer.module for peer in peers() if not peer.python.exists()]
+        for module in filter(self._wanted, OWN):
+            self._file(sys.executable, f"bench.{module}")
+        for peer in peers():
+            if self._wanted(peer.module) and peer.python.exists():
+                self._file(str(peer.python), f"bench.peers.{peer.module}")
+        results = self.results
+        self._part("streams", ["bench.streams", "--json"], lambda text: results.update({"streams": json.loads(text)}))
+        self._part("bodies", ["bench.bodies"], lambda text: results.update({"bodies": text}))
+        self._part("guard", ["bench.guard", "--json"], lambda text: results.update({"counts": json.loads(text)}))
+        for name in MEASURED:
+            self._part(name, ["bench.program", name], lambda text: results["figures"].update(json.loads(text)))
+
+    def _wanted(self, part: str) -> bool:
+        return not self.only or part in self.only
+
+    def _part(self, name: str, command: list[str], put: Callable[[str], object]) -> None:
+        """Measure a part without subjects."""
+        if not self._wanted(name) or self._is_done(self.results["taken"], name):
+            return
+        taken = self._taken()
+        printed, _ = _output(sys.executable, *command)
         if printed is not None:
-            found.extend(json.loads(printed)["subjects"])
-    return found
+            put(printed)
+            self.results["taken"][name] = _ended(taken)
+            self.keep(self.results)
+
+    def _file(self, python: str, module: str) -> None:
+        """Measure the subjects of a file, one after the other."""
+        listed, _ = _output(python, module, "--list")
+        for known, parts in json.loads(listed or "[]"):
+            subject = self._subject(known)
+            for part in parts:
+                asked = not self.measures or part.partition(" ")[0] in self.measures or part in self.measures
+                if asked and not self._is_done(subject["taken"], part):
+                    self._subject_part(subject, python, module, part)
+
+    def _subject(self, known: Known) -> Measured:
+        """The record of a subject. Nothing is kept of another version of its first package."""
+        subjects = self.results["subjects"]
+        old = next((one for one in subjects if one["name"] == known["name"]), None)
+        if old is None or [*old["versions"].items()][:1] != [*known["versions"].items()][:1]:
+            subjects[:] = [*(one for one in subjects if one is not old), cast("Measured", known)]
+            return subjects[-1]
+        for key in ("python", "versions", "notes", "durable"):
+            old[key] = known[key]
+        return old
+
+    def _subject_part(self, subject: Measured, python: str, module: str, part: str) -> None:
+        what, _, turns = part.partition(" ")
+        why = _hopeless(subject, int(turns) // 10) if what == "flight" and not self.quick else None
+        taken = self._taken()
+        printed = None
+        if why is None:
+            flags = ["--quick"] if self.quick else []
+            printed, why = _output(python, module, "--only", subject["name"], "--part", part, *flags, limit=LONGEST_S)
+        if printed is None:
+            subject["failed"][part] = why or "failed"
+        else:
+            subject["failed"].pop(part, None)
+            _put(subject, json.loads(printed.splitlines()[-1]))
+        subject["taken"][part] = _ended(taken)
+        self.keep(self.results)
+
+    def _is_done(self, taken: dict[str, Taken], name: str) -> bool:
+        return self.resume and name in taken and taken[name]["run"] == self.results["run"]
+
+    def _taken(self) -> Taken:
+        return {"run": self.results["run"], "seconds": time.perf_counter(), "load": os.getloadavg()[0]}
 
 
-def _output(python: str, module: str, *flags: str) -> str | None:
-    """Return the output of a module; empty if it fails, with its message on standard error."""
-    command = [python, "-m", module, *flags]
-    sys.stderr.write(f"$ python {' '.join(command[1:])}\n")
-    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)  # noqa: S603
+def _ended(taken: Taken) -> Taken:
+    return {**taken, "seconds": round(time.perf_counter() - taken["seconds"], 1)}
+
+
+def _put(subject: Measured, found: dict[str, Any]) -> None:
+    """Put a measurement beside the others; turns in flight are one of several."""
+    subject["flight"].update(found.pop("flight", {}))
+    cast("dict[str, Any]", subject).update(found)
+
+
+def _hopeless(subject: Measured, tenth: int) -> str | None:
+    """Return why ten times as many turns cannot be tried; None if they can."""
+    if f"flight {tenth}" in subject["failed"]:
+        return f"not tried, for {tenth:,} failed"
+    found = subject["flight"].get(str(tenth))
+    if found is not None and found["wall_s"] * 10 > LONGEST_S:
+        return f"not tried, for {tenth:,} took {found['wall_s']:,.0f} s"
+    return None
+
+
+def _output(python: str, *command: str, limit: float | None = None) -> tuple[str | None, str | None]:
+    """Return the output of a module, or why there is none."""
+    sys.stderr.write(f"$ python -m {' '.join(command)}\n")
+    try:
+        done = subprocess.run(  # noqa: S603 (our own modules)
+            [python, "-m", *command], cwd=ROOT, capture_output=True, text=True, check=False, timeout=limit
+        )
+    except subprocess.TimeoutExpired:
+        return None, f"took longer than {limit:,.0f} s"
     if done.returncode:
-        sys.stderr.write(f"{module}: exit code {done.returncode}\n")
-        return None
-    return done.stdout.rstrip()
-
-
-def measure(only: frozenset[str], *, quick: bool) -> Results:
-    """Measure the parts of these names, or all."""
-
-    def wanted(name: str) -> bool:
-        return not only or name in only
-
-    where = machine()
-    found: list[Measured] = []
-    for module in filter(wanted, OWN):
-        found.extend(subjects(sys.executable, f"bench.{module}", quick=quick))
-    missing: list[str] = []
-    for peer in peers():
-        if not peer.python.exists():
-            missing.append(peer.module)
-        elif wanted(peer.module):
-            found.extend(subjects(str(peer.python), f"bench.peers.{peer.module}", quick=quick))
-    streams = _output(sys.executable, "bench.streams", "--json") if wanted("streams") else None
-    bodies = _output(sys.executable, "bench.bodies") if wanted("bodies") else None
-    counted = _output(sys.executable, "bench.guard", "--json") if wanted("guard") else None
-    return {
-        "machine": where,
-        "subjects": found,
-        "missing": missing,
-        "streams": json.loads(streams) if streams is not None else [],
-        "bodies": bodies or "",
-        "counts": json.loads(counted) if counted is not None else {},
-    }
+        sys.stderr.write(done.stderr[-4_000:])
+        return None, (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1][:200]
+    return done.stdout.rstrip(), None

@@ -1,166 +1,216 @@
-"""The goals, each beside what was measured."""
+"""The targets, each with what was measured before the work on them, and now."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from bench.measured import Flight, Measured
-from bench.results import Results
+from bench.results import Flight, Measured, Results
 
 MEMORY: Final = "Turnwright, in memory"
 NORMAL: Final = "Turnwright, SQLite NORMAL"
 FULL: Final = "Turnwright, SQLite FULL"
-OURS: Final = (MEMORY, NORMAL, FULL)
+POSTGRES: Final = "Turnwright, PostgreSQL"
+OURS: Final = (MEMORY, NORMAL, FULL, POSTGRES)
 SHORT: Final = {MEMORY: "in memory", NORMAL: "SQLite NORMAL", FULL: "SQLite FULL"}
+
+
+NOT_MEASURED: Final = "not measured"
+MISSED: Final = "**missed**"
 
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """A goal in words, what was measured, and whether it is met: none where it was not measured."""
+    """A target in words, with the value of 2026-11-23, the value now, and whether it is met."""
 
     what: str
-    wanted: str
-    measured: str
-    met: bool | None
+    before: str
+    target: str
+    now: str
+    verdict: str
 
 
 @dataclass(frozen=True, slots=True)
-class _At:
-    """A value, and what it is a value of."""
+class _Value:
+    """A value beside its bound: at most that, or at least. `label` is the name of the value within its row."""
 
-    of: str
-    value: float
+    label: str
+    value: float | None
+    bound: float
+    least: bool = False
+
+    @property
+    def met(self) -> bool:
+        """Whether the value keeps to the bound."""
+        return self.value is not None and (self.value >= self.bound if self.least else self.value <= self.bound)
+
+    def words(self, text: str) -> str:
+        """A text with the label."""
+        return f"{text} ({self.label})" if self.label else text
 
 
 def goals(results: Results) -> list[Goal]:
-    """All goals."""
+    """All targets."""
+    return list(_goals(results))
+
+
+def _goals(results: Results) -> Iterator[Goal]:
     ours = {subject["name"]: subject for subject in results["subjects"] if subject["name"] in OURS}
-    flat = results["counts"].get("bytes-spread")
-    return [
-        *(_ratio(ours, name, most) for name, most in ((MEMORY, 2), (NORMAL, 5), (FULL, 12))),
-        _most(
-            "function calls a step, in memory",
-            400,
-            _values(ours, (MEMORY,), lambda one: one.get("calls_per_step")),
-            "{:,.0f}",
-        ),
-        *(_growth(ours, name) for name in OURS),
-        Goal(
-            "bytes stored a step, the last 50 as the first 50",
-            "the same to the byte, digits apart",
-            "not measured" if flat is None else f"{flat:,.0f} bytes between the smallest and the largest step",
-            None if flat is None else flat == 0,
-        ),
-        _most("bytes of facts stored a step", 1_000, _bytes(ours), "{:,.0f}"),
-        _most(
-            "CPU of `from turnwright import Engine`, ms",
-            150,
-            _values(ours, (MEMORY,), lambda one: one.get("import_ms")),
-            "{:.0f}",
-        ),
-        _most(
-            "memory of a turn in flight, KiB",
-            40,
-            _in_flight(ours, OURS, ("1000", "10000"), lambda flight: flight["kib_per_turn"]),
-            "{:.1f}",
-        ),
-        _nothing_lost(ours),
-        _least(
-            "steps a CPU second with 10,000 turns in flight, of those with 100",
-            0.8,
-            [
-                _At(SHORT[name], many / few)
-                for name in OURS
-                if (many := _rate(ours, name, "10000")) and (few := _rate(ours, name, "100"))
-            ],
-            "{:.2f}",
-        ),
-        _least(
-            "durable steps a CPU second with 1,000 turns in flight",
-            5_000,
-            _in_flight(ours, (NORMAL, FULL), ("1000",), lambda flight: flight["steps_per_cpu_s"]),
-            "{:,.0f}",
-        ),
-        _most("CPU a chunk of a paced stream, of httpx with a hand split", 1, _paced(results), "{:.2f}"),
-    ]
+    counts, figures = results["counts"].get, results["figures"].get
+
+    def ratio(name: str) -> float | None:
+        return _of(ours, name, lambda one: one.get("steps", {})["50"]["ratio"])
+
+    def rate(name: str, turns: str) -> float | None:
+        return _of(ours, name, lambda one: one["flight"][turns]["steps_per_cpu_s"])
+
+    def kept(name: str) -> float | None:
+        many, few = rate(name, "10000"), rate(name, "100")
+        return many / few if many and few else None
+
+    def session(name: str) -> float | None:
+        return _of(ours, name, lambda one: one.get("session", {})["500"] / one.get("session", {})["5"])
+
+    yield _row(
+        "CPU of a step over the bare loop's, N = 50",
+        "7.1 to 9.0 (in memory), 17 to 18 (NORMAL), 32 (FULL)",
+        "{:.2g}",
+        [
+            _Value("in memory", ratio(MEMORY), 4.5),
+            _Value("NORMAL", ratio(NORMAL), 6.5),
+            _Value("FULL", ratio(FULL), 14),
+        ],
+    )
+    yield _row(
+        "function calls a step",
+        "606 to 625 (in memory), 732 to 749 (SQLite)",
+        "{:,.0f}",
+        [_Value("in memory", counts("calls-memory"), 400), _Value("SQLite", counts("calls-sqlite"), 480)],
+    )
+    yield _row("commits a step with two calls at once", "4", "{:,.2g}", [_Value("", counts("commits-sqlite"), 2)])
+    yield _row("round trips a step, PostgreSQL", "10", "{:,.3g}", [_Value("", counts("trips-postgres"), 3)])
+    cpu = _of(ours, POSTGRES, lambda one: one.get("steps", {})["50"]["cpu_us"] / 1e3)
+    yield _row("CPU of a step, PostgreSQL, ms", "2.9", "{:.2g}", [_Value("", cpu, 0.7)])
+    yield _row(
+        "durable steps a CPU second, 1,000 turns in flight",
+        "1,334 to 1,557",
+        "{:,.0f}",
+        [
+            _Value("NORMAL", rate(NORMAL, "1000"), 4_000, least=True),
+            _Value("FULL", rate(FULL, "1000"), 4_000, least=True),
+        ],
+    )
+    yield _row("KiB of a turn in flight, tracemalloc", "34", "{:.3g}", [_Value("", counts("kib-in-flight"), 25)])
+    yield _row(
+        "steps a CPU second with 10,000 turns in flight over those with 100",
+        "0.65",
+        "{:.2g}",
+        [_Value(SHORT[name], kept(name), 0.8, least=True) for name in (MEMORY, NORMAL, FULL)],
+    )
+    yield _row(
+        "CPU of turn 500 of a session over turn 5",
+        "more than 20",
+        "{:.3g}",
+        [_Value(SHORT[name], session(name), 2) for name in (MEMORY, NORMAL)],
+    )
+    yield _row(
+        "CPU over `python -c pass`",
+        "30 (`--version`), 67 (`--help`), 26 (`import turnwright`)",
+        "{:.3g}",
+        [
+            _Value("`--version`", figures("start-version"), 4),
+            _Value("`--help`", figures("start-help"), 20),
+            _Value("`import turnwright`", figures("start-import"), 12),
+        ],
+    )
+    yield _row("CPU of `from turnwright import Engine`, ms", "140", "{:.0f}", [_Value("", figures("engine-ms"), 150)])
+    yield _row("facts a CPU second, verified replay", "42,000", "{:,.0f}", [_facts(figures("replay-facts-per-s"))])
+    yield _row(
+        "CPU of lists of 10,000 turns, ms",
+        "109 (`turns --limit 50`), 750 (start of `serve`), 120 (its first page)",
+        "{:.0f}",
+        [
+            _Value("`turns --limit 50`", figures("turns-ms"), 20),
+            _Value("start of `serve`", figures("serve-start-ms"), 300),
+            _Value("its first page", figures("serve-page-ms"), 60),
+        ],
+    )
+    yield _row("CPU of the walk of `verify`, s", "about 110", "{:.0f}", [_Value("", figures("walk-cpu-s"), 50)])
+    yield _row(
+        "CPU of the last 50 of 200 steps over the first 50",
+        "0.98 (in memory), 0.93 (SQLite NORMAL), 1.05 (SQLite FULL)",
+        "{:.2f}",
+        [
+            _Value(
+                SHORT[name],
+                _of(ours, name, lambda one: growth["ratio"] if (growth := one.get("growth")) else None),
+                1.1,
+            )
+            for name in (MEMORY, NORMAL, FULL)
+        ],
+    )
+    yield _row(
+        "bytes between the largest and the smallest step of a turn, digits apart",
+        "0",
+        "{:,.0f}",
+        [_Value("", counts("bytes-spread"), 0)],
+    )
+    yield _row("bytes stored a step, SQLite", "965", "{:,.0f}", [_Value("", counts("bytes-sqlite"), 1_000)])
+    yield _nothing_lost([found for name in (MEMORY, NORMAL, FULL) if (found := _flight(ours, name)) is not None])
+    yield _row("CPU of a paced chunk over httpx's with a hand split", "0.99", "{:.3g}", _paced(results))
 
 
-def _ratio(ours: dict[str, Measured], name: str, most: float) -> Goal:
-    steps = ours[name].get("steps", {}) if name in ours else {}
-    values = [_At(f"N = {size}", found["ratio"]) for size, found in steps.items()]
-    return _most(f"CPU a step, of the bare loop's, {SHORT[name]}", most, values, "{:.1f}")
+def _facts(value: float | None) -> _Value:
+    return _Value("", value, 250_000, least=True)
 
 
-def _growth(ours: dict[str, Measured], name: str) -> Goal:
-    growth = ours[name].get("growth") if name in ours else None
-    values = [_At("", growth["ratio"])] if growth is not None else []
-    return _most(f"CPU of the last 50 of 200 steps, of the first 50, {SHORT[name]}", 1.10, values, "{:.2f}")
+def _of(ours: dict[str, Measured], name: str, value: Callable[[Measured], float | None]) -> float | None:
+    """A value of a subject; None where it was not measured."""
+    try:
+        return value(ours[name])
+    except KeyError:
+        return None
 
 
-def _bytes(ours: dict[str, Measured]) -> list[_At]:
-    stored = ours[FULL].get("bytes") if FULL in ours else None
-    return [_At("first 50", stored["first"]), _At("last 50", stored["last"])] if stored else []
+def _flight(ours: dict[str, Measured], name: str) -> Flight | None:
+    return ours[name]["flight"].get("10000") if name in ours else None
 
 
-def _values(ours: dict[str, Measured], names: Sequence[str], value: Callable[[Measured], float | None]) -> list[_At]:
-    found = [(name, value(ours[name])) for name in names if name in ours]
-    return [_At(SHORT[name] if len(names) > 1 else "", one) for name, one in found if one is not None]
-
-
-def _flight(ours: dict[str, Measured], name: str, turns: str) -> Flight | None:
-    return ours[name]["flight"].get(turns) if name in ours else None
-
-
-def _rate(ours: dict[str, Measured], name: str, turns: str) -> float | None:
-    found = _flight(ours, name, turns)
-    return None if found is None else found["steps_per_cpu_s"]
-
-
-def _in_flight(
-    ours: dict[str, Measured], names: Sequence[str], many: Sequence[str], value: Callable[[Flight], float | None]
-) -> list[_At]:
-    found: list[_At] = []
-    for name in names:
-        for turns in many:
-            flight = _flight(ours, name, turns)
-            one = None if flight is None else value(flight)
-            if one is not None:
-                found.append(_At(SHORT[name] + (f", {int(turns):,}" if len(many) > 1 else ""), one))
-    return found
-
-
-def _nothing_lost(ours: dict[str, Measured]) -> Goal:
-    found = [(name, flight) for name in OURS if (flight := _flight(ours, name, "10000")) is not None]
-    words = "; ".join(f"{SHORT[name]}: {flight['right']:,}" for name, flight in found)
-    right = all(flight["right"] == flight["turns"] and not flight["looks_missing"] for _, flight in found)
+def _nothing_lost(flights: Sequence[Flight]) -> Goal:
+    right = all(flight["right"] == flight["turns"] and not flight["looks_missing"] for flight in flights)
+    words = ", ".join(f"{flight['right']:,}" for flight in flights)
     return Goal(
-        "of 10,000 turns in flight, those that took their 10 steps and ended with the answer",
-        "all, and each call ran once",
-        words or "not measured",
-        right if found else None,
+        "of 10,000 turns in flight, those that took all steps and ended with the answer, each call run once",
+        "10,000",
+        "all",
+        words or NOT_MEASURED,
+        _verdict([right] if flights else []),
     )
 
 
-def _paced(results: Results) -> list[_At]:
-    found: list[_At] = []
-    for row in results["streams"]:
-        client, ratio = str(row["client"]), row["ratio"]
-        if row["pace"] == "paced" and client.startswith("Turnwright") and isinstance(ratio, float):
-            found.append(_At(str(row["api"]), ratio))
-    return found
+def _paced(results: Results) -> list[_Value]:
+    paced = (row for row in results["streams"] if row["pace"] == "paced" and row["client"] == "Turnwright")
+    ratios = {row["api"]: ratio for row in paced if isinstance(ratio := row["ratio"], float)}
+    return [_Value(api, ratios.get(api), 1) for api in ("chat completions", "messages")]
 
 
-def _most(what: str, most: float, values: list[_At], form: str) -> Goal:
+def _row(what: str, before: str, form: str, values: Sequence[_Value]) -> Goal:
+    known = [value for value in values if value.value is not None]
+    bounds = {value.bound for value in values}
+    target = (
+        form.format(values[0].bound)
+        if len(bounds) == 1
+        else ", ".join(value.words(form.format(value.bound)) for value in values)
+    )
     return Goal(
-        what, f"at most {most:,g}", _words(values, form), all(at.value <= most for at in values) if values else None
+        what,
+        before,
+        f"{'at least' if values[0].least else 'at most'} {target}",
+        ", ".join(value.words(form.format(value.value)) for value in known) or NOT_MEASURED,
+        _verdict([value.met for value in known]),
     )
 
 
-def _least(what: str, least: float, values: list[_At], form: str) -> Goal:
-    return Goal(
-        what, f"at least {least:,g}", _words(values, form), all(at.value >= least for at in values) if values else None
-    )
-
-
-def _words(values: list[_At], form: str) -> str:
-    return "; ".join((f"{at.of}: " if at.of else "") + form.format(at.value) for at in values) or "not measured"
+def _verdict(met: Sequence[bool]) -> str:
+    if not met:
+        return NOT_MEASURED
+    return "met" if all(met) else f"{sum(met)} of {len(met)} met" if any(met) else MISSED

@@ -8,6 +8,7 @@ Counts, not seconds, so that it says the same on a busy machine. A step is one o
   of the last 50 of 200 steps over those of the first 50, for nothing may cost more because the turn is long.
 - Function calls of turn 100 of a session over those of turn 10.
 - Bytes a step in all tables of the SQLite store, and commits a step, over the first 50 steps.
+- Round trips a step with PostgreSQL, where a server can be started, over the same steps.
 - The spread of the facts' bytes over steps 1 to 119: the largest step's less the smallest's. A run of digits counts as
   one byte wherever it stands, and so does a number, and a hash by its length; so what is left is flat to the byte, or
   something that is written grows with the turn. (120 steps, because at 160 of 200 a notice is written, once.)
@@ -33,12 +34,12 @@ from pathlib import Path
 from typing import Final
 
 from bench.measure import max_calls_per_step
-from bench.sessions import calls as session_calls
-from bench.turnwright_turns import AGENT, Fake, Turnwright, TurnwrightSqlite
+from bench.turnwright_turns import AGENT, Fake, Turnwright, TurnwrightPostgres, TurnwrightSqlite
 from bench.yardstick import PROMPT, Gate, Script, Subject, look, run
 from pydantic import JsonValue
 
 from turnwright import Engine, tool
+from turnwright.testing.postgres_server import PostgresServer
 from turnwright_states.facts import Fact, StepStarted
 from turnwright_states.replay import replay
 
@@ -89,7 +90,7 @@ def limits(path: Path = LIMITS) -> dict[str, Limit]:
 
 def judge(figures: Sequence[Figure], allowed: dict[str, Limit]) -> list[str]:
     """Return the problems: figures above their limits, and figures without limits or the reverse."""
-    known = {figure.key for figure in figures}
+    known = {figure.key for figure in figures} | ({"trips-postgres"} if PostgresServer.reason_missing() else set())
     wrong = [f"bench/guard.toml has a limit for {key}, which is not counted" for key in allowed if key not in known]
     for figure in figures:
         limit = allowed.get(figure.key)
@@ -118,11 +119,15 @@ def figures() -> list[Figure]:
         counted.append(Figure(f"calls-growth-{key}", f"growth of the function calls a step, {where}", last / first))
     lite = TurnwrightSqlite()
     for key, where, subject in subjects:
-        first, last = asyncio.run(session_calls(subject, 10, 100))
+        first, last = asyncio.run(calls_in_a_session(subject, 10, 100))
         counted.append(Figure(f"session-growth-{key}", f"turn 100 of a session over turn 10, {where}", last / first))
         subject.session = None
     counted.append(Figure("bytes-sqlite", "bytes stored a step, with SQLite", asyncio.run(grown(lite, lite.stored))))
     counted.append(Figure("commits-sqlite", "commits a step, with SQLite", asyncio.run(grown(lite, lite.appends))))
+    if PostgresServer.reason_missing() is None:
+        there = TurnwrightPostgres(proxied=True)
+        trips = asyncio.run(grown(there, there.trips))
+        counted.append(Figure("trips-postgres", "round trips a step, with PostgreSQL", trips))
     facts = asyncio.run(kept_facts())
     sizes = step_sizes(facts)
     counted.append(Figure("bytes-spread", "spread of the facts' bytes over the steps", max(sizes) - min(sizes)))
@@ -151,6 +156,18 @@ async def calls_at_the_ends(subject: Subject) -> tuple[float, float, cProfile.Pr
         await run(subject, Script(LONG, at_step=note))
         profile.disable()
     return (counts[EDGE + 1] - counts[1]) / EDGE, (counts[LONG] - counts[LONG - EDGE]) / EDGE, profile
+
+
+async def calls_in_a_session(subject: Subject, *places: int) -> list[int]:
+    """Return the function calls of the turns at these places of one session."""
+    subject.session = "s"
+    counts: dict[int, int] = {}
+    async with subject.opened():
+        for number in range(1, max(places) + 1):
+            with cProfile.Profile() as profile:
+                await run(subject, Script(1))
+            counts[number] = sum(entry.callcount for entry in profile.getstats())
+    return [counts[place] for place in places]
 
 
 async def grown(subject: Subject, look_up: Callable[[], int | None]) -> float:

@@ -16,7 +16,10 @@ Every part is measured in a child process of its own, so that none sees what ano
   held in their sixth until the last has come there: at that moment resident memory, less what it was before the first,
   is divided by their number. CPU and wall time are those of all steps of all turns. A turn is right when it was asked
   10 times and returned the final text; the tool's calls are counted too. Rounds are repeated up to 1,000 turns in all,
-  and at least 3 times where that takes less than 30 s: the median is given.
+  and at least 3 times where that takes less than 30 s: the median is given. Garbage is collected as in `turnwright
+  worker`: `gc.freeze()`, and `gc.set_threshold(20_000, 50, 50)`, for every subject.
+- `session`: CPU of turns of one session, each a text in answer to a text, by their place: the median of the ten around
+  it. What a session keeps is in the subject's own store, or in its memory where it has none.
 - `import`: CPU of a process between its start-up and the end of the imports that a user writes; median of 7 processes.
 """
 
@@ -33,124 +36,82 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 
 from bench.bare import Bare
-from bench.measured import Bytes, Flight, Growth, Measured, Steps
+from bench.results import Bytes, Flight, Growth, Known, Steps
 from bench.yardstick import Gate, Looks, Script, Subject, installed, run
 
 SIZES: Final = (10, 50, 200)
 STEPS_A_RUN: Final = 200
-IN_FLIGHT: Final = (100, 1_000, 10_000)
+IN_FLIGHT: Final = (10, 100, 1_000, 10_000)
 IN_FLIGHT_STEPS: Final = 10
 PAIRS: Final = 7
 ENOUGH_S: Final = 30.0
 LONGEST_S: Final = 300.0
 IMPORTS: Final = 7
+#: The collector's thresholds in `turnwright worker`.
+GARBAGE: Final = (20_000, 50, 50)
+PLACES: Final = (5, 20, 50, 100, 200, 300, 400, 500)
+AROUND: Final = 5
 EDGE: Final = 50  # how many steps at either end are compared for growth
 
 
 def main(*subjects: Subject) -> None:
-    """Measure subjects as the command line asks, and print one JSON object: `{"subjects": [...]}`."""
+    """Measure one part of one subject, and print it as a JSON object; or list the subjects with their parts."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--list", action="store_true", help="print the subjects' names, and measure nothing")
-    parser.add_argument("--only", metavar="NAME", help="measure this subject alone")
+    parser.add_argument("--list", action="store_true", help="print the subjects and their parts, and measure nothing")
+    parser.add_argument("--only", metavar="NAME", help="the subject")
+    parser.add_argument("--part", help="what to measure")
     parser.add_argument("--quick", action="store_true", help="measure little")
-    parser.add_argument("--part", help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.list:
-        print(json.dumps([subject.name for subject in subjects]))
+        print(json.dumps([(known(subject), parts(subject, quick=asked.quick)) for subject in subjects]))
         return
-    chosen = [subject for subject in subjects if asked.only in {None, subject.name}]
-    if asked.part:
-        print(json.dumps(part(chosen[0], asked.part, quick=asked.quick)))
-        return
-    print(json.dumps({"subjects": [whole(subject, quick=asked.quick) for subject in chosen]}))
+    (chosen,) = (subject for subject in subjects if subject.name == asked.only)
+    print(json.dumps(part(chosen, asked.part, quick=asked.quick)))
 
 
-def whole(subject: Subject, *, quick: bool) -> Measured:
-    """All parts of one subject, each in a child."""
-    measured: Measured = {
+def known(subject: Subject) -> Known:
+    """The record of a subject before it is measured."""
+    return {
         "name": subject.name,
         "python": platform.python_version(),
         "versions": installed(*subject.packages),
-        "modules": list(subject.modules),
         "notes": list(subject.notes),
+        "durable": subject.durable,
         "flight": {},
         "failed": {},
+        "taken": {},
     }
-    for name in ("steps", "calls", "bytes", "peak"):
-        _take(measured, subject, name, quick=quick)
-    for turns in IN_FLIGHT[:1] if quick else IN_FLIGHT:
-        if turns > subject.most_in_flight:
-            measured["failed"][f"flight {turns}"] = f"holds {subject.most_in_flight:,} at most"
-        elif (why := _hopeless(measured, turns // 10)) is not None:
-            measured["failed"][f"flight {turns}"] = why
-        else:
-            _take(measured, subject, f"flight {turns}", quick=quick)
-    measured["import_ms"] = import_ms(subject.modules, 1 if quick else IMPORTS)
-    return measured
 
 
-def _hopeless(measured: Measured, tenth: int) -> str | None:
-    """Return why ten times as many turns cannot be tried; empty if they can."""
-    if f"flight {tenth}" in measured["failed"]:
-        return f"not tried, for {tenth:,} failed"
-    found = measured["flight"].get(str(tenth))
-    if found is not None and found["wall_s"] * 10 > LONGEST_S:
-        return f"not tried, for {tenth:,} took {found['wall_s']:,.0f} s"
-    return None
-
-
-def _take(measured: Measured, subject: Subject, name: str, *, quick: bool) -> None:
-    """Measure one part in a child, and put it where it belongs."""
-    module = sys.modules["__main__"].__spec__
-    if module is None:
-        raise SystemExit("run it as a module: python -m bench.peers.NAME")
-    called = [
-        sys.executable,
-        "-m",
-        module.name,
-        "--only",
-        subject.name,
-        "--part",
-        name,
-        *(["--quick"] if quick else []),
-    ]
-    began = time.perf_counter()
-    try:
-        done = subprocess.run(called, capture_output=True, text=True, timeout=LONGEST_S, check=False)  # noqa: S603
-    except subprocess.TimeoutExpired:
-        measured["failed"][name] = f"took longer than {LONGEST_S:,.0f} s"
-    else:
-        if done.returncode:
-            last = done.stderr.strip().splitlines()[-1:] or [f"exit code {done.returncode}"]
-            measured["failed"][name] = last[0][:200]
-            sys.stderr.write(done.stderr[-4_000:])
-        else:
-            taken = json.loads(done.stdout.strip().splitlines()[-1])
-            if name.startswith("flight"):
-                measured["flight"].update(taken)
-            else:
-                measured.update(taken)
-    sys.stderr.write(f"{subject.name}: {name}: {time.perf_counter() - began:.0f} s\n")
+def parts(subject: Subject, *, quick: bool = False) -> list[str]:
+    """The names of what can be measured of a subject."""
+    flights = [f"flight {turns}" for turns in IN_FLIGHT if turns <= subject.most_in_flight]
+    session = ["session"] if subject.has_sessions else []
+    return ["steps", "calls", "bytes", "peak", *(flights[:1] if quick else flights), *session, "import"]
 
 
 def part(subject: Subject, name: str, *, quick: bool) -> dict[str, Any]:
     """Measure one part here."""
     what, _, turns = name.partition(" ")
-    if what == "steps":
-        return _run(subject, lambda: steps(subject, quick=quick))
     if what == "calls":
         return {"calls_per_step": max_calls_per_step(subject)}
-    if what == "bytes":
-        return _run(subject, lambda: stored(subject))
-    if what == "peak":
-        return _run(subject, lambda: peak(subject))
-    return _run(subject, lambda: flight(subject, int(turns), quick=quick))
+    if what == "import":
+        return {"import_ms": import_ms(subject.modules, 1 if quick else IMPORTS)}
+    measured: dict[str, Callable[[], Coroutine[Any, Any, dict[str, Any]]]] = {
+        "steps": lambda: steps(subject, quick=quick),
+        "bytes": lambda: stored(subject),
+        "peak": lambda: peak(subject),
+        "flight": lambda: flight(subject, int(turns), quick=quick),
+        "session": lambda: session(subject, 20 if quick else PLACES[-1]),
+    }
+    return _run(subject, measured[what])
 
 
 def _run(subject: Subject, measure: Callable[[], Coroutine[Any, Any, dict[str, Any]]]) -> dict[str, Any]:
@@ -291,15 +252,33 @@ def resident() -> int | None:
     return int(path.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") if path.exists() else None
 
 
-async def flight(subject: Subject, turns: int, *, quick: bool = False) -> dict[str, Flight]:
+@contextmanager
+def worker_garbage() -> Iterator[None]:
+    """Collect garbage as `turnwright worker` does."""
+    before = gc.get_threshold()
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*GARBAGE)
+    yield
+    gc.set_threshold(*before)
+    gc.unfreeze()
+
+
+async def flight(subject: Subject, turns: int, *, quick: bool = False) -> dict[str, Any]:
     """So many turns at once, each of 10 steps."""
     await run(subject, Script(IN_FLIGHT_STEPS))
+    with worker_garbage():
+        found = await _flight(subject, turns, quick=quick)
+    return {"flight": {str(turns): found}}
+
+
+async def _flight(subject: Subject, turns: int, *, quick: bool) -> Flight:
     rounds: list[tuple[float, float]] = []
     wrong = 0
     missing = 0
     held: int | None = None
     began = time.perf_counter()
-    least = 1 if quick else max(3, IN_FLIGHT[1] // turns)
+    least = 1 if quick else max(3, 1_000 // turns)
     while not rounds or (len(rounds) < least and time.perf_counter() - began < ENOUGH_S):
         gc.collect()
         first = not rounds
@@ -323,7 +302,7 @@ async def flight(subject: Subject, turns: int, *, quick: bool = False) -> dict[s
         if first and before is not None and at_gate and at_gate[0] is not None:
             held = at_gate[0] - before
     cpu = statistics.median(cpu for cpu, _ in rounds)
-    found: Flight = {
+    return {
         "turns": turns,
         "right": turns - wrong,
         "looks_missing": missing,
@@ -333,7 +312,19 @@ async def flight(subject: Subject, turns: int, *, quick: bool = False) -> dict[s
         "kib_per_turn": None if held is None else held / turns / 1024,
         "rounds": len(rounds),
     }
-    return {str(turns): found}
+
+
+async def session(subject: Subject, turns: int) -> dict[str, dict[str, float]]:
+    """CPU of turns of one session by their place, in milliseconds. It ends early where a subject is slow."""
+    subject.session = "s"
+    spent: list[float] = []
+    began = time.perf_counter()
+    while len(spent) < turns + AROUND and time.perf_counter() - began < LONGEST_S / 2:
+        before = time.process_time()
+        await run(subject, Script(1))
+        spent.append((time.process_time() - before) * 1e3)
+    places = (at for at in PLACES if at + AROUND <= len(spent))
+    return {"session": {str(at): statistics.median(spent[max(at - AROUND, 1) : at + AROUND]) for at in places}}
 
 
 def import_ms(modules: Sequence[str], times: int) -> float:

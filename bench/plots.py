@@ -1,4 +1,4 @@
-"""The two plots: what a step costs by its place in the turn, and how turns in flight change throughput and memory.
+"""The plots: CPU by place in a turn and in a session, and throughput and memory of turns in flight.
 
 The palette is that of Okabe and Ito, which is safe for color blindness; each line is named at its end.
 """
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from bench.labels import spread
-from bench.results import Results
+from bench.results import Measured, Results
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
@@ -31,12 +31,13 @@ COLOURS: Final = {
     "strands": "#56B4E9",
     "autogen": "#7A6A00",
     "adk": "#882255",
+    "agent-framework": "#44AA99",
 }
 OTHER: Final = "#777777"
 #: Of the subjects with one color, the first has the first of these dashes, and so on.
 STYLES: Final = (("-", "o"), ("--", "s"), (":", "^"), ("-.", "D"), ("-", "v"), ("--", "P"))
 OURS: Final = ("bare loop", "Turnwright")
-FLIGHTS: Final = ("100", "1000", "10000")
+FLIGHTS: Final = ("10", "100", "1000", "10000")
 LABEL: Final = 8.0  # points, and the height of a label with its space
 HEIGHT: Final = 6.5  # inches
 DPI: Final = 144
@@ -52,27 +53,36 @@ class Line:
 
 
 def draw(results: Results, folder: Path) -> None:
-    """Write `growth.png` and `in_flight.png` into the folder."""
+    """Write `growth.png`, `sessions.png`, `in_flight.png` and `durable.png` into the folder."""
     _growth(results, folder / "growth.png")
+    _sessions(results, folder / "sessions.png")
     _in_flight(results, folder / "in_flight.png")
+    _durable(results, folder / "durable.png")
 
 
-def turns_in_a_session(lines: Sequence[Line], path: Path) -> None:
-    """Draw what a turn costs, in milliseconds, against the number of turns in its session."""
+def _sessions(results: Results, path: Path) -> None:
+    lines = [
+        Line(subject["name"], [float(place) for place in spent], [ms * 1e3 for ms in spent.values()])
+        for subject in results["subjects"]
+        if (spent := subject.get("session"))
+    ]
     figure = Figure(figsize=(10, HEIGHT), dpi=DPI, layout="constrained")
     axes = figure.subplots()
-    axes.set_title("CPU of a turn by its place in a session", loc="left", fontsize=12)
+    axes.set_title("CPU of a turn by its place in a session of 500 turns", loc="left", fontsize=12)
     axes.set_xlabel("turn of the session")
     axes.set_ylabel("CPU of a turn, median of ten")
-    styles = _styles([line.name for line in lines])
-    axes.set_yscale("log")
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: _time(value * 1e3)))
-    axes.grid(visible=True, which="major", color="#dddddd", linewidth=0.8)
-    axes.spines[["top", "right"]].set_visible(False)
-    for line in lines:
-        colour, dashes, marker = styles[line.name]
-        axes.plot(line.xs, line.ys, dashes, color=colour, marker=marker, markersize=4.5)
-    _names(axes, lines, styles, 0.025)
+    axes.set_xlim(0, 500)
+    _lines(axes, lines, results, _time, every=1, gap=0.025)
+    figure.savefig(path)
+
+
+def _durable(results: Results, path: Path) -> None:
+    figure = Figure(figsize=(10, HEIGHT), dpi=DPI, layout="constrained")
+    axes = figure.subplots()
+    axes.set_title("Durable steps a CPU second, by turns in flight", loc="left", fontsize=12)
+    axes.set_ylabel("steps a CPU second")
+    subjects = [subject for subject in results["subjects"] if subject["durable"]]
+    _by_flights(axes, [_rates(subject) for subject in subjects], results, _count, gap=0.04)
     figure.savefig(path)
 
 
@@ -98,20 +108,29 @@ def _in_flight(results: Results, path: Path) -> None:
     left, right = figure.subplots(1, 2)
     left.set_title("Steps a CPU second", loc="left", fontsize=12)
     right.set_title("Resident memory of a turn held in its sixth step of ten", loc="left", fontsize=12)
-    rates: list[Line] = []
     sizes: list[Line] = []
     for subject in results["subjects"]:
         flights = [subject["flight"][turns] for turns in FLIGHTS if turns in subject["flight"]]
-        rates.append(Line(subject["name"], [f["turns"] for f in flights], [f["steps_per_cpu_s"] for f in flights]))
         held = [(float(f["turns"]), f["kib_per_turn"]) for f in flights if (f["kib_per_turn"] or 0) > 0]
         sizes.append(Line(subject["name"], [x for x, _ in held], [y for _, y in held if y is not None]))
-    for axes, lines, words in ((left, rates, _count), (right, sizes, _size)):
-        axes.set_xlabel("turns in flight")
-        axes.set_xscale("log")
-        axes.set_xticks([float(turns) for turns in FLIGHTS], [f"{int(turns):,}" for turns in FLIGHTS])
-        axes.xaxis.set_minor_formatter(NullFormatter())
-        _lines(axes, [line for line in lines if line.xs], results, words, every=1, gap=0.055)
+    _by_flights(left, [_rates(subject) for subject in results["subjects"]], results, _count, gap=0.055)
+    _by_flights(right, sizes, results, _size, gap=0.055)
     figure.savefig(path)
+
+
+def _rates(subject: Measured) -> Line:
+    flights = [subject["flight"][turns] for turns in FLIGHTS if turns in subject["flight"]]
+    return Line(subject["name"], [one["turns"] for one in flights], [one["steps_per_cpu_s"] for one in flights])
+
+
+def _by_flights(
+    axes: "Axes", lines: Sequence[Line], results: Results, words: Callable[[float], str], *, gap: float
+) -> None:
+    axes.set_xlabel("turns in flight")
+    axes.set_xscale("log")
+    axes.set_xticks([float(turns) for turns in FLIGHTS], [f"{int(turns):,}" for turns in FLIGHTS])
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    _lines(axes, [line for line in lines if line.xs], results, words, every=1, gap=gap)
 
 
 def _lines(

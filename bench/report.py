@@ -6,13 +6,13 @@ from typing import Final
 import bench.bodies
 import bench.guard
 import bench.measure
+import bench.program
 import bench.streams
 from bench.goals import MEMORY, OURS, goals
-from bench.measured import Measured
-from bench.results import FOLDER, Record, Results
+from bench.results import FOLDER, Measured, Record, Results, Taken
 
 SIZES: Final = ("10", "50", "200")
-FLIGHTS: Final = ("100", "1000", "10000")
+FLIGHTS: Final = ("10", "100", "1000", "10000")
 NONE: Final = ""
 BARE: Final = "bare loop"
 PAGE: Final = FOLDER / "page.md"
@@ -31,7 +31,10 @@ def page(results: Results) -> str:
         "streams": _records("A chunk of a stream", bench.streams, results["streams"]),
         "bodies": _printed("The body of a request", bench.bodies, results["bodies"]),
         "counts": _counts(results),
+        "sessions": _sessions(results),
         "method": _docstring(bench.measure),
+        "program": _docstring(bench.program),
+        "times": _times(results),
         "machine": _machine(results),
         "versions": _versions(results),
     }
@@ -42,9 +45,8 @@ def page(results: Results) -> str:
 
 
 def _goals(results: Results) -> str:
-    met = {True: "met", False: "**missed**", None: "not measured"}
-    rows = [(goal.what, goal.wanted, goal.measured, met[goal.met]) for goal in goals(results)]
-    return table(("goal", "wanted", "measured", ""), rows)
+    rows = [(goal.what, goal.before, goal.target, goal.now, goal.verdict) for goal in goals(results)]
+    return table(("what", "2026-11-23", "target", "now", ""), rows)
 
 
 def ordered(subjects: Sequence[Measured]) -> list[Measured]:
@@ -82,7 +84,7 @@ def _steps(results: Results) -> str:
 
 def _flights(results: Results) -> str:
     head = ("", *(f"steps a CPU second, {int(turns):,} turns" for turns in FLIGHTS))
-    head += (*(f"KiB a turn, {int(turns):,}" for turns in FLIGHTS[1:]), "right", "wall, s")
+    head += (*(f"KiB a turn, {int(turns):,}" for turns in FLIGHTS[2:]), "right", "wall, s")
     rows: list[tuple[str, ...]] = []
     for subject in ordered(results["subjects"]):
         flight = subject["flight"]
@@ -91,12 +93,41 @@ def _flights(results: Results) -> str:
             (
                 subject["name"],
                 *(_number(flight[turns]["steps_per_cpu_s"]) if turns in flight else NONE for turns in FLIGHTS),
-                *(_number(flight[turns]["kib_per_turn"]) if turns in flight else NONE for turns in FLIGHTS[1:]),
+                *(_number(flight[turns]["kib_per_turn"]) if turns in flight else NONE for turns in FLIGHTS[2:]),
                 _right(most["right"], most["turns"], most["looks_missing"]) if most else NONE,
                 _number(most["wall_s"]) if most else NONE,
             )
         )
     return table(head, rows)
+
+
+def _sessions(results: Results) -> str:
+    head = ("", *(f"turn {place}" for place in bench.measure.PLACES), "last over first")
+    rows: list[tuple[str, ...]] = []
+    for subject in ordered(results["subjects"]):
+        spent = list(subject.get("session", {}).values())
+        if spent:
+            cells = [_number(one) for one in spent] + [NONE] * (len(bench.measure.PLACES) - len(spent))
+            rows.append((subject["name"], *cells, _number(spent[-1] / spent[0])))
+    return table(head, rows)
+
+
+def _times(results: Results) -> str:
+    """The date of each part, the minutes that it took, and the load before its measurements."""
+    parts: dict[str, list[Taken]] = {name: [taken] for name, taken in results["taken"].items()}
+    for subject in ordered(results["subjects"]):
+        parts[subject["name"]] = [*subject["taken"].values()]
+    rows = [
+        (
+            name,
+            ", ".join(sorted({taken["run"][:10] for taken in found})),
+            f"{sum(taken['seconds'] for taken in found) / 60:.1f}",
+            f"{max(taken['load'] for taken in found):.1f}",
+        )
+        for name, found in parts.items()
+        if found
+    ]
+    return table(("part", "measured", "minutes", "highest load"), rows)
 
 
 def _right(right: int, turns: int, missing: int) -> str:
@@ -168,8 +199,7 @@ def _machine(results: Results) -> str:
     where = results["machine"]
     return (
         f"{where['processor']}, {where['cores']} cores, {where['memory_gib']:.0f} GiB of memory, {where['system']},"
-        f" Python {where['python']}, SQLite {where['sqlite']}. {where['date']}; {where['load']:.1f} processes wanted to"
-        " run when it began."
+        f" Python {where['python']}, SQLite {where['sqlite']}."
     )
 
 

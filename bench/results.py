@@ -1,4 +1,7 @@
-"""The results of `make bench`: kept as `bench/results.json`, from which the page and the plots are made."""
+"""The results of `make bench`: kept as `bench/results.json`, from which the page and the plots are made.
+
+Standard library only.
+"""
 
 import json
 import os
@@ -8,16 +11,89 @@ import time
 from pathlib import Path
 from typing import Final, TypedDict
 
-from bench.measured import Measured
-
 FOLDER: Final = Path(__file__).parent
 RESULTS: Final = FOLDER / "results.json"
 
 Record = dict[str, str | float | None]
 
 
+class Taken(TypedDict):
+    """One measurement: the start of its run, the seconds that it took, and the load of the machine before it."""
+
+    run: str
+    seconds: float
+    load: float
+
+
+class Steps(TypedDict):
+    """CPU a step at one number of steps."""
+
+    cpu_us: float
+    bare_us: float
+    ratio: float
+    pairs: int
+
+
+class Growth(TypedDict):
+    """The last 50 of 200 steps over the first 50, and the CPU of each ten."""
+
+    ratio: float
+    runs: int
+    by_ten_us: list[float]
+
+
+class Bytes(TypedDict):
+    """Bytes a step, in the first 50 and the last 50 of 200 steps: in the store, and handed to the system to write."""
+
+    first: float
+    last: float
+    written_first: float | None
+    written_last: float | None
+
+
+class Flight(TypedDict):
+    """So many turns at once. `right` of `turns` ended as they should, in each round."""
+
+    turns: int
+    right: int
+    looks_missing: int
+    steps_per_cpu_s: float
+    cpu_s: float
+    wall_s: float
+    kib_per_turn: float | None
+    rounds: int
+
+
+class Known(TypedDict):
+    """The properties of a subject without measurement, when its parts were measured, and why some were not."""
+
+    name: str
+    python: str
+    versions: dict[str, str]
+    notes: list[str]
+    durable: bool
+    flight: dict[str, Flight]
+    failed: dict[str, str]
+    taken: dict[str, Taken]
+
+
+class Measured(Known, total=False):
+    """All that was measured of one subject. A part that failed is missing.
+
+    `session` is the CPU of turns by their place in a session, in milliseconds.
+    """
+
+    steps: dict[str, Steps]
+    growth: Growth
+    calls_per_step: float
+    bytes: Bytes | None
+    peak_mib: float
+    session: dict[str, float]
+    import_ms: float
+
+
 class Machine(TypedDict):
-    """The machine of the measurement, without its name."""
+    """The machine of a measurement, without its name. `load` is the number of processes that wanted to run before."""
 
     processor: str
     cores: int
@@ -32,20 +108,44 @@ class Machine(TypedDict):
 class Results(TypedDict):
     """All of it.
 
-    `missing` are the peers that were not installed, `bodies` is what `bench.bodies` prints, and `counts` what the guard
-    counts.
+    `run` is when the last run began. `missing` are the peers that are not installed, `bodies` is what `bench.bodies`
+    prints, `counts` what the guard counts, and `figures` what `bench.program` measures. `taken` is about the
+    parts that have no subject.
     """
 
+    run: str
     machine: Machine
     subjects: list[Measured]
     missing: list[str]
     streams: list[Record]
     bodies: str
     counts: dict[str, float]
+    figures: dict[str, float]
+    taken: dict[str, Taken]
+
+
+def empty() -> Results:
+    """Nothing measured yet, on this machine."""
+    return {
+        "run": now(),
+        "machine": machine(),
+        "subjects": [],
+        "missing": [],
+        "streams": [],
+        "bodies": "",
+        "counts": {},
+        "figures": {},
+        "taken": {},
+    }
+
+
+def now() -> str:
+    """The date and the time of day, in UTC."""
+    return time.strftime("%Y-%m-%d %H:%M", time.gmtime())
 
 
 def machine() -> Machine:
-    """This machine, now. `load` is how many processes wanted to run in the last minute, before anything is measured."""
+    """This machine."""
     return {
         "processor": _processor(),
         "cores": os.cpu_count() or 1,
@@ -53,7 +153,7 @@ def machine() -> Machine:
         "system": f"{platform.system()} {platform.release().split('-')[0]}",
         "python": platform.python_version(),
         "sqlite": sqlite3.sqlite_version,
-        "date": time.strftime("%Y-%m-%d"),
+        "date": now()[:10],
         "load": os.getloadavg()[0],
     }
 
@@ -76,18 +176,3 @@ def read() -> Results | None:
 def write(results: Results) -> None:
     """Keep what was found."""
     RESULTS.write_text(json.dumps(results, indent=1) + "\n")
-
-
-def merged(old: Results | None, new: Results) -> Results:
-    """The new results, and of the old ones what was not measured this time."""
-    if old is None:
-        return new
-    names = {subject["name"] for subject in new["subjects"]}
-    return {
-        "machine": new["machine"],
-        "subjects": [*(subject for subject in old["subjects"] if subject["name"] not in names), *new["subjects"]],
-        "missing": new["missing"],
-        "streams": new["streams"] or old["streams"],
-        "bodies": new["bodies"] or old["bodies"],
-        "counts": new["counts"] or old["counts"],
-    }

@@ -1,4 +1,4 @@
-"""Turnwright, as a user would write it: in memory, and with its journal in SQLite.
+"""Turnwright, as a user would write it: in memory, and with its journal in SQLite or PostgreSQL.
 
 python -m bench.turnwright_turns
 """
@@ -10,14 +10,18 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import ClassVar, Final
+from urllib.parse import urlsplit
 
 from bench.measure import main
+from bench.proxy import Proxy
 from bench.yardstick import PROMPT, Script, Subject, current, look
 
 from turnwright import Agent, Engine, Usage, tool
 from turnwright.model.protocol import ModelRequest, ModelResponse, ResponseToolCall, TextDelta
 from turnwright.store import SqliteStore, Store
+from turnwright.store.postgres.store import PostgresStore
 from turnwright.store.sqlite.store import Durability
+from turnwright.testing.postgres_server import PostgresServer
 
 #: The longest turn is measured, so nothing but its last step may end it.
 AGENT: Final = Agent(name="Looking", steps=200, budget=1_000)
@@ -43,10 +47,11 @@ class Turnwright(Subject):
     """Turnwright in memory."""
 
     name = "Turnwright, in memory"
-    #: The session of all turns, if they share one.
-    session: str | None = None
-    modules = ("turnwright", "turnwright.engine")
-    packages = ("turnwright", "anyio", "pydantic", "transitions")
+    modules: ClassVar[tuple[str, ...]] = ("turnwright", "turnwright.engine")
+    packages: ClassVar[tuple[str, ...]] = ("turnwright", "anyio", "pydantic", "transitions")
+    #: Seconds between looks at the store while a turn waits.
+    poll_interval = 0.25
+    has_sessions = True
 
     def store(self) -> Store | str:
         """The store that the engine is given."""
@@ -55,7 +60,9 @@ class Turnwright(Subject):
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[None]:
         """One engine for all turns."""
-        async with Engine(model=Fake(), tools=[tool(look)], store=self.store()) as self._engine:
+        async with Engine(
+            model=Fake(), tools=[tool(look)], store=self.store(), poll_interval=self.poll_interval
+        ) as self._engine:
             yield
 
     async def turn(self, script: Script) -> str:
@@ -68,7 +75,11 @@ class TurnwrightSqlite(Turnwright):
     """Turnwright with its journal in SQLite, safe against crashes of the process."""
 
     name = "Turnwright, SQLite NORMAL"
+    durable = True
     durability: ClassVar[Durability] = "normal"
+
+    def __init__(self, path: Path | None = None) -> None:
+        self._given = path
 
     def store(self) -> Store:
         """The store of this file."""
@@ -76,9 +87,9 @@ class TurnwrightSqlite(Turnwright):
 
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[None]:
-        """One engine and one file for all turns."""
+        """One engine and one file for all turns: a temporary one where none is given."""
         with tempfile.TemporaryDirectory() as folder:
-            self._path = Path(folder) / "turns.db"
+            self._path = self._given or Path(folder) / "turns.db"
             async with super().opened():
                 yield
 
@@ -102,5 +113,48 @@ class TurnwrightSqliteFull(TurnwrightSqlite):
     durability = "full"
 
 
+class TurnwrightPostgres(Turnwright):
+    """Turnwright with its journal in a PostgreSQL server of its own. `proxied`: behind a proxy that counts trips."""
+
+    name = "Turnwright, PostgreSQL"
+    modules = ("turnwright", "turnwright.engine", "psycopg")
+    packages = ("turnwright", "psycopg", "anyio", "pydantic")
+    durable = True
+    most_in_flight = 1_000
+
+    def __init__(self, *, proxied: bool = False) -> None:
+        self._proxied = proxied
+        if proxied:
+            self.poll_interval = 3_600.0  # how often it polls depends on the machine
+
+    def store(self) -> str:
+        """The store of this server."""
+        return self._address
+
+    def trips(self) -> int:
+        """The round trips to the server so far."""
+        return self._proxy.trips
+
+    @asynccontextmanager
+    async def opened(self) -> AsyncIterator[None]:
+        """One server and one engine for all turns."""
+        with PostgresServer() as server:
+            self._address = server.new_database()
+            store = PostgresStore(self._address, connections=1)
+            await store.migrate()
+            await store.aclose()
+            if not self._proxied:
+                async with super().opened():
+                    yield
+                return
+            parts = urlsplit(self._address)
+            self._proxy = Proxy(str(parts.hostname), parts.port or 0)
+            async with self._proxy.listening() as port:
+                self._address = self._address.replace(f":{parts.port}/", f":{port}/")
+                async with super().opened():
+                    yield
+
+
 if __name__ == "__main__":
-    main(Turnwright(), TurnwrightSqlite(), TurnwrightSqliteFull())
+    postgres = () if PostgresServer.reason_missing() else (TurnwrightPostgres(),)
+    main(Turnwright(), TurnwrightSqlite(), TurnwrightSqliteFull(), *postgres)

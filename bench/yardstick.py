@@ -29,8 +29,8 @@ calls of the tool `look` in every step but the last, to be run in parallel; the 
 `FINAL`, which the turn returns. A fake that outlives one turn finds the script of the turn it is called in with
 `current()`; tasks, and threads of `asyncio.to_thread`, inherit it.
 
-`bench.measure` describes what `main` measures, in children of its own. `--list` names the subjects, `--only NAME`
-measures one, `--quick` measures little, to see that all goes well. Standard output is one JSON object.
+`bench.measure` describes what `main` measures. `--list` names the subjects with their parts, `--only NAME --part PART`
+measures one part, `--quick` measures little, to see that all goes well. Standard output is JSON.
 """
 
 import asyncio
@@ -182,6 +182,8 @@ class Subject(ABC):
 
     `name` is shown in the tables; `modules` are what a user of it imports, and `packages` the distributions whose
     versions are shown. `most_in_flight` is how many turns it can hold at once; `notes` are shown below the tables.
+    `durable`: its steps are stored before the next begins. `has_sessions`: its turns can continue a session, which it
+    keeps itself. `session` is the session of all turns, if they share one.
     """
 
     name: ClassVar[str]
@@ -189,6 +191,9 @@ class Subject(ABC):
     packages: ClassVar[tuple[str, ...]] = ()
     most_in_flight: ClassVar[int] = 10_000
     notes: ClassVar[tuple[str, ...]] = ()
+    durable: ClassVar[bool] = False
+    has_sessions: ClassVar[bool] = False
+    session: str | None = None
 
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[None]:

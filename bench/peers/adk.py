@@ -25,6 +25,7 @@ from google.adk.telemetry.context import (  # pyright: ignore[reportMissingImpor
 from google.genai import types  # pyright: ignore[reportMissingImports]
 
 USER = "user"
+SHARED = "s"
 
 
 class Fake(BaseLlm):  # type: ignore[misc]
@@ -64,8 +65,9 @@ class Adk(Subject):
     name = "adk"
     modules = ("google.adk.agents", "google.adk.runners")
     packages = ("google-adk", "google-genai", "pydantic")
+    has_sessions = True
     notes: ClassVar[tuple[str, ...]] = (
-        "Each turn is a session of its own, kept in memory.",
+        "Sessions are kept in memory, and each turn has one of its own except where sessions are measured.",
         "Its telemetry is set to the least that a run can ask for, and no exporter is set.",
     )
 
@@ -77,16 +79,18 @@ class Adk(Subject):
             genai_semconv_stability_opt_in="stable", capture_message_content=ContentCapturingMode.NO_CONTENT
         )
         self._config = RunConfig(streaming_mode=StreamingMode.SSE, telemetry=plain)
+        await self._runner.session_service.create_session(app_name="bench", user_id=USER, session_id=SHARED)
         yield
 
     async def turn(self, script: Script) -> str:
         """One turn."""
         del script
-        session = await self._runner.session_service.create_session(app_name="bench", user_id=USER)
+        service = self._runner.session_service
+        made = None if self.session else await service.create_session(app_name="bench", user_id=USER)
         text = ""
         async for event in self._runner.run_async(
             user_id=USER,
-            session_id=session.id,
+            session_id=SHARED if made is None else made.id,
             new_message=types.Content(role="user", parts=[types.Part(text=PROMPT)]),
             run_config=self._config,
         ):

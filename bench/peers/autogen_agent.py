@@ -91,27 +91,34 @@ class AutoGen(Subject):
     name = "autogen"
     modules = ("autogen_agentchat.agents",)
     packages = ("autogen-agentchat", "autogen-core", "pydantic")
-    notes: ClassVar[tuple[str, ...]] = ("An agent keeps its history, so each turn makes one of its own.",)
+    has_sessions = True
+    notes: ClassVar[tuple[str, ...]] = (
+        "An agent keeps its history, in memory: it is a session, and else each turn makes one of its own.",
+    )
 
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[None]:
         """The model and the tool, for all turns."""
         self._model = Fake()
         self._look = FunctionTool(look, description="Look at a place.")
+        self._shared = self._made(1)
         yield
 
     async def turn(self, script: Script) -> str:
         """One turn."""
-        agent = AssistantAgent(
+        agent = self._shared if self.session else self._made(script.steps)
+        result = await agent.run(task=PROMPT)
+        return str(result.messages[-1].content)
+
+    def _made(self, steps: int) -> AssistantAgent:
+        return AssistantAgent(
             "Looker",
             self._model,
             tools=[self._look],
             model_client_stream=True,
             reflect_on_tool_use=False,
-            max_tool_iterations=script.steps,
+            max_tool_iterations=steps,
         )
-        result = await agent.run(task=PROMPT)
-        return str(result.messages[-1].content)
 
 
 if __name__ == "__main__":

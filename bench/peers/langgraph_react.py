@@ -101,12 +101,14 @@ class React(Subject):
 
 
 class ReactSqlite(Subject):
-    """The agent with its SQLite checkpointer, each turn a thread of its own, and each step stored before the next."""
+    """The agent with its SQLite checkpointer, each turn or session a thread, and each step stored before the next."""
 
     name = "langgraph react, AsyncSqliteSaver sync"
     modules = ("langchain.agents", "langgraph.checkpoint.sqlite.aio")
     packages = ("langgraph", "langchain", "langchain-core", "langgraph-checkpoint-sqlite", "aiosqlite")
     durability: ClassVar[str] = "sync"
+    durable = True
+    has_sessions = True
     notes: ClassVar[tuple[str, ...]] = (
         "Two checkpoints a step, each with the whole list of messages.",
         "With durability sync a step is stored before the next begins, as by the others that store.",
@@ -126,7 +128,7 @@ class ReactSqlite(Subject):
     async def turn(self, script: Script) -> str:
         """One turn."""
         del script
-        thread = {"thread_id": str(next(self._threads))}
+        thread = {"thread_id": self.session or str(next(self._threads))}
         config: dict[str, object] = {"recursion_limit": SUPERSTEPS, "configurable": thread}
         asked: dict[str, object] = {"messages": [{"role": "user", "content": PROMPT}]}
         state = await self._agent.ainvoke(asked, config, durability=self.durability)
@@ -142,6 +144,8 @@ class ReactSqliteBehind(ReactSqlite):
 
     name = "langgraph react, AsyncSqliteSaver async"
     durability = "async"
+    durable = False
+    has_sessions = False
     notes: ClassVar[tuple[str, ...]] = (
         "Durability async, the default: the graph goes on while a thread stores.",
         "A model that answers at once leaves the store far behind, so bytes are those of sync; both end the same.",

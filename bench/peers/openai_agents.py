@@ -5,16 +5,26 @@
 Its own fake, `ScriptedModel`, copies the whole history at every call, so the fake here is a plain `Model`.
 """
 
+import itertools
+import tempfile
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import ClassVar, Final
 
 # Peers are installed in environments of their own: who checks types need not have them.
-from agents import Agent, Model, RunConfig, Runner, function_tool  # pyright: ignore[reportMissingImports]
+from agents import (  # pyright: ignore[reportMissingImports]
+    Agent,
+    Model,
+    RunConfig,
+    Runner,
+    SQLiteSession,
+    function_tool,
+)
 from agents.items import ModelResponse, TResponseInputItem  # pyright: ignore[reportMissingImports]
 from bench.measure import main
 from bench.peers.history import check
-from bench.yardstick import PROMPT, Move, Script, Subject, current, look
+from bench.yardstick import PROMPT, Move, Script, Subject, current, look, sqlite_bytes
 from openai.types.responses import (  # pyright: ignore[reportMissingImports]
     Response,
     ResponseCompletedEvent,
@@ -110,13 +120,46 @@ class OpenAIAgents(Subject):
         self._config = RunConfig(tracing_disabled=True)
         yield
 
+    def kept(self) -> SQLiteSession | None:
+        """The session of the next turn; None if nothing is kept."""
+        return None
+
     async def turn(self, script: Script) -> str:
         """One turn, its events taken: only then does it go on."""
-        result = Runner.run_streamed(self._agent, PROMPT, max_turns=script.steps, run_config=self._config)
+        result = Runner.run_streamed(
+            self._agent, PROMPT, max_turns=script.steps, run_config=self._config, session=self.kept()
+        )
         async for _ in result.stream_events():
             pass
         return str(result.final_output)
 
 
+class OpenAIAgentsSqlite(OpenAIAgents):
+    """The agent with its SQLite session, each turn a session of its own."""
+
+    name = "openai-agents, SQLiteSession"
+    durable = True
+    has_sessions = True
+
+    @asynccontextmanager
+    async def opened(self) -> AsyncIterator[None]:
+        """A file for all sessions, and the one session that turns may share."""
+        self._numbers = itertools.count()
+        with tempfile.TemporaryDirectory() as folder:
+            self._path = Path(folder) / "sessions.db"
+            self._shared = SQLiteSession("s", self._path)
+            async with super().opened():
+                yield
+            self._shared.close()
+
+    def kept(self) -> SQLiteSession:
+        """The shared session, or a new one."""
+        return self._shared if self.session else SQLiteSession(str(next(self._numbers)), self._path)
+
+    def stored(self) -> int:
+        """The bytes of the rows."""
+        return sqlite_bytes(self._path)
+
+
 if __name__ == "__main__":
-    main(OpenAIAgents())
+    main(OpenAIAgents(), OpenAIAgentsSqlite())

@@ -37,25 +37,35 @@ class PydanticAi(Subject):
     name = "pydantic-ai"
     modules = ("pydantic_ai",)
     packages = ("pydantic-ai-slim", "pydantic")
-    notes: ClassVar[tuple[str, ...]] = ("Its FunctionModel estimates the usage of a stream; a test cannot set it.",)
+    has_sessions = True
+    notes: ClassVar[tuple[str, ...]] = (
+        "Its FunctionModel estimates the usage of a stream; a test cannot set it.",
+        "A session's history is a list of messages in memory, handed to each turn.",
+    )
 
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[None]:
         """One agent for all turns."""
         self._agent = Agent(FunctionModel(stream_function=stream))
         self._agent.tool_plain(look)
+        self._history: list[ModelMessage] = []
         yield
 
     async def turn(self, script: Script) -> str:
         """One turn."""
         del script
-        async with self._agent.iter(PROMPT, usage_limits=UNLIMITED) as run:
+        history = self._history if self.session else None
+        async with self._agent.iter(PROMPT, message_history=history, usage_limits=UNLIMITED) as run:
             async for node in run:
                 if Agent.is_model_request_node(node):
                     async with node.stream(run.ctx) as events:
                         async for _ in events:
                             pass
-            return run.result.output if run.result else ""
+            if run.result is None:
+                return ""
+            if self.session:
+                self._history = run.result.all_messages()
+            return run.result.output
 
 
 if __name__ == "__main__":

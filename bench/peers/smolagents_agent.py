@@ -106,10 +106,12 @@ class Smolagents(Subject):
     modules = ("smolagents",)
     packages = ("smolagents",)
     most_in_flight = THREADS
+    has_sessions = True
     streamed: ClassVar[bool] = False
     notes: ClassVar[tuple[str, ...]] = (
         "It is synchronous, models and tools too: a turn in flight holds a thread, and starts two more in each step.",
         "An agent runs one turn at a time: each turn in flight has one, which is used again for later turns.",
+        "An agent keeps its history, in memory, and is a session.",
         "Its last step is a call of its tool final_answer: a text alone is an error to it.",
         "Its log is off.",
     )
@@ -126,7 +128,7 @@ class Smolagents(Subject):
         """One turn, in a thread."""
         del script
         agent = self._free.pop() if self._free else self._made()
-        text = await asyncio.to_thread(agent.run, PROMPT)
+        text = await asyncio.to_thread(agent.run, PROMPT, reset=not self.session)
         self._free.append(agent)
         return str(text)
 
@@ -141,6 +143,7 @@ class SmolagentsStreamed(Smolagents):
 
     name = "smolagents, streamed"
     streamed = True
+    has_sessions = False
     notes: ClassVar[tuple[str, ...]] = (
         *Smolagents.notes,
         "Streamed, each piece of a reply is made Markdown for the screen, which is off; a thread a step refreshes it.",

@@ -60,8 +60,9 @@ class Strands(Subject):
     name = "strands"
     modules = ("strands",)
     packages = ("strands-agents", "opentelemetry-api")
+    has_sessions = True
     notes: ClassVar[tuple[str, ...]] = (
-        "An agent keeps its history and takes one turn at a time, so each turn makes one of its own.",
+        "An agent keeps its history, in memory: it is a session, and else each turn makes one of its own.",
         "Its conversation manager, which by default keeps the last 40 messages, is switched off: the others keep all.",
     )
 
@@ -70,19 +71,23 @@ class Strands(Subject):
         """The model and the tool, for all turns."""
         self._model = Fake()
         self._look = tool(look)
+        self._shared = self._made()
         yield
 
     async def turn(self, script: Script) -> str:
         """One turn, without the handler that prints."""
         del script
-        agent = Agent(
+        agent = self._shared if self.session else self._made()
+        result = await agent.invoke_async(PROMPT)
+        return str(result).strip()
+
+    def _made(self) -> Agent:
+        return Agent(
             self._model,
             tools=[self._look],
             callback_handler=None,
             conversation_manager=NullConversationManager(),
         )
-        result = await agent.invoke_async(PROMPT)
-        return str(result).strip()
 
 
 if __name__ == "__main__":

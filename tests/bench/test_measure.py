@@ -1,5 +1,6 @@
 """Measurements report what happened: growth, counts, turns held in memory, and work that was not done."""
 
+import gc
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -7,8 +8,10 @@ from pathlib import Path
 import pytest
 from bench.bare import Bare, BareSqlite, bare
 from bench.guard import calls_at_the_ends
-from bench.measure import flight, growth, max_calls_per_step, stored
+from bench.measure import GARBAGE, PLACES, flight, growth, max_calls_per_step, parts, session, stored
 from bench.yardstick import FINAL, Looks, Script, Subject, current, run, sqlite_bytes
+
+from turnwright.cli.worker import GC_THRESHOLDS
 
 
 class Walking(Subject):
@@ -121,7 +124,7 @@ async def test_turns_in_flight_are_held_until_all_are_there() -> None:
             at_once -= 1
             return text
 
-    found = (await flight(Watched(), 30, quick=True))["30"]
+    found = (await flight(Watched(), 30, quick=True))["flight"]["30"]
     assert most == 30
     assert (found["right"], found["looks_missing"]) == (30, 0)
 
@@ -143,8 +146,46 @@ async def test_turns_that_were_lost_are_counted() -> None:
             Looks.count -= 1
             return "?"
 
-    found = (await flight(Careless(), 3, quick=True))["3"]
+    found = (await flight(Careless(), 3, quick=True))["flight"]["3"]
     assert (found["right"], found["looks_missing"]) == (1, 2)
+
+
+@pytest.mark.anyio
+async def test_garbage_is_collected_as_by_a_worker_while_turns_are_in_flight() -> None:
+    seen = set[tuple[int, int, int]]()
+    before = gc.get_threshold()
+
+    class Noting(Bare):
+        """Notes the collector's thresholds."""
+
+        async def turn(self, script: Script) -> str:
+            """One turn."""
+            seen.add(gc.get_threshold())
+            return await bare(script)
+
+    await flight(Noting(), 3, quick=True)
+    assert seen == {before, GARBAGE}  # the turn before them is not measured
+    assert GARBAGE == GC_THRESHOLDS
+    assert (gc.get_threshold(), gc.get_freeze_count()) == (before, 0)
+
+
+@pytest.mark.anyio
+async def test_turns_of_a_session_are_measured_at_their_places() -> None:
+    sessions: list[str | None] = []
+
+    class Talking(Bare):
+        """Notes the session."""
+
+        has_sessions = True
+
+        async def turn(self, script: Script) -> str:
+            """One turn."""
+            sessions.append(self.session)
+            return await bare(script)
+
+    assert [*(await session(Talking(), 50))["session"]] == [str(place) for place in PLACES if place <= 50]
+    assert sessions == ["s"] * 55
+    assert set(parts(Talking())) - set(parts(Bare())) == {"session"}
 
 
 @pytest.mark.anyio

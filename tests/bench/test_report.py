@@ -1,86 +1,85 @@
-"""The page shows every goal, met or missed or not measured, and what could not be measured."""
+"""The page shows each target beside what was measured, and what could not be measured."""
 
 from itertools import pairwise
+from typing import cast
 
 import pytest
-from bench.collect import OWN, peers
 from bench.goals import MEMORY, goals
 from bench.labels import spread
-from bench.measured import Measured
 from bench.report import page, table
-from bench.results import FOLDER, Results, machine, merged
+from bench.results import Measured, Results, empty
 
 
 def subject(name: str, ratio: float = 1.5, **more: object) -> Measured:
-    measured: Measured = {
+    measured = {
         "name": name,
         "python": "3.11.0",
         "versions": {"turnwright": "0.1.0"},
-        "modules": [],
         "notes": [],
+        "durable": False,
         "flight": {},
         "failed": {},
+        "taken": {"steps": {"run": "2026-11-24 10:00", "seconds": 90, "load": 0.52}},
         "steps": {"50": {"cpu_us": 60.0, "bare_us": 40.0, "ratio": ratio, "pairs": 7}},
-        **more,  # type: ignore[typeddict-item]
+        **more,
     }
-    return measured
+    return cast("Measured", measured)
 
 
 def results(*subjects: Measured) -> Results:
-    return {
-        "machine": machine(),
-        "subjects": list(subjects),
-        "missing": ["crewai"],
-        "streams": [],
-        "bodies": "",
-        "counts": {"bytes-spread": 0},
-    }
+    return {**empty(), "subjects": list(subjects), "missing": ["crewai"], "counts": {"bytes-spread": 0}}
 
 
-@pytest.mark.parametrize(("ratio", "met"), [(1.5, True), (2.0, True), (2.1, False)])
-def test_a_goal_is_met_or_missed(ratio: float, met: bool) -> None:
+@pytest.mark.parametrize(("ratio", "verdict"), [(1.5, "met"), (4.5, "met"), (4.6, "**missed**")])
+def test_a_target_is_met_or_missed(ratio: float, verdict: str) -> None:
     first = goals(results(subject(MEMORY, ratio)))[0]
-    assert (first.measured, first.met) == (f"N = 50: {ratio}", met)
+    assert (first.now, first.verdict) == (f"{ratio} (in memory)", verdict)
 
 
-def test_a_goal_that_was_not_measured_is_neither() -> None:
-    assert {goal.met for goal in goals({**results(), "counts": {}})} == {None}
+def test_a_row_of_several_targets_tells_how_many_are_met() -> None:
+    found = {**results(), "figures": {"start-version": 4.0, "start-help": 30.0, "start-import": 5.0}}
+    (row,) = (goal for goal in goals(cast("Results", found)) if "python -c pass" in goal.what)
+    assert row.now == "4 (`--version`), 30 (`--help`), 5 (`import turnwright`)"
+    assert row.verdict == "2 of 3 met"
 
 
-def test_a_lost_turn_misses_the_goal() -> None:
+def test_a_target_may_be_a_least_value() -> None:
+    found = {**results(), "figures": {"replay-facts-per-s": 249_999.0}}
+    (row,) = (goal for goal in goals(cast("Results", found)) if "replay" in goal.what)
+    assert (row.target, row.now, row.verdict) == ("at least 250,000", "249,999", "**missed**")
+
+
+def test_a_target_that_was_not_measured_is_neither_met_nor_missed() -> None:
+    assert {(goal.now, goal.verdict) for goal in goals(empty())} == {("not measured", "not measured")}
+
+
+def test_a_lost_turn_misses_the_target() -> None:
     flight = {"turns": 10_000, "right": 9_999, "looks_missing": 0, "steps_per_cpu_s": 1.0, "cpu_s": 1.0, "wall_s": 1.0}
     found = subject(MEMORY, flight={"10000": {**flight, "kib_per_turn": 1.0, "rounds": 1}})
     (lost,) = (goal for goal in goals(results(found)) if "ended with the answer" in goal.what)
-    assert (lost.measured, lost.met) == ("in memory: 9,999", False)
+    assert (lost.now, lost.verdict) == ("9,999", "**missed**")
 
 
-def test_the_page_shows_goals_missed_and_what_was_not_measured() -> None:
-    text = page(results(subject(MEMORY, 3.0), subject("slow", failed={"flight 10000": "took longer than 600 s"})))
-    assert "| CPU a step, of the bare loop's, in memory | at most 2 | N = 50: 3.0 | **missed** |" in text
+def test_the_page_shows_targets_missed_and_what_was_not_measured() -> None:
+    text = page(results(subject(MEMORY, 9.0), subject("slow", failed={"flight 10000": "took longer than 600 s"})))
+    row = "7.1 to 9.0 (in memory), 17 to 18 (NORMAL), 32 (FULL) | at most 4.5 (in memory), 6.5 (NORMAL), 14 (FULL)"
+    assert f"| CPU of a step over the bare loop's, N = 50 | {row} | 9 (in memory) | **missed** |" in text
     assert "- slow: flight 10000 not measured: took longer than 600 s" in text
     assert "- Not installed, and not measured: crewai" in text
     assert "{{" not in text
 
 
+def test_the_page_shows_when_a_part_was_measured_and_how_long_it_took() -> None:
+    assert f"| {MEMORY} | 2026-11-24 | 1.5 | 0.5 |" in page(results(subject(MEMORY)))
+
+
+def test_a_session_is_shown_by_its_turns_and_its_growth() -> None:
+    text = page(results(subject("slow", session={"5": 2.0, "20": 3.0, "50": 7.0})))
+    assert "| slow | 2.00 | 3.00 | 7.00 |  |  |  |  |  | 3.50 |" in text
+
+
 def test_columns_of_numbers_are_set_right() -> None:
     assert table(("name", "us"), [("a", "1.5"), ("b", "")]).splitlines()[1] == "| --- | ---: |"
-
-
-def test_what_was_not_measured_again_is_kept() -> None:
-    old, new = results(subject(MEMORY), subject("slow")), results(subject(MEMORY, 9.0))
-    assert [one["name"] for one in merged(old, new)["subjects"]] == ["slow", MEMORY]
-
-
-def test_every_environment_of_a_peer_has_a_file_of_subjects_and_no_file_is_left_out() -> None:
-    files = {path.stem for path in (FOLDER / "peers").glob("*.py") if "main(" in path.read_text()}
-    assert {peer.module for peer in peers()} == files
-    assert {peer.environment for peer in peers()} == {
-        path.stem for path in (FOLDER / "peers" / "requirements").glob("*.txt")
-    }
-
-
-def test_the_subjects_of_our_own_are_there() -> None:
-    assert all((FOLDER / f"{name}.py").exists() for name in OWN)
 
 
 def test_labels_are_moved_apart_and_stay_within_the_plot() -> None:

@@ -35,7 +35,7 @@ from .worker_listener import ObservedRuntime, WorkerListener
 #: Seconds after the drain at which the process is ended, because a tool may block it.
 _BEYOND: Final = 10.0
 #: With these thresholds a process that drives thousands of turns is up to twice as fast (docs/scale.md).
-_GARBAGE: Final = (20_000, 50, 50)
+GC_THRESHOLDS: Final = (20_000, 50, 50)
 #: Loggers that repeat what a worker prints itself.
 _QUIET: Final = ("turnwright.runtime.local", "turnwright.runtime.temporal.activities", "temporalio")
 
@@ -99,7 +99,7 @@ def worker(
         queues = serves or dict.fromkeys((service.queue or QUEUE, *service.queues.values()))
         at = {"address": service.address, "namespace": service.namespace, "queues": [*queues]}
     # Objects of a running turn are never garbage, and should not be scanned again and again.
-    gc.set_threshold(*_GARBAGE)
+    gc.set_threshold(*GC_THRESHOLDS)
     gc.freeze()
     for name in _QUIET:
         logging.getLogger(name).setLevel(logging.CRITICAL)

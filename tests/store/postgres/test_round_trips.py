@@ -1,12 +1,9 @@
 """The round trips of a PostgreSQL store, as a proxy before the server counts them."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from urllib.parse import urlsplit
 
-import anyio
 import pytest
-from anyio.abc import ByteStream, SocketAttribute, SocketStream
+from bench.proxy import Proxy
 
 from turnwright.store import InboxItem, InboxKind
 from turnwright.store.postgres.store import PostgresStore
@@ -14,44 +11,6 @@ from turnwright.testing.postgres_server import PostgresServer
 from turnwright.testing.store_suite import Written
 
 pytestmark = pytest.mark.anyio
-
-
-class Proxy:
-    """Passes all connections on to a server. `trips` counts the times that a client asked and then waited."""
-
-    def __init__(self, host: str, port: int) -> None:
-        self._server = host, port
-        self.trips = 0
-
-    @asynccontextmanager
-    async def listening(self) -> AsyncIterator[int]:
-        """Listen, and return the port."""
-        listener = await anyio.create_tcp_listener(local_host="127.0.0.1")
-        async with listener, anyio.create_task_group() as group:
-            group.start_soon(listener.serve, self._serve)
-            yield listener.extra(SocketAttribute.local_port)  # noqa: S610 (an attribute of a socket)
-            group.cancel_scope.cancel()
-
-    async def _serve(self, client: SocketStream) -> None:
-        waits = False
-
-        async def ask() -> None:
-            nonlocal waits
-            async for sent in client:
-                self.trips += not waits
-                waits = True
-                await server.send(sent)
-            await server.send_eof()
-
-        async def answer(server: ByteStream) -> None:
-            nonlocal waits
-            async for sent in server:
-                waits = False
-                await client.send(sent)
-
-        async with client, await anyio.connect_tcp(*self._server) as server, anyio.create_task_group() as group:
-            group.start_soon(ask)
-            group.start_soon(answer, server)
 
 
 async def test_an_append_and_a_read_are_one_round_trip_each(postgres_server: PostgresServer) -> None:

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import anyio
 import pytest
-from bench.scale_audit import CLAIMS, UNPAIRED, Blow, Seen, Written, counts, endings, faults, recoveries
-from bench.scale_work import AGENT, SlowModel, slow_tools
+from bench.scale.audit import CLAIMS, UNPAIRED, Blow, Seen, Written, counts, endings, faults, recoveries
+from bench.scale.work import AGENT, SlowModel, slow_tools
 
 from turnwright import Engine
 from turnwright.store import MemoryStore

@@ -3,10 +3,10 @@
 from pathlib import Path
 
 import pytest
-from bench.scale_audit import CLAIMS, UNPAIRED
-from bench.scale_report import Report, put_into
+from bench.scale.audit import CLAIMS, UNPAIRED
+from bench.scale.report import Report, put_into
 
-DOCS = Path(__file__).parents[2] / "docs"
+DOCS = Path(__file__).parents[3] / "docs"
 PAGE = (DOCS / "scale.md").read_text(encoding="utf-8")
 TEXT = (DOCS / "scale.json").read_text(encoding="utf-8")
 REPORT = Report.from_json(TEXT)

@@ -12,9 +12,9 @@ from typing import Final, LiteralString, Self
 
 import anyio
 import psycopg
-from bench.scale_audit import Blow, Seen, Written, driven_for
-from bench.scale_cpu import Meter, memory
-from bench.scale_work import AGENT, Role, work
+from bench.scale.audit import Blow, Seen, Written, driven_for
+from bench.scale.cpu import Meter, memory
+from bench.scale.work import AGENT, Role, work
 from msgspec import Struct
 
 from turnwright.store import open_store

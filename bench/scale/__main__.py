@@ -23,9 +23,9 @@ from typing import Final
 import anyio
 import psycopg
 from bench.results import machine
-from bench.scale_audit import Seen, counts, endings, faults, recoveries
-from bench.scale_report import Death, Report, put_into
-from bench.scale_run import Load, Measured, Place, Spread, idle, run_phase
+from bench.scale.audit import Seen, counts, endings, faults, recoveries
+from bench.scale.report import Death, Report, put_into
+from bench.scale.run import Load, Measured, Place, Spread, idle, run_phase
 
 from turnwright.testing.postgres_server import PostgresServer
 from turnwright.testing.temporal_server import TemporalServer

@@ -1,7 +1,7 @@
 """The capacity model says what it is said to say: the scarcest thing bounds the rate, and is named."""
 
 import pytest
-from bench.scale_model import Cost, Costs, Fleet, Work, actions, capacity
+from bench.scale.model import Cost, Costs, Fleet, Work, actions, capacity
 
 #: A turn without steps takes no time of its own, and a step a hundredth of a CPU second of its worker.
 COSTS = Costs(

@@ -8,7 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
-from bench.scale_work import slow_tools
+from bench.scale.work import slow_tools
 
 from turnwright.testing.behavior import Execution
 from turnwright.testing.faults import Witness

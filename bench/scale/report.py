@@ -6,8 +6,8 @@ from typing import Final
 
 import msgspec
 from bench.results import Machine
-from bench.scale_model import PARTS, Capacity, Cost, Costs, Fleet, Work, actions, capacity
-from bench.scale_run import Measured, Spread
+from bench.scale.model import PARTS, Capacity, Cost, Costs, Fleet, Work, actions, capacity
+from bench.scale.run import Measured, Spread
 from msgspec import Struct
 
 _NAMES: Final = {

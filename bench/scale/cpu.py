@@ -6,7 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from bench.scale_model import PARTS
+from bench.scale.model import PARTS
 
 _TICK: Final = os.sysconf("SC_CLK_TCK")
 #: Places among the fields after the name.

@@ -2,7 +2,7 @@
 
 import psycopg
 import pytest
-from bench.scale_run import journals
+from bench.scale.run import journals
 
 from turnwright import Agent, Engine
 from turnwright.model.scripted import ScriptedModel

@@ -1,6 +1,6 @@
 """Print what happens when one of two real workers is killed while its tools run.
 
-    python -m bench.two_workers
+    python -m bench.scale.two_workers
 
 The workers are `turnwright worker`, the client is `turnwright run`, each a process of its own. PostgreSQL and Temporal
 are real ones on free ports. The model is a server that knows one turn.

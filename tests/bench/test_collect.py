@@ -1,0 +1,83 @@
+"""A run measures what is asked of it, keeps each result at once, and is resumed."""
+
+import json
+import sys
+from copy import deepcopy
+from typing import cast
+
+from bench.bare import Bare
+from bench.collect import ENVIRONMENTS, OWN, Run, peers
+from bench.measure import known
+from bench.results import FOLDER, Measured, Results, Taken, empty
+
+EARLIER = "2026-11-24 10:00"
+
+
+def taken(run: str) -> Taken:
+    return {"run": run, "seconds": 1.0, "load": 0.0}
+
+
+def bare(run: str, **more: object) -> Measured:
+    """A subject of an earlier run."""
+    return cast("Measured", {**known(Bare()), "calls_per_step": 1.0, "taken": {"calls": taken(run)}, **more})
+
+
+def measured(results: Results, **how: bool) -> list[Results]:
+    """The results that a run keeps, one after the other, when it counts the calls of the bare loops."""
+    kept: list[Results] = []
+    only, measures = frozenset({"bare"}), frozenset({"calls"})
+    Run(results, lambda found: kept.append(deepcopy(found)), only, measures, **how).measure()
+    return kept
+
+
+def calls(results: Results) -> dict[str, float]:
+    return {subject["name"]: round(subject.get("calls_per_step", 0)) for subject in results["subjects"]}
+
+
+def test_each_result_is_kept_at_once_beside_what_is_not_measured() -> None:
+    slow = cast("Measured", {**known(Bare()), "name": "slow", "calls_per_step": 9.0})
+    kept = measured({**empty(), "subjects": [slow], "bodies": "as before"})
+    assert [len(found["subjects"]) for found in kept] == [2, 3, 4]
+    assert list(calls(kept[-1])) == ["slow", "bare loop", "bare loop, SQLite NORMAL", "bare loop, SQLite FULL"]
+    assert {found["bodies"] for found in kept} == {"as before"}
+    assert {name for subject in kept[-1]["subjects"] for name in subject["taken"]} == {"calls"}
+
+
+def test_a_run_that_is_resumed_measures_only_what_is_left() -> None:
+    results: Results = {**empty(), "run": EARLIER, "subjects": [bare(EARLIER)]}
+    kept = measured(results, resume=True)
+    assert len(kept) == 2
+    assert calls(kept[-1])["bare loop"] == 1
+    assert {subject["taken"]["calls"]["run"] for subject in kept[-1]["subjects"]} == {EARLIER}
+
+
+def test_a_new_run_measures_again() -> None:
+    kept = measured({**empty(), "run": EARLIER, "subjects": [bare(EARLIER)]})
+    assert len(kept) == 3
+    assert calls(kept[-1])["bare loop"] > 100
+
+
+def test_nothing_is_kept_of_another_version() -> None:
+    kept = measured({**empty(), "subjects": [bare(EARLIER, versions={"bare": "1"}, peak_mib=20.0)]})
+    assert "peak_mib" not in kept[-1]["subjects"][0]
+    kept = measured({**empty(), "subjects": [bare(EARLIER, peak_mib=20.0)]})
+    assert kept[-1]["subjects"][0].get("peak_mib") == 20
+
+
+def test_results_can_be_kept_as_json() -> None:
+    kept = measured(empty())
+    assert json.loads(json.dumps(kept[-1])) == kept[-1]
+    assert kept[-1]["subjects"][0]["python"] == ".".join(map(str, sys.version_info[:3]))
+
+
+def test_every_environment_of_a_peer_has_a_file_of_subjects_and_no_file_is_left_out() -> None:
+    files = {path.stem for path in (FOLDER / "peers").glob("*.py") if "main(" in path.read_text()}
+    assert {peer.module for peer in peers()} == files
+    assert {peer.environment for peer in peers()} == {
+        path.stem for path in (FOLDER / "peers" / "requirements").glob("*.txt")
+    }
+    assert all(peer.python.is_relative_to(ENVIRONMENTS) for peer in peers())
+
+
+def test_the_subjects_of_our_own_are_there() -> None:
+    assert all((FOLDER / f"{name}.py").exists() for name in OWN)
