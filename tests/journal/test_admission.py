@@ -3,13 +3,23 @@
 import pytest
 from pydantic import JsonValue
 
-from turnwright import Agent, ConfigError, Engine, Limits
+from turnwright import Agent, ConfigError, Engine, Limits, tool
 from turnwright.journal.admission import TurnOptions, admit, limits_for
 from turnwright.journal.dependencies import Dependencies
 from turnwright.model.scripted import ScriptedModel
+from turnwright.store import MemoryStore
+from turnwright_states.facts import TurnStarted
+
+pytestmark = pytest.mark.anyio
 
 AGENT = Agent(name="Tidier")
 ALL = "session, message_history, files, continue_from, metadata, model_settings"
+
+
+@tool
+def note(text: str) -> str:
+    """Note a text."""
+    return text
 
 
 def given(**options: object) -> TurnOptions:
@@ -74,6 +84,20 @@ def test_what_the_limits_of_an_agent_came_to_is_found_once() -> None:
     assert limits_for(AGENT, setup) is limits_for(AGENT, setup)
     assert limits_for(Agent(name="Tidier", steps=3), setup).steps == 3
     assert limits_for(AGENT, Dependencies(model=ScriptedModel(), limits=Limits(steps=9))).steps == 9
+
+
+async def test_turns_of_one_agent_share_what_their_journals_say_of_it_and_its_tools() -> None:
+    store = MemoryStore()
+    async with Engine(model=ScriptedModel("Done.", "Done."), store=store, tools=[note]) as engine:
+        turns = [await engine.run(AGENT, "hi") for _ in range(2)]
+        one, two = [(await store.facts(turn.id))[0][1] for turn in turns]
+        assert isinstance(one, TurnStarted)
+        assert isinstance(two, TurnStarted)
+        assert one.agent is two.agent
+        assert one.agent == AGENT.to_json()
+        with pytest.raises(TypeError):
+            one.agent["name"] = "Somebody"  # type: ignore[index]  # nobody may change what they share
+        assert engine.setup.specs_for(AGENT) is engine.setup.specs_for(AGENT)
 
 
 def test_agents_that_are_made_for_each_turn_are_not_kept_for_ever() -> None:

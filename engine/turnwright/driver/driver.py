@@ -36,7 +36,7 @@ from turnwright.message import Message
 from turnwright.result import TurnResult
 from turnwright.store import NONE_ABANDONED, AbandonedDrivers, Claim, InboxItem, InboxKind, Store
 from turnwright.tools.errors import describe
-from turnwright.transcript.history import History
+from turnwright.transcript.history import NO_HISTORY
 from turnwright.transcript.pairing import UnpairedError, check_pairing, repaired
 from turnwright.transcript.reading import going_on
 from turnwright.transcript.transcript import Transcript
@@ -104,23 +104,6 @@ class Driver:
         `TurnBusyError`, `LeaseLostError`, `StoreError`, and `CannotRunError` if the turn's tools, model or dependencies
         are missing.
         """
-        result = await self._drive(turn_id, begun, abandoned, claimed, known, supplied)
-        # A process that posts to a turn without a driver resumes it. An item that was posted during this release is
-        # left to this driver.
-        with suppress(TurnBusyError):
-            while (result is None or result.outcome is None) and await self._has_request(turn_id):
-                result = await self._drive(turn_id, None, NONE_ABANDONED, claimed, None, supplied)
-        return result
-
-    async def _drive(  # noqa: PLR0917 (passed on together, from `drive`)
-        self,
-        turn_id: str,
-        begun: NewTurnClaim | None,
-        abandoned: AbandonedDrivers,
-        claimed: Callable[[int], None] | None,
-        known: JournalFold | None,
-        supplied: Supplied,
-    ) -> TurnResult | None:
         if begun is None and (await self._store.get(turn_id)).status.outcome is not None:
             return None  # nothing is left to do, so neither its tools nor its model are needed
         claim = begun.claim if begun is not None else await self._store.claim(turn_id, abandoned=abandoned)
@@ -136,7 +119,13 @@ class Driver:
                     pass
                 if segment.on_end is not None and segment.machine.state in FINAL:
                     await segment.on_end(segment.journal.result())
-        return segment.result()
+        result = segment.result()
+        # A process that posts to a turn without a driver resumes it. An item that was posted during this release is
+        # left to this driver.
+        if (result is None or result.outcome is None) and await self._has_request(turn_id):
+            with suppress(TurnBusyError):
+                return await self.drive(turn_id, claimed=claimed, supplied=supplied)
+        return result
 
     def abort(self, request: InboxItem) -> None:
         """Interrupt the work on a turn, if it is driven here. `request` waits in its inbox."""
@@ -349,7 +338,7 @@ async def open_segment(  # noqa: PLR0917 (what a driver has, then what it has re
     if model.name != journal.started.model:
         facts = [(seq, _unsigned_fact(fact)) for seq, fact in await store.facts(claim.turn)]
         journal.transcript = Transcript.following(journal.machine.turn, facts)
-    history = History()
+    history = NO_HISTORY
     started = journal.started
     if started.session is not None or started.continue_from is not None or started.message_history:
         journal.waiting = None  # reading takes time: something may be posted meanwhile

@@ -1,6 +1,6 @@
 """A segment being driven: a claimed turn with its clock, its inbox, and what its driver needs besides."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -104,14 +104,14 @@ class Segment:
         observer = journal.observer
         self._price = setup.price_for(model)
         self.model = model if observer is None else observer.observed(model, self._price, self._timed_out)
-        self.tools: dict[str, Tool] = setup.tools_for(agent)
+        self.tools: Mapping[str, Tool] = setup.tools_for(agent)
         #: Asks for a typed answer and judges it, if the agent has a type.
         self.output = self._typed_output(agent, model)
         self.conversation = Conversation(
             agent,
             history=history,
             transcript=journal.transcript,
-            tools=[tool.spec for tool in self.tools.values()],
+            tools=setup.specs_for(agent),
             output=None if self.output is None else self.output.requested,
             mode=setup.unpaired,
             show_budget_to_model=setup.show_budget_to_model,

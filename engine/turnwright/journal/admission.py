@@ -1,6 +1,7 @@
 """Admits a new turn: checks everything that can be checked, and writes its first facts."""
 
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from typing import Final, TypedDict, cast
 
 import msgspec
@@ -18,8 +19,9 @@ from turnwright.store.sessions import default_title
 from turnwright.transcript.pairing import UnpairedError, check_pairing
 from turnwright_states import Limits, StartedInput, TurnMachine
 from turnwright_states.facts import Fact
+from turnwright_states.payload import frozen
 
-from .dependencies import MOST_AGENTS, Dependencies, guardrails_of, hooks_of
+from .dependencies import Dependencies, cached, guardrails_of, hooks_of
 from .inbox import writable
 from .message_history import EarlierJournals
 from .termination import supersede_session
@@ -72,12 +74,11 @@ def admit(setup: Dependencies, agent: Agent, prompt: str, options: TurnOptions) 
     if context and isinstance(context, Mapping) and deeper_than(dict(context), MOST_NESTED):
         raise ConfigError(f"metadata: nests more than {MOST_NESTED} lists and objects: give one that is flatter")
     try:
-        return StartedInput(
+        started = StartedInput(
             prompt=prompt,
             limits=limits,
             session=options.get("session"),
             model=model.name,
-            agent=agent.to_journal(deps=setup.takes_deps) | _output_schema(agent, limits, setup),
             files=tuple(_file(number, file) for number, file in enumerate(options.get("files", ()))),
             message_history=tuple(message.to_json() for message in history),
             synthesis=setup.synthesize is not None,
@@ -88,6 +89,13 @@ def admit(setup: Dependencies, agent: Agent, prompt: str, options: TurnOptions) 
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         raise ConfigError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+    journaled = cached(setup.journals_by_agent, agent, partial(_journaled, agent, limits, setup))
+    return started.model_copy(update={"agent": journaled})
+
+
+def _journaled(agent: Agent, limits: Limits, setup: Dependencies) -> Mapping[str, JsonValue]:
+    """Return the agent as the journal keeps it, frozen."""
+    return frozen(agent.to_journal(deps=setup.takes_deps) | _output_schema(agent, limits, setup))
 
 
 def _output_schema(agent: Agent, limits: Limits, setup: Dependencies) -> dict[str, JsonValue]:
@@ -199,18 +207,15 @@ def limits_for(agent: Agent, setup: Dependencies) -> Limits:
     """
     if not isinstance(agent, Agent):
         raise ConfigError(f"{agent!r} is not an agent: write Agent(name=...)")
-    known = setup.limits_by_agent.get(id(agent))
-    if known is not None:
-        return known[1]
+    return cached(setup.limits_by_agent, agent, partial(_limits_for, agent, setup))
+
+
+def _limits_for(agent: Agent, setup: Dependencies) -> Limits:
     where = f"agent {agent.name!r}"
     hooks_of(setup.hooks, "engine", setup.tools)
     hooks_of(agent.hooks, where, setup.tools)
     guardrails_of(agent.guardrails, where)
-    limits = agent.limits_for(setup.limits).for_tools(class_of(setup.tools_for(agent).values()))
-    if len(setup.limits_by_agent) >= MOST_AGENTS:
-        setup.limits_by_agent.clear()
-    setup.limits_by_agent[id(agent)] = (agent, limits)
-    return limits
+    return agent.limits_for(setup.limits).for_tools(class_of(setup.tools_for(agent).values()))
 
 
 def _file(number: int, file: FilePart) -> dict[str, JsonValue]:

@@ -4,14 +4,16 @@ import math
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, get_args
+from functools import partial
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar, get_args
 
 import msgspec
 
 from turnwright.agent import DEPS, Agent, needs_of
 from turnwright.context import NOT_GIVEN, DepsFactory, GuardrailBase, HooksBase, JsonObject
 from turnwright.errors import CannotRunError, ConfigError
-from turnwright.message import Message
+from turnwright.message import Message, ToolSpec
 from turnwright.model.prices import Price, PublishedPrice, published_price
 from turnwright.model.protocol import Model
 from turnwright.model.retry import Backoff
@@ -46,10 +48,21 @@ class FinishedCall:
     text: str
 
 
-#: Agents whose limits and types are cached.
-MOST_AGENTS: Final = 64
+T = TypeVar("T")
+
+#: Agents of whom the same is cached.
+_MOST_AGENTS: Final = 64
+#: What is known of agents, by the agent's id. The agent is kept too, so that its id stays unique.
+ByAgent = dict[int, tuple[Agent, T]]
 Prepare = Callable[[tuple[Message, ...]], Awaitable[Sequence[Message]]]
 Synthesis = Callable[[tuple[FinishedCall, ...]], Awaitable[str | None]]
+
+
+class AgentTools(NamedTuple):
+    """The tools of an agent, by name and as its models receive them."""
+
+    by_name: Mapping[str, Tool]
+    specs: tuple[ToolSpec, ...]
 
 
 class Supplied(msgspec.Struct, frozen=True):
@@ -64,6 +77,18 @@ class Supplied(msgspec.Struct, frozen=True):
 
 
 NOTHING_SUPPLIED: Final = Supplied()
+
+
+def cached(known: ByAgent[T], agent: Agent, make: Callable[[], T]) -> T:
+    """Return what is known of an agent, or else make it. Turns in flight share it."""
+    kept = known.get(id(agent))
+    if kept is not None:
+        return kept[1]
+    made = make()
+    if len(known) >= _MOST_AGENTS:
+        known.clear()
+    known[id(agent)] = (agent, made)
+    return made
 
 
 def deps_given(deps: object, setup: "Dependencies", *, here: bool) -> object:
@@ -121,10 +146,11 @@ class Dependencies(msgspec.Struct, frozen=True):
     poll_interval: float = 0.25
     now: Callable[[], float] = time.time
     clock: Callable[[], float] = time.monotonic
-    #: The cached limits of agents, by the agent's id. The agent is kept too, so that its id stays unique.
-    limits_by_agent: dict[int, tuple[Agent, Limits]] = msgspec.field(default_factory=dict)
-    #: The cached types of answers, likewise.
-    outputs_by_agent: "dict[int, tuple[Agent, OutputType]]" = msgspec.field(default_factory=dict)
+    #: What is known of agents: their limits, their JSON in journals, their tools, and the types of their answers.
+    limits_by_agent: ByAgent[Limits] = msgspec.field(default_factory=dict)
+    journals_by_agent: ByAgent[JsonObject] = msgspec.field(default_factory=dict)
+    tools_by_agent: ByAgent[AgentTools] = msgspec.field(default_factory=dict)
+    outputs_by_agent: "ByAgent[OutputType]" = msgspec.field(default_factory=dict)
     #: The model and the name of each setting of which a warning was logged.
     warned_settings: set[tuple[str, str]] = msgspec.field(default_factory=set)
 
@@ -195,16 +221,10 @@ class Dependencies(msgspec.Struct, frozen=True):
         """
         if not agent.is_typed:
             return None
-        known = self.outputs_by_agent.get(id(agent))
-        if known is not None:
-            return known[1]
         from turnwright.transcript.output_type import OutputType  # noqa: PLC0415 (few agents have one)
 
-        output = OutputType(agent.name, agent.output_type, agent.output_schema)
-        if len(self.outputs_by_agent) >= MOST_AGENTS:
-            self.outputs_by_agent.clear()
-        self.outputs_by_agent[id(agent)] = (agent, output)
-        return output
+        make = partial(OutputType, agent.name, agent.output_type, agent.output_schema)
+        return cached(self.outputs_by_agent, agent, make)
 
     def model_for(self, agent: Agent) -> Model:
         """Return the agent's model. Without `models` it is the engine's, and an agent may name no other.
@@ -261,8 +281,15 @@ class Dependencies(msgspec.Struct, frozen=True):
         price = self.price_for(model)
         return price.is_known if isinstance(price, PublishedPrice) else price is not None
 
-    def tools_for(self, agent: Agent) -> dict[str, Tool]:
+    def tools_for(self, agent: Agent) -> Mapping[str, Tool]:
         """Return the agent's tools by name, in the order of the engine's. Raises `ConfigError` for an unknown one."""
+        return cached(self.tools_by_agent, agent, partial(self._tools_for, agent)).by_name
+
+    def specs_for(self, agent: Agent) -> tuple[ToolSpec, ...]:
+        """Return the agent's tools as its models receive them. Raises as `tools_for` does."""
+        return cached(self.tools_by_agent, agent, partial(self._tools_for, agent)).specs
+
+    def _tools_for(self, agent: Agent) -> AgentTools:
         unknown = [name for name in agent.tools_needed if name not in self.tools]
         if unknown:
             offered = ", ".join(self.tools) or "none"
@@ -271,7 +298,8 @@ class Dependencies(msgspec.Struct, frozen=True):
                 f"agent {agent.name!r}: tools: there is no tool {unknown[0]!r} (offered: {offered})"
                 f"{hint if '__' in unknown[0] else ''}"
             )
-        return {name: tool for name, tool in self.tools.items() if agent.may_use(name, delegates=tool.delegates)}
+        tools = {name: tool for name, tool in self.tools.items() if agent.may_use(name, delegates=tool.delegates)}
+        return AgentTools(MappingProxyType(tools), tuple(tool.spec for tool in tools.values()))
 
 
 def agents_by_name(agents: Sequence[Agent]) -> dict[str, Agent]:

@@ -1,6 +1,5 @@
 """Turns that this process drives: its own, and those of a runtime's workers."""
 
-import sys
 from collections.abc import Callable, Sequence
 
 import anyio
@@ -53,7 +52,12 @@ class InProcessTurns:
         supplied: Supplied = NOTHING_SUPPLIED,
     ) -> TurnResult:
         """Drive a turn until it ends or pauses. See `Driver.drive`."""
-        rests = await self._drive_once(turn_id, begun, known=known, supplied=supplied)
+        try:
+            rests = await self._driver.drive(turn_id, begun, known=known, supplied=supplied)
+        except BaseException as error:
+            await self._close_followers(turn_id, error)
+            raise
+        await self._close_followers(turn_id)
         if rests is not None and (
             rests.outcome is not None or (rests.paused and not await self._store.is_driven(turn_id))
         ):
@@ -81,32 +85,17 @@ class InProcessTurns:
         elif not await self._store.is_driven(turn_id):
             await end_turn(self._store, turn_id, self._hub)
 
-    async def _drive_once(  # noqa: PLR0917 (passed on together, to `Driver.drive`)
-        self,
-        turn_id: str,
-        begun: NewTurnClaim | None = None,
-        abandoned: AbandonedDrivers = NONE_ABANDONED,
-        claimed: Callable[[int], None] | None = None,
-        known: JournalFold | None = None,
-        supplied: Supplied = NOTHING_SUPPLIED,
-    ) -> TurnResult | None:
-        busy = False
+    async def _close_followers(self, turn_id: str, failed: BaseException | None = None) -> None:
+        """End the streams of a turn whose driving has ended, or failed."""
         unread = 0
-        try:
-            return await self._driver.drive(
-                turn_id, begun, abandoned=abandoned, claimed=claimed, known=known, supplied=supplied
-            )
-        except TurnBusyError:
-            busy = True  # another driver has it, and its followers wait for more
-            raise
-        finally:
-            if not busy and not self.is_driven(turn_id):
-                unread = self._hub.close(turn_id)
-            if isinstance(sys.exception(), StoreError):
-                # Let followers read the written events before the error ends their block.
-                with anyio.CancelScope(shield=True):
-                    for _ in range(unread + 1):
-                        await anyio.lowlevel.checkpoint()
+        # If another driver has it, its followers wait for more.
+        if not isinstance(failed, TurnBusyError) and not self.is_driven(turn_id):
+            unread = self._hub.close(turn_id)
+        if isinstance(failed, StoreError):
+            # Let followers read the written events before the error ends their block.
+            with anyio.CancelScope(shield=True):
+                for _ in range(unread + 1):
+                    await anyio.lowlevel.checkpoint()
 
     @property
     def owner(self) -> str:
@@ -134,7 +123,12 @@ class InProcessTurns:
             with anyio.CancelScope() as scope:
                 others.append(scope)
                 try:
-                    await self._drive_once(turn_id, abandoned=abandoned, claimed=claimed, known=known)
+                    await self._driver.drive(turn_id, abandoned=abandoned, claimed=claimed, known=known)
+                except BaseException as error:
+                    await self._close_followers(turn_id, error)
+                    raise
+                else:
+                    await self._close_followers(turn_id)
                 finally:
                     others.remove(scope)
                     if not others:

@@ -1,7 +1,7 @@
 """The messages before a turn, as its requests send them: what is known of each is found once."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from turnwright.message import Message
 
@@ -38,3 +38,7 @@ class History(NamedTuple):
             self.calls + sum(len(message.calls) for message in new),
             self.size + size_of(new),
         )
+
+
+#: That of a turn without one, shared by all.
+NO_HISTORY: Final = History()

@@ -42,6 +42,9 @@ class RequestedOutput(NamedTuple):
     prompt: str = ""
 
 
+_NO_OUTPUT: Final = RequestedOutput()
+
+
 class Conversation:
     """Builds the requests of one turn. A request costs the new messages and the copy of a tuple.
 
@@ -71,7 +74,7 @@ class Conversation:
         self._conclude_prompt = agent.conclude_prompt
         #: The instructions, unless they are dynamic.
         self.fixed_instructions = agent.fixed_instructions
-        self._output = output or RequestedOutput()
+        self._output = _NO_OUTPUT if output is None else output
         #: The instructions of the last request.
         self._text = self.joined(self.fixed_instructions)
         self._history = history

@@ -155,7 +155,7 @@ def _body(model: str, request: ModelRequest) -> tuple[str, int]:
 
 def _tools(setup: Dependencies, agent: Agent) -> tuple[ToolSpec, ...]:
     try:
-        return tuple(tool.spec for tool in setup.tools_for(agent).values())
+        return setup.specs_for(agent)
     except TurnwrightError:
         return ()
 
