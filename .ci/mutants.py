@@ -157,13 +157,13 @@ def check(plan: Plan, names: list[str]) -> int:
         for one in entries("survivor")
         if one["function"].startswith(f"{plan.package}.")
     }
-    # What lived is settled for mutmut, but a test that is new may kill it.
-    again = [] if names else [name for name, one in survivors(plan).items() if name in lived and one not in reasons]
-    if again:
-        run(plan, *again)
     lives = survivors(plan)
-    asked = [name for name, one in lives.items() if one not in reasons] if plan is MACHINE else []
-    dead = caught_afresh(asked)
+    dead = caught_afresh([name for name, one in lives.items() if one not in reasons]) if plan is MACHINE else set()
+    # What lived is settled for mutmut, but a test that is new may kill it.
+    again = [name for name, one in lives.items() if name in lived and name not in dead and one not in reasons]
+    if again and not names:
+        run(plan, *again)
+        lives = survivors(plan)
     found = {one for name, one in lives.items() if name not in dead}
     report(plan, dead, found & set(reasons))
     unknown = found - set(reasons)
