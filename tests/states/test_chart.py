@@ -187,6 +187,9 @@ def test_a_transitions_machine_executes_the_chart() -> None:
         assert set(chart.machine.events) == set(Trigger)
         assert set(chart.machine.states) == set(State)
         assert {type(event) for event in chart.machine.events.values()} == {FastEvent}
+        assert {name: (event.name, event.machine) for name, event in chart.machine.events.items()} == {
+            trigger: (trigger, chart.machine) for trigger in Trigger
+        }
         assert chart.machine.send_event is False
 
 
@@ -253,6 +256,7 @@ def _compare(stock: Chart, state: State, trigger: Trigger) -> None:
             continue
         row = CHART.fire(lean_model, trigger, counters)
         assert stock.fire(stock_model, trigger, counters) is row
+        assert stock.row(state, trigger, counters) is row
         assert lean_model.state is stock_model.state is row.dest
         assert row is next(row for row in rows if row.guard.holds(counters))
         taken.add(row)
@@ -266,6 +270,7 @@ def test_a_trigger_that_no_row_accepts_moves_nothing() -> None:
     for chart in (holed, Chart(holed.rows, event=transitions.Event)):
         with pytest.raises(IllegalInputError, match="not accepted in state STREAM: nothing was changed"):
             chart.fire(model, Trigger.REPLIED, Counters(Limits()))
+        assert chart.row(State.STREAM, Trigger.REPLIED, Counters(Limits())) is None
         assert model.state is State.STREAM
 
 

@@ -487,6 +487,7 @@ def test_what_is_no_json_object_is_refused(payload: str) -> None:
         ("call_waiting", {"call": "call00001", "interrupt": {"id": "x", "kind": "coffee"}}, "interrupt.kind"),
         ("turn_started", {"prompt": "x", "chart": 1, "limits": {"steps": -1}}, "limits.steps"),
         ("turn_started", {"prompt": "x", "chart": 1}, "limits"),
+        ("step_started", {"a\nb": 1}, "a\nb"),
     ],
 )
 def test_a_payload_of_another_shape_is_refused(kind: str, changed: dict[str, object], field: str) -> None:

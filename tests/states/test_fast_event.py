@@ -313,14 +313,17 @@ def test_a_callback_by_its_name_is_refused(when: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "asked",
+    ("asked", "says"),
     [
-        {"conditions": lambda _counters: True},
-        {"unless": "is_doomed"},
-        {"prepare": lambda _counters: None},
+        (
+            {"conditions": lambda _counters: True},
+            "the conditions of a FastEvent must be guards, and <.* is none",
+        ),
+        ({"unless": "is_doomed"}, "the conditions of a FastEvent must be guards, and 'is_doomed' is none"),
+        ({"prepare": lambda _counters: None}, "a FastEvent has no `prepare`"),
     ],
-    ids=lambda asked: next(iter(asked)),
+    ids=["conditions", "unless", "prepare"],
 )
-def test_what_it_cannot_do_is_refused(asked: dict[str, object]) -> None:
-    with pytest.raises(TypeError, match="FastEvent"):
+def test_what_it_cannot_do_is_refused(asked: dict[str, object], says: str) -> None:
+    with pytest.raises(TypeError, match=f"^{says}$"):
         Machines().add(State.FAILED, (), **asked)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
@@ -73,6 +73,7 @@ def levels_of(value: JsonValue) -> int:
     return 1 + max(map(levels_of, value.values() if isinstance(value, dict) else value), default=0)
 
 
+@example(["\\", "["], False, 1)
 @given(JSON, st.booleans(), st.integers(0, 6))
 def test_how_deep_a_text_nests_is_seen_before_it_is_parsed(value: JsonValue, ascii_only: bool, most: int) -> None:
     text = json.dumps(value, ensure_ascii=ascii_only)

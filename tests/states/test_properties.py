@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 
@@ -472,9 +473,10 @@ def test_the_counters_of_a_batch_are_those_of_its_calls(setting: Setting) -> Non
         assert counted(turn) == Counter({name: getattr(turn.counters, name) for name in BATCH})
 
 
-def test_the_counters_of_a_batch_of_every_kind_are_those_of_its_calls() -> None:
+@pytest.mark.parametrize("budget", [9, None])
+def test_the_counters_of_a_batch_of_every_kind_are_those_of_its_calls(budget: int | None) -> None:
     """Typed answers, refused calls, sub-agents, calls that run, ask, run again, and end."""
-    machine, _ = TurnMachine.start(StartedInput(prompt="x", limits=Limits(tool_calls=9, max_calls_per_step=6)))
+    machine, _ = TurnMachine.start(StartedInput(prompt="x", limits=Limits(tool_calls=budget, max_calls_per_step=6)))
     one, child = ToolCall(name="a", arguments={}), ToolCall(name="b", arguments={}, delegates=True)
     answer, broken = ToolCall(name="c", arguments={}, output=True), ToolCall(name="d", raw="{")
     asks = {"call": "call00002", "interrupt_kind": InterruptKind.APPROVAL}

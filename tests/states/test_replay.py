@@ -3,8 +3,9 @@
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -758,6 +759,19 @@ def test_a_stop_that_breaks_off_lacks_its_end(begin: Begin, stop: StopInput) -> 
     assert why(turn.facts[:-1]) == (
         f"fact {len(turn.facts)} of the journal: it is missing: {last.kind} follows from the facts before it"
     )
+
+
+@pytest.mark.parametrize(
+    "stop", [AbortInput, ExpireInput, partial(FailInput, error="x"), partial(TrippedInput, guardrail="g")]
+)
+def test_what_sub_agents_used_is_read_back_with_the_stop(begin: Begin, stop: Callable[..., StopInput]) -> None:
+    """From the results of their calls, so also if the end of the turn is missing."""
+    turn, fed = begin(), stop(spent={"call00001": Spent(calls=2)})
+    turn.reply(ToolCall(name="agent", arguments={}, delegates=True))
+    turn.feed(CallStartedInput(call="call00001"))
+    turn.feed(fed)
+    assert checked(turn.facts).groups[-1].event == fed
+    assert why(turn.facts[:-1]).endswith(f"it is missing: {turn.facts[-1].kind} follows from the facts before it")
 
 
 def cut_off(begin: Begin) -> Journal:

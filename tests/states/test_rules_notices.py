@@ -111,7 +111,10 @@ def test_a_limit_of_nothing_is_not_noticed(begin: "Begin") -> None:
 
 
 def test_usage_that_a_provider_omits_is_noticed_once(begin: "Begin") -> None:
-    turn = begin()
+    turn = begin(seconds=10)
     turn.step("look", usage=None)
     turn.step("list", usage=None)
     assert [fact.limit for fact in turn.of(facts.Notice)] == ["usage_unknown"]
+    turn.clock = 8.0
+    turn.step("find", usage=None)
+    assert [fact.limit for fact in turn.of(facts.Notice)] == ["usage_unknown", "seconds"]
