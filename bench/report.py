@@ -135,22 +135,24 @@ def _right(right: int, turns: int, missing: int) -> str:
 
 
 def _notes(results: Results) -> str:
-    """Return notes: parts that were not measured, or measured less often, and the subjects' own notes."""
-    lines: list[str] = []
+    """Return notes: the subjects' own, and the parts that were not measured, or measured less often."""
+    named: dict[str, list[str]] = {}
     for subject in ordered(results["subjects"]):
-        lines.extend(f"- {subject['name']}: {note}" for note in subject["notes"])
         fewer = [
             f"N = {size}: {found['pairs']}"
             for size, found in subject.get("steps", {}).items()
             if found["pairs"] < bench.measure.PAIRS
         ]
-        if fewer:
-            lines.append(
-                f"- {subject['name']}: fewer pairs than {bench.measure.PAIRS}, for it is slow ({', '.join(fewer)})"
-            )
-        lines.extend(f"- {subject['name']}: {part} not measured: {why}" for part, why in subject["failed"].items())
+        notes = [
+            *subject["notes"],
+            *([f"Fewer pairs than {bench.measure.PAIRS}, for it is slow ({', '.join(fewer)})."] if fewer else []),
+            *(f"Not measured: {part}, {why}." for part, why in subject["failed"].items()),
+        ]
+        for note in notes:
+            named.setdefault(note, []).append(subject["name"])
+    lines = [f"- {'; '.join(names)}: {note}" for note, names in named.items()]
     if results["missing"]:
-        lines.append(f"- Not installed, and not measured: {', '.join(results['missing'])}")
+        lines.append(f"- Not installed, and not measured: {', '.join(results['missing'])}.")
     return "\n".join(lines)
 
 

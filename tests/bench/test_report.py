@@ -61,10 +61,11 @@ def test_a_lost_turn_misses_the_target() -> None:
 
 
 def test_the_page_shows_targets_missed_and_what_was_not_measured() -> None:
-    text = page(results(subject(MEMORY, 9.0), subject("slow", failed={"flight 10000": "took longer than 600 s"})))
+    failed = {"flight 10000": "took longer than 600 s"}
+    text = page(results(subject(MEMORY, 9.0), subject("slow", failed=failed), subject("slower", failed=failed)))
     row = "7.1 to 9.0 (in memory), 17 to 18 (NORMAL), 32 (FULL) | at most 4.5 (in memory), 6.5 (NORMAL), 14 (FULL)"
     assert f"| CPU of a step over the bare loop's, N = 50 | {row} | 9 (in memory) | **missed** |" in text
-    assert "- slow: flight 10000 not measured: took longer than 600 s" in text
+    assert "- slow; slower: Not measured: flight 10000, took longer than 600 s." in text
     assert "- Not installed, and not measured: crewai" in text
     assert "{{" not in text
 

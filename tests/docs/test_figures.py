@@ -55,14 +55,6 @@ SPIN: Final = [
     if (found := re.search(r"([\d,]+) states, ([\d,]+) transitions", check["detail"]))
 ]
 OTHERS: Final = [transitions for _, transitions in SPIN[1:]]
-STREAMS: Final = {(one["api"], one["pace"], one["client"]): one for one in json_of("bench/results.json")["streams"]}
-CHAT: Final = {
-    client: one for (api, pace, client), one in STREAMS.items() if (api, pace) == ("chat completions", "paced")
-}
-MESSAGES: Final = {client: one for (api, pace, client), one in STREAMS.items() if (api, pace) == ("messages", "paced")}
-BURST: Final = {
-    api: one["ratio"] for (api, pace, client), one in STREAMS.items() if (pace, client) == ("burst", "Turnwright")
-}
 KILLS: Final = sum(store["kills"] for store in json_of("docs/reliability.json")["stores"].values())
 WORKER_MIB: Final = json_of("docs/scale.json")["phases"]["killed"]["worker_mib"]
 TEMPORAL: Final = {name: one.default for name, one in inspect.signature(Temporal).parameters.items()}
@@ -78,23 +70,30 @@ def throughput(what: str) -> str:
     return f"{many / few:.1f}"
 
 
+def of_bare(subject: str) -> str:
+    """CPU of a step over the bare loop's, in turns of 50 steps."""
+    value = next(one for one in json_of("bench/results.json")["subjects"] if one["name"] == subject)["steps"]["50"][
+        "ratio"
+    ]
+    return f"{value:.0f}" if value >= 10 else f"{value:.1f}"
+
+
 def says(sentence: str, *values: object) -> str:
     """The sentence with the values, one after the other, where it has `{}`."""
     return sentence.format(*values)
 
 
-def calls(client: str) -> str:
-    """Function calls for a chunk that comes by itself."""
-    return f"{CHAT[client]['calls']:.0f}"
-
-
-def ratio(client: dict[str, float], digits: int = 2) -> str:
-    """CPU of a chunk, of that of httpx with a split by hand."""
-    return f"{client['ratio']:.{digits}f}"
-
-
-ON_UVLOOP: Final = "on uvloop: Turnwright"
 SENTENCES: Final = {
+    "docs/comparison.md": [
+        says("in memory takes {} times the CPU", of_bare("Turnwright, in memory")),
+        says("{} times with SQLite", of_bare("Turnwright, SQLite NORMAL")),
+        says("and {} times where it also survives a loss of power", of_bare("Turnwright, SQLite FULL")),
+        says(
+            "a step of smolagents takes {} times, of langgraph react {},",
+            *map(of_bare, ("smolagents", "langgraph react")),
+        ),
+        says("of pydantic-ai {}, of openai-agents {} ", *map(of_bare, ("pydantic-ai", "openai-agents"))),
+    ],
     "docs/limits.md": [
         says("| tool calls of one step | {}; further calls are refused |", LIMITS.max_calls_per_step),
         says("| pauses | {}; a call that would pause once more is refused |", LIMITS.max_pauses),
