@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from time import monotonic
 
+from msgspec.structs import replace
 from pydantic import JsonValue
 
 from turnwright_states import (
@@ -77,7 +78,7 @@ class Loop:
     def feed(self, event: Input) -> None:
         """Feed an input with the time, and store the facts."""
         elapsed = monotonic() - self.began
-        self.journal.append(self.machine.feed(event.model_copy(update={"elapsed": elapsed})))
+        self.journal.append(self.machine.feed(replace(event, elapsed=elapsed)))
 
     def run(self) -> Halt | AwaitPerson:
         """Perform the machine's actions until the turn ends or pauses."""

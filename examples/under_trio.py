@@ -6,6 +6,7 @@ engine runs under trio too, with `trio.run(...)`.)
 """
 
 import trio
+from msgspec.structs import replace
 
 from turnwright_states import (
     Call,
@@ -40,7 +41,7 @@ class Loop:
 
     def feed(self, event: Input) -> None:
         """Feed an input with the time."""
-        self.kinds += [fact.kind for fact in self.machine.feed(event.model_copy(update={"elapsed": self.elapsed()}))]
+        self.kinds += [fact.kind for fact in self.machine.feed(replace(event, elapsed=self.elapsed()))]
 
     async def run(self) -> Halt:
         """Perform the machine's actions until the turn ends."""

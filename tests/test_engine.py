@@ -1,6 +1,7 @@
 """One turn from the prompt to the outcome: the model, the tools, and their inputs."""
 
 import logging
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -346,14 +347,14 @@ async def test_the_model_of_summaries_is_found_and_has_a_price_before_the_turn_b
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        ({"metadata": ["Ann"]}, "metadata: Input should be a valid dictionary"),
+        ({"metadata": ["Ann"]}, "metadata: Expected `object`, got `array`"),
         ({"metadata": {"user": object()}}, "metadata.user: input was not a valid JSON value"),
-        ({"session": 5}, "session: Input should be a valid string"),
+        ({"session": 5}, "session: Expected `str | null`, got `int`"),
     ],
 )
 async def test_an_option_of_another_type_is_a_mistake_of_the_caller(options: dict[str, object], why: str) -> None:
     engine = Engine(model=ScriptedModel("hi"))
-    with pytest.raises(ConfigError, match=f"^{why}"):
+    with pytest.raises(ConfigError, match="^" + re.escape(why)):
         await engine.run(AGENT, "hi", **options)  # type: ignore[arg-type]
     assert await engine.turns() == []
 

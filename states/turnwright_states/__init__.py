@@ -13,7 +13,14 @@ from .actions import (
     Synthesize,
 )
 from .call import Call, CallState
-from .errors import AnswerMismatchError, IllegalInputError, InvalidCallError, InvalidJournalError, MachineError
+from .errors import (
+    AnswerMismatchError,
+    IllegalInputError,
+    InvalidCallError,
+    InvalidInputError,
+    InvalidJournalError,
+    MachineError,
+)
 from .inputs import (
     DECISIONS,
     AbortInput,
@@ -84,6 +91,7 @@ __all__ = [
     "Input",
     "InterruptKind",
     "InvalidCallError",
+    "InvalidInputError",
     "InvalidJournalError",
     "Limits",
     "LoopGuard",

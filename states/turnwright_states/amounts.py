@@ -15,7 +15,7 @@ from pydantic_core.core_schema import (
 
 #: The journal omits a cost only if it is this zero.
 _ZERO: Final = 0.0
-_LARGEST: Final = 1.7976931348623157e308
+LARGEST_FLOAT: Final = 1.7976931348623157e308
 
 
 class Amounts(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, gc=False):
@@ -30,7 +30,7 @@ class Amounts(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unkn
             if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < inf:
                 raise ValueError(f"{name}: {value!r} is no finite number from 0 on")
             if name == "cost":
-                if value > _LARGEST:  # an int
+                if value > LARGEST_FLOAT:  # an int
                     raise ValueError("cost: it is larger than every float")
                 force_setattr(self, name, float(value) or _ZERO)
             elif isinstance(value, int) or value.is_integer():
@@ -71,7 +71,7 @@ class Usage(Amounts, frozen=True, kw_only=True, gc=False):
     #: All tokens of the reply, reasoning included.
     output_tokens: Annotated[int, Meta(ge=0)] = 0
     #: In the currency of the limits' `cost`; 0 where no price is known.
-    cost: Annotated[float, Meta(ge=0, le=_LARGEST)] = _ZERO
+    cost: Annotated[float, Meta(ge=0, le=LARGEST_FLOAT)] = _ZERO
     #: The input tokens that the provider read from a cache.
     cached_tokens: Annotated[int, Meta(ge=0)] = 0
     #: The output tokens that the model used to reason.
@@ -114,7 +114,7 @@ class Spent(Amounts, frozen=True, kw_only=True, gc=False):
 
     calls: Annotated[int, Meta(ge=0)] = 0
     tokens: Annotated[int, Meta(ge=0)] = 0
-    cost: Annotated[float, Meta(ge=0, le=_LARGEST)] = _ZERO
+    cost: Annotated[float, Meta(ge=0, le=LARGEST_FLOAT)] = _ZERO
 
     def __post_init__(self) -> None:
         self._check()

@@ -1,6 +1,7 @@
 """The errors of the machine. Each leaves the turn as it was.
 
 MachineError
+├── InvalidInputError    the driver's mistake: a field of an input, or of a call in it, has a wrong value
 ├── IllegalInputError    the driver's mistake: the chart has no row for this input in this state
 ├── InvalidCallError     the driver's mistake: the batch has no such call, or the call is in another state
 ├── AnswerMismatchError  a person's mistake: no such interrupt is open, or it does not accept this decision
@@ -14,6 +15,15 @@ from .state import State
 
 class MachineError(Exception):
     """The base of all errors that the machine raises on purpose."""
+
+
+class InvalidInputError(MachineError, ValueError):
+    """A field of an input, or of a call in it, has a wrong value. `why` begins with the field."""
+
+    def __init__(self, event: str, why: str) -> None:
+        super().__init__(f"{event}: {why}")
+        self.event = event
+        self.why = why
 
 
 class IllegalInputError(MachineError):

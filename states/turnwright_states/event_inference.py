@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 
 from . import facts as f
 from .batch import NO_LEASE, TOO_DEEP
-from .construct import construct_unchecked
+from .construct import construct, construct_unchecked
 from .inputs import (
     AbortInput,
     AbortReason,
@@ -97,8 +97,8 @@ def only_input(fact: f.Fact) -> Input | None:
 def infer_inputs(facts: Sequence[f.Fact], at: int, turn: Turn) -> Iterator[Input]:  # noqa: C901 (one case a fact: flat)
     """Yield the possible inputs of the group that begins at the index `at`, the most likely first.
 
-    `turn` is the fold of the facts before it. A fact that only follows from others has no input. Raises pydantic's
-    `ValidationError` for a value that no input can have, such as a negative time.
+    `turn` is the fold of the facts before it. A fact that only follows from others has no input. Raises
+    `InvalidInputError` for a value that no input can have, such as a negative time.
     """
     head = facts[at]
     elapsed = head.elapsed
@@ -130,8 +130,8 @@ def infer_inputs(facts: Sequence[f.Fact], at: int, turn: Turn) -> Iterator[Input
 
 def _same(fact: f.Fact, kind: type[_Input], **other: object) -> _Input:
     """Return the input of this kind with the fields that it shares with the fact, and with `other` values."""
-    shared = kind.model_fields.keys() & set(fact.__struct_fields__) - other.keys()
-    return kind.model_validate({**{name: getattr(fact, name) for name in shared}, **other})
+    shared = {*kind.__struct_fields__} & {*fact.__struct_fields__} - other.keys()
+    return construct(kind, {**{name: getattr(fact, name) for name in shared}, **other})
 
 
 def _needs_review(fact: f.ModelReplied) -> bool:

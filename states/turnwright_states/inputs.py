@@ -4,56 +4,34 @@ The machine has no clock and no random numbers, so every input has `elapsed`: mo
 the segments of the turn, without paused time.
 """
 
-import unicodedata
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Annotated, ClassVar, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue
+from msgspec import Meta, field
+from msgspec.structs import force_setattr
 
+from .amounts import LARGEST_FLOAT
 from .amounts import Spent as Spent  # noqa: PLC0414 (exported with the inputs)
 from .amounts import Usage as Usage  # noqa: PLC0414 (likewise)
+from .construct import Checked, check_each, writable
 from .limits import MAX_CALLS_PER_REPLY, Limits
 from .reasons import Cause, EndReason
 from .state import Trigger
 
-JsonObject = Mapping[str, JsonValue]
-AbortReason = Literal[EndReason.ABORTED, EndReason.SUPERSEDED]
+if TYPE_CHECKING:
+    from pydantic import JsonValue
 
+    JsonObject = Mapping[str, JsonValue]
+    AbortReason = Literal[EndReason.ABORTED, EndReason.SUPERSEDED]
+else:  # msgspec checks the outermost type, and the class the rest
+    JsonValue = dict[str, Any] | list[Any] | str | int | float | bool | None
+    JsonObject = Mapping[str, Any]
+    AbortReason = EndReason
 
-def _writable(text: str) -> str:
-    return text.encode(errors="replace").decode()
-
-
-#: Invisible letters and marks, in addition to whitespace, control and format characters.
-_INVISIBLE: Final = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
-
-
-def is_blank(text: str) -> bool:
-    """Return whether a text has only whitespace, control characters and invisible ones, such as a zero-width space.
-
-    A reply, a conclusion or a synthesis with a blank text counts as one without text (docs/rules.md#replies).
-    """
-    text = text.strip()
-    if not text or "!" <= text[0] <= "~":
-        return not text
-    return all(one in _INVISIBLE or unicodedata.category(one) in _UNSEEN for one in text)
-
-
-#: Space, line and paragraph separators, control and format characters.
-_UNSEEN: Final = frozenset({"Zs", "Zl", "Zp", "Cc", "Cf"})
-
-
-#: A text on which the turn's state depends. Half a surrogate pair becomes a question mark, as in the journal, so that
-#: the journal and the machine have the same text.
-Writable = Annotated[str, AfterValidator(_writable)]
-
-
-class Frozen(BaseModel):
-    """An immutable value that is given to the machine. Unknown fields are refused."""
-
-    # Building a validator takes time, so it is deferred until the first value is made.
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+#: A count, and a finite number of seconds.
+Count = Annotated[int, Meta(ge=0)]
+Seconds = Annotated[float, Meta(ge=0, le=LARGEST_FLOAT)]
 
 
 class Finish(StrEnum):
@@ -107,7 +85,7 @@ DECISIONS: Final[dict[InterruptKind, tuple[Decision, ...]]] = {
 }
 
 
-class ToolCall(Frozen):
+class ToolCall(Checked, frozen=True, kw_only=True):
     """One call that a model's reply asked for, looked up and validated by the driver.
 
     `problem` is the reason why it cannot run: an unknown tool, or arguments that are not JSON or do not fit the schema.
@@ -115,7 +93,8 @@ class ToolCall(Frozen):
     not a JSON object; `raw` keeps that text.
     """
 
-    name: Writable
+    json_fields = ("arguments",)
+    name: str
     arguments: JsonObject | None = None
     raw: str = ""
     provider_id: str = ""
@@ -129,12 +108,16 @@ class ToolCall(Frozen):
     #: Whether the call is the turn's typed answer (docs/rules.md#typed-answers): it never runs, and takes no budget.
     output: bool = False
 
+    def _check(self) -> None:
+        super()._check()
+        force_setattr(self, "name", writable(self.name))
+
 
 #: The calls of one reply.
-Calls = Annotated[tuple[ToolCall, ...], Field(max_length=MAX_CALLS_PER_REPLY)]
+Calls = Annotated[tuple[ToolCall, ...], Meta(max_length=MAX_CALLS_PER_REPLY)]
 
 
-class Input(Frozen):
+class Input(Checked, frozen=True, kw_only=True):
     """An event outside the machine, `elapsed` seconds of driving after the turn began.
 
     `trigger` is its usual trigger in the chart; None if it has no row there.
@@ -142,7 +125,7 @@ class Input(Frozen):
 
     trigger: ClassVar[Trigger | None] = None
 
-    elapsed: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
+    elapsed: Seconds = 0.0
     #: Messages that the turn did not accept: kept with its end, if this input ends it (docs/rules.md#messages).
     undelivered: tuple[str, ...] = ()
 
@@ -152,17 +135,18 @@ class Input(Frozen):
         return cls.__name__.removesuffix("Input") or "Input"
 
 
-class StartedInput(Input):
+class StartedInput(Input, frozen=True, kw_only=True):
     """A turn begins. The input has everything that a later resumption needs."""
 
     trigger = Trigger.PROCEED
+    json_fields = ("agent", "files", "message_history", "metadata", "model_settings")
     prompt: str
-    limits: Limits = Field(default_factory=Limits)
+    limits: Limits = field(default_factory=Limits)
     #: The turn's conversation and the model's id: for people and for a resumption.
     session: str | None = None
     model: str = ""
     #: The agent as the engine encoded it (a JSON object): kept, not read.
-    agent: JsonObject = Field(default_factory=dict)
+    agent: JsonObject = field(default_factory=dict)
     #: The files of the prompt (pictures, documents), each as the engine encoded it: kept, not read.
     files: tuple[JsonObject, ...] = ()
     #: The messages before the prompt, if the app passed any: kept, not read.
@@ -171,22 +155,23 @@ class StartedInput(Input):
     synthesis: bool = False
     parent_turn: str | None = None
     parent_call: str | None = None
-    depth: Annotated[int, Field(ge=0)] = 0
+    depth: Count = 0
     #: The turn that this one continues after a limit (docs/rules.md#continuing).
     continue_from: str | None = None
     #: The turn that this one copies, up to that turn's fact `forked_at`.
     forked_from: str | None = None
-    forked_at: Annotated[int, Field(ge=1)] | None = None
+    forked_at: Annotated[int, Meta(ge=1)] | None = None
     #: The app's own data, for a resumption: kept, not read.
-    metadata: JsonObject = Field(default_factory=dict)
+    metadata: JsonObject = field(default_factory=dict)
     #: The settings of the turn's model calls as the engine encoded them: kept, not read.
-    model_settings: JsonObject = Field(default_factory=dict)
+    model_settings: JsonObject = field(default_factory=dict)
 
 
-class ModelRepliedInput(Input):
+class ModelRepliedInput(Input, frozen=True, kw_only=True):
     """The model's reply is complete. A blank text without calls is a failed attempt (docs/rules.md#replies)."""
 
     trigger = Trigger.REPLIED
+    json_fields = ("reasoning_details",)
     text: str = ""
     reasoning: str = ""
     #: Data that must be sent back unchanged with the reasoning, such as signatures: kept, not read.
@@ -200,26 +185,32 @@ class ModelRepliedInput(Input):
     #: Whether the calls that may run start with the reply, so that one append holds both.
     starts: bool = False
 
+    def _check(self) -> None:
+        super()._check()
+        check_each(self.calls)
 
-class RequestPreparedInput(Input):
+
+class RequestPreparedInput(Input, frozen=True, kw_only=True):
     """The dynamic part of a step's requests is known. It is journaled once a step, before the model call.
 
     `instructions` is None if the text has not changed since the last step, and `tools` if every tool may be called.
     """
 
+    json_fields = ("settings", "decisions")
     instructions: str | None = None
     tools: tuple[str, ...] | None = None
     #: The model settings that hooks changed, and the messages that they added: kept, not read.
-    settings: JsonObject = Field(default_factory=dict)
+    settings: JsonObject = field(default_factory=dict)
     append: tuple[str, ...] = ()
     #: The hooks' decisions: kept, not read.
     decisions: tuple[JsonObject, ...] = ()
 
 
-class ReviewedInput(Input):
+class ReviewedInput(Input, frozen=True, kw_only=True):
     """The reply that was journaled last is accepted, or refused with feedback for the model."""
 
     trigger = Trigger.REVIEWED
+    json_fields = ("output", "decisions")
     refused: bool = False
     feedback: str = ""
     #: The call of the reply that is the typed answer.
@@ -230,15 +221,15 @@ class ReviewedInput(Input):
     decisions: tuple[JsonObject, ...] = ()
 
 
-class OversizedInput(Input):
+class OversizedInput(Input, frozen=True, kw_only=True):
     """The next request would exceed the compaction's threshold: compact the conversation first."""
 
     trigger = Trigger.OVERSIZED
     #: The estimated tokens of the request.
-    tokens: Annotated[int, Field(ge=0)] = 0
+    tokens: Count = 0
 
 
-class CompactedInput(Input):
+class CompactedInput(Input, frozen=True, kw_only=True):
     """The older part of the conversation is replaced by a summary, or its tool results are cleared."""
 
     trigger = Trigger.COMPACTED
@@ -247,11 +238,11 @@ class CompactedInput(Input):
     #: Whether tool results were cleared, instead of a summary.
     cleared: bool = False
     #: How many of the latest messages stay as they are.
-    kept: Annotated[int, Field(ge=0)] = 0
+    kept: Count = 0
     usage: Usage | None = None
 
 
-class AttemptFailedInput(Input):
+class AttemptFailedInput(Input, frozen=True, kw_only=True):
     """A model call, the synthesis, a review or a compaction failed. The chart allows or refuses a retry."""
 
     trigger = Trigger.ATTEMPT_FAILED
@@ -261,12 +252,13 @@ class AttemptFailedInput(Input):
     partial: str = ""
     usage: Usage | None = None
     #: Seconds that the driver waits before the next attempt, if there is one.
-    wait: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
+    wait: Seconds = 0.0
 
 
-class CallStartedInput(Input):
+class CallStartedInput(Input, frozen=True, kw_only=True):
     """A tool call is about to run. It is journaled before the tool runs. A second one for the same call is a rerun."""
 
+    json_fields = ("arguments", "decisions")
     call: str
     #: The id of the child turn that this call drives.
     child: str | None = None
@@ -275,9 +267,10 @@ class CallStartedInput(Input):
     decisions: tuple[JsonObject, ...] = ()
 
 
-class CallSettledInput(Input):
+class CallSettledInput(Input, frozen=True, kw_only=True):
     """A tool call has its result."""
 
+    json_fields = ("structured", "files", "decisions")
     call: str
     status: CallStatus = CallStatus.OK
     result: str = ""
@@ -293,37 +286,45 @@ class CallSettledInput(Input):
     decisions: tuple[JsonObject, ...] = ()
 
 
-class CallWaitingInput(Input):
+class CallWaitingInput(Input, frozen=True, kw_only=True):
     """A tool call needs a person before it can continue."""
 
+    json_fields = ("arguments", "changed", "decisions")
     call: str
     interrupt_kind: InterruptKind
     question: str = ""
     choices: tuple[str, ...] = ()
     #: The access that an approval would grant, such as a path.
-    grant: Writable | None = None
+    grant: str | None = None
     #: The arguments of the child's call that a forwarded interrupt concerns.
     arguments: JsonObject | None = None
     #: Seconds since the epoch after which the next driver or sweep rejects it.
     expires_at: float | None = None
     #: The id of a child's interrupt that is forwarded as `call/interrupt`.
-    forwarded: Writable | None = None
+    forwarded: str | None = None
     #: The call's own arguments as hooks changed them, which the person sees; and the hooks' decisions.
     changed: JsonObject | None = None
     decisions: tuple[JsonObject, ...] = ()
 
+    def _check(self) -> None:
+        super()._check()
+        for name in ("grant", "forwarded"):
+            text = getattr(self, name)
+            force_setattr(self, name, text and writable(text))
 
-class SynthesizedInput(Input):
+
+class SynthesizedInput(Input, frozen=True, kw_only=True):
     """The app's synthesis ran on the batch. `text` is the answer; None or a blank text continues the turn."""
 
     trigger = Trigger.SETTLED
     text: str | None = None
 
 
-class AnsweredInput(Input):
+class AnsweredInput(Input, frozen=True, kw_only=True):
     """A person answered one interrupt."""
 
     trigger = Trigger.ANSWERED
+    json_fields = ("arguments",)
     interrupt: str
     decision: Decision
     text: str = ""
@@ -331,13 +332,13 @@ class AnsweredInput(Input):
     arguments: JsonObject | None = None
 
 
-class SteeredInput(Input):
+class SteeredInput(Input, frozen=True, kw_only=True):
     """A message to the running turn, before its next model call or during its open batch (docs/rules.md#messages)."""
 
     text: str
 
 
-class ConcludedInput(Input):
+class ConcludedInput(Input, frozen=True, kw_only=True):
     """The concluding call was answered: with a text or None, and perhaps with calls, none of which runs.
 
     A blank text counts as None. After a reply without text the model is asked once more if a retry is left.
@@ -348,43 +349,51 @@ class ConcludedInput(Input):
     calls: Calls = ()
     usage: Usage | None = None
 
+    def _check(self) -> None:
+        check_each(self.calls)
 
-class StopInput(Input):
+
+class StopInput(Input, frozen=True, kw_only=True):
     """A stop, which closes the open calls. The driver has stopped its I/O, and the sub-agents have ended."""
 
     partial: str = ""
     #: The usage of the open calls' sub-agents, by call.
-    spent: Mapping[str, Spent] = Field(default_factory=dict)
+    spent: Mapping[str, Spent] = field(default_factory=dict)
     #: The usage of a model call that no fact has.
     usage: Usage | None = None
 
 
-class ExpireInput(StopInput):
+class ExpireInput(StopInput, frozen=True, kw_only=True):
     """The deadline passed during I/O."""
 
     trigger = Trigger.EXPIRE
 
 
-class AbortInput(StopInput):
+class AbortInput(StopInput, frozen=True, kw_only=True):
     """Somebody aborted the turn."""
 
     trigger = Trigger.ABORT
     reason: AbortReason = EndReason.ABORTED
 
+    def _check(self) -> None:
+        if self.reason not in {EndReason.ABORTED, EndReason.SUPERSEDED}:
+            raise ValueError(f"reason: nobody aborts a turn for {self.reason}")
 
-class TrippedInput(StopInput):
+
+class TrippedInput(StopInput, frozen=True, kw_only=True):
     """A guardrail tripped."""
 
     trigger = Trigger.TRIPPED
+    json_fields = ("metadata",)
     guardrail: str
     #: What people read, and data for programs.
     message: str = ""
-    metadata: JsonObject = Field(default_factory=dict)
+    metadata: JsonObject = field(default_factory=dict)
     #: What the guardrail checks, such as `input` or `output`: kept, not read.
     checks: str = ""
 
 
-class FailInput(StopInput):
+class FailInput(StopInput, frozen=True, kw_only=True):
     """The engine, or a hook of the app, raised."""
 
     trigger = Trigger.FAIL

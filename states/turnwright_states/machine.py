@@ -18,8 +18,10 @@ from msgspec.structs import force_setattr
 from . import batch
 from . import facts as f
 from .actions import Action, AwaitPerson, CallModel, CompactHistory, Conclude, Halt, ReviewReply, RunTools, Synthesize
+from .blank import is_blank
 from .call import Call, CallState
 from .chart import CHART, VERSION, Chart, ReasonFrom, Row
+from .construct import construct_unchecked
 from .errors import AnswerMismatchError, IllegalInputError, InvalidCallError, InvalidJournalError
 from .guards import reached
 from .inputs import (
@@ -50,7 +52,6 @@ from .inputs import (
     SynthesizedInput,
     TrippedInput,
     Usage,
-    is_blank,
 )
 from .payload import frozen
 from .reasons import NOTHING_SAID, Cause, EndReason
@@ -63,7 +64,7 @@ _SETTLES_AT_ONCE: Final = {Decision.REJECT: CallStatus.REJECTED, Decision.UNKNOW
 _RAISES: Final = frozenset({f.StepStarted, f.ModelReplied, f.AttemptFailed, f.CallStarted, f.CallSettled, f.Compacted})
 _NOTHING: Final[Mapping[str, Spent]] = {}
 #: The fields that `turn_started` copies from its input.
-_KEPT_OF_START: Final = StartedInput.model_fields.keys() & {*f.TurnStarted.__struct_fields__} - {"elapsed", "limits"}
+_KEPT_OF_START: Final = {*StartedInput.__struct_fields__} & {*f.TurnStarted.__struct_fields__} - {"elapsed", "limits"}
 
 
 class TurnMachine:
@@ -261,7 +262,9 @@ class TurnMachine:
         if self.state is not State.STREAM and not self._chart.accepts(self.state, Trigger.REPLIED):
             self._refuse(event)
         if self._trigger(event) is Trigger.ATTEMPT_FAILED:
-            nothing = AttemptFailedInput(cause=Cause.EMPTY_REPLY, message=NOTHING_SAID, usage=event.usage)
+            nothing = construct_unchecked(
+                AttemptFailedInput, cause=Cause.EMPTY_REPLY, message=NOTHING_SAID, usage=event.usage
+            )
             return self._attempt_failed(nothing)
         made = self._decide(event)
         before, row = self.state, self._fire(Trigger.REPLIED)
@@ -386,7 +389,7 @@ class TurnMachine:
     def _attempt_failed(self, event: AttemptFailedInput) -> None:
         counters, row = self.turn.counters, None
         if self._trigger(event) is Trigger.CONCLUDED:
-            return self._concluded(ConcludedInput(usage=event.usage))
+            return self._concluded(construct_unchecked(ConcludedInput, usage=event.usage))
         if self.state is State.TOOL_EXEC:
             self._need_synthesis(event)
             retry = counters.retries_left > 0 and counters.may_pass

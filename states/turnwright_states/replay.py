@@ -26,12 +26,13 @@ from typing import Final, NamedTuple
 
 from msgspec import Struct, structs
 from msgspec.structs import force_setattr
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from . import facts as f
 from .chart import CHART, VERSION, Chart, Row
+from .construct import construct
 from .doom import call_key
-from .errors import InvalidJournalError, MachineError
+from .errors import InvalidInputError, InvalidJournalError, MachineError
 from .event_inference import infer_inputs, only_input, started_input
 from .inputs import Input, ModelRepliedInput
 from .machine import TurnMachine
@@ -277,8 +278,8 @@ class _Replay:
         else:
             try:
                 event = started_input(head)
-            except ValidationError as error:
-                yield _impossible(1, head, error)
+            except InvalidInputError as error:
+                yield InvalidJournalError(1, f"{head.kind}: {error.why}")
             else:
                 machine, made = _Witness.start(event, chart=self._chart)
                 yield self._difference_from(made, 0) or _Fit(event, machine, len(made))
@@ -292,8 +293,8 @@ class _Replay:
         try:
             for event in infer_inputs(self._facts, at, machine.turn):
                 yield self._fed(machine, event, at)
-        except ValidationError as error:
-            yield _impossible(at + 1, head, error)
+        except InvalidInputError as error:
+            yield InvalidJournalError(at + 1, f"{head.kind}: {error.why}")
         yield InvalidJournalError(
             at + 1, f"{head.kind}: it does not follow from the facts before it, and no input gives it"
         )
@@ -305,9 +306,11 @@ class _Replay:
         try:
             made = witness.feed(event)
             if witness.state in FINAL and self._undelivered:
-                event = type(event).model_validate(dict(event) | {"undelivered": self._undelivered})
+                event = construct(type(event), structs.asdict(event) | {"undelivered": self._undelivered})
                 witness = _Witness(machine.turn.copy(), self._chart, keys)
                 made = witness.feed(event)
+        except InvalidInputError:
+            raise  # no input has such a value
         except MachineError as error:
             return InvalidJournalError(at + 1, f"{head.kind}: {_NOTHING_CHANGED.sub('', str(error))}")
         return self._difference_from(made, at) or _Fit(event, witness, len(made))
@@ -324,11 +327,6 @@ class _Replay:
             if why:
                 return InvalidJournalError(seq, why)
         return None
-
-
-def _impossible(seq: int, fact: f.Fact, error: ValidationError) -> InvalidJournalError:
-    first = error.errors()[0]
-    return InvalidJournalError(seq, f"{fact.kind}: {'.'.join(map(str, first['loc']))}: {first['msg']}")
 
 
 def _difference(fact: f.Fact, due: f.Fact) -> str:

@@ -6,14 +6,15 @@ from typing import cast
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import JsonValue, ValidationError
+from msgspec.structs import replace
+from pydantic import JsonValue
 
 from turnwright import Agent, Engine, Outcome, tool
 from turnwright.driver.reply_events import TOO_DEEP, replied_input, settled_input
 from turnwright.model import ScriptedModel
 from turnwright.model.protocol import ModelResponse, ResponseToolCall
 from turnwright.testing.json_values import json_values
-from turnwright_states import Finish, ModelRepliedInput, ToolCall, Usage
+from turnwright_states import Finish, InvalidInputError, ModelRepliedInput, ToolCall, Usage
 
 TEXTS = st.text() | st.sampled_from(["look", "\ud800", ""])
 CALLS = st.builds(
@@ -29,8 +30,8 @@ def closely(call: ResponseToolCall) -> ToolCall:
 def test_a_call_is_the_same_either_way(call: ResponseToolCall) -> None:
     try:
         expected = closely(call)
-    except ValidationError:
-        with pytest.raises(ValidationError):
+    except InvalidInputError:
+        with pytest.raises(InvalidInputError):
             settled_input(call)
     else:
         heard = settled_input(call)
@@ -45,12 +46,12 @@ def test_a_reply_is_the_same_either_way(reply: ModelResponse, usage: Usage | Non
     calls = (ToolCall(name="look", arguments={}),)
     plain = ModelRepliedInput(text=reply.text, reasoning=reply.reasoning, calls=calls, finish=reply.finish, usage=usage)
     heard = replied_input(reply, calls, usage, 1.5)
-    assert heard == plain.model_copy(update={"elapsed": 1.5})
+    assert heard == replace(plain, elapsed=1.5)
 
 
 def test_what_no_journal_can_hold_is_refused() -> None:
     for arguments in ({"a": object()}, {1: "a"}, {"a": {"b": object()}}):
-        with pytest.raises(ValidationError):
+        with pytest.raises(InvalidInputError):
             settled_input(ResponseToolCall("look", cast("dict[str, JsonValue]", arguments)))
 
 
@@ -83,7 +84,7 @@ def test_a_number_that_json_does_not_know_is_looked_at_closely(value: float) -> 
 
 
 def test_a_reply_of_the_wrong_types_is_refused() -> None:
-    with pytest.raises(ValidationError):
+    with pytest.raises(InvalidInputError):
         replied_input(ModelResponse(text=cast("str", 3)), (), None, 0.0)
 
 

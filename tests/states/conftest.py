@@ -3,6 +3,7 @@
 from typing import Protocol, TypeVar
 
 import pytest
+from msgspec.structs import replace
 
 from turnwright_states import (
     Action,
@@ -73,7 +74,7 @@ class Script:
 
     def feed(self, event: Input) -> list[facts.Fact]:
         """Feed one event at `clock`, and keep its facts."""
-        new = self.machine.feed(event.model_copy(update={"elapsed": self.clock}))
+        new = self.machine.feed(replace(event, elapsed=self.clock))
         self.facts += new
         return new
 
@@ -135,6 +136,6 @@ def begin() -> Begin:
 
     def _begin(started: StartedInput | None = None, /, **limits: object) -> Script:
         event = started or StartedInput(prompt="Tidy utils.py")
-        return Script(event.model_copy(update={"limits": Limits.model_validate(limits)}))
+        return Script(replace(event, limits=Limits.model_validate(limits)))
 
     return _begin

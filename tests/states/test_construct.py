@@ -1,9 +1,11 @@
-"""A value that is made without validation equals the validated one."""
+"""The call of an input's class checks its fields, and an input that is made without that equals the checked one."""
 
 import copy
 import pickle
+from math import inf, nan
 from typing import Final
 
+import msgspec
 import pytest
 
 from turnwright_states import (
@@ -23,6 +25,7 @@ from turnwright_states import (
     Finish,
     Input,
     InterruptKind,
+    InvalidInputError,
     Limits,
     ModelRepliedInput,
     OversizedInput,
@@ -36,16 +39,15 @@ from turnwright_states import (
     TrippedInput,
     Usage,
 )
-from turnwright_states.construct import construct_unchecked
-from turnwright_states.inputs import Frozen, StopInput
+from turnwright_states.construct import Checked, construct_unchecked
+from turnwright_states.inputs import StopInput
 
 SPENT: Final = Spent(calls=1, tokens=2, cost=0.5)
 USAGE: Final = Usage(input_tokens=3, output_tokens=4, cost=0.25)
 CALL: Final = ToolCall(name="look", arguments={"path": "a.py"}, provider_id="c1")
 #: One of each kind, with a value for some of its fields, of which none is the default.
-ONES: Final[tuple[Frozen | Limits, ...]] = (
+ONES: Final[tuple[Checked, ...]] = (
     CALL,
-    Limits(steps=3, cost=1.5),
     StartedInput(
         prompt="Tidy.", limits=Limits(steps=2), agent={"name": "Tidier"}, files=({"media_type": "a/b"},), depth=1
     ),
@@ -69,42 +71,99 @@ ONES: Final[tuple[Frozen | Limits, ...]] = (
 )
 
 
-def kinds(base: type[Frozen]) -> set[type[Frozen]]:
+EACH: Final = pytest.mark.parametrize("checked", ONES, ids=lambda one: type(one).__name__)
+
+
+def kinds(base: type[Checked]) -> set[type[Checked]]:
     return {base}.union(*map(kinds, base.__subclasses__()))
 
 
 def test_one_of_each_kind_is_looked_at() -> None:
-    ours = {kind for kind in kinds(Frozen) if kind.__module__ == Frozen.__module__}
-    assert {type(one) for one in ONES} == ours - {Frozen, Input, StopInput} | {Limits}
+    ours = {kind for kind in kinds(Checked) if kind.__module__ == Input.__module__}
+    assert {type(one) for one in ONES} == ours - {Input, StopInput}
 
 
-@pytest.mark.parametrize("checked", ONES, ids=lambda one: type(one).__name__)
-def test_both_ways_make_the_same(checked: Frozen | Limits) -> None:
-    """Equal, of the same fields in the same order, the same as text; a copy and what was pickled are no less."""
-    given = {name: value for name, value in checked if name in checked.model_fields_set}
-    unchecked = construct_unchecked(type(checked), **given)
+@EACH
+def test_both_ways_make_the_same(checked: Checked) -> None:
+    """A copy and what was pickled are no less."""
+    fields = msgspec.structs.asdict(checked)
+    named = {one.name: fields[one.name] for one in msgspec.structs.fields(checked) if fields[one.name] != one.default}
+    unchecked = construct_unchecked(type(checked), **named)
     assert unchecked == checked
     assert repr(unchecked) == repr(checked)
-    assert unchecked.model_dump() == checked.model_dump()
-    assert unchecked.model_dump_json() == checked.model_dump_json()
-    assert unchecked.model_dump_json(exclude_defaults=True) == checked.model_dump_json(exclude_defaults=True)
-    assert unchecked.model_copy() == copy.copy(unchecked) == copy.deepcopy(unchecked) == checked
+    assert copy.copy(unchecked) == copy.deepcopy(unchecked) == checked
     assert pickle.loads(pickle.dumps(unchecked)) == checked  # noqa: S301 (our own bytes)
-    assert type(checked).model_validate(dict(unchecked)) == checked
+    assert type(checked)(**fields) == checked
 
 
-@pytest.mark.parametrize("checked", ONES, ids=lambda one: type(one).__name__)
-def test_a_change_in_a_copy_leaves_the_others_alone(checked: Frozen | Limits) -> None:
-    name = next(iter(type(checked).model_fields))
-    unchecked = construct_unchecked(type(checked), **dict(checked))
-    changed = unchecked.model_copy(update={name: None})
-    assert getattr(changed, name) is None
-    assert unchecked == checked == construct_unchecked(type(checked), **dict(checked))
+@EACH
+def test_an_input_is_frozen(checked: Checked) -> None:
+    with pytest.raises(AttributeError, match="immutable"):
+        setattr(checked, type(checked).__struct_fields__[0], None)
 
 
-def test_it_is_as_frozen_as_the_other() -> None:
-    with pytest.raises(ValueError, match="frozen"):
-        construct_unchecked(SteeredInput, text="x").text = "y"  # type: ignore[misc]
+@EACH
+def test_each_field_refuses_what_it_cannot_have(checked: Checked) -> None:
+    fields = msgspec.structs.asdict(checked)
+    for name in fields:
+        with pytest.raises(InvalidInputError, match=rf"^{type(checked).__name__}: {name}: ") as caught:
+            type(checked)(**{**fields, name: object()})
+        assert caught.value.why.startswith(f"{name}: ")
+
+
+@EACH
+def test_each_field_of_json_is_known(checked: Checked) -> None:
+    """msgspec looks into every other one."""
+    deep = {one.name for one in msgspec.structs.fields(checked) if "Any" in repr(one.type)}
+    assert {*type(checked).json_fields} == deep
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "why"),
+    [
+        (OversizedInput, {"tokens": -1}, "tokens: Expected `int` >= 0"),
+        (SynthesizedInput, {"elapsed": -0.5}, "elapsed: Expected `float` >= 0.0"),
+        (SynthesizedInput, {"elapsed": inf}, "elapsed: Expected `float` <= "),
+        (AttemptFailedInput, {"cause": "timeout", "wait": nan}, "wait: Expected `float` >= 0.0"),
+        (AttemptFailedInput, {"cause": "boredom"}, "cause: Invalid enum value 'boredom'"),
+        (StartedInput, {}, "prompt: Object missing required field `prompt`"),
+        (StartedInput, {"prompt": "x", "promt": "x"}, "promt: Object contains unknown field `promt`"),
+        (StartedInput, {"prompt": "x", "forked_at": 0}, "forked_at: Expected `int` >= 1"),
+        (ModelRepliedInput, {"calls": (CALL,) * 513}, "calls: Expected `array` of length <= 512"),
+        (
+            ModelRepliedInput,
+            {"calls": [{"name": "f", "arguments": {"a": ()}}]},
+            "arguments.a: input was not a valid JSON",
+        ),
+        (ModelRepliedInput, {"usage": {"input_tokens": -1}}, "usage.input_tokens: Expected `int` >= 0"),
+        (ToolCall, {"name": "f", "arguments": {"a": [{"b": {1}}]}}, "arguments.a.0.b: input was not a valid JSON"),
+        (CallSettledInput, {"call": "c", "files": [{}, {"a": b""}]}, "files.1.a: input was not a valid JSON"),
+        (AbortInput, {"reason": "answered"}, "reason: nobody aborts a turn for answered"),
+    ],
+)
+def test_a_wrong_value_is_refused_in_words(kind: type[Checked], fields: dict[str, object], why: str) -> None:
+    with pytest.raises(InvalidInputError) as caught:
+        kind(**fields)
+    assert str(caught.value).startswith(f"{kind.__name__}: {why}")
+    assert isinstance(caught.value, ValueError)
+
+
+def test_what_is_written_in_another_way_is_converted() -> None:
+    replied = ModelRepliedInput(calls=[{"name": "look"}], finish="stop", elapsed=1)  # type: ignore[arg-type]
+    assert replied == ModelRepliedInput(calls=(ToolCall(name="look"),), elapsed=1.0)
+    assert (type(replied.elapsed), replied.finish) == (float, Finish.STOP)
+
+
+def test_half_a_surrogate_pair_becomes_a_question_mark() -> None:
+    waiting = CallWaitingInput(call="c", interrupt_kind=InterruptKind.GRANT, grant="a\ud800", forwarded="\udfffb")
+    assert (ToolCall(name="\ud800x").name, waiting.grant, waiting.forwarded) == ("?x", "a?", "?b")
+
+
+def test_a_checked_input_shares_no_json_with_its_caller() -> None:
+    mine = {"path": ["a"]}
+    call = ToolCall(name="look", arguments=mine)  # type: ignore[arg-type]  # a list is invariant
+    mine["path"].append("b")
+    assert call.arguments == {"path": ["a"]}
 
 
 def test_a_default_that_is_made_anew_is_nobody_elses() -> None:

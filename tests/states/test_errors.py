@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 import pytest
+from msgspec.structs import replace
 
 from turnwright_states import (
     AbortInput,
@@ -202,7 +203,7 @@ FALSE_ACCOUNTS: list[tuple[Callable[[Script], None], list[StopInput], str, Spent
 @pytest.mark.parametrize(
     ("before", "event", "why"),
     [
-        (before, stop.model_copy(update={"spent": {call: spent}}), f"for call {call!r}: {why}; nothing was changed")
+        (before, replace(stop, spent={call: spent}), f"for call {call!r}: {why}; nothing was changed")
         for before, stops, call, spent, why in FALSE_ACCOUNTS
         for stop in stops
     ],

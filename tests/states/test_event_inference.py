@@ -1,6 +1,7 @@
 """The inferred inputs equal the fed ones, as far as the facts determine them."""
 
 from hypothesis import given
+from msgspec.structs import replace
 
 from turnwright_states import CallSettledInput, CallStartedInput, Finish, Input, ModelRepliedInput, ToolCall, Usage
 from turnwright_states.event_inference import infer_inputs, only_input
@@ -42,7 +43,7 @@ def test_a_loop_key_that_a_tool_gave_is_read_back_as_an_empty_one(begin: Begin) 
     turn.reply(call)
     read = read_back(turn.facts)
     assert isinstance(read, ModelRepliedInput)
-    assert read.calls == (call.model_copy(update={"loop_key": ""}),)
+    assert read.calls == (replace(call, loop_key=""),)
 
 
 def test_a_result_is_read_back_whole(begin: Begin) -> None:

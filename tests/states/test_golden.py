@@ -11,6 +11,7 @@ from typing import Final
 
 import pytest
 from msgspec import Struct
+from msgspec.structs import replace
 
 from turnwright_states import (
     AbortInput,
@@ -567,7 +568,7 @@ def tripped_in_a_reply(begin: Begin) -> Script:
     """A guardrail on the input, beside the model call that it stops."""
     turn = begin()
     stop = {"partial": "Dear M", "usage": SMALL, "undelivered": ("Hurry.",)}
-    turn.feed(_trips("no_names").model_copy(update=stop))
+    turn.feed(replace(_trips("no_names"), **stop))
     return turn
 
 
@@ -585,7 +586,7 @@ def tripped_in_tools(begin: Begin) -> Script:
     turn.reply("a", CHILD, "b")
     turn.settle_one("call00001", result="done")
     turn.feed(CallStartedInput(call="call00002", child="t:call00002"))
-    turn.feed(_trips("no_writes").model_copy(update={"spent": {"call00002": Spent(calls=2, tokens=90)}}))
+    turn.feed(replace(_trips("no_writes"), spent={"call00002": Spent(calls=2, tokens=90)}))
     return turn
 
 
@@ -600,7 +601,7 @@ def tripped_in_a_conclusion(begin: Begin) -> Script:
 def tripped_in_a_text(begin: Begin) -> Script:
     """A guardrail on the only reply of a turn without steps."""
     turn = begin(steps=0)
-    turn.feed(_trips("no_names").model_copy(update={"metadata": {}, "message": ""}))
+    turn.feed(replace(_trips("no_names"), metadata={}, message=""))
     return turn
 
 

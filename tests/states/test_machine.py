@@ -42,6 +42,7 @@ from turnwright_states import (
     fold,
 )
 from turnwright_states.chart import VERSION
+from turnwright_states.construct import construct
 from turnwright_states.fact_parser import parse_fact
 
 if TYPE_CHECKING:
@@ -82,12 +83,12 @@ def test_a_turn_starts_with_all_that_its_resumption_needs() -> None:
     _, (started, *_rest) = TurnMachine.start(event)
     assert isinstance(started, facts.TurnStarted)
     assert started.chart == VERSION
-    for name in set(StartedInput.model_fields) - set(Input.model_fields):
+    for name in set(StartedInput.__struct_fields__) - set(Input.__struct_fields__):
         assert getattr(started, name) == getattr(event, name)
 
 
 def ask(**fields: object) -> CallWaitingInput:
-    return CallWaitingInput.model_validate({"call": "call00001", "interrupt_kind": InterruptKind.APPROVAL} | fields)
+    return construct(CallWaitingInput, {"call": "call00001", "interrupt_kind": InterruptKind.APPROVAL} | fields)
 
 
 TWO = (ModelRepliedInput(calls=(LOOK, LOOK), usage=USED),)

@@ -183,7 +183,7 @@ class BelievesTheNumber(WalkedMachine):
     __slots__ = ()
 
     def _stopped_by(self, event: StopInput, trigger: Trigger) -> Row:
-        return super()._stopped_by(event.model_copy(update={"spent": dict.fromkeys(event.spent, Spent())}), trigger)
+        return super()._stopped_by(replace(event, spent=dict.fromkeys(event.spent, Spent())), trigger)
 
 
 class RefusesTooLate(WalkedMachine):

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from turnwright_states import (
     DECISIONS,
@@ -175,7 +176,7 @@ def hooks_settle(dice: Dice, call: Call) -> CallSettledInput:
     """The end of a call with the decisions of hooks: its result may be the answer, and its tool may raise `Retry`."""
     end = settled(dice, call)
     changes = ({"final": True}, {"retry": True}, {"decisions": ({"hook": "h"},), "structured": {"n": 1}})
-    return end.model_copy(update=changes[dice.number(3)])
+    return replace(end, **changes[dice.number(3)])
 
 
 def used_of(dice: Dice, lease: Lease) -> Spent:
@@ -187,7 +188,7 @@ def told(dice: Dice, stop: Input, turn: Turn) -> Input:
     if not isinstance(stop, StopInput):
         return stop
     open_calls = [(call.id, call.made.lease) for call in turn.open_calls() if call.counted]
-    return stop.model_copy(update={"spent": {call: used_of(dice, lease) for call, lease in open_calls if lease}})
+    return replace(stop, spent={call: used_of(dice, lease) for call, lease in open_calls if lease})
 
 
 def waits(dice: Dice, call: Call) -> CallWaitingInput:
@@ -317,7 +318,7 @@ def play(setting: Setting) -> Played:
         else:
             new = told(dice, happens(dice, action, setting, machine.turn), machine.turn)
             # The longer the number of throws, the slower the clock: some turns expire, most do not.
-            events.append(new.model_copy(update={"elapsed": 0.37 * len(events) / len(setting.throws)}))
+            events.append(replace(new, elapsed=0.37 * len(events) / len(setting.throws)))
         # What comes before the model call is none.
         begins = not isinstance(events[-1], RequestPreparedInput | OversizedInput)
         model_calls += isinstance(action, CallModel | CompactHistory | Conclude) and begins
@@ -479,13 +480,13 @@ def test_the_counters_of_a_batch_of_every_kind_are_those_of_its_calls(budget: in
     machine, _ = TurnMachine.start(StartedInput(prompt="x", limits=Limits(tool_calls=budget, max_calls_per_step=6)))
     one, child = ToolCall(name="a", arguments={}), ToolCall(name="b", arguments={}, delegates=True)
     answer, broken = ToolCall(name="c", arguments={}, output=True), ToolCall(name="d", raw="{")
-    asks = {"call": "call00002", "interrupt_kind": InterruptKind.APPROVAL}
+    asks = CallWaitingInput(call="call00002", interrupt_kind=InterruptKind.APPROVAL)
     for fed in (
         ModelRepliedInput(calls=(one, one, child, child, answer, answer, broken), review=True),
         ReviewedInput(answer="call00005"),
-        CallWaitingInput.model_validate(asks),
+        asks,
         *(CallStartedInput(call=call) for call in ("call00001", "call00003", "call00004")),
-        CallWaitingInput.model_validate(asks | {"call": "call00001"}),
+        replace(asks, call="call00001"),
         CallSettledInput(call="call00003", spent=Spent(calls=1)),
         CallSettledInput(call="call00004"),
         AnsweredInput(interrupt="approval-2", decision=Decision.APPROVE),

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Final
 
 import pytest
+from msgspec.structs import replace
 
 from turnwright_states import (
     AnsweredInput,
@@ -91,7 +92,7 @@ def test_a_guardrail_beats_an_answer_that_a_call_gave(begin: "Begin") -> None:
 
 def test_what_a_cut_off_attempt_and_sub_agents_used_is_counted(begin: "Begin") -> None:
     turn = begin()
-    turn.feed(TRIPPED.model_copy(update={"usage": Usage(input_tokens=7), "partial": "Dear"}))
+    turn.feed(replace(TRIPPED, usage=Usage(input_tokens=7), partial="Dear"))
     (finished,) = turn.of(facts.StepFinished)
     assert finished.usage == Usage(input_tokens=7)
     assert turn.machine.turn.tokens == 7
@@ -99,8 +100,8 @@ def test_what_a_cut_off_attempt_and_sub_agents_used_is_counted(begin: "Begin") -
     turn.reply(ToolCall(name="agent", arguments={}, delegates=True))
     turn.feed(CallStartedInput(call="call00001"))
     with pytest.raises(InvalidCallError, match="its sub-agent used 99 calls"):
-        turn.feed(TRIPPED.model_copy(update={"spent": {"call00001": Spent(calls=99)}}))
-    turn.feed(TRIPPED.model_copy(update={"spent": {"call00001": Spent(calls=2)}}))
+        turn.feed(replace(TRIPPED, spent={"call00001": Spent(calls=99)}))
+    turn.feed(replace(TRIPPED, spent={"call00001": Spent(calls=2)}))
     assert turn.calls == 3
 
 

@@ -250,7 +250,7 @@ def test_what_the_sub_agents_of_a_stopped_turn_used_is_counted(
     for call in turn.ready:
         turn.feed(CallStartedInput(call=call))
     used = {"call00001": Spent(calls=5, tokens=200, cost=0.5), "call00003": Spent(calls=1)}
-    stopped = FailInput(error="x", spent=used) if stop is FailInput else stop.model_validate({"spent": used})
+    stopped = FailInput(error="x", spent=used) if issubclass(stop, FailInput) else stop(spent=used)
     turn.feed(stopped)
     assert {call: turn.result(call).spent for call in ("call00001", "call00002", "call00003")} == {
         "call00002": None,

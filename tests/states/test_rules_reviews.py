@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Final
 
 import pytest
+from msgspec.structs import replace
 
 from turnwright_states import (
     AbortInput,
@@ -75,7 +76,7 @@ def test_an_accepted_reply_goes_where_it_would_have_gone(begin: "Begin") -> None
     ):
         plain, reviewed = begin(), begin()
         plain.feed(reply)
-        reviewed.feed(reply.model_copy(update={"review": True}))
+        reviewed.feed(replace(reply, review=True))
         reviewed.feed(ReviewedInput())
         assert reviewed.state is plain.state is state
         assert reviewed.end == plain.end

@@ -198,7 +198,7 @@ def test_a_compaction_is_described_with_what_it_used() -> None:
 
 
 def test_an_input_without_words_of_its_own_is_named() -> None:
-    class OtherInput(Input):
+    class OtherInput(Input, frozen=True):
         """An input of somebody else."""
 
     assert describe_path(OtherInput(), Turn()) == "Other"

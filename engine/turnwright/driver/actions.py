@@ -8,6 +8,7 @@ from functools import partial
 from typing import Final, TypeVar
 
 import anyio
+from msgspec.structs import replace
 from pydantic import JsonValue
 
 from turnwright.errors import CannotRunError, LeaseLostError, StoreError
@@ -47,7 +48,7 @@ from turnwright_states import (
     SynthesizedInput,
     ToolCall,
 )
-from turnwright_states.inputs import is_blank
+from turnwright_states.blank import is_blank
 from turnwright_states.limits import MAX_CALLS_PER_REPLY
 from turnwright_states.payload import frozen
 
@@ -147,9 +148,9 @@ async def _attempt(segment: Segment, action: CallModel) -> Input:
     starts = bool(calls) and action.tools and _may_start(segment, calls)
     replied = replied_input(reply, calls, segment.priced(reply), segment.elapsed(), starts=starts)
     if action.tools and reply.finish is Finish.CONTENT_FILTER and segment.holds_reply:
-        replied = replied.model_copy(update={"text": ""})  # the turn ends before its guardrails check it
+        replied = replace(replied, text="")  # the turn ends before its guardrails check it
     # Few turns have reviewers, so the constructor does not take it.
-    return replied.model_copy(update={"review": True}) if segment.stages and action.tools else replied
+    return replace(replied, review=True) if segment.stages and action.tools else replied
 
 
 def _may_start(segment: Segment, calls: Sequence[ToolCall]) -> bool:

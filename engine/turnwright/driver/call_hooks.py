@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from msgspec.structs import replace
 from pydantic import JsonValue
 
 from turnwright.context import JsonObject
@@ -129,16 +130,15 @@ class CallHooks:
             result, status = bounded(_result(hook, decision.value)), CallStatus.OK
         if not decisions:
             return settled
-        return settled.model_copy(
-            update={
-                "status": status,
-                "retry": False,
-                "final": batch.tools[call.name].return_direct,
-                "result": result.text,
-                "structured": result.structured,
-                "files": tuple(file.kept() for file in result.files),
-                "decisions": (*settled.decisions, *decisions),
-            }
+        return replace(
+            settled,
+            status=status,
+            retry=False,
+            final=batch.tools[call.name].return_direct,
+            result=result.text,
+            structured=result.structured,
+            files=tuple(file.kept() for file in result.files),
+            decisions=(*settled.decisions, *decisions),
         )
 
 

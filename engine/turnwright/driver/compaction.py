@@ -18,7 +18,7 @@ from turnwright_states import (
     Input,
     OversizedInput,
 )
-from turnwright_states.inputs import is_blank
+from turnwright_states.blank import is_blank
 
 from .segment import Segment
 

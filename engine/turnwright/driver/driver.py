@@ -302,7 +302,7 @@ async def _feed(segment: Segment, event: Input | None) -> None:
     if event is None:
         return
     if type(event) in _STOPS:
-        event = event.model_copy(update={"spent": await end_children(segment.journal)})
+        event = structs.replace(event, spent=await end_children(segment.journal))
     await segment.feed(event)
 
 

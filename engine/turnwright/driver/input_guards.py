@@ -8,7 +8,7 @@ from turnwright._base.background_task import background_task
 from turnwright.hooks.guardrails import Guardrail
 from turnwright.model.protocol import ModelError
 from turnwright_states import Input, ModelRepliedInput, State
-from turnwright_states.inputs import is_blank
+from turnwright_states.blank import is_blank
 from turnwright_states.state import FINAL
 
 from .guards import Guards

@@ -33,7 +33,7 @@ def settled_input(
 ) -> ToolCall:
     """Return a call of a reply as the machine takes it. Arguments that are nested too deep are dropped.
 
-    Raises pydantic's `ValidationError` for a malformed call.
+    Raises `InvalidInputError` for a malformed call.
     """
     fine = type(call.name) is str and call.name.isascii() and type(call.raw) is str and type(call.id) is str
     arguments = call.arguments
@@ -73,7 +73,7 @@ def replied_input(
 ) -> ModelRepliedInput:
     """Return a complete reply with its calls and its priced usage, as the machine takes it. `starts`: its calls start.
 
-    Raises pydantic's `ValidationError` for a malformed reply.
+    Raises `InvalidInputError` for a malformed reply.
     """
     fine = type(reply.text) is str and type(reply.reasoning) is str and type(reply.finish) is Finish
     simple = fine and not reply.reasoning_details and (usage is None or type(usage) is Usage)

@@ -6,6 +6,7 @@ from contextlib import suppress
 from typing import Final, TypedDict, TypeVar, Unpack, cast
 
 import anyio
+from msgspec.structs import replace
 from pydantic import JsonValue
 
 from turnwright._base.background_task import background_task
@@ -272,7 +273,7 @@ class SubagentCalls:
                 f" {started.model!r}: give the engine prices={{name: Price(input=..., output=...)}}"
             )
         lineage = {"parent_turn": segment.journal.turn_id, "parent_call": call.id, "depth": turn.depth + 1}
-        return tool.agent, started.model_copy(update={"limits": limits, **lineage})
+        return tool.agent, replace(started, limits=limits, **lineage)
 
     async def _post_answers(self, child: str, call: Call) -> None:
         """Post people's answers to the sub-agent's own interrupts."""

@@ -5,7 +5,7 @@ from functools import partial
 from typing import Final, TypedDict, cast
 
 import msgspec
-from pydantic import JsonValue, ValidationError
+from pydantic import JsonValue
 
 from turnwright._base.frozen import MOST_NESTED, deeper_than
 from turnwright.agent import OUTPUT_TOOL, Agent
@@ -17,7 +17,7 @@ from turnwright.model_settings import ModelSettings
 from turnwright.store import Claim, NewTurn, Status, Store, TurnRow
 from turnwright.store.sessions import default_title
 from turnwright.transcript.pairing import UnpairedError, check_pairing
-from turnwright_states import Limits, StartedInput, TurnMachine
+from turnwright_states import InvalidInputError, Limits, StartedInput, TurnMachine
 from turnwright_states.facts import Fact
 from turnwright_states.payload import frozen
 
@@ -86,11 +86,10 @@ def admit(setup: Dependencies, agent: Agent, prompt: str, options: TurnOptions) 
             metadata=context,
             model_settings={} if settings is None else settings.to_json(),
         )
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        raise ConfigError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+    except InvalidInputError as error:
+        raise ConfigError(error.why) from None
     journaled = cached(setup.journals_by_agent, agent, partial(_journaled, agent, limits, setup))
-    return started.model_copy(update={"agent": journaled})
+    return msgspec.structs.replace(started, agent=journaled)
 
 
 def _journaled(agent: Agent, limits: Limits, setup: Dependencies) -> Mapping[str, JsonValue]:
@@ -151,7 +150,7 @@ async def start_turn(  # noqa: PLR0917 (where, which, and what)
     if continues is not None:
         before, earlier[continues] = await load_ended_turn(store, continues)
         session = session or before.session
-        started = started.model_copy(update={"session": session})
+        started = msgspec.structs.replace(started, session=session)
     if session is not None:
         earlier |= await supersede_session(store, session, listeners)
     now = setup.now()

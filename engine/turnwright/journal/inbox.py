@@ -4,12 +4,11 @@ import json
 from collections.abc import Iterable
 from typing import Final
 
-from pydantic import ValidationError
-
 from turnwright._base.ids import TOKENS
 from turnwright.errors import ConfigError
 from turnwright.store import InboxItem, InboxKind
-from turnwright_states import AnsweredInput
+from turnwright_states import AnsweredInput, InvalidInputError
+from turnwright_states.construct import construct
 
 #: The kinds of items that resume a paused turn.
 RESUMING_KINDS: Final = frozenset({InboxKind.ABORT, InboxKind.ANSWER})
@@ -34,8 +33,8 @@ def steer_item(turn: str, text: str) -> InboxItem:
 def to_answered_input(item: InboxItem, elapsed: float) -> AnsweredInput | None:
     """Return the answer as the machine takes it, or None for another item."""
     try:
-        return AnsweredInput.model_validate({**_read(item), "elapsed": elapsed})
-    except ValidationError:
+        return construct(AnsweredInput, {**_read(item), "elapsed": elapsed})
+    except InvalidInputError:
         return None
 
 

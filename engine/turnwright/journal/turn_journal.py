@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Protocol
 
 import anyio
-from msgspec.structs import force_setattr
+from msgspec.structs import force_setattr, replace
 
 from turnwright.errors import LeaseLostError, StoreError, UnreadableTurnError
 from turnwright.events import TurnEvent, event_of
@@ -294,7 +294,7 @@ class TurnJournal:
             waiting = steers(await self.inbox())
             if waiting:
                 late = tuple(waiting)
-                last = last.model_copy(update={"undelivered": tuple(waiting.values())})
+                last = replace(last, undelivered=tuple(waiting.values()))
                 event, more = (event, (*more[:-1], last)) if more else (last, more)
         elif self.machine.takes_messages_before(last):
             await self._take_in(await self.inbox(), event.elapsed)

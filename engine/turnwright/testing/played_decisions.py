@@ -5,6 +5,7 @@ from typing import Never
 
 import anyio
 import anyio.lowlevel
+from msgspec.structs import replace
 
 from turnwright.driver.hooking import SegmentHooks
 from turnwright.driver.review import Reviewing, TripError
@@ -84,17 +85,17 @@ class PlayedDecisions(SegmentHooks):
         due = self._due()
         if not isinstance(due, RequestPreparedInput):
             return None
-        return due.model_copy(update={"elapsed": self._elapsed()})
+        return replace(due, elapsed=self._elapsed())
 
     def _oversized(self) -> Input | None:
         due = self._due()
-        return due.model_copy(update={"elapsed": self._elapsed()}) if isinstance(due, OversizedInput) else None
+        return replace(due, elapsed=self._elapsed()) if isinstance(due, OversizedInput) else None
 
     async def _compact(self, _: CompactHistory) -> Input:
         due = self._due()
         match due:
             case CompactedInput() | AttemptFailedInput():
-                return due.model_copy(update={"elapsed": self._elapsed()})
+                return replace(due, elapsed=self._elapsed())
             case FailInput(error=error):
                 raise RuntimeError(error)
             case _:

@@ -304,7 +304,7 @@ def _with_decisions(outcome: T, batch: BatchContext) -> T:
     update: dict[str, object] = {"decisions": tuple(decided.decisions)}
     if decided.changed and isinstance(outcome, CallWaitingInput):
         update["changed"] = decided.arguments
-    return outcome.model_copy(update=update)
+    return replace(outcome, **update)
 
 
 async def _settled_without_running(call: Call, batch: BatchContext, report: CallReport) -> bool:
@@ -328,7 +328,7 @@ def _started(call: Call, batch: BatchContext, child: str | None = None) -> CallS
     if decided is None or not decided.decisions:
         return started
     arguments = decided.arguments if decided.changed else None
-    return started.model_copy(update={"arguments": arguments, "decisions": tuple(decided.decisions)})
+    return replace(started, arguments=arguments, decisions=tuple(decided.decisions))
 
 
 async def _rerun(call: Call, tool: Tool, batch: BatchContext, report: CallReport) -> None:

@@ -22,7 +22,7 @@ from turnwright.message import (
 )
 from turnwright_states import CallStatus, EndReason, Outcome, State, Turn, Usage
 from turnwright_states import facts as f
-from turnwright_states.inputs import is_blank
+from turnwright_states.blank import is_blank
 from turnwright_states.payload import FrozenDict, thawed
 
 from .part_seq import FACT, FIRST_MESSAGE, SLOT, StepFacts, files_at, kept_seq

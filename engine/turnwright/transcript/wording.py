@@ -17,8 +17,8 @@ from turnwright.agent import Agent
 from turnwright.message import Message, TextPart, ToolResultPart
 from turnwright.tools.text import shorten
 from turnwright_states import MAX_STEPS, REASONS, CallStatus, EndReason, Limits, Outcome, Turn
+from turnwright_states.blank import is_blank
 from turnwright_states.facts import Notice, TurnStarted
-from turnwright_states.inputs import is_blank
 from turnwright_states.payload import thawed
 from turnwright_states.reasons import NOTHING_SAID
 

@@ -9,10 +9,10 @@ import json
 from functools import cache
 from typing import Annotated, Literal
 
-from pydantic import Field, JsonValue, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, ValidationError
 
 from turnwright_states.errors import MachineError
-from turnwright_states.inputs import CallStatus, Frozen
+from turnwright_states.inputs import CallStatus
 
 #: A number of at least 0.
 Count = Annotated[int, Field(ge=0)]
@@ -24,6 +24,13 @@ class InvalidTraceError(MachineError):
     def __init__(self, line: int, why: str) -> None:
         super().__init__(f"line {line} of the trace: {why}")
         self.line = line
+
+
+class Frozen(BaseModel):
+    """An immutable part of a trace. Unknown fields are refused."""
+
+    # Building a validator takes time, so it is deferred until the first value is made.
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
 class TraceLimits(Frozen):

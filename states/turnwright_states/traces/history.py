@@ -9,7 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from turnwright_states.inputs import CallStatus, is_blank
+from turnwright_states.blank import is_blank
+from turnwright_states.inputs import CallStatus
 
 from .claims import TraceClaim
 from .events import (

@@ -14,6 +14,8 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Final, Literal, NamedTuple
 
+from msgspec.structs import replace
+
 from turnwright_states.actions import Action, AwaitPerson, CallModel, Conclude, ReviewReply, RunTools
 from turnwright_states.chart import Row
 from turnwright_states.inputs import (
@@ -90,7 +92,7 @@ class Abilities(NamedTuple):
     def as_it_comes(self, event: Input, action: Action) -> Input:
         """Return the input as it comes. Where every reply is reviewed, so is each reply of a step."""
         in_step = isinstance(event, ModelRepliedInput) and isinstance(action, CallModel) and action.tools
-        return event.model_copy(update={"review": True}) if in_step and self.reviews == "always" else event
+        return replace(event, review=True) if in_step and self.reviews == "always" else event
 
     def allows(self, event: Input) -> bool:
         """Return whether this input can come."""

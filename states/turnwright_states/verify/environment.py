@@ -11,6 +11,8 @@ from functools import cache
 from itertools import combinations_with_replacement, product
 from typing import Final
 
+from msgspec.structs import replace
+
 from turnwright_states.actions import (
     Action,
     AwaitPerson,
@@ -361,7 +363,7 @@ def _child_ends(call: str, calls: int | None, tokens: int | None, cost: float | 
 
 
 def _with(stops: tuple[Input, ...], spent: Mapping[str, Spent]) -> Iterator[Input]:
-    return (stop.model_copy(update={"spent": spent}) for stop in stops)
+    return (replace(stop, spent=spent) for stop in stops)
 
 
 @cache
