@@ -41,55 +41,57 @@ class Paired:
     The calls of the last assistant message may still be open.
     """
 
-    __slots__ = ("_asked_at", "_messages", "_waiting")
+    __slots__ = ("_asked_at", "_waiting", "messages")
 
     def __init__(self, paired: Iterable[Message] = ()) -> None:
         #: It begins with messages that were checked before.
-        self._messages: list[Message] = [*paired]
+        self.messages: tuple[Message, ...] = tuple(paired)
         #: The ids of the open calls, and the index of their message.
-        self._waiting: list[str] = []
+        self._waiting: tuple[str, ...] = ()
         self._asked_at = 0
 
-    def add(self, message: Message) -> None:
-        """Add the next message. Raises `UnpairedError`, and leaves it out, if it does not fit."""
-        calls: list[str] = []
-        results: list[str] = []
-        for part in message.parts:
-            # The classes are final, and a failing `isinstance` takes ten times as long.
-            if type(part) is ToolCallPart:
-                calls += (part.id,)
-            elif type(part) is ToolResultPart:
-                results += (part.call,)
-        number, role = len(self._messages), message.role
-        if calls and role != "assistant":
-            raise UnpairedError(f"message {number}: a tool call in a message of role {role}")
-        if role == "tool":
-            if len(results) != 1 or results[0] not in self._waiting:
-                raise UnpairedError(f"message {number}: a tool result that answers no open call")
-            self._waiting.remove(results[0])
-        else:
-            if self._waiting:
-                raise self._unanswered(f" before message {number}")
-            if results:
-                raise UnpairedError(f"message {number}: a tool result in a message of role {role}")
-            self._waiting, self._asked_at = calls, number
-        self._messages.append(message)
+    def add(self, new: Sequence[Message]) -> None:
+        """Add the next messages. Raises `UnpairedError`, and adds none, if one does not fit."""
+        number, waiting, asked_at = len(self.messages), [*self._waiting], self._asked_at
+        for message in new:
+            calls: list[str] = []
+            results: list[str] = []
+            for part in message.parts:
+                # The classes are final, and a failing `isinstance` takes ten times as long.
+                if type(part) is ToolCallPart:
+                    calls += (part.id,)
+                elif type(part) is ToolResultPart:
+                    results += (part.call,)
+            role = message.role
+            if calls and role != "assistant":
+                raise UnpairedError(f"message {number}: a tool call in a message of role {role}")
+            if role == "tool":
+                if len(results) != 1 or results[0] not in waiting:
+                    raise UnpairedError(f"message {number}: a tool result that answers no open call")
+                waiting.remove(results[0])
+            else:
+                if waiting:
+                    raise _unanswered(asked_at, waiting[0], f" before message {number}")
+                if results:
+                    raise UnpairedError(f"message {number}: a tool result in a message of role {role}")
+                waiting, asked_at = calls, number
+            number += 1
+        self.messages, self._waiting, self._asked_at = (*self.messages, *new), tuple(waiting), asked_at
 
     def followed_by(self, messages: Sequence[Message]) -> tuple[Message, ...]:
         """Return all messages and then these, which are not added. Raises `UnpairedError` if a call stays open."""
         whole = self
         if messages:
-            whole = Paired()
-            whole._messages, whole._waiting = self._messages.copy(), self._waiting.copy()
-            whole._asked_at = self._asked_at
-            for message in messages:
-                whole.add(message)
+            whole = Paired(self.messages)
+            whole._waiting, whole._asked_at = self._waiting, self._asked_at
+            whole.add(messages)
         if whole._waiting:
-            raise whole._unanswered()
-        return tuple(whole._messages)
+            raise _unanswered(whole._asked_at, whole._waiting[0])
+        return whole.messages
 
-    def _unanswered(self, before: str = "") -> UnpairedError:
-        return UnpairedError(f"message {self._asked_at}: call {self._waiting[0]!r} has no result{before}")
+
+def _unanswered(asked_at: int, call: str, before: str = "") -> UnpairedError:
+    return UnpairedError(f"message {asked_at}: call {call!r} has no result{before}")
 
 
 def check_pairing(messages: Sequence[Message]) -> None:

@@ -110,9 +110,8 @@ class Conversation:
         self._taken, self._compactions = self._replaced, transcript.compactions
         #: The instructions, the history and the first `_taken` closed messages of the transcript, without blank ones.
         self._said = Paired((*self._instructions, *(() if self._compactions else self._history.said)))
-        #: The part of the history that is not in `_said` yet, in reverse order.
-        said = (message for message in self._base if message.says_something) if self._compactions else ()
-        self._before = [*said][::-1]
+        #: The part of the history that is not in `_said` yet.
+        self._before = tuple([one for one in self._base if one.says_something]) if self._compactions else ()
 
     def _follow(self) -> None:
         """Begin the sent messages anew if the instructions have changed, or the conversation was compacted."""
@@ -223,14 +222,11 @@ class Conversation:
         return tuple(said)
 
     def _take_in(self) -> None:
-        """Add the new messages. Raises `UnpairedError` at the first one that does not fit."""
-        while self._before:
-            self._said.add(self._before[-1])
-            self._before.pop()
-        for message in self._transcript.closed[self._taken :]:
-            if message.says_something:
-                self._said.add(message)
-            self._taken += 1
+        """Add the new messages. Raises `UnpairedError`, and adds none, if one does not fit."""
+        closed = self._transcript.closed
+        new = closed[self._taken :]
+        self._said.add([*self._before, *[message for message in new if message.says_something]])
+        self._taken, self._before = self._taken + len(new), ()
 
     def _new(self, messages: Sequence[Message]) -> Sequence[Message] | None:
         """Return what a hook appended to the closed conversation; None if it changed or removed messages."""
