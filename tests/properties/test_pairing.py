@@ -188,7 +188,7 @@ def test_a_list_that_grows_is_looked_at_as_one_that_is_whole(messages: list[Mess
         assert why == fault([*so_far, *once])
         assert why or known.followed_by(once) == (*so_far, *once)
         try:
-            known.add(message)
+            known.add([message])
         except UnpairedError as error:
             assert str(error) == fault([*so_far, message])  # noqa: PT017 (either is right)
         else:

@@ -81,6 +81,7 @@ class Driver:
         self._histories = SessionHistories(store)
         #: The turns that this process drives, by id.
         self.segments: dict[str, Segment] = {}
+        self._delegation = self._delegate  # one bound method for all turns
         self._watch = AbortPoller(store, setup.poll_interval, self.abort)
 
     async def drive(
@@ -163,7 +164,7 @@ class Driver:
         async with AsyncExitStack() if self._setup.make_deps is not None else _NO_CONTEXT as after_release:
             try:
                 segment = await self._opened(held, begun, known, supplied)
-                segment.delegate = partial(self._delegate, segment)
+                segment.delegate = self._delegation
                 self.segments[turn_id] = segment
                 await self._equip(segment, supplied, after_release)
                 # A store that fails beside the work raises where the watch ends. The observer must receive that error.

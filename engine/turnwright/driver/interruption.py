@@ -5,6 +5,7 @@ Both cancel one scope around everything that the driver does. A scope for each a
 
 import math
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol
 
 import anyio
 
@@ -16,25 +17,31 @@ from turnwright_states import AbortInput, ExpireInput, Input, State, Usage
 from turnwright_states.state import FINAL
 
 
+class UnfedWork(Protocol):
+    """Work that may be interrupted."""
+
+    def elapsed(self) -> float:
+        """Return the seconds of driving so far."""
+        ...
+
+    @property
+    def partial(self) -> str:
+        """The received text of a reply that is not journaled yet."""
+        ...
+
+    @property
+    def unfed(self) -> Usage | None:
+        """The usage of such a reply, if it is complete."""
+        ...
+
+
 class Interruption:
-    """Interrupts the driver of one turn: an abort, or the turn's deadline.
+    """Interrupts the driver of one turn, which does `work`: an abort, or the turn's deadline."""
 
-    `elapsed` returns the seconds of driving so far. `unfed` returns the received text of a reply that is not journaled
-    yet, and its usage if it is complete.
-    """
-
-    def __init__(
-        self,
-        journal: TurnJournal,
-        setup: Dependencies,
-        *,
-        elapsed: Callable[[], float],
-        unfed: Callable[[], tuple[str, Usage | None]],
-    ) -> None:
+    def __init__(self, journal: TurnJournal, setup: Dependencies, work: UnfedWork) -> None:
         self._journal = journal
         self._setup = setup
-        self._elapsed = elapsed
-        self._unfed = unfed
+        self._work = work
         #: Set by an abort, for those whom it does not cancel at once.
         self.signal = AbortSignal()
         self._abort: InboxItem | None = None
@@ -70,7 +77,7 @@ class Interruption:
             return self._abortion()
         state, limit, scope = self._journal.machine.state, None, self._scope
         if deadline and (limit := self._journal.machine.turn.limits.seconds) is not None and scope is not None:
-            left = limit - self._elapsed()
+            left = limit - self._work.elapsed()
             if left <= 0 or self._late:
                 return self._expiry(limit)
             scope.deadline = anyio.current_time() + left
@@ -95,7 +102,7 @@ class Interruption:
         turn = self._journal.machine.turn
         with self.scope() as scope:
             if turn.limits.seconds is not None and turn.state is not State.CONCLUDE:
-                left = turn.limits.seconds - self._elapsed()
+                left = turn.limits.seconds - self._work.elapsed()
                 scope.deadline = anyio.current_time() + max(left, self._setup.cancel_grace)
             self._busy = True
             try:
@@ -139,10 +146,9 @@ class Interruption:
         return items
 
     def _abortion(self) -> AbortInput:
-        partial, usage = self._unfed()
-        return AbortInput(elapsed=self._elapsed(), partial=partial, usage=usage)
+        return AbortInput(elapsed=self._work.elapsed(), partial=self._work.partial, usage=self._work.unfed)
 
     def _expiry(self, limit: float) -> ExpireInput:
         # The clocks of the event loop and of the turn may differ slightly. The time is up in any case.
-        partial, usage = self._unfed()
-        return ExpireInput(elapsed=max(self._elapsed(), limit), partial=partial, usage=usage)
+        elapsed = max(self._work.elapsed(), limit)
+        return ExpireInput(elapsed=elapsed, partial=self._work.partial, usage=self._work.unfed)

@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import anyio
@@ -27,7 +28,7 @@ from turnwright.model.protocol import Delta, Model, ModelError, ModelResponse, R
 from turnwright.model_settings import ModelSettings
 from turnwright.result import TurnResult
 from turnwright.store import InboxItem, InboxKind
-from turnwright.tools.batch_context import BatchContext, CallJudge, Delegate, Values, refuse_subagent
+from turnwright.tools.batch_context import NOTHING_DECIDED, BatchContext, CallJudge, Values, refuse_subagent
 from turnwright.tools.tool import Tool
 from turnwright.transcript.history import History
 from turnwright.transcript.request_builder import Conversation, settings_in
@@ -39,6 +40,8 @@ from turnwright_states import (
     AwaitPerson,
     Call,
     CallModel,
+    CallSettledInput,
+    CallWaitingInput,
     Cause,
     CompactHistory,
     Input,
@@ -59,6 +62,13 @@ if TYPE_CHECKING:
 Prepare = Callable[[CallModel], Awaitable[RequestPreparedInput | None]]
 #: Performs `CompactHistory`, and returns `CompactedInput` or `AttemptFailedInput`.
 Compaction = Callable[[CompactHistory], Awaitable[Input]]
+#: Drives the sub-agent of a started call of a segment until it has ended or waits for a person.
+Delegation = Callable[["Segment", Call], Awaitable[CallSettledInput | CallWaitingInput]]
+
+
+async def refuse_compaction(_: CompactHistory) -> Input:
+    """Fail: the model is called with the whole conversation."""
+    return AttemptFailedInput(cause=Cause.REJECTED, message="the agent has no `compaction` here")
 
 
 class ReplyDraft:
@@ -75,6 +85,8 @@ class Segment:
     """A turn being driven by this process: its journal, and what driving needs besides."""
 
     # Few turns have these, so they are the class's until they are set.
+    #: Drives the turn's sub-agents. The driver sets it.
+    delegate: Delegation | None = None
     #: Asks what is dynamic in a step's requests, if anything is.
     prepare: Prepare | None = None
     #: The hooks and guardrails of tool calls, the guardrails of the prompt and of texts, and the `on_end` hooks.
@@ -125,37 +137,22 @@ class Segment:
         self.lacks_deps = ""
         #: The beginning of the turn that a person started: of this one, unless it is a sub-agent's.
         self.origin = journal.started
-        #: Drives the turn's sub-agents. The driver sets it.
-        self.delegate: Delegate = refuse_subagent
         #: What checks each reply of a step before anything of it runs.
         self.stages: Sequence[Stage] = () if self.output is None else (self.output.review,)
         #: Returns the input that compacts before the next request, if it is too long; None without a compaction.
         self.oversized: Callable[[], Input | None] | None = None
         #: Makes the conversation shorter.
-        self.compact: Compaction = self._refuse_compaction
+        self.compact: Compaction = refuse_compaction
         #: Seconds to wait before the next attempt.
         self.wait = 0.0
         #: The parsed arguments of the last reply's calls, in its order, until the calls run.
-        self.checked: list[Values | None] = []
+        self.checked: Sequence[Values | None] = ()
         #: Whether the last reply's calls were started with it, and have not run yet.
         self.started = False
         self._draft = ReplyDraft()
         self._base = self.machine.turn.elapsed
         self._began = setup.clock()
-        self.interruption = Interruption(journal, setup, elapsed=self.elapsed, unfed=lambda: (self.partial, self.unfed))
-        self._batch = BatchContext(
-            turn=journal.turn_id,
-            tools=setup.tools,
-            grants=(),
-            elapsed=self.elapsed,
-            now=setup.now,
-            stopping=lambda: self.interruption.aborting,
-            abort=self.interruption.signal,
-            progress=self._publish_progress,
-            execute=None if observer is None else observer.execute,
-            cancel_grace=setup.cancel_grace,
-            context=self.context,
-        )
+        self.interruption = Interruption(journal, setup, self)
 
     def _typed_output(self, agent: Agent, model: Model) -> "TypedOutput | None":
         type_ = self.setup.output_of(agent)
@@ -206,15 +203,28 @@ class Segment:
         )
 
     def batch_context(self) -> BatchContext:
-        """Return the context of the batch that is about to run."""
-        batch, turn = self._batch, self.machine.turn
-        batch.grants, batch.delegate = turn.grants, self.delegate
-        if self.judge is not None:
-            batch.judge, batch.decided = self.judge, {}
+        """Return the context of the batch that is about to run. A turn that waits for its model has none."""
+        setup, turn, observer, interruption = self.setup, self.machine.turn, self.journal.observer, self.interruption
         # The batch has the calls of the last reply, in its order. A batch from a resumed journal was not checked.
         checked = zip(turn.batch, self.checked, strict=False)
-        batch.checked = {call: values for call, values in checked if values is not None}
-        self.checked = []
+        batch = BatchContext(
+            turn=self.journal.claim.turn,
+            tools=setup.tools,
+            grants=turn.grants,
+            elapsed=self.elapsed,
+            now=setup.now,
+            stopping=lambda: interruption.aborting,
+            abort=interruption.signal,
+            progress=self._publish_progress,
+            delegate=refuse_subagent if self.delegate is None else partial(self.delegate, self),
+            execute=None if observer is None else observer.execute,
+            checked={call: values for call, values in checked if values is not None},
+            cancel_grace=setup.cancel_grace,
+            judge=self.judge,
+            decided=NOTHING_DECIDED if self.judge is None else {},
+            context=self.context,
+        )
+        self.checked = ()
         return batch
 
     async def back_off(self) -> None:
@@ -247,11 +257,6 @@ class Segment:
     def priced(self, reply: ModelResponse | None, model: Model | None = None) -> Usage | None:
         """Return the usage of a reply, with its cost if the model has a price. By default, it is the turn's model."""
         return priced(self._price if model is None else self.setup.price_for(model), reply)
-
-    async def _refuse_compaction(self, _: CompactHistory) -> Input:
-        """Fail: the model is called with the whole conversation."""
-        message = "the agent has no `compaction` here"
-        return AttemptFailedInput(cause=Cause.REJECTED, message=message, elapsed=self.elapsed())
 
     def _timed_out(self) -> bool:
         return self.action_scope is not None and self.action_scope.cancel_called

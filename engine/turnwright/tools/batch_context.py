@@ -79,7 +79,7 @@ class CallJudge(Protocol):
 
 
 #: Shared by all batches without hooks.
-_NOTHING_DECIDED: Final[dict[str, BeforeCall]] = {}
+NOTHING_DECIDED: Final[dict[str, BeforeCall]] = {}
 
 
 @dataclass(slots=True)
@@ -111,6 +111,6 @@ class BatchContext:
     #: Asks the hooks and guardrails of the app about each call, if there are any.
     judge: CallJudge | None = None
     #: What was decided about calls that have not started, by call id.
-    decided: dict[str, BeforeCall] = field(default_factory=lambda: _NOTHING_DECIDED)
+    decided: dict[str, BeforeCall] = field(default_factory=lambda: NOTHING_DECIDED)
     #: Makes the context of the turn as it is now, for the tools that take one.
     context: Callable[[], TurnContext] | None = None
