@@ -2,6 +2,7 @@
 
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -28,7 +29,8 @@ TOOLS = (
 )
 USUAL = ["plain", "plain", "asks", "polls", "same"]
 
-#: No two things happen at once: work ends at whole seconds, and aborts, deadlines and messages come between them.
+#: No two things happen at once: work ends at whole seconds, and aborts, deadlines and messages come between them, as
+#: the ends of conclusions do.
 work = st.sampled_from([0.0, 0.0, 1.0, 2.0, 4.0])
 messages = st.lists(st.integers(0, 12).map(lambda n: n + 0.75), max_size=3).map(tuple)
 
@@ -72,8 +74,25 @@ limits = st.builds(
     nudges=st.integers(0, 2),
     max_retries=st.integers(0, 2),
     max_pauses=st.integers(0, 3),
-    conclude_seconds=st.sampled_from([1.5, 30.5]),
+    conclude_seconds=st.sampled_from([1.4, 30.4]),
 )
+
+
+def maybe_calm(script: TurnScript) -> st.SearchStrategy[TurnScript]:
+    """Turns with the script, or with one that lacks most of what ends a turn early."""
+    calm = replace(
+        script,
+        replies=tuple(_calm(one) for one in script.replies),
+        helper=tuple(_calm(one) for one in script.helper),
+        limits=script.limits.model_copy(update={"steps": 8, "ceiling": 20, "tool_calls": 20}),
+    )
+    return st.sampled_from([script, calm])
+
+
+def _calm(reply: ScriptedReply) -> ScriptedReply:
+    return replace(reply, text=reply.text or "Well.", finish=Finish.STOP, error=None, trips=False)
+
+
 scripts = st.builds(
     TurnScript,
     replies=st.lists(replies, min_size=1, max_size=8).map(tuple),
@@ -88,7 +107,7 @@ scripts = st.builds(
     | st.lists(st.sampled_from([None, None, " ", "Together."]), min_size=1, max_size=3).map(tuple),
     messages=st.just(()) | messages,
     abort_at=seldom(st.integers(0, 12).map(lambda n: n + 0.25)),
-)
+).flatmap(maybe_calm)
 
 
 @pytest.fixture(scope="module")

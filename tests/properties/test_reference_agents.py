@@ -7,7 +7,7 @@ from pathlib import Path
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.hypothesis_examples import percent_of_examples
-from tests.properties.test_reference import TOOLS, USUAL, folder, limits, scripts, seldom, work
+from tests.properties.test_reference import TOOLS, USUAL, folder, limits, maybe_calm, scripts, seldom, work
 from tests.properties.test_reference import replies as plain_replies
 
 from turnwright.store import SqliteStore
@@ -68,20 +68,18 @@ helper_replies = st.builds(replace, plain_replies, calls=st.lists(calls, max_siz
 
 @st.composite
 def teams(draw: st.DrawFn) -> TurnScript:
-    """Turns with sub-agents. No abort and no deadline: a turn and its sub-agents would end at the same instant."""
+    """Turns with sub-agents, which the app's synthesis and the choice of tools do not reach."""
     script = draw(agent_scripts())
-    bounds = {"seconds": None, "doom_response": "stop"}
     delegating = st.lists(helper_calls | calls, min_size=1, max_size=4).map(tuple)
     asked = st.builds(replace, replies, calls=st.just(()) | delegating)
-    return replace(
+    team = replace(
         script,
         replies=tuple(draw(st.lists(asked, min_size=1, max_size=6))),
         helper=tuple(draw(st.lists(helper_replies, min_size=1, max_size=4))),
-        limits=script.limits.model_copy(update=bounds),
         synthesis=(),
-        abort_at=None,
         offered=(),
     )
+    return draw(maybe_calm(team))
 
 
 @st.composite
@@ -91,7 +89,7 @@ def agent_scripts(draw: st.DrawFn) -> TurnScript:
     typed = draw(st.booleans())
     compactions = draw(st.sampled_from([0, 1, 2]))
     bounds = draw(limits.filter(can_answer) if typed else limits)
-    return replace(
+    agent = replace(
         script,
         replies=tuple(draw(st.lists(replies, min_size=1, max_size=8))),
         limits=bounds.model_copy(update={"output_retries": draw(st.integers(0, 2))}),
@@ -101,6 +99,7 @@ def agent_scripts(draw: st.DrawFn) -> TurnScript:
         compactions=compactions,
         offered=draw(st.just(()) | offered),
     )
+    return draw(maybe_calm(agent))
 
 
 def can_answer(bounds: Limits) -> bool:
@@ -124,17 +123,26 @@ SHORT = Limits(steps=1)
 @example(TurnScript((ASKS, TRIPS), TOOLS, SHORT, hooked=True))
 @example(TurnScript((TOO_LONG, replace(SAYS, error=Cause.BAD_REQUEST), SAYS), TOOLS, compactions=2))
 @example(TurnScript((TOO_LONG, replace(SAYS, tokens=20), SAYS), TOOLS, Limits(tokens=LONG + 10), compactions=1))
+@example(TurnScript((TOO_LONG, replace(SAYS, error=Cause.CONTEXT_OVERFLOW), ScriptedReply()), TOOLS, compactions=2))
 @given(script=agent_scripts())
 def test_a_turn_of_such_an_agent_takes_the_course_that_the_rules_say(script: TurnScript) -> None:
     assert_as_predicted(script)
 
 
 DELEGATES = ScriptedReply(calls=(ScriptedCall(HELPER, 1), ScriptedCall(HELPER, 2)))
+DELEGATES_BESIDE = replace(ASKS, calls=(ScriptedCall(HELPER), ScriptedCall("plain", before="result", after="trip")))
 POLLS = ScriptedReply(calls=(ScriptedCall("polls"),) * 4, tokens=30)
+SAYS_LATER = replace(SAYS, seconds=4.0)
+NEEDS_PEOPLE = ScriptedReply(calls=(ScriptedCall("asks", 1), ScriptedCall("asks", 2)))
 
 
 @example(TurnScript((DELEGATES, SAYS), TOOLS, Limits(tool_calls=8), helper=(POLLS, SAYS)))
 @example(TurnScript((DELEGATES, SAYS), TOOLS, Limits(tokens=100, tool_calls=None), helper=(POLLS,)))
+# The model calls of sub-agents that are cut off count, by a deadline and by a guardrail.
+@example(TurnScript((DELEGATES,), TOOLS, Limits(seconds=9.5), helper=(SAYS_LATER,)))
+@example(TurnScript((DELEGATES_BESIDE,), TOOLS, hooked=True, helper=(SAYS_LATER,)))
+# Both questions of a sub-agent expire, though only the first one has been asked through the calling turn.
+@example(TurnScript((DELEGATES, SAYS), TOOLS, people=("yes", "expire"), helper=(NEEDS_PEOPLE, SAYS)))
 @given(script=teams())
 def test_a_turn_with_sub_agents_takes_the_course_that_the_rules_say(script: TurnScript) -> None:
     assert_as_predicted(script)

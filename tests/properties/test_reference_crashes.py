@@ -4,16 +4,16 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.hypothesis_examples import percent_of_examples
-from tests.properties.test_reference import TOOLS, folder, limits, scripts, seldom
+from tests.properties.test_reference import TOOLS, folder, limits, maybe_calm, scripts, seldom
 from tests.properties.test_reference import calls as plain_calls
 from tests.properties.test_reference import replies as plain_replies
 
 from turnwright.store import SqliteStore
 from turnwright.testing.differential import assert_as_predicted
-from turnwright.testing.turn_script import ScriptedTool, TurnScript
+from turnwright.testing.turn_script import ScriptedCall, ScriptedReply, ScriptedTool, TurnScript
 
 __all__ = ["folder"]
 
@@ -41,9 +41,20 @@ mortal_scripts = st.builds(
     limits=limits,
     crashes=st.lists(st.sampled_from([1, 2, 3, 1, 2, 3, 5, 8]), min_size=1, max_size=6).map(tuple),
     dies_at=seldom(st.integers(0, 12).map(lambda n: n + 0.6)),
+).flatmap(maybe_calm)
+
+
+#: A process dies after it has added messages to a batch, before it settles the call that the last one left.
+DIES_BETWEEN = TurnScript(
+    replies=(ScriptedReply(calls=(ScriptedCall("plain", seconds=1.0),), seconds=1.0),),
+    tools=MORTAL_TOOLS,
+    synthesis=(" ",),
+    messages=(2.75, 2.75),
+    crashes=(3, 3, 2, 8),
 )
 
 
+@example(DIES_BETWEEN)
 @given(script=mortal_scripts)
 def test_a_turn_whose_processes_die_takes_the_course_that_the_rules_say(script: TurnScript) -> None:
     assert_as_predicted(script)

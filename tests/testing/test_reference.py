@@ -6,7 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from turnwright.testing import reference, reference_core, reference_crashes, reference_parts, turn_script
+from turnwright.testing import (
+    reference,
+    reference_core,
+    reference_crashes,
+    reference_helpers,
+    reference_parts,
+    turn_script,
+)
 from turnwright_states import Cause, Limits, ToolCallLimits
 
 #: The types that it may import: values without behavior.
@@ -19,7 +26,7 @@ COMPUTED = {
     if not name.startswith("_") and name != "reason" and (isinstance(value, property | classmethod) or callable(value))
 }
 #: The modules of the simulator, which may import each other.
-SIMULATOR = (reference, reference_core, reference_crashes, reference_parts, turn_script)
+SIMULATOR = (reference, reference_core, reference_crashes, reference_helpers, reference_parts, turn_script)
 MODULES = [Path(str(module.__file__)) for module in SIMULATOR]
 OWN = tuple(f".{path.stem}:" for path in MODULES)
 

@@ -11,6 +11,7 @@ from secrets import token_hex
 from typing import Final
 
 import anyio
+import anyio.lowlevel
 from pydantic import JsonValue
 
 from turnwright.agent import Agent
@@ -44,6 +45,8 @@ _PRICE: Final = Price(input=1_000_000, output=1_000_000)
 _PRICES: Final[Mapping[str, Price]] = {_NAME: _PRICE, HELPER: _PRICE}
 #: Seconds in which every question expires, and seconds that pass when nobody answers.
 _EXPIRES_IN, _NOBODY_ANSWERS = 60.0, 100.0
+#: The most turns of the event loop until a canceled caller has canceled its sub-agents.
+_UNTIL_CANCELED: Final = 8
 
 
 def observe(
@@ -297,6 +300,9 @@ class _HelperModel:
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[ModelResponse]:
         """Stream the reply that follows the replies in the request. See `Model.stream`."""
+        # The time of a sub-agent ends with that of its caller: a conclusion that begins then is canceled.
+        for _ in range(_UNTIL_CANCELED):
+            await anyio.lowlevel.checkpoint()
         self.calls += 1
         said = sum(message.role == "assistant" for message in request.messages)
         yield await _reply(self._replies[said % len(self._replies)])

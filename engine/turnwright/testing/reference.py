@@ -3,20 +3,21 @@
 `predict` returns the course of a scripted turn. It is written by hand from docs/rules.md, and shares no code with the
 machine, the limits or the driver: a test checks its imports. `differential.observe` runs the same script on the real
 engine. Where both return the same course, two programs agree on the rules. `reference_core` has a turn of a plain
-agent. This module adds hooks, guardrails, typed answers, compaction and sub-agents.
+agent. `reference_helpers` adds sub-agents, and this module hooks, guardrails, typed answers
+and compaction.
 """
 
 from collections.abc import Sequence
 from dataclasses import replace
 
-from turnwright_states import CallStatus, Cause, EndReason, Outcome
+from turnwright_states import CallStatus, Cause, EndReason
 
-from .reference_core import Turn, course_of
+from .reference_core import course_of
+from .reference_helpers import LeadingTurn
 from .reference_parts import Call, EndError, Life
 from .turn_script import (
     ANSWER,
     CHANGED_BY,
-    HELPER,
     LONG,
     OUTPUT_TOOL,
     TRIPS_AFTER,
@@ -24,7 +25,6 @@ from .turn_script import (
     Death,
     ScriptedCall,
     ScriptedReply,
-    ScriptedTool,
     TurnScript,
 )
 
@@ -47,7 +47,7 @@ def predict(script: TurnScript, deaths: Sequence[Death] = ()) -> Course:
     return course
 
 
-class AgentTurn(Turn):
+class AgentTurn(LeadingTurn):
     """One turn of an agent with hooks, guardrails, a typed answer or a compaction."""
 
     def __init__(self, script: TurnScript) -> None:
@@ -56,14 +56,11 @@ class AgentTurn(Turn):
         self.compactions_left = script.compactions
         #: The replies that a summary would replace, and whether the next request is too long.
         self.seen, self.is_long = 0, False
+        #: The step of the last compaction.
+        self.compacted = 0
         #: Whether the guardrail of the prompt has yet to pass.
         self.unchecked = script.guardrail is not None
         self.prompt_left = 0.0
-        #: The turns of the sub-agents that run now, and the share that each of a batch gets.
-        self.children: dict[int, HelperTurn] = {}
-        self.share, self.helper_calls = script.limits, 0
-        if script.helper:
-            self.tools[HELPER] = ScriptedTool(HELPER)
         if script.typed:
             self.unwatched.add(OUTPUT_TOOL)
 
@@ -96,7 +93,7 @@ class AgentTurn(Turn):
         if self.script.guardrail is not None and not self.script.guardrail.parallel:
             self._check_prompt()
         super()._prepare(step=step)
-        if step and self.is_long and self.seen and self.compactions_left:
+        if step and self.is_long and self.seen and self.compactions_left and self.compacted != self.steps:
             self._compact()
             super()._prepare(step=step)
 
@@ -150,6 +147,7 @@ class AgentTurn(Turn):
     def _compact(self) -> None:
         """Replace the replies so far by a summary. It shares the retries of its step, and may fail."""
         self.compactions_left -= 1
+        self.compacted = self.steps
         if not self.seen:
             return
         while True:
@@ -183,24 +181,10 @@ class AgentTurn(Turn):
         """Give the calls their places. A typed answer takes none."""
         is_answer = [self.script.typed and asked.tool == OUTPUT_TOOL for asked in reply.calls]
         asked = tuple(one for one, answers in zip(reply.calls, is_answer, strict=True) if not answers)
-        others = iter(self._leased(super()._decided(replace(reply, calls=asked))))
+        others = iter(super()._decided(replace(reply, calls=asked)))
         return [
             self._call(one) if answers else next(others) for one, answers in zip(reply.calls, is_answer, strict=True)
         ]
-
-    def _leased(self, batch: list[Call]) -> list[Call]:
-        """Lease each sub-agent an equal share of what is left; refuse them an empty one (docs/rules.md#sub-agents)."""
-        open_ = [call for call in batch if call.status is None]
-        helpers = [call for call in open_ if _is_helper(call)]
-        if helpers:
-            k, limits, budget = len(helpers), self.script.limits, self.budget
-            calls = None if budget is None else (budget - self.started - len(open_)) // k
-            tokens = None if limits.tokens is None else max(limits.tokens - self.tokens, 0) // k
-            cost = None if limits.cost is None else max(limits.cost - self.tokens, 0.0) / k
-            self.share = limits.model_copy(update={"tool_calls": calls, "tokens": tokens, "cost": cost})
-            for call in helpers:
-                call.status = CallStatus.REFUSED if 0 in (calls, tokens, cost) else None
-        return batch
 
     def _accepted(self, reply: ScriptedReply, batch: list[Call]) -> bool:
         """Review a reply. A refused one has results for all its calls, and ends its step."""
@@ -261,72 +245,26 @@ class AgentTurn(Turn):
         """Return the decisions before and after a call."""
         return (call.asked.before, call.asked.after) if self.script.hooked else ("", "")
 
-    def _start(self, calls: list[Call]) -> None:
-        starts = [call for call in calls if self._decision(call)[0] not in ("trip", "result")]
-        super()._start([call for call in starts if not _is_helper(call)])
-        for call in filter(_is_helper, starts):
-            self.started += 1
-            tools = tuple(tool for tool in self.script.tools if not tool.needs_approval)
-            script = TurnScript(
-                replies=self.script.helper,
-                tools=tools,
-                limits=self.share,
-                abort_at=self.abort_at - self.now,  # an abort reaches the sub-agents
-                cancel_grace=self.script.cancel_grace,
-            )
-            self.children[id(call)] = child = HelperTurn(script)
-            course_of(child)
+    def _trips(self, call: Call) -> bool:
+        return "trip" in self._decision(call)
+
+    def _runs(self, call: Call) -> bool:
+        return self._decision(call)[0] not in ("trip", "result")
 
     def _lasts(self, call: Call) -> float:
-        before, after = self._decision(call)
-        if _is_helper(call):
-            return self.children[id(call)].now
-        seconds = 0.0 if before in ("trip", "result") else super()._lasts(call)
-        return seconds + (TRIPS_AFTER if "trip" in (before, after) else 0.0)
+        seconds = super()._lasts(call) if self._runs(call) else 0.0
+        return seconds + (TRIPS_AFTER if self._trips(call) else 0.0)
 
     def _settle(self, call: Call) -> None:
         before, after = self._decision(call)
-        if "trip" in (before, after):
+        if self._trips(call):
             raise self._trip()
-        if _is_helper(call):
-            self._take_back(call, self.children.pop(id(call)))
-            return
         if before == "result":
             self.started += 1
         if before == "result" or after == "hide":
             call.status = CallStatus.OK
         else:
             super()._settle(call)
-
-    def _take_back(self, call: Call, child: "HelperTurn") -> None:
-        """Count what a sub-agent used, and return the rest of its share."""
-        self.started += child.started
-        self.tokens += child.tokens
-        self.helper_calls += child.attempts()
-        self.executed += child.executed
-        statuses = {Outcome.FAILED: CallStatus.ERROR, Outcome.ABORTED: CallStatus.ABORTED}
-        call.status = statuses.get(child.outcome, CallStatus.OK)
-
-
-class HelperTurn(Turn):
-    """The turn of a sub-agent. The number of its reply is that of the replies before it."""
-
-    said = 0
-
-    def attempts(self) -> int:
-        """Return the model calls so far."""
-        return self.model_calls
-
-    def _take_step(self, reply: ScriptedReply) -> Life:
-        self.said += 1
-        return super()._take_step(reply)
-
-    def _next_reply(self) -> ScriptedReply:
-        return self.script.replies[self.said % len(self.script.replies)]
-
-
-def _is_helper(call: Call) -> bool:
-    return call.tool is not None and call.tool.name == HELPER
 
 
 def _is_output(call: Call) -> bool:

@@ -247,7 +247,8 @@ class Turn(Counted):
         self._run_side_by_side([call for call in open_ if call not in waiting])
         if not has_answer(batch):
             self._read_messages()
-        if any(call.status is None for call in waiting):
+        waiting = [call for call in open_ if call.status is None and call.asks and not call.approved]
+        if waiting:
             yield from self._ask_about(waiting)
 
     def _run_side_by_side(self, calls: list[Call]) -> None:
@@ -256,7 +257,7 @@ class Turn(Counted):
         A call counts when it starts (docs/rules.md#budgets). An abort leaves it `cancel_grace` seconds
         (docs/rules.md#aborts).
         """
-        began, cut = self.now, min(self.deadline, self.abort_at + self.script.cancel_grace)
+        began, cut = self.now, self._cut()
         self._start(calls)
         for call in sorted(calls, key=self._lasts):
             if began + self._lasts(call) > cut:
@@ -264,6 +265,9 @@ class Turn(Counted):
                 self._begin()
             self.now = began + self._lasts(call)
             self._settle(call)
+
+    def _cut(self) -> float:
+        return min(self.deadline, self.abort_at + self.script.cancel_grace)
 
     def _start(self, calls: list[Call]) -> None:
         self.started += len(calls)
@@ -329,11 +333,14 @@ class Turn(Counted):
             act = yield from self._ask()
             expired = act == "expire" and calls[0].expires
             for call in [one for one in calls if one.expires] if expired else calls[:1]:
-                call.approved = act in ("yes", "always")
-                if not call.approved:
-                    call.status = call.declined
+                self._answer(call, act)
                 self.answers += 1
                 self._wrote()
+
+    def _answer(self, call: Call, act: PersonAct) -> None:
+        call.approved = act in ("yes", "always")
+        if not call.approved:
+            call.status = call.declined
 
     def _pause(self) -> None:
         self.pauses += 1

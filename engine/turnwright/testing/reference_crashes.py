@@ -166,6 +166,9 @@ class MortalTurn(AgentTurn):
         interrupted = [call for call in batch if call.runs and call.status is None]
         if interrupted:
             self._begin()
+            self._wrote_in_batch()  # only messages
+            if self.lost:
+                return False
         return all(map(self._recover_call, interrupted))
 
     def _recover_call(self, call: Call) -> bool:

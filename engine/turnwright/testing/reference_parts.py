@@ -68,6 +68,8 @@ class Call:
     #: Its status if a person declines, and whether the question expires.
     declined: CallStatus = CallStatus.REJECTED
     expires: bool = True
+    #: The answer to the question of its sub-agent.
+    act: PersonAct = "yes"
 
 
 def has_answer(calls: Iterable[Call]) -> bool:

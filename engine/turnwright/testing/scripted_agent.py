@@ -64,7 +64,7 @@ def scripted_agent(script: TurnScript, said: Callable[[], ScriptedReply]) -> Age
 
 def helpers(script: TurnScript) -> list[Agent[None, object]]:
     """Return the sub-agent of a scripted turn, if it has one."""
-    tools = [tool.name for tool in script.tools if not tool.needs_approval]
+    tools = [tool.name for tool in script.tools]
     helper = Agent(name=HELPER, description="It helps.", mode="subagent", model=HELPER, tools=tools)
     return [helper] if script.helper else []
 

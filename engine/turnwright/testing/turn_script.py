@@ -129,7 +129,7 @@ class TurnScript:
     """The most compactions. 0: the agent has none."""
     helper: tuple[ScriptedReply, ...] = ()
     """The replies of the sub-agent that the tool `HELPER` runs, if there are any. The number of a reply is that of the
-    replies before it in its turn. The sub-agent has the tools that need no approval."""
+    replies before it in its turn. The sub-agent has the same tools."""
     offered: tuple[tuple[str, ...] | None, ...] = ()
     """The tools of each step that a hook before the model offers, or None for all. They begin anew after the last."""
 

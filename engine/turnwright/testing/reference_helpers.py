@@ -1,0 +1,185 @@
+"""Sub-agents in the reference simulator (docs/rules.md#sub-agents)."""
+
+from collections.abc import Generator
+from dataclasses import replace
+from math import inf
+
+from turnwright_states import CallStatus, Outcome
+
+from .reference_core import Turn
+from .reference_parts import Call, Life
+from .turn_script import HELPER, PersonAct, ScriptedReply, ScriptedTool, TurnScript
+
+#: Times that differ by less are equal.
+_MOMENT = 1e-6
+
+
+def is_helper(call: Call) -> bool:
+    """Return whether a call runs a sub-agent."""
+    return call.tool is not None and call.tool.name == HELPER
+
+
+class LeadingTurn(Turn):
+    """A turn whose calls may run sub-agents."""
+
+    def __init__(self, script: TurnScript) -> None:
+        super().__init__(script)
+        #: The turns of the sub-agents that run or ask a person, and the share that each of a batch gets.
+        self.children: dict[int, HelperTurn] = {}
+        self.share, self.helper_calls = script.limits, 0
+        if script.helper:
+            self.tools[HELPER] = ScriptedTool(HELPER)
+
+    def _decided(self, reply: ScriptedReply) -> list[Call]:
+        """Lease each sub-agent an equal share of what is left, and refuse them an empty one."""
+        batch = super()._decided(reply)
+        open_ = [call for call in batch if call.status is None]
+        helpers = [call for call in open_ if is_helper(call)]
+        if helpers:
+            k, limits, budget = len(helpers), self.script.limits, self.budget
+            calls = None if budget is None else (budget - self.started - len(open_)) // k
+            tokens = None if limits.tokens is None else max(limits.tokens - self.tokens, 0) // k
+            cost = None if limits.cost is None else max(limits.cost - self.tokens, 0.0) / k
+            self.share = limits.model_copy(update={"tool_calls": calls, "tokens": tokens, "cost": cost})
+            for call in helpers:
+                call.status = CallStatus.REFUSED if 0 in (calls, tokens, cost) else None
+        return batch
+
+    def _runs(self, call: Call) -> bool:  # noqa: ARG002 (an agent without hooks)
+        """Return whether the tool of a call runs."""
+        return True
+
+    def _trips(self, call: Call) -> bool:  # noqa: ARG002 (an agent without guardrails)
+        """Return whether a guardrail trips on the call."""
+        return False
+
+    def _start(self, calls: list[Call]) -> None:
+        """Start calls. The sub-agents among them run until they end, ask a person, or are cut off."""
+        super()._start([call for call in calls if self._runs(call) and not is_helper(call)])
+        trips = [self._lasts(call) for call in calls if self._trips(call)]
+        cut = min(self._cut() - self.now, *trips, inf)
+        for call in filter(is_helper, calls):
+            act = None
+            if id(call) in self.children:
+                act = call.act
+            else:
+                self.started += 1
+                self.children[id(call)] = HelperTurn(replace(self.script, limits=self.share))
+            child = self.children[id(call)]
+            child.run(act, self.abort_at - self.now, cut)
+            while child.asks and self.pauses == self.limits.max_pauses:
+                child.go_on("no")
+
+    def _lasts(self, call: Call) -> float:
+        return self.children[id(call)].lasted() if is_helper(call) else super()._lasts(call)
+
+    def _settle(self, call: Call) -> None:
+        if not is_helper(call):
+            super()._settle(call)
+        elif (child := self.children[id(call)]).asks:
+            call.asks, call.approved, call.expires = True, False, child.expires
+        else:
+            self._take_back(self.children.pop(id(call)))
+            statuses = {Outcome.FAILED: CallStatus.ERROR, Outcome.ABORTED: CallStatus.ABORTED}
+            call.status = statuses.get(child.outcome, CallStatus.OK)
+
+    def _answer(self, call: Call, act: PersonAct) -> None:
+        """Pass an answer on. The questions of a sub-agent that nobody answers expire with those of its caller."""
+        if act == "expire" and call.expires:
+            for child in self.children.values():
+                child.is_late = True
+        if is_helper(call):
+            call.approved, call.act = True, act
+        else:
+            super()._answer(call, act)
+
+    def _begin(self) -> None:
+        if min(self.abort_at, self.deadline) <= self.now:
+            self._end_children()
+        super()._begin()
+
+    def _close(self, *, superseded: bool = False) -> None:
+        self._end_children()
+        super()._close(superseded=superseded)
+
+    def _end_children(self) -> None:
+        for child in self.children.values():
+            self._take_back(child)
+        self.children.clear()
+
+    def _take_back(self, child: "HelperTurn") -> None:
+        """Count what a sub-agent used. The rest of its share is free again."""
+        self.started += child.started
+        self.tokens += child.tokens
+        self.helper_calls += child.attempts()
+        self.executed += child.executed
+
+
+class HelperTurn(Turn):
+    """The turn of a sub-agent. The number of its reply is that of the replies before it."""
+
+    def __init__(self, caller: TurnScript) -> None:
+        # Its time ends with that of its caller.
+        limits = caller.limits.model_copy(update={"seconds": None})
+        super().__init__(TurnScript(replies=caller.helper, tools=caller.tools, limits=limits))
+        self.said = 0
+        self.life = self.live()
+        #: Whether it asks a person, whether its question can expire, and whether it has.
+        self.asks = self.expires = self.is_late = False
+        #: The times, of its own, when it was last started or resumed and when it is cut off.
+        self.began, self.cut = 0.0, inf
+
+    def run(self, act: PersonAct | None, aborted: float, cut: float) -> None:
+        """Run until the turn ends or asks a person.
+
+        Args:
+            act: the answer to its question, if it asked one.
+            aborted: the seconds until somebody aborts its caller.
+            cut: the seconds until its caller's calls are cut off.
+        """
+        self.began, self.cut = self.now, self.now + cut
+        self.abort_at = self.now + min(aborted, cut)
+        self.script = replace(self.script, cancel_grace=max(cut - aborted, 0.0) if aborted < inf else 0.0)
+        self.go_on(act)
+
+    def go_on(self, act: PersonAct | None) -> None:
+        """Run on, with the answer to the question if it asked one."""
+        try:
+            if act is None:
+                next(self.life)
+            else:
+                self.life.send(act)
+            self.asks = True
+        except StopIteration:
+            self.asks = False
+
+    def attempts(self) -> int:
+        """Return the model calls so far."""
+        return self.model_calls
+
+    def lasted(self) -> float:
+        """Return the seconds that it ran. One that is cut off would have run on."""
+        is_cut = not self.asks and self.outcome is Outcome.ABORTED and self.now > self.cut - _MOMENT
+        return inf if is_cut else self.now - self.began
+
+    def _pause(self) -> None:
+        self.is_late = False
+        super()._pause()
+
+    def _ask_about(self, calls: list[Call]) -> Life:
+        self.expires = True
+        return super()._ask_about(calls)
+
+    def _ask_about_loop(self) -> Life:
+        self.expires = False
+        return super()._ask_about_loop()
+
+    def _ask(self) -> Generator[None, PersonAct, PersonAct]:
+        return "expire" if self.is_late else (yield from super()._ask())
+
+    def _take_step(self, reply: ScriptedReply) -> Life:
+        self.said += 1
+        return super()._take_step(reply)
+
+    def _next_reply(self) -> ScriptedReply:
+        return self.script.replies[self.said % len(self.script.replies)]
