@@ -68,7 +68,9 @@ def _goals(results: Results) -> Iterator[Goal]:
         return many / few if many and few else None
 
     def session(name: str) -> float | None:
-        return _of(ours, name, lambda one: one.get("session", {})["500"] / one.get("session", {})["5"])
+        return _of(
+            ours, name, lambda one: one.get("session", {})["500"]["ratio"] / one.get("session", {})["5"]["ratio"]
+        )
 
     yield _row(
         "CPU of a step over the bare loop's, N = 50",

@@ -19,7 +19,8 @@ Every part is measured in a child process of its own, so that none sees what ano
   and at least 3 times where that takes less than 30 s: the median is given. Garbage is collected as in `turnwright
   worker`: `gc.freeze()`, and `gc.set_threshold(20_000, 50, 50)`, for every subject.
 - `session`: CPU of turns of one session, each a text in answer to a text, by their place: the median of the ten around
-  it. What a session keeps is in the subject's own store, or in its memory where it has none.
+  it. Just before each, the bare loop runs ten steps, and the ratio is that to one of them. What a session keeps is in
+  the subject's own store, or in its memory where it has none.
 - `import`: CPU of a process between its start-up and the end of the imports that a user writes; median of 7 processes.
 """
 
@@ -43,7 +44,7 @@ from types import FrameType
 from typing import Any, Final
 
 from bench.bare import Bare
-from bench.results import Bytes, Flight, Growth, Known, Steps
+from bench.results import Bytes, Flight, Growth, Known, Steps, Turn
 from bench.yardstick import Gate, Looks, Script, Subject, installed, run
 
 SIZES: Final = (10, 50, 200)
@@ -147,11 +148,12 @@ async def steps(subject: Subject, *, quick: bool) -> dict[str, Any]:
     return {"steps": found, **({"growth": growth(marks)} if marks else {})}
 
 
-async def _cpu(subject: Subject, size: int) -> tuple[float, Script]:
-    """CPU seconds a step of as many turns of `size` as make a run, and the script of the last."""
-    turns = max(1, STEPS_A_RUN // size)
+async def _cpu(subject: Subject, size: int, turns: int | None = None) -> tuple[float, Script]:
+    """CPU seconds a step of so many turns of `size`, or as many as make a run, and the script of the last."""
+    if turns is None:
+        turns = max(1, STEPS_A_RUN // size)
+        gc.collect()
     script = Script(size)
-    gc.collect()
     began = time.process_time()
     for _ in range(turns):
         script = Script(size)
@@ -314,17 +316,24 @@ async def _flight(subject: Subject, turns: int, *, quick: bool) -> Flight:
     }
 
 
-async def session(subject: Subject, turns: int) -> dict[str, dict[str, float]]:
-    """CPU of turns of one session by their place, in milliseconds. It ends early where a subject is slow."""
+async def session(subject: Subject, turns: int) -> dict[str, dict[str, Turn]]:
+    """CPU of turns of one session by their place. It ends early where a subject is slow."""
     subject.session = "s"
-    spent: list[float] = []
+    bare = Bare()
+    spent: list[tuple[float, float]] = []
     began = time.perf_counter()
     while len(spent) < turns + AROUND and time.perf_counter() - began < LONGEST_S / 2:
-        before = time.process_time()
-        await run(subject, Script(1))
-        spent.append((time.process_time() - before) * 1e3)
-    places = (at for at in PLACES if at + AROUND <= len(spent))
-    return {"session": {str(at): statistics.median(spent[max(at - AROUND, 1) : at + AROUND]) for at in places}}
+        against, _ = await _cpu(bare, SIZES[0], turns=1)
+        taken, _ = await _cpu(subject, 1, turns=1)
+        spent.append((taken, against))
+    found: dict[str, Turn] = {}
+    for at in (at for at in PLACES if at + AROUND <= len(spent)):
+        around = spent[max(at - AROUND, 1) : at + AROUND]
+        found[str(at)] = {
+            "cpu_ms": statistics.median(taken for taken, _ in around) * 1e3,
+            "ratio": statistics.median(taken / against for taken, against in around),
+        }
+    return {"session": found}
 
 
 def import_ms(modules: Sequence[str], times: int) -> float:

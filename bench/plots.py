@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from bench.labels import spread
 from bench.results import Measured, Results
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, NullFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -62,7 +62,7 @@ def draw(results: Results, folder: Path) -> None:
 
 def _sessions(results: Results, path: Path) -> None:
     lines = [
-        Line(subject["name"], [float(place) for place in spent], [ms * 1e3 for ms in spent.values()])
+        Line(subject["name"], [float(place) for place in spent], [turn["ratio"] for turn in spent.values()])
         for subject in results["subjects"]
         if (spent := subject.get("session"))
     ]
@@ -70,9 +70,9 @@ def _sessions(results: Results, path: Path) -> None:
     axes = figure.subplots()
     axes.set_title("CPU of a turn by its place in a session of 500 turns", loc="left", fontsize=12)
     axes.set_xlabel("turn of the session")
-    axes.set_ylabel("CPU of a turn, median of ten")
+    axes.set_ylabel("CPU of a turn of one step, over a step of the bare loop")
     axes.set_xlim(0, 500)
-    _lines(axes, lines, results, _time, every=1, gap=0.025)
+    _lines(axes, lines, results, _count, every=1, gap=0.025)
     figure.savefig(path)
 
 
@@ -128,6 +128,7 @@ def _by_flights(
 ) -> None:
     axes.set_xlabel("turns in flight")
     axes.set_xscale("log")
+    axes.set_xlim(8, 12_500)
     axes.set_xticks([float(turns) for turns in FLIGHTS], [f"{int(turns):,}" for turns in FLIGHTS])
     axes.xaxis.set_minor_formatter(NullFormatter())
     _lines(axes, [line for line in lines if line.xs], results, words, every=1, gap=gap)
@@ -139,7 +140,9 @@ def _lines(
     """Draw the lines on a logarithmic axis, and name each at its end."""
     styles = _styles([subject["name"] for subject in results["subjects"]])
     axes.set_yscale("log")
+    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: words(value)))
+    axes.yaxis.set_minor_formatter(NullFormatter())
     axes.grid(visible=True, which="major", color="#dddddd", linewidth=0.8)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)

@@ -102,13 +102,14 @@ def _flights(results: Results) -> str:
 
 
 def _sessions(results: Results) -> str:
-    head = ("", *(f"turn {place}" for place in bench.measure.PLACES), "last over first")
+    head = ("", "ms, turn 5", *(f"of bare, {place}" for place in bench.measure.PLACES), "last over first")
     rows: list[tuple[str, ...]] = []
     for subject in ordered(results["subjects"]):
-        spent = list(subject.get("session", {}).values())
-        if spent:
-            cells = [_number(one) for one in spent] + [NONE] * (len(bench.measure.PLACES) - len(spent))
-            rows.append((subject["name"], *cells, _number(spent[-1] / spent[0])))
+        turns = list(subject.get("session", {}).values())
+        if turns:
+            ratios = [turn["ratio"] for turn in turns]
+            cells = [_number(ratio) for ratio in ratios] + [NONE] * (len(bench.measure.PLACES) - len(ratios))
+            rows.append((subject["name"], _number(turns[0]["cpu_ms"]), *cells, _number(ratios[-1] / ratios[0])))
     return table(head, rows)
 
 

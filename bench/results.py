@@ -64,6 +64,13 @@ class Flight(TypedDict):
     rounds: int
 
 
+class Turn(TypedDict):
+    """CPU of a turn of one step at a place in a session, and over that of a step of the bare loop."""
+
+    cpu_ms: float
+    ratio: float
+
+
 class Known(TypedDict):
     """The properties of a subject without measurement, when its parts were measured, and why some were not."""
 
@@ -78,17 +85,14 @@ class Known(TypedDict):
 
 
 class Measured(Known, total=False):
-    """All that was measured of one subject. A part that failed is missing.
-
-    `session` is the CPU of turns by their place in a session, in milliseconds.
-    """
+    """All that was measured of one subject. A part that failed is missing. `session` has places in a session."""
 
     steps: dict[str, Steps]
     growth: Growth
     calls_per_step: float
     bytes: Bytes | None
     peak_mib: float
-    session: dict[str, float]
+    session: dict[str, Turn]
     import_ms: float
 
 

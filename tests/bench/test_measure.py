@@ -183,7 +183,9 @@ async def test_turns_of_a_session_are_measured_at_their_places() -> None:
             sessions.append(self.session)
             return await bare(script)
 
-    assert [*(await session(Talking(), 50))["session"]] == [str(place) for place in PLACES if place <= 50]
+    found = (await session(Talking(), 50))["session"]
+    assert [*found] == [str(place) for place in PLACES if place <= 50]
+    assert all(turn["ratio"] > 0 for turn in found.values())
     assert sessions == ["s"] * 55
     assert set(parts(Talking())) - set(parts(Bare())) == {"session"}
 

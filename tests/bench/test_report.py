@@ -75,8 +75,9 @@ def test_the_page_shows_when_a_part_was_measured_and_how_long_it_took() -> None:
 
 
 def test_a_session_is_shown_by_its_turns_and_its_growth() -> None:
-    text = page(results(subject("slow", session={"5": 2.0, "20": 3.0, "50": 7.0})))
-    assert "| slow | 2.00 | 3.00 | 7.00 |  |  |  |  |  | 3.50 |" in text
+    turns = {place: {"cpu_ms": ratio * 0.03, "ratio": ratio} for place, ratio in (("5", 2.0), ("20", 3.0), ("50", 7.0))}
+    text = page(results(subject("slow", session=turns)))
+    assert "| slow | 0.06 | 2.00 | 3.00 | 7.00 |  |  |  |  |  | 3.50 |" in text
 
 
 def test_columns_of_numbers_are_set_right() -> None:
