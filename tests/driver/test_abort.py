@@ -9,7 +9,7 @@ import anyio.lowlevel
 import pytest
 
 from turnwright import Agent, Engine, StoreError, TurnNotFoundError, TurnResult, tool
-from turnwright.events import TurnEvent
+from turnwright.events import TurnEndedEvent, TurnEvent
 from turnwright.message import TextPart, ToolResultPart
 from turnwright.model.protocol import ModelError, ModelRequest, ModelResponse, ResponseToolCall, TextDelta
 from turnwright.model.retry import Backoff
@@ -305,8 +305,10 @@ async def test_an_abort_that_nobody_took_in_survives_a_crash() -> None:
     await store.aclose()
     (row,) = await memory.turns()
     await memory.post(InboxItem(row.id, "abort", InboxKind.ABORT))
-    (turn,) = await Engine(model=ScriptedModel(), tools=[work], store=memory).recover()
+    heard: list[TurnEvent] = []
+    (turn,) = await Engine(model=ScriptedModel(), tools=[work], store=memory, on_event=[heard.append]).recover()
     assert turn.outcome is Outcome.ABORTED
+    assert isinstance(heard[-1], TurnEndedEvent)
     assert ran == ["work"]
     assert await memory.inbox(row.id) == []
 

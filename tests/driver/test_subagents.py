@@ -21,6 +21,7 @@ from turnwright import (
     Price,
     StoreError,
     TurnResult,
+    UnreadableTurnError,
     reject,
     tool,
 )
@@ -35,7 +36,7 @@ from turnwright.store import Claim, MemoryStore, NewTurn, Status, Store
 from turnwright.testing.faults import FaultyStore, StoreWrapper
 from turnwright.tools import Tool, ToolContext, ToolResult
 from turnwright.tools.builtin import builtin_tools
-from turnwright_states import CallStatus, Cause, InterruptKind, State
+from turnwright_states import CallStatus, Cause, Decision, InterruptKind, State
 from turnwright_states import facts as f
 from turnwright_states.replay import replay
 from turnwright_states.verdict import Verdict
@@ -1019,7 +1020,27 @@ async def test_one_that_waits_for_a_person_may_be_aborted_alone() -> None:
     await engine.abort(f"{paused.id}:call00001:call00001")
     (turn,) = await engine.recover()
     assert (turn.id, turn.outcome, company.done) == (paused.id, Outcome.FINISHED, [])
+    answers = [fact for _, fact in await engine.store.facts(paused.id) if isinstance(fact, f.Answered)]
+    assert [(one.decision, one.text) for one in answers] == [(Decision.REJECT, "the sub-agent was aborted")]
     assert set((await endings(engine, turn.id)).values()) == {EndReason.ABORTED, EndReason.ANSWERED}
+
+
+async def test_an_abort_of_one_whose_root_cannot_be_read_names_the_root() -> None:
+    class Torn(MemoryStore):
+        torn = ""
+
+        async def facts(self, turn_id: str, after: int = 0) -> list[tuple[int, f.Fact]]:
+            return (await super().facts(turn_id, after))[turn_id == self.torn :]
+
+    company = Company(lead=[send("Reader")], reader=[asks_for(("erase", {"path": "x"}))])
+    company.hire(READER)
+    store = Torn()
+    engine = company.engine(store)
+    paused = await engine.run(LEAD, "hi")
+    store.torn = paused.id
+    with pytest.raises(UnreadableTurnError, match="begins with its only turn_started") as caught:
+        await engine.abort(f"{paused.id}:call00001")
+    assert caught.value.turn == paused.id
 
 
 async def test_one_that_runs_may_be_steered() -> None:

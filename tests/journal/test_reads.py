@@ -9,7 +9,7 @@ from turnwright import Agent, Compact, Engine, approve, reject, tool
 from turnwright.journal.turn_journal import JournalFold
 from turnwright.model.protocol import ModelRequest
 from turnwright.model.scripted import Line, ScriptedModel, asks_for
-from turnwright.store import InboxItem, MemoryStore, Store
+from turnwright.store import InboxItem, InboxKind, MemoryStore, Store
 from turnwright.testing.faults.wrapper import StoreWrapper
 from turnwright_states import Outcome, State, TurnMachine
 from turnwright_states.facts import Fact
@@ -85,6 +85,18 @@ async def test_a_resume_reads_the_journal_once() -> None:
     assert turn.outcome is Outcome.FINISHED
     assert read.journals == {paused.id: 1}
     assert read.inboxes[paused.id] <= 2
+
+
+async def test_an_abort_that_comes_before_the_resume_reads_the_journal_once() -> None:
+    """And once more what was written since: somebody else may have answered."""
+    store = MemoryStore()
+    engine, _ = engine_on(store, asks_for(("erase", {"path": "x"})))
+    paused = await engine.run(AGENT, "hi")
+    await store.post(InboxItem(paused.id, "abort", InboxKind.ABORT))
+    engine, read = engine_on(store)
+    turn = await engine.resume(paused.id, {paused.interrupts[0].id: approve()})
+    assert turn.outcome is Outcome.ABORTED
+    assert read.journals == {paused.id: 2}
 
 
 async def test_what_was_written_since_is_all_that_is_read_again() -> None:

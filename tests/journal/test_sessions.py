@@ -7,6 +7,7 @@ import anyio
 import pytest
 
 from turnwright import Agent, ConfigError, Engine, Message, SessionBusyError, TurnNotFoundError, TurnResult, tool
+from turnwright.events import TurnEndedEvent, TurnEvent
 from turnwright.message import ReasoningPart, SentinelPart, ToolCallPart, ToolResultPart
 from turnwright.model.protocol import ModelRequest, ModelResponse
 from turnwright.model.scripted import Line, ScriptedModel, asks_for
@@ -214,10 +215,16 @@ async def test_a_session_has_one_live_turn() -> None:
 async def test_a_new_message_supersedes_a_paused_turn() -> None:
     """The pending call is not run, and the model receives that in order (docs/rules.md#approvals)."""
     model = ScriptedModel(asks_for(("erase", {"path": "x"}), ("note", {})), "Never mind.")
-    engine = Engine(model=model, tools=[note, erase])
+    heard: list[TurnEvent] = []
+    engine = Engine(model=model, tools=[note, erase], on_event=[heard.append])
     paused = await engine.run(AGENT, "erase x", session="s1")
     turn = await engine.run(AGENT, "no, wait", session="s1")
     old = await engine.get(paused.id)
+    ended = [event for event in heard if isinstance(event, TurnEndedEvent)]
+    assert [(event.turn, event.reason) for event in ended] == [
+        (old.id, EndReason.SUPERSEDED),
+        (turn.id, EndReason.ANSWERED),
+    ]
     assert (old.outcome, old.reason, old.interrupts) == (Outcome.ABORTED, EndReason.SUPERSEDED, ())
     assert (turn.outcome, turn.text) == (Outcome.FINISHED, "Never mind.")
     sent = model.requests[1].messages
