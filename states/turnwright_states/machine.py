@@ -167,11 +167,15 @@ class TurnMachine:
         """Return a copy that can be fed without changing this machine."""
         return TurnMachine(self.turn.copy(), self._chart)
 
-    def may_end_with(self, event: Input) -> bool:
+    def may_end_with(self, event: Input, *more: Input) -> bool:
         """Return whether this input may end the turn now, for example because its row leads to a final state.
 
-        Messages that still wait are too late then. Pass them in the input's `undelivered`. Nothing changes.
+        `more` are fed with it: further outcomes of calls. Messages that still wait are too late then. Pass them in the
+        `undelivered` of the last input. Nothing changes.
         """
+        for one in more:
+            if self.may_end_with(one):
+                return True
         final = self.turn.counters.final
         match event:
             case CallSettledInput(final=True, status=CallStatus.OK) | ReviewedInput(answer=str()):
@@ -183,26 +187,29 @@ class TurnMachine:
         row = self._chart.row(self.state, self._trigger(event), self.turn.counters)
         return row is not None and row.dest in FINAL
 
-    def takes_messages_before(self, event: Input) -> bool:
-        """Return whether this input may settle the batch. Feed messages first then, so that CHECK includes them.
+    def takes_messages_before(self, *events: Input) -> bool:
+        """Return whether these inputs may settle the batch. Feed messages first then, so that CHECK includes them.
 
         It is False for a batch with the turn's answer, because no CHECK follows: its messages are undelivered.
         """
-        turn = self.turn
-        match event:
-            case CallSettledInput(final=True, status=CallStatus.OK):
-                return False
-            case CallSettledInput() | CallWaitingInput():
-                left = 0  # a plain loop, because this runs once a call
-                for name in turn.batch:
-                    state = turn.batch[name].state
-                    left += state is CallState.READY or state is CallState.STARTED
-                return left == 1 and turn.state is State.TOOL_EXEC and not turn.counters.final
-            case AnsweredInput():
-                asks = [bool(asked.call) for asked in turn.interrupts.values()]
-                return turn.state is State.PAUSED and asks == [True] and not turn.counters.final
-            case _:
-                return False
+        turn, settled = self.turn, 0
+        for event in events:
+            match event:
+                case CallSettledInput(final=True, status=CallStatus.OK):
+                    return False
+                case CallSettledInput() | CallWaitingInput():
+                    settled += 1
+                case AnsweredInput():
+                    asks = [bool(asked.call) for asked in turn.interrupts.values()]
+                    return turn.state is State.PAUSED and asks == [True] and not turn.counters.final
+                case _:
+                    pass
+        if not settled or turn.state is not State.TOOL_EXEC or turn.counters.final:
+            return False
+        for name in turn.batch:  # a plain loop, because this runs once a step
+            state = turn.batch[name].state
+            settled -= state is CallState.READY or state is CallState.STARTED
+        return settled == 0
 
     def feed(self, event: Input) -> list[f.Fact]:
         """Apply an input, and return the facts that follow, oldest first. Then perform `action`.

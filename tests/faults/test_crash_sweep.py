@@ -26,7 +26,7 @@ from turnwright_states import facts as f
 pytestmark = pytest.mark.anyio
 
 AGENT = Agent(name="Tidier")
-#: Appends of a whole turn: five in the first step, seven in the second, three in the third, and the last reply.
+#: Appends of a whole turn. Two results of the first step come together, and one comes later.
 APPENDS = 13
 #: Before and after each append in memory and SQLite; on PostgreSQL, where it takes longer, before or after each.
 SWEEP = [
@@ -37,7 +37,7 @@ SWEEP = [
     if place != "postgres" or after == at % 2
 ]
 LINES: tuple[ModelResponse | str, ...] = (
-    asks_for(("note", {"text": "a"}), ("note", {"text": "b"}), text="Beginning."),
+    asks_for(("note", {"text": "a"}), ("note", {"text": "b"}), ("note", {"text": "late"}), text="Beginning."),
     asks_for(("erase", {"path": "x"}), ("note", {"text": "c"})),
     asks_for(("note", {"text": "d"})),
     "Done.",
@@ -58,6 +58,8 @@ class World:
         @tool(idempotent=idempotent)
         async def note(context: ToolContext, text: str) -> str:
             self.ran.append(context.call_id)
+            if text == "late":
+                await anyio.sleep(0.01)
             return f"noted {text}"
 
         @tool(idempotent=idempotent, needs_approval=True)
@@ -297,6 +299,6 @@ async def test_two_results_at_once_and_a_store_that_fails_at_the_first() -> None
         await world.engine(store).run(AGENT, "hi")
     (row,) = await memory.turns()
     facts = await memory.facts(row.id)
-    assert [fact.kind for _, fact in facts][-2:] == ["call_started", "call_started"]
+    assert [fact.kind for _, fact in facts][-2:] == ["call_started"] * 2
     assert row.status.state is State.TOOL_EXEC
     assert follows(facts)

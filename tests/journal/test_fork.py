@@ -62,11 +62,13 @@ async def erase(path: str) -> str:
 
 @tool(idempotent=True)
 async def again(context: ToolContext) -> str:
+    await anyio.sleep(1)
     return f"again for {context.idempotency_key}"
 
 
 @tool(on_crash="ask")
 async def send(to: str) -> str:
+    await anyio.sleep(2)
     return f"sent to {to}"
 
 

@@ -236,7 +236,7 @@ async def test_a_call_that_needs_leave_is_not_started() -> None:
     batch = Batch(erase, fine)
     await batch.run()
     assert batch.machine.state is State.PAUSED
-    assert batch.kinds() == ["call_waiting call00001", "call_started call00002", "call_settled call00002"]
+    assert batch.kinds() == ["call_started call00002", "call_waiting call00001", "call_settled call00002"]
     (interrupt,) = batch.machine.turn.interrupts.values()
     assert (interrupt.kind, interrupt.tool, interrupt.expires_at) == (InterruptKind.APPROVAL, "erase", NOW + 60)
 

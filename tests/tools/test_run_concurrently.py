@@ -10,7 +10,8 @@ import pytest
 
 from turnwright.tools.asyncio_tasks import in_asyncio_tasks
 from turnwright.tools.run_concurrently import in_a_group, in_tasks
-from turnwright.tools.work_item import Job
+from turnwright.tools.work_item import Job, Outcome
+from turnwright_states import CallSettledInput, CallStatus
 
 pytestmark = [pytest.mark.anyio, pytest.mark.no_waiting]
 
@@ -175,7 +176,84 @@ async def test_what_a_job_sets_in_its_context_nobody_else_sees(run_jobs: InTasks
     assert (seen, WORD.get()) == (["ours", "ours"], "ours")
 
 
+class Delivered:
+    """The outcomes of jobs by call, as they are delivered."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.together: list[list[str]] = []
+        self._error = error
+
+    async def __call__(self, *outcomes: Outcome) -> None:
+        self.together.append([one.call for one in outcomes])
+        if self._error is not None:
+            raise self._error
+
+
+def settles(call: str, waits: float = 0.0) -> Job:
+    async def work() -> Outcome:
+        if waits:
+            await anyio.sleep(waits)
+        return CallSettledInput(call=call, status=CallStatus.OK, result="")
+
+    return work
+
+
+async def test_outcomes_of_one_round_are_delivered_together() -> None:
+    delivered = Delivered()
+    jobs = [settles("a"), settles("b", 1), settles("c"), settles("d", 1)]
+    await in_tasks(jobs, deliver=delivered)
+    assert delivered.together == [["a", "c"], ["b", "d"]]
+
+
+async def test_outcomes_that_came_are_delivered_if_another_job_fails() -> None:
+    delivered = Delivered()
+
+    async def fails() -> None:
+        raise ValueError("at once")
+
+    with pytest.raises(ValueError, match="at once"):
+        await in_tasks([settles("a"), fails, settles("b"), settles("c", 60)], deliver=delivered)
+    assert delivered.together[0][0] == "a"
+    assert not any("c" in together for together in delivered.together)
+
+
+async def test_a_delivery_that_fails_cancels_the_others_and_is_raised() -> None:
+    delivered = Delivered(ValueError("full"))
+    with anyio.fail_after(60), pytest.raises(ValueError, match="full"):
+        await in_tasks([settles("a"), settles("b", 1e9)], deliver=delivered)
+    assert delivered.together == [["a"]]
+
+
+async def test_outcomes_that_came_before_a_cancellation_are_delivered() -> None:
+    delivered = Delivered()
+    with anyio.CancelScope() as scope:
+
+        async def cancels() -> Outcome | None:
+            scope.cancel()
+            return await settles("b")()
+
+        await in_tasks([settles("a"), cancels, settles("c", 60)], deliver=delivered)
+    assert delivered.together == [["a", "b"]]
+
+
+def test_a_loop_that_closes_as_jobs_are_about_to_begin_does_not_wait_for_them() -> None:
+    """It cancels their tasks before they have begun."""
+    running: list[asyncio.Task[None]] = []
+
+    async def main() -> None:
+        running.append(asyncio.create_task(in_asyncio_tasks([settles("a"), settles("b", 60)], deliver=Delivered())))
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+    assert running[0].cancelled()
+
+
 def test_on_trio_the_jobs_run_in_its_tasks() -> None:
     diary = Diary()
     anyio.run(lambda: in_tasks([diary.job("a"), diary.job("b")]), backend="trio")
     assert sorted(diary.lines) == ["a begins", "a ends", "b begins", "b ends"]
+
+
+def test_on_trio_each_outcome_is_delivered_by_itself() -> None:
+    delivered = Delivered()
+    anyio.run(lambda: in_tasks([settles("a"), settles("b", 0.01)], deliver=delivered), backend="trio")
+    assert delivered.together == [["a"], ["b"]]

@@ -232,7 +232,9 @@ class TurnJournal:
                 self.listeners.publish(event)
 
     async def feed(self, event: Input, *more: Input, consumed: Sequence[str] = ()) -> None:
-        """Feed the machine, append its facts, then publish the events. `more` are calls that start with `event`.
+        """Feed the machine, append its facts, then publish the events.
+
+        `more` share the append: starts of calls that start together, or outcomes that came together.
 
         `consumed` are the inbox items that the input came from. Messages that wait in the inbox are fed before a batch
         ends, or kept as undelivered with an input that ends the turn (docs/rules.md#messages).
@@ -289,14 +291,14 @@ class TurnJournal:
         late: tuple[str, ...] = ()
         if type(event) is not AnsweredInput:  # an answer is fed at once; other inputs took time
             self.waiting = None
-        last = more[-1] if more else event  # of several inputs, the last one may end the batch
-        if self.machine.may_end_with(last):
+        if self.machine.may_end_with(event, *more):
             waiting = steers(await self.inbox())
             if waiting:
                 late = tuple(waiting)
+                last = more[-1] if more else event  # of several inputs, the last one may end the batch
                 last = replace(last, undelivered=tuple(waiting.values()))
                 event, more = (event, (*more[:-1], last)) if more else (last, more)
-        elif self.machine.takes_messages_before(last):
+        elif self.machine.takes_messages_before(event, *more):
             await self._take_in(await self.inbox(), event.elapsed)
         await self._feed(event, more, consumed, at_the_end=late)
 

@@ -16,7 +16,7 @@ from typing import Final, final
 import anyio
 
 from .loop_handle import in_event_loop
-from .work_item import Job, WorkItem, closed
+from .work_item import Deliver, Job, Outcome, WorkItem, closed
 
 #: Seconds between two checks of work whose clock is stopped.
 _CHECK_INTERVAL: Final = 1.0
@@ -58,44 +58,89 @@ class _Task(asyncio.Task[None]):
         super().add_done_callback(_ABANDONED.discard)
 
 
-async def in_asyncio_tasks(jobs: Sequence[Job], cancel_grace: float = math.inf) -> None:
+async def in_asyncio_tasks(jobs: Sequence[Job], cancel_grace: float = math.inf, deliver: Deliver | None = None) -> None:
     """Run jobs as `in_tasks` does, in an asyncio event loop."""
-    group, loop = _JobGroup(jobs, cancel_grace), asyncio.get_running_loop()
+    group, loop = _JobGroup(jobs, cancel_grace, deliver), asyncio.get_running_loop()
     # A loop does not keep its tasks alive.
     group.tasks = [_Task(group.run(number, job), loop=loop) for number, job in enumerate(jobs)]
     try:
-        if group.left:
+        while group.left or group.came:
+            if group.came:
+                group.start_delivery()
             await group.wait()
     except asyncio.CancelledError:
         group.cancel()
-        while group.left:
+        while group.came or not group.ended:
+            if group.came:
+                group.start_delivery()
             # A further cancellation must not cut this wait short.
             with suppress(asyncio.CancelledError), anyio.CancelScope(shield=True):
-                await group.wait()
+                running = [task for task in group.tasks if not task.done()]
+                await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
         raise
     if group.failures:
         raise group.failures[0]
 
 
 class _JobGroup:
-    """Concurrent jobs, identified by their numbers, and the future that completes after the last one."""
+    """Concurrent jobs, identified by their numbers, and the future that wakes the task that waits for them."""
 
-    __slots__ = ("_abandoned", "_cancel_grace", "_done", "_jobs", "_scopes", "_stopped", "failures", "left", "tasks")
+    __slots__ = (
+        "_abandoned",
+        "_cancel_grace",
+        "_deliver",
+        "_delivering",
+        "_jobs",
+        "_scopes",
+        "_stopped",
+        "_woken",
+        "came",
+        "failures",
+        "left",
+        "tasks",
+    )
 
-    def __init__(self, jobs: Sequence[Job], cancel_grace: float) -> None:
+    def __init__(self, jobs: Sequence[Job], cancel_grace: float, deliver: Deliver | None) -> None:
         self.left = len(jobs)
         self.tasks: list[_Task] = []
         self.failures: list[BaseException] = []
+        #: The outcomes that are not delivered yet.
+        self.came: list[Outcome] = []
+        self._deliver = deliver
+        self._delivering = False
         self._jobs = jobs
         self._cancel_grace = cancel_grace
-        self._done: asyncio.Future[None] | None = None
+        self._woken: asyncio.Future[None] | None = None
         self._scopes: list[anyio.CancelScope | None] = [None] * self.left
         self._stopped = False
         self._abandoned: frozenset[int] = frozenset()
 
+    @property
+    def ended(self) -> bool:
+        """Whether every task has ended, also one that a closing loop has canceled before it began."""
+        return all(task.done() for task in self.tasks)
+
     async def wait(self) -> None:
-        self._done = asyncio.get_running_loop().create_future()
-        await self._done
+        """Wait until an outcome has come, or the last job has ended."""
+        self._woken = asyncio.get_running_loop().create_future()
+        await self._woken
+
+    def start_delivery(self) -> None:
+        """Deliver what has come, in a task of its own: a cancellation of the waiting task must not cut that short."""
+        if not self._delivering:
+            self._start(self.deliver)
+
+    async def deliver(self) -> None:
+        """Deliver what has come, and what comes meanwhile."""
+        if self._delivering or self._deliver is None:
+            return  # the running delivery takes what has come
+        self._delivering = True
+        try:
+            while self.came:
+                came, self.came = self.came, []
+                await self._deliver(*came)
+        finally:
+            self._delivering = False
 
     def cancel(self) -> None:
         """Cancel every job, also one whose task has not started. Work that outlasts the grace is abandoned."""
@@ -106,21 +151,32 @@ class _JobGroup:
             if scope is not None:
                 scope.cancel()
 
-    async def run(self, number: int, job: Job) -> None:
+    async def run(self, number: int, job: Job) -> None:  # noqa: C901, PLR0912 (in parts it would take more calls a step)
+        outcome = None
         try:
-            with anyio.CancelScope() as scope:
-                self._scopes[number] = scope
-                if self._stopped:
-                    scope.cancel()
-                if isinstance(job, WorkItem) and job.timed:
-                    job.limited = partial(self._abandon_if_late, number, job)
-                await job()
+            try:
+                with anyio.CancelScope() as scope:
+                    self._scopes[number] = scope
+                    if self._stopped:
+                        scope.cancel()
+                    if isinstance(job, WorkItem) and job.timed:
+                        job.limited = partial(self._abandon_if_late, number, job)
+                    outcome = await job()
+            except BaseException as error:
+                if number in self._abandoned or (isinstance(error, GeneratorExit) and not in_event_loop()):
+                    raise
+                outcome = await closed(job, error)
+            if outcome is not None and self._deliver is not None and number not in self._abandoned:
+                self.came.append(outcome)
+                if self.left == 1:
+                    await self.deliver()  # nothing else can come
+                else:
+                    self._wake()  # the others of this round have come until the waiting task runs
         except BaseException as error:
             if isinstance(error, GeneratorExit) and not in_event_loop():
                 raise  # the loop is gone; otherwise the waiting task raises the error
-            failure = None if number in self._abandoned else await closed(job, error)
-            if failure is not None and number not in self._abandoned:
-                self.failures.append(failure)
+            if number not in self._abandoned:
+                self.failures.append(error)
                 self.cancel()
         finally:
             if number not in self._abandoned:
@@ -128,9 +184,15 @@ class _JobGroup:
                 if not self.left:
                     self._wake()
 
+    def _start(self, job: Job) -> None:
+        """Start one more job."""
+        self.left += 1
+        self._scopes.append(None)
+        self.tasks.append(_Task(self.run(len(self.tasks), job), loop=asyncio.get_running_loop()))
+
     def _wake(self) -> None:
-        if self._done is not None and not self._done.done():
-            self._done.set_result(None)
+        if self._woken is not None and not self._woken.done():
+            self._woken.set_result(None)
 
     def _abandon_if_late(self, number: int, work: WorkItem) -> None:
         """Abandon work whose timeout passed `cancel_grace` seconds ago. Otherwise schedule the next check."""
@@ -142,8 +204,8 @@ class _JobGroup:
             loop.call_at(min(ends, loop.time() + _CHECK_INTERVAL), self._abandon_if_late, number, work)
             return
         self._abandon(number, work)
-        self._scopes.append(None)
-        self.tasks.append(_Task(self.run(len(self.tasks), work.time_out), loop=loop))
+        self.left -= 1
+        self._start(work.time_out)
 
     def _abandon_all(self) -> None:
         for number, job in enumerate(self._jobs):

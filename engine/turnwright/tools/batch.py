@@ -31,16 +31,17 @@ from .result import ToolResult
 from .run_concurrently import in_tasks
 from .tool import Tool
 from .tool_work import ToolWork, asked_first, is_its_own, outcome_of, settled, waits
+from .work_item import Outcome
 
 
 class CallReport(Protocol):
-    """Journals what happened to a call. `more` are calls that start together with it, or the result of one."""
+    """Journals in one append what happened to calls: starts, outcomes, or the start and the result of one call."""
 
     async def __call__(
         self,
-        event: CallStartedInput | CallSettledInput | CallWaitingInput,
+        event: CallStartedInput | Outcome,
         /,
-        *more: CallStartedInput | CallSettledInput,
+        *more: CallStartedInput | Outcome,
     ) -> None:
         """Journal the inputs, then return."""
         ...
@@ -68,7 +69,7 @@ async def run_batch(calls: tuple[Call, ...], batch: BatchContext, report: CallRe
             await _start_together(side_by_side, batch, report)
             continue
         room = anyio.Semaphore(max_parallel_tools) if len(side_by_side) > max_parallel_tools else None
-        await in_tasks([partial(_run_when_free, call, batch, report, room) for call in side_by_side])
+        await in_tasks([partial(_run_when_free, call, batch, report, room) for call in side_by_side], deliver=report)
 
 
 def can_start_at_once(tools: Sequence[Tool], max_parallel_tools: int) -> bool:
@@ -109,20 +110,19 @@ async def _start_together(calls: Sequence[Call], batch: BatchContext, report: Ca
 async def _work_together(calls: Sequence[Call], batch: BatchContext, report: CallReport) -> None:
     """Run started calls side by side."""
     if batch.execute is None and (batch.judge is None or not batch.judge.judges_after):
-        work = [ToolWork(call, batch.tools[call.name], batch, report, batch.checked.pop(call.id)) for call in calls]
-        await in_tasks(work, batch.cancel_grace)
+        work = [ToolWork(call, batch.tools[call.name], batch, batch.checked.pop(call.id)) for call in calls]
+        await in_tasks(work, batch.cancel_grace, report)
     else:
-        await in_tasks([partial(_report_outcome, call, batch, report) for call in calls])
+        await in_tasks([partial(_work, call, batch) for call in calls], deliver=report)
 
 
-async def _report_outcome(call: Call, batch: BatchContext, report: CallReport) -> None:
-    values = batch.checked.pop(call.id)
-    await report(await _judged(call, batch, await _execution(call, batch.tools[call.name], batch, values)))
+async def _work(call: Call, batch: BatchContext, values: Values | None = None) -> Outcome:
+    """Run a started call, and return its outcome as the hooks leave it."""
+    values = batch.checked.pop(call.id, values)
+    return await _judged(call, batch, await _execution(call, batch.tools[call.name], batch, values))
 
 
-async def _judged(
-    call: Call, batch: BatchContext, outcome: CallSettledInput | CallWaitingInput
-) -> CallSettledInput | CallWaitingInput:
+async def _judged(call: Call, batch: BatchContext, outcome: Outcome) -> Outcome:
     """Return the outcome of a call that ran as the hooks leave it."""
     if batch.judge is None or not batch.judge.judges_after or not isinstance(outcome, CallSettledInput):
         return outcome
@@ -143,8 +143,12 @@ def _between_barriers(calls: Sequence[Call], batch: BatchContext) -> list[list[C
     return groups
 
 
-async def _run_when_free(call: Call, batch: BatchContext, report: CallReport, room: "anyio.Semaphore | None") -> None:
+async def _run_when_free(
+    call: Call, batch: BatchContext, report: CallReport, room: "anyio.Semaphore | None"
+) -> Outcome | None:
     """Run a call when its batch has room and its tool's limiter, if any, has a slot.
+
+    Returns its outcome, or None if that is journaled already: it is, before a call that waits gets the place.
 
     `room` is None if the batch has room for all of its calls. A call that waits holds nothing: it takes the second of
     the two only if it is free at once, else it releases the first. So no deadlock is possible. If the batch has no
@@ -152,27 +156,28 @@ async def _run_when_free(call: Call, batch: BatchContext, report: CallReport, ro
     """
     while True:
         if room is None:
-            limiter = await _run(call, batch, report)
+            done = await _run(call, batch, report)
         else:
             async with room:
-                limiter = await _run(call, batch, report)
-        if limiter is None:
-            return
-        async with _hold_slot(limiter, batch) as slot:
+                done = await _run(call, batch, report)
+                if done is not None and not isinstance(done, RateLimiter):
+                    await report(done)
+                    return None
+        if not isinstance(done, RateLimiter):
+            return done
+        async with _hold_slot(done, batch) as slot:
             if slot is None:
-                return
+                return None
             try:
                 if room is not None:
                     room.acquire_nowait()
             except anyio.WouldBlock:
                 continue
             try:
-                if not batch.stopping():
-                    await _execute(call, batch.tools[call.name], batch, report, slot)
+                return None if batch.stopping() else await _execute(call, batch, report, slot)
             finally:
                 if room is not None:
                     room.release()
-        return
 
 
 @asynccontextmanager
@@ -198,7 +203,7 @@ async def settle_after_crash(calls: tuple[Call, ...], batch: BatchContext, repor
             continue
         tool = batch.tools[call.name]
         if tool.on_crash == "rerun":
-            await in_tasks([partial(_rerun, call, tool, batch, report)])
+            await in_tasks([partial(_rerun, call, tool, batch, report)], deliver=report)
         elif tool.on_crash == "ask":
             question = f"The process died while {call.name} ran. Run it again, or leave its outcome unknown?"
             await report(
@@ -214,18 +219,16 @@ async def settle_after_crash(calls: tuple[Call, ...], batch: BatchContext, repor
             await report(settled(call, CallStatus.UNKNOWN, ToolResult(UNKNOWN_OUTCOME), batch))
 
 
-async def _run(call: Call, batch: BatchContext, report: CallReport) -> RateLimiter | None:
-    """Run a call, or report its question to a person. Returns the limiter that the call must wait for, if any."""
+async def _run(call: Call, batch: BatchContext, report: CallReport) -> Outcome | RateLimiter | None:
+    """Run a call and return its outcome, for example its question, or the limiter that the call must wait for."""
     if batch.stopping():
         return None
     if _is_resumed(call):
-        await report(await _judged(call, batch, await _execution(call, batch.tools[call.name], batch)))
-        return None
+        return await _work(call, batch)
     tool = batch.tools[call.name]
     checked = await _check_before_start(call, tool, batch)
     if isinstance(checked, CallSettledInput | CallWaitingInput):
-        await report(checked)
-        return None
+        return checked
     if batch.stopping() or await _settled_without_running(call, batch, report):  # an approval check may take long
         return None
     slot = None
@@ -234,16 +237,13 @@ async def _run(call: Call, batch: BatchContext, report: CallReport) -> RateLimit
         if slot is None:
             return tool.limiter
     try:
-        await _execute(call, tool, batch, report, slot, checked)
+        return await _execute(call, batch, report, slot, checked)
     finally:
         if slot is not None:
             slot.release()
-    return None
 
 
-async def _check_before_start(
-    call: Call, tool: Tool, batch: BatchContext
-) -> Values | CallSettledInput | CallWaitingInput:
+async def _check_before_start(call: Call, tool: Tool, batch: BatchContext) -> Values | Outcome:
     """Return the values for the call, or the outcome of a call that cannot start.
 
     The decisions of hooks, if there are any, stay in `batch.decided`.
@@ -271,7 +271,7 @@ async def _check_before_start(
 
 async def _decided_values(
     call: Call, tool: Tool, batch: BatchContext, values: Values | None, judge: CallJudge
-) -> Values | CallSettledInput | CallWaitingInput:
+) -> Values | Outcome:
     """Do what `_check_before_start` does for a call that hooks or guardrails decide about. Raises what they raise."""
     decided = batch.decided.get(call.id)
     if decided is None:  # else it was asked, and had to wait for a free slot
@@ -331,39 +331,33 @@ def _started(call: Call, batch: BatchContext, child: str | None = None) -> CallS
     return replace(started, arguments=arguments, decisions=tuple(decided.decisions))
 
 
-async def _rerun(call: Call, tool: Tool, batch: BatchContext, report: CallReport) -> None:
+async def _rerun(call: Call, tool: Tool, batch: BatchContext, report: CallReport) -> Outcome | None:
     if tool.limiter is None:
-        await _execute(call, tool, batch, report)
-        return
+        return await _execute(call, batch, report)
     async with _hold_slot(tool.limiter, batch) as slot:
-        if slot is not None:
-            await _execute(call, tool, batch, report, slot)
+        return None if slot is None else await _execute(call, batch, report, slot)
 
 
-async def _execute(  # noqa: PLR0917 (passed on together, as far as the tool)
-    call: Call,
-    tool: Tool,
-    batch: BatchContext,
-    report: CallReport,
-    slot: Slot | None = None,
-    values: Values | None = None,
-) -> None:
+async def _execute(
+    call: Call, batch: BatchContext, report: CallReport, slot: Slot | None = None, values: Values | None = None
+) -> Outcome | None:
+    """Journal the start of a call, and run it. Return its outcome, which is journaled before a slot is released."""
     child = child_id(batch.turn, call.id) if call.made.lease is not None else None
     await report(_started(call, batch, child))
     if call.state is not CallState.STARTED:  # a rerun without a retry left was settled instead
-        return
-    if slot is not None:
-        slot.start()
-    await report(await _judged(call, batch, await _execution(call, tool, batch, values)))
+        return None
+    if slot is None:
+        return await _work(call, batch, values)
+    slot.start()
+    await report(await _work(call, batch, values))
+    return None
 
 
-async def _execution(
-    call: Call, tool: Tool, batch: BatchContext, values: Values | None = None
-) -> CallSettledInput | CallWaitingInput:
+async def _execution(call: Call, tool: Tool, batch: BatchContext, values: Values | None = None) -> Outcome:
     """Run a started call, by its tool or as a sub-agent, and return its outcome."""
     delegates = call.made.lease is not None
 
-    def run(failed: Failed | None = None) -> Awaitable[CallSettledInput | CallWaitingInput]:
+    def run(failed: Failed | None = None) -> Awaitable[Outcome]:
         return batch.delegate(call) if delegates else outcome_of(call, tool, batch, values, failed)
 
     return await (run() if batch.execute is None else batch.execute(call, tool, run))

@@ -11,22 +11,25 @@ from collections.abc import Sequence
 import anyio
 
 from .loop_handle import in_event_loop
-from .work_item import Job, closed
+from .work_item import Deliver, Job, closed
 
 
-async def in_tasks(jobs: Sequence[Job], cancel_grace: float = math.inf) -> None:
+async def in_tasks(jobs: Sequence[Job], cancel_grace: float = math.inf, deliver: Deliver | None = None) -> None:
     """Run each job in a task of its own, and raise the first error of a job, not in an exception group.
 
     An error, or a cancellation from outside, cancels the other jobs. When this returns or raises, all jobs have ended
     or were abandoned: a `WorkItem` that goes on for `cancel_grace` seconds after its cancellation is abandoned. Under
     trio nothing is abandoned, because a task cannot outlive its nursery.
+
+    The outcomes of jobs are passed to `deliver`: those that come in one round of the event loop together, and under
+    trio each by itself. An outcome that has come is delivered whatever happens to the other jobs.
     """
     if "trio" not in sys.modules or _library() == "asyncio":
         from .asyncio_tasks import in_asyncio_tasks  # noqa: PLC0415 (not every loop is asyncio's)
 
-        await in_asyncio_tasks(jobs, cancel_grace)
+        await in_asyncio_tasks(jobs, cancel_grace, deliver)
     else:
-        await in_a_group(jobs)
+        await in_a_group(jobs, deliver=deliver)
 
 
 def _library() -> str:
@@ -35,20 +38,29 @@ def _library() -> str:
     return sniffio.current_async_library()
 
 
-async def in_a_group(jobs: Sequence[Job]) -> None:
+async def in_a_group(
+    jobs: Sequence[Job],
+    cancel_grace: float = math.inf,  # noqa: ARG001 (nothing is abandoned)
+    deliver: Deliver | None = None,
+) -> None:
     """Run jobs as `in_tasks` does, in any event loop, without abandoning."""
     failures: list[BaseException] = []
 
     async def run(job: Job, group: anyio.abc.TaskGroup) -> None:
         try:
-            await job()
+            try:
+                outcome = await job()
+            except BaseException as error:
+                if isinstance(error, GeneratorExit) and not in_event_loop():
+                    raise
+                outcome = await closed(job, error)
+            if outcome is not None and deliver is not None:
+                await deliver(outcome)
         except BaseException as error:
             if isinstance(error, GeneratorExit) and not in_event_loop():
                 raise  # the loop is gone; otherwise it is raised below
-            failure = await closed(job, error)
-            if failure is not None:
-                failures.append(failure)
-                group.cancel_scope.cancel()
+            failures.append(error)
+            group.cancel_scope.cancel()
 
     async with anyio.create_task_group() as group:
         for job in jobs:

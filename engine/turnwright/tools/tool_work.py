@@ -2,7 +2,6 @@
 
 import logging
 import math
-from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final
 
@@ -23,22 +22,22 @@ from .run_concurrently import in_tasks
 from .text import clean
 from .timing import watch_limit
 from .tool import Tool
-from .work_item import WorkItem
+from .work_item import Outcome, WorkItem
 
 _LOG: Final = logging.getLogger(__name__)
 
 
 async def outcome_of(
     call: Call, tool: Tool, batch: BatchContext, values: Values | None, failed: Failed | None = None
-) -> CallSettledInput | CallWaitingInput:
+) -> Outcome:
     """Run the tool and return the outcome of the call. An error of the tool is also passed to `failed`."""
-    came: list[CallSettledInput | CallWaitingInput] = []
+    came: list[Outcome] = []
 
-    async def keep(outcome: CallSettledInput | CallWaitingInput) -> None:
-        came.append(outcome)
+    async def keep(*outcomes: Outcome) -> None:
+        came.extend(outcomes)
 
     try:
-        await in_tasks([ToolWork(call, tool, batch, keep, values, failed)], batch.cancel_grace)
+        await in_tasks([ToolWork(call, tool, batch, values, failed)], batch.cancel_grace, keep)
     except anyio.get_cancelled_exc_class():
         if not came:  # a call that has finished keeps its result
             raise
@@ -104,16 +103,15 @@ class Inquiry(WorkItem):
 
 
 class ToolWork(WorkItem):
-    """A job that runs the tool of a started call. `report` gets the outcome, unless the work is abandoned."""
+    """A job that runs the tool of a started call."""
 
-    __slots__ = ("_abandoned", "_batch", "_call", "_context", "_line", "_raised", "_report", "_tool", "_values")
+    __slots__ = ("_batch", "_call", "_context", "_line", "_raised", "_tool", "_values")
 
-    def __init__(  # noqa: PLR0917 (passed on together, as far as the tool)
+    def __init__(
         self,
         call: Call,
         tool: Tool,
         batch: BatchContext,
-        report: Callable[[CallSettledInput | CallWaitingInput], Awaitable[None]],
         values: Values | None,
         failed: Failed | None = None,
     ) -> None:
@@ -124,28 +122,23 @@ class ToolWork(WorkItem):
         self._call = call
         self._tool = tool
         self._batch = batch
-        self._report = report
         self._values = values
         self._raised = failed
         self._line: ProgressLine | None = None
         self._context = _NO_CONTEXT
-        self._abandoned = False
 
-    async def __call__(self) -> None:
-        """Run the tool, and report the outcome."""
+    async def __call__(self) -> Outcome:
+        """Run the tool, and return the outcome of the call."""
         if self.timed:
             watch_limit(self.watch)
         self.at_work = True
         try:
-            outcome = await self._outcome()
+            return await self._outcome()
         finally:
             self.at_work = False  # also after a cancellation, because `_abandon_all` reads it later
-        if not self._abandoned:
-            await self._report(outcome)
 
     def abandon(self) -> None:
         """See `WorkItem.abandon`."""
-        self._abandoned = True
         self._close_line()
         if self._context is not _NO_CONTEXT:
             self._context.abort_signal.set()
@@ -157,19 +150,19 @@ class ToolWork(WorkItem):
         about = {"turn": turn, "call": call, "tool": self._tool.name}
         _LOG.warning(message, self._tool.name, call, turn, grace, extra=about)
 
-    async def closed(self, error: GeneratorExit) -> None:
+    async def closed(self, error: GeneratorExit) -> Outcome:
         """See `WorkItem.closed`: the call has its result."""
-        await self._report(self._failed(error))
+        return self._failed(error)
 
-    async def time_out(self) -> None:
+    async def time_out(self) -> Outcome:
         """See `WorkItem.time_out`: the call has its result."""
         tool = self._tool
         late = (
             f"{tool.name} did not finish within {tool.timeout:g} s, and could not be stopped: it may still be running"
         )
-        await self._report(self._failed(ToolTimeoutError(late)))
+        return self._failed(ToolTimeoutError(late))
 
-    async def _outcome(self) -> CallSettledInput | CallWaitingInput:
+    async def _outcome(self) -> Outcome:
         """Run the tool and return its outcome. Then close the progress line."""
         call, tool, batch = self._call, self._tool, self._batch
         if tool.takes_context:

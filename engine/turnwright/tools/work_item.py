@@ -1,10 +1,24 @@
 """The jobs of a batch: plain functions, and work items that can be abandoned."""
 
 from collections.abc import Awaitable, Callable
+from typing import Protocol
 
 import anyio
 
-Job = Callable[[], Awaitable[None]]
+from turnwright_states import CallSettledInput, CallWaitingInput
+
+#: What became of a call.
+Outcome = CallSettledInput | CallWaitingInput
+#: A job of a call returns its outcome.
+Job = Callable[[], Awaitable[Outcome | None]]
+
+
+class Deliver(Protocol):
+    """Receives the outcomes of jobs."""
+
+    async def __call__(self, first: Outcome, /, *more: Outcome) -> None:
+        """Receive outcomes that came together, oldest first."""
+        ...
 
 
 class WorkItem:
@@ -23,7 +37,7 @@ class WorkItem:
     #: Called when the timeout starts, if the work can be abandoned.
     limited: Callable[[], None] | None
 
-    async def __call__(self) -> None:
+    async def __call__(self) -> Outcome | None:
         """Do the job."""
         raise NotImplementedError
 
@@ -37,25 +51,21 @@ class WorkItem:
         if limit is not None and self.limited is not None:
             self.limited()
 
-    async def closed(self, error: GeneratorExit) -> None:
+    async def closed(self, error: GeneratorExit) -> Outcome | None:
         """Finish a job whose frames were closed by a `GeneratorExit` of a future."""
         raise NotImplementedError
 
-    async def time_out(self) -> None:
+    async def time_out(self) -> Outcome | None:
         """Finish a job that was abandoned after its timeout."""
         raise NotImplementedError
 
 
-async def closed(job: Job, error: BaseException) -> BaseException | None:
-    """Return the error of a job, or None if a `GeneratorExit` closed it and `WorkItem.closed` finished it.
+async def closed(job: Job, error: BaseException) -> Outcome | None:
+    """Return the outcome of a job that raised `error`, or raise the error.
 
     A future that raises `GeneratorExit` closes every frame of its task except the outermost. Only that frame, which
-    calls this, can still await.
+    calls this, can still await. `WorkItem.closed` finishes the job.
     """
     if not isinstance(error, GeneratorExit) or not isinstance(job, WorkItem):
-        return error
-    try:
-        await job.closed(error)
-    except BaseException as failure:  # noqa: BLE001 (raised in the task that waits for the jobs)
-        return failure
-    return None
+        raise error
+    return await job.closed(error)
