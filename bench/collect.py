@@ -112,8 +112,8 @@ class Run:
         if old is None or [*old["versions"].items()][:1] != [*known["versions"].items()][:1]:
             subjects[:] = [*(one for one in subjects if one is not old), cast("Measured", known)]
             return subjects[-1]
-        for key in ("python", "versions", "notes", "durable"):
-            old[key] = known[key]
+        kept = cast("Measured", {**known, "flight": old["flight"], "failed": old["failed"], "taken": old["taken"]})
+        old.update(kept)
         return old
 
     def _subject_part(self, subject: Measured, python: str, module: str, part: str) -> None:
@@ -154,8 +154,8 @@ def _hopeless(subject: Measured, tenth: int) -> str | None:
     if f"flight {tenth}" in subject["failed"]:
         return f"not tried, for {tenth:,} failed"
     found = subject["flight"].get(str(tenth))
-    if found is not None and found["wall_s"] * 10 > LONGEST_S:
-        return f"not tried, for {tenth:,} took {found['wall_s']:,.0f} s"
+    if found is not None and found["cpu_s"] * 10 > LONGEST_S / 2:
+        return f"not tried, for {tenth:,} took {found['cpu_s']:,.0f} s of CPU"
     return None
 
 

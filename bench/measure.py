@@ -53,7 +53,7 @@ IN_FLIGHT: Final = (10, 100, 1_000, 10_000)
 IN_FLIGHT_STEPS: Final = 10
 PAIRS: Final = 7
 ENOUGH_S: Final = 30.0
-LONGEST_S: Final = 300.0
+LONGEST_S: Final = 600.0
 IMPORTS: Final = 7
 #: The collector's thresholds in `turnwright worker`.
 GARBAGE: Final = (20_000, 50, 50)
@@ -322,7 +322,7 @@ async def session(subject: Subject, turns: int) -> dict[str, dict[str, Turn]]:
     bare = Bare()
     spent: list[tuple[float, float]] = []
     began = time.perf_counter()
-    while len(spent) < turns + AROUND and time.perf_counter() - began < LONGEST_S / 2:
+    while len(spent) < turns + AROUND and time.perf_counter() - began < 5 * ENOUGH_S:
         against, _ = await _cpu(bare, SIZES[0], turns=1)
         taken, _ = await _cpu(subject, 1, turns=1)
         spent.append((taken, against))
