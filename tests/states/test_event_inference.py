@@ -1,16 +1,29 @@
 """The inferred inputs equal the fed ones, as far as the facts determine them."""
 
+from collections.abc import Callable
+
+import pytest
 from hypothesis import given
 from msgspec.structs import replace
 
-from turnwright_states import CallSettledInput, CallStartedInput, Finish, Input, ModelRepliedInput, ToolCall, Usage
+from turnwright_states import (
+    CallSettledInput,
+    CallStartedInput,
+    CallStatus,
+    Finish,
+    Input,
+    ModelRepliedInput,
+    ToolCall,
+    Usage,
+)
 from turnwright_states.event_inference import infer_inputs, only_input
-from turnwright_states.facts import Fact, ModelReplied
+from turnwright_states.facts import CallSettled, CallStarted, Fact, ModelReplied
 from turnwright_states.replay import replay
 from turnwright_states.turn import fold
 from turnwright_states.verdict import Verdict
 
-from .conftest import Begin
+from .conftest import Begin, Script
+from .test_golden import TURNS
 from .test_properties import ANY, Setting, play
 
 
@@ -53,6 +66,20 @@ def test_a_result_is_read_back_whole(begin: Begin) -> None:
     settled = CallSettledInput(call="call00001", result="It is empty.")
     turn.feed(settled)
     assert read_back(turn.facts) == settled
+
+
+@pytest.mark.parametrize("play", TURNS, ids=lambda play: play.__name__)
+def test_the_only_input_of_a_call_that_ran_and_of_a_reply_is_known_without_checks(
+    begin: Begin, play: Callable[[Begin], Script]
+) -> None:
+    """In a journal of every kind of turn."""
+    journal = play(begin).facts
+    for at, head in enumerate(journal):
+        ran = isinstance(head, CallSettled) and head.status in (CallStatus.OK, CallStatus.ERROR, CallStatus.REFUSED)
+        only = only_input(head)
+        assert (only is not None) is (ran or isinstance(head, CallStarted | ModelReplied))
+        if only is not None and "\ud83d" not in repr(head):
+            assert only == next(infer_inputs(journal, at, fold(journal[:at])))
 
 
 @given(ANY)

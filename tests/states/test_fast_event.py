@@ -114,7 +114,11 @@ class Machines:
             machine.add_transition(Trigger.REPLIED, State.STREAM, dest, **callbacks, **conditions)
 
     def telling(self, place: int, words: str) -> Callable[[Counters], None]:
-        return lambda _counters: self.told[place].append((words, self.models[place].state))
+        def tell(counters: Counters) -> None:
+            assert isinstance(counters, Counters)
+            self.told[place].append((words, self.models[place].state))
+
+        return tell
 
     def fire(self, counters: Counters) -> list[tuple[bool, State, Told]]:
         """Fire the trigger in each machine. Return whether it was taken, the state, and the recorded words."""
@@ -218,7 +222,7 @@ def test_what_a_missing_row_stops_in_the_middle_of_an_event_is_said_and_kept(eve
         IllegalInputError, match="the chart lacks a row, and 1 facts of the input were made before"
     ) as caught:
         turn.feed(CallSettledInput(call=call, status=CallStatus.ERROR, result="x"))
-    assert caught.value.made == 1
+    assert (caught.value.event, caught.value.state, caught.value.made) == (Trigger.SETTLED, State.TOOL_EXEC, 1)
     assert [fact.kind for fact in turn.feed(AbortInput())] == ["call_settled", "step_finished", "turn_ended"]
 
 

@@ -234,6 +234,20 @@ def test_a_step_tells_what_it_used_and_how_long_it_took(begin: "Begin") -> None:
     assert (second.number, second.seconds, second.usage) == (2, 1.0, Usage(input_tokens=1))
 
 
+def test_the_parts_of_tokens_add_up(begin: "Begin") -> None:
+    turn, used = begin(), Usage(input_tokens=30, output_tokens=20, cost=0.5, cached_tokens=10, reasoning_tokens=5)
+    turn.step("a", usage=used)
+    turn.step("b", usage=used)
+    assert turn.machine.turn.usage == used + used
+
+
+def test_an_input_of_a_class_below_its_kind_is_fed_as_that_kind(begin: "Begin") -> None:
+    class Marked(SteeredInput):
+        """A message of an app's own kind."""
+
+    assert [fact.kind for fact in begin().feed(Marked(text="And src/?"))] == ["message_added"]
+
+
 def test_a_copy_can_be_fed_without_changing_the_turn(begin: "Begin") -> None:
     turn = begin()
     turn.reply("look", "write")

@@ -52,6 +52,12 @@ def test_a_compaction_leads_back_to_its_model_call(begin: "Begin", event: Input)
         assert turn.steps == 1
 
 
+def test_an_empty_reply_is_no_overflow(begin: "Begin") -> None:
+    turn = begin(max_compactions=1)
+    turn.reply(text="")
+    assert turn.state is State.STREAM
+
+
 def test_without_a_compaction_left_an_overflow_ends_the_turn(begin: "Begin") -> None:
     turn = begin(max_compactions=1)
     turn.feed(OVERFLOW)

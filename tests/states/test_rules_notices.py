@@ -90,6 +90,14 @@ def test_80_percent_of_tokens_cost_and_time_is_noticed_once(begin: "Begin") -> N
     assert notices(found, "seconds") == [(48.0, 60.0)]
 
 
+def test_exactly_80_percent_is_noticed_if_nothing_else_is_near(begin: "Begin") -> None:
+    for limits, name in (({"tokens": 1000}, "tokens"), ({"cost": 2.0}, "cost"), ({"seconds": 60}, "seconds")):
+        turn = begin(**limits)
+        turn.clock = 48.0
+        turn.reply("look", usage=Usage(input_tokens=800, cost=1.6))
+        assert [fact.limit for fact in turn.of(facts.Notice)] == [name]
+
+
 def test_80_percent_that_a_sub_agent_used_is_noticed(begin: "Begin") -> None:
     for limits, name, used in (
         ({"tool_calls": 10}, "tool_calls", 8.0),

@@ -165,9 +165,12 @@ def test_which_try_it_is_follows_from_the_journal(begin: "Begin") -> None:
 
 def test_an_empty_reply_that_a_model_tells_as_a_failure_is_a_conclusion_without_text(begin: "Begin") -> None:
     turn = concluding(begin)
-    turn.feed(AttemptFailedInput(cause=Cause.EMPTY_REPLY, message="nothing came", usage=Usage(input_tokens=7)))
+    nothing = AttemptFailedInput(cause=Cause.EMPTY_REPLY, message="nothing came", usage=Usage(input_tokens=7))
+    assert not turn.machine.may_end_with(nothing)
+    turn.feed(nothing)
     assert turn.action == Conclude(EndReason.STEP_CAP, 30.0, 1024, second_try=True)
     assert turn.machine.turn.usage.tokens == 7
+    assert turn.machine.may_end_with(nothing)
     turn.feed(AttemptFailedInput(cause=Cause.EMPTY_REPLY))
     assert turn.end == Halt(Outcome.CAP_HIT, EndReason.STEP_CAP)
 
