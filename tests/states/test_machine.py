@@ -242,7 +242,7 @@ def test_the_parts_of_tokens_add_up(begin: "Begin") -> None:
 
 
 def test_an_input_of_a_class_below_its_kind_is_fed_as_that_kind(begin: "Begin") -> None:
-    class Marked(SteeredInput):
+    class Marked(SteeredInput, frozen=True):
         """A message of an app's own kind."""
 
     assert [fact.kind for fact in begin().feed(Marked(text="And src/?"))] == ["message_added"]
