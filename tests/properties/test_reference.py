@@ -99,7 +99,7 @@ scripts = st.builds(
     tools=st.just(TOOLS),
     limits=limits,
     people=st.lists(
-        st.sampled_from(["yes"] * 6 + ["always"] * 2 + ["no", "no", "expire", "abort", "message"]),
+        st.sampled_from(["yes"] * 4 + ["change"] * 2 + ["always"] * 2 + ["no", "no", "expire", "abort", "message"]),
         min_size=1,
         max_size=5,
     ).map(tuple),
@@ -124,6 +124,7 @@ ABORTED_IN_A_LOOP = TurnScript(
 
 
 @example(ABORTED_IN_A_LOOP)
+@example(replace(ABORTED_IN_A_LOOP, people=("change",)))
 @given(script=scripts)
 def test_a_turn_in_memory_takes_the_course_that_the_rules_say(script: TurnScript) -> None:
     assert_as_predicted(script)

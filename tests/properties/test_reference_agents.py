@@ -3,6 +3,7 @@
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -33,8 +34,8 @@ calls = st.builds(
     does=st.sampled_from(["return", "return", "return", "fail", "retry"]),
     seconds=work,
     fits=st.sampled_from([True] * 7 + [False]),
-    before=st.sampled_from([""] * 8 + ["change", "spoil", "reject", "ask", "result", "trip"]),
-    after=st.sampled_from([""] * 8 + ["hide", "hide", "trip"]),
+    before=st.sampled_from([""] * 8 + ["change", "spoil", "reject", "ask", "result", "trip", "raise", "late"]),
+    after=st.sampled_from([""] * 8 + ["hide", "hide", "trip", "raise", "late"]),
 )
 answers = st.builds(
     ScriptedCall,
@@ -52,14 +53,24 @@ replies = st.builds(
     tokens=st.sampled_from([1, 3, 8, 20, 20, LONG]),  # of a reply without tokens the engine guesses the length
     refused=st.sampled_from([False] * 5 + [True]),
     trips=st.sampled_from([False] * 9 + [True]),
+    fault=st.sampled_from([""] * 16 + ["raise", "late", "guardrail", "model", "once", "once"]),
 )
 guardrails = st.builds(
     ScriptedGuardrail,
     seconds=st.integers(0, 4).map(lambda n: n + 0.1),
     trips=st.sampled_from([False, False, False, True]),
+    raises=st.sampled_from([False] * 7 + [True]),
     parallel=st.booleans(),
 )
-offered = st.lists(st.none() | st.just(("plain", "asks", "direct")) | st.just(()), min_size=1, max_size=3).map(tuple)
+choices: list[tuple[str, ...] | Literal["raise"] | None] = [
+    None,
+    None,
+    ("plain", "asks", "direct"),
+    ("plain", "asks", "direct"),
+    (),
+    "raise",
+]
+offered = st.lists(st.sampled_from(choices), max_size=3).map(tuple)
 
 
 helper_calls = st.builds(replace, calls, tool=st.just(HELPER), before=st.just(""), after=st.just(""))
@@ -97,7 +108,9 @@ def agent_scripts(draw: st.DrawFn) -> TurnScript:
         typed=typed,
         guardrail=draw(seldom(guardrails)),
         compactions=compactions,
-        offered=draw(st.just(()) | offered),
+        keep_steps=draw(st.integers(0, 3)),
+        clears=draw(st.booleans()),
+        offered=draw(offered) if draw(st.booleans()) else (),
     )
     return draw(maybe_calm(agent))
 
@@ -124,6 +137,12 @@ SHORT = Limits(steps=1)
 @example(TurnScript((TOO_LONG, replace(SAYS, error=Cause.BAD_REQUEST), SAYS), TOOLS, compactions=2))
 @example(TurnScript((TOO_LONG, replace(SAYS, tokens=20), SAYS), TOOLS, Limits(tokens=LONG + 10), compactions=1))
 @example(TurnScript((TOO_LONG, replace(SAYS, error=Cause.CONTEXT_OVERFLOW), ScriptedReply()), TOOLS, compactions=2))
+@example(TurnScript((replace(ASKS, fault="late"),), TOOLS, hooked=True))
+@example(TurnScript((replace(SAYS, fault="once"),), limits=Limits(max_retries=1), hooked=True))
+@example(TurnScript((replace(SAYS, fault="model"),), limits=Limits(steps=0, max_retries=1), hooked=True))
+@example(TurnScript((replace(SAYS, seconds=4.0),), guardrail=ScriptedGuardrail(1.1, raises=True, parallel=True)))
+@example(TurnScript((TOO_LONG,), TOOLS, Limits(steps=6), compactions=3, keep_steps=3))
+@example(TurnScript((TOO_LONG,), TOOLS, Limits(steps=6), compactions=3, keep_steps=1, clears=True))
 @given(script=agent_scripts())
 def test_a_turn_of_such_an_agent_takes_the_course_that_the_rules_say(script: TurnScript) -> None:
     assert_as_predicted(script)
@@ -143,6 +162,7 @@ NEEDS_PEOPLE = ScriptedReply(calls=(ScriptedCall("asks", 1), ScriptedCall("asks"
 @example(TurnScript((DELEGATES_BESIDE,), TOOLS, hooked=True, helper=(SAYS_LATER,)))
 # Both questions of a sub-agent expire, though only the first one has been asked through the calling turn.
 @example(TurnScript((DELEGATES, SAYS), TOOLS, people=("yes", "expire"), helper=(NEEDS_PEOPLE, SAYS)))
+@example(TurnScript((DELEGATES, SAYS), TOOLS, people=("change", "no"), helper=(NEEDS_PEOPLE, SAYS)))
 @given(script=teams())
 def test_a_turn_with_sub_agents_takes_the_course_that_the_rules_say(script: TurnScript) -> None:
     assert_as_predicted(script)

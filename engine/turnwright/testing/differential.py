@@ -28,13 +28,24 @@ from turnwright.model.retry import Backoff
 from turnwright.result import TurnResult
 from turnwright.store import MemoryStore, Store
 from turnwright.tools import Tool, tool
+from turnwright.transcript.interrupt import Interrupt
 from turnwright_states import CallStatus, Decision, InterruptKind, State, Usage
 
 from . import clock
 from .mortal_store import MortalStore
 from .reference import predict
 from .scripted_agent import helpers, scripted_agent
-from .turn_script import HELPER, Course, Death, PersonAct, ScriptedCall, ScriptedReply, ScriptedTool, TurnScript
+from .turn_script import (
+    CHANGED_BY,
+    HELPER,
+    Course,
+    Death,
+    PersonAct,
+    ScriptedCall,
+    ScriptedReply,
+    ScriptedTool,
+    TurnScript,
+)
 
 __all__ = ["assert_as_predicted", "observe"]
 
@@ -45,6 +56,7 @@ _PRICE: Final = Price(input=1_000_000, output=1_000_000)
 _PRICES: Final[Mapping[str, Price]] = {_NAME: _PRICE, HELPER: _PRICE}
 #: Seconds in which every question expires, and seconds that pass when nobody answers.
 _EXPIRES_IN, _NOBODY_ANSWERS = 60.0, 100.0
+_YES: Final = ("yes", "always", "change")
 #: The most turns of the event loop until a canceled caller has canceled its sub-agents.
 _UNTIL_CANCELED: Final = 8
 
@@ -187,7 +199,7 @@ class _World:
             self._waited += _NOBODY_ANSWERS
             await engine.resume(turn.id, agent=agent)
         else:
-            await engine.resume(turn.id, {asked.id: Answer(_decision(asked.kind, act))}, agent=agent)
+            await engine.resume(turn.id, {asked.id: _answer(asked, act)}, agent=agent)
 
     async def _synthesize(self, _: tuple[FinishedCall, ...]) -> str | None:
         self._batches += 1
@@ -242,12 +254,20 @@ def _tool(scripted: ScriptedTool) -> Tool:
     )(work)
 
 
+def _answer(asked: Interrupt, act: PersonAct) -> Answer:
+    arguments = asked.arguments or {}
+    number = arguments.get("number")
+    if act != "change" or asked.kind is not InterruptKind.APPROVAL or not isinstance(number, int):
+        return Answer(_decision(asked.kind, act))
+    return Answer(Decision.APPROVE, arguments={**arguments, "number": number + CHANGED_BY})
+
+
 def _decision(kind: InterruptKind, act: PersonAct) -> Decision:
     if kind is InterruptKind.UNKNOWN_OUTCOME:
-        return Decision.RERUN if act in ("yes", "always") else Decision.UNKNOWN
+        return Decision.RERUN if act in _YES else Decision.UNKNOWN
     if kind is InterruptKind.DOOM_LOOP:
-        return {"yes": Decision.GO_ON, "always": Decision.ALWAYS}.get(act, Decision.STOP)
-    return Decision.APPROVE if act in ("yes", "always") else Decision.REJECT
+        return {"yes": Decision.GO_ON, "change": Decision.GO_ON, "always": Decision.ALWAYS}.get(act, Decision.STOP)
+    return Decision.APPROVE if act in _YES else Decision.REJECT
 
 
 def _results(turn: TurnResult) -> list[tuple[str, CallStatus]]:

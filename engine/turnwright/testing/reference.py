@@ -18,8 +18,10 @@ from .reference_parts import Call, EndError, Life
 from .turn_script import (
     ANSWER,
     CHANGED_BY,
+    LATE_AFTER,
     LONG,
     OUTPUT_TOOL,
+    RAISES_AFTER,
     TRIPS_AFTER,
     Course,
     Death,
@@ -29,6 +31,9 @@ from .turn_script import (
 )
 
 __all__ = ["predict"]
+
+#: The faults of hooks and guardrails of calls, and the seconds until they end the turn.
+_FAULTS = {"trip": TRIPS_AFTER, "raise": RAISES_AFTER, "late": LATE_AFTER}
 
 
 def predict(script: TurnScript, deaths: Sequence[Death] = ()) -> Course:
@@ -54,13 +59,17 @@ class AgentTurn(LeadingTurn):
         super().__init__(script)
         self.output_retries = script.limits.output_retries
         self.compactions_left = script.compactions
-        #: The replies that a summary would replace, and whether the next request is too long.
-        self.seen, self.is_long = 0, False
+        #: Whether each reply in the conversation has results that can be cleared.
+        self.spoken: list[bool] = []
+        #: Whether the next request is too long.
+        self.is_long = False
         #: The step of the last compaction.
         self.compacted = 0
         #: Whether the guardrail of the prompt has yet to pass.
         self.unchecked = script.guardrail is not None
         self.prompt_left = 0.0
+        #: How often the output guardrail was asked.
+        self.asked = 0
         if script.typed:
             self.unwatched.add(OUTPUT_TOOL)
 
@@ -73,27 +82,53 @@ class AgentTurn(LeadingTurn):
     def _trip(self) -> EndError:
         return EndError(EndReason.GUARDRAIL, self.stopped_by)
 
+    def _failed(self) -> EndError:
+        """Return the end of a turn of which a hook or a guardrail raises, or takes too long."""
+        return EndError(EndReason.ENGINE_ERROR, self.stopped_by)
+
+    def _judge_prompt(self) -> None:
+        guardrail = self.script.guardrail
+        if guardrail is not None and (guardrail.raises or guardrail.trips):
+            raise self._failed() if guardrail.raises else self._trip()
+
     def _check_prompt(self) -> None:
         """Ask the guardrail of the prompt, unless it has passed."""
         guardrail = self.script.guardrail
         if guardrail is not None and self.unchecked:
             self._work(guardrail.seconds)
-            if guardrail.trips:
-                raise self._trip()
+            self._judge_prompt()
             self.unchecked = False
 
     def _check_text(self, reply: ScriptedReply) -> None:
         """Ask the output guardrail about a text that nothing reviews."""
-        if self.script.hooked and reply.trips and reply.error is None and reply.text.strip():
+        if self.script.hooked and reply.error is None and reply.text.strip():
+            retries = self.limits.max_retries
+            while self._is_undecided(reply):
+                if not retries:
+                    raise self._failed()
+                retries -= 1
+
+    def _is_undecided(self, reply: ScriptedReply) -> bool:
+        """Ask the output guardrail. Return whether its own model fails."""
+        self.asked += 1
+        if reply.fault == "guardrail":
+            raise self._failed()
+        if reply.fault == "model" or (reply.fault == "once" and self.asked % 2):
+            return True
+        if reply.trips:
             raise self._trip()
+        return False
 
     def _prepare(self, *, step: bool) -> None:
         """Begin an attempt: blocking guardrails first, and a compaction of a conversation that is too long."""
         self._begin()
         if self.script.guardrail is not None and not self.script.guardrail.parallel:
             self._check_prompt()
+        if self._offered() == "raise":
+            raise self._failed()
         super()._prepare(step=step)
-        if step and self.is_long and self.seen and self.compactions_left and self.compacted != self.steps:
+        left = self.compactions_left and self.compacted != self.steps
+        if step and self.is_long and left and self._can_compact(self.script.keep_steps):
             self._compact()
             super()._prepare(step=step)
 
@@ -103,10 +138,10 @@ class AgentTurn(LeadingTurn):
         if guardrail is None or not self.unchecked:
             return self._attempt()
         began = self.now
-        if guardrail.trips and guardrail.seconds < self._next_reply().seconds:
+        if (guardrail.trips or guardrail.raises) and guardrail.seconds < self._next_reply().seconds:
             self.model_calls += 1
             self._work(guardrail.seconds)
-            raise self._trip()
+            self._judge_prompt()
         try:
             reply = self._attempt()
         finally:  # it may have passed before the attempt was cut off
@@ -119,8 +154,7 @@ class AgentTurn(LeadingTurn):
         guardrail = self.script.guardrail
         if guardrail is not None and self.unchecked:
             self._work(self.prompt_left)
-            if guardrail.trips:
-                raise self._trip()
+            self._judge_prompt()
             self.unchecked = False
 
     def _text_reply(self) -> ScriptedReply:
@@ -148,7 +182,16 @@ class AgentTurn(LeadingTurn):
         """Replace the replies so far by a summary. It shares the retries of its step, and may fail."""
         self.compactions_left -= 1
         self.compacted = self.steps
-        if not self.seen:
+        keep = self.script.keep_steps
+        while keep and not self._can_compact(keep):
+            keep = keep // 2 if keep > 1 else 0
+        if not self._can_compact(keep):
+            return
+        older = len(self.spoken) - keep
+        if self.script.clears:
+            self._begin()
+            self.spoken[:older] = [False] * older
+            self.is_long = False
             return
         while True:
             self._begin()
@@ -159,23 +202,34 @@ class AgentTurn(LeadingTurn):
                 break
             if not super()._recovered(cause):
                 return
-        self.seen, self.is_long = 0, False
+        del self.spoken[:older]
+        self.is_long = False
         spent = [reason for reason in self._reached() if reason in (EndReason.TOKENS, EndReason.COST)]
         if spent:
             self._stop(spent[0])
 
+    def _can_compact(self, keep: int) -> bool:
+        """Return whether there is something to compact before the last steps."""
+        older = self.spoken[: max(len(self.spoken) - keep, 0)]
+        return any(older) if self.script.clears else bool(older)
+
     # Reviews and typed answers (docs/rules.md#reviews, #typed-answers).
 
     def _take_step(self, reply: ScriptedReply) -> Life:
-        self.seen, self.is_long = self.seen + 1, reply.tokens >= LONG
+        self.spoken.append(bool(reply.calls))
+        self.is_long = reply.tokens >= LONG
         return super()._take_step(reply)
 
     def _call(self, asked: ScriptedCall) -> Call:
         if self.script.typed and asked.tool == OUTPUT_TOOL:
             return Call(asked, None, answers=True)
-        offered = self.script.offered
-        names = offered[(self.steps - 1) % len(offered)] if offered else None
+        names = self._offered()
         return super()._call(asked) if names is None or asked.tool in names else Call(asked, None)
+
+    def _offered(self) -> tuple[str, ...] | str | None:
+        """Return the tools that the hook before the model offers in this step."""
+        offered = self.script.offered
+        return offered[(max(self.steps, 1) - 1) % len(offered)] if offered else None
 
     def _decided(self, reply: ScriptedReply) -> list[Call]:
         """Give the calls their places. A typed answer takes none."""
@@ -190,6 +244,9 @@ class AgentTurn(LeadingTurn):
         """Review a reply. A refused one has results for all its calls, and ends its step."""
         self._begin()
         self._finish_prompt()
+        if self.script.hooked and reply.fault in ("raise", "late"):
+            self._work(_FAULTS[reply.fault])
+            raise self._failed()
         if self._refuses(reply, batch):
             if not self.output_retries:
                 raise EndError(EndReason.INVALID_OUTPUT)
@@ -199,8 +256,12 @@ class AgentTurn(LeadingTurn):
             return False
         answers = [call for call in batch if _is_output(call)]
         chosen = next((call for call in answers if _is_valid(call.asked)), None)
-        if self.script.hooked and reply.trips and (reply.text.strip() or chosen is not None):
-            raise self._trip()
+        if self.script.hooked and (reply.text.strip() or chosen is not None):
+            while self._is_undecided(reply):
+                if not self.retries_left:
+                    raise EndError(EndReason.MODEL_ERROR)
+                self.retries_left -= 1
+                self._begin()
         for call in answers:
             call.status = CallStatus.OK if call is chosen else CallStatus.REFUSED
         return True
@@ -236,7 +297,7 @@ class AgentTurn(LeadingTurn):
                 call.asked = replace(call.asked, number=call.asked.number + CHANGED_BY)
             case "ask":
                 call.asks = True
-            case "result" | "trip":
+            case "result" | "trip" | "raise" | "late":
                 call.asks = False
             case _:
                 pass
@@ -246,19 +307,20 @@ class AgentTurn(LeadingTurn):
         return (call.asked.before, call.asked.after) if self.script.hooked else ("", "")
 
     def _trips(self, call: Call) -> bool:
-        return "trip" in self._decision(call)
+        return any(one in _FAULTS for one in self._decision(call))
 
     def _runs(self, call: Call) -> bool:
-        return self._decision(call)[0] not in ("trip", "result")
+        return self._decision(call)[0] not in ("result", *_FAULTS)
 
     def _lasts(self, call: Call) -> float:
+        before, after = self._decision(call)
         seconds = super()._lasts(call) if self._runs(call) else 0.0
-        return seconds + (TRIPS_AFTER if self._trips(call) else 0.0)
+        return seconds + _FAULTS.get(before if before in _FAULTS else after, 0.0)
 
     def _settle(self, call: Call) -> None:
         before, after = self._decision(call)
         if self._trips(call):
-            raise self._trip()
+            raise self._trip() if (before if before in _FAULTS else after) == "trip" else self._failed()
         if before == "result":
             self.started += 1
         if before == "result" or after == "hide":

@@ -2,14 +2,15 @@
 
 from collections import Counter
 from collections.abc import Generator
+from dataclasses import replace
 from itertools import cycle
 from math import inf
 from typing import NoReturn
 
 from turnwright_states import CallStatus, Cause, EndReason, Finish, Outcome
 
-from .reference_parts import LASTING, OUTCOMES, REASONS, Call, Counted, EndError, Life, LimitError, has_answer
-from .turn_script import Course, PersonAct, ScriptedCall, ScriptedReply
+from .reference_parts import LASTING, OUTCOMES, REASONS, Call, Counted, EndError, Life, LimitError, agrees, has_answer
+from .turn_script import CHANGED_BY, Course, PersonAct, ScriptedCall, ScriptedReply
 
 #: The most rounds of a cycle (docs/rules.md#doom-loops).
 _LONGEST_CYCLE = 4
@@ -319,7 +320,7 @@ class Turn(Counted):
         act = yield from self._ask()
         self.answers += 1
         self._wrote()
-        if act not in ("yes", "always"):
+        if not agrees(act):
             self._stop(EndReason.DOOM_LOOP)
         if act == "always":
             self.unwatched |= self.loop_tools
@@ -338,9 +339,11 @@ class Turn(Counted):
                 self._wrote()
 
     def _answer(self, call: Call, act: PersonAct) -> None:
-        call.approved = act in ("yes", "always")
+        call.approved = agrees(act)
         if not call.approved:
             call.status = call.declined
+        if act == "change" and call.declined is CallStatus.REJECTED:  # not a question about a crash
+            call.asked = replace(call.asked, number=call.asked.number + CHANGED_BY)
 
     def _pause(self) -> None:
         self.pauses += 1

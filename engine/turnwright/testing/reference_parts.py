@@ -72,6 +72,11 @@ class Call:
     act: PersonAct = "yes"
 
 
+def agrees(act: PersonAct) -> bool:
+    """Return whether a person says yes."""
+    return act in ("yes", "always", "change")
+
+
 def has_answer(calls: Iterable[Call]) -> bool:
     """Return whether a call gave the turn's answer (docs/rules.md#direct-results)."""
     return any(call.status is CallStatus.OK and call.answers for call in calls)

@@ -1,7 +1,7 @@
 """The agent of a scripted turn: its hooks, guardrails, typed answer and compaction, as the script says."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import anyio
@@ -28,10 +28,14 @@ from turnwright.hooks.guardrails import (
     tool_output_guardrail,
 )
 from turnwright.hooks.hooks import Hooks, after_model, after_tool, before_model, before_tool
-from turnwright.model.protocol import ModelRequest, ModelResponse
+from turnwright.model.protocol import ModelError, ModelRequest, ModelResponse
 from turnwright.tools import ToolContext, ToolResult
+from turnwright_states import Cause
 
-from .turn_script import CHANGED_BY, HELPER, LONG, TRIPS_AFTER, ScriptedReply, TurnScript
+from .turn_script import CHANGED_BY, HELPER, LATE_AFTER, LONG, RAISES_AFTER, TRIPS_AFTER, ScriptedReply, TurnScript
+
+#: More than the time of a hook.
+_TOO_LONG: Final = 1_000.0
 
 _TRIP: Final = Trip("It trips, as its script says.")
 
@@ -54,7 +58,14 @@ def scripted_agent(script: TurnScript, said: Callable[[], ScriptedReply]) -> Age
         name="Scripted",
         hooks=decides.hooks(),
         guardrails=decides.guardrails(),
-        compaction=Compact(at_tokens=LONG, keep_steps=0, max_compactions=most) if most else None,
+        compaction=Compact(
+            mode="clear_tool_results" if script.clears else "summarize",
+            at_tokens=LONG,
+            keep_steps=script.keep_steps,
+            max_compactions=most,
+        )
+        if most
+        else None,
     )
     if not script.typed:
         return plain
@@ -81,13 +92,16 @@ class _Decisions:
 
     script: TurnScript
     said: Callable[[], ScriptedReply]
+    #: The replies that the guardrail was asked about.
+    asked: list[ScriptedReply] = field(default_factory=list)
 
     def hooks(self) -> list[Hooks[None]]:
         hooks: list[Hooks[None]] = []
         if self.script.offered:
             hooks.append(before_model(self._offer))
         if self.script.hooked:
-            hooks += [after_model(self._judge_reply), before_tool(_decide), after_tool(_replace)]
+            hooks.append(after_model(timeout=LATE_AFTER)(self._judge_reply))
+            hooks += [before_tool(timeout=LATE_AFTER)(_decide), after_tool(timeout=LATE_AFTER)(_replace)]
         return hooks
 
     def guardrails(self) -> list[Guardrail[None]]:
@@ -103,9 +117,12 @@ class _Decisions:
     async def _offer(self, ctx: TurnContext[None], _: ModelRequest) -> ChangeRequest | None:
         offered = self.script.offered
         names = offered[(max(ctx.step, 1) - 1) % len(offered)]
+        if names == "raise":
+            raise RuntimeError
         return None if names is None else ChangeRequest(tools=names)
 
     async def _judge_reply(self, _: TurnContext[None], __: ModelResponse) -> None:
+        await _fail(self.said().fault)
         if self.said().refused:
             raise Retry("Not this.")
 
@@ -113,13 +130,22 @@ class _Decisions:
         guardrail = self.script.guardrail
         assert guardrail is not None  # noqa: S101 (else nobody asks)
         await anyio.sleep(guardrail.seconds)
+        if guardrail.raises:
+            raise RuntimeError
         return _TRIP if guardrail.trips else None
 
     async def _check_reply(self, _: TurnContext[None], __: str) -> Trip | None:
-        return _TRIP if self.said().trips else None
+        said = self.said()
+        self.asked.append(said)
+        if said.fault == "guardrail":
+            raise RuntimeError
+        if said.fault == "model" or (said.fault == "once" and len(self.asked) % 2):
+            raise ModelError("scripted", cause=Cause.SERVER_ERROR)
+        return _TRIP if said.trips else None
 
 
 async def _decide(_: ToolContext[None], call: CallView) -> ToolDecision | None:
+    await _fail(call.arguments.get("before"))
     match call.arguments.get("before"):
         case "change":
             number = call.arguments["number"]
@@ -138,7 +164,17 @@ async def _decide(_: ToolContext[None], call: CallView) -> ToolDecision | None:
 
 
 async def _replace(_: ToolContext[None], call: CallView, __: ToolResult) -> ReturnResult | None:
+    await _fail(call.arguments.get("after"))
     return ReturnResult("Hidden.") if call.arguments.get("after") == "hide" else None
+
+
+async def _fail(fault: object) -> None:
+    """Raise, or take too long, if the script says so."""
+    if fault == "raise":
+        await anyio.sleep(RAISES_AFTER)
+        raise RuntimeError
+    if fault == "late":
+        await anyio.sleep(_TOO_LONG)
 
 
 async def _check_call(_: ToolContext[None], call: CallView) -> Trip | None:

@@ -31,12 +31,15 @@ OUTPUT_TOOL, ANSWER = "final_result", '{"number": 1, "does": "return", "seconds"
 HELPER = "helper"
 #: After a reply that used so many tokens, the next request is too long.
 LONG = 1_000
-#: The seconds of a guardrail of calls until it trips, and what a hook adds to the number of a call that it changes.
-TRIPS_AFTER, CHANGED_BY = 0.3, 10
+#: The seconds until a guardrail of calls trips, and until a hook raises or its time is up.
+TRIPS_AFTER, RAISES_AFTER, LATE_AFTER = 0.3, 0.4, 0.6
+#: What a hook or a person adds to the number of a call that they change.
+CHANGED_BY = 10
 
-#: The act of a person who is asked: `yes` or `no`; `always`, which is `yes` except for a doom loop; `expire`, so that
-#: all questions that can expire do; `abort`; or `message`, a new message of the session.
-PersonAct = Literal["yes", "no", "always", "expire", "abort", "message"]
+#: The act of a person who is asked: `yes` or `no`; `always`, which is `yes` except for a doom loop; `change`, which is
+#: `yes` with another number for a call; `expire`, so that all questions that can expire do; `abort`; or `message`, a
+#: new message of the session.
+PersonAct = Literal["yes", "no", "always", "change", "expire", "abort", "message"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +69,10 @@ class ScriptedCall:
     seconds: float = 0.0
     fits: bool = True
     """Whether the arguments fit the tool's schema."""
-    before: Literal["", "change", "spoil", "reject", "ask", "result", "trip"] = ""
+    before: Literal["", "change", "spoil", "reject", "ask", "result", "trip", "raise", "late"] = ""
     """The decision of the hook before the tool: another number, arguments that do not fit, and so on; or a guardrail
-    trips on the arguments."""
-    after: Literal["", "hide", "trip"] = ""
+    trips on the arguments. A hook that is `late` does not finish in its time."""
+    after: Literal["", "hide", "trip", "raise", "late"] = ""
     """The decision of the hook after the tool, to give another result; or a guardrail trips on the result."""
 
 
@@ -88,6 +91,9 @@ class ScriptedReply:
     """Whether a hook after the model refuses the reply."""
     trips: bool = False
     """Whether a guardrail trips on the text of the reply."""
+    fault: Literal["", "raise", "late", "guardrail", "model", "once"] = ""
+    """The fault of the hook after the model, of the guardrail of the text, or of that guardrail's own model, which
+    fails each time or every other time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +102,7 @@ class ScriptedGuardrail:
 
     seconds: float = 0.1
     trips: bool = False
+    raises: bool = False
     parallel: bool = False
 
 
@@ -127,11 +134,15 @@ class TurnScript:
     one that says `retry`."""
     compactions: int = 0
     """The most compactions. 0: the agent has none."""
+    keep_steps: int = 0
+    clears: bool = False
+    """Whether a compaction clears the results of tools, instead of asking for a summary."""
     helper: tuple[ScriptedReply, ...] = ()
     """The replies of the sub-agent that the tool `HELPER` runs, if there are any. The number of a reply is that of the
     replies before it in its turn. The sub-agent has the same tools."""
-    offered: tuple[tuple[str, ...] | None, ...] = ()
-    """The tools of each step that a hook before the model offers, or None for all. They begin anew after the last."""
+    offered: tuple[tuple[str, ...] | Literal["raise"] | None, ...] = ()
+    """The tools of each step that a hook before the model offers, or None for all, or it raises. They begin anew after
+    the last."""
 
 
 @dataclass(frozen=True, slots=True)
