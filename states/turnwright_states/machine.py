@@ -60,6 +60,8 @@ from .turn import Turn
 
 _APPROVED: Final = (InterruptKind.APPROVAL, Decision.APPROVE)
 _SETTLES_AT_ONCE: Final = {Decision.REJECT: CallStatus.REJECTED, Decision.UNKNOWN: CallStatus.UNKNOWN}
+#: Seconds, by which rounding may raise the time of an input.
+_MICROSECOND: Final = 1e-6
 #: Facts after which a limit may be near.
 _RAISES: Final = frozenset({f.StepStarted, f.ModelReplied, f.AttemptFailed, f.CallStarted, f.CallSettled, f.Compacted})
 _NOTHING: Final[Mapping[str, Spent]] = {}
@@ -188,9 +190,10 @@ class TurnMachine:
         return row is not None and row.dest in FINAL
 
     def takes_messages_before(self, *events: Input) -> bool:
-        """Return whether these inputs may settle the batch. Feed messages first then, so that CHECK includes them.
+        """Return whether these inputs may settle the batch and CHECK may stop the turn. Feed messages first then.
 
-        It is False for a batch with the turn's answer, because no CHECK follows: its messages are undelivered.
+        It is False for a batch with the turn's answer, because no CHECK follows: its messages are undelivered. It is
+        also False if a step begins in any case: they can be fed before its model call.
         """
         turn, settled = self.turn, 0
         for event in events:
@@ -209,7 +212,20 @@ class TurnMachine:
         for name in turn.batch:  # a plain loop, because this runs once a step
             state = turn.batch[name].state
             settled -= state is CallState.READY or state is CallState.STARTED
-        return settled == 0
+        return settled == 0 and not self._begins_step(events)
+
+    def _begins_step(self, events: Iterable[Input]) -> bool:
+        """Return whether a step begins after these last inputs of a batch, with and without messages before them."""
+        turn, counters, seconds = self.turn, self.turn.counters, self.turn.limits.seconds
+        if turn.synthesis or counters.doom or counters.waiting:
+            return False
+        for event in events:
+            if type(event) is not CallSettledInput or event.spent is not None:
+                return False
+            if seconds is not None and event.elapsed + _MICROSECOND >= seconds:
+                return False
+        row = self._chart.row(State.CHECK, Trigger.PROCEED, counters)
+        return row is not None and row.dest is State.STREAM
 
     def feed(self, event: Input) -> list[f.Fact]:
         """Apply an input, and return the facts that follow, oldest first. Then perform `action`.

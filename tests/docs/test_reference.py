@@ -57,7 +57,7 @@ def test_every_page_is_in_the_navigation_and_everything_in_it_is_there() -> None
     """Decisions are reached from the page that lists them."""
     text = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
     nav = listed(yaml.load(text, Loader)["nav"])  # noqa: S506 (a safe one)
-    pages = {str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md") if not path.name.startswith("00")}
+    pages = {str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md") if not path.name.startswith("0")}
     outside = {page for page in nav if page.startswith("repository/")}
     assert nav - outside == pages
     assert [page for page in outside if not Path(ROOT, page.removeprefix("repository/")).is_file()] == []
@@ -65,7 +65,7 @@ def test_every_page_is_in_the_navigation_and_everything_in_it_is_there() -> None
 
 def test_every_decision_is_listed() -> None:
     page = (DOCS / "decisions" / "README.md").read_text(encoding="utf-8")
-    assert [path.name for path in DOCS.glob("decisions/00*.md") if f"({path.name})" not in page] == []
+    assert [path.name for path in DOCS.glob("decisions/0*.md") if f"({path.name})" not in page] == []
     assert page.count("\n1. ") == 0, "the index is by subject: a decision is a link in one of its lines"
 
 

@@ -534,7 +534,7 @@ async def test_said_at_any_call_of_the_store_it_is_not_lost(cap: int, after: boo
         for request in stage.requests:
             assert users(request) in (["hi"], ["hi", "now"]) or request.tool_choice == "none"
         at, calls = at + 1, calls or store.calls
-    assert calls >= 10
+    assert calls > 7
 
 
 def _saying(store: Store, said: list[str]) -> Tool:

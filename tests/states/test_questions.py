@@ -2,11 +2,12 @@
 
 import pytest
 
-from turnwright_states import CallStartedInput, Input, Limits, SteeredInput
+from turnwright_states import CallSettledInput, CallStartedInput, Input, Limits, State, SteeredInput
 from turnwright_states.state import FINAL
 from turnwright_states.verify import Case, Environment, WalkedMachine
 from turnwright_states.verify.configuration import key_of
 
+MESSAGE = SteeredInput(text="Mind the tests.")
 #: Together they meet every event, each end, and each way in which a batch is settled.
 CASES = {
     "a synthesis and retries": Case(Limits(steps=2, doom_threshold=None, max_retries=1, max_pauses=1), synthesis=True),
@@ -47,12 +48,21 @@ def test_a_turn_ends_with_exactly_the_events_that_were_said_to_end_it(name: str)
 
 @pytest.mark.parametrize("name", [name for name in CASES if name != "text only"])
 def test_messages_come_before_the_event_with_which_the_last_call_is_settled(name: str) -> None:
-    """A message may be fed then; so too before the answer to the last interrupt."""
+    """A message may be fed then; so too before the answer to the last interrupt.
+
+    If a step begins in any case, the message may come after the event: it comes before the model call as well.
+    """
     asked = set()
     for machine, event, after in edges(CASES[name]):
         takes = machine.takes_messages_before(event)
         if takes:
-            assert machine.twin().feed(SteeredInput(text="Mind the tests."))
+            assert machine.twin().feed(MESSAGE)
+        elif after.state is State.STREAM and isinstance(event, CallSettledInput) and machine.turn.runnable():
+            told = machine.twin()
+            told.feed(MESSAGE)
+            told.feed(event)
+            assert told.state is State.STREAM
+            assert after.twin().feed(MESSAGE)
         elif machine.turn.runnable() and not isinstance(event, CallStartedInput) and event.trigger is None:
             # What starts a call settles it only where it was started before and no retry is left.
             assert after.turn.runnable()

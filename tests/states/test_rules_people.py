@@ -11,6 +11,7 @@ from turnwright_states import (
     AnswerMismatchError,
     AwaitPerson,
     CallModel,
+    CallSettledInput,
     CallStartedInput,
     CallState,
     CallStatus,
@@ -52,6 +53,40 @@ def test_a_message_may_come_before_the_last_answer_to_the_calls_of_a_batch(begin
     assert not turn.machine.takes_messages_before(first)
     turn.feed(first)
     assert turn.machine.takes_messages_before(AnsweredInput(interrupt="approval-2", decision=Decision.REJECT))
+
+
+@pytest.mark.parametrize(
+    ("limits", "elapsed", "taken"),
+    [
+        ({}, 0.0, False),
+        ({"steps": 1}, 0.0, True),
+        ({"tool_calls": 1}, 0.0, True),
+        ({"seconds": 1.0}, 0.5, False),
+        ({"seconds": 1.0}, 0.9999996, True),
+    ],
+)
+def test_a_message_comes_before_the_last_result_if_the_turn_may_stop_after_it(
+    begin: "Begin", limits: dict[str, object], elapsed: float, *, taken: bool
+) -> None:
+    """If it goes on, the message comes before the next model call in any case."""
+    turn = begin(**limits)
+    turn.reply("look")
+    turn.feed(CallStartedInput(call="call00001"))
+    result = CallSettledInput(call="call00001", elapsed=elapsed)
+    assert turn.machine.takes_messages_before(result) is taken
+    turn.feed(result)
+    assert taken or turn.state is State.STREAM
+
+
+def test_a_message_comes_before_the_last_result_of_a_doom_loop(begin: "Begin") -> None:
+    """CHECK must know that somebody said something."""
+    turn = begin(doom_threshold=2)
+    for taken in (False, True):
+        turn.reply("look")
+        turn.feed(CallStartedInput(call=turn.ready[0]))
+        result = CallSettledInput(call=turn.machine.turn.open_calls()[0].id)
+        assert turn.machine.takes_messages_before(result) is taken
+        turn.feed(result)
 
 
 def test_no_message_comes_before_an_answer_while_calls_run(begin: "Begin") -> None:

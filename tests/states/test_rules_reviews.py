@@ -345,8 +345,8 @@ def test_a_message_is_too_late_once_a_call_gave_the_answer(begin: "Begin") -> No
 
 
 def test_a_message_is_not_taken_just_before_the_answer(begin: "Begin") -> None:
-    """No CHECK follows that would include it."""
-    turn = begin()
+    """No CHECK follows that would include it. After any other result of the last step, one does."""
+    turn = begin(steps=1)
     turn.reply("report")
     turn.feed(CallStartedInput(call="call00001"))
     for final, status, taken in (

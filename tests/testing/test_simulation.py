@@ -214,7 +214,7 @@ PLANTED: Final[dict[str, tuple[Callable[..., Engine], str]]] = {
 def test_a_planted_fault_is_found_and_made_small(fault: str) -> None:
     """The reduced schedule still violates the same claim, and needs few choices."""
     build, claim = PLANTED[fault]
-    report = simulate([SimulationTarget(CLERK, (look, pay), build)], schedules=400)
+    report = simulate([SimulationTarget(CLERK, (look, pay), build)], schedules=400, seed=100)
     assert report.found is not None
     assert any(one.claim.startswith(claim) for one in report.found.violations), report.found.violations
     assert sum(number > 0 for made in plain(report.found.choices).values() for number in made) <= 14

@@ -237,7 +237,8 @@ class TurnJournal:
         `more` share the append: starts of calls that start together, or outcomes that came together.
 
         `consumed` are the inbox items that the input came from. Messages that wait in the inbox are fed before a batch
-        ends, or kept as undelivered with an input that ends the turn (docs/rules.md#messages).
+        ends after which the turn may stop, or kept as undelivered with an input that ends the turn
+        (docs/rules.md#messages).
 
         Raises what the store raises. The machine is then ahead of the journal, so every later call raises `StoreError`,
         or again `LeaseLostError`: resume the turn from its journal.

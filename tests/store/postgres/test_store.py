@@ -424,12 +424,12 @@ async def test_a_write_that_began_is_finished_when_its_scope_is_cancelled(bench:
 
 
 async def test_appends_go_on_after_appends_that_failed(bench: PostgresBench) -> None:
-    """The server skips the rest of a pipeline that fails, also a PREPARE, which psycopg then takes for done."""
+    """The server skips the rest of a pipeline that fails, also the preparation of a statement."""
     store, written = await bench.open(), Written()
     claim = await written.create(store)
     stale, calls = replace(claim), written.calls("read_file")
     await store.append(claim, calls, written.status)
-    for _ in range(8):  # psycopg prepares what it executes for the fifth time
+    for _ in range(3):
         with pytest.raises(StoreError, match="duplicate key"):
             await store.append(replace(stale), calls, written.status)
         assert await store.append(claim, (), written.status) == []

@@ -124,7 +124,8 @@ class Connections:
                     await (await AsyncConnection.connect(self._conninfo)).close()
                 pool: AsyncConnectionPool[Connection] = AsyncConnectionPool(
                     self._conninfo,
-                    kwargs={"autocommit": True},
+                    # psycopg must prepare nothing: after a rollback it would deallocate all that the session has.
+                    kwargs={"autocommit": True, "prepare_threshold": None},
                     min_size=0,
                     max_size=self._most,
                     timeout=self._patience,
@@ -140,9 +141,12 @@ class Connections:
 
 
 async def _configure(connection: Connection) -> None:
-    """Set the isolation level, whatever the database's default is: after a row lock, the other's write is visible."""
+    """Set the isolation level, whatever the database's default is: after a row lock, the other's write is visible.
+
+    The encoding is that of `run_together`.
+    """
     keep_from_forks(connection)
-    await connection.execute("SET default_transaction_isolation TO 'read committed'")
+    await connection.execute("SET default_transaction_isolation TO 'read committed'; SET client_encoding TO 'UTF8'")
 
 
 async def _check(connection: Connection) -> None:

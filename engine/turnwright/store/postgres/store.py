@@ -9,7 +9,7 @@ whether an acknowledged append survives a crash of the server.
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import LiteralString
+from typing import Final, LiteralString
 
 from turnwright.errors import (
     ConfigError,
@@ -54,6 +54,7 @@ from .address import parse_address
 from .connections import Connections
 from .notifications import Notifications
 from .owner_lock import OwnerSession, is_held
+from .pipeline import Statement, run_together
 from .rows import COLUMNS, parameters_of, status_of
 from .schema import Connection, migrate
 from .statements import (
@@ -70,6 +71,8 @@ from .statements import (
     TELLING,
     WAITING,
 )
+
+_INBOX: Final = Statement("turnwright_inbox", WAITING.replace("%s", "%(turn)s"))
 
 
 class PostgresStore:
@@ -99,6 +102,7 @@ class PostgresStore:
     def __init__(self, address: str, *, patience: float = 10.0, connections: int = 4, notify: bool = False) -> None:
         conninfo, self.place = parse_address(address, patience)
         self._writes = TELLING if notify else QUIET
+        self._append = Statement("turnwright_append", self._writes.append)
         self._notifications = Notifications(conninfo)
         self._connections = Connections(conninfo, self.place, patience, connections)
         self._owner = OwnerSession(conninfo, patience)
@@ -175,17 +179,15 @@ class PostgresStore:
             "consumed": list(consumed),
         }
         async with self._connections.one(self._owner.keep, writes=True) as connection:
-            # Two statements, one round trip. The second sees items that were posted while the first waited for the row.
-            async with connection.pipeline():
-                cursor = await connection.execute(self._writes.append, {**turn, **status_of(status), **written})
-                inbox = await connection.execute(WAITING, (claim.turn,))
-            if await cursor.fetchone() is None:
-                raise LeaseLostError(claim.turn, claim.epoch)
-            rows = await inbox.fetchall()
+            # The second statement sees items that were posted while the first one waited for the row.
+            values = {**turn, **status_of(status), **written}
+            appended, inbox = await run_together(connection, (self._append, values), (_INBOX, turn))
+        if not appended:
+            raise LeaseLostError(claim.turn, claim.epoch)
         if facts:
             claim.seq += len(facts)
             claim.unrecorded_owner = None
-        return readable_items(claim.turn, rows)
+        return readable_items(claim.turn, inbox)
 
     async def facts(self, turn_id: str, after: int = 0) -> list[tuple[int, Fact]]:
         rows = await self._connections.read(FACTS, {"turn": turn_id, "after": after})
