@@ -26,13 +26,14 @@ from turnwright import (
     tool,
 )
 from turnwright.driver.subagents import AgentTool, agent_tool, subagent_tools
-from turnwright.events import TurnEvent
+from turnwright.events import TurnEndedEvent, TurnEvent
 from turnwright.journal.questions import words
+from turnwright.journal.termination import end_turn
 from turnwright.message import ToolResultPart
 from turnwright.model.protocol import Model, ModelError, ModelRequest, ModelResponse, TextDelta
 from turnwright.model.scripted import Line, ScriptedModel, asks_for
 from turnwright.result import result_of
-from turnwright.store import Claim, MemoryStore, NewTurn, Status, Store
+from turnwright.store import AbandonedDrivers, Claim, MemoryStore, NewTurn, Status, Store
 from turnwright.testing.faults import FaultyStore, StoreWrapper
 from turnwright.tools import Tool, ToolContext, ToolResult
 from turnwright.tools.builtin import builtin_tools
@@ -970,6 +971,53 @@ class Unborn(StoreWrapper):
         return await super().create(new, facts, status, driven=driven)
 
 
+async def test_a_turn_is_aborted_whose_sub_agent_was_never_written() -> None:
+    """Its usage is unknown, so its whole lease counts."""
+    memory = MemoryStore()
+    company = Company(lead=[send("Reader")], reader="Done.")
+    company.hire(READER)
+    with pytest.raises(StoreError):
+        await company.engine(Unborn(memory)).run(LEAD, "hi")
+    await memory.aclose()
+    (row,) = await memory.turns(live=True)
+    engine = company.engine(memory)
+    await engine.abort(row.id)
+    assert await endings(engine, row.id) == {"": EndReason.ABORTED}
+
+
+async def test_a_turn_is_aborted_whose_sub_agent_cannot_be_read() -> None:
+    company = Company(lead=[send("Reader")], reader=[asks_for(("erase", {"path": "x"}))])
+    company.hire(READER)
+    store = Torn()
+    engine = company.engine(store)
+    paused = await engine.run(LEAD, "hi")
+    store.torn = f"{paused.id}:call00001"
+    await engine.abort(paused.id)
+    assert (await endings(engine, paused.id))[""] is EndReason.ABORTED
+
+
+async def test_drivers_that_were_abandoned_keep_no_sub_agent_from_its_end() -> None:
+    memory = MemoryStore()
+    company = Company(lead=[send("Reader")], reader=[asks_for(("erase", {"path": "x"}))])
+    company.hire(READER)
+    engine = company.engine(memory)
+    paused = await engine.run(LEAD, "hi")
+    for held in (paused.id, f"{paused.id}:call00001"):
+        await memory.claim(held)
+    await end_turn(memory, paused.id, abandoned=AbandonedDrivers(frozenset({memory.owner})))
+    assert await endings(engine, paused.id) == {"": EndReason.ABORTED, ":call00001": EndReason.ABORTED}
+
+
+class Torn(MemoryStore):
+    """Has lost the first fact of one turn."""
+
+    torn = ""
+
+    async def facts(self, turn_id: str, after: int = 0) -> list[tuple[int, f.Fact]]:
+        """See `Store.facts`."""
+        return (await super().facts(turn_id, after))[turn_id == self.torn :]
+
+
 # Who drives it.
 
 
@@ -1026,12 +1074,6 @@ async def test_one_that_waits_for_a_person_may_be_aborted_alone() -> None:
 
 
 async def test_an_abort_of_one_whose_root_cannot_be_read_names_the_root() -> None:
-    class Torn(MemoryStore):
-        torn = ""
-
-        async def facts(self, turn_id: str, after: int = 0) -> list[tuple[int, f.Fact]]:
-            return (await super().facts(turn_id, after))[turn_id == self.torn :]
-
     company = Company(lead=[send("Reader")], reader=[asks_for(("erase", {"path": "x"}))])
     company.hire(READER)
     store = Torn()
@@ -1076,6 +1118,25 @@ async def test_one_that_somebody_holds_for_a_moment_is_waited_for() -> None:
         await anyio.sleep(0.01)
         await memory.release(claim)
     assert (ended[0].outcome, company.done) == (Outcome.FINISHED, ["erase x"])
+
+
+async def test_one_that_somebody_holds_is_waited_for_by_an_abort_of_its_parent() -> None:
+    """Whoever holds it finds the abort in its inbox. Listeners learn of its end too."""
+    memory, heard = MemoryStore(), list[TurnEvent]()
+    company = Company(lead=[send("Reader")], reader=[asks_for(("erase", {"path": "x"}))])
+    company.hire(READER)
+    engine = company.engine(memory, on_event=[heard.append])
+    paused = await engine.run(LEAD, "hi")
+    child = f"{paused.id}:call00001"
+    claim = await memory.claim(child)
+    async with anyio.create_task_group() as group:
+        group.start_soon(engine.abort, paused.id)
+        while [item.id for item in await memory.inbox(child)] != ["abort"]:
+            await anyio.lowlevel.checkpoint()
+        await memory.release(claim)
+    assert await endings(engine, paused.id) == {"": EndReason.ABORTED, ":call00001": EndReason.ABORTED}
+    ended = [event.turn for event in heard if isinstance(event, TurnEndedEvent)]
+    assert ended == [child, paused.id]
 
 
 async def test_a_turn_is_deleted_with_its_sub_agents() -> None:

@@ -2,16 +2,30 @@
 
 import logging
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
+from typing import Any
 
 import anyio
 import pytest
 
-from turnwright import Agent, ConfigError, Engine, Message, SessionBusyError, TurnNotFoundError, TurnResult, tool
+from turnwright import (
+    Agent,
+    ConfigError,
+    Engine,
+    Message,
+    SessionBusyError,
+    TurnNotFoundError,
+    TurnResult,
+    UnreadableTurnError,
+    tool,
+)
 from turnwright.events import TurnEndedEvent, TurnEvent
+from turnwright.journal.termination import end_turn
 from turnwright.message import ReasoningPart, SentinelPart, ToolCallPart, ToolResultPart
 from turnwright.model.protocol import ModelRequest, ModelResponse
 from turnwright.model.scripted import Line, ScriptedModel, asks_for
-from turnwright.store import MemoryStore
+from turnwright.store import AbandonedDrivers, MemoryStore
+from turnwright.store.protocol import TurnRow
 from turnwright.transcript.pairing import check_pairing
 from turnwright_states import CallStatus, EndReason, Limits, Outcome
 
@@ -246,6 +260,39 @@ async def test_a_new_message_supersedes_a_turn_that_was_answered_and_not_taken_u
     results = [part for message in old.messages for part in message.parts if isinstance(part, ToolResultPart)]
     assert [part.status for part in results] == [CallStatus.REJECTED]
     assert turn.outcome is Outcome.FINISHED
+
+
+async def test_a_paused_turn_that_somebody_holds_is_not_superseded() -> None:
+    engine = Engine(model=ScriptedModel(asks_for(("erase", {"path": "x"}))), tools=[erase])
+    paused = await engine.run(AGENT, "erase x", session="s1")
+    await engine.store.claim(paused.id)
+    with pytest.raises(SessionBusyError) as busy:
+        await engine.run(AGENT, "no, wait", session="s1")
+    assert (busy.value.session, busy.value.turn) == ("s1", paused.id)
+
+
+async def test_a_turn_whose_row_is_damaged_is_not_superseded() -> None:
+    class Damaged(MemoryStore):
+        async def turns(self, **wanted: Any) -> list[TurnRow]:  # noqa: ANN401 (what a store takes)
+            return [replace(row, fault="its state is 'x'") for row in await super().turns(**wanted)]
+
+    engine = Engine(model=ScriptedModel(asks_for(("erase", {"path": "x"}))), tools=[erase], store=Damaged())
+    paused = await engine.run(AGENT, "erase x", session="s1")
+    with pytest.raises(UnreadableTurnError) as unreadable:
+        await engine.run(AGENT, "no, wait", session="s1")
+    assert (unreadable.value.turn, unreadable.value.why) == (paused.id, "its state is 'x'")
+
+
+async def test_only_an_abandoned_drivers_turn_is_ended_here() -> None:
+    """A driven turn is left to its driver, which finds the abort in its inbox."""
+    store = MemoryStore()
+    engine = Engine(model=ScriptedModel(asks_for(("erase", {"path": "x"}))), tools=[erase], store=store)
+    paused = await engine.run(AGENT, "erase x")
+    claim = await store.claim(paused.id)
+    await end_turn(store, paused.id)
+    assert (await engine.get(paused.id)).outcome is None
+    await end_turn(store, paused.id, abandoned=AbandonedDrivers(frozenset({store.owner}), frozenset({claim.epoch})))
+    assert (await engine.get(paused.id)).outcome is Outcome.ABORTED
 
 
 async def test_a_turn_that_cannot_begin_supersedes_nothing() -> None:
