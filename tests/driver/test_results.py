@@ -268,10 +268,12 @@ class Steered(Recording):
             await Engine(store=self.inner).steer(row.id, "mind the cat")
 
 
-async def test_a_message_comes_before_the_results_that_end_the_batch() -> None:
+@pytest.mark.parametrize("steps", [1, 9], ids=["may stop", "goes on"])
+async def test_a_message_comes_before_the_results_after_which_the_turn_may_stop(steps: int) -> None:
     store = Steered(MemoryStore())
-    await engine(store, ("note", {"n": 1}), ("note", {"n": 2})).run(AGENT, "hi")
-    assert store.kept[1:-1] == [["message_added"], ["call_settled", "call_settled"]]
+    await engine(store, ("note", {"n": 1}), ("note", {"n": 2}), limits=Limits(steps=steps)).run(AGENT, "hi")
+    both = [["message_added"], ["call_settled", "call_settled"]]
+    assert store.kept[1:-1] == (both if steps == 1 else both[::-1])
 
 
 @pytest.mark.parametrize("calls", [("answer", "note"), ("note", "answer")])

@@ -1,11 +1,14 @@
 """Jobs side by side: the tasks of asyncio that are made by hand do what a task group does."""
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextvars import ContextVar
 
 import anyio
+import anyio.from_thread
 import anyio.lowlevel
+import anyio.to_thread
 import pytest
 
 from turnwright.tools.asyncio_tasks import in_asyncio_tasks
@@ -110,6 +113,36 @@ async def test_a_shield_in_a_job_holds_and_the_job_is_waited_for(run_jobs: InTas
     with anyio.move_on_after(0.01):
         await run_jobs([work])
     assert lines == ["tidied up"]
+
+
+@pytest.mark.no_waiting(False)
+async def test_a_thread_that_a_job_waits_for_learns_of_the_cancellation(run_jobs: InTasks) -> None:
+    """A scope around the job that is made only when it is canceled comes too late for the thread."""
+    heard: list[bool] = []
+    began = anyio.Event()
+
+    def work() -> None:
+        anyio.from_thread.run_sync(began.set)
+        try:
+            while True:
+                anyio.from_thread.check_cancelled()
+                time.sleep(0.001)
+        except BaseException:
+            heard.append(True)
+            raise
+
+    async def job() -> None:
+        await anyio.to_thread.run_sync(work)
+
+    async def running() -> None:
+        await run_jobs([job])
+
+    with anyio.fail_after(60):
+        async with anyio.create_task_group() as group:
+            group.start_soon(running)
+            await began.wait()
+            group.cancel_scope.cancel()
+    assert heard == [True]
 
 
 async def test_a_job_that_swallows_its_cancellation_is_cancelled_again(run_jobs: InTasks) -> None:

@@ -13,7 +13,7 @@ from pydantic import JsonValue
 
 from turnwright.errors import CannotRunError, LeaseLostError, StoreError
 from turnwright.events import ResponseRestartedEvent
-from turnwright.journal.dependencies import FinishedCall
+from turnwright.journal.dependencies import FinishedCall, Prepare
 from turnwright.model.protocol import (
     ModelError,
     ModelRequest,
@@ -66,22 +66,22 @@ class HookError(Exception):
     """A function of the app raised an exception that means something else to the driver: its cause."""
 
 
-async def perform(segment: Segment, action: Action) -> Input | None:
+def perform(segment: Segment, action: Action) -> Awaitable[Input | None]:
     """Perform one action. Returns the input to feed, or None if everything was fed already."""
     during = segment.interruption.during
     match action:
         case CallModel():
-            return await during(lambda: _call_model(segment, action))
+            return during(partial(_call_model, segment, action))
         case RunTools(calls=calls):
-            return await during(lambda: _run_tools(segment, calls))
+            return during(partial(_run_tools, segment, calls))
         case ReviewReply(calls=calls):
-            return await during(lambda: _review(segment, calls))
+            return during(partial(_review, segment, calls))
         case CompactHistory():
-            return await during(lambda: segment.compact(action))
+            return during(partial(segment.compact, action))
         case Synthesize():
-            return await during(lambda: _synthesize(segment))
+            return during(partial(_synthesize, segment))
         case Conclude():
-            return await during(lambda: _conclude(segment, action), deadline=False)
+            return during(partial(_conclude, segment, action), deadline=False)
         case _:
             raise TypeError(f"{type(action).__name__} is nothing to perform")
 
@@ -225,7 +225,11 @@ async def _reply(segment: Segment, action: CallModel | Conclude) -> ModelRespons
         await _back_off(segment, action)
     if segment.outputs is not None:
         segment.outputs.hold()
-    reply = await _stream(segment, await _request(segment, action))
+    if segment.setup.history_processor is None:
+        request = segment.conversation.request(action, segment.machine.turn)
+    else:
+        request = await _processed_request(segment, action, segment.setup.history_processor)
+    reply = await _stream(segment, request)
     # A blank reply fails the attempt or repeats the conclusion. Its pieces are kept, so that the next attempt withdraws
     # them.
     if not is_blank(reply.text) or (reply.calls and isinstance(action, CallModel)):
@@ -269,11 +273,10 @@ def _is_cancelled_by_task() -> bool:
     return task is not None and task.cancelling() > 0
 
 
-async def _request(segment: Segment, action: CallModel | Conclude) -> ModelRequest:
-    conversation, turn, prepare = segment.conversation, segment.machine.turn, segment.setup.history_processor
-    if prepare is None:
-        return conversation.request(action, turn)
-    return conversation.request(action, turn, await _of_hook(lambda: prepare(conversation.messages)))
+async def _processed_request(segment: Segment, action: CallModel | Conclude, process: Prepare) -> ModelRequest:
+    """Return the request with the conversation as a function of the app leaves it."""
+    conversation, turn = segment.conversation, segment.machine.turn
+    return conversation.request(action, turn, await _of_hook(lambda: process(conversation.messages)))
 
 
 async def _stream(segment: Segment, request: ModelRequest) -> ModelResponse:
@@ -347,11 +350,13 @@ def _is_offered(tool: str, names: Sequence[str] | None) -> bool:
 
 
 async def _run_tools(segment: Segment, calls: tuple[Call, ...]) -> Input | None:
-    if segment.started:
-        segment.started = False
-        await run_started(calls, segment.batch_context(), segment.journal.feed)
+    batch = segment.batch_context()
+    if not segment.started:
+        await run_batch(calls, batch, segment.journal.feed, segment.setup.max_parallel_tools)
         return None
-    await run_batch(calls, segment.batch_context(), segment.journal.feed, segment.setup.max_parallel_tools)
+    segment.started = False
+    if not batch.stopping():
+        await run_started(calls, batch, segment.journal.feed)
     return None
 
 

@@ -55,7 +55,7 @@ from turnwright_states import (
     Turn,
 )
 from turnwright_states.facts import Fact, ModelReplied
-from turnwright_states.state import FINAL
+from turnwright_states.state import FINAL, State
 
 from .actions import HookError, account_for_crash, perform
 from .review import TripError
@@ -250,8 +250,12 @@ async def _go_on(segment: Segment) -> bool:
     before: type[Action] = Halt
     with interruption.scope() as scope:
         while not scope.cancel_called:
-            await _feed(segment, event)
-            event = await segment.take_in()
+            if event is not None:
+                await _feed(segment, event)
+            event, waiting = None, segment.journal.waiting
+            # The last append has usually returned an empty inbox, and then there is nothing to take in.
+            if waiting or waiting is None or interruption.aborting or machine.state is State.PAUSED:
+                event = await segment.take_in()
             action = machine.action
             kind = type(action)
             if kind is Halt or (event is None and kind is AwaitPerson):

@@ -45,17 +45,14 @@ class Interruption:
         #: Set by an abort, for those whom it does not cancel at once.
         self.signal = AbortSignal()
         self._abort: InboxItem | None = None
+        #: Whether an abort was received and is not fed yet.
+        self.aborting = False
         self._scope: anyio.CancelScope | None = None
         #: The machine's state when the current or last action began.
         self._began: State | None = None
         self._busy = False
         #: Whether the turn's time was up before its first action here.
         self._late = False
-
-    @property
-    def aborting(self) -> bool:
-        """Whether an abort was received and is not fed yet."""
-        return self._abort is not None
 
     @property
     def consumed(self) -> tuple[str, ...]:
@@ -126,7 +123,7 @@ class Interruption:
         """Interrupt the driver, as `request` in the turn's inbox asks. A second abort changes nothing."""
         if self._abort is not None:
             return
-        self._abort = request
+        self._abort, self.aborting = request, True
         self.signal.set()
         if not self._busy or self._scope is None:
             return

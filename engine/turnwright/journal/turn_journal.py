@@ -300,7 +300,9 @@ class TurnJournal:
                 last = replace(last, undelivered=tuple(waiting.values()))
                 event, more = (event, (*more[:-1], last)) if more else (last, more)
         elif self.machine.takes_messages_before(event, *more):
-            await self._take_in(await self.inbox(), event.elapsed)
+            items = await self.inbox()
+            if items:
+                await self._take_in(items, event.elapsed)
         await self._feed(event, more, consumed, at_the_end=late)
 
     async def _feed(  # noqa: C901 (in parts it would take more calls a step)

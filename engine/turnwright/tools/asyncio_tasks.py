@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from contextvars import Context
-from functools import partial
+from functools import cache, partial
 from typing import Final, final
 
 import anyio
@@ -80,6 +80,12 @@ async def in_asyncio_tasks(jobs: Sequence[Job], cancel_grace: float = math.inf, 
         raise
     if group.failures:
         raise group.failures[0]
+
+
+@cache
+def _scope_class() -> type[anyio.CancelScope]:
+    """Return the class of scopes in a loop of asyncio. `anyio.CancelScope()` asks for the loop's kind each time."""
+    return type(anyio.CancelScope())
 
 
 class _JobGroup:
@@ -155,7 +161,7 @@ class _JobGroup:
         outcome = None
         try:
             try:
-                with anyio.CancelScope() as scope:
+                with _scope_class()() as scope:
                     self._scopes[number] = scope
                     if self._stopped:
                         scope.cancel()

@@ -82,12 +82,6 @@ def can_start_at_once(tools: Sequence[Tool], max_parallel_tools: int) -> bool:
     return True
 
 
-async def run_started(calls: Sequence[Call], batch: BatchContext, report: CallReport) -> None:
-    """Run the calls of a reply that were journaled as started with it."""
-    if not batch.stopping():
-        await _work_together(calls, batch, report)
-
-
 def _start_at_once(calls: Sequence[Call], batch: BatchContext) -> bool:
     """Whether the calls can start at once: nothing to ask, to check or to wait for."""
     if batch.judge is not None and batch.judge.judges_before:
@@ -104,16 +98,15 @@ async def _start_together(calls: Sequence[Call], batch: BatchContext, report: Ca
     elapsed = batch.elapsed()
     first, *more = [construct_unchecked(CallStartedInput, call=call.id, elapsed=elapsed) for call in calls]
     await report(first, *more)
-    await _work_together(calls, batch, report)
+    await run_started(calls, batch, report)
 
 
-async def _work_together(calls: Sequence[Call], batch: BatchContext, report: CallReport) -> None:
-    """Run started calls side by side."""
+def run_started(calls: Sequence[Call], batch: BatchContext, report: CallReport) -> Awaitable[None]:
+    """Run calls side by side that were journaled as started. `stopping` is the caller's to check."""
     if batch.execute is None and (batch.judge is None or not batch.judge.judges_after):
         work = [ToolWork(call, batch.tools[call.name], batch, batch.checked.pop(call.id)) for call in calls]
-        await in_tasks(work, batch.cancel_grace, report)
-    else:
-        await in_tasks([partial(_work, call, batch) for call in calls], deliver=report)
+        return in_tasks(work, batch.cancel_grace, report)
+    return in_tasks([partial(_work, call, batch) for call in calls], deliver=report)
 
 
 async def _work(call: Call, batch: BatchContext, values: Values | None = None) -> Outcome:

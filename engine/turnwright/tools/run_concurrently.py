@@ -6,7 +6,8 @@ drives the turn that would look like a request of the caller.
 
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import cache
 
 import anyio
 
@@ -14,7 +15,7 @@ from .loop_handle import in_event_loop
 from .work_item import Deliver, Job, closed
 
 
-async def in_tasks(jobs: Sequence[Job], cancel_grace: float = math.inf, deliver: Deliver | None = None) -> None:
+def in_tasks(jobs: Sequence[Job], cancel_grace: float = math.inf, deliver: Deliver | None = None) -> Awaitable[None]:
     """Run each job in a task of its own, and raise the first error of a job, not in an exception group.
 
     An error, or a cancellation from outside, cancels the other jobs. When this returns or raises, all jobs have ended
@@ -25,11 +26,15 @@ async def in_tasks(jobs: Sequence[Job], cancel_grace: float = math.inf, deliver:
     trio each by itself. An outcome that has come is delivered whatever happens to the other jobs.
     """
     if "trio" not in sys.modules or _library() == "asyncio":
-        from .asyncio_tasks import in_asyncio_tasks  # noqa: PLC0415 (not every loop is asyncio's)
+        return _by_hand()(jobs, cancel_grace, deliver)
+    return in_a_group(jobs, deliver=deliver)
 
-        await in_asyncio_tasks(jobs, cancel_grace, deliver)
-    else:
-        await in_a_group(jobs, deliver=deliver)
+
+@cache
+def _by_hand() -> Callable[[Sequence[Job], float, Deliver | None], Awaitable[None]]:
+    from .asyncio_tasks import in_asyncio_tasks  # noqa: PLC0415 (not every loop is asyncio's)
+
+    return in_asyncio_tasks
 
 
 def _library() -> str:

@@ -128,14 +128,33 @@ class ToolWork(WorkItem):
         self._context = _NO_CONTEXT
 
     async def __call__(self) -> Outcome:
-        """Run the tool, and return the outcome of the call."""
+        """Run the tool, and return the outcome of the call. Then close the progress line."""
         if self.timed:
             watch_limit(self.watch)
+        call, tool, batch = self._call, self._tool, self._batch
+        if tool.takes_context:
+            self._make_context()
         self.at_work = True
         try:
-            return await self._outcome()
+            if self._values is not None and tool.runs_plainly:
+                result = await tool.run_checked(self._values, self._context)
+            else:
+                result = await tool.run(call.arguments, self._context)
+            return settled(call, CallStatus.OK, result, batch, final=tool.return_direct)
+        except NeedsPersonError as needs:
+            return waits(call, needs.ask, batch)
+        except (Retry, ToolError) as error:
+            return self._failed(error)
+        except Exception:
+            raise  # a bug in an overridden `run`: the turn fails with this error
+        except BaseException as error:
+            if not await is_its_own(error):
+                raise
+            return self._failed(error)
         finally:
             self.at_work = False  # also after a cancellation, because `_abandon_all` reads it later
+            if self._line is not None:
+                self._close_line()
 
     def abandon(self) -> None:
         """See `WorkItem.abandon`."""
@@ -162,34 +181,6 @@ class ToolWork(WorkItem):
         )
         return self._failed(ToolTimeoutError(late))
 
-    async def _outcome(self) -> Outcome:
-        """Run the tool and return its outcome. Then close the progress line."""
-        call, tool, batch = self._call, self._tool, self._batch
-        if tool.takes_context:
-            self._line = ProgressLine(partial(batch.progress, call))
-            self._context = context_of(call, batch, abort=batch.abort.below(), line=self._line)
-        try:
-            if self._values is not None and tool.runs_plainly:
-                result = await tool.run_checked(self._values, self._context)
-            else:
-                result = await tool.run(call.arguments, self._context)
-            return settled(call, CallStatus.OK, result, batch, final=tool.return_direct)
-        except NeedsPersonError as needs:
-            return waits(call, needs.ask, batch)
-        except Retry as again:
-            return self._failed(again)
-        except ToolError as error:
-            return self._failed(error)
-        except Exception:
-            raise  # a bug in an overridden `run`: the turn fails with this error
-        except BaseException as error:
-            if not await is_its_own(error):
-                raise
-            return self._failed(error)
-        finally:
-            if self._line is not None:
-                self._close_line()
-
     def _failed(self, error: BaseException) -> CallSettledInput:
         if self._raised is not None:
             self._raised(error)
@@ -199,6 +190,11 @@ class ToolWork(WorkItem):
             )
         said = str(error) if isinstance(error, ToolError) else describe(error)
         return settled(self._call, CallStatus.ERROR, ToolResult(said), self._batch)
+
+    def _make_context(self) -> None:
+        call, batch = self._call, self._batch
+        self._line = ProgressLine(partial(batch.progress, call))
+        self._context = context_of(call, batch, abort=batch.abort.below(), line=self._line)
 
     def _close_line(self) -> None:
         if self._line is not None:
