@@ -183,6 +183,15 @@ def test_a_clock_gave_the_start_times_of_steps_and_the_machine_the_rest(begin: B
     last = max(place for place, fact in enumerate(journal) if isinstance(fact, f.StepStarted))
     journal[last] = replace(journal[last], number=9)
     assert fault(journal) == last + 1
+    assert "step_started: number is 9, and 3 follows" in why(journal)
+
+
+def test_messages_that_were_too_late_for_a_reply_are_read_back_with_its_calls(begin: Begin) -> None:
+    """Such a turn runs no calls, so they have no loop key."""
+    turn, call = begin(steps=0), ToolCall(name="a", arguments={}, ignore_in_loop_detection=True)
+    reply = ModelRepliedInput(text="Here.", calls=(call,), undelivered=("And src/?",))
+    turn.feed(reply)
+    assert checked(turn.facts).groups[-1].event == reply
 
 
 def test_an_empty_journal_is_inconclusive() -> None:
