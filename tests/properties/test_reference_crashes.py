@@ -10,10 +10,11 @@ from tests.hypothesis_examples import percent_of_examples
 from tests.properties.test_reference import TOOLS, folder, limits, maybe_calm, scripts, seldom
 from tests.properties.test_reference import calls as plain_calls
 from tests.properties.test_reference import replies as plain_replies
+from tests.properties.test_reference_agents import agent_scripts
 
 from turnwright.store import SqliteStore
 from turnwright.testing.differential import assert_as_predicted
-from turnwright.testing.turn_script import ScriptedCall, ScriptedReply, ScriptedTool, TurnScript
+from turnwright.testing.turn_script import LONG, ScriptedCall, ScriptedReply, ScriptedTool, TurnScript
 
 __all__ = ["folder"]
 
@@ -44,6 +45,21 @@ mortal_scripts = st.builds(
 ).flatmap(maybe_calm)
 
 
+@st.composite
+def mortal_agents(draw: st.DrawFn) -> TurnScript:
+    """Turns with compactions and with hooks before the model. No other hooks, guardrails or typed answers."""
+    script, agent = draw(mortal_scripts), draw(agent_scripts())
+    long = tuple(replace(one, tokens=draw(st.sampled_from([1, 5, LONG, LONG]))) for one in script.replies)
+    return replace(
+        script,
+        replies=long,
+        compactions=draw(st.integers(0, 3)),
+        keep_steps=agent.keep_steps,
+        clears=agent.clears,
+        offered=agent.offered,
+    )
+
+
 #: A process dies after it has added messages to a batch, before it settles the call that the last one left.
 DIES_BETWEEN = TurnScript(
     replies=(ScriptedReply(calls=(ScriptedCall("plain", seconds=1.0),), seconds=1.0),),
@@ -60,7 +76,12 @@ def test_a_turn_whose_processes_die_takes_the_course_that_the_rules_say(script: 
     assert_as_predicted(script)
 
 
+@given(script=mortal_agents())
+def test_a_turn_of_an_agent_whose_processes_die_takes_it_too(script: TurnScript) -> None:
+    assert_as_predicted(script)
+
+
 @settings(max_examples=percent_of_examples(50))
-@given(script=mortal_scripts)
+@given(script=mortal_scripts | mortal_agents())
 def test_in_sqlite_too(folder: Path, script: TurnScript) -> None:
     assert_as_predicted(script, store=partial(SqliteStore, folder / "crashes.db", durability="normal"))
