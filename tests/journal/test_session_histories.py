@@ -1,7 +1,9 @@
 """The histories that a process keeps: how much is read again, after what, and how many there are."""
 
+import gc
 import sqlite3
-from collections.abc import Callable
+import weakref
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, closing
 from pathlib import Path
 
@@ -11,7 +13,7 @@ from turnwright import Agent, Engine, TurnResult
 from turnwright.journal.session_histories import SessionHistories
 from turnwright.journal.turn_journal import first_fact
 from turnwright.message import Message
-from turnwright.model.protocol import ModelResponse
+from turnwright.model.protocol import ModelRequest, ModelResponse
 from turnwright.model.scripted import ScriptedModel
 from turnwright.store import MemoryStore, SqliteStore, Store
 from turnwright.testing.faults.wrapper import StoreWrapper
@@ -120,6 +122,62 @@ async def test_a_turn_outside_the_session_that_is_deleted_is_forgotten(opened: C
         await engine.run(AGENT, "prompt 3", session="s")
     asked = [[one.text for one in request.messages if one.role == "user"] for request in model.requests[-2:]]
     assert asked == [["outside", "prompt 0", "prompt 1", "prompt 2"], ["prompt 0", "prompt 1", "prompt 2", "prompt 3"]]
+
+
+class Watching:
+    """A model that keeps weak references to the messages of its requests."""
+
+    name = "watching"
+
+    def __init__(self) -> None:
+        self.asked: list[weakref.ref[Message]] = []
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[ModelResponse]:
+        self.asked += [weakref.ref(message) for message in request.messages]
+        yield ModelResponse(text="Done.")
+
+    def count(self) -> int:
+        """Return how many of the messages are still in memory."""
+        gc.collect()
+        return sum(message() is not None for message in self.asked)
+
+
+@pytest.mark.parametrize("how", ["session", "turn", "prune"])
+async def test_the_text_of_what_an_engine_deletes_is_in_its_memory_no_longer(how: str) -> None:
+    """Also not in the history of a session that continued it."""
+    model = Watching()
+    async with Engine(model=model) as engine:
+        first = (await engine.run(AGENT, "private", session="s")).id
+        await engine.run(AGENT, "p", session="s")
+        await engine.run(AGENT, "p", session="t", continue_from=first)
+        await engine.run(AGENT, "p", session="t")
+        assert model.count() > 0
+        match how:
+            case "session":
+                await engine.delete_session("s")
+            case "turn":
+                await engine.delete(first)
+            case _:
+                await engine.prune(older_than=-1)
+        assert model.count() == 0
+
+
+async def test_a_history_that_is_read_during_a_deletion_is_not_kept() -> None:
+    """It may have a text that is deleted."""
+    store = MemoryStore()
+
+    class Deleting(StoreWrapper):
+        async def facts(self, turn_id: str, after: int = 0) -> list[tuple[int, Fact]]:
+            found = await super().facts(turn_id, after)
+            histories.forget()
+            return found
+
+    histories = SessionHistories(Deleting(store))
+    async with Engine(model=ScriptedModel("Done.", repeat=True), store=store) as engine:
+        await engine.run(AGENT, "p", session="s")
+        found = await history(histories, store, await engine.run(AGENT, "p", session="s"))
+    assert [one.text for one in found.said] == ["p", "Done."]
+    assert not len(histories)
 
 
 async def test_the_sessions_used_last_are_kept() -> None:

@@ -128,6 +128,10 @@ class Driver:
                 return await self.drive(turn_id, claimed=claimed, supplied=supplied)
         return result
 
+    def forget(self) -> None:
+        """Forget the histories of sessions, because turns were deleted."""
+        self._histories.forget()
+
     def abort(self, request: InboxItem) -> None:
         """Interrupt the work on a turn, if it is driven here. `request` waits in its inbox."""
         if request.turn in self.segments:

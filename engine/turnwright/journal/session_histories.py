@@ -46,11 +46,19 @@ class SessionHistories:
         self._store = store
         self._most = most
         self._weight = 0
+        #: How often all were forgotten.
+        self._forgotten = 0
         #: By session and model, the one used last at the end.
         self._known: OrderedDict[tuple[str, str], _Known] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._known)
+
+    def forget(self) -> None:
+        """Forget all histories: the text of a deleted turn may be in that of any session."""
+        self._known.clear()
+        self._weight = 0
+        self._forgotten += 1
 
     async def before(
         self,
@@ -69,7 +77,7 @@ class SessionHistories:
             number = (await self._store.get(turn_id)).number
             turns = SessionTurns(self._store, session, number)
             if started.continue_from is None or await turns.has(started.continue_from):
-                asked = _Asked(turn_id, started, model, earlier)
+                asked = _Asked(turn_id, started, model, earlier, self._forgotten)
                 return await self._longer(asked, session, number) or await self._anew(asked, session, turns, paired)
         return History.of(paired(await messages_before(self._store, turn_id, started, model, earlier)))
 
@@ -97,7 +105,7 @@ class SessionHistories:
             return None
         if turns.is_whole:
             known = _Known(history, number - 1, count, turns.newest or known.newest, known.outside | turns.outside)
-        self._keep((session, asked.model), known)
+        self._keep((session, asked.model), known, asked.forgotten)
         return history
 
     async def _anew(
@@ -119,7 +127,7 @@ class SessionHistories:
             return History.of(paired(messages))
         if turns.is_whole and count is not None:
             known = _Known(history, turns.before - 1, count, turns.newest, frozenset(turns.outside))
-            self._keep((session, asked.model), known)
+            self._keep((session, asked.model), known, asked.forgotten)
         return history
 
     async def _count(self, session: str, number: int) -> int | None:
@@ -141,9 +149,10 @@ class SessionHistories:
             self._weight -= known.weight
         return known
 
-    def _keep(self, key: tuple[str, str], known: _Known) -> None:
+    def _keep(self, key: tuple[str, str], known: _Known, forgotten: int) -> None:
+        """Keep a history, unless all were forgotten since it was asked for."""
         self._take(key)
-        if known.weight > self._most:
+        if known.weight > self._most or forgotten != self._forgotten:
             return
         self._known[key] = known
         self._weight += known.weight
@@ -158,6 +167,8 @@ class _Asked(NamedTuple):
     started: TurnStarted
     model: str
     earlier: EarlierJournals
+    #: How often all histories had been forgotten then.
+    forgotten: int
 
     async def said_before(self, store: Store, turns: SessionTurns) -> list[Said]:
         """Return the turns of a session before it, the oldest first."""

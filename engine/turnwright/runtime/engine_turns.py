@@ -1,7 +1,7 @@
 """The turns of one engine: started, followed, answered and stopped, whichever process drives them."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Never, TypeAlias, cast
@@ -73,6 +73,14 @@ class EngineTurns:
         """The open store. Raises `EngineClosedError`."""
         self._need_open()
         return self._store
+
+    @contextmanager
+    def deleting(self) -> Iterator[Store]:
+        """Delete turns of the store in this block: this process keeps no text of them afterwards."""
+        try:
+            yield self.store
+        finally:
+            self._work.forget()
 
     async def run(self, agent: AnyAgent, prompt: str, options: TurnOptions, deps: object = NOT_GIVEN) -> TurnResult:
         """See `Engine.run`."""

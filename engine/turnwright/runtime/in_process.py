@@ -40,6 +40,10 @@ class InProcessTurns:
         """Whether this process drives the turn."""
         return turn_id in self._driver.segments
 
+    def forget(self) -> None:
+        """See `Driver.forget`."""
+        self._driver.forget()
+
     async def is_due(self, turn_id: str) -> bool:
         """Whether driving the turn would do anything."""
         return await self._sweep.is_due(await self._store.get(turn_id))

@@ -110,13 +110,15 @@ class StoredTurns:
         """
         from turnwright.journal.upkeep import delete_turn  # noqa: PLC0415 (most programs delete nothing)
 
-        return await delete_turn(self._turns.store, turn_id)
+        with self._turns.deleting() as store:
+            return await delete_turn(store, turn_id)
 
     async def prune(self, *, older_than: float) -> int:
         """Delete turns that ended more than `older_than` seconds ago, and their sub-agents'. Returns how many."""
         from turnwright.journal.upkeep import prune_turns  # noqa: PLC0415 (as above)
 
-        return await prune_turns(self._turns.store, older_than)
+        with self._turns.deleting() as store:
+            return await prune_turns(store, older_than)
 
     async def sessions(self, *, limit: int = 50, before: int | None = None) -> list[SessionInfo]:
         """Return sessions, those with the newest turns first.
@@ -146,7 +148,8 @@ class StoredTurns:
 
         Raises `SessionNotFoundError`, and `TurnBusyError` while one of them is driven; then nothing was deleted.
         """
-        return await self._turns.store.delete_session(session)
+        with self._turns.deleting() as store:
+            return await store.delete_session(session)
 
     async def aclose(self) -> None:
         """Close the store, and the connections of each model that has an `aclose`.
