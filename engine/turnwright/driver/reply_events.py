@@ -1,4 +1,4 @@
-"""Makes the machine's input of a model's reply.
+"""Makes the machine's input of a model's reply, and the events of its pieces.
 
 A model may be foreign code, so pydantic checks the reply: 19 us for a reply with two calls. Most replies hold only
 strings and numbers, which a quick test finds in 5 us. A test holds both ways equal.
@@ -11,7 +11,8 @@ from typing import Final
 from pydantic import JsonValue
 
 from turnwright._base.frozen import MOST_NESTED, deeper_than
-from turnwright.model.protocol import ModelResponse, ResponseToolCall
+from turnwright.events import DeltaEvent, ReasoningDeltaEvent, TextDeltaEvent, ToolCallDeltaEvent
+from turnwright.model.protocol import Delta, ModelResponse, ReasoningDelta, ResponseToolCall, TextDelta
 from turnwright_states import Finish, ModelRepliedInput, ToolCall, Usage
 from turnwright_states.construct import construct_unchecked
 from turnwright_states.payload import FrozenDict
@@ -98,6 +99,15 @@ def replied_input(
         starts=starts,
         elapsed=elapsed,
     )
+
+
+def delta_event(turn: str, seq: int, index: int, delta: Delta) -> DeltaEvent:
+    """Return the event of a piece of a reply."""
+    if isinstance(delta, TextDelta):
+        return TextDeltaEvent(turn, seq, index, delta.text)
+    if isinstance(delta, ReasoningDelta):
+        return ReasoningDeltaEvent(turn, seq, index, delta.text)
+    return ToolCallDeltaEvent(turn, seq, index, delta.call_index, delta.tool, delta.arguments_delta)
 
 
 def _is_simple(arguments: Mapping[str, JsonValue]) -> bool:

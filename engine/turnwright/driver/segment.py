@@ -10,21 +10,13 @@ import anyio
 from turnwright.agent import Agent
 from turnwright.context import NOT_GIVEN, TurnContext, TurnInfo
 from turnwright.errors import HookFailedError
-from turnwright.events import (
-    DeltaEvent,
-    OutputDeltaEvent,
-    ReasoningDeltaEvent,
-    ResponseRestartedEvent,
-    TextDeltaEvent,
-    ToolCallDeltaEvent,
-    ToolProgressEvent,
-)
+from turnwright.events import OutputDeltaEvent, ResponseRestartedEvent, ToolProgressEvent
 from turnwright.journal.answers import unanswered
 from turnwright.journal.dependencies import Dependencies
 from turnwright.journal.inbox import steers, to_answered_input
 from turnwright.journal.turn_journal import TurnJournal
 from turnwright.model.prices import priced
-from turnwright.model.protocol import Delta, Model, ModelError, ModelResponse, ReasoningDelta, TextDelta
+from turnwright.model.protocol import Delta, Model, ModelError, ModelResponse, TextDelta
 from turnwright.model_settings import ModelSettings
 from turnwright.result import TurnResult
 from turnwright.store import InboxItem, InboxKind
@@ -53,6 +45,7 @@ from turnwright_states import (
 from turnwright_states.facts import InterruptRecord
 
 from .interruption import Interruption
+from .reply_events import delta_event
 from .review import InputChecks, OutputChecks, Reviewing, Stage
 
 if TYPE_CHECKING:
@@ -306,7 +299,7 @@ class Segment:
         if journal.is_followed:
             if self.output is not None:
                 self._publish_partial_output(self.output, delta)
-            journal.publish(_piece(journal.turn_id, journal.claim.seq, draft.pieces, delta))
+            journal.publish(delta_event(journal.turn_id, journal.claim.seq, draft.pieces, delta))
         draft.pieces += 1
 
     def _publish_partial_output(self, output: "TypedOutput", delta: Delta) -> None:
@@ -394,12 +387,3 @@ class Segment:
         while (expired := self._expired()) is not None:
             decision, text = unanswered(expired.kind), "nobody answered in time"
             await self.feed(AnsweredInput(interrupt=expired.id, decision=decision, text=text, elapsed=self.elapsed()))
-
-
-def _piece(turn: str, seq: int, index: int, delta: Delta) -> DeltaEvent:
-    """Return the event of a piece of a reply."""
-    if isinstance(delta, TextDelta):
-        return TextDeltaEvent(turn, seq, index, delta.text)
-    if isinstance(delta, ReasoningDelta):
-        return ReasoningDeltaEvent(turn, seq, index, delta.text)
-    return ToolCallDeltaEvent(turn, seq, index, delta.call_index, delta.tool, delta.arguments_delta)

@@ -60,7 +60,8 @@ class _Task(asyncio.Task[None]):
 
 async def in_asyncio_tasks(jobs: Sequence[Job], cancel_grace: float = math.inf, deliver: Deliver | None = None) -> None:
     """Run jobs as `in_tasks` does, in an asyncio event loop."""
-    group, loop = _JobGroup(jobs, cancel_grace, deliver), asyncio.get_running_loop()
+    loop = asyncio.get_running_loop()
+    group = _JobGroup(jobs, cancel_grace, deliver, loop)
     # A loop does not keep its tasks alive.
     group.tasks = [_Task(group.run(number, job), loop=loop) for number, job in enumerate(jobs)]
     try:
@@ -97,6 +98,7 @@ class _JobGroup:
         "_deliver",
         "_delivering",
         "_jobs",
+        "_loop",
         "_scopes",
         "_stopped",
         "_woken",
@@ -106,13 +108,16 @@ class _JobGroup:
         "tasks",
     )
 
-    def __init__(self, jobs: Sequence[Job], cancel_grace: float, deliver: Deliver | None) -> None:
+    def __init__(
+        self, jobs: Sequence[Job], cancel_grace: float, deliver: Deliver | None, loop: asyncio.AbstractEventLoop
+    ) -> None:
         self.left = len(jobs)
         self.tasks: list[_Task] = []
         self.failures: list[BaseException] = []
         #: The outcomes that are not delivered yet.
         self.came: list[Outcome] = []
         self._deliver = deliver
+        self._loop = loop
         self._delivering = False
         self._jobs = jobs
         self._cancel_grace = cancel_grace
@@ -128,8 +133,8 @@ class _JobGroup:
 
     async def wait(self) -> None:
         """Wait until an outcome has come, or the last job has ended."""
-        self._woken = asyncio.get_running_loop().create_future()
-        await self._woken
+        self._woken = woken = self._loop.create_future()
+        await woken
 
     def start_delivery(self) -> None:
         """Deliver what has come, in a task of its own: a cancellation of the waiting task must not cut that short."""
@@ -151,7 +156,7 @@ class _JobGroup:
     def cancel(self) -> None:
         """Cancel every job, also one whose task has not started. Work that outlasts the grace is abandoned."""
         if not self._stopped and self._cancel_grace < math.inf:
-            asyncio.get_running_loop().call_later(self._cancel_grace, self._abandon_all)
+            self._loop.call_later(self._cancel_grace, self._abandon_all)
         self._stopped = True
         for scope in self._scopes:
             if scope is not None:
@@ -187,24 +192,25 @@ class _JobGroup:
         finally:
             if number not in self._abandoned:
                 self.left -= 1
-                if not self.left:
+                if not self.left and self._woken is not None:
                     self._wake()
 
     def _start(self, job: Job) -> None:
         """Start one more job."""
         self.left += 1
         self._scopes.append(None)
-        self.tasks.append(_Task(self.run(len(self.tasks), job), loop=asyncio.get_running_loop()))
+        self.tasks.append(_Task(self.run(len(self.tasks), job), loop=self._loop))
 
     def _wake(self) -> None:
-        if self._woken is not None and not self._woken.done():
-            self._woken.set_result(None)
+        woken, self._woken = self._woken, None
+        if woken is not None and not woken.done():
+            woken.set_result(None)
 
     def _abandon_if_late(self, number: int, work: WorkItem) -> None:
         """Abandon work whose timeout passed `cancel_grace` seconds ago. Otherwise schedule the next check."""
         if work.limit is None or not work.at_work or number in self._abandoned or self._cancel_grace == math.inf:
             return
-        loop = asyncio.get_running_loop()
+        loop = self._loop
         ends = work.limit.deadline + self._cancel_grace
         if loop.time() < ends:  # the deadline moves while the clock of the call is stopped
             loop.call_at(min(ends, loop.time() + _CHECK_INTERVAL), self._abandon_if_late, number, work)

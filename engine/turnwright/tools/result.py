@@ -13,7 +13,7 @@ from pydantic import JsonValue
 from turnwright._base.frozen import deeper_than
 from turnwright.message import FilePart
 
-from .text import cap, clean, one_line, shorten, to_text
+from .text import RESULT_LIMIT, cap, clean, one_line, shorten, to_text
 
 #: The maximum size of the data of one result, in bytes of JSON.
 STRUCTURED_LIMIT: Final = 256 * 1024
@@ -45,7 +45,7 @@ class ToolResult:
     files: tuple[FilePart, ...] = ()
 
     def __post_init__(self) -> None:
-        if not isinstance(self.text, str):
+        if type(self.text) is not str and not isinstance(self.text, str):
             raise TypeError(f"text must be a str, not {type(self.text).__name__}")
         if self.files == ():
             return
@@ -63,8 +63,8 @@ def to_result(value: object) -> ToolResult:
     becomes a result with one line of text for each element. Any other value becomes text (`to_text`). Raises
     `NotJsonError`.
     """
-    if isinstance(value, str):
-        return ToolResult(clean(value))
+    if type(value) is str or isinstance(value, str):
+        return ToolResult(value if value.isascii() else clean(value))
     if isinstance(value, ToolResult):
         text = to_text(value.text) or _named(value.files)
         return ToolResult(text, None if value.structured is None else plain(value.structured), value.files)
@@ -80,7 +80,10 @@ def to_result(value: object) -> ToolResult:
 def bounded(result: ToolResult) -> ToolResult:
     """Return the result within the limits. Notices come first in its text, where a cut cannot remove them."""
     if result.structured is None and not result.files:
-        text = cap(result.text)
+        text = result.text
+        if len(text) <= RESULT_LIMIT and text.isascii():
+            return result
+        text = cap(text)
         return result if text is result.text else ToolResult(text)
     notices: list[str] = []
     structured = result.structured
