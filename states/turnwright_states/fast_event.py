@@ -74,14 +74,14 @@ class FastEvent(StockEvent):
     # The stock signature accepts anything.
     def trigger(self, model: HasState, counters: Counters) -> bool:  # type: ignore[override]
         """Take the first transition of the model's state whose guards hold. Return whether there is one."""
-        state = model.state
+        state, choices = model.state, self._choices
         if state not in self.transitions:
             return False
         ways = self.transitions[state]
         conditions = list(map(_CONDITIONS, ways))  # faster than a comprehension, which is a call
-        if state not in self._choices or self._choices[state].conditions != conditions:
-            self._choices[state] = _compiled(ways)
-        place = self._choices[state].place_of(counters)
+        if state not in choices or choices[state][0] != conditions:
+            choices[state] = _compiled(ways)
+        place = choices[state][1](counters)
         if place < 0:
             return False
         way = ways[place]

@@ -780,7 +780,7 @@ class TurnMachine:
             return turn.also_reached
         if turn.carried is not None:  # an abort, or a failure of the engine, takes precedence over the limit
             return (turn.carried, *turn.also_reached)
-        asked_about_loop = any(not asked.call for asked in turn.interrupts.values())
+        asked_about_loop = turn.interrupts and any(not asked.call for asked in turn.interrupts.values())
         return (EndReason.DOOM_LOOP,) if asked_about_loop else ()
 
     def _close_calls(

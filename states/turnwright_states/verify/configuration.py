@@ -18,12 +18,13 @@ The unreduced key keeps all of these. A test walks several cases with both keys 
 path in model calls.
 """
 
+from functools import lru_cache
 from typing import Final
 
 from turnwright_states.call import Call, CallState
 from turnwright_states.chart import CHART, Chart, Row
 from turnwright_states.counters import KEPT
-from turnwright_states.doom import LONGEST_PERIOD
+from turnwright_states.doom import LONGEST_PERIOD, Round
 from turnwright_states.machine import TurnMachine
 from turnwright_states.state import State, Trigger
 from turnwright_states.turn import Turn
@@ -95,6 +96,11 @@ def loops_ahead(turn: Turn) -> Key:
         return ()
     # In STREAM and COMPACT the reply of the started step is still missing.
     to_come = turn.counters.steps_left + (turn.state is State.STREAM or turn.state is State.COMPACT)
+    return _ahead(threshold, rounds, to_come)
+
+
+@lru_cache(maxsize=1 << 16)  # a walk meets the same rounds in many configurations
+def _ahead(threshold: int, rounds: tuple[Round, ...], to_come: int) -> Key:
     runs: list[tuple[int, int]] = []
     for period in range(1, LONGEST_PERIOD + 1):
         needed, most = period * (threshold - 1), len(rounds) - period
