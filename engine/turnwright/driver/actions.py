@@ -67,21 +67,24 @@ class HookError(Exception):
 
 
 def perform(segment: Segment, action: Action) -> Awaitable[Input | None]:
-    """Perform one action. Returns the input to feed, or None if everything was fed already."""
-    during = segment.interruption.during
+    """Perform one action when it is awaited: the input to feed, or None if everything was fed already.
+
+    No layer waits here: each would be in the memory of every turn in flight, and be passed at every wakeup.
+    """
     match action:
         case CallModel():
-            return during(partial(_call_model, segment, action))
+            plain = segment.prepare is None and segment.oversized is None and segment.inputs is None
+            return _attempt(segment, action) if plain else _call_model(segment, action)
         case RunTools(calls=calls):
-            return during(partial(_run_tools, segment, calls))
+            return _run_tools(segment, calls)
         case ReviewReply(calls=calls):
-            return during(partial(_review, segment, calls))
+            return _review(segment, calls)
         case CompactHistory():
-            return during(partial(segment.compact, action))
+            return segment.compact(action)
         case Synthesize():
-            return during(partial(_synthesize, segment))
+            return _synthesize(segment)
         case Conclude():
-            return during(partial(_conclude, segment, action), deadline=False)
+            return _conclude(segment, action)
         case _:
             raise TypeError(f"{type(action).__name__} is nothing to perform")
 
@@ -102,7 +105,12 @@ async def account_for_crash(segment: Segment, *, crashed: bool) -> Input | None:
             return None
         event: Input | None = None
         with interruption.scope() as scope:
-            event = await interruption.during(lambda: _settle_started(segment, started))
+            event = interruption.begin()
+            if event is None:
+                try:
+                    event = await _settle_started(segment, started)
+                finally:
+                    interruption.end()
         return interruption.event() if event is None and scope.cancelled_caught else event
     if crashed and isinstance(action, CallModel | ReviewReply | CompactHistory | Conclude | Synthesize):
         message = "the process died during this call"
@@ -229,7 +237,21 @@ async def _reply(segment: Segment, action: CallModel | Conclude) -> ModelRespons
         request = segment.conversation.request(action, segment.machine.turn)
     else:
         request = await _processed_request(segment, action, segment.setup.history_processor)
-    reply = await _stream(segment, request)
+    stream, reply = segment.model.stream(request), None
+    try:
+        async for item in stream:
+            if isinstance(item, ModelResponse):
+                reply = item
+                break
+            segment.receive(item)
+    finally:
+        close = getattr(stream, "aclose", None)
+        if close is not None:
+            await close()
+    if reply is None:
+        raise no_reply(segment.model.name)
+    if len(reply.calls) > MAX_CALLS_PER_REPLY:
+        raise too_long(segment.model.name, reply)
     # A blank reply fails the attempt or repeats the conclusion. Its pieces are kept, so that the next attempt withdraws
     # them.
     if not is_blank(reply.text) or (reply.calls and isinstance(action, CallModel)):
@@ -277,22 +299,6 @@ async def _processed_request(segment: Segment, action: CallModel | Conclude, pro
     """Return the request with the conversation as a function of the app leaves it."""
     conversation, turn = segment.conversation, segment.machine.turn
     return conversation.request(action, turn, await _of_hook(lambda: process(conversation.messages)))
-
-
-async def _stream(segment: Segment, request: ModelRequest) -> ModelResponse:
-    stream = segment.model.stream(request)
-    try:
-        async for item in stream:
-            if isinstance(item, ModelResponse):
-                if len(item.calls) > MAX_CALLS_PER_REPLY:
-                    raise too_long(segment.model.name, item)
-                return item
-            segment.receive(item)
-    finally:
-        close = getattr(stream, "aclose", None)
-        if close is not None:
-            await close()
-    raise no_reply(segment.model.name)
 
 
 def _checked_call(segment: Segment, call: ResponseToolCall, checked: list[Values | None]) -> ToolCall:

@@ -47,6 +47,7 @@ from turnwright_states import (
     Call,
     CallSettledInput,
     CallWaitingInput,
+    Conclude,
     ExpireInput,
     FailInput,
     Halt,
@@ -270,7 +271,12 @@ async def _go_on(segment: Segment) -> bool:
                 await anyio.lowlevel.checkpoint()
             before = kind
             try:
-                event = event or await perform(segment, action)
+                event = event or interruption.begin(deadline=kind is not Conclude)
+                if event is None:
+                    try:
+                        event = await perform(segment, action)
+                    finally:
+                        interruption.end()
             except (StoreError, LeaseLostError, CannotRunError):
                 raise
             except Exception as error:  # noqa: BLE001 (whatever it is, the turn ends and says so)

@@ -64,27 +64,30 @@ class Interruption:
         self._scope = anyio.CancelScope()
         return self._scope
 
-    async def during(self, work: Callable[[], Awaitable[Input | None]], *, deadline: bool = True) -> Input | None:
-        """Await `work` inside of `scope`, until it is done, an abort comes, or (with `deadline`) the turn's time is up.
+    def begin(self, *, deadline: bool = True) -> Input | None:
+        """Begin an action inside of `scope`: an abort interrupts it, and (with `deadline`) the end of the turn's time.
 
-        Returns the result of `work`, or the input to feed if it was interrupted before it began. A later interruption
+        Returns the input to feed if it was interrupted before it began; else call `end` after it. A later interruption
         ends the scope.
         """
         if self._abort is not None:
             return self._abortion()
-        state, limit, scope = self._journal.machine.state, None, self._scope
-        if deadline and (limit := self._journal.machine.turn.limits.seconds) is not None and scope is not None:
+        machine, scope = self._journal.machine, self._scope
+        limit = machine.turn.limits.seconds
+        if deadline and limit is not None and scope is not None:
             left = limit - self._work.elapsed()
             if left <= 0 or self._late:
                 return self._expiry(limit)
             scope.deadline = anyio.current_time() + left
-        self._began, self._busy, self._journal.waiting = state, True, None
-        try:
-            return await work()
-        finally:
-            self._busy = False
-            if scope is not None and (limit is not None or self._abort is not None):
-                scope.deadline = math.inf
+        self._began, self._busy, self._journal.waiting = machine.state, True, None
+        return None
+
+    def end(self) -> None:
+        """End an action that has begun."""
+        self._busy = False
+        limit, scope = self._journal.machine.turn.limits.seconds, self._scope
+        if scope is not None and (limit is not None or self._abort is not None):
+            scope.deadline = math.inf
 
     async def until_interrupted(self, work: Callable[[], Awaitable[object]]) -> None:
         """Await `work` before the first action, until it is done, an abort comes, or the turn's time is up.
