@@ -2,8 +2,8 @@
 
 import logging
 import sys
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext, suppress
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext, suppress
 from functools import partial
 from typing import Final
 
@@ -116,11 +116,7 @@ class Driver:
             # An abort needs neither tools nor model.
             return await end_claimed(self._store, claim, self._listeners, known)
         with going_on(turn_id) if begun is None else _NO_CONTEXT:
-            async with self._claimed_segment(claim, begun, known, supplied) as segment:
-                while not await _go_on(segment):
-                    pass
-                if segment.on_end is not None and segment.machine.state in FINAL:
-                    await segment.on_end(segment.journal.result())
+            segment = await self._drive_claimed(claim, begun, known, supplied)
         result = segment.result()
         # A process that posts to a turn without a driver resumes it. An item that was posted during this release is
         # left to this driver.
@@ -152,11 +148,10 @@ class Driver:
         requested = any(item.kind in RESUMING_KINDS for item in await self._store.inbox(turn_id))
         return requested and (await self._store.get(turn_id)).status.outcome is None
 
-    @asynccontextmanager
-    async def _claimed_segment(
+    async def _drive_claimed(
         self, held: Claim, begun: NewTurnClaim | None, known: JournalFold | None, supplied: Supplied
-    ) -> AsyncIterator[Segment]:
-        """Fold the journal, watch for an abort while the turn is driven, and release the turn in any case.
+    ) -> Segment:
+        """Fold the journal, drive the turn and watch for an abort meanwhile, and release the turn in any case.
 
         Dependencies are made when all else is known to be there. They are closed after the release, so that a close
         that takes long holds no turn.
@@ -177,7 +172,10 @@ class Driver:
                     async with self._watched():
                         await _feed(segment, await _account_for_crash(segment, crashed=crashed))
                         crashed = False
-                        yield segment
+                        while not await _go_on(segment):
+                            pass
+                        if segment.on_end is not None and segment.machine.state in FINAL:
+                            await segment.on_end(segment.journal.result())
             except StoreError:
                 # Work that could not be written is lost, as if this process had died. The next driver repeats it and
                 # accounts for the crash.
@@ -193,6 +191,7 @@ class Driver:
                         # Canceled again, past the shield. A turn that is never released stays this process's for ever.
                         await self._release(held, crashed=crashed)
                         raise
+        return segment
 
     async def _opened(
         self,
