@@ -1,6 +1,7 @@
 """The limits of a turn: one frozen object, on by default."""
 
 from collections.abc import Collection, Mapping
+from functools import lru_cache
 from math import inf
 from typing import Final, Literal, NamedTuple, Self
 
@@ -254,6 +255,10 @@ class LimitThresholds(NamedTuple):
         A notice about steps comes only while another step remains, and once more at each step if `step_notices` is
         `each`.
         """
+        return _first_thresholds(limits) if not noticed and not steps else cls._of(limits, noticed, steps)
+
+    @classmethod
+    def _of(cls, limits: Limits, noticed: Collection[str], steps: int) -> "LimitThresholds":
         cap, budgets = limits.cap, (limits.call_limit, limits.tokens, limits.cost, limits.seconds)
         due = -(-4 * cap // 5)
         if "steps" in noticed:
@@ -261,6 +266,11 @@ class LimitThresholds(NamedTuple):
         marks = zip(cls._fields[1:], budgets, _NEVER[1:], strict=True)
         rest = (4 * one if one and name not in noticed else never for name, one, never in marks)
         return cls(5 * due if due < cap else _NEVER[0], *rest)
+
+
+@lru_cache(maxsize=64)
+def _first_thresholds(limits: Limits) -> LimitThresholds:
+    return LimitThresholds._of(limits, (), 0)  # noqa: SLF001 (turns of equal limits share them)
 
 
 def _whole(value: object, *, least: int) -> object:

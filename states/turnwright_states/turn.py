@@ -31,7 +31,8 @@ _packed: Final = msgpack.Encoder().encode
 #: that it had before they existed.
 _UNUSED: Final = (2, 0)
 _NOTHING_USED: Final = Usage()
-_NO_ARGUMENTS: Final[FrozenDict[Any]] = FrozenDict()
+#: Shared by all turns that have no calls, no arguments or no questions.
+_EMPTY: Final[FrozenDict[Any]] = FrozenDict()
 
 
 class Turn:
@@ -67,10 +68,10 @@ class Turn:
         #: The number of calls in all replies, from which their ids are made.
         self.calls_made = 0
         #: The calls of the open step by id, in the model's order.
-        self.batch: dict[str, Call] = {}
+        self.batch: dict[str, Call] = _EMPTY
         #: The open interrupts, by id.
-        self.interrupts: dict[str, f.InterruptRecord] = {}
-        self.interrupts_asked: dict[str, int] = {}
+        self.interrupts: Mapping[str, f.InterruptRecord] = _EMPTY
+        self.interrupts_asked: Mapping[str, int] = _EMPTY
         self.rounds: tuple[Round, ...] = ()
         #: A checksum for the hash of the turn; 0 without rounds.
         self.rounds_checksum = 0
@@ -182,7 +183,7 @@ class Turn:
         self.near = self.near or 5 * fact.number >= self.marks.steps
         self.nudge = fact.nudge
         self.step_open, self.step_started_at, self.step_usage = True, fact.elapsed, _NOTHING_USED
-        self.batch, self.synthesis_done = {}, False
+        self.batch, self.synthesis_done = _EMPTY, False
 
     def _prepare(self, fact: f.RequestPrepared) -> None:  # noqa: ARG002 (its values are only for the requests)
         RUN["request_prepared"](self.counters)
@@ -201,7 +202,7 @@ class Turn:
             self._use(fact.usage)
         elif "usage_unknown" not in self.noticed:
             self.near = True
-        self.batch = {one.id: Call(one, one.id, one.name, one.arguments or _NO_ARGUMENTS) for one in fact.calls}
+        self.batch = {one.id: Call(one, one.id, one.name, one.arguments or _EMPTY) for one in fact.calls}
         self.calls_made += len(fact.calls)
         self.synthesis_done = False
         self.truncated = fact.finish is Finish.LENGTH
@@ -300,12 +301,14 @@ class Turn:
             self._ask(fact.interrupt)
 
     def _ask(self, interrupt: f.InterruptRecord) -> None:
-        self.interrupts[interrupt.id] = interrupt
+        self.interrupts = {**self.interrupts, interrupt.id: interrupt}
         if not interrupt.forwarded:
-            self.interrupts_asked[interrupt.kind] = self.interrupts_asked.get(interrupt.kind, 0) + 1
+            asked = self.interrupts_asked
+            self.interrupts_asked = {**asked, interrupt.kind: asked.get(interrupt.kind, 0) + 1}
 
     def _answer(self, fact: f.Answered) -> None:
-        interrupt = self.interrupts.pop(fact.interrupt)
+        interrupt = self.interrupts[fact.interrupt]
+        self.interrupts = {name: asked for name, asked in self.interrupts.items() if name != fact.interrupt}
         call = self.batch[interrupt.call] if interrupt.call else None
         go_on = fact.decision in (Decision.GO_ON, Decision.ALWAYS)
         RUN["answered"](self.counters, call is None, go_on, call is not None and call.counted)
@@ -343,7 +346,7 @@ class Turn:
         self._use(fact.usage)
         self.reason, self.also_reached = fact.reason, fact.also_reached
         RUN["turn_ended"](self.counters)
-        self.interrupts = {}
+        self.interrupts = _EMPTY
 
     def _notice(self, fact: f.Notice) -> None:
         self.noticed = tuple(sorted({*self.noticed, fact.limit}))
@@ -415,8 +418,6 @@ class Turn:
         twin.__dict__ = vars(self).copy()
         twin.counters = self.counters.copy()
         twin.batch = {name: replace(call) for name, call in self.batch.items()}
-        twin.interrupts = self.interrupts.copy()
-        twin.interrupts_asked = self.interrupts_asked.copy()
         return twin
 
 

@@ -60,7 +60,7 @@ def given(**fields: object) -> Callable[[Turn], None]:
 
 
 def asked(turn: Turn) -> None:
-    turn.interrupts["question-1"] = facts.InterruptRecord(id="question-1", kind=InterruptKind.QUESTION)
+    turn.interrupts = {"question-1": facts.InterruptRecord(id="question-1", kind=InterruptKind.QUESTION)}
 
 
 def of_a_call(**fields: object) -> Callable[[Turn], None]:

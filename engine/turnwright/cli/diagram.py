@@ -162,7 +162,7 @@ def _turn(turn: str, store: str) -> Overlay:
         echo(f"turnwright diagram: turn {turn} cannot be drawn: {replayed.check.detail}", err=True)
         raise typer.Exit(codes.FAILED)
     rows = [row for group in replayed.groups for row in group.rows]
-    path = tuple(Transcript.of(facts).path)
+    path = Transcript.of(facts).path
     return turn_overlay(turn, replayed.machine.turn, rows, path=path_words(path))
 
 

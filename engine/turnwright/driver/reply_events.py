@@ -21,6 +21,10 @@ from turnwright_states.payload import FrozenDict
 TOO_DEEP: Final = f"the arguments nest more than {MOST_NESTED} lists and objects: send flatter ones"
 
 _SIMPLE: Final = frozenset({str, int, bool, type(None)})
+#: Names of arguments. A parser makes each name anew for each call, and turns in flight keep all of their calls.
+_NAMES: Final[dict[str, str]] = {}
+_MOST_NAMES: Final = 1_000
+_LONGEST_NAME: Final = 64
 
 
 def settled_input(
@@ -39,8 +43,8 @@ def settled_input(
     fine = type(call.name) is str and call.name.isascii() and type(call.raw) is str and type(call.id) is str
     arguments = call.arguments
     # Frozen once for everybody who receives the call. The slow way copies too: a model may use its own arguments again.
-    flat = fine and arguments is not None and type(arguments) in (dict, FrozenDict) and _is_simple(arguments)
-    simple = FrozenDict(arguments or {}) if flat else None
+    flat = _flat(arguments) if fine and arguments is not None and type(arguments) in (dict, FrozenDict) else None
+    simple = FrozenDict(flat) if flat is not None else None
     if simple is None:
         if isinstance(arguments, Mapping) and deeper_than(dict(arguments), MOST_NESTED):
             arguments, loop_key, problem = None, None, TOO_DEEP
@@ -110,12 +114,16 @@ def delta_event(turn: str, seq: int, index: int, delta: Delta) -> DeltaEvent:
     return ToolCallDeltaEvent(turn, seq, index, delta.call_index, delta.tool, delta.arguments_delta)
 
 
-def _is_simple(arguments: Mapping[str, JsonValue]) -> bool:
-    """Whether they are a flat JSON object."""
+def _flat(arguments: Mapping[str, JsonValue]) -> dict[str, JsonValue] | None:
+    """Return a copy of a flat JSON object, or None for another value."""
+    copy: dict[str, JsonValue] = {}
     for name, value in arguments.items():
         if type(name) is not str:
-            return False
+            return None
         kind = type(value)
         if kind not in _SIMPLE and not (kind is float and math.isfinite(value)):  # type: ignore[arg-type]  # it is a float
-            return False
-    return True
+            return None
+        if name not in _NAMES and len(_NAMES) < _MOST_NAMES and len(name) <= _LONGEST_NAME:
+            _NAMES[name] = name
+        copy[_NAMES[name] if name in _NAMES else name] = value  # noqa: SIM401 (`get` is a call)
+    return copy

@@ -64,16 +64,6 @@ async def refuse_compaction(_: CompactHistory) -> Input:
     return AttemptFailedInput(cause=Cause.REJECTED, message="the agent has no `compaction` here")
 
 
-class ReplyDraft:
-    """A reply that is streaming in: the text received so far."""
-
-    __slots__ = ("pieces", "text")
-
-    def __init__(self) -> None:
-        self.text: list[str] = []
-        self.pieces = 0
-
-
 class Segment:
     """A turn being driven by this process: its journal, and what driving needs besides."""
 
@@ -142,7 +132,9 @@ class Segment:
         self.checked: Sequence[Values | None] = ()
         #: Whether the last reply's calls were started with it, and have not run yet.
         self.started = False
-        self._draft = ReplyDraft()
+        #: A reply that is streaming in: its text so far, and the number of its pieces.
+        self._texts: list[str] | None = None
+        self._pieces = 0
         self._base = self.machine.turn.elapsed
         self._began = setup.clock()
         self.interruption = Interruption(journal, setup, self)
@@ -273,7 +265,7 @@ class Segment:
     @property
     def partial(self) -> str:
         """The received text of a reply that is not journaled yet; empty while a guardrail holds it back."""
-        return "" if self.holds_reply else "".join(self._draft.text)
+        return "" if self.holds_reply else "".join(self._texts or ())
 
     @property
     def holds_reply(self) -> bool:
@@ -293,14 +285,16 @@ class Segment:
 
     def receive(self, delta: Delta) -> None:
         """Receive a piece of the reply, and publish it."""
-        draft, journal = self._draft, self.journal
+        journal = self.journal
         if isinstance(delta, TextDelta):
-            draft.text.append(delta.text)
+            if self._texts is None:
+                self._texts = []
+            self._texts.append(delta.text)
         if journal.is_followed:
             if self.output is not None:
                 self._publish_partial_output(self.output, delta)
-            journal.publish(delta_event(journal.turn_id, journal.claim.seq, draft.pieces, delta))
-        draft.pieces += 1
+            journal.publish(delta_event(journal.turn_id, journal.claim.seq, self._pieces, delta))
+        self._pieces += 1
 
     def _publish_partial_output(self, output: "TypedOutput", delta: Delta) -> None:
         """Publish the part of a typed answer that has streamed in, if it has grown."""
@@ -311,15 +305,15 @@ class Segment:
 
     def reply_complete(self) -> None:
         """Keep the received text no longer: the reply is complete."""
-        self._draft = ReplyDraft()
+        self._texts, self._pieces = None, 0
 
     def restart(self) -> None:
         """Begin a reply. Followers who received pieces of a failed attempt are sent `ResponseRestartedEvent`."""
         if self.output is not None:
             self.output.restart()
-        if self._draft.pieces:
+        if self._pieces:
             self.journal.publish(ResponseRestartedEvent(turn=self.journal.turn_id, seq=self.journal.claim.seq))
-            self._draft = ReplyDraft()
+            self._texts, self._pieces = None, 0
 
     def _publish_progress(self, call: Call, progress: float, total: float | None, message: str) -> None:
         journal = self.journal

@@ -43,6 +43,11 @@ _NOTHING: Final[FrozenDict[Any]] = FrozenDict()
 #: Endings with a sentinel for the user.
 _STOPPED: Final = frozenset({Outcome.CAP_HIT, Outcome.DOOM_LOOP, Outcome.ABORTED, Outcome.FAILED})
 
+_STATES: Final = tuple(State)
+_NUMBERS: Final = {state: number for number, state in enumerate(_STATES)}
+_CHECK: Final = _NUMBERS[State.CHECK]
+_CONTINUE: Final = _NUMBERS[State.CONTINUE]
+
 
 class Transcript:
     """Folds facts one by one into `messages`, without the agent's instructions, and into `path`."""
@@ -50,9 +55,9 @@ class Transcript:
     # fmt: off
     __slots__ = (
         "_asked", "_before", "_began", "_changed", "_closed", "_conclusion", "_direct", "_in_review",
-        "_next", "_open", "_refused", "_results", "_slots", "_started", "_steers", "_step", "_steps", "_synthesis",
-        "accepted", "calls", "compactions", "compacts", "counted", "instructions", "last", "path", "prepared", "reply",
-        "sentinel", "text", "turn",
+        "_next", "_open", "_path", "_refused", "_results", "_slots", "_started", "_steers", "_step", "_steps",
+        "_synthesis", "accepted", "calls", "compactions", "compacts", "counted", "instructions", "last", "prepared",
+        "reply", "sentinel", "text", "turn",
     )
     # fmt: on
 
@@ -105,8 +110,8 @@ class Transcript:
         self._direct: str | None = None
         #: The last fact.
         self.last: f.Fact | None = None
-        #: The states in order: CHECK before each decision, CONTINUE after each finished step.
-        self.path: list[State] = []
+        #: The states of `path`, a byte each.
+        self._path = bytearray()
         self._began: f.TurnStarted | None = None
 
     @classmethod
@@ -159,6 +164,11 @@ class Transcript:
         return advice(self.turn, self._began, self.sentinel.reason) if self.sentinel is not None else ""
 
     @property
+    def path(self) -> tuple[State, ...]:
+        """The states in order: CHECK before each decision, CONTINUE after each finished step."""
+        return tuple([_STATES[number] for number in self._path])
+
+    @property
     def output(self) -> JsonValue:
         """The answer as JSON, once the turn is `FINISHED`: a typed one as it was accepted, else the text."""
         if self.turn.state is not State.FINISHED:
@@ -180,13 +190,13 @@ class Transcript:
     def add(self, seq: int, fact: f.Fact) -> None:
         """Fold the fact at `seq`. The turn must have folded it before."""
         self.last = fact
-        kind, state, path = type(fact), fact.state, self.path
+        kind, state, path = type(fact), fact.state, self._path
         if kind is f.TurnStarted:
-            path.append(State.CHECK)
+            path.append(_CHECK)
         elif kind is f.StepFinished and state is State.CHECK:
-            path.append(State.CONTINUE)
-        if not path or path[-1] is not state:
-            path.append(state)
+            path.append(_CONTINUE)
+        if not path or path[-1] != _NUMBERS[state]:
+            path.append(_NUMBERS[state])
         if kind in self._folds:
             self._folds[kind](self, seq * FACT, fact)
 
