@@ -1121,7 +1121,7 @@ async def test_one_that_somebody_holds_for_a_moment_is_waited_for() -> None:
 
 
 async def test_one_that_somebody_holds_is_waited_for_by_an_abort_of_its_parent() -> None:
-    """Whoever holds it finds the abort in its inbox. Listeners learn of its end too."""
+    """The process that holds it finds the abort in its inbox. Listeners learn of its end too."""
     memory, heard = MemoryStore(), list[TurnEvent]()
     company = Company(lead=[send("Reader")], reader=[asks_for(("erase", {"path": "x"}))])
     company.hire(READER)

@@ -724,7 +724,7 @@ def editable(value: object) -> Iterator[object]:
 
 @pytest.mark.parametrize("play", TURNS, ids=lambda play: play.__name__)
 def test_nothing_in_a_fact_can_be_edited(begin: Begin, play: Callable[[Begin], Script]) -> None:
-    """What a driver fed is its own, and it may go on with it. The journal was written from the fact."""
+    """A driver may go on with the values that it fed. The journal was written from the fact."""
     assert [*editable(tuple(play(begin).facts))] == []
 
 
