@@ -79,6 +79,12 @@ def test_the_help_loads_no_model_of_pydantic_and_nothing_of_the_machine() -> Non
     assert loaded.isdisjoint({"anyio", "asyncio", "msgspec", "pydantic", "rich", "turnwright_states"})
 
 
+def test_serving_pages_loads_nothing_that_draws_on_a_terminal() -> None:
+    code = "import sys, turnwright.cli.serve, turnwright.cli.serving; print('rich' in sys.modules)"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout == "False\n"
+
+
 def test_the_help_has_groups_and_a_whole_line_for_each_command(cli: "Cli") -> None:
     out = cli.run("--help").out
     assert re.findall(r"^(\w+):$", out, re.MULTILINE) == ["Options", "Run", "Inspect", "Check", "Operate"]

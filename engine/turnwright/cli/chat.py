@@ -21,7 +21,7 @@ from turnwright_states.facts import TurnStarted
 from . import codes, process
 from .columns import print_columns
 from .display import Display, choose_display
-from .interactive import Answers, QuitError, Work, answered_by_person, driven
+from .interactive import Answers, Work, answered_by_person, driven
 from .options import (
     DEFAULT_STORE,
     AgentOption,
@@ -40,6 +40,7 @@ from .prompts import can_ask, read_line
 from .refused import busy_words
 from .runtimes import Service
 from .screen import print_lines
+from .signals import QuitError
 from .stores import is_elsewhere, missing_file, store_flag, use_store
 from .summary import closing_lines
 from .telemetry import Exporting

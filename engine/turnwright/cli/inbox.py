@@ -19,7 +19,6 @@ from turnwright_states import State
 from turnwright_states.facts import TurnStarted
 
 from .answers import AnswerFlags, change_arguments, read_answers
-from .interactive import Opening
 from .lines import piped
 from .options import (
     DEFAULT_STORE,
@@ -39,6 +38,7 @@ from .options import (
 from .process import echo, echo_json
 from .runtimes import Service
 from .saved_options import SavedOptions
+from .signals import Opening
 from .stores import find_turn, is_elsewhere, store_flag, use_store
 from .summary import resumed_by
 from .worker_engine import with_mcp

@@ -7,11 +7,8 @@ a service drive continues when the person leaves.
 
 import math
 import signal
-import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from functools import partial
-from types import FrameType
 from typing import Final, Protocol
 
 import anyio
@@ -28,6 +25,7 @@ from . import codes, process
 from .display import Display
 from .following import FollowedTurn
 from .prompts import ask
+from .signals import ORDERLY, Opening, QuitError, RepeatedSignal
 from .stores import password_hint
 from .summary import ended_by, resumed_by
 
@@ -41,52 +39,11 @@ class Resume(Protocol):
     def __call__(self, engine: Engine, answers: Answers) -> Awaitable[TurnResult]: ...
 
 
-#: Opens the engine, and what its tools need. An engine opens itself.
-Opening = AbstractAsyncContextManager[Engine]
-
-#: Seconds that the event loop has to leave in order after a signal.
-ORDERLY: Final = 1.0
-#: The exit code of a process that a signal ended is its number above this.
-_SIGNALED: Final = 128
 #: Seconds between two looks at whether the tools have finished.
 _LOOK: Final = 0.02
 
 _BY_CTRL_C: Final = "left at once"
 _BY_SIGTERM: Final = "stopped by SIGTERM"
-
-
-class RepeatedSignal:
-    """A signal handler that ends the process if it does not leave by itself.
-
-    The n-th signal gives the process `patience[n - 1]` seconds, and `math.inf` sets no limit. One signal more than
-    there are entries ends the process at once. `farewell` returns the last message.
-    """
-
-    def __init__(self, patience: Sequence[float], farewell: Callable[[], str]) -> None:
-        self._patience = tuple(patience)
-        self._farewell = farewell
-        self._received = 0
-
-    def __call__(self, number: int, _frame: FrameType | None) -> None:
-        self._received += 1
-        if self._received > len(self._patience):
-            self._leave(number)
-        seconds = self._patience[self._received - 1]
-        if seconds < math.inf:
-            timer = threading.Timer(seconds, self._leave, (number,))
-            timer.daemon = True
-            timer.start()
-
-    def _leave(self, number: int) -> None:
-        process.leave_now(_SIGNALED + number, self._farewell())
-
-
-class QuitError(Exception):
-    """The process must leave with the exit code `code`. The turn may continue. The text says why."""
-
-    def __init__(self, code: int, how: str) -> None:
-        super().__init__(how)
-        self.code = code
 
 
 def execute(

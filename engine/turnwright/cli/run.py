@@ -28,7 +28,7 @@ from turnwright_states.facts import TurnStarted
 from .answers import AnswerFlags, read_answers
 from .display import choose_display
 from .following import FollowedTurn
-from .interactive import Answers, Opening, execute
+from .interactive import Answers, execute
 from .lines import piped
 from .models import model_named, models_for
 from .options import (
@@ -59,6 +59,7 @@ from .process import say
 from .prompts import can_ask
 from .runtimes import Service
 from .saved_options import SavedOptions
+from .signals import Opening
 from .stores import Journal, find_turn, read_journal, use_store
 from .telemetry import Exporting
 from .turn_plan import TurnFlags, plan_turn, same_agent

@@ -22,7 +22,7 @@ from .server_options import LOOPBACK, PORT, PortOption, ServerOptions, TokenOpti
 from .stores import store_flag, without_password
 
 if TYPE_CHECKING:
-    from .interactive import Opening
+    from .signals import Opening
 
 
 def serve(

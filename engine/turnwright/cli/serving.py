@@ -14,9 +14,9 @@ from turnwright.engine import Engine
 from turnwright.inspector import Token, inspector_app
 
 from . import codes, process
-from .interactive import ORDERLY, Opening, QuitError, RepeatedSignal
 from .process import json_line
 from .server_options import ServerOptions
+from .signals import ORDERLY, Opening, QuitError, RepeatedSignal
 
 #: Seconds that open requests may take after a signal. Streams of events end by themselves.
 _DRAIN: Final = 2

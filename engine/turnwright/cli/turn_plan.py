@@ -20,11 +20,11 @@ from turnwright.transcript.request_builder import settings_in
 from turnwright_states import Limits
 from turnwright_states.facts import TurnStarted
 
-from .interactive import Opening
 from .models import model_named, models_for
 from .options import DriverFlags, choose_agent, choose_tools, configuration, with_steps
 from .runtimes import Service, WorkersModel
 from .saved_options import SavedOptions
+from .signals import Opening
 from .worker_engine import engine_with, with_mcp
 
 if TYPE_CHECKING:

@@ -16,7 +16,6 @@ from turnwright.runtime import Runtime
 from turnwright.store import InboxKind
 
 from . import codes, process
-from .interactive import ORDERLY, Opening, QuitError, RepeatedSignal
 from .options import (
     DEFAULT_STORE,
     ConfigOption,
@@ -27,6 +26,7 @@ from .options import (
     configuration,
 )
 from .runtimes import QUEUE, Service, check_flags, local_worker, shared_store, temporal_worker
+from .signals import ORDERLY, Opening, QuitError, RepeatedSignal
 from .stores import without_password
 from .telemetry import Exporting
 from .worker_engine import driving, driving_model

@@ -21,9 +21,9 @@ from turnwright.store import Store
 from turnwright.telemetry import Telemetry
 from turnwright.tools import Tool
 
-from .interactive import Opening
 from .models import model_named, models_for
 from .options import DriverFlags, choose_hooks, choose_tools
+from .signals import Opening
 
 if TYPE_CHECKING:
     from turnwright.config.config import Config, EngineOptions
