@@ -71,7 +71,7 @@ def _sessions(results: Results, path: Path) -> None:
     axes.set_title("CPU of a turn by its place in a session of 500 turns", loc="left", fontsize=12)
     axes.set_xlabel("turn of the session")
     axes.set_ylabel("CPU of a turn of one step, over a step of the bare loop")
-    axes.set_xlim(0, 500)
+    axes.set_xlim(0, 505)
     _lines(axes, lines, results, _count, every=1, gap=0.025)
     figure.savefig(path)
 

@@ -2,11 +2,11 @@
 
     python -m bench.program startup|lists|replay|walk
 
-- `startup`: CPU of a process, all threads and system time included, over that of `python -c pass` just before it; the
-  median of nine pairs. Bytecode is compiled before.
+- `startup`: CPU of a process, all threads and system time included, over that of `python -c pass`, which runs just
+  before it: the least of nine over the least. Bytecode is compiled before.
 - `lists`: with 10,000 turns in a SQLite store, CPU of `turnwright turns --limit 50`: of the whole process, and of the
   command when the process has run it before. And of `turnwright serve`: until its address is printed, and of the first
-  page after that.
+  page after that. The least of the repeats.
 - `replay`: facts a CPU second of a replay that checks that each fact follows, of a turn of 120 steps; the best of nine.
 - `walk`: CPU of `turnwright verify`, all processes, whose walk finds as many configurations as `docs/proof.json` says.
 """
@@ -16,7 +16,6 @@ import asyncio
 import json
 import os
 import re
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -30,6 +29,7 @@ from pathlib import Path
 from typing import Final
 
 from bench.guard import kept_facts
+from bench.measure import least_ratio
 from bench.results import FOLDER
 from bench.turnwright_turns import TurnwrightSqlite
 from bench.yardstick import Script, run
@@ -70,8 +70,8 @@ def startup() -> dict[str, float]:
             nothing, (used, _) = cpu(PASS)[0], cpu(command)
             if number:  # the first may compile
                 taken[name].append((used, nothing))
-    ratios = {f"start-{name}": statistics.median(a / b for a, b in pairs) for name, pairs in taken.items()}
-    return {**ratios, "engine-ms": statistics.median(used for used, _ in taken["engine"]) * 1e3}
+    ratios = {f"start-{name}": least_ratio(pairs) for name, pairs in taken.items()}
+    return {**ratios, "engine-ms": min(used for used, _ in taken["engine"]) * 1e3}
 
 
 def lists() -> dict[str, float]:
@@ -79,14 +79,14 @@ def lists() -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
         store = asyncio.run(filled(Path(folder) / "turns.db", TURNS, at_once=AT_ONCE))
         command = ("turns", "--limit", "50", "--store", store)
-        whole = statistics.median(cpu([*PROGRAM, *command])[0] for _ in range(PAIRS))
-        again = statistics.median(repeated(command))
+        whole = min(cpu([*PROGRAM, *command])[0] for _ in range(PAIRS))
+        again = min(repeated(command))
         served = [serve(store) for _ in range(3)]
     return {
         "turns-process-ms": whole * 1e3,
         "turns-ms": again * 1e3,
-        "serve-start-ms": statistics.median(start for start, _ in served) * 1e3,
-        "serve-page-ms": statistics.median(page for _, page in served) * 1e3,
+        "serve-start-ms": min(start for start, _ in served) * 1e3,
+        "serve-page-ms": min(page for _, page in served) * 1e3,
     }
 
 

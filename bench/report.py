@@ -54,8 +54,9 @@ def ordered(subjects: Sequence[Measured]) -> list[Measured]:
 
     def place(subject: Measured) -> tuple[int, float]:
         name = subject["name"]
-        ratio = subject.get("steps", {}).get("50", {"ratio": 0.0})["ratio"]
-        return (0 if name.startswith(BARE) else 1 if name in OURS else 2), ratio
+        if name in OURS:
+            return 1, OURS.index(name)
+        return 0 if name.startswith(BARE) else 2, subject.get("steps", {}).get("50", {"ratio": 0.0})["ratio"]
 
     return sorted(subjects, key=place)
 
@@ -142,11 +143,11 @@ def _notes(results: Results) -> str:
         fewer = [
             f"N = {size}: {found['pairs']}"
             for size, found in subject.get("steps", {}).items()
-            if found["pairs"] < bench.measure.PAIRS
+            if found["pairs"] < bench.measure.FEW
         ]
         notes = [
             *subject["notes"],
-            *([f"Fewer pairs than {bench.measure.PAIRS}, for it is slow ({', '.join(fewer)})."] if fewer else []),
+            *([f"Fewer pairs than {bench.measure.FEW}, for it is slow ({', '.join(fewer)})."] if fewer else []),
             *(f"Not measured: {part}, {why}." for part, why in subject["failed"].items()),
         ]
         for note in notes:
