@@ -14,7 +14,16 @@ from tests.properties.test_reference_agents import agent_scripts
 
 from turnwright.store import SqliteStore
 from turnwright.testing.differential import assert_as_predicted
-from turnwright.testing.turn_script import LONG, ScriptedCall, ScriptedReply, ScriptedTool, TurnScript
+from turnwright.testing.turn_script import (
+    ANSWER,
+    LONG,
+    ScriptedCall,
+    ScriptedGuardrail,
+    ScriptedReply,
+    ScriptedTool,
+    TurnScript,
+)
+from turnwright_states import Limits
 
 __all__ = ["folder"]
 
@@ -47,7 +56,24 @@ mortal_scripts = st.builds(
 
 @st.composite
 def mortal_agents(draw: st.DrawFn) -> TurnScript:
-    """Turns with compactions and with hooks before the model. No other hooks, guardrails or typed answers."""
+    """Turns of agents with hooks, guardrails and typed answers."""
+    script, mortal = draw(agent_scripts()), draw(mortal_scripts)
+    names = st.sampled_from(["", "", "again", "doubtful", "asks_again", "asks_doubtful"])
+    return replace(
+        script,
+        tools=MORTAL_TOOLS,
+        replies=tuple(
+            replace(one, calls=tuple(_lasting(call, draw(names)) for call in one.calls)) for one in script.replies
+        ),
+        crashes=mortal.crashes,
+        dies_at=mortal.dies_at,
+        compactions=0,
+    )
+
+
+@st.composite
+def mortal_compactions(draw: st.DrawFn) -> TurnScript:
+    """Turns with compactions and with hooks before the model."""
     script, agent = draw(mortal_scripts), draw(agent_scripts())
     long = tuple(replace(one, tokens=draw(st.sampled_from([1, 5, LONG, LONG]))) for one in script.replies)
     return replace(
@@ -60,6 +86,11 @@ def mortal_agents(draw: st.DrawFn) -> TurnScript:
     )
 
 
+def _lasting(call: ScriptedCall, tool: str) -> ScriptedCall:
+    known = {one.name for one in MORTAL_TOOLS}
+    return replace(call, tool=tool if tool and call.tool in known else call.tool, seconds=max(call.seconds, 1.0))
+
+
 #: A process dies after it has added messages to a batch, before it settles the call that the last one left.
 DIES_BETWEEN = TurnScript(
     replies=(ScriptedReply(calls=(ScriptedCall("plain", seconds=1.0),), seconds=1.0),),
@@ -70,18 +101,31 @@ DIES_BETWEEN = TurnScript(
 )
 
 
+WORKS = ScriptedReply(calls=(ScriptedCall("plain", seconds=1.0),))
+IS_LATE, TRIPS = ScriptedCall("plain", before="late"), ScriptedCall("plain", before="trip")
+
+
 @example(DIES_BETWEEN)
+@example(TurnScript((WORKS,), MORTAL_TOOLS, messages=(0.75,), crashes=(3,)))
 @given(script=mortal_scripts)
 def test_a_turn_whose_processes_die_takes_the_course_that_the_rules_say(script: TurnScript) -> None:
     assert_as_predicted(script)
 
 
-@given(script=mortal_agents())
+#: A review has retries of its own, and a crash of it costs one.
+@example(TurnScript((ScriptedReply(ANSWER),), limits=Limits(max_retries=1), crashes=(1, 2), typed=True))
+@example(TurnScript((ScriptedReply("Well.", fault="model"),), crashes=(5,), hooked=True))
+#: A guardrail whose verdict is in the journal is not asked again.
+@example(TurnScript((WORKS,), MORTAL_TOOLS, crashes=(2, 2), guardrail=ScriptedGuardrail(4.1, parallel=True)))
+#: The hook or guardrail before a call ends the turn, and the tool does not run.
+@example(TurnScript((replace(WORKS, calls=(IS_LATE,)),), MORTAL_TOOLS, crashes=(2,), hooked=True))
+@example(TurnScript((replace(WORKS, calls=(TRIPS,)),), MORTAL_TOOLS, crashes=(2, 3), hooked=True))
+@given(script=mortal_agents() | mortal_compactions())
 def test_a_turn_of_an_agent_whose_processes_die_takes_it_too(script: TurnScript) -> None:
     assert_as_predicted(script)
 
 
 @settings(max_examples=percent_of_examples(50))
-@given(script=mortal_scripts | mortal_agents())
+@given(script=mortal_scripts | mortal_agents() | mortal_compactions())
 def test_in_sqlite_too(folder: Path, script: TurnScript) -> None:
     assert_as_predicted(script, store=partial(SqliteStore, folder / "crashes.db", durability="normal"))

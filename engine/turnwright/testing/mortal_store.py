@@ -88,6 +88,7 @@ class MortalStore(StoreWrapper):
                 replies=kinds[f.ModelReplied],
                 failures=kinds[f.AttemptFailed] + kinds[f.Concluded],
                 syntheses=kinds[f.Synthesized],
+                reviews=kinds[f.Reviewed],
                 pauses=kinds[f.Paused],
                 answers=kinds[f.Answered],
                 messages=kinds[f.MessageAdded],

@@ -124,6 +124,7 @@ class AgentTurn(LeadingTurn):
         self._begin()
         if self.script.guardrail is not None and not self.script.guardrail.parallel:
             self._check_prompt()
+            self._wrote()
         if self._offered() == "raise":
             raise self._failed()
         super()._prepare(step=step)
@@ -241,7 +242,20 @@ class AgentTurn(LeadingTurn):
         ]
 
     def _accepted(self, reply: ScriptedReply, batch: list[Call]) -> bool:
-        """Review a reply. A refused one has results for all its calls, and ends its step."""
+        """Review a reply, unless nothing does."""
+        if not self._is_reviewed():
+            return True
+        self.retries_left = self.limits.max_retries
+        accepted = self._review(reply, batch)
+        self.reviews += 1
+        self._wrote()
+        return accepted
+
+    def _is_reviewed(self) -> bool:
+        return self.script.hooked or self.script.typed or self.unchecked
+
+    def _review(self, reply: ScriptedReply, batch: list[Call]) -> bool:
+        """Return whether a reply is accepted. A refused one has results for all its calls, and ends its step."""
         self._begin()
         self._finish_prompt()
         if self.script.hooked and reply.fault in ("raise", "late"):
@@ -249,6 +263,7 @@ class AgentTurn(LeadingTurn):
             raise self._failed()
         if self._refuses(reply, batch):
             if not self.output_retries:
+                self.reviews += 1
                 raise EndError(EndReason.INVALID_OUTPUT)
             self.output_retries -= 1
             for call in batch:
@@ -256,12 +271,13 @@ class AgentTurn(LeadingTurn):
             return False
         answers = [call for call in batch if _is_output(call)]
         chosen = next((call for call in answers if _is_valid(call.asked)), None)
-        if self.script.hooked and (reply.text.strip() or chosen is not None):
-            while self._is_undecided(reply):
-                if not self.retries_left:
-                    raise EndError(EndReason.MODEL_ERROR)
-                self.retries_left -= 1
-                self._begin()
+        if self.script.hooked and (reply.text.strip() or chosen is not None) and self._is_undecided(reply):
+            self.failures += 1
+            if not self.retries_left:
+                raise EndError(EndReason.MODEL_ERROR)
+            self.retries_left -= 1
+            self._wrote()
+            return self._review(reply, batch)
         for call in answers:
             call.status = CallStatus.OK if call is chosen else CallStatus.REFUSED
         return True
@@ -278,14 +294,13 @@ class AgentTurn(LeadingTurn):
 
     def _run(self, open_: list[Call], batch: list[Call]) -> Life:
         self._begin()
-        if self.script.hooked:
-            for call in open_:
-                self._judge(call)
+        for call in open_:
+            self._judge(call)
         return super()._run([call for call in open_ if call.status is None], batch)
 
     def _judge(self, call: Call) -> None:
         """Ask the hook before a call, once."""
-        if call.judged:
+        if call.judged or not self.script.hooked:
             return
         call.judged = True
         match call.asked.before:
@@ -322,7 +337,7 @@ class AgentTurn(LeadingTurn):
         if self._trips(call):
             raise self._trip() if (before if before in _FAULTS else after) == "trip" else self._failed()
         if before == "result":
-            self.started += 1
+            self.started, call.starts = self.started + 1, call.starts + 1
         if before == "result" or after == "hide":
             call.status = CallStatus.OK
         else:

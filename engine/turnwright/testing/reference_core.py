@@ -246,11 +246,15 @@ class Turn(Counted):
             for call in waiting:
                 call.status = CallStatus.REFUSED
         self._run_side_by_side([call for call in open_ if call not in waiting])
-        if not has_answer(batch):
+        if not has_answer(batch) and not self._goes_on(open_):
             self._read_messages()
         waiting = [call for call in open_ if call.status is None and call.asks and not call.approved]
         if waiting:
             yield from self._ask_about(waiting)
+
+    def _goes_on(self, calls: list[Call]) -> bool:
+        """Return whether these calls are settled and a step follows in any case. It reads the messages then."""
+        return not self.script.synthesis and not self._reached() and all(call.status for call in calls)
 
     def _run_side_by_side(self, calls: list[Call]) -> None:
         """Run calls until the last one has its result, or an abort or the deadline cuts them off.

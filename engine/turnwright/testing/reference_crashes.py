@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import inf
 
-from turnwright_states import CallStatus, Cause
+from turnwright_states import CallStatus, Cause, EndReason
 
 from .reference import AgentTurn
-from .reference_parts import Call, Life, has_answer
+from .reference_parts import Call, EndError, Life, has_answer
 from .turn_script import Death, JournalCounts, ScriptedReply, TurnScript
 
 #: Times that differ by less are equal.
@@ -28,6 +28,8 @@ class MortalTurn(AgentTurn):
     def __init__(self, script: TurnScript, deaths: Sequence[Death]) -> None:
         super().__init__(script)
         self.deaths = list(deaths)
+        #: Whether it makes a model call, or reviews its reply.
+        self.in_step = True
 
     def _written(self) -> JournalCounts:
         settled = frozenset(place for place, call in enumerate(self.calls) if call.status is not None)
@@ -36,6 +38,7 @@ class MortalTurn(AgentTurn):
             replies=self.replies,
             failures=self.failures,
             syntheses=self.syntheses,
+            reviews=self.reviews,
             pauses=self.pauses,
             answers=self.answers,
             messages=self.read,
@@ -65,12 +68,19 @@ class MortalTurn(AgentTurn):
         while self.deaths and death.at == self.deaths[0].at and death.written == self.deaths[0].written:
             self.deaths.pop(0)
         self.now, self.lost = max(death.at, self.now), True
+        self._forget_prompt()
         self.lost_seconds += death.lost
         self.deadline += death.lost
         if death.written.messages > self.read:
             self.read = death.written.messages
             self._forget_rounds()
         return death
+
+    def _forget_prompt(self) -> None:
+        """Ask the guardrail of the prompt again, unless the journal has that it passed (docs/rules.md#guardrails)."""
+        guardrail = self.script.guardrail
+        if guardrail is not None and self.steps <= 1 and self.in_step and (guardrail.parallel or self.unchecked):
+            self.unchecked, self.prompt_left = True, guardrail.seconds
 
     def _is_lost(self) -> bool:
         lost, self.lost = self.lost, False
@@ -86,6 +96,13 @@ class MortalTurn(AgentTurn):
             self._die()
             raise DiedError
         super()._work(seconds)
+
+    def _attempt_or_crash(self, *, step: bool) -> ScriptedReply:
+        try:
+            return super()._attempt_or_crash(step=step)
+        except DiedError:
+            self.lost = False
+            return ScriptedReply(error=Cause.CRASH)
 
     def _attempt(self, most_seconds: float = inf) -> ScriptedReply:
         try:
@@ -108,9 +125,29 @@ class MortalTurn(AgentTurn):
 
     # Calls with results stay, calls that had not started run, and the policy of its tool is for an interrupted one.
 
-    def _decided(self, reply: ScriptedReply) -> list[Call]:
+    def _accepted(self, reply: ScriptedReply, batch: list[Call]) -> bool:
+        self.in_step = self._is_reviewed()
+        accepted = super()._accepted(reply, batch)
+        self.in_step = False
         self.retries_left = self.limits.max_retries
-        return super()._decided(reply)
+        return accepted
+
+    def _review(self, reply: ScriptedReply, batch: list[Call]) -> bool:
+        """Review a reply, for which a crash costs a retry."""
+        while True:
+            if self._is_lost():
+                self.failures += 1
+                if not self.retries_left:
+                    raise EndError(EndReason.CRASHED)
+                self.retries_left -= 1
+                self._wrote()
+                continue
+            try:
+                accepted = super()._review(reply, batch)
+            except DiedError:
+                continue
+            self.in_step = False
+            return accepted
 
     def _ask_about(self, calls: list[Call]) -> Life:
         yield from super()._ask_about(calls)
@@ -122,7 +159,7 @@ class MortalTurn(AgentTurn):
         open_ = [call for call in open_ if call.status is None]
         if open_:
             self.lost = False  # nothing of them was under way
-        elif not has_answer(batch):
+        elif not has_answer(batch) and not self._goes_on(batch):
             self._read_messages()
         if self.deaths and _phase(self.deaths[0].written) == _phase(self._written()):
             self._begin()
@@ -131,6 +168,7 @@ class MortalTurn(AgentTurn):
             yield from super()._run(open_, batch)
 
     def _start(self, calls: list[Call]) -> None:
+        calls = [call for call in calls if self._runs(call)]
         self.started += sum(not call.starts for call in calls)
         for call in calls:
             call.starts += 1
@@ -143,18 +181,22 @@ class MortalTurn(AgentTurn):
             place = next(place for place, one in enumerate(self.calls) if one is call)
             settled, ends = place in death.written.results, began + self._lasts(call)
             starts = death.written.starts[place] - call.starts
+            self._judge(call)
+            if call.status is not None:  # by a hook, if its decision was written
+                call.status, call.judged = (call.status, True) if settled else (None, False)
+                continue
             if call.asks and not call.approved:
                 if settled and self.pauses == self.limits.max_pauses:
                     call.status = CallStatus.REFUSED
                 wrong = starts or (settled and call.status is None)
             else:
                 wrong = not 0 <= starts <= 1 or (settled and not starts)
-                wrong = wrong or (not settled and not starts and death.at > began + _MOMENT)
+                wrong = wrong or (not settled and not starts and self._runs(call) and death.at > began + _MOMENT)
                 wrong = wrong or (settled and ends > death.at + _MOMENT) or (not settled and ends < death.at - _MOMENT)
                 if starts:
                     self._start([call])
                     call.runs = not settled
-                if place in death.just_started:
+                if place in death.just_started and self._runs(call):
                     self.executed.pop()
                 if settled:
                     self._settle(call)

@@ -70,6 +70,9 @@ class LeadingTurn(Turn):
             while child.asks and self.pauses == self.limits.max_pauses:
                 child.go_on("no")
 
+    def _goes_on(self, calls: list[Call]) -> bool:
+        return super()._goes_on(calls) and not any(map(is_helper, calls))
+
     def _lasts(self, call: Call) -> float:
         return self.children[id(call)].lasted() if is_helper(call) else super()._lasts(call)
 

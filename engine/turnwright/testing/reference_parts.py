@@ -102,7 +102,7 @@ class Counted:
         self.deadline = inf if limits.seconds is None else limits.seconds
         self.abort_at = inf if script.abort_at is None else script.abort_at
         self.steps = self.started = self.tokens = self.model_calls = self.pauses = self.batches = self.read = 0
-        self.replies = self.failures = self.syntheses = self.answers = 0
+        self.replies = self.failures = self.syntheses = self.reviews = self.answers = 0
         #: `lost`: whether the process died after the last fact.
         self.stopped = self.ended = self.lost = False
         #: The seconds that no fact has, because a process died.

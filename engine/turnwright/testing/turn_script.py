@@ -32,7 +32,7 @@ HELPER = "helper"
 #: After a reply that used so many tokens, the next request is too long.
 LONG = 1_000
 #: The seconds until a guardrail of calls trips, and until a hook raises or its time is up.
-TRIPS_AFTER, RAISES_AFTER, LATE_AFTER = 0.3, 0.4, 0.6
+TRIPS_AFTER, RAISES_AFTER, LATE_AFTER = 0.3, 0.4, 0.65
 #: What a hook or a person adds to the number of a call that they change.
 CHANGED_BY = 10
 
@@ -154,6 +154,7 @@ class JournalCounts:
     failures: int = 0
     """Failed attempts, and attempts at the conclusion."""
     syntheses: int = 0
+    reviews: int = 0
     pauses: int = 0
     answers: int = 0
     messages: int = 0
