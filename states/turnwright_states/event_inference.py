@@ -49,11 +49,12 @@ def started_input(fact: f.TurnStarted) -> StartedInput:
     return _same(fact, StartedInput)
 
 
-def only_input(fact: f.Fact) -> Input | None:
-    """Return the input of a group that begins with this fact; None if several are possible, or the kind is rare.
+def only_input(facts: Sequence[f.Fact], at: int) -> Input | None:
+    """Return the input of the group that begins at the index `at`; None if several are possible, or the kind is rare.
 
     Nothing is checked: compare the facts that follow, and check the values with `infer_inputs` if they differ.
     """
+    fact = facts[at]
     match fact:
         case f.CallStarted():
             return construct_unchecked(
@@ -89,6 +90,7 @@ def only_input(fact: f.Fact) -> Input | None:
                 finish=fact.finish,
                 usage=fact.usage,
                 review=_needs_review(fact),
+                starts=_starts(facts, at),
             )
         case _:
             return None
@@ -105,7 +107,7 @@ def infer_inputs(facts: Sequence[f.Fact], at: int, turn: Turn) -> Iterator[Input
     match head:
         case f.ModelReplied():
             calls = tuple(ToolCall(**_asked(call)) for call in head.calls)
-            yield _same(head, ModelRepliedInput, calls=calls, review=_needs_review(head))
+            yield _same(head, ModelRepliedInput, calls=calls, review=_needs_review(head), starts=_starts(facts, at))
         case f.AttemptFailed():
             if head.cause is Cause.EMPTY_REPLY:
                 yield ModelRepliedInput(elapsed=elapsed, usage=head.usage)
@@ -137,6 +139,15 @@ def _same(fact: f.Fact, kind: type[_Input], **other: object) -> _Input:
 def _needs_review(fact: f.ModelReplied) -> bool:
     # The reply of a content filter is in no state that shows a review.
     return fact.state is State.REVIEW or any(call.output for call in fact.calls)
+
+
+def _starts(facts: Sequence[f.Fact], at: int) -> bool:
+    """Return whether the calls of the reply at the index `at` started with it: only then has a start no hash."""
+    for place in range(at + 1, len(facts)):
+        fact = facts[place]
+        if not isinstance(fact, f.CallSettled | f.Notice):
+            return isinstance(fact, f.CallStarted) and not fact.hash
+    return False
 
 
 def _asked(made: f.CallMade) -> dict[str, Any]:

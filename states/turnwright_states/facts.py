@@ -2,7 +2,8 @@
 
 A fact is a decision that was made. The fold (`turn.py`) trusts it and evaluates no guard again, so a new release cannot
 change the past. Each fact has the machine's state after it, and a short hash of everything else that the machine knows
-then. Payloads are versioned JSON (`v`), without the fields that have their empty defaults.
+then, unless all its fields follow from the facts before it. Payloads are versioned JSON (`v`), without the fields that
+have their empty defaults.
 
 A constructor checks nothing, because the machine makes facts from checked inputs. A journal is checked when it is read
 (`fact_parser.py`). Facts are immutable, including their dicts and lists, so no reader can change a decision.

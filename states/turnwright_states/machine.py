@@ -97,19 +97,7 @@ class TurnMachine:
     def start(cls, event: StartedInput, *, chart: Chart = CHART) -> tuple[Self, list[f.Fact]]:
         """Begin a turn. Return the machine and the first facts. Only checks pass another `chart`."""
         machine = cls(Turn(event.limits), chart)
-        machine._undelivered, machine._elapsed = event.undelivered, round(event.elapsed, 6)
-        row = machine._fire(Trigger.PROCEED)
-        state = State.TEXT_ONLY if row.dest is State.TEXT_ONLY else State.CHECK
-        kept = {name: getattr(event, name) for name in _KEPT_OF_START}
-        started = f.TurnStarted(
-            machine._elapsed, state, limits=event.limits.for_tools("default"), chart=VERSION, **kept
-        )
-        started.freeze()
-        machine._emit(started)
-        if row.dest is not State.TEXT_ONLY:
-            machine._leave_check(row)
-        facts, machine._out = machine._out, []
-        return machine, facts
+        return machine, machine._begin(event)
 
     @classmethod
     def resume(cls, facts: Iterable[f.Fact], *, chart: Chart = CHART) -> "TurnMachine":
@@ -251,6 +239,19 @@ class TurnMachine:
 
     # One method for each input. Each refuses before it makes the first fact.
 
+    def _begin(self, event: StartedInput) -> list[f.Fact]:
+        self._undelivered, self._elapsed = event.undelivered, round(event.elapsed, 6)
+        row = self._fire(Trigger.PROCEED)
+        state = State.TEXT_ONLY if row.dest is State.TEXT_ONLY else State.CHECK
+        kept = {name: getattr(event, name) for name in _KEPT_OF_START}
+        started = f.TurnStarted(self._elapsed, state, limits=event.limits.for_tools("default"), chart=VERSION, **kept)
+        started.freeze()
+        self._emit(started)
+        if row.dest is not State.TEXT_ONLY:
+            self._leave_check(row)
+        facts, self._out = self._out, []
+        return facts
+
     def _trigger(self, event: Input) -> Trigger | None:
         """Return the input's trigger in this state, after setting the flags for its rows.
 
@@ -320,7 +321,7 @@ class TurnMachine:
     def _start_calls(self, made: tuple[f.CallMade, ...]) -> None:
         for call in made:
             if not call.refused:
-                self._emit(f.CallStarted(self._elapsed, State.TOOL_EXEC, call=call.id, attempt=1))
+                self._emit_derived(f.CallStarted(self._elapsed, State.TOOL_EXEC, call=call.id, attempt=1))
 
     def _prepared(self, event: RequestPreparedInput) -> None:
         if not self.turn.may_prepare:
@@ -696,7 +697,7 @@ class TurnMachine:
         """
         turn = self.turn
         if turn.step_open:
-            self._emit(
+            self._emit_derived(
                 f.StepFinished(
                     self._elapsed,
                     state or turn.state,
@@ -711,7 +712,7 @@ class TurnMachine:
         turn = self.turn
         if row.dest is State.STREAM:
             number, nudge = turn.counters.steps + 1, turn.counters.doom
-            self._emit(f.StepStarted(self._elapsed, State.STREAM, number=number, nudge=nudge))
+            self._emit_derived(f.StepStarted(self._elapsed, State.STREAM, number=number, nudge=nudge))
         elif row.dest is State.PAUSED:
             self._emit(f.Paused(self._elapsed, State.PAUSED, interrupt=batch.ask_about_loop(turn)))
         else:
@@ -828,6 +829,14 @@ class TurnMachine:
         turn.apply(fact)
         if self.hashed:
             force_setattr(fact, "hash", turn.digest())
+        self._out.append(fact)
+        if turn.near and type(fact) in _RAISES:
+            self._notice(fact)
+
+    def _emit_derived(self, fact: f.Fact) -> None:
+        """Apply a fact without a hash: each of its fields follows from the facts before it."""
+        turn = self.turn
+        turn.apply(fact)
         self._out.append(fact)
         if turn.near and type(fact) in _RAISES:
             self._notice(fact)

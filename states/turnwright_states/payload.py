@@ -7,7 +7,7 @@ half surrogate pairs, frozen containers, and the name of the field that does not
 import json
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final, Never, TypeVar
 
 from msgspec import ValidationError as Misfit
@@ -110,7 +110,8 @@ def _copied(value: T, kinds: Mapping[type, type]) -> T:
     return copy
 
 
-_encode: Final = Encoder(enc_hook=plain).encode
+_ENCODER: Final = Encoder(enc_hook=plain)
+_encode, _encode_lines = _ENCODER.encode, _ENCODER.encode_lines
 
 
 def text_of(value: object) -> str:
@@ -120,6 +121,14 @@ def text_of(value: object) -> str:
     except UnicodeEncodeError:
         whole = json.dumps(to_builtins(value, enc_hook=plain), ensure_ascii=False, separators=(",", ":"))
         return whole.encode(errors="replace").decode()
+
+
+def lines_of(values: Sequence[object]) -> str:
+    """Return the `text_of` of each value, with line breaks between them. JSON on one line contains none."""
+    try:
+        return _encode_lines(values)[:-1].decode()
+    except UnicodeEncodeError:
+        return "\n".join(map(text_of, values))
 
 
 def nests_deeper(text: str, levels: int) -> bool:

@@ -34,7 +34,7 @@ from .construct import construct
 from .doom import call_key
 from .errors import InvalidInputError, InvalidJournalError, MachineError
 from .event_inference import infer_inputs, only_input, started_input
-from .inputs import Input, ModelRepliedInput
+from .inputs import Input, ModelRepliedInput, StartedInput
 from .machine import TurnMachine
 from .state import FINAL, State, Trigger
 from .turn import Turn, fold
@@ -156,19 +156,32 @@ class _Witness(TurnMachine):
     """A machine that records its rows, and accepts the loop keys that tools gave.
 
     A tool may have made its key from data that is not in the journal. The hash still binds the rounds to it.
+    In a journal of an older release every fact has a hash, so the machine makes one wherever the journal has one.
     """
 
-    __slots__ = ("_keys", "believed", "rows")
+    __slots__ = ("_at", "_journal", "believed", "rows")
 
-    def __init__(self, turn: Turn, chart: Chart, keys: Sequence[str] = ()) -> None:
+    def __init__(self, turn: Turn, chart: Chart, journal: Sequence[f.Fact], at: int) -> None:
         super().__init__(turn, chart)
-        self.begin_group(keys)
+        self._journal = journal
+        self.begin_group(at)
 
-    def begin_group(self, keys: Sequence[str]) -> None:
-        """Record the rows and the calls of the next input. `keys` are the loop keys of the journal's calls."""
-        self._keys = keys
+    def begin_group(self, at: int) -> None:
+        """Record the rows and the calls of the next input, whose facts begin at the index `at` of the journal."""
+        self._at = at
         self.rows: list[Row] = []
         self.believed: list[str] = []
+
+    def begin(self, event: StartedInput) -> list[f.Fact]:
+        """Begin the turn."""
+        return self._begin(event)
+
+    def _emit_derived(self, fact: f.Fact) -> None:
+        place = self._at + len(self._out)
+        if place < len(self._journal) and self._journal[place].hash:
+            self._emit(fact)
+        else:
+            super()._emit_derived(fact)
 
     def _fire(self, trigger: Trigger) -> Row:
         row = super()._fire(trigger)
@@ -176,7 +189,9 @@ class _Witness(TurnMachine):
         return row
 
     def _decide(self, event: ModelRepliedInput) -> tuple[f.CallMade, ...]:
-        return tuple(map(self._keyed, super()._decide(event), self._keys))
+        head = self._journal[self._at]
+        keys = [made.key for made in head.calls] if isinstance(head, f.ModelReplied) else []
+        return tuple(map(self._keyed, super()._decide(event), keys))
 
     def _keyed(self, made: f.CallMade, key: str) -> f.CallMade:
         """Return the call with the journal's key, if its tool may have made that key."""
@@ -239,16 +254,16 @@ class _Replay:
         machine, head = self.machine, self._facts[at]
         if machine is None or machine.state in FINAL or not 0.0 <= head.elapsed < inf:
             return 0
-        event = only_input(head)
+        event = only_input(self._facts, at)
         if event is None:
             return 0
-        machine.begin_group([made.key for made in head.calls] if isinstance(head, f.ModelReplied) else ())
+        machine.begin_group(at)
         try:
             made = machine.feed(event)
         except MachineError:
             made = []
         if not made or not self._has(made, at):
-            self.machine = _Witness(fold(self._facts[:at]), self._chart)
+            self.machine = _Witness(fold(self._facts[:at]), self._chart, self._facts, at)
             return 0
         self._add_group(event, machine, at, len(made))
         return len(made)
@@ -281,7 +296,8 @@ class _Replay:
             except InvalidInputError as error:
                 yield InvalidJournalError(1, f"{head.kind}: {error.why}")
             else:
-                machine, made = _Witness.start(event, chart=self._chart)
+                machine = _Witness(Turn(event.limits), self._chart, self._facts, 0)
+                made = machine.begin(event)
                 yield self._difference_from(made, 0) or _Fit(event, machine, len(made))
 
     def _go_on(self, machine: _Witness, at: int) -> Iterator[_Fit | InvalidJournalError]:
@@ -301,13 +317,12 @@ class _Replay:
 
     def _fed(self, machine: _Witness, event: Input, at: int) -> _Fit | InvalidJournalError:
         head = self._facts[at]
-        keys = [made.key for made in head.calls] if isinstance(head, f.ModelReplied) else ()
-        witness = _Witness(machine.turn.copy(), self._chart, keys)
+        witness = _Witness(machine.turn.copy(), self._chart, self._facts, at)
         try:
             made = witness.feed(event)
             if witness.state in FINAL and self._undelivered:
                 event = construct(type(event), structs.asdict(event) | {"undelivered": self._undelivered})
-                witness = _Witness(machine.turn.copy(), self._chart, keys)
+                witness = _Witness(machine.turn.copy(), self._chart, self._facts, at)
                 made = witness.feed(event)
         except InvalidInputError:
             raise  # no input has such a value

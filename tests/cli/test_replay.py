@@ -44,7 +44,7 @@ def test_a_turn_of_the_store_holds(cli: "Cli", capped: "Done", lines: "list[Json
     done = cli.run("replay", capped.turn)
     assert (done.code, done.err) == (0, "")
     assert done.out.splitlines() == [
-        f"holds: {len(lines)} facts, 7 events, every fact follows from the ones before",
+        f"holds: {len(lines)} facts, 5 events, every fact follows from the ones before",
         f"rows: 6 of the chart's {len(ROWS)} taken, 6 times in all",
         "turn: cap_hit, step_cap",
         "not checked: texts that decide nothing (prompts, replies, results, answers) may have been changed",
@@ -67,10 +67,10 @@ def test_what_was_found_as_json(cli: "Cli", capped: "Done", lines: "list[Json]")
     assert found == {
         "verdict": "holds",
         "claim": "every fact follows from the ones before",
-        "detail": f"{len(lines)} facts, 7 events; the turn ended: cap_hit, step_cap",
+        "detail": f"{len(lines)} facts, 5 events; the turn ended: cap_hit, step_cap",
         "fault": None,
         "facts": len(lines),
-        "events": 7,
+        "events": 5,
         "state": "CAP_HIT",
         "outcome": "cap_hit",
         "reason": "step_cap",
@@ -110,7 +110,7 @@ def test_a_forged_file_is_refused_at_its_first_wrong_fact(cli: "Cli", lines: "li
         f"violated: fact {place + 1} of the journal: step_finished: number is 2, and 1 follows from the facts before it"
     )
     assert until == (
-        f"until then: {place - 1} facts, 5 events, every fact follows from the ones before;"
+        f"until then: {place - 1} facts, 3 events, every fact follows from the ones before;"
         f" the last is fact {place - 1}: CallSettled -> TOOL_EXEC"
     )
     (found,) = cli.run("replay", "turn.jsonl", "--json").events

@@ -133,7 +133,7 @@ def follows(facts: list[tuple[int, f.Fact]]) -> bool:
     turn = Turn()
     for _, fact in facts:
         turn.apply(fact)
-        if turn.digest() != fact.hash:
+        if fact.hash not in ("", turn.digest()):
             return False
     return True
 

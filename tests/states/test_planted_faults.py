@@ -70,6 +70,8 @@ class Emitting(WalkedMachine):
         super()._emit(fact)
         self.spoil(fact, left)
 
+    _emit_derived = _emit
+
     def spoil(self, fact: Fact, retries_left: int) -> None:
         """Undo something."""
 
@@ -154,6 +156,8 @@ class Changing(WalkedMachine, ABC):
 
     def _emit(self, fact: Fact) -> None:
         super()._emit(self.change(fact))
+
+    _emit_derived = _emit
 
     @abstractmethod
     def change(self, fact: Fact) -> Fact:

@@ -442,7 +442,7 @@ def test_the_fold_of_every_prefix_is_what_the_machine_knew(setting: Setting) -> 
     played, turn = play(setting), Turn()
     for seq, fact in enumerate(played.journal, start=1):
         turn.apply(parse_fact(fact.kind, fact.payload(), seq))
-        assert turn.digest() == fact.hash, f"fact {seq}, {fact.kind}"
+        assert fact.hash in ("", turn.digest()), f"fact {seq}, {fact.kind}"
         assert turn.state is fact.state
     assert known(turn) == known(played.machine.turn)
 

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 import pytest
+from msgspec.structs import replace
 
 from turnwright_states import (
     AttemptFailedInput,
@@ -405,7 +406,7 @@ def test_calls_that_start_with_their_reply_make_the_facts_of_calls_that_start_af
     one_by_one = apart.feed(ModelRepliedInput(calls=calls, elapsed=1))
     for call in apart.turn.runnable():
         one_by_one += apart.feed(CallStartedInput(call=call.id, elapsed=1))
-    assert made == one_by_one
+    assert made == [replace(fact, hash="") if fact.kind == "call_started" else fact for fact in one_by_one]
     assert [fact.kind for fact in made if fact.kind != "notice"] == [
         "model_replied",
         "call_settled",

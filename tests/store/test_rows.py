@@ -1,10 +1,12 @@
 """The facts of an append are one row, and each of them is read, and named if it is damaged, as if it had its own."""
 
 import pytest
+from msgspec import structs
 
 from turnwright.errors import UnreadableTurnError
 from turnwright.store.rows import Columns, facts_of, join_facts
 from turnwright.testing.store_suite import Written
+from turnwright_states.facts import ModelReplied
 
 WRITTEN = Written()
 WRITTEN.answer("one\ntwo\u2028three")
@@ -16,6 +18,16 @@ LINES = PAYLOADS.split("\n")
 def test_an_append_is_read_from_each_of_its_facts_on() -> None:
     for after in range(len(FACTS) + 1):
         assert facts_of("t1", [(1, KINDS, PAYLOADS)], "here", after) == FACTS[after:]
+
+
+def test_an_append_has_the_payloads_of_its_facts() -> None:
+    """Also if one of them cannot be written as UTF-8."""
+    odd = [
+        structs.replace(fact, text="half \ud83d") if isinstance(fact, ModelReplied) else fact for fact in WRITTEN.facts
+    ]
+    for facts in (WRITTEN.facts, WRITTEN.facts[1:], odd[1:]):
+        assert join_facts(facts)[1].split("\n") == [fact.payload() for fact in facts]
+    assert join_facts(odd[1:]) != join_facts(WRITTEN.facts[1:])
 
 
 def test_rows_of_one_fact_and_of_several_are_one_journal() -> None:

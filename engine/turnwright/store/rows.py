@@ -15,7 +15,8 @@ from typing import Any, Final
 from turnwright.errors import UnreadableTurnError
 from turnwright_states import EndReason, InvalidJournalError, State
 from turnwright_states.fact_parser import parse_fact
-from turnwright_states.facts import Fact
+from turnwright_states.facts import Fact, TurnStarted
+from turnwright_states.payload import lines_of
 
 from .protocol import ClaimSpan, InboxItem, InboxKind, Status, TurnRow
 from .sessions import SessionInfo
@@ -100,11 +101,12 @@ def readable(row: TurnRow, where: str) -> TurnRow:
 
 def join_facts(facts: Sequence[Fact]) -> tuple[str, str]:
     """Return the columns kind and payload of an append. Raises the error of a fact whose payload cannot be written."""
-    kinds, payloads = facts[0].kind, facts[0].payload()
+    kinds = facts[0].kind
     for fact in facts[1:]:
         kinds += "," + fact.kind
-        payloads += "\n" + fact.payload()
-    return kinds, payloads
+    if facts[0].kind != TurnStarted.kind:
+        return kinds, lines_of(facts)
+    return kinds, "\n".join([fact.payload() for fact in facts])  # its payload omits some fields
 
 
 def split_facts(rows: Iterable[Columns]) -> Iterator[Columns]:

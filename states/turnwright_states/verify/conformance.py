@@ -98,6 +98,8 @@ class ConformingMachine(WalkedMachine):
         super()._emit(fact)
         self._part.add(fact, before, values_of(self.turn))
 
+    _emit_derived = _emit  # a walk makes no hashes
+
     def check(self, now: Values) -> None:
         """Check what the last input did, from the values before it."""
         for part in self._steps:
