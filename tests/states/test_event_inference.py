@@ -10,8 +10,10 @@ from turnwright_states import (
     CallSettledInput,
     CallStartedInput,
     CallStatus,
+    CallWaitingInput,
     Finish,
     Input,
+    InterruptKind,
     ModelRepliedInput,
     ToolCall,
     Usage,
@@ -78,6 +80,17 @@ def test_a_result_is_read_back_whole(begin: Begin) -> None:
     settled = CallSettledInput(call="call00001", result="It is empty.")
     turn.feed(settled)
     assert read_back(turn.facts) == settled
+
+
+def test_a_childs_question_is_read_back_with_its_arguments(begin: Begin) -> None:
+    turn = begin()
+    turn.reply(ToolCall(name="agent", arguments={}, delegates=True))
+    turn.feed(CallStartedInput(call="call00001"))
+    asked = CallWaitingInput(
+        call="call00001", interrupt_kind=InterruptKind.APPROVAL, forwarded="approval-1", arguments={"path": "/srv"}
+    )
+    turn.feed(asked)
+    assert read_back(turn.facts) == asked
 
 
 @pytest.mark.parametrize("play", TURNS, ids=lambda play: play.__name__)
