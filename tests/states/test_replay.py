@@ -771,7 +771,14 @@ def test_a_stop_that_breaks_off_lacks_its_end(begin: Begin, stop: StopInput) -> 
 
 
 @pytest.mark.parametrize(
-    "stop", [AbortInput, ExpireInput, partial(FailInput, error="x"), partial(TrippedInput, guardrail="g")]
+    "stop",
+    [
+        AbortInput,
+        ExpireInput,
+        partial(FailInput, error="x"),
+        partial(TrippedInput, guardrail="g"),
+        partial(TrippedInput, guardrail="g", usage=Usage(input_tokens=7)),
+    ],
 )
 def test_what_sub_agents_used_is_read_back_with_the_stop(begin: Begin, stop: Callable[..., StopInput]) -> None:
     """From the results of their calls, so also if the end of the turn is missing."""
