@@ -1,5 +1,6 @@
 """The machine's input of a reply is the same by the quick way and by the slow way."""
 
+import json
 import math
 from typing import cast
 
@@ -36,6 +37,14 @@ def test_a_call_is_the_same_either_way(call: ResponseToolCall) -> None:
     else:
         heard = settled_input(call)
         assert (heard, type(heard.name)) == (expected, str)
+
+
+def test_calls_share_the_names_of_their_arguments() -> None:
+    """A parser makes each name anew, and a turn in flight keeps all of its calls."""
+    calls = [settled_input(ResponseToolCall("look", json.loads('{"place": 1}'))) for _ in range(2)]
+    first, second = [next(iter(call.arguments or {})) for call in calls]
+    assert first is second
+    assert settled_input(ResponseToolCall("look", {"x" * 65: 1})).arguments == {"x" * 65: 1}
 
 
 @given(

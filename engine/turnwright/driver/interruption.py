@@ -38,6 +38,19 @@ class UnfedWork(Protocol):
 class Interruption:
     """Interrupts the driver of one turn, which does `work`: an abort, or the turn's deadline."""
 
+    __slots__ = (
+        "_abort",
+        "_began",
+        "_busy",
+        "_journal",
+        "_late",
+        "_scope",
+        "_setup",
+        "_work",
+        "aborting",
+        "signal",
+    )
+
     def __init__(self, journal: TurnJournal, setup: Dependencies, work: UnfedWork) -> None:
         self._journal = journal
         self._setup = setup

@@ -90,6 +90,16 @@ class JournalFold:
     `keep_facts` the driver adds the facts that it writes. Raises `UnreadableTurnError` for an invalid journal.
     """
 
+    __slots__ = (
+        "facts",
+        "keep_facts",
+        "machine",
+        "seq",
+        "started",
+        "transcript",
+        "turn_id",
+    )
+
     def __init__(
         self,
         turn_id: str,
@@ -135,8 +145,24 @@ class JournalFold:
 class TurnJournal:
     """A claimed turn whose journal was folded up to the claim."""
 
-    #: Holds events back, if replies are reviewed (docs/rules.md#guardrails).
-    held: "HeldEvents | None" = None
+    __slots__ = (
+        "_failed",
+        "_lock",
+        "_logged",
+        "_now",
+        "_overtaken",
+        "_state",
+        "claim",
+        "fold",
+        "held",
+        "listeners",
+        "machine",
+        "observer",
+        "started",
+        "store",
+        "transcript",
+        "waiting",
+    )
 
     def __init__(
         self,
@@ -152,6 +178,8 @@ class TurnJournal:
         self.claim = claim
         self.fold = fold
         self.started, self.machine, self.transcript = fold.started, fold.machine, fold.transcript
+        #: Holds events back, if replies are reviewed (docs/rules.md#guardrails).
+        self.held: HeldEvents | None = None
         #: The inbox, as returned by the last append or the claim; None if more may have come since.
         self.waiting: Sequence[InboxItem] | None = claim.waiting
         self.listeners = listeners

@@ -58,6 +58,27 @@ class Conversation:
     Message numbers count the sent messages, from 0.
     """
 
+    __slots__ = (
+        "_base",
+        "_before",
+        "_compactions",
+        "_conclude_prompt",
+        "_dynamic",
+        "_history",
+        "_mode",
+        "_output",
+        "_replaced",
+        "_said",
+        "_show_budget",
+        "_taken",
+        "_text",
+        "_tools",
+        "_transcript",
+        "_turn_id",
+        "fixed_instructions",
+        "settings",
+    )
+
     def __init__(
         self,
         agent: Agent,
