@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 import anyio
 import pytest
 
-from turnwright import Agent, Engine, TurnInfo, tool
+from turnwright import Agent, Engine, StoreError, TurnInfo, tool
 from turnwright.journal.inbox import abort_item
 from turnwright.model.protocol import ModelError, ModelRequest, ModelResponse
 from turnwright.model.retry import Backoff
@@ -126,6 +126,40 @@ async def test_a_deadline_during_the_append_of_a_pause_stops_nothing() -> None:
     ) as engine:
         turn = await engine.run(AGENT, "hi")
     assert (turn.state, turn.error) == (State.PAUSED, "")
+
+
+class UnwrittenResults(StoreWrapper):
+    """A store that fails to write a result a moment after the deadline."""
+
+    async def append(
+        self, claim: Claim, facts: Sequence[Fact], status: Status, consumed: Sequence[str] = ()
+    ) -> list[InboxItem]:
+        """See `Store.append`."""
+        if any(isinstance(fact, f.CallSettled) for fact in facts):
+            await anyio.sleep(5.1)
+            raise StoreError("the disk is full")
+        return await super().append(claim, facts, status, consumed)
+
+
+@pytest.mark.parametrize("return_direct", [False, True])
+async def test_nothing_follows_from_results_that_were_not_written_when_the_deadline_came(return_direct: bool) -> None:
+    """Neither a model call, for which a slow clock leaves time, nor the turn's result."""
+
+    @tool(return_direct=return_direct)
+    async def look_up() -> str:
+        return "found"
+
+    model = TimedModel((0, asks_for(("look_up", {}))), (0, DONE))
+    engine = Engine(
+        model=model,
+        tools=[look_up],
+        store=UnwrittenResults(MemoryStore()),
+        limits=Limits(seconds=5),
+        clock=lambda: anyio.current_time() * 0.9,
+    )
+    with pytest.raises(StoreError, match="resume the turn"):
+        await engine.run(AGENT, "hi")
+    assert model.calls == 1
 
 
 class Factory:

@@ -125,7 +125,8 @@ class Interruption:
         self._late = scope.cancelled_caught and self._abort is None
 
     def event(self) -> Input | None:
-        """Return the input for an action that was interrupted."""
+        """Return the input for an action that was interrupted. Raises the error of an append that failed meanwhile."""
+        self._journal.need_written()
         machine = self._journal.machine
         if machine.state in FINAL:
             return None  # the last result was the answer: nothing is left to abort

@@ -297,8 +297,7 @@ class TurnJournal:
         """
         with anyio.CancelScope(shield=True):
             async with self._locked():
-                if self._failed:
-                    raise self._ahead()
+                self.need_written()
                 self.waiting = await self.store.append(self.claim, (), Status.of(self.machine.turn), (item_id,))
 
     async def inbox(self) -> Sequence[InboxItem]:
@@ -306,6 +305,11 @@ class TurnJournal:
         if self.waiting is None:
             self.waiting = await self.store.inbox(self.claim.turn)
         return self.waiting
+
+    def need_written(self) -> None:
+        """Raise the error of a call after a failed append, if one failed: the machine is ahead of the journal."""
+        if self._failed:
+            raise self._ahead()
 
     def _locked(self) -> anyio.Lock:
         if self._lock is None:
