@@ -269,6 +269,23 @@ async def test_outcomes_that_came_before_a_cancellation_are_delivered() -> None:
     assert delivered.together == [["a", "b"]]
 
 
+async def test_the_last_outcome_is_delivered_though_its_job_has_canceled_its_own_task() -> None:
+    delivered = Delivered()
+
+    async def deliver(*outcomes: Outcome) -> None:
+        await anyio.lowlevel.checkpoint()
+        await delivered(*outcomes)
+
+    async def cancels() -> Outcome | None:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        return await settles("a")()
+
+    await in_tasks([cancels], deliver=deliver)
+    assert delivered.together == [["a"]]
+
+
 def test_a_loop_that_closes_as_jobs_are_about_to_begin_does_not_wait_for_them() -> None:
     """It cancels their tasks before they have begun."""
     running: list[asyncio.Task[None]] = []

@@ -179,8 +179,8 @@ class _JobGroup:
                 outcome = await closed(job, error)
             if outcome is not None and self._deliver is not None and number not in self._abandoned:
                 self.came.append(outcome)
-                if self.left == 1:
-                    await self.deliver()  # nothing else can come
+                if self.left == 1 and not self.tasks[number].cancelling():
+                    await self.deliver()  # nothing else can come, and the job has not canceled its own task
                 else:
                     self._wake()  # the others of this round have come until the waiting task runs
         except BaseException as error:
