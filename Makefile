@@ -204,8 +204,8 @@ docs: $(VENV)/.dev ## Build the documentation into site/
 docs-serve: $(VENV)/.dev ## Show the documentation on http://127.0.0.1:8000 while it is written
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve
 
-proof: $(VENV)/.installed ## Write what `make verify` finds to docs/proof.json, which the pages quote
-	$(BIN)/turnwright verify --spin --json > docs/proof.json
+proof: $(VENV)/.smt ## Write what `make verify` finds to docs/proof.json, which the pages quote
+	$(BIN)/turnwright verify --spin --smt --json > docs/proof.json
 
 clean: ## Remove what the other targets made
 	rm -rf $(VENV) $(VENV)-audit $(VENV)-examples $(VENV)-peers dist build site .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage
