@@ -5,7 +5,7 @@ from functools import lru_cache
 from math import inf
 from typing import Final, Literal, NamedTuple, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 #: The most steps that any turn may take: the highest `ceiling`, and its default.
@@ -41,10 +41,8 @@ _PRESETS: Final[dict[PresetName, dict[str, object]]] = {
 _NO_STEPS: Final = "steps must be at least 1 under the preset opencode, not 0"
 
 
-class _Checked(BaseModel):
+class _Checked(BaseModel, frozen=True, extra="forbid", defer_build=True):
     """Limits that refuse an unknown name, and suggest the name that was probably meant."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     @model_validator(mode="before")
     @classmethod
@@ -67,7 +65,7 @@ class _Checked(BaseModel):
         )
 
 
-class ToolCallLimits(_Checked):
+class ToolCallLimits(_Checked, frozen=True):
     """The most tool calls of a turn, by the class of its agent's tools. `None` is no limit; 0 is the number zero."""
 
     read_only: int | None = 50
@@ -88,7 +86,7 @@ class ToolCallLimits(_Checked):
         return limit
 
 
-class Limits(_Checked):
+class Limits(_Checked, frozen=True):
     """The limits of a turn. `None` switches a limit off; `0` is the number zero (docs/rules.md#bounds).
 
     Raises pydantic's `ValidationError` (a `ValueError`) for a value outside its range; the message names the field and
@@ -221,7 +219,7 @@ class Limits(_Checked):
         return (self.allowance + 1) * (1 + self.max_retries) + 2 * self.max_compactions
 
 
-class _OpencodeLimits(Limits):
+class _OpencodeLimits(Limits, frozen=True):
     """Limits that refuse 0 steps, also when an agent changes them. A journal does not keep this difference."""
 
     @model_validator(mode="after")

@@ -314,7 +314,7 @@ class ForgetsTheAnswer(Changing):
         return replace(fact, final=False) if isinstance(fact, facts.CallSettled) else fact
 
 
-class StrictLimits(Limits):
+class StrictLimits(Limits, frozen=True):
     """Limits with a formula that forgets the concluding call."""
 
     @property

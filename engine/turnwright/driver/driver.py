@@ -191,14 +191,11 @@ class Driver:
                         # Canceled again, past the shield. A turn that is never released stays this process's for ever.
                         await self._release(held, crashed=crashed)
                         raise
+        assert segment is not None  # noqa: S101 (neither context above swallows an error)
         return segment
 
     async def _opened(
-        self,
-        held: Claim,
-        begun: NewTurnClaim | None,
-        known: JournalFold | None,
-        supplied: Supplied,
+        self, held: Claim, begun: NewTurnClaim | None, known: JournalFold | None, supplied: Supplied
     ) -> Segment:
         """Return a claimed turn, ready to be driven but for its dependencies and hooks."""
         setup = self._setup
