@@ -14,14 +14,16 @@ from msgspec import json as json_format
 from msgspec import msgpack
 from pydantic import JsonValue
 
+from .payload import plain
+
 #: The longest cycle of different rounds that counts as a loop.
 LONGEST_PERIOD: Final = 4
 
 #: One round: its multiset of (name, key), sorted, as MessagePack. Equal bytes mean equal rounds.
 Round = bytes
 
-_canonical: Final = json_format.Encoder(order="sorted").encode
-_packed: Final = msgpack.Encoder().encode
+_canonical: Final = json_format.Encoder(enc_hook=plain, order="sorted").encode
+_packed: Final = msgpack.Encoder(enc_hook=plain).encode
 _unpacked: Final = msgpack.Decoder(list[tuple[str, str]]).decode
 
 

@@ -7,8 +7,8 @@ half surrogate pairs, frozen containers, and the name of the field that does not
 import json
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import Final, Never, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, Never, TypeVar
 
 from msgspec import ValidationError as Misfit
 from msgspec import to_builtins
@@ -22,6 +22,12 @@ V = TypeVar("V")
 
 #: All bytes but the brackets and the quotation mark of JSON.
 _NO_MARKS: Final = bytes(set(range(256)) - set(b'[]{}"'))
+#: msgspec encodes no subclasses of these, such as the texts of other libraries.
+_EXACT: Final[Mapping[type, Callable[[Any], object]]] = {
+    str: str.__str__,
+    int: int.__int__,
+    float: float.__float__,
+}
 
 
 def plain(value: object) -> object:
@@ -30,6 +36,9 @@ def plain(value: object) -> object:
         return value.model_dump()
     if isinstance(value, Mapping):
         return dict(value)
+    for kind, exact in _EXACT.items():
+        if isinstance(value, kind):
+            return exact(value)
     raise TypeError(f"{type(value).__name__} is not JSON")
 
 

@@ -20,13 +20,13 @@ from .doom import Round, looping, make_round, remember
 from .effects import REFILLS, RUN, rank_of
 from .inputs import CallStatus, Decision, Finish, Usage
 from .limits import Limits, LimitThresholds
-from .payload import FrozenDict
+from .payload import FrozenDict, plain
 from .reasons import EndReason
 from .state import State
 
 Rank = tuple[int, ...]
 
-_packed: Final = msgpack.Encoder().encode
+_packed: Final = msgpack.Encoder(enc_hook=plain).encode
 #: The output retries and compactions of a turn that has the defaults of chart 3 and used none. Such a turn has the hash
 #: that it had before they existed.
 _UNUSED: Final = (2, 0)

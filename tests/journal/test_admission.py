@@ -1,14 +1,18 @@
 """The options of a turn are checked before anything is written."""
 
+from pathlib import Path
+
 import pytest
 from pydantic import JsonValue
 
 from turnwright import Agent, ConfigError, Engine, Limits, tool
 from turnwright.journal.admission import TurnOptions, admit, limits_for
 from turnwright.journal.dependencies import Dependencies
-from turnwright.model.scripted import ScriptedModel
+from turnwright.model import ModelResponse
+from turnwright.model.scripted import ScriptedModel, asks_for
 from turnwright.store import MemoryStore
-from turnwright_states.facts import TurnStarted
+from turnwright_states import Outcome
+from turnwright_states.facts import CallSettled, TurnStarted
 
 pytestmark = pytest.mark.anyio
 
@@ -105,3 +109,22 @@ def test_agents_that_are_made_for_each_turn_are_not_kept_for_ever() -> None:
     for steps in range(1, 201):
         assert limits_for(Agent(name="Tidier", steps=steps), setup).steps == steps
     assert len(setup.limits_by_agent) <= 64
+
+
+async def test_a_text_of_another_library_is_written_as_its_text(tmp_path: Path) -> None:
+    """Such as one that was found in a page, or that marks markup."""
+
+    class Words(str):
+        __slots__ = ()
+
+    @tool
+    def found() -> str:
+        return Words("in the page")
+
+    model = ScriptedModel(asks_for(("found", {})), ModelResponse(text=Words("Done.")))
+    async with Engine(model=model, store=f"sqlite:///{tmp_path}/turns.db", tools=[found]) as engine:
+        turn = await engine.run(AGENT, Words("hi"), session=Words("s1"))
+        assert (turn.outcome, turn.text) == (Outcome.FINISHED, "Done.")
+        facts = [fact for _, fact in await engine.store.facts(turn.id)]
+        assert [type(fact.prompt) for fact in facts if isinstance(fact, TurnStarted)] == [str]
+        assert [fact.result for fact in facts if isinstance(fact, CallSettled)] == ["in the page"]

@@ -25,6 +25,7 @@ from turnwright_states import (
     facts,
     fold,
 )
+from turnwright_states.construct import construct_unchecked
 from turnwright_states.counters import KEPT, PASSING
 from turnwright_states.fact_parser import parse_fact
 
@@ -182,6 +183,21 @@ def test_names_that_cannot_be_written_have_a_hash(begin: "Begin") -> None:
     odd = [*turn.facts[:2], replace(replied, calls=calls), *turn.facts[3:-1]]
     journals = (turn.facts, [*odd, granted], [*odd, replace(granted, grant="\ud800")])
     assert len({fold(journal).digest() for journal in journals}) == 3
+
+
+def test_a_name_of_another_library_has_the_hash_of_its_text(begin: "Begin") -> None:
+    class Name(str):
+        __slots__ = ()
+
+    def turn(name: str) -> "Script":
+        made = begin()
+        call = construct_unchecked(ToolCall, name=name, arguments={})
+        made.facts += made.machine.feed(construct_unchecked(ModelRepliedInput, calls=(call,)))
+        made.feed(CallStartedInput(call="call00001"))
+        made.feed(CallSettledInput(call="call00001", retry=True))
+        return made
+
+    assert turn(Name("a")).machine.turn.digest() == turn("a").machine.turn.digest()
 
 
 def test_rounds_count_for_as_long_as_the_detector_can_see_them(begin: "Begin") -> None:

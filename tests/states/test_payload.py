@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from turnwright_states.payload import FrozenDict, FrozenList, frozen, nests_deeper, thawed
+from turnwright_states.payload import FrozenDict, FrozenList, frozen, lines_of, nests_deeper, text_of, thawed
 
 VALUE = {"a": [1, {"b": [2]}], "c": "text", "d": {"e": []}}
 
@@ -59,6 +59,32 @@ def test_what_is_frozen_already_and_what_cannot_be_edited_stay_as_they_are() -> 
     assert frozen(once) is once
     assert frozen("text") == "text"
     assert thawed(1) == 1
+
+
+class Words(str):
+    """A text of another library."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return "shown"
+
+
+class Whole(int):
+    """A whole number of another library."""
+
+
+class Real(float):
+    """A number of another library."""
+
+
+def test_texts_and_numbers_of_other_libraries_are_written_as_what_they_are() -> None:
+    value = [Words("a"), {Words("b"): Whole(2**70)}, Real(0.5)]
+    assert text_of(value) == '["a",{"b":1180591620717411303424},0.5]'
+    assert text_of([Words("\ud800")]) == '["?"]'
+    assert lines_of([Words("a"), Whole(1)]) == '"a"\n1'
+    with pytest.raises(TypeError, match=r"^object is not JSON$"):
+        text_of(object())
 
 
 TEXTS = st.text('[]{}"\\\\,:né\ud83d', max_size=6)
