@@ -691,13 +691,14 @@ class TurnMachine:
             self._leave_check(self._fire(Trigger.PROCEED))
 
     def _finish_step(self, *, state: State | None = None, usage: Usage | None = None) -> None:
-        """Finish the step, if one is open.
+        """Finish the step, if one is open. A step that another may follow leads to this `state`, and needs no hash.
 
         `usage` is that of an attempt that was cut off, which the next fact will report too.
         """
         turn = self.turn
         if turn.step_open:
-            self._emit_derived(
+            emit = self._emit if state is None else self._emit_derived
+            emit(
                 f.StepFinished(
                     self._elapsed,
                     state or turn.state,

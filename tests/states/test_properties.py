@@ -357,6 +357,12 @@ def test_every_turn_ends_within_its_limits(setting: Setting) -> None:
 
 
 @given(ANY)
+def test_the_first_fact_of_each_input_has_a_hash(setting: Setting) -> None:
+    """It has values of the input, which nothing else binds to the state."""
+    assert all(transaction[0].hash for transaction in play(setting).transactions)
+
+
+@given(ANY)
 def test_each_call_has_exactly_one_result_and_none_ran_that_may_not(setting: Setting) -> None:
     journal = play(setting).journal
     made = [call for fact in journal if isinstance(fact, facts.ModelReplied) for call in fact.calls]

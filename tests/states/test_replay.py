@@ -270,6 +270,30 @@ def test_a_fact_that_is_left_out_is_missed(setting: Setting, at: int) -> None:
     assert found == place + 1 or (is_quiet(journal, place) and (found is None or found > place + 1))
 
 
+def test_what_a_stop_finished_shows_which_attempts_it_followed(begin: Begin) -> None:
+    """No other fact of the stop has the retries that were left."""
+    turn = begin(seconds=5)
+    for _ in range(2):
+        turn.feed(AttemptFailedInput(cause=Cause.CRASH))
+    turn.clock = 6
+    turn.feed(ExpireInput(usage=Usage(input_tokens=3)))
+    journal = turn.facts
+    assert [fact.kind for fact in journal[2:]] == ["attempt_failed", "attempt_failed", "step_finished", "stopping"]
+    assert fault([*journal[:3], *journal[4:]]) == 4
+    assert fault([*journal[:4], replace(journal[4], hash=""), *journal[5:]]) == 5
+
+
+def test_the_state_after_a_step_is_bound_where_a_stop_closed_its_calls(begin: Begin) -> None:
+    turn = begin(seconds=5)
+    turn.reply("a")
+    turn.feed(CallStartedInput(call="call00001"))
+    turn.clock = 6
+    turn.feed(ExpireInput())
+    *before, finished, stopping = turn.facts
+    assert (finished.kind, finished.state, stopping.kind) == ("step_finished", State.TOOL_EXEC, "stopping")
+    assert fault([*before, replace(finished, state=State.CHECK), stopping]) == len(before) + 1
+
+
 @given(SHORT, st.integers(0, 10_000))
 def test_a_fact_that_comes_twice_does_not_follow_from_itself(setting: Setting, at: int) -> None:
     """Only of a message nobody can say whether it came twice."""
