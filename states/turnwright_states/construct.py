@@ -28,7 +28,9 @@ class _CheckedCall(StructMeta):
 
     if not TYPE_CHECKING:  # for type checkers, a call is that of any struct
 
-        def __call__(self, /, **fields: object) -> object:
+        def __call__(self, /, *unnamed: object, **fields: object) -> object:
+            if unnamed:
+                raise TypeError(f"{self.__name__} takes its fields by name: {', '.join(self.__struct_fields__)}")
             return construct(self, fields)
 
 
@@ -71,10 +73,13 @@ def construct(kind: type[C], fields: Mapping[str, object]) -> C:
     return value
 
 
-def check_each(values: Iterable[Checked]) -> None:
+def check_each(name: str, values: Iterable[Checked]) -> None:
     """Check values of a field, because msgspec makes some of them from mappings. Raises `ValueError`."""
-    for value in values:
-        value._check()  # noqa: SLF001 (of this module)
+    for place, value in enumerate(values):
+        try:
+            value._check()  # noqa: SLF001 (of this module)
+        except ValueError as error:
+            raise ValueError(f"{name}.{place}.{error}") from None
 
 
 def writable(text: str) -> str:

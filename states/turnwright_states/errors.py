@@ -14,7 +14,16 @@ from .state import State
 
 
 class MachineError(Exception):
-    """The base of all errors that the machine raises on purpose."""
+    """The base of all errors that the machine raises on purpose. It can be copied, and sent to another process."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _restored, (type(self), self.args, vars(self))
+
+
+def _restored(kind: type[MachineError], args: tuple[object, ...], fields: dict[str, object]) -> MachineError:
+    error = kind.__new__(kind, *args)
+    vars(error).update(fields)
+    return error
 
 
 class InvalidInputError(MachineError, ValueError):

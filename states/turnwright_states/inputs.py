@@ -187,7 +187,7 @@ class ModelRepliedInput(Input, frozen=True, kw_only=True):
 
     def _check(self) -> None:
         super()._check()
-        check_each(self.calls)
+        check_each("calls", self.calls)
 
 
 class RequestPreparedInput(Input, frozen=True, kw_only=True):
@@ -350,7 +350,7 @@ class ConcludedInput(Input, frozen=True, kw_only=True):
     usage: Usage | None = None
 
     def _check(self) -> None:
-        check_each(self.calls)
+        check_each("calls", self.calls)
 
 
 class StopInput(Input, frozen=True, kw_only=True):

@@ -7,8 +7,8 @@ half surrogate pairs, frozen containers, and the name of the field that does not
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, Never, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Final, Never, TypeVar
 
 from msgspec import ValidationError as Misfit
 from msgspec import to_builtins
@@ -22,12 +22,6 @@ V = TypeVar("V")
 
 #: All bytes but the brackets and the quotation mark of JSON.
 _NO_MARKS: Final = bytes(set(range(256)) - set(b'[]{}"'))
-#: msgspec encodes no subclasses of these, such as the texts of other libraries.
-_EXACT: Final[Mapping[type, Callable[[Any], object]]] = {
-    str: str.__str__,
-    int: int.__int__,
-    float: float.__float__,
-}
 
 
 def plain(value: object) -> object:
@@ -36,9 +30,13 @@ def plain(value: object) -> object:
         return value.model_dump()
     if isinstance(value, Mapping):
         return dict(value)
-    for kind, exact in _EXACT.items():
-        if isinstance(value, kind):
-            return exact(value)
+    # Of these, msgspec encodes no subclasses, such as the texts of other libraries.
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, int):
+        return int.__int__(value)
+    if isinstance(value, float):
+        return float.__float__(value)
     raise TypeError(f"{type(value).__name__} is not JSON")
 
 
@@ -181,9 +179,11 @@ def model(kind: type, fields: object) -> BaseModel:
 
 def misfit(error: Misfit) -> str:
     """Return the field that does not fit, and the reason: "calls.0.lease.calls: Expected `int | null`, got `str`"."""
-    why, at, path = str(error).rpartition(" - at `$")
-    names = re.findall(r"[^.\[\]`]+", path) if at else []
-    why = why if at else path
+    found = re.match(r"(.*) - at `(key` in `)?\$(.*)`$", str(error), re.DOTALL)
+    why, of_key, path = found.groups() if found else (str(error), None, "")
+    names = re.findall(r"[^.\[\]`]+", path)
+    if of_key:
+        why = why.replace("`,", "` as a key,", 1)
     if isinstance(error.__cause__, ValidationError):
         first = error.__cause__.errors()[0]
         names, why = [*names, *map(str, first["loc"])], first["msg"]

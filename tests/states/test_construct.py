@@ -133,7 +133,18 @@ def test_each_field_of_json_is_known(checked: Checked) -> None:
         (
             ModelRepliedInput,
             {"calls": [{"name": "f", "arguments": {"a": ()}}]},
-            "arguments.a: input was not a valid JSON",
+            "calls.0.arguments.a: input was not a valid JSON",
+        ),
+        (
+            ConcludedInput,
+            {"calls": (CALL, {"name": "f", "arguments": {"a": ()}})},
+            "calls.1.arguments.a: input was not",
+        ),
+        (ToolCall, {"name": "f", "arguments": {1: 2}}, "arguments: Expected `str` as a key, got `int`"),
+        (
+            ModelRepliedInput,
+            {"calls": [{"name": "f", "arguments": {1: 2}}]},
+            "calls.0.arguments: Expected `str` as a key, got `int`",
         ),
         (ModelRepliedInput, {"usage": {"input_tokens": -1}}, "usage.input_tokens: Expected `int` >= 0"),
         (ToolCall, {"name": "f", "arguments": {"a": [{"b": {1}}]}}, "arguments.a.0.b: input was not a valid JSON"),
@@ -146,6 +157,11 @@ def test_a_wrong_value_is_refused_in_words(kind: type[Checked], fields: dict[str
         kind(**fields)
     assert str(caught.value).startswith(f"{kind.__name__}: {why}")
     assert isinstance(caught.value, ValueError)
+
+
+def test_a_field_without_its_name_is_refused_with_the_names() -> None:
+    with pytest.raises(TypeError, match=r"^OversizedInput takes its fields by name: elapsed, undelivered, tokens$"):
+        OversizedInput(1)  # type: ignore[call-arg]  # so is it for a type checker
 
 
 def test_what_is_written_in_another_way_is_converted() -> None:

@@ -1,5 +1,7 @@
 """The full text of each refusal, after which nothing has changed (docs/rules.md#errors)."""
 
+import copy
+import pickle
 from collections.abc import Callable
 
 import pytest
@@ -24,7 +26,9 @@ from turnwright_states import (
     Input,
     InterruptKind,
     InvalidCallError,
+    InvalidInputError,
     InvalidJournalError,
+    MachineError,
     ModelRepliedInput,
     Spent,
     StartedInput,
@@ -341,3 +345,17 @@ def test_facts_that_cannot_be_read(kind: str, payload: object, why: str) -> None
     assert (caught.value.seq, str(caught.value)) == (7, f"fact 7 of the journal: {why}")
     with pytest.raises(InvalidJournalError, match=r"^fact 0 of the journal"):
         parse_fact(kind, payload)
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda error: pickle.loads(pickle.dumps(error))])  # noqa: S301 (our own)
+def test_an_error_is_the_same_in_another_process(copied: Callable[[MachineError], MachineError]) -> None:
+    """A pool of processes ends if it cannot read the error of a job."""
+    for error in (
+        InvalidInputError("Started", "prompt: no"),
+        IllegalInputError("Started", State.CHECK, made=1),
+        InvalidCallError("CallStarted", "call00001", "no"),
+        AnswerMismatchError("approval-1", "no", ["approval-2"]),
+        InvalidJournalError(3, "no", newer=True),
+    ):
+        twin = copied(error)
+        assert (type(twin), str(twin), vars(twin)) == (type(error), str(error), vars(error))
