@@ -148,18 +148,6 @@ def test_the_readme_says_of_the_others_what_the_page_says() -> None:
             assert re.split("[;:]", re.sub(r"\[([^]]+)\]\([^)]+\)", r"\1", full))[0] == cell, (row[0], head)
 
 
-def test_the_figures_about_speed_are_those_that_were_measured() -> None:
-    heads, *measured = table(section(RESULTS, "A step"))
-    of_bare = {row[0]: row[heads.index("of bare, 50")] for row in measured}
-    page = " ".join(section(TEXTS["comparison.md"], "Speed").split())
-    assert f"a step of Turnwright in memory takes {of_bare['Turnwright, in memory']} times" in page
-    assert f"and {of_bare['Turnwright, SQLite FULL']} times with SQLite" in page
-    assert f"of smolagents takes {of_bare['smolagents']} times" in page
-    for name in ("langgraph react", "pydantic-ai", "openai-agents"):
-        assert f"of {name} {of_bare[name]}" in page
-    assert round(float(of_bare["Turnwright, in memory"])) == 7, "a bare loop costs a seventh"
-
-
 def test_the_growth_of_the_disk_is_what_was_measured() -> None:
     page = " ".join(section(TEXTS["how-to/deploy.md"], "Size it").split())
     heads, *measured = table(section(RESULTS, "A step"))
