@@ -64,7 +64,7 @@ construct_unchecked: Final = cast("_Unchecked", StructMeta.__call__)
 def construct(kind: type[C], fields: Mapping[str, object]) -> C:
     """Return a value of the class with these fields. Raises `InvalidInputError`."""
     try:
-        value = convert(fields, kind)
+        value = convert({name: _plain_texts(value) for name, value in fields.items()}, kind)
         value._check()  # noqa: SLF001 (of this module)
     except ValidationError as error:
         raise InvalidInputError(kind.__name__, misfit(error)) from None
@@ -88,6 +88,15 @@ def writable(text: str) -> str:
     It is for texts on which the turn's state depends, so that the journal and the machine have the same.
     """
     return text.encode(errors="replace").decode()
+
+
+def _plain_text(value: object) -> object:
+    """Return a text whose class is a subclass of `str` as a plain one, because no journal can hold it."""
+    return str.__str__(value) if isinstance(value, str) else value
+
+
+def _plain_texts(value: object) -> object:
+    return tuple(map(_plain_text, value)) if isinstance(value, tuple) else _plain_text(value)
 
 
 def _plain_json(name: str, value: Any) -> object:  # noqa: ANN401 (any type: it is checked)

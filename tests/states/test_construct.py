@@ -170,6 +170,19 @@ def test_what_is_written_in_another_way_is_converted() -> None:
     assert (type(replied.elapsed), replied.finish) == (float, Finish.STOP)
 
 
+class Markup(str):
+    """A text as template engines have it."""
+
+    __slots__ = ()
+
+
+def test_a_text_of_another_class_becomes_a_plain_one() -> None:
+    """msgspec does not encode it."""
+    started = StartedInput(prompt=Markup("hi"), session=Finish.STOP, undelivered=(Markup("a"), "b"))
+    texts = [started.prompt, started.session, *started.undelivered]
+    assert (texts, {*map(type, texts)}) == (["hi", "stop", "a", "b"], {str})
+
+
 def test_half_a_surrogate_pair_becomes_a_question_mark() -> None:
     waiting = CallWaitingInput(call="c", interrupt_kind=InterruptKind.GRANT, grant="a\ud800", forwarded="\udfffb")
     assert (ToolCall(name="\ud800x").name, waiting.grant, waiting.forwarded) == ("?x", "a?", "?b")

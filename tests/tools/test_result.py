@@ -145,6 +145,20 @@ def test_a_result_within_bounds_is_left_as_it_is() -> None:
     assert bounded(result) == result
 
 
+class Markup(str):
+    """A text as template engines have it."""
+
+    __slots__ = ()
+
+
+@pytest.mark.parametrize("text", ["<b>", "é"])
+def test_a_text_of_another_class_becomes_a_plain_one(text: str) -> None:
+    """No journal can hold it."""
+    marked = Markup(text)
+    for result in (to_result(marked), to_result(ToolResult(marked)), bounded(ToolResult(marked))):
+        assert (type(result.text), result.text) == (str, text)
+
+
 def test_data_that_is_too_large_is_left_out_and_the_text_says_so() -> None:
     result = bounded(ToolResult("text", ["y" * (STRUCTURED_LIMIT - 3)]))
     assert result == ToolResult("[left out: the data of this result: 262,145 bytes of JSON; the limit: 262,144]\ntext")

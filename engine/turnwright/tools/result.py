@@ -64,7 +64,7 @@ def to_result(value: object) -> ToolResult:
     `NotJsonError`.
     """
     if type(value) is str or isinstance(value, str):
-        return ToolResult(value if value.isascii() else clean(value))
+        return ToolResult(value if type(value) is str and value.isascii() else clean(value))
     if isinstance(value, ToolResult):
         text = to_text(value.text) or _named(value.files)
         return ToolResult(text, None if value.structured is None else plain(value.structured), value.files)
@@ -81,7 +81,7 @@ def bounded(result: ToolResult) -> ToolResult:
     """Return the result within the limits. Notices come first in its text, where a cut cannot remove them."""
     if result.structured is None and not result.files:
         text = result.text
-        if len(text) <= RESULT_LIMIT and text.isascii():
+        if type(text) is str and len(text) <= RESULT_LIMIT and text.isascii():
             return result
         text = cap(text)
         return result if text is result.text else ToolResult(text)

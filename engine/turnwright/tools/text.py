@@ -39,11 +39,11 @@ def to_text(value: object) -> str:
 def cap(text: str, limit: int = RESULT_LIMIT) -> str:
     """Cut `text` after `limit` bytes of UTF-8, never inside a character, and append a notice.
 
-    A shorter text is returned unchanged. The notice is not counted, so cap a text only once.
+    A shorter text is returned unchanged, as a plain `str`. The notice is not counted, so cap a text only once.
     """
-    if len(text) <= limit and text.isascii():
+    if type(text) is str and len(text) <= limit and text.isascii():
         return text
-    data = text.encode(errors="replace")
+    data = str.encode(text, errors="replace")
     if len(data) <= limit:
         return data.decode()
     kept = cut(data, limit)
@@ -56,8 +56,8 @@ def cut(data: bytes, limit: int) -> str:
 
 
 def clean(text: str) -> str:
-    """Replace lone surrogates, which neither a store nor a provider can encode."""
-    return text if text.isascii() else text.encode(errors="replace").decode()
+    """Return a plain `str` without lone surrogates, which neither a store nor a provider can encode."""
+    return text if type(text) is str and text.isascii() else str.encode(text, errors="replace").decode()
 
 
 def shorten(text: str, limit: int) -> str:
