@@ -301,14 +301,15 @@ class Turn:
             self._ask(fact.interrupt)
 
     def _ask(self, interrupt: f.InterruptRecord) -> None:
-        self.interrupts = {**self.interrupts, interrupt.id: interrupt}
+        # A copy of the turn, which observers receive, shares these.
+        self.interrupts = FrozenDict({**self.interrupts, interrupt.id: interrupt})
         if not interrupt.forwarded:
             asked = self.interrupts_asked
-            self.interrupts_asked = {**asked, interrupt.kind: asked.get(interrupt.kind, 0) + 1}
+            self.interrupts_asked = FrozenDict({**asked, interrupt.kind: asked.get(interrupt.kind, 0) + 1})
 
     def _answer(self, fact: f.Answered) -> None:
         interrupt = self.interrupts[fact.interrupt]
-        self.interrupts = {name: asked for name, asked in self.interrupts.items() if name != fact.interrupt}
+        self.interrupts = FrozenDict({name: one for name, one in self.interrupts.items() if name != fact.interrupt})
         call = self.batch[interrupt.call] if interrupt.call else None
         go_on = fact.decision in (Decision.GO_ON, Decision.ALWAYS)
         RUN["answered"](self.counters, call is None, go_on, call is not None and call.counted)
