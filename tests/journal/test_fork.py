@@ -247,6 +247,25 @@ async def test_a_fork_at_every_place_ends_and_replays_and_the_original_is_what_i
     assert {turn_id: await store.facts(turn_id) for turn_id in originals} == originals
 
 
+async def test_a_fork_after_a_reply_starts_the_calls_that_started_with_it(store: MemoryStore) -> None:
+    ran: list[str] = []
+
+    @tool
+    async def look() -> str:
+        """Look."""
+        ran.append("look")
+        return "seen"
+
+    async with Engine(model=ScriptedModel(asks_for(("look", {})), "Done.", "Again."), tools=[look], store=store) as one:
+        turn = await one.run(Agent(name="Looker"), "Look.")
+        kinds = {place.last: place.state for place in await one.fork_places(turn.id)}
+        assert [type(fact) for _, fact in (await store.facts(turn.id))[2:4]] == [f.ModelReplied, f.CallStarted]
+        assert kinds[3] == kinds[4] == State.TOOL_EXEC
+        again = await one.resume(await one.fork(turn.id, at=3))
+        assert (again.text, ran) == ("Again.", ["look", "look"])
+        assert holds(await store.facts(again.id))
+
+
 async def test_what_is_inside_an_event_is_no_place_and_the_nearest_are_named(store: MemoryStore) -> None:
     before = await journals(store)
     for turn_id, journal in before.items():

@@ -6,14 +6,15 @@ without executing it, replay it (`turnwright_states.replay`). Only a turn with a
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 import anyio
 from msgspec import structs
 
 from turnwright.errors import ConfigError
 from turnwright.store import NewTurn, Status, Store
-from turnwright_states import TurnMachine
-from turnwright_states.facts import Fact
+from turnwright_states import ModelRepliedInput, TurnMachine
+from turnwright_states.facts import CallStarted, Fact
 from turnwright_states.replay import FactGroup, replay
 from turnwright_states.verdict import Verdict
 
@@ -56,6 +57,7 @@ async def fork_turn(store: Store, turn_id: str, at: int, *, new_id: str) -> str:
 def fork_places(turn_id: str, journal: Sequence[tuple[int, Fact]]) -> tuple[FactGroup, ...]:
     """Return the inputs after which a turn can be forked: all but the one that ended it.
 
+    A reply whose calls started with it is two places: the fork starts the calls itself, or finds them started.
     `journal` has (seq, fact) pairs, oldest first. Raises `ConfigError` if it is invalid.
     """
     replayed = replay(journal)
@@ -64,7 +66,23 @@ def fork_places(turn_id: str, journal: Sequence[tuple[int, Fact]]) -> tuple[Fact
             f"turn {turn_id} cannot be forked, because its journal is invalid: {replayed.check.detail}:"
             f" `turnwright replay {turn_id}` checks it"
         )
-    return tuple(group for group in replayed.groups if group.state.outcome is None)
+    return places_of(replayed.groups, journal)
+
+
+def places_of(groups: Sequence[FactGroup], journal: Sequence[tuple[int, Fact]]) -> tuple[FactGroup, ...]:
+    """Do what `fork_places` does, for the groups that a replay found in a valid journal."""
+    return tuple(part for group in groups if group.state.outcome is None for part in _parts(group, journal))
+
+
+def _parts(group: FactGroup, journal: Sequence[tuple[int, Fact]]) -> tuple[FactGroup, ...]:
+    """Return the group, in two parts if it ends with the starts of the reply's calls."""
+    event, first = group.event, group.last
+    if not isinstance(event, ModelRepliedInput) or not isinstance(journal[first - 1][1], CallStarted):
+        return (group,)
+    while isinstance(journal[first - 2][1], CallStarted):
+        first -= 1
+    replied = replace(group, event=structs.replace(event, starts=False), last=first - 1)
+    return (replied, replace(group, first=first))
 
 
 def _need_place(turn_id: str, at: int, places: Sequence[FactGroup], facts: int) -> None:

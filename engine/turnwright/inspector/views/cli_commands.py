@@ -5,6 +5,7 @@ from typing import Final
 
 from turnwright._base.ids import root_of
 from turnwright.journal.driving_status import by_command_line
+from turnwright.journal.fork import places_of
 
 from .turn_record import TurnRecord
 
@@ -57,5 +58,5 @@ def show_command(turn: str, store: str) -> str:
 
 def fork_place(turn: TurnRecord, upto: int) -> int | None:
     """Return the last place up to the fact `upto` after which the turn can be forked; None without one."""
-    ends = [group.last for group in turn.replayed.groups if group.state.outcome is None and group.last <= upto]
+    ends = [place.last for place in places_of(turn.replayed.groups, turn.journal) if place.last <= upto]
     return ends[-1] if ends and not turn.fault else None
