@@ -4,7 +4,7 @@ import random
 from typing import Any, Final
 
 import pytest
-from hypothesis import Phase, given, settings
+from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
 from turnwright_states import Limits, State
@@ -97,9 +97,24 @@ def test_no_row_that_a_turn_takes_is_left_out(limits: Limits, abilities: Abiliti
         assert numbers(frozenset(a_turn(limits, abilities, chance)) - rows) == []
 
 
+#: Only a sub-agent can spend this budget, and its own call takes one.
+DELEGATING: Final = Abilities(
+    tools=False,
+    delegates=True,
+    asks=False,
+    direct=False,
+    typed=True,
+    reviews="always",
+    refuses=True,
+    trips=False,
+    synthesis=True,
+)
+
+
 @pytest.mark.slow
 @FEW
 @given(some_limits(1, 3, 3), any_abilities)
+@example(Limits(steps=3, tool_calls=3, max_calls_per_step=1, doom_threshold=None, nudges=0, max_pauses=0), DELEGATING)
 def test_of_small_turns_no_row_is_left_out(limits: Limits, abilities: Abilities) -> None:
     """Walked whole, with the limits as they are."""
     width = min(limits.max_calls_per_step, 2)

@@ -224,8 +224,8 @@ def _spendings(
     """
     budget, steps = limits.call_limit, limits.allowance
     if budget is not None and budget > 1 and steps > 0:
-        if abilities.delegates:  # one sub-agent may spend all that is left
-            yield 2 if wide > 1 else 1, {}
+        if abilities.delegates:  # one sub-agent may spend all that is left, but its own call takes one
+            yield 2 if wide > 1 or not abilities.tools else 1, {}
         else:
             room, small_room = max(steps - 1, 1) * limits.max_calls_per_step, max(min(steps, most) - 1, 1) * wide
             yield -(-budget * small_room // room), {}
