@@ -26,7 +26,7 @@ _JSON: Final = pydantic.TypeAdapter[pydantic.JsonValue](
 class _CheckedCall(StructMeta):
     """The class of checked classes: it decides what a call of one does."""
 
-    if not TYPE_CHECKING:  # for type checkers, a call is that of any struct
+    if not TYPE_CHECKING:  # pragma: no branch (for type checkers, a call is that of any struct)
 
         def __call__(self, /, *unnamed: object, **fields: object) -> object:
             if unnamed:

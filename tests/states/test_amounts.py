@@ -61,6 +61,7 @@ def test_a_journal_and_a_model_keep_a_usage(usage: Usage) -> None:
     replied = ModelRepliedInput(text="x", usage=usage)
     assert replied.usage is usage
     assert TypeAdapter(Usage).validate_json(TypeAdapter(Usage).dump_json(usage)) == usage
+    assert TypeAdapter(Usage).validate_python(usage) is usage
 
 
 def test_the_journal_omits_zeros() -> None:

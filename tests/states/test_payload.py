@@ -83,6 +83,7 @@ def test_texts_and_numbers_of_other_libraries_are_written_as_what_they_are() -> 
     assert text_of(value) == '["a",{"b":1180591620717411303424},0.5]'
     assert text_of([Words("\ud800")]) == '["?"]'
     assert lines_of([Words("a"), Whole(1)]) == '"a"\n1'
+    assert lines_of(["a", "\ud800"]) == '"a"\n"?"'
     with pytest.raises(TypeError, match=r"^object is not JSON$"):
         text_of(object())
 

@@ -367,6 +367,18 @@ def test_a_message_is_not_taken_just_before_the_answer(begin: "Begin") -> None:
     assert not waiting.machine.takes_messages_before(answer)
 
 
+def test_of_results_that_come_together_each_may_be_the_answer(begin: "Begin") -> None:
+    turn = begin(steps=2)
+    turn.reply("report", "mail")
+    for call in ("call00001", "call00002"):
+        turn.feed(CallStartedInput(call=call))
+    answer = CallSettledInput(call="call00001", final=True)
+    other = CallSettledInput(call="call00002")
+    assert not turn.machine.may_end_with(other)
+    assert turn.machine.may_end_with(other, answer)
+    assert turn.machine.may_end_with(answer, other)
+
+
 def test_the_next_reply_gives_an_answer_of_its_own(begin: "Begin") -> None:
     """A typed answer of a refused reply is forgotten."""
     turn = begin()
