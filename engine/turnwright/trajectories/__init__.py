@@ -1,0 +1,1 @@
+"""Recorded runs of any agent, in the Agent Trajectory Interchange Format (ATIF)."""

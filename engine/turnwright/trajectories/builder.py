@@ -1,0 +1,238 @@
+"""Builds a trajectory from the parts that a reader finds, in the order of the recording.
+
+Readers know their formats; the builder pairs results with calls, numbers the steps, and keeps what does not fit.
+"""
+
+from collections import deque
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+import msgspec
+from pydantic import JsonValue
+
+from .atif import (
+    VERSION,
+    CallExtra,
+    CallNotes,
+    Content,
+    FinalMetrics,
+    Observation,
+    ResultExtra,
+    ResultNotes,
+    ResultStatus,
+    RunExtra,
+    RunNotes,
+    Source,
+    StepExtra,
+    StepMetrics,
+    StepNotes,
+    SubagentRef,
+    Trajectory,
+    TrajectoryAgent,
+    TrajectoryCall,
+    TrajectoryResult,
+    TrajectoryStep,
+)
+
+_UNKNOWN: Final = "unknown"
+
+
+class _Asked(NamedTuple):
+    id: str
+    step: TrajectoryStep
+    call: TrajectoryCall
+
+
+class RunBuilder:
+    """One run in the making.
+
+    `format` is the name of the reader, `run` names the run within its file. Times are ISO 8601.
+    """
+
+    def __init__(
+        self,
+        format: str,  # noqa: A002 (the field's name)
+        *,
+        agent: str,
+        version: str = _UNKNOWN,
+        model: str | None = None,
+        run: str | None = None,
+        session: str | None = None,
+        id: str | None = None,  # noqa: A002 (the field's name)
+    ) -> None:
+        self.notes = RunNotes(format=format, run=run)
+        self.trajectory = Trajectory(
+            schema_version=VERSION,
+            agent=TrajectoryAgent(name=agent or _UNKNOWN, version=version or _UNKNOWN, model_name=model),
+            session_id=session,
+            trajectory_id=id,
+            extra=RunExtra(turnwright=self.notes),
+        )
+        self._latest: TrajectoryStep | None = None
+        self._calls: dict[str, deque[_Asked]] = {}
+        self._answered: dict[str, _Asked] = {}
+        self._open: dict[str, _Asked] = {}
+        self._results = 0
+
+    @property
+    def steps(self) -> list[TrajectoryStep]:
+        """The steps so far."""
+        return self.trajectory.steps
+
+    @property
+    def open_calls(self) -> tuple[str, ...]:
+        """The ids of the calls that have no result yet, oldest first."""
+        return tuple(self._open)
+
+    def user(self, message: Content, *, at: str | None = None) -> TrajectoryStep:
+        """Add a user message. It opens a turn."""
+        return self._add("user", message, at)
+
+    def system(self, message: Content, *, at: str | None = None, error: bool = False) -> TrajectoryStep:
+        """Add an event of the system: its prompt, or (`error`) a failed or retried request to the model."""
+        step = self._add("system", message, at)
+        if error:
+            step.extra = StepExtra(turnwright=StepNotes(error=True))
+        return step
+
+    def reply(
+        self,
+        message: Content = "",
+        *,
+        at: str | None = None,
+        model: str | None = None,
+        reasoning: str | None = None,
+        metrics: StepMetrics | None = None,
+        stop_reason: str | None = None,
+    ) -> TrajectoryStep:
+        """Add a reply of a model. `call` adds its calls. The reader may change the step as more of it is found."""
+        step = self._latest = self._add("agent", message, at)
+        step.model_name, step.reasoning_content, step.metrics = model, reasoning or None, metrics
+        step.llm_call_count = 1
+        if stop_reason:
+            step.extra = StepExtra(turnwright=StepNotes(stop_reason=stop_reason))
+        return step
+
+    def call(
+        self,
+        call_id: str | None,
+        name: str,
+        arguments: JsonValue = None,
+        *,
+        step: TrajectoryStep | None = None,
+    ) -> TrajectoryCall:
+        """Add a call to a reply, the latest one by default; without any reply yet, an empty one is added first.
+
+        `arguments` are an object, or its JSON text; what is neither is kept as `arguments_raw`. A call without an id
+        gets one, and so does one whose id is taken.
+        """
+        step = step or self._latest or self.reply()
+        known = call_id or f"call_{len(self._open) + len(self._answered) + 1}"
+        own = known
+        number = 1
+        while own in self._open or own in self._answered:
+            number += 1
+            own = f"{known}#{number}"
+        call = TrajectoryCall(tool_call_id=own, function_name=name)
+        call.arguments, raw = _object(arguments)
+        if raw is not None:
+            call.extra = CallExtra(turnwright=CallNotes(arguments_raw=raw))
+        if step.tool_calls is None:
+            step.tool_calls = []
+        step.tool_calls.append(call)
+        self._open[own] = _Asked(known, step, call)
+        self._calls.setdefault(known, deque()).append(self._open[own])
+        return call
+
+    def result(
+        self,
+        call: str | None,
+        content: Content | None,
+        *,
+        status: ResultStatus | None = None,
+        started: str | None = None,
+        ended: str | None = None,
+        subagent: SubagentRef | None = None,
+    ) -> TrajectoryResult:
+        """Add the result of the call with this id; of the oldest open call if it is None.
+
+        It is added to the step of its call, however late it comes. So is a second result of a call. A
+        result whose call is unknown is an orphan: it is kept at the latest step, with its id in the notes.
+        """
+        self._results += 1
+        notes = ResultNotes(status=status, started_at=started, ended_at=ended, order=self._results)
+        found = self._take(call)
+        if found is None:
+            step = self.steps[-1] if self.steps else self.system("")
+            notes.orphan_id = call or ""
+        else:
+            step = found.step
+        result = TrajectoryResult(
+            source_call_id=found and found.call.tool_call_id,
+            content=content,
+            subagent_trajectory_ref=[subagent] if subagent else None,
+            extra=ResultExtra(turnwright=notes),
+        )
+        if step.observation is None:
+            step.observation = Observation(results=[])
+        step.observation.results.append(result)
+        return result
+
+    def subagent(self, run: Trajectory) -> None:
+        """Add the run of a sub-agent. It must have a `trajectory_id`."""
+        if self.trajectory.subagent_trajectories is None:
+            self.trajectory.subagent_trajectories = []
+        self.trajectory.subagent_trajectories.append(run)
+
+    def finish(
+        self,
+        *,
+        ending: str | None = None,
+        success: bool | None = None,
+        cut: bool = False,
+        unreadable_lines: int = 0,
+        totals: FinalMetrics | None = None,
+    ) -> Trajectory:
+        """Return the run. A run without steps gets an empty one of the system, for the format demands one."""
+        self.notes.ending, self.notes.success, self.notes.cut = ending, success, cut
+        self.notes.unreadable_lines = unreadable_lines
+        self.trajectory.final_metrics = totals
+        if not self.steps:
+            self.system("")
+        return self.trajectory
+
+    def _add(self, source: Source, message: Content, at: str | None) -> TrajectoryStep:
+        step = TrajectoryStep(step_id=len(self.steps) + 1, source=source, message=message, timestamp=at)
+        self.steps.append(step)
+        return step
+
+    def _take(self, call_id: str | None) -> _Asked | None:
+        if call_id is None:
+            found = next(iter(self._open.values()), None)
+        else:
+            waiting = self._calls.get(call_id)
+            found = waiting.popleft() if waiting else self._answered.get(call_id)
+        if found is not None:
+            own = found.call.tool_call_id
+            self._open.pop(own, None)
+            self._answered[own] = found
+            if call_id is None:
+                self._calls[found.id].remove(found)
+        return found
+
+
+def _object(arguments: JsonValue) -> tuple[dict[str, JsonValue], str | None]:
+    """Return the arguments as an object, and the text that is none."""
+    if isinstance(arguments, str):
+        if not arguments.strip():
+            return {}, None
+        try:
+            value: JsonValue = msgspec.json.decode(arguments)
+        except (msgspec.DecodeError, UnicodeError, RecursionError):
+            return {}, arguments
+        return (dict(value), None) if isinstance(value, Mapping) else ({}, arguments)
+    if arguments is None:
+        return {}, None
+    if isinstance(arguments, Mapping):
+        return dict(arguments), None
+    return {}, msgspec.json.encode(arguments).decode()

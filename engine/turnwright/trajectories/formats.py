@@ -1,0 +1,36 @@
+"""The formats that can be read, one line each, and how a recording's format is found."""
+
+from collections.abc import Callable, Iterator
+from typing import Final, NamedTuple
+
+from turnwright.trajectories.readers import atif
+
+from .atif import Trajectory
+from .source import Recording
+
+
+class Format(NamedTuple):
+    """A format of recorded runs.
+
+    `recognizes` looks at the content alone: `Recording.document` and `Recording.records`. `read` yields the runs one by
+    one. It raises `UnreadableRecordingError` if there is none, and never for a run that is cut or partly corrupt.
+    """
+
+    name: str
+    title: str
+    recognizes: Callable[[Recording], bool]
+    read: Callable[[Recording], Iterator[Trajectory]]
+
+
+#: The first one that recognizes a recording reads it, so the more exact ones come first.
+FORMATS: Final = (Format("atif", "Agent Trajectory Interchange Format", atif.recognizes, atif.read),)
+
+
+def format_of(recording: Recording) -> Format | None:
+    """Return the format of a recording; None if no reader knows it."""
+    return next((one for one in FORMATS if one.recognizes(recording)), None)
+
+
+def format_named(name: str) -> Format | None:
+    """Return the format with this name."""
+    return next((one for one in FORMATS if one.name == name), None)

@@ -1,0 +1,113 @@
+"""A recording to read: a file, a member of an archive, or standard input."""
+
+import io
+from collections.abc import Callable, Iterator
+from functools import cached_property
+from typing import Any, BinaryIO, Final
+
+import ijson
+import msgspec
+from ijson.common import IncompleteJSONError, JSONError
+from pydantic import JsonValue
+
+#: Bytes that are looked at to recognize a format.
+HEAD: Final = 256 * 1024
+#: A document up to this size is decoded whole, which is ten times faster than piece by piece.
+WHOLE: Final = 256 * 1024**2
+_LINES_OF_HEAD: Final = 50
+_decode = msgspec.json.Decoder(dict[str, Any]).decode
+
+
+class UnreadableRecordingError(Exception):
+    """A recording, or what is left of it, that no reader could read. The message says why, without its name."""
+
+
+class Recording:
+    """One file of recorded runs.
+
+    `name` is shown to people: a path, or `ARCHIVE:MEMBER`. `open` returns a new stream of its bytes each time.
+    """
+
+    def __init__(self, name: str, open: Callable[[], BinaryIO]) -> None:  # noqa: A002 (the file's own verb)
+        self.name = name
+        self.open = open
+
+    @classmethod
+    def of(cls, data: bytes, name: str = "-") -> "Recording":
+        """Return a recording of bytes in memory."""
+        return cls(name, lambda: io.BytesIO(data))
+
+    @cached_property
+    def head(self) -> bytes:
+        """The first 256 KiB."""
+        with self.open() as stream:
+            return stream.read(HEAD)
+
+    @cached_property
+    def document(self) -> JsonValue:
+        """The beginning of the first JSON value, with what the head has of it; None if it is no JSON.
+
+        The last list, object or text in it may be cut.
+        """
+        return partial_document(self.head)
+
+    @cached_property
+    def records(self) -> list[dict[str, JsonValue]]:
+        """The first JSON objects of a file of JSON lines, up to 50. Lines that cannot be read are left out."""
+        lines = self.head.split(b"\n", _LINES_OF_HEAD)[:_LINES_OF_HEAD]
+        found = (_object(line) for line in lines)
+        return [one for one in found if one is not None]
+
+    def lines(self) -> Iterator[bytes]:
+        """Yield the lines that are not blank, without their ends."""
+        with self.open() as stream:
+            for line in stream:
+                if line := line.strip():
+                    yield line
+
+    def data(self) -> bytes | None:
+        """Return all bytes; None if they are more than 256 MiB."""
+        with self.open() as stream:
+            found = stream.read(WHOLE + 1)
+        return None if len(found) > WHOLE else found
+
+    def items(self, path: str) -> "Items":
+        """Return the items of a list in a document, read piece by piece: those of `results` for `results.item`."""
+        return Items(self, path)
+
+
+class Items:
+    """The complete items at a path of a document. Once iterated, `cut` says whether the document ended too early."""
+
+    def __init__(self, recording: Recording, path: str) -> None:
+        self._recording = recording
+        self._path = path
+        self.cut = False
+
+    def __iter__(self) -> Iterator[JsonValue]:
+        with self._recording.open() as stream:
+            try:
+                yield from ijson.items(stream, self._path, use_float=True)
+            except (IncompleteJSONError, JSONError, UnicodeDecodeError, RecursionError):
+                self.cut = True
+
+
+def partial_document(data: bytes) -> JsonValue:
+    """Return the JSON value that these bytes begin, with what is complete of it; None if they begin none."""
+    builder = ijson.ObjectBuilder()
+    begun = False
+    try:
+        for event, scalar in ijson.basic_parse(io.BytesIO(data), use_float=True):
+            builder.event(event, scalar)
+            begun = True
+    except (IncompleteJSONError, JSONError, UnicodeDecodeError, RecursionError):
+        pass
+    value: JsonValue = getattr(builder, "value", None) if begun else None
+    return value
+
+
+def _object(line: bytes) -> dict[str, JsonValue] | None:
+    try:
+        return _decode(line)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return None
