@@ -55,7 +55,7 @@ class Told(Transcript):
         self.is_open: tuple[Message, ...] = ()
 
     def tell(self, messages: Sequence[Message], is_open: Sequence[Message]) -> None:
-        self._closed += messages
+        self.closed += messages
         self.is_open = tuple(is_open)
 
     @property

@@ -371,11 +371,12 @@ class TurnJournal:
             self.log(facts)
         if self.observer is not None:
             self.observer.journaled(facts)
-        for fact in facts:
-            seq += 1
-            self.transcript.add(seq, fact)
-            if followed:
-                self.publish(event_of(claim.turn, seq, fact, self.transcript))
+        if not followed:
+            self.transcript.add(seq + 1, *facts)
+            return
+        for place, fact in enumerate(facts, seq + 1):
+            self.transcript.add(place, fact)
+            self.publish(event_of(claim.turn, place, fact, self.transcript))
 
     def _ahead(self) -> StoreError | LeaseLostError:
         """Return the error of a call after a failed append: of two calls at once, both are overtaken or both failed."""

@@ -68,7 +68,7 @@ async def in_asyncio_tasks(jobs: Sequence[Job], cancel_grace: float = math.inf, 
         while group.left or group.came:
             if group.came:
                 group.start_delivery()
-            await group.wait()
+            await group.woken()
     except asyncio.CancelledError:
         group.cancel()
         while group.came or not group.ended:
@@ -131,10 +131,10 @@ class _JobGroup:
         """Whether every task has ended, also one that a closing loop has canceled before it began."""
         return all(task.done() for task in self.tasks)
 
-    async def wait(self) -> None:
-        """Wait until an outcome has come, or the last job has ended."""
-        self._woken = woken = self._loop.create_future()
-        await woken
+    def woken(self) -> "asyncio.Future[None]":
+        """Return what is done once an outcome has come, or the last job has ended."""
+        self._woken = self._loop.create_future()
+        return self._woken
 
     def start_delivery(self) -> None:
         """Deliver what has come, in a task of its own: a cancellation of the waiting task must not cut that short."""

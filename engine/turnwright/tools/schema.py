@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from numbers import Number
 from types import UnionType
-from typing import Annotated, Any, Final, NamedTuple, NotRequired, Union, cast, get_args, get_origin, get_type_hints
+from typing import Annotated, Final, NamedTuple, NotRequired, Union, cast, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, ValidationError, create_model
 from pydantic.errors import PydanticUserError
@@ -71,16 +71,17 @@ class QuickCheck:
             data = to_json(dict(arguments))
             if b"true" in data or b"false" in data:  # pydantic would accept booleans as numbers
                 return None
-            return self._adapter.validate_json(data)
+            return self._validate(data)
         except Exception:  # noqa: BLE001 (a validator may raise anything; the model then reports the error)
             return None
 
     @cached_property
-    def _adapter(self) -> TypeAdapter[dict[str, Any]]:
+    def _validate(self) -> Callable[[bytes], dict[str, object]]:
         keys = {one.name: NotRequired[one.annotation] if one.own_default else one.annotation for one in self._expected}
         shape = TypedDict("Arguments", keys)  # type: ignore[misc]  # likewise
         shape.__pydantic_config__ = ConfigDict(extra="forbid")  # type: ignore[attr-defined]  # pydantic's convention
-        return TypeAdapter(shape)  # type: ignore[arg-type]  # likewise
+        validator = TypeAdapter(shape).validator
+        return validator.validate_json
 
 
 def _renames_or_fills(note: FieldInfo) -> bool:

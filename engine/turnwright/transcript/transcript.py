@@ -5,7 +5,7 @@ of the parts rises in message order, is unique, and never changes (`part_seq`).
 """
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, Final
 
 from pydantic import JsonValue
@@ -54,10 +54,10 @@ class Transcript:
 
     # fmt: off
     __slots__ = (
-        "_asked", "_before", "_began", "_changed", "_closed", "_conclusion", "_direct", "_in_review",
+        "_asked", "_before", "_began", "_changed", "_conclusion", "_direct", "_in_review",
         "_next", "_open", "_path", "_refused", "_results", "_slots", "_started", "_steers", "_step", "_steps",
-        "_synthesis", "accepted", "calls", "compactions", "compacts", "counted", "instructions", "last", "prepared",
-        "reply", "sentinel", "text", "turn",
+        "_synthesis", "accepted", "calls", "closed", "compactions", "compacts", "counted", "instructions", "last",
+        "prepared", "reply", "sentinel", "text", "turn",
     )
     # fmt: on
 
@@ -67,7 +67,8 @@ class Transcript:
         self.text = ""
         #: Why the turn was stopped, once it was.
         self.sentinel: SentinelPart | None = None
-        self._closed: list[Message] = []
+        #: The messages that will not change any more, for models: one list, which only grows.
+        self.closed: list[Message] = []
         #: The parts of the open step for models. Those for people are made of its facts when somebody asks.
         self._open: tuple[AnyPart, ...] = ()
         #: The facts of the open step, and of each closed one.
@@ -132,11 +133,6 @@ class Transcript:
         return transcript
 
     @property
-    def closed(self) -> Sequence[Message]:
-        """The messages that will not change any more, for models: one list, which only grows."""
-        return self._closed
-
-    @property
     def open(self) -> tuple[Message, ...]:
         """The messages of the open step for models, its results so far, and the messages sent to it."""
         return (*(self._messages_of(self._open) if self._open else ()), *self._steers)
@@ -147,7 +143,7 @@ class Transcript:
 
         A reply in review is withheld.
         """
-        said, steps, step = [*self._closed], self._steps, self._step
+        said, steps, step = [*self.closed], self._steps, self._step
         if step is not None or self._open:
             parts = self._withheld(UNCHECKED) if self._in_review else self._open
             if step is not None:
@@ -187,23 +183,26 @@ class Transcript:
         """The result of a step's tools, if the last fact ended them."""
         return phase_ended_by(self.last, self.calls, self._results, len(self._started), self.turn.counters.steps)
 
-    def add(self, seq: int, fact: f.Fact) -> None:
-        """Fold the fact at `seq`. The turn must have folded it before."""
-        self.last = fact
-        kind, state, path = type(fact), fact.state, self._path
-        if kind is f.TurnStarted:
-            path.append(_CHECK)
-        elif kind is f.StepFinished and state is State.CHECK:
-            path.append(_CONTINUE)
-        if not path or path[-1] != _NUMBERS[state]:
-            path.append(_NUMBERS[state])
-        if kind in self._folds:
-            self._folds[kind](self, seq * FACT, fact)
+    def add(self, seq: int, *facts: f.Fact) -> None:
+        """Fold facts, the first of them at `seq`. The turn must have folded them before."""
+        path, at = self._path, seq * FACT
+        for fact in facts:
+            self.last = fact
+            kind, state = type(fact), fact.state
+            if kind is f.TurnStarted:
+                path.append(_CHECK)
+            elif kind is f.StepFinished and state is State.CHECK:
+                path.append(_CONTINUE)
+            if not path or path[-1] != _NUMBERS[state]:
+                path.append(_NUMBERS[state])
+            if kind in self._folds:
+                self._folds[kind](self, at, fact)
+            at += FACT
 
     def _begin(self, at: int, fact: f.TurnStarted) -> None:
         self._began = fact
         files = files_at(at + SLOT, fact.files, SLOT)
-        self._closed.append(_message("user", TextPart(seq=at, text=fact.prompt), *files))
+        self.closed.append(_message("user", TextPart(seq=at, text=fact.prompt), *files))
 
     def _start(self, at: int, fact: f.StepStarted) -> None:
         self._close()
@@ -220,7 +219,7 @@ class Transcript:
         self.compacts = True
 
     def _compact(self, _: int, fact: f.Compacted) -> None:
-        self.compactions = (*self.compactions, (fact, len(self._closed)))
+        self.compactions = (*self.compactions, (fact, len(self.closed)))
         self.counted = None  # of another conversation
 
     def _review(self, at: int, fact: f.Reviewed) -> None:
@@ -297,7 +296,7 @@ class Transcript:
         # Never between a call and its result. Before a reply that is still to come, it is part of what the model
         # replies to.
         if fact.state is State.STREAM:
-            self._closed.append(_message("user", TextPart(seq=kept_seq(self._before, at), text=fact.text)))
+            self.closed.append(_message("user", TextPart(seq=kept_seq(self._before, at), text=fact.text)))
             self._before += SLOT
         else:
             self._steers += (_message("user", TextPart(seq=at, text=fact.text)),)
@@ -324,7 +323,7 @@ class Transcript:
         text = withheld_text(guardrail.name)
         checks, replied = guardrail.checks, self._in_review
         if checks == "input":
-            self._closed[0] = _message("user", TextPart(seq=self._closed[0].parts[0].seq, text=text))
+            self.closed[0] = _message("user", TextPart(seq=self.closed[0].parts[0].seq, text=text))
         if replied and checks in ("input", "output"):
             self._open, self._in_review = self._withheld(text), False
         if checks != "output":
@@ -347,7 +346,7 @@ class Transcript:
             self.text = fact.partial
         said: list[AnyPart] = [TextPart(seq=at + SLOT, text=text) for text in withheld]
         if fact.outcome in (Outcome.CAP_HIT, Outcome.DOOM_LOOP):
-            self.text = self._conclusion or fixed_summary(self.turn, fact.reason, self._closed)
+            self.text = self._conclusion or fixed_summary(self.turn, fact.reason, self.closed)
             said.append(TextPart(seq=at + SLOT, text=self.text))
         elif fact.outcome is Outcome.FINISHED and self.turn.counters.final:
             said += self._final(at)
@@ -365,7 +364,7 @@ class Transcript:
             self.sentinel = SentinelPart(seq=at + 2 * SLOT, kind=fact.outcome, reason=fact.reason, text=text)
             said.append(self.sentinel)
         if said:
-            self._closed.append(_message("assistant", *said))
+            self.closed.append(_message("assistant", *said))
 
     def _final(self, at: int) -> list[AnyPart]:
         """Return the text part of an answer that a call gave, and take its text."""
@@ -392,11 +391,11 @@ class Transcript:
         if self._in_review:
             self._open, self._in_review = self._withheld(UNCHECKED), False
         if self._step is not None:
-            self._step.place = len(self._closed)
+            self._step.place = len(self.closed)
             self._steps.append(self._step)
         if self._step is not None or self._open:
-            self._closed += self._messages_of(self._open)
-        self._closed += self._steers
+            self.closed += self._messages_of(self._open)
+        self.closed += self._steers
         self._step, self._open, self._started, self._steers = None, (), (), ()
         self.calls, self._results, self._next, self._slots = _NOTHING, _NOTHING, 0, _NOTHING
 

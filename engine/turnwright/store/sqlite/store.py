@@ -313,7 +313,7 @@ class SqliteStore:
 
     async def _make(self, one: Write) -> None:
         """Commit one write, together with those of other turns if many are driven."""
-        if not self.inline:
+        if self._group.under_way or len(self._driving) >= self._crowd:  # not `inline`, and a call less
             await self._group.add(one)
             return
         try:

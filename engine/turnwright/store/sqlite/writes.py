@@ -106,12 +106,13 @@ class Append(Write):
 
     def __init__(self, claim: Claim, facts: Sequence[Fact], status: Status, consumed: Sequence[str]) -> None:
         # Otherwise the turn ends, its inbox changes, or its status is written without a fact.
-        only_facts = not consumed and status.state not in FINAL and len(facts) > 0
+        count = len(facts)
+        only_facts = not consumed and status.state not in FINAL and count > 0
         # Checked once a step, before the calls of the reply run: calls of a lost journal would run again.
         checks_place = not only_facts or facts[0].kind == ModelReplied.kind
-        row = _row(claim, facts, status, time.time()) if facts else None
+        row = _row(claim, facts, status, time.time()) if count else None
         super().__init__(row, only_facts=only_facts, checks_version=False, checks_place=checks_place)
-        self._count = len(facts)
+        self._count = count
         self._claim = claim
         self._status = status
         self._consumed = consumed
@@ -223,10 +224,9 @@ def write(cursor: sqlite3.Cursor, path: Path, place: StoreFiles, together: Seque
             if one.row is not None:
                 rows += [one.row]
         if rows:
-            written = (
-                cursor.execute(_WRITE_FACTS, rows[0]) if len(rows) == 1 else cursor.executemany(_WRITE_FACTS, rows)
-            )
-            if written.rowcount != len(rows):
+            count = len(rows)
+            written = cursor.execute(_WRITE_FACTS, rows[0]) if count == 1 else cursor.executemany(_WRITE_FACTS, rows)
+            if written.rowcount != count:
                 # With several turns this may name the wrong one. The group then makes each write alone.
                 raise LeaseLostError(*rows[0][-2:])  # noqa: TRY301 (likewise)
         for one in together:
