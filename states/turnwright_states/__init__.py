@@ -51,7 +51,7 @@ from .inputs import (
     Usage,
 )
 from .limits import MAX_STEPS, Limits, ToolCallLimits
-from .loop_guard import CallDecision, LoopGuard, NeedsAnswer, Proceed, ResultsMissing, Stopped
+from .loop_guard import CallDecision, LoopGuard, NeedsAnswer, Proceed, ResultsMissing, Stopped, VerdictMissing
 from .machine import TurnMachine
 from .reasons import REASONS, REASONS_OF, Cause, EndReason, Meaning
 from .state import Outcome, State, Trigger
@@ -121,6 +121,7 @@ __all__ = [
     "Turn",
     "TurnMachine",
     "Usage",
+    "VerdictMissing",
     "facts",
     "fold",
 ]

@@ -6,8 +6,10 @@ A `LoopGuard` feeds a `TurnMachine` and decides nothing itself. It does no I/O a
    `Stopped` with `conclude`: call the model once more without tools, for a summary of what was done and what is left,
    and pass the summary to `concluded`, which may return such a `Stopped` once more. `Stopped` without `conclude`: the
    turn is over. `ResultsMissing`: these calls need their results first. `NeedsAnswer`: a person must answer.
+   `VerdictMissing`: say first whether the reply is accepted.
 2. Pass each reply to `replied`, and each failed model call to `failed`. `replied` returns which calls run. A call that
-   does not run has a `refusal`: send that text to the model as the call's result.
+   does not run has a `refusal`: send that text to the model as the call's result. A reply without a call ends the turn,
+   unless you pass `review=True` and then refuse it with `reviewed(feedback)`.
 3. Call `started` before each call that runs, and `result` after it.
 4. Pass `elapsed`, the seconds that your loop has worked so far, because the guard has no clock. When the time ends
    during a model call or a tool, stop it and call `expired`.
@@ -21,7 +23,7 @@ from collections.abc import Iterable, Sequence
 from msgspec import Struct
 
 from . import facts as f
-from .actions import AwaitPerson, CallModel, Conclude, Halt, RunTools
+from .actions import AwaitPerson, CallModel, Conclude, Halt, ReviewReply, RunTools
 from .errors import InvalidJournalError
 from .inputs import (
     AbortInput,
@@ -39,6 +41,7 @@ from .inputs import (
     Input,
     InterruptKind,
     ModelRepliedInput,
+    ReviewedInput,
     StartedInput,
     ToolCall,
     Usage,
@@ -111,7 +114,11 @@ class NeedsAnswer(Struct, frozen=True):
     interrupts: tuple[f.InterruptRecord, ...]
 
 
-May = Proceed | Stopped | ResultsMissing | NeedsAnswer
+class VerdictMissing(Struct, frozen=True):
+    """A reply that was recorded for a review needs its verdict: call `reviewed` (docs/rules.md#reviews)."""
+
+
+May = Proceed | Stopped | ResultsMissing | NeedsAnswer | VerdictMissing
 
 
 class LoopGuard:
@@ -164,6 +171,8 @@ class LoopGuard:
                 return ResultsMissing(tuple(_permit(call.made) for call in calls))
             case AwaitPerson(interrupts=interrupts):
                 return NeedsAnswer(interrupts)
+            case ReviewReply():
+                return VerdictMissing()
             case Conclude(reason=reason, second_try=again):
                 return Stopped(reason, self.machine.turn.also_reached, second_try=again)
             case _:
@@ -177,16 +186,29 @@ class LoopGuard:
         *,
         finish: Finish = Finish.STOP,
         usage: Usage | None = None,
+        review: bool = False,
         elapsed: float = 0.0,
     ) -> tuple[CallDecision, ...]:
         """Record a reply, and return one `CallDecision` for each call, in their order.
 
-        A reply with blank text and no calls is a failed attempt. Raises `IllegalInputError` when no model call was
-        allowed.
+        A reply with blank text and no calls is a failed attempt. With `review`, call `reviewed` before anything of the
+        reply runs; only then does the turn end or continue. Raises `IllegalInputError` when no model call was allowed.
         """
-        event = ModelRepliedInput(text=text, calls=tuple(calls), finish=finish, usage=usage, elapsed=elapsed)
+        event = ModelRepliedInput(
+            text=text, calls=tuple(calls), finish=finish, usage=usage, review=review, elapsed=elapsed
+        )
         replies = [fact for fact in self._feed(event) if isinstance(fact, f.ModelReplied)]
         return tuple(_permit(made) for reply in replies for made in reply.calls)
+
+    def reviewed(self, feedback: str | None = None, *, elapsed: float = 0.0) -> May:
+        """Accept the reply that was recorded for a review, or refuse it with `feedback`.
+
+        A refused reply is not the end: its calls are closed, its step is over, and another step may follow, in which
+        your loop sends the feedback to the model. A turn has `Limits.output_retries` of them, then it fails. Raises
+        `IllegalInputError` if no reply waits for a verdict: a blank reply and one of a turn without steps do not.
+        """
+        refused = feedback is not None
+        return self.feed(ReviewedInput(refused=refused, feedback=feedback or "", elapsed=elapsed))
 
     def failed(
         self,

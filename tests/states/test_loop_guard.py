@@ -35,6 +35,7 @@ from turnwright_states import (
     ToolCall,
     TurnMachine,
     Usage,
+    VerdictMissing,
     facts,
 )
 
@@ -104,6 +105,49 @@ def test_an_answer_ends_the_turn() -> None:
     assert guarded.may_call_model() == Stopped(EndReason.ANSWERED, (), Outcome.FINISHED)
     assert guarded.machine.turn.usage == Usage(output_tokens=3)
     assert guarded.machine.turn.elapsed == 1.5
+
+
+def test_a_reply_without_a_call_is_not_the_end_if_the_loop_refuses_it() -> None:
+    """As a text protocol does with a format error. It costs a step."""
+    guarded = guard(steps=3)
+    assert guarded.replied("I will read a.py now.", review=True, elapsed=1.0) == ()
+    assert guarded.may_call_model() == VerdictMissing()
+    assert guarded.reviewed("write one action in a block", elapsed=2.0) == Proceed(tools=True)
+    assert guarded.machine.turn.counters.steps == 2
+    (verdict,) = (fact for fact in guarded.take_facts() if isinstance(fact, facts.Reviewed))
+    assert (verdict.refused, verdict.feedback, verdict.elapsed) == (True, "write one action in a block", 2.0)
+    guarded.replied("It is tidy.", review=True)
+    assert guarded.reviewed() == Stopped(EndReason.ANSWERED, (), Outcome.FINISHED)
+
+
+def test_the_calls_of_a_refused_reply_do_not_run() -> None:
+    guarded = guard()
+    (permit,) = guarded.replied("", [READ], review=True)
+    with pytest.raises(IllegalInputError):
+        guarded.started(permit.id)
+    assert guarded.reviewed("one tool at a time") == Proceed(tools=True)
+    (settled,) = (fact for fact in guarded.take_facts() if isinstance(fact, facts.CallSettled))
+    assert (settled.status, settled.result) == (CallStatus.REFUSED, "refused: one tool at a time")
+
+
+def test_refused_replies_are_bounded_by_the_steps_and_the_output_retries() -> None:
+    def refuse_all(guarded: LoopGuard) -> object:
+        may = guarded.may_call_model()
+        while isinstance(may, Proceed):
+            guarded.replied("?", review=True)
+            may = guarded.reviewed("no action")
+        return may
+
+    assert refuse_all(guard(steps=4, output_retries=9)) == Stopped(EndReason.STEP_CAP)
+    assert refuse_all(guard()) == Stopped(EndReason.INVALID_OUTPUT, (), Outcome.FAILED)
+
+
+def test_only_a_reply_that_was_recorded_for_it_has_a_verdict() -> None:
+    guarded = guard()
+    guarded.replied(" ", review=True)
+    with pytest.raises(IllegalInputError):
+        guarded.reviewed("say something")
+    assert guarded.may_call_model() == Proceed(tools=True)
 
 
 @pytest.mark.parametrize(
@@ -403,6 +447,11 @@ def test_any_loop_that_obeys_its_guard_ends_within_its_limits(limits: Limits, th
         assert model_calls <= limits.model_calls
         if throw == 0:
             may = guarded.failed(Cause.TIMEOUT)
+        elif throw == 1 and isinstance(may, Proceed):
+            guarded.replied("?", review=True)
+            may = guarded.may_call_model()
+            if isinstance(may, VerdictMissing):
+                may = guarded.reviewed("no action" if model_calls % 2 else None)
         elif isinstance(may, Stopped):
             may = guarded.concluded("x" * (throw % 2), [READ] * (throw % 3))
         else:
