@@ -3,6 +3,7 @@
 import io
 from collections.abc import Callable, Iterator
 from functools import cached_property
+from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 import ijson
@@ -25,12 +26,14 @@ class UnreadableRecordingError(Exception):
 class Recording:
     """One file of recorded runs.
 
-    `name` is shown to people: a path, or `ARCHIVE:MEMBER`. `open` returns a new stream of its bytes each time.
+    `name` is shown to people: a path, or `ARCHIVE:MEMBER`. `open` returns a new stream of its bytes each time. `beside`
+    says whether there is a file at a path relative to the recording's folder.
     """
 
     def __init__(self, name: str, open: Callable[[], BinaryIO]) -> None:  # noqa: A002 (the file's own verb)
         self.name = name
         self.open = open
+        self.beside: Callable[[str], bool] = lambda _relative: False
 
     @classmethod
     def of(cls, data: bytes, name: str = "-") -> "Recording":
@@ -90,6 +93,16 @@ class Items:
                 yield from ijson.items(stream, self._path, use_float=True)
             except (IncompleteJSONError, JSONError, UnicodeDecodeError, RecursionError):
                 self.cut = True
+
+
+def opener(path: Path) -> Callable[[], BinaryIO]:
+    """Return what opens the file at a path."""
+    return lambda: path.open("rb")
+
+
+def looks_like_json(head: bytes) -> bool:
+    """Whether bytes begin with an object or a list."""
+    return head.lstrip(b" \t\r\n")[:1] in (b"{", b"[")
 
 
 def partial_document(data: bytes) -> JsonValue:

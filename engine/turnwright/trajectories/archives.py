@@ -1,0 +1,263 @@
+"""Unpacks archives and compressed files of recorded runs, member by member, with bounded memory.
+
+Nothing is written under a name from an archive: a member too large for memory is in a temporary file of its own.
+"""
+
+import bz2
+import gzip
+import importlib
+import lzma
+import posixpath
+import shutil
+import tarfile
+import tempfile
+import weakref
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import BinaryIO, Final, NamedTuple, cast
+
+from .source import HEAD, Recording, looks_like_json, opener
+
+#: The names of packed files that are opened in folders and in archives. A path that is given is opened by its content.
+SUFFIXES: Final = (".zip", ".tar", ".gz", ".tgz", ".bz2", ".tbz2", ".xz", ".txz", ".zst", ".tzst")
+_MAGIC: Final = {
+    b"PK\x03\x04": "zip",
+    b"PK\x05\x06": "zip",
+    b"\x1f\x8b": "gz",
+    b"BZh": "bz2",
+    b"\xfd7zXZ\x00": "xz",
+    b"\x28\xb5\x2f\xfd": "zst",
+}
+_DEEPEST: Final = 2
+_PIECE: Final = 256 * 1024
+#: The errors of reading and unpacking a file that is damaged, encrypted, or packed in an unknown way.
+UNPACKING_ERRORS: Final = (
+    OSError,
+    EOFError,
+    RuntimeError,
+    ValueError,
+    zlib.error,
+    lzma.LZMAError,
+    tarfile.TarError,
+    zipfile.BadZipFile,
+)
+
+
+class Problem(NamedTuple):
+    """A file, or a member of an archive, that could not be read, and why."""
+
+    file: str
+    message: str
+
+
+class Bounds(NamedTuple):
+    """The bounds of unpacking, in bytes. An archive may unpack to `base` and `ratio` times its size."""
+
+    memory: int = 32 * 1024**2
+    member: int = 4 * 1024**3
+    base: int = 1024**3
+    ratio: int = 1000
+
+
+class Meter:
+    """Counts what is unpacked. `position` is how far the archive is read, in bytes of the archive."""
+
+    def __init__(self, size: int, bounds: Bounds | None = None) -> None:
+        self.bounds = bounds or Bounds()
+        self.position = 0
+        self._left = self.bounds.base + size * self.bounds.ratio
+
+    def take(self, number: int) -> None:
+        """Count unpacked bytes. Raises `OSError` if there are too many."""
+        self._left -= number
+        if self._left < 0:
+            raise OSError("it unpacks to more than its size allows, so it may be an archive bomb")
+
+
+def packing(head: bytes) -> str | None:
+    """Return how a file is packed, by its first bytes: "zip", "tar", "gz", "bz2", "xz", "zst", or None."""
+    if head[257:262] == b"ustar":
+        return "tar"
+    return next((kind for magic, kind in _MAGIC.items() if head.startswith(magic)), None)
+
+
+def keep(name: str, stream: "BinaryIO | _Stream", bounds: Bounds) -> tuple[Recording, Problem | None]:
+    """Return a recording of a stream that can be read only once, with the problem that ended the reading."""
+    kept = bytearray()
+    problem = None
+    folder = file = None
+    size = 0
+    try:
+        while piece := stream.read(_PIECE):
+            size += len(piece)
+            if size > bounds.member:
+                raise OSError("it is too large")
+            if file is None and size > bounds.memory:
+                folder = Path(tempfile.mkdtemp(prefix="turnwright-"))
+                file = (folder / "recording").open("wb")
+                file.write(kept)
+                kept.clear()
+            (kept.extend if file is None else file.write)(piece)
+    except UNPACKING_ERRORS as error:
+        problem = Problem(name, reason(error))
+    if folder is None or file is None:
+        return Recording.of(bytes(kept), name), problem
+    file.close()
+    recording = Recording(name, opener(Path(file.name)))
+    weakref.finalize(recording, shutil.rmtree, folder, ignore_errors=True)
+    return recording, problem
+
+
+def reason(error: BaseException) -> str:
+    """Return the words of an error, without the file that it names."""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return str(error) or type(error).__name__
+
+
+def unpack(recording: Recording, meter: Meter, *, named: bool = True, depth: int = 0) -> Iterator[Recording | Problem]:
+    """Yield the recordings in a file: its members if it is an archive, else the file itself, unpacked."""
+    try:
+        kind = packing(recording.head) if named or recording.name.lower().endswith(SUFFIXES) else None
+    except UNPACKING_ERRORS as error:
+        yield Problem(recording.name, reason(error))
+        return
+    if kind is None or depth == _DEEPEST:
+        yield recording
+        return
+    try:
+        with recording.open() as raw:
+            if kind == "zip":
+                yield from _zip(recording.name, raw, meter, depth)
+            elif kind == "tar":
+                yield from _tar(recording, raw, raw, meter, depth)
+            else:
+                yield from _compressed(recording, kind, raw, meter, depth)
+    except UNPACKING_ERRORS as error:
+        yield Problem(recording.name, reason(error))
+
+
+def _compressed(
+    recording: Recording, kind: str, raw: BinaryIO, meter: Meter, depth: int
+) -> Iterator[Recording | Problem]:
+    with _decompressed(kind, raw) as unpacked:
+        stream = _Stream(unpacked, meter)
+        if packing(stream.peek(512)) == "tar":
+            yield from _tar(recording, cast("BinaryIO", stream), raw, meter, depth)
+        else:
+            yield from _member(recording.name, stream, meter, _DEEPEST)
+
+
+def _decompressed(kind: str, raw: BinaryIO) -> BinaryIO:
+    if kind == "gz":
+        return cast("BinaryIO", gzip.GzipFile(fileobj=raw))
+    if kind == "bz2":
+        return cast("BinaryIO", bz2.BZ2File(raw))
+    if kind == "xz":
+        return cast("BinaryIO", lzma.LZMAFile(raw))
+    try:
+        zstd = importlib.import_module("compression.zstd")
+    except ImportError:
+        raise OSError("it is packed with Zstandard, which Python 3.14 and newer can unpack") from None
+    return cast("BinaryIO", zstd.ZstdFile(raw))
+
+
+def _zip(name: str, raw: BinaryIO, meter: Meter, depth: int) -> Iterator[Recording | Problem]:
+    with zipfile.ZipFile(raw) as archive:
+        for info in archive.infolist():
+            if info.is_dir():
+                continue
+            member = f"{name}:{info.filename}"
+            try:
+                with archive.open(info) as stream:
+                    unpacked = _Stream(cast("BinaryIO", stream), meter)
+                    beside = _beside(info.filename, lambda: frozenset(archive.NameToInfo))
+                    yield from _member(member, unpacked, meter, depth, beside)
+            except UNPACKING_ERRORS as error:
+                yield Problem(member, reason(error))
+            meter.position += info.compress_size
+
+
+def _tar(
+    recording: Recording, stream: BinaryIO, raw: BinaryIO, meter: Meter, depth: int
+) -> Iterator[Recording | Problem]:
+    @cache
+    def names() -> frozenset[str]:
+        found: set[str] = set()
+        try:
+            with recording.open() as again, tarfile.open(fileobj=again, mode="r|*") as archive:
+                found.update(info.name for info in archive)
+        except UNPACKING_ERRORS:
+            pass
+        return frozenset(found)
+
+    with tarfile.open(fileobj=stream, mode="r|") as archive:
+        for info in archive:
+            archive.members.clear()  # type: ignore[attr-defined] # it keeps them all
+            found = archive.extractfile(info) if info.isreg() else None
+            if found is not None:
+                name = f"{recording.name}:{info.name}"
+                yield from _member(name, _Stream(cast("BinaryIO", found)), meter, depth, _beside(info.name, names))
+            if not depth:
+                meter.position = raw.tell()
+
+
+def _member(
+    name: str, stream: "_Stream", meter: Meter, depth: int, beside: Callable[[str], bool] | None = None
+) -> Iterator[Recording | Problem]:
+    """Yield a member. Of one that is no recording only the head is kept."""
+    head = stream.peek(HEAD) or stream.read()  # which raises the error of a stream that has only that
+    nested = depth + 1 < _DEEPEST and name.lower().endswith(SUFFIXES) and packing(head)
+    if not nested and not looks_like_json(head):
+        yield Recording.of(head, name)
+        return
+    found, problem = keep(name, stream, meter.bounds)
+    found.beside = beside or found.beside
+    yield from unpack(found, meter, named=False, depth=depth + 1)
+    if problem is not None:
+        yield problem
+
+
+def _beside(member: str, names: Callable[[], frozenset[str]]) -> Callable[[str], bool]:
+    return lambda relative: posixpath.join(posixpath.dirname(member), relative) in names()
+
+
+class _Stream:
+    """A stream of unpacked bytes, which are counted. What comes before an error is kept."""
+
+    def __init__(self, stream: BinaryIO, meter: Meter | None = None) -> None:
+        self._read: Callable[[int], bytes] = getattr(stream, "read1", stream.read)
+        self._meter = meter
+        self._head = b""
+        self._error: Exception | None = None
+
+    def peek(self, number: int) -> bytes:
+        """Return the next bytes, which are read again."""
+        while len(self._head) < number and self._error is None:
+            try:
+                piece = self._next(number)
+            except UNPACKING_ERRORS as error:
+                self._error = error
+            else:
+                self._head += piece
+                if not piece:
+                    break
+        return self._head[:number]
+
+    def read(self, number: int = _PIECE) -> bytes:
+        """Return the next bytes, not more than the number; none at the end."""
+        if self._head:
+            found, self._head = self._head[:number], self._head[number:]
+            return found
+        if self._error is not None:
+            raise self._error
+        return self._next(number)
+
+    def _next(self, number: int) -> bytes:
+        found = self._read(number)
+        if self._meter is not None:
+            self._meter.take(len(found))
+        return found

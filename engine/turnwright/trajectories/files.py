@@ -1,0 +1,196 @@
+"""Finds recordings in files, folders, archives and standard input, and reads their runs."""
+
+import os
+import stat
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import BinaryIO, Final, NamedTuple
+
+from .archives import UNPACKING_ERRORS, Bounds, Meter, Problem, keep, reason, unpack
+from .atif import Trajectory
+from .formats import FORMATS, Format, format_of
+from .source import Recording, UnreadableRecordingError, looks_like_json, opener
+
+STDIN: Final = "-"
+#: Folders that hold no recordings of runs, but many files.
+_LEFT_OUT: Final = frozenset({".git", "node_modules", "__pycache__"})
+
+
+class Run(NamedTuple):
+    """One run of a recording. `found` is a `Problem` where a file, or the rest of it, could not be read."""
+
+    file: str
+    format: Format | None
+    found: Trajectory | Problem
+
+
+def runs(
+    paths: Iterable[str | Path],
+    format: Format | None = None,  # noqa: A002 (the command's word)
+    *,
+    stdin: BinaryIO | None = None,
+    bounds: Bounds | None = None,
+) -> "Runs":
+    """Return the runs at these paths, to iterate over once.
+
+    A path is a file, a folder (with all below it), an archive, or `-` for standard input. Without a `format`, it is
+    recognized for each file. Files are read in the order of their names, members in that of the archive, one by one.
+    """
+    return Runs(paths, format, stdin, bounds or Bounds())
+
+
+class Runs:
+    """The runs at some paths, read while it is iterated over.
+
+    `files` is the number of recordings read, `skipped` that of files in folders and archives that are no recordings.
+    `done` and `size` are bytes on disk.
+    """
+
+    def __init__(
+        self,
+        paths: Iterable[str | Path],
+        format: Format | None,  # noqa: A002
+        stdin: BinaryIO | None,
+        bounds: Bounds,
+    ) -> None:
+        self._paths = tuple(dict.fromkeys(str(path) for path in paths))
+        self._format = format
+        self._stdin = stdin
+        self._bounds = bounds
+        self._before = 0
+        self._meter = Meter(0, bounds)
+        self.files = 0
+        self.skipped = 0
+
+    @property
+    def done(self) -> int:
+        """The bytes on disk that are read."""
+        return self._before + self._meter.position
+
+    def size(self) -> int:
+        """Return the bytes on disk of all files. Standard input counts as nothing."""
+        return sum(file.size for path in self._paths if path != STDIN for file in _below(path))
+
+    def __iter__(self) -> Iterator[Run]:
+        for path in self._paths:
+            if path == STDIN:
+                yield from self._one_pass(STDIN, self._stdin or sys.stdin.buffer)
+                continue
+            for file in _below(path):
+                if file.problem:
+                    yield Run(file.path, None, Problem(file.path, file.problem))
+                else:
+                    yield from self._file(file, named=file.path == path)
+                self._before += file.size
+                self._meter = Meter(0, self._bounds)
+
+    def _file(self, file: "_File", *, named: bool) -> Iterator[Run]:
+        path = Path(file.path)
+        if path.is_file():
+            recording = Recording(file.path, opener(path))
+            recording.beside = lambda relative: (path.parent / relative).exists()
+            yield from self._recording(recording, file.size, named=named)
+            return
+        try:  # a pipe of the shell, which can be read only once
+            with path.open("rb") as stream:
+                yield from self._one_pass(file.path, stream)
+        except OSError as error:
+            yield Run(file.path, None, Problem(file.path, reason(error)))
+
+    def _one_pass(self, name: str, stream: BinaryIO) -> Iterator[Run]:
+        recording, problem = keep(name, stream, self._bounds)
+        yield from self._recording(recording, self._bounds.memory, named=True)
+        if problem is not None:
+            yield Run(name, None, problem)
+
+    def _recording(self, file: Recording, size: int, *, named: bool) -> Iterator[Run]:
+        self._meter = Meter(size, self._bounds)
+        for found in unpack(file, self._meter, named=named):
+            if isinstance(found, Problem):
+                yield Run(found.file, None, found)
+            else:
+                yield from self._runs(found, named=named and found.name == file.name)
+
+    def _runs(self, recording: Recording, *, named: bool) -> Iterator[Run]:
+        """Yield the runs of one recording. Only one that is named itself is a problem if it is none."""
+        found = None
+        number = 0
+        try:
+            if looks_like_json(recording.head):
+                found = self._format or format_of(recording)
+            for run in found.read(recording) if found else ():
+                number += 1
+                yield Run(recording.name, found, run)
+        except UnreadableRecordingError as error:
+            problem = str(error)
+        except UNPACKING_ERRORS as error:
+            problem = reason(error)
+        except Exception as error:  # noqa: BLE001 (one bad file must not end an audit of thousands)
+            problem = f"the reader failed: {type(error).__name__}: {error}"
+        else:
+            problem = "" if found else _unknown(recording)
+        self.files += found is not None and (named or number > 0 or not problem)
+        if problem and (named or number or (found and not self._format)):
+            yield Run(recording.name, found, Problem(recording.name, problem))
+        elif problem:
+            self.skipped += 1
+
+
+def _unknown(recording: Recording) -> str:
+    if not recording.head:
+        return "it is empty"
+    known = ", ".join(one.name for one in FORMATS)
+    return f"its format is not known; if it is one of these, name it with --format: {known}"
+
+
+class _File(NamedTuple):
+    """A file with its size, or a folder that cannot be read, with the reason."""
+
+    path: str
+    size: int
+    problem: str = ""
+
+
+def _below(path: str) -> Iterator[_File]:
+    """Yield the file at a path, or those below it, each folder once, ordered by name."""
+    try:
+        if os.path.isdir(path):  # noqa: PTH112 (paths stay text, as they are shown)
+            yield from _walk(path, os.path.realpath(path), {_identity(path)})
+        else:
+            yield _File(path, os.stat(path).st_size)  # noqa: PTH116
+    except OSError as error:
+        yield _File(path, 0, reason(error))
+
+
+def _walk(folder: str, root: str, seen: set[tuple[int, int]]) -> Iterator[_File]:
+    """Yield the files below a folder. A link is followed unless its target is below the root anyway."""
+    try:
+        with os.scandir(folder) as found:
+            entries = sorted(found, key=lambda entry: entry.name)
+    except OSError as error:
+        yield _File(folder, 0, reason(error))
+        return
+    for entry in entries:
+        if entry.is_symlink() and _inside(os.path.realpath(entry.path), root):
+            continue
+        try:
+            kind = entry.stat()
+        except OSError:
+            continue  # a link to nothing, or a file that is gone
+        if stat.S_ISREG(kind.st_mode):
+            yield _File(entry.path, kind.st_size)
+        elif stat.S_ISDIR(kind.st_mode) and entry.name not in _LEFT_OUT:
+            identity = _identity(entry.path)
+            if identity not in seen:
+                seen.add(identity)
+                yield from _walk(entry.path, root, seen)
+
+
+def _identity(path: str) -> tuple[int, int]:
+    found = os.stat(path)  # noqa: PTH116
+    return found.st_dev, found.st_ino
+
+
+def _inside(path: str, root: str) -> bool:
+    return path == root or path.startswith(root.rstrip(os.sep) + os.sep)
