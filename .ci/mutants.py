@@ -18,6 +18,7 @@ being listed.
 """
 
 import io
+import json
 import os
 import re
 import shutil
@@ -26,6 +27,7 @@ import sys
 import tomllib
 from collections.abc import Iterator
 from contextlib import chdir, redirect_stdout
+from hashlib import sha256
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -94,6 +96,8 @@ pytest_add_cli_args=
 PYTEST: Final = "[pytest]\naddopts = --import-mode=importlib -p no:cacheprovider\nmarkers =\n    slow\n"
 #: Seconds after which a test of the engine fails.
 HANGS: Final = 30
+#: The survivors that a process of their own has killed so far.
+CAUGHT: Final = BUILD / "caught-afresh.json"
 #: What mutmut says of a mutant that no test kills. One that used up its processor time may only be slow.
 LIVES: Final = ("survived", "no tests")
 LIVES_IN_ENGINE: Final = (*LIVES, "timeout", "suspicious")
@@ -158,7 +162,7 @@ def check(plan: Plan, names: list[str]) -> int:
         if one["function"].startswith(f"{plan.package}.")
     }
     lives = survivors(plan)
-    dead = caught_afresh([name for name, one in lives.items() if one not in reasons]) if plan is MACHINE else set()
+    dead = caught_afresh({name: one for name, one in lives.items() if one not in reasons}) if plan is MACHINE else set()
     # What lived is settled for mutmut, but a test that is new may kill it.
     again = [name for name, one in lives.items() if name in lived and name not in dead and one not in reasons]
     if again and not names:
@@ -243,18 +247,34 @@ def entries(kind: str) -> list[dict[str, Any]]:
     return found
 
 
-def caught_afresh(names: list[str]) -> set[str]:
-    """Return those of the machine's mutants that a test kills when they are on while the modules are imported."""
+def caught_afresh(lives: dict[str, Survivor]) -> set[str]:
+    """Return those of the machine's mutants that a test kills when they are on while the modules are imported.
+
+    As mutmut does, it keeps the names of killed ones for the next run, until their module changes.
+    """
+    known: dict[str, str] = json.loads(CAUGHT.read_text(encoding="utf-8")) if CAUGHT.exists() else {}
+    marks = {name: fingerprint(name, one) for name, one in lives.items()}
+    dead = {name for name, mark in marks.items() if known.get(name) == mark}
+    names = [name for name in lives if name not in dead]
     for module in IMPORTED:
         import_module(module)
-    if names and exit_codes([""])[""]:
+    if names and dict(exit_codes([""]))[""]:
         sys.exit("the tests fail without any mutant, in a process of their own")
-    return {name for name, code in exit_codes(names).items() if code}
+    for name, code in exit_codes(names):
+        if code:
+            dead.add(name)
+            CAUGHT.write_text(json.dumps({one: marks[one] for one in sorted(dead)}), encoding="utf-8")
+    return dead
 
 
-def exit_codes(names: list[str]) -> dict[str, int]:
-    """Test each mutant in a fork of this process. Returns the exit codes; 0 if no test fails."""
-    codes: dict[str, int] = {}
+def fingerprint(name: str, one: Survivor) -> str:
+    """Return a text that changes with the mutant, or with its module."""
+    module = Path(*name.partition("__mutmut_")[0].split(".")[:2]).with_suffix(".py")
+    return sha256(f"{one}".encode() + (MACHINE.place / "src" / module).read_bytes()).hexdigest()
+
+
+def exit_codes(names: list[str]) -> Iterator[tuple[str, int]]:
+    """Test each mutant in a fork of this process. Yields its name with the exit code; 0 if no test fails."""
     waiting, running = names[::-1], dict[int, str]()
     while waiting or running:
         if waiting and len(running) < processors():
@@ -262,8 +282,7 @@ def exit_codes(names: list[str]) -> dict[str, int]:
             running[fork(name)] = name
         else:
             process, code = os.wait()
-            codes[running.pop(process)] = code
-    return codes
+            yield running.pop(process), code
 
 
 def fork(name: str) -> int:

@@ -253,7 +253,8 @@ class LimitThresholds(NamedTuple):
         A notice about steps comes only while another step remains, and once more at each step if `step_notices` is
         `each`.
         """
-        return _first_thresholds(limits) if not noticed and not steps else cls._of(limits, noticed, steps)
+        # `steps` counts only once steps have had a notice.
+        return cls._of(limits, noticed, steps) if noticed else _first_thresholds(limits)
 
     @classmethod
     def _of(cls, limits: Limits, noticed: Collection[str], steps: int) -> "LimitThresholds":

@@ -108,6 +108,7 @@ def test_each_field_refuses_what_it_cannot_have(checked: Checked) -> None:
     for name in fields:
         with pytest.raises(InvalidInputError, match=rf"^{type(checked).__name__}: {name}: ") as caught:
             type(checked)(**{**fields, name: object()})
+        assert caught.value.event == type(checked).__name__
         assert caught.value.why.startswith(f"{name}: ")
 
 

@@ -8,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from turnwright_states import (
+    AbortInput,
     AnsweredInput,
     CallSettledInput,
     CallStartedInput,
@@ -227,6 +228,15 @@ def test_two_turns_that_can_no_longer_be_told_apart_have_one_hash(begin: "Begin"
             turn.feed(CallSettledInput(call=call))
         ends.append(turn.machine.turn.digest())
     assert ends[0] == ends[1]
+
+
+def test_the_end_of_a_step_that_another_follows_needs_no_hash(begin: "Begin") -> None:
+    """Each of its fields follows from the facts before it. That of a stopped turn may be the first of its input."""
+    turn = begin(steps=2)
+    turn.step("a")
+    turn.reply("b")
+    turn.feed(AbortInput())
+    assert [bool(fact.hash) for fact in turn.of(facts.StepFinished)] == [False, True]
 
 
 def test_a_walk_goes_without() -> None:

@@ -5,9 +5,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from turnwright_states import (
+    AttemptFailedInput,
     CallModel,
     CallSettledInput,
     CallStartedInput,
+    Cause,
     Spent,
     ToolCall,
     TurnMachine,
@@ -65,6 +67,13 @@ def test_a_turn_that_is_resumed_between_two_steps_goes_on_noticing(begin: "Begin
     turn.step("look", usage=Usage(input_tokens=10))
     assert notices(turn.of(facts.Notice), "steps") == [(8.0, 10.0), (9.0, 10.0)]
     assert notices(turn.of(facts.Notice), "tokens") == [(80.0, 100.0)]
+
+
+def test_a_limit_is_noticed_once_in_a_turn_without_steps(begin: "Begin") -> None:
+    turn = begin(steps=0, tokens=10)
+    for used in (8, 1):
+        turn.feed(AttemptFailedInput(cause=Cause.CONNECTION, usage=Usage(input_tokens=used)))
+    assert notices(turn.of(facts.Notice), "tokens") == [(8.0, 10.0)]
 
 
 def test_80_percent_of_the_tool_calls_is_noticed_once(begin: "Begin") -> None:

@@ -62,6 +62,7 @@ def test_a_message_may_come_before_the_last_answer_to_the_calls_of_a_batch(begin
         ({"steps": 1}, 0.0, True),
         ({"tool_calls": 1}, 0.0, True),
         ({"seconds": 1.0}, 0.5, False),
+        ({"seconds": 1.0}, 0.999999, True),
         ({"seconds": 1.0}, 0.9999996, True),
     ],
 )
@@ -87,6 +88,34 @@ def test_a_message_comes_before_the_last_result_of_a_doom_loop(begin: "Begin") -
         result = CallSettledInput(call=turn.machine.turn.open_calls()[0].id)
         assert turn.machine.takes_messages_before(result) is taken
         turn.feed(result)
+
+
+def test_a_message_comes_before_the_last_result_of_a_doom_loop_with_a_hint_left(begin: "Begin") -> None:
+    """A step follows in any case, but with the message it is no step for a hint."""
+    turn = begin(doom_threshold=2, nudges=1)
+    turn.step("look")
+    turn.reply("look")
+    turn.feed(CallStartedInput(call="call00002"))
+    assert turn.machine.takes_messages_before(CallSettledInput(call="call00002"))
+
+
+def test_a_message_comes_before_the_last_result_if_another_call_waits_for_a_person(begin: "Begin") -> None:
+    turn = begin()
+    turn.reply("write", "look")
+    turn.wait("call00001")
+    turn.feed(CallStartedInput(call="call00002"))
+    assert turn.machine.takes_messages_before(CallSettledInput(call="call00002"))
+
+
+def test_a_message_comes_before_the_last_results_of_a_batch_that_arrive_together(begin: "Begin") -> None:
+    turn = begin(steps=1)
+    turn.reply("look", "list")
+    results = []
+    for call in turn.ready:
+        turn.feed(CallStartedInput(call=call))
+        results.append(CallSettledInput(call=call))
+    assert turn.machine.takes_messages_before(*results)
+    assert not turn.machine.takes_messages_before(results[0])
 
 
 def test_no_message_comes_before_an_answer_while_calls_run(begin: "Begin") -> None:

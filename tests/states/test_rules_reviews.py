@@ -344,6 +344,16 @@ def test_a_message_is_too_late_once_a_call_gave_the_answer(begin: "Begin") -> No
     assert ended.undelivered == ("wait",)
 
 
+def test_a_message_is_too_late_for_the_last_step_once_a_call_gave_the_answer(begin: "Begin") -> None:
+    """Nothing of the step is asked any more, so the spent cap does not count."""
+    turn = begin(steps=1)
+    turn.reply("report", "log")
+    for call in turn.ready:
+        turn.feed(CallStartedInput(call=call))
+    turn.feed(CallSettledInput(call="call00001", final=True))
+    assert not turn.machine.takes_messages_before(CallSettledInput(call="call00002"))
+
+
 def test_a_message_is_not_taken_just_before_the_answer(begin: "Begin") -> None:
     """No CHECK follows that would include it. After any other result of the last step, one does."""
     turn = begin(steps=1)
