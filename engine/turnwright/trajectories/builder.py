@@ -211,13 +211,12 @@ class RunBuilder:
             found = next(iter(self._open.values()), None)
         else:
             waiting = self._calls.get(call_id)
-            found = waiting.popleft() if waiting else self._answered.get(call_id)
+            found = waiting[0] if waiting else self._open.get(call_id) or self._answered.get(call_id)
         if found is not None:
             own = found.call.tool_call_id
-            self._open.pop(own, None)
-            self._answered[own] = found
-            if call_id is None:
+            if self._open.pop(own, None):
                 self._calls[found.id].remove(found)
+            self._answered[own] = found
         return found
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
-from turnwright.trajectories.readers import atif
+from turnwright.trajectories.readers import atif, spans
 
 from .atif import Trajectory
 from .source import Recording
@@ -23,7 +23,11 @@ class Format(NamedTuple):
 
 
 #: The first one that recognizes a recording reads it, so the more exact ones come first.
-FORMATS: Final = (Format("atif", "Agent Trajectory Interchange Format", atif.recognizes, atif.read),)
+FORMATS: Final = (
+    Format("atif", "Agent Trajectory Interchange Format", atif.recognizes, atif.read),
+    Format(spans.OPENINFERENCE, "OpenInference spans", spans.recognizes_openinference, spans.read_openinference),
+    Format(spans.OPENTELEMETRY, "OpenTelemetry GenAI spans", spans.recognizes_opentelemetry, spans.read_opentelemetry),
+)
 
 
 def format_of(recording: Recording) -> Format | None:

@@ -2,6 +2,7 @@
 
 import io
 from collections.abc import Callable, Iterator
+from decimal import Decimal
 from functools import cached_property
 from pathlib import Path
 from typing import Any, BinaryIO, Final
@@ -88,11 +89,19 @@ class Items:
         self.cut = False
 
     def __iter__(self) -> Iterator[JsonValue]:
-        with self._recording.open() as stream:
-            try:
-                yield from ijson.items(stream, self._path, use_float=True)
-            except (IncompleteJSONError, JSONError, UnicodeDecodeError, RecursionError):
-                self.cut = True
+        done = 0
+        for exact in (False, True):
+            with self._recording.open() as stream:
+                try:
+                    for number, item in enumerate(ijson.items(stream, self._path, use_float=not exact)):
+                        if number >= done:
+                            done += 1
+                            yield _without_decimals(item) if exact else item
+                except (IncompleteJSONError, JSONError, UnicodeDecodeError, RecursionError) as error:
+                    if _is_overflow(error) and not exact:
+                        continue
+                    self.cut = True
+            return
 
 
 def opener(path: Path) -> Callable[[], BinaryIO]:
@@ -107,15 +116,35 @@ def looks_like_json(head: bytes) -> bool:
 
 def partial_document(data: bytes) -> JsonValue:
     """Return the JSON value that these bytes begin, with what is complete of it; None if they begin none."""
+    found, overflow = _begun(data, exact=False)
+    return _without_decimals(_begun(data, exact=True)[0]) if overflow else found
+
+
+def _begun(data: bytes, *, exact: bool) -> tuple[JsonValue, bool]:
+    """Return the value that these bytes begin, and whether a whole number was too large for its parser."""
     builder = ijson.ObjectBuilder()
-    begun = False
+    begun = overflow = False
     try:
-        for event, scalar in ijson.basic_parse(io.BytesIO(data), use_float=True):
+        for event, scalar in ijson.basic_parse(io.BytesIO(data), use_float=not exact):
             builder.event(event, scalar)
             begun = True
-    except (IncompleteJSONError, JSONError, UnicodeDecodeError, RecursionError):
-        pass
-    value: JsonValue = getattr(builder, "value", None) if begun else None
+    except (IncompleteJSONError, JSONError, UnicodeDecodeError, RecursionError) as error:
+        overflow = _is_overflow(error)
+    return getattr(builder, "value", None) if begun else None, overflow
+
+
+def _is_overflow(error: Exception) -> bool:
+    return "integer overflow" in str(error)
+
+
+def _without_decimals(value: JsonValue) -> JsonValue:
+    """Return a value whose numbers were parsed exactly, with its fractions as usual."""
+    if isinstance(value, Decimal):
+        return float(value)
+    if isinstance(value, list):
+        return [_without_decimals(one) for one in value]
+    if isinstance(value, dict):
+        return {key: _without_decimals(one) for key, one in value.items()}
     return value
 
 

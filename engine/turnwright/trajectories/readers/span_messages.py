@@ -1,0 +1,261 @@
+"""The messages of spans, in the words of OpenTelemetry's GenAI conventions (each version), OpenInference and others."""
+
+from collections.abc import Iterator, Mapping
+from typing import Final, NamedTuple
+
+import msgspec
+from pydantic import JsonValue
+
+from .span_dump import Span
+
+_decode = msgspec.json.Decoder().decode
+
+_INPUT: Final = ("gen_ai.input.messages", "llm.input_messages", "gen_ai.prompt", "ai.prompt.messages", "input.messages")
+_OUTPUT: Final = ("gen_ai.output.messages", "llm.output_messages", "gen_ai.completion", "gen_ai.output")
+_EVENT_ROLES: Final = {
+    "gen_ai.system.message": "system",
+    "gen_ai.user.message": "user",
+    "gen_ai.assistant.message": "assistant",
+    "gen_ai.tool.message": "tool",
+    "gen_ai.choice": "choice",
+}
+_WHOLE_EVENTS: Final = {
+    "gen_ai.content.prompt": "gen_ai.prompt",
+    "gen_ai.content.completion": "gen_ai.completion",
+}
+_THOUGHTS: Final = {"reasoning", "thinking"}
+_RESULTS: Final = {"tool_call_response", "tool_result", "toolResult", "function_response"}
+_CALLS: Final = {"tool_call", "tool_use", "toolUse", "function_call", "tool-call"}
+
+#: Texts that begin so are lists of parts.
+_BLOCKS: Final = ('[{"type"', '[{"text"', '[{"toolUse"', '[{"toolResult"')
+
+
+class SaidCall(NamedTuple):
+    """A call in a message."""
+
+    id: str | None
+    name: str
+    arguments: JsonValue
+
+
+class Said(NamedTuple):
+    """A message of a request or a reply. `results` are the results of calls in it: the call's id and the text."""
+
+    role: str
+    text: str
+    reasoning: str
+    calls: list[SaidCall]
+    results: list[tuple[str, str]]
+    finish: str
+
+
+def request_messages(span: Span) -> list[Said]:
+    """Return the messages that the model, or the agent, of a span received."""
+    found = _from_attributes(span, _INPUT) or [one for one in _from_events(span) if one.role != "choice"]
+    system = as_value(span.attributes.get("gen_ai.system_instructions"))
+    if system and not any(one.role == "system" for one in found):
+        text = as_text(system) if isinstance(system, str) else said({"content": system}).text
+        found.insert(0, Said("system", text, "", [], [], ""))
+    return found
+
+
+def reply_messages(span: Span) -> list[Said]:
+    """Return the messages that the model of a span replied with."""
+    found = _from_attributes(span, _OUTPUT) or [one for one in _from_events(span) if one.role == "choice"]
+    if found:
+        return found
+    text, calls = span.text("ai.response.text"), as_value(span.attributes.get("ai.response.toolCalls"))
+    if text or calls:
+        return [said({"role": "assistant", "content": text, "tool_calls": calls})]
+    value = as_value(span.attributes.get("output.value"))
+    if isinstance(value, Mapping):  # the response of a provider
+        choices = value.get("choices")
+        return list(_messages(choices)) if choices else [said(value)]
+    return [said({"role": "assistant", "content": value})] if isinstance(value, str) else []
+
+
+def conversation(span: Span) -> list[Said]:
+    """Return the whole conversation that an agent's span may carry at its end."""
+    return _from_attributes(span, ("pydantic_ai.all_messages", "all_messages_events", "gen_ai.output.messages"))
+
+
+def said(value: Mapping[str, JsonValue]) -> Said:
+    """Return a message of any of the known shapes."""
+    for wrapper in ("message", "delta"):
+        inner = as_value(value.get(wrapper))
+        if isinstance(inner, Mapping):
+            value = {**value, **inner}
+        elif inner:
+            value = dict(value, content=inner)
+    found = Said(
+        role=_text(value.get("role")),
+        text="",
+        reasoning=_text(value.get("reasoning_content")),
+        calls=[],
+        results=[],
+        finish=_text(value.get("finish_reason") or value.get("stop_reason")),
+    )
+    texts: list[str] = []
+    content = next((value[key] for key in ("parts", "contents", "content") if value.get(key)), None)
+    thoughts = _parts(content, found, texts)
+    listed = as_value(value.get("tool_calls"))
+    for one in listed if isinstance(listed, list) else ():
+        _call(one, found)
+    if "tool.name" in value:
+        _call(value, found)
+    _call(value.get("function_call"), found)
+    text = "\n".join(texts)
+    answered = value.get("tool_call_id") or (value.get("id") if found.role == "tool" else None)
+    if isinstance(answered, str) and answered and not found.results:
+        found.results.append((answered, text))
+    return found._replace(text=text, reasoning="\n".join(filter(None, (found.reasoning, *thoughts))))
+
+
+def as_value(value: JsonValue) -> JsonValue:
+    """Return the JSON value of a text that is one; any other value as it is."""
+    if isinstance(value, str) and value[:1] in {"[", "{", '"'}:
+        try:
+            found: JsonValue = _decode(value)
+        except (msgspec.DecodeError, UnicodeError, RecursionError):
+            return value
+        return found
+    return value
+
+
+def as_text(value: JsonValue) -> str:
+    """Return a text as it is, and any other value as JSON; nothing for None."""
+    if value is None or isinstance(value, str):
+        return value or ""
+    try:
+        return msgspec.json.encode(value).decode()
+    except RecursionError:
+        return ""
+
+
+def _text(value: JsonValue) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _messages(value: JsonValue) -> Iterator[Said]:
+    if isinstance(value, list):
+        yield from (said(one) for one in value if isinstance(one, Mapping))
+    elif isinstance(value, Mapping):
+        inner = value.get("messages") or value.get("choices")
+        yield from _messages(inner) if isinstance(inner, list) else [said(value)]
+    elif isinstance(value, str) and value:
+        yield said({"content": value})
+
+
+def _from_attributes(span: Span, keys: tuple[str, ...]) -> list[Said]:
+    for key in keys:
+        value = span.attributes.get(key)
+        found = list(_messages(as_value(value))) if value else []
+        if not found:
+            found = [said(one) for one in _indexed(span, f"{key}.")]
+        if found:
+            return found
+    return []
+
+
+def _from_events(span: Span) -> Iterator[Said]:
+    """Yield the messages in the events of a span, with `choice` as the role of a reply."""
+    events: list[tuple[str, Mapping[str, JsonValue]]] = [(one.name, one.attributes) for one in span.events]
+    listed = as_value(span.attributes.get("events"))
+    bodies = [one for one in listed if isinstance(one, Mapping)] if isinstance(listed, list) else []
+    events.extend((_text(one.get("event.name")), one) for one in bodies)
+    for name, attributes in events:
+        for part in ("gen_ai.input.messages", "gen_ai.output.messages"):
+            for message in _messages(as_value(attributes.get(part))):
+                yield message._replace(role="choice") if part == "gen_ai.output.messages" else message
+        if name in _WHOLE_EVENTS:
+            for message in _messages(as_value(attributes.get(_WHOLE_EVENTS[name]))):
+                yield message._replace(role="choice") if name == "gen_ai.content.completion" else message
+        role = _EVENT_ROLES.get(name)
+        if role is not None:
+            body = as_value(attributes.get("gen_ai.event.content"))
+            yield said({**attributes, **(body if isinstance(body, Mapping) else {}), "role": role})._replace(role=role)
+
+
+def _indexed(span: Span, prefix: str) -> list[dict[str, JsonValue]]:
+    """Return the objects whose fields are attributes such as `PREFIX0.message.role`, in order."""
+    found: dict[str, JsonValue] = {}
+    for key, value in span.attributes.items():
+        if key.startswith(prefix):
+            place = found
+            *path, last = key[len(prefix) :].split(".")
+            for name in path:
+                inner = place.setdefault(name, {})
+                if not isinstance(inner, dict):
+                    break
+                place = inner
+            else:
+                place[last] = value
+    return [one for one in _listed(found) if isinstance(one, dict)]
+
+
+def _listed(found: dict[str, JsonValue]) -> list[JsonValue]:
+    """Return the values of an object whose keys are numbers, and so at every depth."""
+    numbered = sorted((int(key), value) for key, value in found.items() if key.isdecimal() and isinstance(value, dict))
+    return [_nested(value) for _, value in numbered]
+
+
+def _nested(found: JsonValue) -> JsonValue:
+    if not isinstance(found, dict) or not found:
+        return found
+    if all(key.isdecimal() for key in found):
+        return _listed(found)
+    return {key: _nested(value) for key, value in found.items()}
+
+
+def _parts(content: JsonValue, found: Said, texts: list[str]) -> list[str]:
+    """Add the text, calls and results of a message's content; return its reasoning."""
+    content = as_value(content) if isinstance(content, str) and content.startswith(_BLOCKS) else content
+    if not isinstance(content, list):
+        if content is not None:
+            texts.append(as_text(content))
+        return []
+    thoughts: list[str] = []
+    for part in content:
+        if not isinstance(part, Mapping):
+            texts.append(as_text(part))
+            continue
+        inner = part.get("message_content")
+        part = inner if isinstance(inner, Mapping) else part  # noqa: PLW2901 (the part itself, out of its wrapper)
+        kind = _text(part.get("type")) or next(iter(part), "")
+        body = part.get(kind)
+        body = body if isinstance(body, Mapping) else part
+        if kind in _CALLS:
+            _call(body, found)
+        elif kind in _RESULTS:
+            answered = body.get("id") or body.get("tool_use_id") or body.get("toolUseId")
+            value = next((body[key] for key in ("response", "result", "content") if key in body), None)
+            found.results.append((_text(answered), _plain_text(value)))
+        elif kind in _THOUGHTS:
+            thoughts.append(_text(part.get("content") or part.get("thinking") or part.get("text")))
+        else:
+            texts.append(_text(part.get("text") or part.get("content")))
+    return [one for one in thoughts if one]
+
+
+def _plain_text(value: JsonValue) -> str:
+    """Return the text of a result, out of its parts if it has some."""
+    if isinstance(value, list) and value and all(isinstance(one, Mapping) and "text" in one for one in value):
+        return "\n".join(_text(one.get("text")) for one in value if isinstance(one, Mapping))
+    return as_text(value)
+
+
+def _call(value: "JsonValue | Mapping[str, JsonValue]", found: Said) -> None:
+    if not isinstance(value, Mapping):
+        return
+    for wrapper in ("tool_call", "function"):
+        inner = value.get(wrapper)
+        if isinstance(inner, Mapping):
+            value = {**value, **inner}
+    name = value.get("name") or value.get("tool.name") or value.get("toolName") or value.get("function.name")
+    if not isinstance(name, str) or not name:
+        return
+    keys = ("arguments", "input", "args", "tool.args", "function.arguments")
+    arguments = next((value[key] for key in keys if key in value), None)
+    own = value.get("id") or value.get("toolUseId") or value.get("toolCallId") or value.get("call_id")
+    found.calls.append(SaidCall(own if isinstance(own, str) else None, name, arguments))
