@@ -27,8 +27,8 @@ row.
 
 from collections.abc import Callable
 from enum import StrEnum
-from functools import partial
 from itertools import chain
+from operator import methodcaller
 from typing import Final, NamedTuple
 
 from transitions import Event as StockEvent
@@ -229,7 +229,8 @@ class Chart:
         )
         for place, row in enumerate(rows):
             guard = row.guard if row.guard.text else None
-            note = partial(self._note, place, row)
+            # Code of C, because it runs for each transition.
+            note = methodcaller("__setattr__", "place", place)
             self.machine.add_transition(row.trigger, row.source, row.dest, conditions=guard, before=note)
 
     def accepts(self, state: State, trigger: Trigger) -> bool:
@@ -260,17 +261,15 @@ class Chart:
         accepted = trigger in events and source in events[trigger].transitions
         if not accepted or not events[trigger].trigger(model, counters):
             raise IllegalInputError(trigger, source)
-        # `_note` has set it, unless the transition was added later.
-        row, counters.row = counters.row, None
-        return self._added(source, trigger, model.state) if row is None else row  # type: ignore[return-value]
+        place, counters.place = counters.place, None
+        if place is None:  # the transition was added later
+            return self._added(source, trigger, model.state)
+        self.taken[place] += 1
+        return self.rows[place]
 
     def _added(self, source: State, trigger: Trigger, dest: State) -> Row:
         alike = [row for row in self.rows if (row.source, row.trigger, row.dest) == (source, trigger, dest)]
         return alike[-1] if alike else Row(source, trigger, Guard(""), dest)
-
-    def _note(self, place: int, row: Row, counters: Counters) -> None:
-        counters.row = row
-        self.taken[place] += 1
 
 
 CHART: Final = Chart(ROWS)

@@ -69,12 +69,12 @@ _kept: Final[Callable[["Counters"], tuple[int | bool, ...]]] = attrgetter(*KEPT)
 class Counters:
     """The values of `NAMES` for one turn: whole numbers, and flags as bools."""
 
-    __slots__ = (*NAMES, *BATCH, "prepared", "row")
+    __slots__ = (*NAMES, *BATCH, "place", "prepared")
 
     #: Whether the dynamic part of the step's requests is journaled. No guard reads it.
     prepared: bool
-    #: The row that was taken last. The chart writes it, and no guard reads it.
-    row: object
+    #: The index of the row that is being taken. The chart writes it, and no guard reads it.
+    place: int | None
 
     def __init__(self, limits: Limits) -> None:
         self.steps = self.calls = self.waiting = self.made = 0
@@ -92,7 +92,7 @@ class Counters:
         self.output_retries_left = limits.output_retries
         self.compactions_left = limits.max_compactions
         self.prepared = False
-        self.row = None
+        self.place = None
         self.filtered = self.truncated = self.may_pass = self.no_text = False
         self.synthesized = self.doom_asked = self.go_on = False
         self.final = self.review = self.refused = self.overflow = False

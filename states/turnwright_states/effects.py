@@ -137,7 +137,7 @@ def rank_values(state: State) -> tuple[int, bool, bool]:
     return STAGE.get(state, 0), state is State.PAUSED, state is State.STREAM or state is State.TEXT_ONLY
 
 
-_COUNTERS: Final = frozenset(Counters.__slots__) - {"row"}
+_COUNTERS: Final = frozenset(Counters.__slots__) - {"place"}
 _PARTS: Final = (
     ast.BoolOp,
     ast.UnaryOp,

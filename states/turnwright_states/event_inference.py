@@ -138,7 +138,7 @@ def _same(fact: f.Fact, kind: type[_Input], **other: object) -> _Input:
 
 def _needs_review(fact: f.ModelReplied) -> bool:
     # The reply of a content filter is in no state that shows a review.
-    return fact.state is State.REVIEW or any(call.output for call in fact.calls)
+    return fact.state is State.REVIEW or True in [call.output for call in fact.calls]
 
 
 def _starts(facts: Sequence[f.Fact], at: int) -> bool:

@@ -233,7 +233,13 @@ class TurnMachine:
             take = self._TAKES[type(event)]
         except KeyError:
             take = next((self._TAKES[kind] for kind in type(event).__mro__ if kind in self._TAKES), TurnMachine._refuse)
-        take(self, event)
+        try:
+            take(self, event)
+        except IllegalInputError as error:
+            if not self._out:
+                raise
+            # This happens only in a chart without a row that it needs.
+            raise IllegalInputError(error.event, error.state, made=len(self._out)) from None
         facts, self._out = self._out, []
         return facts
 
@@ -816,13 +822,7 @@ class TurnMachine:
     # The chart and the facts.
 
     def _fire(self, trigger: Trigger) -> Row:
-        try:
-            return self._chart.fire(self, trigger, self.turn.counters)
-        except IllegalInputError as error:
-            if not self._out:
-                raise
-            # This happens only in a chart without a row that it needs.
-            raise IllegalInputError(error.event, error.state, made=len(self._out)) from None
+        return self._chart.fire(self, trigger, self.turn.counters)
 
     def _emit(self, fact: f.Fact) -> None:
         """Apply a fact and set its hash, which includes its effect. The fact is frozen, but not published yet."""

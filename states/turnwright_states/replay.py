@@ -20,7 +20,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
-from itertools import zip_longest
 from math import inf
 from typing import Final, NamedTuple
 
@@ -52,8 +51,8 @@ _NOTHING_CHANGED: Final = re.compile("[:;] nothing was changed$")
 _QUOTED: Final = 120
 
 
-@dataclass(frozen=True, slots=True)
-class FactGroup:
+# The garbage collector need not track these values, because their parts were made before them: no cycle is possible.
+class FactGroup(Struct, frozen=True, gc=False):
     """The facts `first` to `last`, which were appended together, and the input from which they follow.
 
     `rows` are the rows of the chart that the input took, and `state` is the state after it. `believed` are the calls
@@ -157,6 +156,7 @@ class _Witness(TurnMachine):
 
     A tool may have made its key from data that is not in the journal. The hash still binds the rounds to it.
     In a journal of an older release every fact has a hash, so the machine makes one wherever the journal has one.
+    The time at which a step started is the journal's too: a clock gave it.
     """
 
     __slots__ = ("_at", "_journal", "believed", "rows")
@@ -177,21 +177,30 @@ class _Witness(TurnMachine):
         return self._begin(event)
 
     def _emit_derived(self, fact: f.Fact) -> None:
-        place = self._at + len(self._out)
-        if place < len(self._journal) and self._journal[place].hash:
+        try:
+            found = self._journal[self._at + len(self._out)]
+        except IndexError:
+            return super()._emit_derived(fact)
+        if type(fact) is f.StepStarted and type(found) is f.StepStarted:
+            force_setattr(fact, "started_at", found.started_at)
+        if found.hash:
             self._emit(fact)
         else:
             super()._emit_derived(fact)
+        return None
 
     def _fire(self, trigger: Trigger) -> Row:
-        row = super()._fire(trigger)
+        row = self._chart.fire(self, trigger, self.turn.counters)
         self.rows.append(row)
         return row
 
     def _decide(self, event: ModelRepliedInput) -> tuple[f.CallMade, ...]:
-        head = self._journal[self._at]
-        keys = [made.key for made in head.calls] if isinstance(head, f.ModelReplied) else []
-        return tuple(map(self._keyed, super()._decide(event), keys))
+        decided, head = super()._decide(event), self._journal[self._at]
+        for made in decided:
+            if made.own_key or not made.key:
+                keys = [made.key for made in head.calls] if isinstance(head, f.ModelReplied) else []
+                return tuple(map(self._keyed, decided, keys))
+        return decided
 
     def _keyed(self, made: f.CallMade, key: str) -> f.CallMade:
         """Return the call with the journal's key, if its tool may have made that key."""
@@ -214,12 +223,12 @@ class _Fit(NamedTuple):
 class _Replay:
     """A running replay. `unread` is the fault of the fact after the last of `facts`."""
 
-    def __init__(self, facts: Sequence[f.Fact], unread: InvalidJournalError | None, chart: Chart) -> None:
+    def __init__(self, facts: list[f.Fact], unread: InvalidJournalError | None, chart: Chart) -> None:
         self.groups: list[FactGroup] = []
         self.machine: _Witness | None = None
         self._facts = facts
         # The input that ended the turn had them.
-        self._undelivered = next((fact.undelivered for fact in facts if isinstance(fact, f.TurnEnded)), ())
+        self._undelivered = next((fact.undelivered for fact in facts if type(fact) is f.TurnEnded), ())
         self._unread = unread
         self._chart = chart
 
@@ -262,20 +271,11 @@ class _Replay:
             made = machine.feed(event)
         except MachineError:
             made = []
-        if not made or not self._has(made, at):
+        if not made or made != self._facts[at : at + len(made)]:
             self.machine = _Witness(fold(self._facts[:at]), self._chart, self._facts, at)
             return 0
         self._add_group(event, machine, at, len(made))
         return len(made)
-
-    def _has(self, made: Sequence[f.Fact], at: int) -> bool:
-        """Return whether the journal has these new facts from the index `at` on."""
-        for due, fact in zip_longest(made, self._facts[at : at + len(made)]):
-            if fact != due and isinstance(fact, f.StepStarted) and isinstance(due, f.StepStarted):
-                force_setattr(due, "started_at", fact.started_at)  # a clock gave it, not the machine
-            if fact != due:
-                return False
-        return True
 
     def _fault(self, faults: Iterable[InvalidJournalError]) -> InvalidJournalError:
         """Return the fault of the first fact that no input explains: the input with the most equal facts decides."""
@@ -335,10 +335,7 @@ class _Replay:
         for seq, due in enumerate(made, start=at + 1):
             if seq > len(self._facts):
                 return InvalidJournalError(seq, f"it is missing: {due.kind} follows from the facts before it")
-            fact = self._facts[seq - 1]
-            if isinstance(fact, f.StepStarted) and isinstance(due, f.StepStarted):
-                due = structs.replace(due, started_at=fact.started_at)  # noqa: PLW2901 (a clock gave it, not the machine)
-            why = _difference(fact, due)
+            why = _difference(self._facts[seq - 1], due)
             if why:
                 return InvalidJournalError(seq, why)
         return None

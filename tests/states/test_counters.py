@@ -8,5 +8,5 @@ def test_each_is_a_whole_number_or_a_flag_from_the_beginning() -> None:
     """The model that is checked knows no third kind, and no empty value."""
     counters = Counters(Limits())
     assert {type(getattr(counters, name)) for name in NAMES} == {int, bool}
-    assert {*NAMES, *BATCH, "prepared", "row"} == {*Counters.__slots__}
+    assert {*NAMES, *BATCH, "prepared", "place"} == {*Counters.__slots__}
     assert [getattr(counters, name) for name in BATCH] == [0] * len(BATCH)

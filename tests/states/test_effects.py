@@ -27,7 +27,7 @@ from turnwright_states.effects import (
 from turnwright_states.guards import GuardError
 from turnwright_states.state import LIVE
 
-COUNTERS: Final = tuple(name for name in Counters.__slots__ if name != "row")
+COUNTERS: Final = tuple(name for name in Counters.__slots__ if name != "place")
 ALL: Final[Mapping[str, Effect]] = {**EFFECTS, "phase": PHASE}
 READS: Final = sorted({name for effect in ALL.values() for name in effect.reads})
 

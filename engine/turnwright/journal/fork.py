@@ -6,7 +6,6 @@ without executing it, replay it (`turnwright_states.replay`). Only a turn with a
 
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 
 import anyio
 from msgspec import structs
@@ -81,8 +80,8 @@ def _parts(group: FactGroup, journal: Sequence[tuple[int, Fact]]) -> tuple[FactG
         return (group,)
     while isinstance(journal[first - 2][1], CallStarted):
         first -= 1
-    replied = replace(group, event=structs.replace(event, starts=False), last=first - 1)
-    return (replied, replace(group, first=first))
+    replied = structs.replace(group, event=structs.replace(event, starts=False), last=first - 1)
+    return (replied, structs.replace(group, first=first))
 
 
 def _need_place(turn_id: str, at: int, places: Sequence[FactGroup], facts: int) -> None:

@@ -45,7 +45,7 @@ class WalkedMachine(TurnMachine):
         self.rows: list[Row] = []
 
     def _fire(self, trigger: Trigger) -> Row:
-        row = super()._fire(trigger)
+        row = self._chart.fire(self, trigger, self.turn.counters)
         self.rows.append(row)
         return row
 
