@@ -1,8 +1,12 @@
 """The promises of every reader of recorded runs, for the tests of each."""
 
+import copy
 import json
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from hypothesis import strategies as st
 
 from turnwright.trajectories.atif import Trajectory
 from turnwright.trajectories.formats import format_named, format_of
@@ -56,3 +60,65 @@ def assert_a_cut_is_safe(data: bytes, at: int, format: str) -> None:  # noqa: A0
         return
     invented = calls(found) - whole
     assert not invented, f"cut at {at}: {invented}"
+
+
+def results_of(runs: Iterable[Trajectory]) -> list[Any]:
+    """The contents of all results, in the order of the steps."""
+    return [
+        result.content for run in runs for step in run.steps if step.observation for result in step.observation.results
+    ]
+
+
+_WRONG: Any = [None, True, -7, 1.5, "text", [], {}, [[]], [{}], {"role": {}}, [1, "a", None], {"type": 3}]
+Path = tuple[Any, ...]
+
+
+def damaged(document: Any) -> st.SearchStrategy[Any]:  # noqa: ANN401 (any JSON)
+    """Copies of a document in which one value has another type."""
+    return st.builds(
+        lambda path, value: _replaced(document, path, value),
+        st.sampled_from([*_paths(document)]),
+        st.sampled_from(_WRONG),
+    )
+
+
+def assert_damage_is_safe(data: bytes, whole: bytes, format: str) -> None:  # noqa: A002
+    """A recording with damage is looked at and read without an error, and no tool of it is invented."""
+    recognized(data)
+    names = {name for name, _ in calls(read(whole, format))}
+    try:
+        found = read(data, format)
+    except UnreadableRecordingError:
+        return
+    invented = {name for name, _ in calls(found)} - names - {"text", "-7", "1.5"}
+    assert not invented
+
+
+def assert_garbage_is_safe(lines: list[bytes], at: int, format: str) -> None:  # noqa: A002
+    """A recording whose line at this place is garbage is read without an error, and no call of it is invented."""
+    whole = calls(read(b"\n".join(lines), format))
+    garbage = [*lines[:at], b'{"\xff\x00]', *lines[at + 1 :]]
+    try:
+        found = read(b"\n".join(garbage), format)
+    except UnreadableRecordingError:
+        return
+    assert not calls(found) - whole
+    assert sum(run.run_notes.unreadable_lines + run.run_notes.cut for run in found) == 1
+
+
+def _paths(value: Any, at: Path = ()) -> Iterator[Path]:  # noqa: ANN401
+    yield at
+    parts = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, part in parts:
+        yield from _paths(part, (*at, key))
+
+
+def _replaced(document: Any, path: Path, value: Any) -> Any:  # noqa: ANN401
+    if not path:
+        return value
+    changed = copy.deepcopy(document)
+    place = changed
+    for key in path[:-1]:
+        place = place[key]
+    place[path[-1]] = value
+    return changed

@@ -1,9 +1,10 @@
 """A recording to read: a file, a member of an archive, or standard input."""
 
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from decimal import Decimal
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
@@ -53,6 +54,13 @@ class Recording:
 
         The last list, object or text in it may be cut.
         """
+        if len(self.head) < HEAD:
+            try:
+                value: JsonValue = msgspec.json.decode(self.head)
+            except (msgspec.DecodeError, UnicodeError, RecursionError):
+                pass
+            else:
+                return value
         return partial_document(self.head)
 
     @cached_property
@@ -61,6 +69,19 @@ class Recording:
         lines = self.head.split(b"\n", _LINES_OF_HEAD)[:_LINES_OF_HEAD]
         found = (_object(line) for line in lines)
         return [one for one in found if one is not None]
+
+    @cached_property
+    def is_lines(self) -> bool:
+        """Whether it has a JSON value in each line, and not one document."""
+        lines = self.lines()
+        first, second = next(lines, b""), next(lines, None)
+        if second is None:
+            return False
+        try:
+            msgspec.json.decode(first, type=msgspec.Raw)
+        except (msgspec.DecodeError, UnicodeError, RecursionError):
+            return first[-1:] not in {b"[", b"{", b","} and bool(self.records)  # else a document goes on
+        return True
 
     def lines(self) -> Iterator[bytes]:
         """Yield the lines that are not blank, without their ends."""
@@ -114,23 +135,41 @@ def looks_like_json(head: bytes) -> bool:
     return head.lstrip(b" \t\r\n")[:1] in (b"{", b"[")
 
 
-def partial_document(data: bytes) -> JsonValue:
-    """Return the JSON value that these bytes begin, with what is complete of it; None if they begin none."""
-    found, overflow = _begun(data, exact=False)
-    return _without_decimals(_begun(data, exact=True)[0]) if overflow else found
+def partial_document(data: bytes | BinaryIO, records: Collection[str] | None = None) -> JsonValue:
+    """Return the JSON value that this begins, with what is complete of it; None if they begin none.
 
-
-def _begun(data: bytes, *, exact: bool) -> tuple[JsonValue, bool]:
-    """Return the value that these bytes begin, and whether a whole number was too large for its parser."""
-    builder = ijson.ObjectBuilder()
-    begun = overflow = False
+    `records` are the names of the lists whose items make sense without one another: the messages, say. With them, the
+    last item of a list is left out where it is cut, unless it has such a list itself, whose last item is left out then.
+    """
+    if isinstance(data, bytes):
+        data = io.BytesIO(data.rstrip(b"+-.0123456789Ee"))  # a number at the cut may be the beginning of another one
+    root: list[JsonValue] = []
+    stack: list[Any] = [root]
+    names: list[str] = [""]
     try:
-        for event, scalar in ijson.basic_parse(io.BytesIO(data), use_float=not exact):
-            builder.event(event, scalar)
-            begun = True
-    except (IncompleteJSONError, JSONError, UnicodeDecodeError, RecursionError) as error:
-        overflow = _is_overflow(error)
-    return getattr(builder, "value", None) if begun else None, overflow
+        for event, scalar in ijson.basic_parse(data):
+            if event == "map_key":
+                names[-1] = scalar
+            elif event in {"end_map", "end_array"}:
+                stack.pop()
+                names.pop()
+            else:
+                value: Any = float(scalar) if isinstance(scalar, Decimal) else scalar
+                value = {} if event == "start_map" else [] if event == "start_array" else value
+                if isinstance(stack[-1], list):
+                    stack[-1].append(value)
+                else:
+                    stack[-1][names[-1]] = value
+                if event in {"start_map", "start_array"}:
+                    stack.append(value)
+                    names.append("")
+    except (IncompleteJSONError, JSONError, UnicodeDecodeError, RecursionError):
+        pass
+    for outer, inner in pairwise(stack[1:] if records is not None else ()):
+        if isinstance(outer, list) and not (isinstance(inner, dict) and any(name in inner for name in records or ())):
+            outer.pop()
+            break
+    return root[0] if root else None
 
 
 def _is_overflow(error: Exception) -> bool:

@@ -1,0 +1,249 @@
+"""Reads messages of OpenAI's chat completions.
+
+A document is a list of messages, an object with `messages`, a response with `choices`, a pair of a request and its
+response, or a list of these; so is each line of a file of JSON lines. Files with one message in each line are one
+conversation. tau-bench's list of `traj` with `reward` is among them.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
+from typing import Any, Final
+
+from msgspec import Struct
+from pydantic import JsonValue
+
+from turnwright.trajectories.atif import FinalMetrics, Trajectory
+from turnwright.trajectories.builder import RunBuilder
+from turnwright.trajectories.shapes import Shape
+from turnwright.trajectories.source import Recording, UnreadableRecordingError
+from turnwright.trajectories.values import Values
+
+from .chat_messages import Chat, Message, Usage, text_of
+
+NAME: Final = "openai-chat"
+_ROLES: Final = frozenset({"system", "developer", "user", "assistant", "tool", "function"})
+_LISTS: Final = ("messages", "traj", "conversation")
+_NESTED: Final = ("request", "body", "response")
+#: Types of parts in Anthropic's messages, which have the same roles.
+_FOREIGN: Final = frozenset({"tool_use", "tool_result", "thinking", "redacted_thinking", "server_tool_use"})
+_LOOKED_AT: Final = 20
+#: How tau-bench's simulated user ends a conversation, and the tool that hands it to a person.
+_STOP: Final = "###STOP###"
+_TRANSFER: Final = "transfer_to_human_agents"
+
+
+class Choice(Struct):
+    """A reply of a response. Only the first one is part of the conversation."""
+
+    message: Message | None = None
+    finish_reason: str | None = None
+
+
+class Response(Struct):
+    """A response, or the HTTP response around it."""
+
+    model: str | None = None
+    choices: list[Choice] | None = None
+    usage: Usage | None = None
+    body: "Response | None" = None
+
+
+class Request(Struct):
+    """A request, or the HTTP request around it."""
+
+    model: str | None = None
+    messages: list[Message] | None = None
+    body: "Request | None" = None
+
+
+class Record(Message):
+    """A message, or a record of a conversation."""
+
+    id: str | None = None
+    model: str | None = None
+    messages: list[Message] | None = None
+    traj: list[Message] | None = None
+    conversation: list[Message] | None = None
+    choices: list[Choice] | None = None
+    request: Request | None = None
+    body: Request | None = None
+    response: Response | None = None
+    error: Any = None
+    task_id: str | int | None = None
+    trial: int | None = None
+    reward: float | None = None
+    success: bool | None = None
+    custom_id: str | None = None
+
+
+_Found = Record | list[Record | list[Message]]
+_SHAPE: Final[Shape[_Found]] = Shape(_Found)  # type: ignore[arg-type]  # a union is no class
+
+
+def recognizes(recording: Recording) -> bool:
+    """Whether the first messages have a role of chat completions, and no part that only Anthropic's have."""
+    found = list(islice(_messages(recording.document), _LOOKED_AT))
+    if not found and recording.is_lines:
+        found = list(islice(_messages(list(recording.records)), _LOOKED_AT))
+    return bool(found) and all(map(_is_chat, found))
+
+
+def read(recording: Recording) -> Iterator[Trajectory]:
+    """Yield the conversations."""
+    values = Values(recording, _SHAPE, {*_LISTS, *_NESTED})
+    reader = _Reader()
+    latest: Trajectory | None = None
+    for value in values:
+        for one in reader.runs(value):
+            if latest is not None:
+                yield latest
+            latest = one
+    for one in reader.rest():
+        if latest is not None:
+            yield latest
+        latest = one
+    if latest is None:
+        raise UnreadableRecordingError("no message in it could be read")
+    latest.run_notes.cut = values.cut
+    latest.run_notes.unreadable_lines += values.unreadable_lines
+    yield latest
+
+
+class _Reader:
+    """Makes runs of records. Messages of their own, and requests that continue one another, are joined."""
+
+    def __init__(self) -> None:
+        self._own: Chat | None = None
+        self._logged: dict[int, Chat] = {}
+        self._chats: list[Chat] = []
+        self._number = 0
+
+    def runs(self, value: _Found) -> Iterator[Trajectory]:
+        """Yield the conversations that are complete with this value."""
+        several = isinstance(value, list)
+        for record in value if isinstance(value, list) else [value]:
+            if isinstance(record, list):
+                yield from self._whole(Record(messages=record), several=several)
+            elif record.role:
+                self._own = self._own or self._chat(Record())
+                self._own.add(record)
+            elif record.choices or record.response or record.request or record.body or record.error:
+                self._log(record)
+            else:
+                yield from self._whole(record, several=several)
+
+    def rest(self) -> Iterator[Trajectory]:
+        """Yield the conversations that more records could have continued."""
+        for chat in self._chats:
+            if chat.run.steps:
+                yield chat.run.finish(ending=_stop_reason(chat))
+
+    def _chat(self, record: Record, name: str | None = None) -> Chat:
+        model = record.request.model if record.request and not record.model else record.model
+        chat = Chat(RunBuilder(NAME, agent="", model=model, run=name or record.id or record.custom_id))
+        self._chats.append(chat)
+        return chat
+
+    def _whole(self, record: Record, *, several: bool) -> Iterator[Trajectory]:
+        messages = record.messages or record.traj or record.conversation
+        if not messages:
+            return
+        name = str(self._number) if several else None
+        self._number += 1
+        if record.task_id is not None:
+            name = f"{record.task_id}" if record.trial is None else f"{record.task_id}.{record.trial}"
+        is_tau = record.traj is not None and record.reward is not None
+        chat = Chat(RunBuilder(NAME, agent="tau-bench" if is_tau else "", model=record.model, run=record.id or name))
+        unreadable = sum(not chat.add(message) for message in messages)
+        if not chat.run.steps:
+            return
+        success = record.success if record.reward is None else record.reward >= 1
+        yield chat.run.finish(
+            ending=_tau_ending(messages[-1], chat) if is_tau else None,
+            success=success,
+            unreadable_lines=unreadable,
+            totals=_totals(record.usage),
+        )
+
+    def _log(self, record: Record) -> None:
+        request = record.request and (record.request.body or record.request)
+        messages = (request and request.messages) or (record.body and record.body.messages) or record.messages or []
+        response = record.response and (record.response.body or record.response)
+        choices = (response and response.choices) or record.choices
+        known, match, seen = 0, 0, 0
+        for number, message in enumerate(messages, 1):
+            seen = hash((seen, _key(message)))
+            if seen in self._logged:
+                known, match = number, seen
+        chat = self._logged.pop(match, None) or self._chat(record)
+        for message in messages[known:]:
+            chat.add(message)
+        if choices and choices[0].message is not None:
+            reply = choices[0].message
+            reply.role = "assistant"
+            model = (response and response.model) or record.model
+            chat.add(
+                reply, model=model, usage=(response and response.usage) or record.usage, stop=choices[0].finish_reason
+            )
+            seen = hash((seen, _key(reply)))
+        elif record.error:
+            chat.run.system(str(record.error), error=True)
+        self._logged[seen] = chat
+
+
+def _key(message: Message) -> tuple[object, ...]:
+    """Return what two copies of a message have in common."""
+    calls = tuple(call.id or str(call.function) for call in message.tool_calls or ())
+    return message.role, text_of(message.content), calls, message.tool_call_id, str(message.function_call)
+
+
+def _stop_reason(chat: Chat) -> str | None:
+    step = chat.run.steps[-1]
+    notes = step.extra and step.extra.turnwright
+    return notes.stop_reason if notes else None
+
+
+def _tau_ending(last: Message, chat: Chat) -> str | None:
+    if last.role == "user" and _STOP in text_of(last.content):
+        return "user_stop"
+    calls = [call for step in chat.run.steps[-2:] for call in step.tool_calls or ()]
+    return "transfer" if last.role == "tool" and calls and calls[-1].function_name == _TRANSFER else None
+
+
+def _totals(usage: Usage | None) -> FinalMetrics | None:
+    metrics = usage.metrics() if usage else None
+    if metrics is None:
+        return None
+    return FinalMetrics(
+        total_prompt_tokens=metrics.prompt_tokens,
+        total_completion_tokens=metrics.completion_tokens,
+        total_cached_tokens=metrics.cached_tokens,
+        total_cost_usd=metrics.cost_usd,
+    )
+
+
+def _messages(value: JsonValue) -> Iterator[Mapping[str, JsonValue]]:
+    """Yield the messages in a value that has conversations, from its beginning."""
+    if isinstance(value, list):
+        for part in value:
+            yield from _messages(part)
+    elif isinstance(value, Mapping):
+        if "role" in value:
+            yield value
+            return
+        for name in (*_LISTS, *_NESTED):
+            found = value.get(name)
+            if isinstance(found, (list, Mapping)):
+                yield from _messages(found)
+        choices = value.get("choices")
+        for choice in choices if isinstance(choices, list) else ():
+            message = choice.get("message") if isinstance(choice, Mapping) else None
+            if isinstance(message, Mapping):
+                yield message
+
+
+def _is_chat(message: Mapping[str, JsonValue]) -> bool:
+    content = message.get("content")
+    parts: Iterable[JsonValue] = content if isinstance(content, list) else ()
+    foreign = any(isinstance(part, Mapping) and str(part.get("type")) in _FOREIGN for part in parts)
+    return str(message.get("role")) in _ROLES and not foreign

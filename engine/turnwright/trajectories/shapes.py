@@ -1,0 +1,98 @@
+"""Decodes JSON into typed structs, and keeps what fits of a value that does not."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Generic, TypeVar, cast
+
+import msgspec
+from msgspec import inspect
+from pydantic import JsonValue
+
+T = TypeVar("T")
+_MISFIT: Final = object()
+
+
+class Shape(Generic[T]):
+    """A type that recorded JSON should have. Its structs should give every field a default."""
+
+    def __init__(self, kind: type[T]) -> None:
+        self.kind = kind
+        self._decode = msgspec.json.Decoder(kind).decode
+        self._any = msgspec.json.Decoder().decode
+
+    def decode(self, data: bytes) -> T | None:
+        """Return the value of these bytes; None if they are no JSON, or of another kind altogether.
+
+        A field of the wrong type is left out. Bytes that are no UTF-8, halves of surrogate pairs, control characters
+        and numbers that JSON has not are replaced.
+        """
+        try:
+            return self._decode(data)
+        except (msgspec.DecodeError, UnicodeError, RecursionError):
+            pass
+        try:
+            return self.convert(self._any(data))
+        except (msgspec.DecodeError, UnicodeError, RecursionError):
+            pass
+        mended = _mended(data)
+        return None if mended is None else self.convert(mended)
+
+    def convert(self, value: object) -> T | None:
+        """Return the value as this type, without the fields that do not fit; None if nothing does."""
+        try:
+            return msgspec.convert(value, self.kind)
+        except (msgspec.ValidationError, RecursionError):
+            found = _fit(value, inspect.type_info(self.kind))
+            return None if found is _MISFIT else cast("T", found)
+
+
+def _mended(data: bytes) -> JsonValue:
+    """Return the value of bytes that a strict reader of JSON refuses; None if they are none."""
+    try:
+        value = json.loads(data.decode("utf-8", "replace"), strict=False, parse_constant=lambda _: None)
+        text = json.dumps(value, ensure_ascii=False).encode("utf-8", "replace")
+        mended: JsonValue = msgspec.json.decode(text)
+    except (ValueError, RecursionError):
+        return None
+    return mended
+
+
+def _fit(value: object, kind: inspect.Type) -> Any:  # noqa: ANN401 (a value of any type)
+    match kind:
+        case inspect.StructType() if isinstance(value, Mapping):
+            return _fit_struct(value, kind)
+        case inspect.ListType(item_type=item) if isinstance(value, Sequence) and not isinstance(value, str):
+            return [one for one in (_fit(part, item) for part in value) if one is not _MISFIT]
+        case inspect.DictType(value_type=item) if isinstance(value, Mapping):
+            parts = {str(name): _fit(part, item) for name, part in value.items()}
+            return {name: one for name, one in parts.items() if one is not _MISFIT}
+        case inspect.UnionType(types=types):
+            return next((one for one in (_fit(value, each) for each in types) if one is not _MISFIT), _MISFIT)
+        case inspect.AnyType():
+            return value
+        case _:
+            return _fit_scalar(value, kind)
+
+
+def _fit_struct(value: Mapping[Any, Any], kind: inspect.StructType) -> Any:  # noqa: ANN401
+    found = {one.name: _fit(value[one.encode_name], one.type) for one in kind.fields if one.encode_name in value}
+    try:
+        return kind.cls(**{name: one for name, one in found.items() if one is not _MISFIT})
+    except TypeError:  # a field without a default is missing
+        return _MISFIT
+
+
+def _fit_scalar(value: object, kind: inspect.Type) -> Any:  # noqa: ANN401
+    if value is None:
+        return None if isinstance(kind, inspect.NoneType) else _MISFIT
+    if isinstance(value, bool):
+        return value if isinstance(kind, inspect.BoolType) else _MISFIT
+    match kind:
+        case inspect.StrType() if isinstance(value, (str, int, float)):
+            return str(value)
+        case inspect.IntType() if isinstance(value, int) or (isinstance(value, float) and value.is_integer()):
+            return int(value)
+        case inspect.FloatType() if isinstance(value, (int, float)):
+            return float(value)
+        case _:
+            return _MISFIT

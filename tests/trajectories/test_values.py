@@ -1,0 +1,51 @@
+"""The values of a recording are found in documents and lines, whole and cut."""
+
+from typing import Any
+
+import pytest
+
+from turnwright.trajectories.shapes import Shape
+from turnwright.trajectories.source import Recording, partial_document
+from turnwright.trajectories.values import Values
+
+ANY: Shape[Any] = Shape(object)
+
+
+def read(data: bytes) -> tuple[list[Any], bool, int]:
+    values = Values(Recording.of(data), ANY, {"messages"})
+    return list(values), values.cut, values.unreadable_lines
+
+
+def test_a_document_over_several_lines_is_one_value() -> None:
+    assert read(b'[\n{"a": 1},\n{"b": 2}\n]') == ([[{"a": 1}, {"b": 2}]], False, 0)
+
+
+def test_each_line_is_a_value_and_corrupt_ones_are_counted() -> None:
+    assert read(b'{"a": 1}\n{"b\n\n[2]\n') == ([{"a": 1}, [2]], False, 1)
+
+
+def test_a_corrupt_first_line_does_not_make_lines_a_document() -> None:
+    assert read(b'{"a": tru\n{"b": 2}\n{"c": 3}\n') == ([{"b": 2}, {"c": 3}], False, 1)
+
+
+def test_a_last_line_that_cannot_be_read_is_cut() -> None:
+    assert read(b'{"a": 1}\n{"b": ') == ([{"a": 1}], True, 0)
+
+
+@pytest.mark.parametrize(
+    ("data", "kept"),
+    [
+        (b'{"messages": [{"a": 1}, {"b": [2', {"messages": [{"a": 1}]}),
+        (
+            b'[{"messages": [{"a": 1}]}, {"messages": [{"b": 1}, {"c"',
+            [{"messages": [{"a": 1}]}, {"messages": [{"b": 1}]}],
+        ),
+        (b'[{"messages": [{"a": 1}], "x": [[1], [2', [{"messages": [{"a": 1}], "x": [[1]]}]),
+        (b'[{"a": 1}, {"b": 2', [{"a": 1}]),
+        (b'{"total": 12', {}),
+        (b'{"a": [1, 2], "b": "x', {"a": [1, 2]}),
+    ],
+)
+def test_of_a_cut_document_complete_items_are_kept(data: bytes, kept: object) -> None:
+    assert partial_document(data, {"messages"}) == kept
+    assert read(data) == ([kept], True, 0)
