@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
-from turnwright.trajectories.readers import atif, openai_chat, spans
+from turnwright.trajectories.readers import atif, mini_swe_agent, openai_chat, spans
 
 from .atif import Trajectory
 from .source import Recording
@@ -27,6 +27,7 @@ FORMATS: Final = (
     Format("atif", "Agent Trajectory Interchange Format", atif.recognizes, atif.read),
     Format(spans.OPENINFERENCE, "OpenInference spans", spans.recognizes_openinference, spans.read_openinference),
     Format(spans.OPENTELEMETRY, "OpenTelemetry GenAI spans", spans.recognizes_opentelemetry, spans.read_opentelemetry),
+    Format("mini-swe-agent", "mini-swe-agent trajectories", mini_swe_agent.recognizes, mini_swe_agent.read),
     Format("openai-chat", "OpenAI chat messages", openai_chat.recognizes, openai_chat.read),
 )
 
