@@ -7,7 +7,8 @@ Counts, not seconds, so that it says the same on a busy machine. A step is one o
 - Function calls a step, builtins included, as cProfile counts them: a turn of 50 steps less one of 10, by 40. And those
   of the last 50 of 200 steps over those of the first 50, for nothing may cost more because the turn is long.
 - Function calls of turn 100 of a session over those of turn 10.
-- Bytes a step in all tables of the SQLite store, and commits a step, over the first 50 steps.
+- Bytes a step in all tables of the SQLite store, and commits a step, over the first 50 steps. Commits a step of an
+  agent with repeatable steps too.
 - Round trips a step with PostgreSQL, where a server can be started, over the same steps.
 - The spread of the facts' bytes over steps 1 to 119: the largest step's less the smallest's. A run of digits counts as
   one byte wherever it stands, and so does a number, and a hash by its length; so what is left is flat to the byte, or
@@ -34,7 +35,7 @@ from pathlib import Path
 from typing import Final
 
 from bench.measure import max_calls_per_step
-from bench.turnwright_turns import AGENT, Fake, Turnwright, TurnwrightPostgres, TurnwrightSqlite
+from bench.turnwright_turns import AGENT, Fake, Turnwright, TurnwrightPostgres, TurnwrightRepeatable, TurnwrightSqlite
 from bench.yardstick import PROMPT, Gate, Script, Subject, look, run
 from pydantic import JsonValue
 
@@ -124,6 +125,9 @@ def figures() -> list[Figure]:
         subject.session = None
     counted.append(Figure("bytes-sqlite", "bytes stored a step, with SQLite", asyncio.run(grown(lite, lite.stored))))
     counted.append(Figure("commits-sqlite", "commits a step, with SQLite", asyncio.run(grown(lite, lite.appends))))
+    once = TurnwrightRepeatable()
+    what = "commits a step, with SQLite and repeatable steps"
+    counted.append(Figure("commits-repeatable", what, asyncio.run(grown(once, once.appends))))
     if PostgresServer.reason_missing() is None:
         there = TurnwrightPostgres(proxied=True)
         trips = asyncio.run(grown(there, there.trips))

@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 from urllib.parse import urlsplit
 
 from bench.measure import main
@@ -22,6 +22,7 @@ from turnwright.store import SqliteStore, Store
 from turnwright.store.postgres.store import PostgresStore
 from turnwright.store.sqlite.store import Durability
 from turnwright.testing.postgres_server import PostgresServer
+from turnwright.tools import Tool
 
 #: The longest turn is measured, so nothing but its last step may end it.
 AGENT: Final = Agent(name="Looking", steps=200, budget=1_000)
@@ -52,23 +53,28 @@ class Turnwright(Subject):
     #: Seconds between looks at the store while a turn waits.
     poll_interval = 0.25
     has_sessions = True
+    agent = AGENT
 
     def store(self) -> Store | str:
         """The store that the engine is given."""
         return "memory:"
 
+    def tool(self) -> Tool[Any]:
+        """The tool that the model calls."""
+        return tool(look)
+
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[None]:
         """One engine for all turns."""
         async with Engine(
-            model=Fake(), tools=[tool(look)], store=self.store(), poll_interval=self.poll_interval
+            model=Fake(), tools=[self.tool()], store=self.store(), poll_interval=self.poll_interval
         ) as self._engine:
             yield
 
     async def turn(self, script: Script) -> str:
         """One turn."""
         del script
-        return (await self._engine.run(AGENT, PROMPT, session=self.session)).text
+        return (await self._engine.run(self.agent, PROMPT, session=self.session)).text
 
 
 class TurnwrightSqlite(Turnwright):
@@ -104,6 +110,17 @@ class TurnwrightSqlite(Turnwright):
         with closing(sqlite3.connect(self._path)) as database:
             (total,) = database.execute("SELECT count(*) FROM facts").fetchone()
         return int(total)
+
+
+class TurnwrightRepeatable(TurnwrightSqlite):
+    """Turnwright with its journal in SQLite, and an agent with repeatable steps."""
+
+    name = "Turnwright, SQLite NORMAL, repeatable steps"
+    agent = AGENT.model_copy(update={"repeatable_steps": True})
+
+    def tool(self) -> Tool[Any]:
+        """The tool that the model calls, declared read-only."""
+        return tool(read_only=True)(look)
 
 
 class TurnwrightSqliteFull(TurnwrightSqlite):

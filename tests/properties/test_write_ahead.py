@@ -1,4 +1,7 @@
-"""Facts are in the journal before anything follows from them, and nothing follows from a fact that is not written."""
+"""Facts are in the journal before anything follows from them, and nothing follows from a fact that is not written.
+
+Except for the calls of a repeatable step, which may run before their starts are written.
+"""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -63,10 +66,11 @@ class SlowStore(StoreWrapper):
 
 @dataclass(frozen=True)
 class Script:
-    """The tools of each batch of the root turn, whether it is followed by a text, and the engine's room."""
+    """The tools of each batch of the root turn, the engine's room, and whether steps of the root are repeatable."""
 
     batches: Sequence[Sequence[str]]
     room: int
+    repeatable: bool
 
 
 scripts = st.builds(
@@ -77,6 +81,7 @@ scripts = st.builds(
         max_size=3,
     ),
     room=st.sampled_from([8, 1]),
+    repeatable=st.booleans(),
 )
 
 
@@ -111,9 +116,10 @@ class World:
     def tools(self) -> list[Tool]:
         """Return a quick tool, a slow one, and one that needs approval."""
 
-        @tool
+        @tool(read_only=True)
         async def note(n: int, context: ToolContext) -> str:
-            self.started(context)
+            if not self.may_be_early(context):
+                self.started(context)
             return f"noted {n}"
 
         @tool
@@ -130,6 +136,12 @@ class World:
 
         return [note, slow, erase]
 
+    def may_be_early(self, context: ToolContext) -> bool:
+        """Whether the step of this call is repeatable: each of its calls is a note of the root."""
+        return (
+            self.script.repeatable and context.agent == "Root" and {*self.script.batches[context.step - 1]} == {"note"}
+        )
+
     def started(self, context: ToolContext) -> None:
         """Check that the start of the call is written."""
         starts = [fact for fact in self.store.written[context.turn_id] if isinstance(fact, f.CallStarted)]
@@ -145,7 +157,9 @@ class World:
         """Run the turn until it has ended, or until its append fails."""
         with suppress(StoreError):
             async with self.engine() as engine:
-                turn: TurnResult = await engine.run(ROOT, "hi")
+                turn: TurnResult = await engine.run(
+                    ROOT.model_copy(update={"repeatable_steps": self.script.repeatable}), "hi"
+                )
                 while turn.outcome is None:
                     turn = await engine.resume(turn.id, {one.id: True for one in turn.interrupts})
                 self.returned(turn)

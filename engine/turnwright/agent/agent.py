@@ -131,6 +131,10 @@ class Agent(BaseModel, Generic[DepsT_contra, OutT_co]):
     """The text of the concluding call; None means `prompts/conclude.txt`."""
     compaction: Compact | None = None
     """The size at which the conversation is made shorter, and the way; None means never."""
+    repeatable_steps: bool = False
+    """Whether a step may be lost in a crash, and be asked for again, if all of its calls are of tools that are
+    declared read-only or idempotent: its reply is journaled with the first results, and not before the calls run
+    (docs/rules.md#repeatable-steps)."""
     output_type: Annotated[Any, Field(exclude=True), ONE_NAME] = None
     """The type of its answer: a pydantic model, a dataclass, a `TypedDict`, a `Literal`, a union, a list. None means
     text. In a file, a name `module:name`. See docs/rules.md#typed-answers."""
@@ -159,12 +163,7 @@ class Agent(BaseModel, Generic[DepsT_contra, OutT_co]):
     if TYPE_CHECKING:
         # Overloads without the fields that bind a type variable: checkers infer unknown types from their defaults.
         @overload
-        def __init__(
-            self: "Agent[object, str]",
-            *,
-            name: str,
-            **fields: Unpack[PlainAgentFields],
-        ) -> None: ...
+        def __init__(self: "Agent[object, str]", *, name: str, **fields: Unpack[PlainAgentFields]) -> None: ...
         @overload
         def __init__(
             self: "Agent[object, OutT]",

@@ -24,6 +24,7 @@ class AgentFields(TypedDict, total=False):
     model_settings: ModelSettings | None
     conclude_prompt: str | None
     compaction: Compact | None
+    repeatable_steps: bool
     concluding: Concluding
     max_calls_per_step: int
     doom_threshold: int | None

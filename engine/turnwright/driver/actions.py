@@ -22,7 +22,7 @@ from turnwright.model.protocol import (
     no_reply,
     too_long,
 )
-from turnwright.tools.batch import can_start_at_once, run_batch, run_started, settle_after_crash
+from turnwright.tools.batch import can_be_repeated, can_start_at_once, run_batch, run_started, settle_after_crash
 from turnwright.tools.batch_context import Values
 from turnwright.tools.errors import ToolError, describe, holds
 from turnwright.tools.function_tool import FunctionTool
@@ -174,7 +174,10 @@ def _may_start(segment: Segment, calls: Sequence[ToolCall]) -> bool:
     if segment.judge is not None and segment.judge.judges_before:
         return False
     tools = [segment.tools[call.name] for call in calls if not call.problem and call.arguments is not None]
-    return bool(tools) and can_start_at_once(tools, segment.setup.max_parallel_tools)
+    if not tools or not can_start_at_once(tools, segment.setup.max_parallel_tools):
+        return False
+    segment.defers = segment.agent.repeatable_steps and segment.judge is None and can_be_repeated(tools)
+    return True
 
 
 async def _check_text(segment: Segment, reply: ModelResponse) -> None:
@@ -361,8 +364,13 @@ async def _run_tools(segment: Segment, calls: tuple[Call, ...]) -> Input | None:
         await run_batch(calls, batch, segment.journal.feed, segment.setup.max_parallel_tools)
         return None
     segment.started = False
-    if not batch.stopping():
+    if batch.stopping():
+        return None
+    try:
         await run_started(calls, batch, segment.journal.feed)
+    except anyio.get_cancelled_exc_class():
+        await segment.journal.write()  # a paid reply is kept if the process can keep it
+        raise
     return None
 
 

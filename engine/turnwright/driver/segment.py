@@ -132,6 +132,8 @@ class Segment:
         self.checked: Sequence[Values | None] = ()
         #: Whether the last reply's calls were started with it, and have not run yet.
         self.started = False
+        #: Whether the last reply may be journaled with its calls' first results (docs/rules.md#repeatable-steps).
+        self.defers = False
         #: A reply that is streaming in: its text so far, and the number of its pieces.
         self._texts: list[str] | None = None
         self._pieces = 0
@@ -260,7 +262,8 @@ class Segment:
     async def feed(self, event: Input) -> None:
         """Feed the journal. An abort consumes its inbox item."""
         self.started = type(event) is ModelRepliedInput and event.starts
-        await self.journal.feed(event, consumed=self.interruption.consumed if type(event) is AbortInput else ())
+        consumed = self.interruption.consumed if type(event) is AbortInput else ()
+        await self.journal.feed(event, consumed=consumed, deferred=self.started and self.defers)
 
     @property
     def partial(self) -> str:
@@ -317,7 +320,7 @@ class Segment:
 
     def _publish_progress(self, call: Call, progress: float, total: float | None, message: str) -> None:
         journal = self.journal
-        if journal.is_followed:
+        if journal.is_followed and not journal.unwritten:  # nobody has received the start of the call
             journal.publish(
                 ToolProgressEvent(
                     turn=journal.turn_id,

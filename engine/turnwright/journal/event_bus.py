@@ -4,7 +4,8 @@ import logging
 from collections import defaultdict
 from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Final
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Protocol
 
 import anyio
 
@@ -14,7 +15,12 @@ from turnwright.tools.errors import holds
 if TYPE_CHECKING:  # most turns have no follower
     from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
-    from .turn_journal import SegmentObserver, TurnJournal
+    from turnwright.model.prices import PriceOf
+    from turnwright.model.protocol import Model
+    from turnwright.tools.batch_context import Execute
+    from turnwright_states.facts import Fact
+
+    from .turn_journal import TurnJournal
 
 Observer = Callable[[TurnEvent], None]
 
@@ -29,6 +35,33 @@ class _All:
 
 
 _ALL: Final = _All()
+
+
+class SegmentObserver(Protocol):
+    """Observes one segment, from its claim to its release, as a context manager."""
+
+    def __enter__(self) -> object:
+        """Driving begins."""
+        ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> bool | None:
+        """The turn is released."""
+        ...
+
+    def journaled(self, facts: "Sequence[Fact]") -> None:
+        """Receive facts that were journaled."""
+        ...
+
+    def observed(self, model: "Model", price: "PriceOf | None", timed_out: Callable[[], bool]) -> "Model":
+        """Wrap the model. `timed_out` says whether a canceled attempt has used up its time."""
+        ...
+
+    @property
+    def execute(self) -> "Execute":
+        """Executes a call around its tool."""
+        ...
 
 
 class EventBus:

@@ -8,7 +8,6 @@ import time
 import traceback
 from collections.abc import Callable, Container, Sequence
 from datetime import UTC, datetime
-from types import TracebackType
 from typing import TYPE_CHECKING, Protocol
 
 import anyio
@@ -27,10 +26,7 @@ from turnwright_states.state import FINAL
 from .inbox import steers
 
 if TYPE_CHECKING:
-    from turnwright.model.prices import PriceOf
-    from turnwright.model.protocol import Model
-    from turnwright.tools.batch_context import Execute
-
+    from .event_bus import SegmentObserver
     from .held_events import HeldEvents
 
 _LOG = logging.getLogger(__name__)
@@ -53,33 +49,6 @@ class Listeners(Protocol):
     @property
     def observe_segment(self) -> "Callable[[TurnJournal], SegmentObserver] | None":
         """Makes the observer of a segment from its journal; None without telemetry."""
-        ...
-
-
-class SegmentObserver(Protocol):
-    """Observes one segment, from its claim to its release, as a context manager."""
-
-    def __enter__(self) -> object:
-        """Driving begins."""
-        ...
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
-    ) -> bool | None:
-        """The turn is released."""
-        ...
-
-    def journaled(self, facts: Sequence[Fact]) -> None:
-        """Receive facts that were journaled."""
-        ...
-
-    def observed(self, model: "Model", price: "PriceOf | None", timed_out: Callable[[], bool]) -> "Model":
-        """Wrap the model. `timed_out` says whether a canceled attempt has used up its time."""
-        ...
-
-    @property
-    def execute(self) -> "Execute":
-        """Executes a call around its tool."""
         ...
 
 
@@ -161,6 +130,7 @@ class TurnJournal:
         "started",
         "store",
         "transcript",
+        "unwritten",
         "waiting",
     )
 
@@ -194,6 +164,8 @@ class TurnJournal:
         #: Made on demand: a lock takes as much memory as three messages.
         self._lock: anyio.Lock | None = None
         self._failed = self._overtaken = False
+        #: The facts of a reply that are written with its calls' first results (docs/rules.md#repeatable-steps).
+        self.unwritten: Sequence[Fact] = ()
 
     @classmethod
     async def open(
@@ -259,10 +231,11 @@ class TurnJournal:
             for event in events:
                 self.listeners.publish(event)
 
-    async def feed(self, event: Input, *more: Input, consumed: Sequence[str] = ()) -> None:
+    async def feed(self, event: Input, *more: Input, consumed: Sequence[str] = (), deferred: bool = False) -> None:
         """Feed the machine, append its facts, then publish the events.
 
-        `more` share the append: starts of calls that start together, or outcomes that came together.
+        `more` share the append: starts of calls that start together, or outcomes that came together. A
+        `deferred` reply whose calls start with it shares the append of the next input; if none follows, call `write`.
 
         `consumed` are the inbox items that the input came from. Messages that wait in the inbox are fed before a batch
         ends after which the turn may stop, or kept as undelivered with an input that ends the turn
@@ -274,14 +247,21 @@ class TurnJournal:
         # If nothing suspends during the append, nothing can interleave or cancel it. A lock and two shields would cost
         # more than the rest of this.
         if self.store.inline:
-            await self._take(event, more, consumed)
+            await self._take(event, more, consumed, deferred=deferred)
             return
         # A result is written even if its task is canceled: a finished call keeps it. A call that has not started yet
         # may be canceled while it waits for the lock.
         with anyio.CancelScope(shield=not isinstance(event, CallStartedInput)):
             async with self._locked():
                 with anyio.CancelScope(shield=True):
-                    await self._take(event, more, consumed)
+                    await self._take(event, more, consumed, deferred=deferred)
+
+    async def write(self) -> None:
+        """Append the facts that wait for the next input, if there are any. Raises what the store raises."""
+        with anyio.CancelScope(shield=True):
+            async with self._locked():
+                if self.unwritten:
+                    await self._feed(None, (), ())
 
     async def take_in(self, items: Sequence[InboxItem], elapsed: float) -> None:
         """Feed the messages to the turn among these inbox items."""
@@ -320,7 +300,7 @@ class TurnJournal:
         for item, text in steers(items).items():
             await self._feed(SteeredInput(text=text, elapsed=elapsed), (), (item,))
 
-    async def _take(self, event: Input, more: Sequence[Input], consumed: Sequence[str]) -> None:
+    async def _take(self, event: Input, more: Sequence[Input], consumed: Sequence[str], *, deferred: bool) -> None:
         late: tuple[str, ...] = ()
         if type(event) is not AnsweredInput:  # an answer is fed at once; other inputs took time
             self.waiting = None
@@ -335,18 +315,30 @@ class TurnJournal:
             items = await self.inbox()
             if items:
                 await self._take_in(items, event.elapsed)
-        await self._feed(event, more, consumed, at_the_end=late)
+        await self._feed(event, more, consumed, at_the_end=late, deferred=deferred)
 
     async def _feed(  # noqa: C901 (in parts it would take more calls a step)
-        self, event: Input, more: Sequence[Input], consumed: Sequence[str], at_the_end: Sequence[str] = ()
+        self,
+        event: Input | None,
+        more: Sequence[Input],
+        consumed: Sequence[str],
+        at_the_end: Sequence[str] = (),
+        *,
+        deferred: bool = False,
     ) -> None:
         if self._failed:
             raise self._ahead()
         claim, machine = self.claim, self.machine
-        facts = machine.feed(event)
+        facts = [] if event is None else machine.feed(event)
         self._failed = True  # until all that the machine has taken is written
         for one in more:
             facts += machine.feed(one)
+        earlier = self.unwritten
+        if earlier:
+            facts[:0], self.unwritten = earlier, ()
+        elif deferred and machine.turn.state is State.TOOL_EXEC and machine.turn.runnable():
+            self.unwritten, self.waiting, self._failed = facts, (), False
+            return
         if machine.turn.state is State.STREAM:  # a step may have begun
             stamp(facts, self._now())
         turn, seq = machine.turn, claim.seq
@@ -362,7 +354,7 @@ class TurnJournal:
         fold.seq = claim.seq
         if fold.keep_facts:
             fold.facts += enumerate(facts, seq + 1)
-        if turn.state is not self._state:
+        if earlier or turn.state is not self._state:
             # Read once a state, which saves two calls a step. Logging that is switched on later starts with the next
             # state.
             level = logging.WARNING if self._state is State.TEXT_ONLY else logging.INFO

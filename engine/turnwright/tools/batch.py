@@ -82,6 +82,14 @@ def can_start_at_once(tools: Sequence[Tool], max_parallel_tools: int) -> bool:
     return True
 
 
+def can_be_repeated(tools: Sequence[Tool]) -> bool:
+    """Whether calls of these tools may run again without a record that they ran (docs/rules.md#repeatable-steps).
+
+    The calls of another reply have the same idempotency keys, so a tool that changes something must not know its key.
+    """
+    return all(tool.on_crash == "rerun" and (tool.read_only or not tool.takes_context) for tool in tools)
+
+
 def _start_at_once(calls: Sequence[Call], batch: BatchContext) -> bool:
     """Whether the calls can start at once: nothing to ask, to check or to wait for."""
     if batch.judge is not None and batch.judge.judges_before:
