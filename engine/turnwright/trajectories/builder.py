@@ -178,6 +178,12 @@ class RunBuilder:
         step.observation.results.append(result)
         return result
 
+    def unreadable_result(self, call: str) -> TrajectoryResult:
+        """Note that the record of the result of a call could not be read, so the call is no lost one."""
+        result = self.result(call, None)
+        result.extra = ResultExtra(turnwright=ResultNotes(unreadable=True))
+        return result
+
     def subagent(self, run: Trajectory) -> None:
         """Add the run of a sub-agent. It must have a `trajectory_id`."""
         if self.trajectory.subagent_trajectories is None:

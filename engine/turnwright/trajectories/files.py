@@ -10,7 +10,7 @@ from typing import BinaryIO, Final, NamedTuple
 from .archives import UNPACKING_ERRORS, Bounds, Meter, Problem, keep, reason, unpack
 from .atif import Trajectory
 from .formats import FORMATS, Format, format_of
-from .source import Recording, UnreadableRecordingError, looks_like_json, opener
+from .source import EmptyRecordingError, Recording, UnreadableRecordingError, looks_like_json, opener
 
 STDIN: Final = "-"
 #: Folders that hold no recordings of runs, but many files.
@@ -116,6 +116,7 @@ class Runs:
         """Yield the runs of one recording. Only one that is named itself is a problem if it is none."""
         found = None
         number = 0
+        empty = False
         try:
             if looks_like_json(recording.head):
                 found = self._format or format_of(recording)
@@ -124,6 +125,7 @@ class Runs:
                 yield Run(recording.name, found, run)
         except UnreadableRecordingError as error:
             problem = str(error)
+            empty = isinstance(error, EmptyRecordingError)
         except UNPACKING_ERRORS as error:
             problem = reason(error)
         except Exception as error:  # noqa: BLE001 (one bad file must not end an audit of thousands)
@@ -131,7 +133,7 @@ class Runs:
         else:
             problem = "" if found else _unknown(recording)
         self.files += found is not None and (named or number > 0 or not problem)
-        if problem and (named or number or (found and not self._format)):
+        if problem and (named or number or (found and not self._format and not empty)):
             yield Run(recording.name, found, Problem(recording.name, problem))
         elif problem:
             self.skipped += 1

@@ -25,6 +25,10 @@ class UnreadableRecordingError(Exception):
     """A recording, or what is left of it, that no reader could read. The message says why, without its name."""
 
 
+class EmptyRecordingError(UnreadableRecordingError):
+    """A recording of a known format in which no run has begun."""
+
+
 class Recording:
     """One file of recorded runs.
 

@@ -1,0 +1,102 @@
+"""The messages of Anthropic's API, which several formats have: their types, and what a run has of them."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from turnwright.trajectories.atif import StepMetrics
+from turnwright.trajectories.readers.chat_messages import named_by_hash
+
+
+class Usage(Struct):
+    """The tokens of one response. The input has neither what was read from the cache nor what was written to it."""
+
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cache_read_input_tokens: int | None = None
+    cache_creation_input_tokens: int | None = None
+
+    def metrics(self, cost: float | None = None) -> StepMetrics | None:
+        """Return the usage as a step has it; None if it has no numbers."""
+        given = (self.input_tokens, self.cache_read_input_tokens, self.cache_creation_input_tokens)
+        known = [number for number in given if number is not None]
+        if not known and self.output_tokens is None and cost is None:
+            return None
+        return StepMetrics(
+            prompt_tokens=sum(known) if known else None,
+            completion_tokens=self.output_tokens,
+            cached_tokens=self.cache_read_input_tokens,
+            cost_usd=cost,
+        )
+
+
+class Block(Struct):
+    """A block of any type. `content` is that of a result."""
+
+    type: str = ""
+    text: str | None = None
+    thinking: str | None = None
+    id: str | None = None
+    name: str | None = None
+    input: Any = None
+    tool_use_id: str | None = None
+    content: Any = None
+    is_error: bool | None = None
+    source: Any = None
+
+
+Content = str | list[str | Block] | None
+
+
+class Message(Struct):
+    """A message of a request, or a response."""
+
+    id: str | None = None
+    role: str | None = None
+    model: str | None = None
+    content: Content = None
+    stop_reason: str | None = None
+    usage: Usage | None = None
+
+
+def blocks_of(content: Content) -> list[Block]:
+    """Return a content as blocks."""
+    if content is None:
+        return []
+    if isinstance(content, str):
+        return [Block("text", text=content)]
+    return [Block("text", text=one) if isinstance(one, str) else one for one in content]
+
+
+def text_of(blocks: Iterable[Block]) -> str:
+    """Return the text of blocks, without thinking, calls and results. What is no text is named by a hash of it."""
+    return "\n".join(
+        block.text if block.text is not None else named_by_hash(block.type, block.source or block.content)
+        for block in blocks
+        if block.text or block.source is not None
+    )
+
+
+def result_text(content: object) -> str:
+    """Return the content of a result as text."""
+    if content is None:
+        return ""
+    if isinstance(content, str):
+        return content
+    if isinstance(content, list):
+        return "\n".join(map(_part_text, content))
+    return msgspec.json.encode(content).decode()
+
+
+def _part_text(part: object) -> str:
+    if isinstance(part, str):
+        return part
+    if isinstance(part, dict):
+        text = part.get("text")
+        if isinstance(text, str):
+            return text
+        if part.get("type") in ("image", "document"):
+            return named_by_hash(str(part["type"]), part.get("source"))
+    return msgspec.json.encode(part).decode()
