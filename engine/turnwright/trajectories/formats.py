@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
-from turnwright.trajectories.readers import atif, claude_code, mini_swe_agent, openai_chat, spans
+from turnwright.trajectories.readers import ag_ui, atif, claude_code, mini_swe_agent, openai_chat, spans
 
 from .atif import Trajectory
 from .source import Recording
@@ -26,6 +26,7 @@ class Format(NamedTuple):
 FORMATS: Final = (
     Format("atif", "Agent Trajectory Interchange Format", atif.recognizes, atif.read),
     Format(claude_code.NAME, "Claude Code sessions", claude_code.recognizes, claude_code.read),
+    Format(ag_ui.NAME, "AG-UI events", ag_ui.recognizes, ag_ui.read),
     Format(spans.OPENINFERENCE, "OpenInference spans", spans.recognizes_openinference, spans.read_openinference),
     Format(spans.OPENTELEMETRY, "OpenTelemetry GenAI spans", spans.recognizes_opentelemetry, spans.read_opentelemetry),
     Format("mini-swe-agent", "mini-swe-agent trajectories", mini_swe_agent.recognizes, mini_swe_agent.read),

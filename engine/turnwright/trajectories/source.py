@@ -2,6 +2,7 @@
 
 import io
 from collections.abc import Callable, Collection, Iterator
+from datetime import UTC, datetime
 from decimal import Decimal
 from functools import cached_property
 from itertools import pairwise
@@ -137,6 +138,14 @@ def opener(path: Path) -> Callable[[], BinaryIO]:
 def looks_like_json(head: bytes) -> bool:
     """Whether bytes begin with an object or a list."""
     return head.lstrip(b" \t\r\n")[:1] in (b"{", b"[")
+
+
+def iso_time(seconds: float) -> str | None:
+    """Return a time in seconds since 1970 as ISO 8601; None for 0."""
+    try:
+        return datetime.fromtimestamp(seconds, UTC).isoformat() if seconds else None
+    except (OverflowError, ValueError, OSError):
+        return None
 
 
 def partial_document(data: bytes | BinaryIO, records: Collection[str] | None = None) -> JsonValue:

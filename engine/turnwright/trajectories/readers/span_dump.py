@@ -156,14 +156,6 @@ def as_number(value: JsonValue) -> float | None:
     return value
 
 
-def iso_time(seconds: float) -> str | None:
-    """Return the time as ISO 8601; None for 0."""
-    try:
-        return datetime.fromtimestamp(seconds, UTC).isoformat() if seconds else None
-    except (OverflowError, ValueError, OSError):
-        return None
-
-
 def _object(data: bytes) -> JsonValue:
     try:
         found = _decode(data)

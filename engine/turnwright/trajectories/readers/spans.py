@@ -16,10 +16,10 @@ from pydantic import JsonValue
 
 from turnwright.trajectories.atif import ResultStatus, StepExtra, StepNotes, SubagentRef, Trajectory, TrajectoryCall
 from turnwright.trajectories.builder import RunBuilder
-from turnwright.trajectories.source import Recording, UnreadableRecordingError
+from turnwright.trajectories.source import Recording, UnreadableRecordingError, iso_time
 
 from . import span_attributes as read
-from .span_dump import Span, SpanDump, holds_spans, iso_time
+from .span_dump import Span, SpanDump, holds_spans
 from .span_messages import Said, as_text, as_value, conversation, reply_messages, request_messages
 
 OPENTELEMETRY: Final = "opentelemetry"
