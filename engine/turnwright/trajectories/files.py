@@ -17,6 +17,18 @@ STDIN: Final = "-"
 _LEFT_OUT: Final = frozenset({".git", "node_modules", "__pycache__"})
 
 
+class FoundFile(NamedTuple):
+    """A file to read, with its size in bytes. `problem` is the reason why it, or a folder, cannot be read.
+
+    `named`: its path was given, so that it is a problem if it is no recording.
+    """
+
+    path: str
+    size: int
+    problem: str = ""
+    named: bool = False
+
+
 class Run(NamedTuple):
     """One run of a recording. `found` is a `Problem` where a file, or the rest of it, could not be read."""
 
@@ -37,7 +49,28 @@ def runs(
     A path is a file, a folder (with all below it), an archive, or `-` for standard input. Without a `format`, it is
     recognized for each file. Files are read in the order of their names, members in that of the archive, one by one.
     """
-    return Runs(paths, format, stdin, bounds or Bounds())
+    return runs_of(find(paths), format, stdin=stdin, bounds=bounds)
+
+
+def runs_of(
+    files: Iterable[FoundFile],
+    format: Format | None = None,  # noqa: A002 (the command's word)
+    *,
+    stdin: BinaryIO | None = None,
+    bounds: Bounds | None = None,
+) -> "Runs":
+    """Return the runs in files that were found."""
+    return Runs(files, format, stdin, bounds or Bounds())
+
+
+def find(paths: Iterable[str | Path]) -> Iterator[FoundFile]:
+    """Yield the files at paths. Standard input has no size."""
+    for path in dict.fromkeys(str(path) for path in paths):
+        if path == STDIN:
+            yield FoundFile(STDIN, 0, named=True)
+        else:
+            for file in _below(path):
+                yield file._replace(named=file.path == path)
 
 
 class Runs:
@@ -49,12 +82,12 @@ class Runs:
 
     def __init__(
         self,
-        paths: Iterable[str | Path],
+        files: Iterable[FoundFile],
         format: Format | None,  # noqa: A002
         stdin: BinaryIO | None,
         bounds: Bounds,
     ) -> None:
-        self._paths = tuple(dict.fromkeys(str(path) for path in paths))
+        self._files = tuple(files)
         self._format = format
         self._stdin = stdin
         self._bounds = bounds
@@ -70,22 +103,20 @@ class Runs:
 
     def size(self) -> int:
         """Return the bytes on disk of all files. Standard input counts as nothing."""
-        return sum(file.size for path in self._paths if path != STDIN for file in _below(path))
+        return sum(file.size for file in self._files)
 
     def __iter__(self) -> Iterator[Run]:
-        for path in self._paths:
-            if path == STDIN:
+        for file in self._files:
+            if file.path == STDIN:
                 yield from self._one_pass(STDIN, self._stdin or sys.stdin.buffer)
-                continue
-            for file in _below(path):
-                if file.problem:
-                    yield Run(file.path, None, Problem(file.path, file.problem))
-                else:
-                    yield from self._file(file, named=file.path == path)
-                self._before += file.size
-                self._meter = Meter(0, self._bounds)
+            elif file.problem:
+                yield Run(file.path, None, Problem(file.path, file.problem))
+            else:
+                yield from self._file(file, named=file.named)
+            self._before += file.size
+            self._meter = Meter(0, self._bounds)
 
-    def _file(self, file: "_File", *, named: bool) -> Iterator[Run]:
+    def _file(self, file: FoundFile, *, named: bool) -> Iterator[Run]:
         path = Path(file.path)
         if path.is_file():
             recording = Recording(file.path, opener(path))
@@ -146,32 +177,24 @@ def _unknown(recording: Recording) -> str:
     return f"its format is not known; if it is one of these, name it with --format: {known}"
 
 
-class _File(NamedTuple):
-    """A file with its size, or a folder that cannot be read, with the reason."""
-
-    path: str
-    size: int
-    problem: str = ""
-
-
-def _below(path: str) -> Iterator[_File]:
+def _below(path: str) -> Iterator[FoundFile]:
     """Yield the file at a path, or those below it, each folder once, ordered by name."""
     try:
         if os.path.isdir(path):  # noqa: PTH112 (paths stay text, as they are shown)
             yield from _walk(path, os.path.realpath(path), {_identity(path)})
         else:
-            yield _File(path, os.stat(path).st_size)  # noqa: PTH116
+            yield FoundFile(path, os.stat(path).st_size)  # noqa: PTH116
     except OSError as error:
-        yield _File(path, 0, reason(error))
+        yield FoundFile(path, 0, reason(error))
 
 
-def _walk(folder: str, root: str, seen: set[tuple[int, int]]) -> Iterator[_File]:
+def _walk(folder: str, root: str, seen: set[tuple[int, int]]) -> Iterator[FoundFile]:
     """Yield the files below a folder. A link is followed unless its target is below the root anyway."""
     try:
         with os.scandir(folder) as found:
             entries = sorted(found, key=lambda entry: entry.name)
     except OSError as error:
-        yield _File(folder, 0, reason(error))
+        yield FoundFile(folder, 0, reason(error))
         return
     for entry in entries:
         if entry.is_symlink() and _inside(os.path.realpath(entry.path), root):
@@ -181,7 +204,7 @@ def _walk(folder: str, root: str, seen: set[tuple[int, int]]) -> Iterator[_File]
         except OSError:
             continue  # a link to nothing, or a file that is gone
         if stat.S_ISREG(kind.st_mode):
-            yield _File(entry.path, kind.st_size)
+            yield FoundFile(entry.path, kind.st_size)
         elif stat.S_ISDIR(kind.st_mode) and entry.name not in _LEFT_OUT:
             identity = _identity(entry.path)
             if identity not in seen:

@@ -1,0 +1,81 @@
+"""The report of an audit as JSON: an object for each run, and a last one for all."""
+
+from typing import TYPE_CHECKING
+
+import msgspec
+from pydantic import JsonValue
+
+from .measure import RunMeasure
+from .totals import MICRO, Group, Tally, Totals
+from .trials import TRIALS
+
+if TYPE_CHECKING:
+    from .distribution import Distribution
+
+
+def run_json(run: RunMeasure) -> dict[str, JsonValue]:
+    """Return the measures of a run as one JSON object."""
+    fields: dict[str, JsonValue] = msgspec.to_builtins(run)
+    for name in ("measured", "first"):
+        fields.pop(name)
+    fields["cost"] = round(run.cost, 6)
+    return {"kind": "run", **fields, "tokens": run.tokens}
+
+
+def summary_json(totals: Totals, *, files: int, skipped: int, unreadable: int) -> dict[str, JsonValue]:
+    """Return the totals as one JSON object. `unreadable` is the number of files that could not be read."""
+    sums = {
+        name: getattr(totals, name)
+        for name in totals.__struct_fields__
+        if isinstance(getattr(totals, name), int | float) and name != "failed_steps"
+    }
+    return {
+        "kind": "summary",
+        "files": files,
+        "files_skipped": skipped,
+        "files_unreadable": unreadable,
+        **sums,
+        "tokens": totals.input_tokens + totals.output_tokens,
+        "endings": dict(sorted(totals.endings.items(), key=lambda one: -one[1])),
+        **group_json(totals.all),
+        "groups": {name: group_json(one) for name, one in sorted(totals.groups.items())},
+        "formats": {name: msgspec.to_builtins(one) for name, one in sorted(totals.formats.items())},
+        "loops": {name: msgspec.to_builtins(one) for name, one in totals.kinds.items()},
+        "limits": [
+            {"limit": limit, "value": value, **tally_json(totals.tallies.get(name, Tally()), totals)}
+            for name in TRIALS
+            for limit, _, value in [name.partition(" ")]
+        ],
+    }
+
+
+def group_json(group: Group) -> dict[str, JsonValue]:
+    """Return the distributions of some runs."""
+    shares: dict[str, JsonValue] = {
+        f"{name}_distribution": dict(getattr(group, name).shares()) for name in ("steps", "calls", "tokens")
+    }
+    cost: Distribution = group.cost
+    return {
+        "runs": group.runs,
+        "labeled": group.labeled,
+        "succeeded": group.succeeded,
+        **shares,
+        "cost_distribution": {name: value / MICRO for name, value in cost.shares().items()},
+    }
+
+
+def tally_json(tally: Tally, totals: Totals) -> dict[str, JsonValue]:
+    """Return the effect of limits: the runs that they change and stop, where, and what is saved."""
+    return {
+        "runs_changed": tally.runs,
+        "runs_stopped": tally.stopped,
+        "succeeded": tally.succeeded,
+        "failed": tally.failed,
+        "at_step": dict(tally.at.shares()) if tally.at.n else None,
+        "saved_steps": tally.steps,
+        "saved_calls": tally.calls,
+        "saved_tokens": tally.tokens,
+        "saved_cost": round(tally.cost, 6),
+        "refused_calls": tally.refused,
+        "saved_share_of_failed_steps": round(tally.saved_failed / max(totals.failed_steps, 1), 4),
+    }

@@ -1,0 +1,291 @@
+"""The totals of an audit. They are added up file by file, in memory that does not grow with the number of runs."""
+
+from collections.abc import Sequence
+from heapq import nlargest
+from typing import Final
+
+from msgspec import Struct, field
+
+from .distribution import Distribution
+from .loops import Loop
+from .measure import RunMeasure, TurnMeasure
+from .trials import TRIALS, Trial, effect, may_matter
+
+#: Costs are counted in millionths.
+MICRO: Final = 1_000_000
+#: Groups and endings that are kept apart; the rest is one.
+_MOST_GROUPS: Final = 200
+OTHERS: Final = "(others)"
+#: The fields of totals that are no sums of those of runs.
+_OWN: Final = ("cut", "finished", "loops")
+#: The loops that a report names.
+_LOOPS_KEPT: Final = 200
+
+
+class Tally(Struct):
+    """The effect of one limit: the runs that it changes, with what they would have saved.
+
+    `succeeded` of the runs had succeeded, `failed` had failed. `refused` are calls that were refused in steps that
+    stay. `at` has the step of each stop, counted in its turn. `saved_failed` are the saved steps of failed runs.
+    """
+
+    runs: int = 0
+    stopped: int = 0
+    succeeded: int = 0
+    failed: int = 0
+    steps: int = 0
+    calls: int = 0
+    tokens: int = 0
+    cost: float = 0.0
+    refused: int = 0
+    saved_failed: int = 0
+    at: Distribution = field(default_factory=Distribution)
+
+    def merge(self, other: "Tally") -> None:
+        """Add the numbers of another tally."""
+        _add(self, other)
+
+    def take(self, trial: Trial, turns: Sequence[TurnMeasure], success: bool | None) -> None:
+        """Count what a limit does to the turns of a run."""
+        changed = stopped = False
+        for turn in turns:
+            kept, refused = effect(turn, trial)
+            if kept == turn.steps and not refused:
+                continue
+            changed = True
+            self.refused += refused
+            saved = turn.steps - kept
+            self.steps += saved
+            self.saved_failed += saved if success is False else 0
+            self.calls += sum(turn.calls[kept:]) + refused
+            self.tokens += sum(turn.tokens[kept:])
+            self.cost += sum(turn.cost[kept:])
+            if saved or trial.max_calls_per_step is None:
+                stopped = True
+                self.at.add(kept)
+        self.runs += changed
+        self.stopped += stopped
+        self.succeeded += changed and success is True
+        self.failed += changed and success is False
+
+
+class Group(Struct):
+    """The runs of one agent with one model."""
+
+    runs: int = 0
+    succeeded: int = 0
+    labeled: int = 0
+    steps: Distribution = field(default_factory=Distribution)
+    calls: Distribution = field(default_factory=Distribution)
+    tokens: Distribution = field(default_factory=Distribution)
+    cost: Distribution = field(default_factory=Distribution)
+
+    def take(self, run: RunMeasure) -> None:
+        """Count a run."""
+        self.runs += 1
+        self.labeled += run.success is not None
+        self.succeeded += run.success is True
+        self.steps.add(run.steps)
+        self.calls.add(run.calls)
+        self.tokens.add(run.tokens)
+        self.cost.add(round(run.cost * MICRO))
+
+    def merge(self, other: "Group") -> None:
+        """Add the numbers of another group."""
+        _add(self, other)
+
+
+class OfFormat(Struct):
+    """The runs of one format. `loops` are counted by kind."""
+
+    files: int = 0
+    runs: int = 0
+    turns: int = 0
+    steps: int = 0
+    calls: int = 0
+    results: int = 0
+    unpaired: int = 0
+    unreadable: int = 0
+    loops: dict[str, int] = field(default_factory=dict)
+
+    def merge(self, other: "OfFormat") -> None:
+        """Add the numbers of another format."""
+        _add(self, other)
+
+
+class OfKind(Struct):
+    """The loops of one kind."""
+
+    loops: int = 0
+    runs: int = 0
+    succeeded: int = 0
+    rounds: int = 0
+    tokens_after: int = 0
+
+    def merge(self, other: "OfKind") -> None:
+        """Add the numbers of another kind."""
+        _add(self, other)
+
+
+class SeenLoop(Struct):
+    """A loop with its run."""
+
+    file: str
+    run: str
+    steps: int
+    success: bool | None
+    loop: Loop
+
+
+class GoodTurns(Struct):
+    """The turns of runs that went well, from which limits are suggested."""
+
+    runs: int = 0
+    turns: int = 0
+    steps: Distribution = field(default_factory=Distribution)
+    calls: Distribution = field(default_factory=Distribution)
+    calls_per_step: Distribution = field(default_factory=Distribution)
+    tokens: Distribution = field(default_factory=Distribution)
+    cost: Distribution = field(default_factory=Distribution)
+
+    def take(self, turns: Sequence[TurnMeasure]) -> None:
+        """Count the turns of a run."""
+        self.runs += 1
+        self.turns += len(turns)
+        for turn in turns:
+            self.steps.add(turn.steps)
+            self.calls.add(sum(turn.ran))
+            self.calls_per_step.add(max(turn.calls))
+            self.tokens.add(sum(turn.tokens))
+            self.cost.add(round(sum(turn.cost) * MICRO))
+
+    def merge(self, other: "GoodTurns") -> None:
+        """Add the numbers of other turns."""
+        _add(self, other)
+
+
+class Totals(Struct):
+    """The totals of all runs. `succeeded` and `failed` are labels; runs without one are in neither.
+
+    `good` are the turns of runs that succeeded, `finished` those of runs that ended by themselves. `saved_of` are the
+    steps of failed runs, of which detectors save a share.
+    """
+
+    runs: int = 0
+    turns: int = 0
+    steps: int = 0
+    calls: int = 0
+    results: int = 0
+    unpaired: int = 0
+    unpaired_runs: int = 0
+    terminal: int = 0
+    unreadable: int = 0
+    lost_calls: int = 0
+    orphans: int = 0
+    errors: int = 0
+    denied: int = 0
+    failed_requests: int = 0
+    unreadable_lines: int = 0
+    cut: int = 0
+    subagents: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+    cost: float = 0.0
+    succeeded: int = 0
+    failed: int = 0
+    failed_steps: int = 0
+    looping: int = 0
+    endings: dict[str, int] = field(default_factory=dict)
+    all: Group = field(default_factory=Group)
+    groups: dict[str, Group] = field(default_factory=dict)
+    formats: dict[str, OfFormat] = field(default_factory=dict)
+    kinds: dict[str, OfKind] = field(default_factory=dict)
+    loops: list[SeenLoop] = field(default_factory=list)
+    good: GoodTurns = field(default_factory=GoodTurns)
+    finished: GoodTurns = field(default_factory=GoodTurns)
+    tallies: dict[str, Tally] = field(default_factory=dict)
+
+    def take(self, run: RunMeasure) -> None:
+        """Count a run."""
+        for name in _SUMS:
+            setattr(self, name, getattr(self, name) + getattr(run, name))
+        self.runs += 1
+        self.cut += run.cut
+        self.unpaired_runs += run.unpaired > 0
+        self.looping += bool(run.loops)
+        self.succeeded += run.success is True
+        self.failed += run.success is False
+        self.failed_steps += run.steps if run.success is False else 0
+        ending = _kept(self.endings, run.ending)
+        self.endings[ending] = self.endings.get(ending, 0) + 1
+        self.all.take(run)
+        self.groups.setdefault(_kept(self.groups, f"{run.agent} / {run.model}"), Group()).take(run)
+        self._take_format(run)
+        self._take_loops(run)
+        if run.success:
+            self.good.take(run.measured)
+        if run.finished:
+            self.finished.take(run.measured)
+        for name, trial in TRIALS.items():
+            if may_matter(run.measured, trial):
+                self.tallies.setdefault(name, Tally()).take(trial, run.measured, run.success)
+
+    def merge(self, other: "Totals") -> None:
+        """Add the totals of other runs."""
+        _add(self, other)
+        self.loops = nlargest(_LOOPS_KEPT, self.loops, key=_worth)
+
+    def _take_format(self, run: RunMeasure) -> None:
+        one = self.formats.setdefault(run.format, OfFormat())
+        one.files += run.first
+        one.runs += 1
+        for name in ("turns", "steps", "calls", "results", "unpaired", "unreadable"):
+            setattr(one, name, getattr(one, name) + getattr(run, name))
+        for loop in run.loops:
+            one.loops[loop.kind] = one.loops.get(loop.kind, 0) + 1
+
+    def _take_loops(self, run: RunMeasure) -> None:
+        for loop in run.loops:
+            kind = self.kinds.setdefault(loop.kind, OfKind())
+            kind.loops += 1
+            kind.rounds += loop.length
+            kind.tokens_after += loop.tokens_after
+            self.loops.append(SeenLoop(run.file, run.run, run.steps, run.success, loop))
+        for name in {loop.kind for loop in run.loops}:
+            self.kinds[name].runs += 1
+            self.kinds[name].succeeded += run.success is True
+        if len(self.loops) > 2 * _LOOPS_KEPT:
+            self.loops = nlargest(_LOOPS_KEPT, self.loops, key=_worth)
+
+
+_SUMS: Final = tuple(
+    name for name in RunMeasure.__struct_fields__ if name in Totals.__struct_fields__ and name not in _OWN
+)
+
+
+def _worth(seen: SeenLoop) -> tuple[int, int]:
+    return seen.loop.tokens_after, seen.loop.length
+
+
+def _kept(known: "dict[str, int] | dict[str, Group]", name: str) -> str:
+    return name if name in known or len(known) < _MOST_GROUPS else OTHERS
+
+
+def _add(one: Struct, other: Struct) -> None:
+    """Add each number, distribution and list of `other` to `one`."""
+    for name in one.__struct_fields__:
+        mine, theirs = getattr(one, name), getattr(other, name)
+        if isinstance(mine, dict):
+            for key, value in theirs.items():
+                known = _kept(mine, key)
+                if known not in mine:
+                    mine[known] = value
+                elif isinstance(value, int):
+                    mine[known] += value
+                else:
+                    mine[known].merge(value)
+        elif isinstance(mine, Struct):
+            mine.merge(theirs)  # type: ignore[attr-defined]  # each struct in a total has it
+        else:
+            setattr(one, name, mine + theirs)

@@ -1,0 +1,184 @@
+"""Reads and measures runs, in several processes if there is much to read.
+
+The measures of each run go to a file of their own folder, so memory does not grow with the number of runs.
+"""
+
+import os
+import signal
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import BinaryIO, Final, NamedTuple, Self
+
+import msgspec
+
+from turnwright.trajectories.archives import Problem
+from turnwright.trajectories.files import STDIN, FoundFile, find, runs_of
+from turnwright.trajectories.formats import format_named
+
+from .measure import RunMeasure, measure
+from .outcomes import Outcomes
+from .totals import Totals
+
+#: Files are read in batches of about this size. Less than that is not worth another process.
+_BATCH: Final = 4 * 1024**2
+_MOST_FILES: Final = 100
+_LENGTH: Final = 4
+_encode = msgspec.msgpack.Encoder().encode
+_decode_run = msgspec.msgpack.Decoder(RunMeasure).decode
+
+
+class Settings(NamedTuple):
+    """The settings of an audit: the format of all files, or None, and labels of runs."""
+
+    format: str | None = None
+    outcomes: Outcomes | None = None
+
+
+class Batch(NamedTuple):
+    """Some files that were read. `rows` is the file with the measures of their runs, `size` their bytes on disk."""
+
+    rows: Path
+    size: int
+    files: int
+    skipped: int
+    problems: list[Problem]
+    totals: Totals
+
+    def runs(self) -> Iterator[RunMeasure]:
+        """Yield the measures of the runs, in order."""
+        with self.rows.open("rb") as stream:
+            while length := stream.read(_LENGTH):
+                yield _decode_run(stream.read(int.from_bytes(length)))
+
+
+class Audit:
+    """An audit of the runs at some paths. Use it as a context manager: it has a temporary folder.
+
+    Iterate over `batches`; then `totals`, `files`, `skipped` and `runs` are known. `jobs` is the number of processes.
+    """
+
+    def __init__(self, paths: Iterable[str | Path], settings: Settings | None = None, *, jobs: int = 1) -> None:
+        self._settings = settings or Settings()
+        self._files = tuple(find(paths))
+        self._jobs = jobs
+        self._folder = TemporaryDirectory(prefix="turnwright-audit-")
+        self._done: list[Batch] = []
+        self.totals = Totals()
+        self.files = self.skipped = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._folder.cleanup()
+
+    @property
+    def size(self) -> int:
+        """The bytes on disk of all files."""
+        return sum(file.size for file in self._files)
+
+    def batches(self, advance: Callable[[int], None] | None = None) -> Iterator[Batch]:
+        """Yield batch by batch, in the order of the files. `advance` gets bytes on disk as they are read."""
+        tasks = [
+            _Task(files, self._settings, str(Path(self._folder.name) / str(number)))
+            for number, files in enumerate(_batched(self._files))
+        ]
+        alone = self._jobs == 1 or len(tasks) == 1 or any(file.path == STDIN for file in self._files)
+        for batch in _here(tasks, advance) if alone else _elsewhere(tasks, self._jobs, advance):
+            self.totals.merge(batch.totals)
+            self.files += batch.files
+            self.skipped += batch.skipped
+            self._done.append(batch._replace(totals=Totals()))
+            yield batch
+
+    def runs(self) -> Iterator[RunMeasure]:
+        """Yield the measures of all runs once more."""
+        for batch in self._done:
+            yield from batch.runs()
+
+
+class _Task(NamedTuple):
+    files: Sequence[FoundFile]
+    settings: Settings
+    rows: str
+
+
+def _batched(files: Iterable[FoundFile]) -> Iterator[list[FoundFile]]:
+    batch: list[FoundFile] = []
+    size = 0
+    for file in files:
+        if batch and (size + file.size > _BATCH or len(batch) == _MOST_FILES):
+            yield batch
+            batch, size = [], 0
+        batch.append(file)
+        size += file.size
+    if batch:
+        yield batch
+
+
+def _here(tasks: Iterable[_Task], advance: Callable[[int], None] | None) -> Iterator[Batch]:
+    for task in tasks:
+        yield _read(task, advance)
+
+
+def _elsewhere(tasks: Sequence[_Task], jobs: int, advance: Callable[[int], None] | None) -> Iterator[Batch]:
+    # A new interpreter, since a fork copies the threads of a progress bar, or their locks without them.
+    workers = min(jobs, len(tasks))
+    with ProcessPoolExecutor(workers, get_context("spawn"), initializer=_leave_interrupts_to_the_parent) as pool:
+        futures = deque(pool.submit(_read, task) for task in tasks)
+        try:
+            while futures:
+                batch = futures.popleft().result()
+                if advance:
+                    advance(batch.size)
+                yield batch
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def _leave_interrupts_to_the_parent() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _read(task: _Task, advance: Callable[[int], None] | None = None) -> Batch:
+    """Read some files. The measures of their runs are written to the file of the task."""
+    settings = task.settings
+    reading = runs_of(task.files, format_named(settings.format) if settings.format else None)
+    totals = Totals()
+    problems: list[Problem] = []
+    file, place, done = "", 0, 0
+    with Path(task.rows).open("wb") as rows:
+        for run in reading:
+            if run.file != file:
+                file, place = run.file, 0
+            if isinstance(run.found, Problem):
+                problems.append(run.found)
+            else:
+                measured = measure(run.found, run.file, place)
+                if settings.outcomes and (label := settings.outcomes.of(measured, place)) is not None:
+                    measured.success = label
+                totals.take(measured)
+                _write(rows, measured)
+                place += 1
+            if advance:
+                advance(reading.done - done)
+                done = reading.done
+    if advance:
+        advance(reading.done - done)
+    return Batch(Path(task.rows), reading.done, reading.files, reading.skipped, problems, totals)
+
+
+def _write(rows: BinaryIO, run: RunMeasure) -> None:
+    row = _encode(run)
+    rows.write(len(row).to_bytes(_LENGTH))
+    rows.write(row)
+
+
+def cpus() -> int:
+    """Return the number of processors that this process may use."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity else os.cpu_count() or 1

@@ -1,0 +1,93 @@
+"""`turnwright audit`: reads recorded runs of any agent, and shows their endings, loops and limits."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+from turnwright.audit.outcomes import InvalidOutcomesError, Outcomes
+from turnwright.audit.report import run_json, summary_json
+from turnwright.audit.work import Audit, Settings, cpus
+from turnwright.errors import ConfigError
+from turnwright.privacy.redaction import redactor
+from turnwright.trajectories.archives import Problem
+from turnwright.trajectories.formats import FORMATS, format_named
+
+from . import codes, process
+from .process import echo_json
+from .screen import Screen
+
+
+def audit(
+    paths: Annotated[
+        list[str], typer.Argument(metavar="PATH...", help="Files, folders or archives of recorded runs; - is stdin.")
+    ],
+    *,
+    format_: Annotated[
+        str | None, typer.Option("--format", help="The format of all files. By default it is recognized.")
+    ] = None,
+    outcomes: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="CSV or JSON lines that say which runs succeeded: run or file, and success."),
+    ] = None,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, help="Processes that read files. By default as many as there are processors.")
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object per run, and a last one for all.")
+    ] = False,
+) -> None:
+    """Audit recorded runs of any agent: their endings, their loops, and the limits that would have helped.
+
+    Nothing leaves this machine. docs/how-to/audit-your-runs.md explains the report.
+
+    Exit codes: 0 audited, 1 no run could be read, 2 usage.
+    """
+    settings = Settings(_format(format_), None if outcomes is None else _outcomes(outcomes))
+    problems: list[Problem] = []
+    with Audit(paths, settings, jobs=jobs or cpus()) as found, _progress(found.size) as advance:
+        for batch in found.batches(advance):
+            for problem in batch.problems:
+                problems.append(problem)
+                process.say(_hidden(f"{problem.file}: {problem.message}"))
+            for run in batch.runs() if as_json else ():
+                echo_json(redactor().hide_in(run_json(run)))
+        unreadable = len({problem.file for problem in problems})
+        summary = summary_json(found.totals, files=found.files, skipped=found.skipped, unreadable=unreadable)
+    echo_json(redactor().hide_in(summary))
+    if not found.totals.runs:
+        process.say("no run could be read")
+        raise typer.Exit(codes.FAILED)
+
+
+def _hidden(text: str) -> str:
+    return redactor().hide(text)
+
+
+def _format(name: str | None) -> str | None:
+    if name is not None and format_named(name) is None:
+        raise ConfigError(f"--format must be one of {', '.join(one.name for one in FORMATS)}, not {name!r}")
+    return name
+
+
+def _outcomes(path: Path) -> Outcomes:
+    try:
+        return Outcomes.parse(path.read_text(encoding="utf-8-sig"))
+    except (OSError, UnicodeDecodeError, InvalidOutcomesError) as error:
+        raise ConfigError(f"--outcomes {path}: {getattr(error, 'strerror', None) or error}") from error
+
+
+@contextmanager
+def _progress(size: int) -> Iterator[Callable[[int], None]]:
+    """Show a progress bar where stderr is a terminal."""
+    console = Screen(err=True)
+    if not console.is_terminal or not size:
+        yield lambda _: None
+        return
+    columns = (TextColumn("Reading"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task("", total=size)
+        yield lambda read: progress.advance(task, read)

@@ -1,0 +1,38 @@
+"""A distribution is exact for small numbers, close for large ones, and can be merged."""
+
+from math import ceil
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from turnwright.audit.distribution import Distribution
+
+
+def of(numbers: list[int]) -> Distribution:
+    found = Distribution()
+    for number in numbers:
+        found.add(number)
+    return found
+
+
+@given(st.lists(st.integers(0, 1023), min_size=1), st.sampled_from((0.5, 0.95, 0.99)))
+def test_small_numbers_are_exact(numbers: list[int], share: float) -> None:
+    assert of(numbers).quantile(share) == sorted(numbers)[ceil(share * len(numbers)) - 1]
+
+
+@given(st.lists(st.integers(0, 10**12), min_size=1), st.sampled_from((0.5, 0.99)))
+def test_large_numbers_are_within_a_thousandth(numbers: list[int], share: float) -> None:
+    exact = sorted(numbers)[ceil(share * len(numbers)) - 1]
+    assert exact * 0.998 <= of(numbers).quantile(share) <= exact
+    assert of(numbers).max == max(numbers)
+
+
+@given(st.lists(st.integers(0, 10**9)), st.lists(st.integers(0, 10**9)))
+def test_two_distributions_are_merged_into_that_of_all_numbers(one: list[int], other: list[int]) -> None:
+    merged = of(one)
+    merged.merge(of(other))
+    assert merged == of(one + other)
+
+
+def test_no_numbers_have_shares_of_nothing() -> None:
+    assert Distribution().shares() == {"p50": 0, "p95": 0, "p99": 0, "max": 0}

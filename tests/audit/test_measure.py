@@ -1,0 +1,106 @@
+"""The measures of a run: what is counted, and what is counted apart."""
+
+from tests.audit.recorded import call, run_of
+
+from turnwright.audit.measure import measure
+from turnwright.trajectories.atif import ResultExtra, ResultNotes, StepMetrics
+from turnwright.trajectories.builder import RunBuilder
+
+
+def test_steps_calls_turns_and_tokens_are_counted() -> None:
+    run = RunBuilder("atif", agent="clerk", version="1", run="r1")
+    run.user("Hello.")
+    run.reply("Hi.", metrics=StepMetrics(prompt_tokens=90, completion_tokens=10, cached_tokens=50, cost_usd=0.5))
+    run.user("Read both.")
+    run.reply(metrics=StepMetrics(prompt_tokens=100, completion_tokens=20, cost_usd=0.25), model="m2")
+    run.call("a", "read", {"n": 1})
+    run.call("b", "read", {"n": 2})
+    run.result("b", "Error: gone", status="error")
+    run.result("a", "no", status="denied")
+    run.system("overloaded", error=True)
+    run.reply("Done.")
+    found = measure(run.finish(), "runs.json")
+    assert (found.file, found.run, found.format, found.agent, found.model) == (
+        "runs.json",
+        "r1",
+        "atif",
+        "clerk",
+        "m2",
+    )
+    assert (found.turns, found.steps, found.calls, found.results) == (2, 3, 2, 2)
+    assert (found.tokens, found.input_tokens, found.output_tokens, found.cached_tokens) == (220, 190, 30, 50)
+    assert (found.cost, found.errors, found.denied, found.failed_requests) == (0.75, 1, 1, 1)
+    assert found.ending == "answered"
+    assert [(turn.first, turn.calls, turn.ran, turn.tokens) for turn in found.measured] == [
+        (1, [0], [0], [100]),
+        (2, [2, 0], [1, 0], [120, 0]),
+    ]
+
+
+def test_a_call_without_a_result_is_unpaired_unless_it_ends_the_run_or_could_not_be_read() -> None:
+    run = RunBuilder("atif", agent="clerk")
+    run.user("Go.")
+    run.reply()
+    for name in ("lost", "unreadable", "submit"):
+        run.call(name, name)
+    result = run.result("unreadable", None)
+    result.extra = ResultExtra(turnwright=ResultNotes(unreadable=True))
+    run.result("nowhere", "?")
+    run.notes.terminal_tools = ["submit"]
+    found = measure(run.finish(), "-")
+    assert (found.calls, found.results, found.unpaired) == (3, 0, 1)
+    assert (found.terminal, found.unreadable, found.orphans) == (1, 1, 1)
+    assert found.ending == "terminal tool"
+
+
+def test_the_open_calls_of_a_cut_run_are_no_lost_results() -> None:
+    run = RunBuilder("atif", agent="clerk")
+    run.reply()
+    run.call("a", "read")
+    run.reply()
+    run.call("b", "read")
+    found = measure(run.finish(cut=True), "-")
+    assert (found.unpaired, found.unreadable, found.ending) == (1, 1, "cut")
+
+
+def test_steps_before_the_first_message_are_no_turn_of_a_message() -> None:
+    run = RunBuilder("atif", agent="clerk")
+    run.reply("Hello.")
+    run.user("Hi.")
+    run.user("Are you there?")
+    found = measure(run.finish(), "-")
+    assert (found.turns, found.steps, len(found.measured)) == (2, 1, 1)
+    assert found.ending == "message without a reply"
+
+
+def test_history_that_was_copied_from_another_run_is_not_counted() -> None:
+    run = run_of(call("read"), "Done.")
+    for step in run.steps[:2]:
+        step.is_copied_context = True
+    found = measure(run, "-")
+    assert (found.turns, found.steps, found.calls, found.tokens) == (0, 1, 0, 100)
+
+
+def test_sub_agents_count_with_the_run_that_called_them() -> None:
+    run = RunBuilder("atif", agent="clerk")
+    run.user("Go.")
+    run.reply()
+    inner = run_of(call("read"), "Done.")
+    inner.trajectory_id = "inner"
+    run.subagent(inner)
+    found = measure(run.finish(), "-")
+    assert (found.subagents, found.turns, found.steps, found.calls, found.tokens) == (1, 1, 3, 1, 200)
+
+
+def test_a_run_without_a_name_is_named_by_its_place() -> None:
+    assert measure(RunBuilder("atif", agent="clerk").finish(), "-", 3).run == "3"
+
+
+def test_the_ending_is_the_recording_s_word_or_what_the_last_step_shows() -> None:
+    assert measure(run_of("Done.", ending="Submitted"), "-").ending == "Submitted"
+    assert measure(run_of(call("read")), "-").ending == "after a tool call"
+    failed = RunBuilder("atif", agent="clerk")
+    failed.user("Go.")
+    failed.system("overloaded", error=True)
+    assert measure(failed.finish(), "-").ending == "model error"
+    assert measure(RunBuilder("atif", agent="clerk").finish(), "-").ending == "empty"

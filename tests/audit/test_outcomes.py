@@ -1,0 +1,53 @@
+"""Labels are found by run, by file, or by both, in CSV and in JSON lines."""
+
+import pytest
+
+from turnwright.audit.measure import RunMeasure
+from turnwright.audit.outcomes import InvalidOutcomesError, Outcomes
+
+
+def run(file: str, name: str) -> RunMeasure:
+    return RunMeasure(file=file, run=name, format="atif", agent="a", model="m")
+
+
+def test_csv_and_json_lines_name_runs() -> None:
+    for text in (
+        "run,success\nr1,true\nr2,0\nr3,maybe\n",
+        '{"run": "r1", "success": true}\n\n{"run": "r2", "success": false}\n',
+        "instance_id,resolved\nr1,1.0\nr2,no\n",
+    ):
+        found = Outcomes.parse(text)
+        assert len(found) == 2
+        assert [found.of(run("x.json", name), 0) for name in ("r1", "r2", "r3")] == [True, False, None]
+
+
+def test_a_file_is_found_by_the_end_of_its_path() -> None:
+    found = Outcomes.parse("path,success\nruns/a/x.json,yes\nruns/b/x.json,no\n")
+    assert found.of(run("/data/runs/a/x.json", "0"), 0) is True
+    assert found.of(run("/data/runs/b/x.json", "0"), 0) is False
+    assert found.of(run("runs.tar.xz:runs/b/x.json", "0"), 0) is False
+    assert found.of(run("/data/runs/c/x.json", "0"), 0) is None
+    assert found.of(run("/data/runs/a/x.json", "1"), 1) is None
+
+
+def test_runs_of_one_file_are_told_apart_by_name_or_place() -> None:
+    found = Outcomes.parse("file,run,success\nx.json,r1,yes\nx.json,x.json#1,no\n")
+    assert found.of(run("x.json", "r1"), 0) is True
+    assert found.of(run("x.json", "other"), 1) is False
+    assert found.of(run("x.json", "other"), 2) is None
+
+
+def test_a_run_may_be_named_as_its_file() -> None:
+    found = Outcomes.parse("run,success\nx,yes\n")
+    assert found.of(run("a/x.json", "0"), 0) is True
+
+
+@pytest.mark.parametrize("text", ["", "a,b\n1,2\n", '{"run": "r1"}', "run,success\nr1,perhaps\n"])
+def test_outcomes_without_a_label_are_refused(text: str) -> None:
+    with pytest.raises(InvalidOutcomesError, match="no row has a run"):
+        Outcomes.parse(text)
+
+
+def test_a_line_that_is_no_json_is_named() -> None:
+    with pytest.raises(InvalidOutcomesError, match="line 2"):
+        Outcomes.parse('{"run": "r1", "success": true}\n{nonsense\n')

@@ -1,0 +1,84 @@
+"""The effect of a limit on a recorded turn is that of the machine."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.audit.recorded import call, run_of
+
+from turnwright.audit.measure import TurnMeasure, measure
+from turnwright.audit.trials import TRIALS, Effect, Trial, effect, may_matter
+from turnwright_states import CallStatus, LoopGuard, Proceed, ToolCall, Usage
+
+
+def the_machine_s(turn: TurnMeasure, names: list[list[str]], trial: Trial) -> Effect:
+    """The effect of the machine: its guard is asked before each recorded step, and about each recorded call."""
+    guard = LoopGuard(trial.limits().model_copy(update={"output_retries": 200}))
+    refused = 0
+    for place, tools in enumerate(names):
+        if not isinstance(guard.may_call_model(), Proceed):
+            return Effect(place, refused)
+        tokens, cost = turn.tokens[place], turn.cost[place]
+        decisions = guard.replied(
+            "text",
+            [ToolCall(name=tool, arguments={}) for tool in tools],
+            usage=Usage(input_tokens=tokens, output_tokens=0, cost=cost),
+            review=not tools,
+        )
+        if not tools and place + 1 < len(names):
+            guard.reviewed("Call a tool.")  # a reply without a call was not the end of the recorded turn
+        for number, decision in enumerate(decisions):
+            if not decision.runs:
+                refused += 1
+            elif number >= turn.ran[place]:
+                guard.result(decision.id, CallStatus.REJECTED, "no")
+            else:
+                guard.started(decision.id)
+                guard.result(decision.id, CallStatus.OK, "fine")
+    return Effect(len(names), refused)
+
+
+@st.composite
+def recorded(draw: st.DrawFn) -> tuple[TurnMeasure, list[list[str]]]:
+    names = draw(st.lists(st.lists(st.sampled_from("abc"), max_size=4), min_size=1, max_size=24))
+    run = run_of(*[[(tool, "", "fine") for tool in tools] or "text" for tools in names])
+    [turn] = measure(run, "-").measured
+    turn.ran = [draw(st.integers(0, len(tools))) for tools in names]
+    turn.tokens = draw(st.lists(st.integers(0, 50), min_size=len(names), max_size=len(names)))
+    turn.cost = draw(st.lists(st.sampled_from((0.0, 0.25, 1.0)), min_size=len(names), max_size=len(names)))
+    return turn, names
+
+
+def some(values: st.SearchStrategy[int]) -> st.SearchStrategy[int | None]:
+    return st.none() | values
+
+
+trials = st.builds(
+    Trial,
+    steps=some(st.integers(1, 30)),
+    tool_calls=some(st.integers(1, 30)),
+    max_calls_per_step=some(st.integers(1, 4)),
+    tokens=some(st.integers(1, 400)),
+    cost=st.none() | st.sampled_from((0.25, 1.0, 5.0)),
+    loops=st.just(()) | st.sampled_from((("calls:2",), ("calls:3",), ("calls:4",))),
+    nudges=st.sampled_from((0, 1)),
+)
+
+
+@given(recorded(), trials)
+def test_the_effect_is_that_of_the_machine(case: tuple[TurnMeasure, list[list[str]]], trial: Trial) -> None:
+    turn, names = case
+    assert effect(turn, trial) == the_machine_s(turn, names, trial)
+
+
+@given(recorded())
+def test_a_trial_that_is_left_out_would_have_changed_nothing(case: tuple[TurnMeasure, list[list[str]]]) -> None:
+    turn, _ = case
+    for trial in TRIALS.values():
+        assert may_matter([turn], trial) or effect(turn, trial) == Effect(turn.steps, 0)
+
+
+def test_a_limit_that_is_reached_at_the_end_stops_nothing() -> None:
+    [turn] = measure(run_of(call("read"), call("list"), "Done."), "-").measured
+    assert effect(turn, Trial(steps=3)) == Effect(3, 0)
+    assert effect(turn, Trial(steps=2)) == Effect(2, 0)
+    assert effect(turn, Trial(tool_calls=2)) == Effect(2, 0)
+    assert effect(turn, Trial(tool_calls=3, tokens=300)) == Effect(3, 0)

@@ -1,0 +1,80 @@
+"""Runs are read in batches, in one process or several, and the totals are the same."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+from tests.audit.recorded import call, run_of
+
+from turnwright.audit.measure import RunMeasure
+from turnwright.audit.outcomes import Outcomes
+from turnwright.audit.totals import Totals
+from turnwright.audit.work import Audit, Settings
+
+
+def write_runs(folder: Path, count: int) -> None:
+    for number in range(count):
+        run = run_of(*[call("read", "a")] * (number % 5), "Done.", name=f"r{number}", success=number % 2 == 0, cost=0.5)
+        (folder / f"{number:03}.json").write_bytes(msgspec.json.encode(run))
+
+
+def audited(path: Path, *, jobs: int = 1, outcomes: Outcomes | None = None) -> tuple[list[RunMeasure], Totals]:
+    with Audit([path], Settings(outcomes=outcomes), jobs=jobs) as audit:
+        runs = [run for batch in audit.batches() for run in batch.runs()]
+        assert list(audit.runs()) == runs
+        return runs, audit.totals
+
+
+def test_the_totals_are_those_of_the_runs(tmp_path: Path) -> None:
+    write_runs(tmp_path, 10)
+    runs, totals = audited(tmp_path)
+    assert [run.run for run in runs] == [f"r{number}" for number in range(10)]
+    assert (totals.runs, totals.succeeded, totals.failed) == (10, 5, 5)
+    assert totals.steps == sum(run.steps for run in runs) == 30
+    assert totals.endings == {"answered": 10}
+    assert totals.looping == totals.kinds["same result"].runs == 4
+    assert totals.formats["atif"].files == 10
+    assert totals.all.calls.shares() == {"p50": 2, "p95": 4, "p99": 4, "max": 4}
+    assert totals.groups["clerk / m1"].runs == 10
+    assert totals.good.runs == 5
+    tally = totals.tallies["doom_threshold results:3"]
+    assert (tally.runs, tally.succeeded, tally.failed, tally.steps) == (4, 2, 2, 6)
+
+
+@pytest.mark.slow
+def test_several_processes_find_the_same(tmp_path: Path) -> None:
+    write_runs(tmp_path, 210)
+    assert audited(tmp_path, jobs=2) == audited(tmp_path)
+
+
+def test_labels_of_outcomes_replace_those_of_the_recording(tmp_path: Path) -> None:
+    write_runs(tmp_path, 3)
+    runs, totals = audited(tmp_path, outcomes=Outcomes.parse("run,success\nr0,no\nr1,yes\n"))
+    assert [run.success for run in runs] == [False, True, True]
+    assert totals.succeeded == 2
+
+
+def test_a_file_that_is_no_recording_is_a_problem_if_it_was_named(tmp_path: Path) -> None:
+    write_runs(tmp_path, 1)
+    (tmp_path / "notes.json").write_text("{}")
+    with Audit([tmp_path]) as audit:
+        assert [batch.problems for batch in audit.batches()] == [[]]
+        assert (audit.files, audit.skipped) == (1, 1)
+    with Audit([tmp_path / "notes.json", tmp_path / "missing"]) as audit:
+        [batch] = audit.batches()
+        assert [Path(problem.file).name for problem in batch.problems] == ["notes.json", "missing"]
+
+
+def test_bytes_are_reported_as_they_are_read(tmp_path: Path) -> None:
+    write_runs(tmp_path, 3)
+    read: list[int] = []
+    with Audit([tmp_path]) as audit:
+        list(audit.batches(read.append))
+        assert sum(read) == audit.size > 0
+
+
+def test_a_run_that_is_measured_is_read_again_as_it_was(tmp_path: Path) -> None:
+    write_runs(tmp_path, 5)
+    runs, _ = audited(tmp_path)
+    assert runs[4].measured[0].acts["calls:3"] == [2, 3]
+    assert [loop.length for loop in runs[4].loops] == [4]
