@@ -3,7 +3,15 @@
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
-from turnwright.trajectories.readers import ag_ui, atif, claude_code, mini_swe_agent, openai_chat, spans
+from turnwright.trajectories.readers import (
+    ag_ui,
+    atif,
+    claude_code,
+    mini_swe_agent,
+    openai_chat,
+    spans,
+    trae_agent,
+)
 
 from .atif import Trajectory
 from .source import Recording
@@ -29,8 +37,9 @@ FORMATS: Final = (
     Format(ag_ui.NAME, "AG-UI events", ag_ui.recognizes, ag_ui.read),
     Format(spans.OPENINFERENCE, "OpenInference spans", spans.recognizes_openinference, spans.read_openinference),
     Format(spans.OPENTELEMETRY, "OpenTelemetry GenAI spans", spans.recognizes_opentelemetry, spans.read_opentelemetry),
-    Format("mini-swe-agent", "mini-swe-agent trajectories", mini_swe_agent.recognizes, mini_swe_agent.read),
-    Format("openai-chat", "OpenAI chat messages", openai_chat.recognizes, openai_chat.read),
+    Format(mini_swe_agent.NAME, "mini-swe-agent trajectories", mini_swe_agent.recognizes, mini_swe_agent.read),
+    Format(trae_agent.NAME, "trae-agent trajectories", trae_agent.recognizes, trae_agent.read),
+    Format(openai_chat.NAME, "OpenAI chat messages", openai_chat.recognizes, openai_chat.read),
 )
 
 
