@@ -118,6 +118,15 @@ def test_a_reply_without_a_call_is_not_the_end_if_the_loop_refuses_it() -> None:
     assert (verdict.refused, verdict.feedback, verdict.elapsed) == (True, "write one action in a block", 2.0)
     guarded.replied("It is tidy.", review=True)
     assert guarded.reviewed() == Stopped(EndReason.ANSWERED, (), Outcome.FINISHED)
+    (verdict,) = (fact for fact in guarded.take_facts() if isinstance(fact, facts.Reviewed))
+    assert (verdict.refused, verdict.feedback) == (False, "")
+
+
+def test_a_verdict_without_a_time_takes_none() -> None:
+    guarded = guard()
+    guarded.replied("Let me see.", review=True)
+    guarded.reviewed()
+    assert guarded.machine.turn.elapsed == 0.0
 
 
 def test_the_calls_of_a_refused_reply_do_not_run() -> None:
