@@ -55,6 +55,11 @@ PAGES: Final = {
     "otel": Page("turnwright.otel", "Spans and metrics of turns, by OpenTelemetry.", ("turnwright.otel",)),
     "logs": Page("turnwright.logs", "The fields of log records about a turn, and a formatter.", ("turnwright.logs",)),
     "ag-ui": Page("turnwright.ag_ui", "A turn as a run of the AG-UI protocol.", ("turnwright.ag_ui",)),
+    "guards": Page(
+        "turnwright.guards",
+        "The bounds of a turn in a loop around a client, or in a framework.",
+        ("turnwright.guards",),
+    ),
     "fork": Page(
         "turnwright.journal.fork",
         "Forks: copies of the beginning of a turn that continue independently.",

@@ -1,0 +1,153 @@
+"""A guard for a loop around a client of OpenAI or Anthropic: the loop sends requests and runs tools, nothing else."""
+
+import json
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Final, Self
+
+from msgspec import Struct
+from pydantic import JsonValue
+
+from turnwright_states import CallStatus, Limits
+from turnwright_states.blank import is_blank
+
+from .client_formats import FORMATS, ClientApi, Json, text_of
+from .turn import NO_RESULT, Ending, GuardedTurn, GuardOptions
+
+_LOG = logging.getLogger(__name__)
+#: The feedback of a reply that its provider wants to continue.
+PAUSED: Final = "the provider paused its reply"
+
+
+class LoopCall(Struct, frozen=True):
+    """A call that your loop runs. `id` is the guard's, unique in the turn."""
+
+    id: str
+    name: str
+    arguments: Mapping[str, JsonValue]
+    provider_id: str
+
+
+class GuardedLoop:
+    """One turn of your loop. `messages` is the conversation in the client's format, to which the turn adds.
+
+    `api` is the client's method: `chat` (`chat.completions.create`), `responses` (`responses.create`) or `anthropic`
+    (`messages.create`). `journal` is the address of a store. The turn is a context manager: at its end it has an
+    ending. An exception in the block fails the turn, one during the conclusion does not and is logged.
+
+    Raises `ConfigError` for limits that a guard cannot keep and for another address, and `StoreError`.
+    """
+
+    def __init__(
+        self,
+        messages: list[Any],
+        limits: Limits | None = None,
+        *,
+        api: ClientApi = "chat",
+        journal: str | None = None,
+        session: str | None = None,
+    ) -> None:
+        self._format = FORMATS[api]
+        self.messages = messages
+        #: The text of the last reply, or the summary of a turn whose model gave none.
+        self.text = ""
+        options = GuardOptions(limits or Limits(), journal, session).checked()
+        self._turn = GuardedTurn(options, app=f"loop ({api})", prompt=_prompt(messages))
+        #: The calls without a result.
+        self._open: dict[str, LoopCall] = {}
+
+    @property
+    def running(self) -> bool:
+        """Whether your loop makes another request."""
+        return not self._turn.over
+
+    @property
+    def ending(self) -> Ending | None:
+        """The ending of the turn, or None while it has not ended."""
+        return self._turn.ending
+
+    def request(self, **options: object) -> dict[str, Any]:
+        """Return the arguments of the client's method: `options`, the messages, and perhaps the ban on calls.
+
+        Raises `TurnAlreadyEndedError`.
+        """
+        for open_call in tuple(self._open.values()):
+            self._settle(open_call, NO_RESULT, CallStatus.UNKNOWN)
+        call = self._turn.next_call()
+        added = [{"role": "user", "content": call.hint}] if call.hint else []
+        request: dict[str, Any] = {**options, self._format.messages: [*self.messages, *added]}
+        if not call.tools and options.get("tools"):
+            request["tool_choice"] = self._format.no_tools
+        return request
+
+    def reply(self, reply: object) -> Iterator[LoopCall]:
+        """Record a reply of the client, an object or a dictionary, and return the calls that your loop runs.
+
+        The messages get the reply and the results of refused calls. Each call starts when it is taken from the
+        iterator. Pass its result to `result` before the next request.
+        """
+        read, concluding = self._format.reply(reply), self._turn.concluding
+        decisions = self._turn.replied(read.text, read.calls, finish=read.finish, usage=read.usage, review=read.paused)
+        if read.paused:
+            self._turn.reviewed(PAUSED)
+        over, blank = self._turn.over, is_blank(read.text)
+        if over and concluding and blank:
+            self._say(self._turn.summary)
+        elif over:
+            self.text = read.text
+            self.messages += [] if blank else read.text_only
+        elif not concluding and (read.calls or read.paused or not blank):
+            self.text = read.text
+            self.messages += read.messages
+            for call, made in zip(read.calls, decisions, strict=True):
+                if made.runs:
+                    self._open[made.id] = LoopCall(made.id, made.name, call.arguments or {}, made.provider_id)
+                else:
+                    self._format.add_result(self.messages, made.provider_id, made.refusal, error=True)
+        return self._starting(tuple(self._open.values()))
+
+    def result(self, call: LoopCall, result: object, *, error: bool = False) -> None:
+        """Record the result of a call and add it to the messages. A result that is no text becomes JSON.
+
+        `error`: the result says why the call failed.
+        """
+        text = result if isinstance(result, str) else json.dumps(result, default=str)
+        self._settle(call, text, CallStatus.ERROR if error else CallStatus.OK)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> bool:
+        if error is None:
+            self._turn.aborted()
+            return False
+        if isinstance(error, Exception) and self._turn.concluding:
+            _LOG.warning("turn %s: the concluding call failed", self._turn.id, exc_info=error)
+            self._turn.model_failed(error)
+            self._say(self._turn.summary)
+            return True
+        self._turn.broke(error)
+        return False
+
+    def _starting(self, calls: tuple[LoopCall, ...]) -> Iterator[LoopCall]:
+        for call in calls:
+            self._turn.started(call.provider_id)
+            yield call
+
+    def _settle(self, call: LoopCall, text: str, status: CallStatus) -> None:
+        del self._open[call.id]
+        self._turn.settled(call.id, text, status)
+        self._format.add_result(self.messages, call.provider_id, text, error=status is not CallStatus.OK)
+
+    def _say(self, text: str) -> None:
+        self.text = text
+        self.messages.append({"role": "assistant", "content": text})
+
+
+def _prompt(messages: Sequence[Json]) -> str:
+    """Return the text of the last user message."""
+    asked = (text_of(one.get("content")) for one in reversed(messages) if one.get("role") == "user")
+    return next(filter(None, asked), "")

@@ -1,0 +1,287 @@
+"""One turn of a loop that belongs to somebody else: the guard, its clock, its words, and perhaps a journal.
+
+The adapters in this package translate the events of a framework into calls of these methods.
+"""
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from threading import RLock
+from typing import Final, ParamSpec, TypeVar
+
+from msgspec import Struct
+
+from turnwright._base.ids import new_id
+from turnwright.errors import ConfigError, LeaseLostError, StoreError, TurnAlreadyEndedError
+from turnwright.model.http.json_text import whole_object
+from turnwright.store import NewTurn
+from turnwright.store.sessions import default_title
+from turnwright.transcript.wording import conclude_instruction, fixed_summary, prompt
+from turnwright_states import (
+    CallDecision,
+    CallSettledInput,
+    CallStatus,
+    Cause,
+    EndReason,
+    Finish,
+    Limits,
+    LoopGuard,
+    Outcome,
+    Proceed,
+    ResultsMissing,
+    Stopped,
+    ToolCall,
+    Usage,
+    VerdictMissing,
+)
+
+from .journal import GuardJournal
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+#: The feedback of a reply after which the framework called the model again.
+CONTINUED: Final = "the loop did not accept this reply as the answer"
+#: The result of a call that the framework did not run, or whose result it did not pass on.
+NO_RESULT: Final = "no result was reported"
+
+
+class Ending(Struct, frozen=True):
+    """The ending of a guarded turn: one outcome, one reason, and the other limits that were reached.
+
+    `turn_id` is the turn's id in the journal. `words` is the meaning, and the next step for the developer.
+    """
+
+    outcome: Outcome
+    reason: EndReason
+    also_reached: tuple[EndReason, ...]
+    turn_id: str
+    words: str
+
+
+class NextCall(Struct, frozen=True):
+    """The next model call: whether it may use tools, and a user message for this request alone."""
+
+    tools: bool
+    hint: str = ""
+    conclude: bool = False
+
+
+class GuardOptions(Struct, frozen=True):
+    """The settings that the turns of one guard share."""
+
+    limits: Limits
+    journal: str | None
+    session: str | None
+    clock: Callable[[], float] = time.monotonic
+
+    def checked(self) -> "GuardOptions":
+        """Return these options. Raises `ConfigError` for limits that a guard cannot keep."""
+        if self.limits.doom_response == "ask":
+            raise ConfigError("doom_response: a guard has nobody to ask: use 'stop'")
+        if self.limits.cost is not None:
+            raise ConfigError("cost: a guard knows no prices: limit `tokens` instead")
+        return self
+
+
+class GuardedTurn:
+    """A turn under `options`. `app` names the loop in the journal; `prompt` and `model` are recorded.
+
+    Its methods may be called from any thread. Those that write wait for the journal; `in_thread` keeps an event loop
+    free. They raise `StoreError` and
+    `LeaseLostError` if the journal cannot be written.
+    """
+
+    def __init__(self, options: GuardOptions, *, app: str, prompt: str = "", model: str = "") -> None:
+        self.id = new_id()
+        self._clock, self._began = options.clock, options.clock()
+        self._lock = RLock()
+        self._guard = LoopGuard(options.limits, prompt=prompt, session=options.session, model=model)
+        #: The calls of the last reply by the provider's ids, which may repeat.
+        self._calls: dict[str, list[CallDecision]] = {}
+        self._journal: GuardJournal | None = None
+        facts = self._guard.take_facts()
+        if options.journal is not None:
+            title = "" if options.session is None else default_title(prompt)
+            new = NewTurn(self.id, options.session, app, model, time.time(), title)
+            self._journal = GuardJournal(options.journal, new, facts, self._guard.machine.turn)
+
+    @property
+    def over(self) -> bool:
+        """Whether the turn has ended."""
+        return self._guard.outcome is not None
+
+    @property
+    def ending(self) -> Ending | None:
+        """The ending of the turn, or None while it has not ended."""
+        may = None if not self.over else self._guard.may_call_model()
+        if not isinstance(may, Stopped) or may.outcome is None:
+            return None
+        return Ending(may.outcome, may.reason, may.also_reached, self.id, may.words)
+
+    @property
+    def concluding(self) -> bool:
+        """Whether a limit was reached, and the model is to sum up."""
+        may = self._guard.may_call_model()
+        return isinstance(may, Stopped) and may.conclude
+
+    @property
+    def model_is_next(self) -> bool:
+        """Whether the model is to be called before anything else: no call can run, and the turn is not over."""
+        return self.concluding or isinstance(self._guard.may_call_model(), Proceed)
+
+    @property
+    def summary(self) -> str:
+        """The summary of a stopped turn whose model gave none: the limit, the steps and the calls."""
+        ending = self.ending
+        return "" if ending is None else fixed_summary(self._guard.machine.turn, ending.reason, ())
+
+    def next_call(self) -> NextCall:
+        """Return what the next request is like.
+
+        A reply that waits for its verdict is refused first, because the loop continues, and open calls get a result
+        that says that there is none. Raises `TurnAlreadyEndedError`.
+        """
+        with self._lock:
+            may = self._guard.may_call_model()
+            if isinstance(may, VerdictMissing):
+                may = self._guard.reviewed(CONTINUED, elapsed=self._elapsed())
+            while isinstance(may, ResultsMissing):
+                may = self._guard.result(may.calls[0].id, CallStatus.UNKNOWN, NO_RESULT, elapsed=self._elapsed())
+            self._save()
+            match may:
+                case Proceed(tools=tools, nudge=nudge):
+                    return NextCall(tools, prompt("nudge").strip() if nudge else "")
+                case Stopped(outcome=None, reason=reason, second_try=again):
+                    words = conclude_instruction(self._guard.machine.turn, reason, again=again)
+                    return NextCall(tools=False, hint=words, conclude=True)
+            ending = self.ending
+            assert ending is not None  # noqa: S101 (nobody is asked: see `GuardOptions.checked`)
+            raise TurnAlreadyEndedError(self.id, ending.outcome, ending.reason)
+
+    def replied(
+        self,
+        text: str,
+        calls: Sequence[ToolCall] = (),
+        *,
+        finish: Finish = Finish.STOP,
+        usage: Usage | None = None,
+        review: bool = False,
+    ) -> tuple[CallDecision, ...]:
+        """Record a reply or a conclusion, and return a decision for each call, in their order. Of a conclusion none."""
+        with self._lock:
+            elapsed = self._elapsed()
+            decisions: tuple[CallDecision, ...] = ()
+            if self.concluding:
+                self._guard.concluded(text, calls, usage=usage, elapsed=elapsed)
+            else:
+                decisions = self._guard.replied(
+                    text, calls, finish=finish, usage=usage, review=review and not calls, elapsed=elapsed
+                )
+            by_id: defaultdict[str, list[CallDecision]] = defaultdict(list)
+            for decision in decisions:
+                by_id[decision.provider_id].append(decision)
+            self._calls = by_id
+            self._save()
+            return decisions
+
+    def reviewed(self, feedback: str | None = None) -> None:
+        """Accept the reply that waits for its verdict, or refuse it. Does nothing if none waits."""
+        with self._lock:
+            if isinstance(self._guard.may_call_model(), VerdictMissing):
+                self._guard.reviewed(feedback, elapsed=self._elapsed())
+                self._save()
+
+    def started(self, provider_id: str) -> CallDecision | None:
+        """Record that a call is about to run, and return the decision: a refused one must not run.
+
+        Returns None for a call that is not one of the last reply, and after the end.
+        """
+        with self._lock:
+            waiting = self._calls.get(provider_id) or []
+            decision = waiting.pop(0) if len(waiting) > 1 else next(iter(waiting), None)
+            if decision is not None and decision.runs:
+                if self.over:
+                    return None
+                decision = self._guard.started(decision.id, elapsed=self._elapsed())
+                self._save()
+            return decision
+
+    def settled(self, call: str, text: str, status: CallStatus = CallStatus.OK, *, final: bool = False) -> None:
+        """Record the result of a call. `final`: it is the turn's answer. Does nothing if the turn has ended."""
+        with self._lock:
+            if not self.over:
+                self._guard.feed(
+                    CallSettledInput(call=call, status=status, result=text, final=final, elapsed=self._elapsed())
+                )
+                self._save()
+
+    def model_failed(self, error: BaseException) -> None:
+        """Record that a model call raised: a conclusion is replaced by `summary`, any other call fails the turn."""
+        with self._lock:
+            if self.model_is_next:
+                self._guard.failed(Cause.REJECTED, described(error), elapsed=self._elapsed())
+                self._save()
+
+    def broke(self, error: BaseException) -> None:
+        """End the turn because the loop raised. An error that is no `Exception` aborts it.
+
+        Does nothing if the turn has ended. An error of the journal is not raised, because the loop raises already.
+        """
+        with self._lock:
+            if not self.over:
+                if isinstance(error, Exception):
+                    self._guard.broke(described(error), elapsed=self._elapsed())
+                else:
+                    self._guard.aborted(elapsed=self._elapsed())
+                with suppress(StoreError, LeaseLostError):
+                    self._save()
+
+    def aborted(self) -> None:
+        """End the turn because the loop ended without an answer. Does nothing if the turn has ended."""
+        with self._lock:
+            if not self.over:
+                self._guard.aborted(elapsed=self._elapsed())
+                self._save()
+
+    async def in_thread(self, method: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call a method of this turn, in a thread if it writes a journal."""
+        if self._journal is None:
+            return method(*args, **kwargs)
+        from anyio.to_thread import run_sync  # noqa: PLC0415 (loops without an event loop do not need it)
+
+        return await run_sync(partial(method, *args, **kwargs))
+
+    def __del__(self) -> None:
+        """Release the journal of a turn that never ended, such as one of a run that was dropped."""
+        journal = getattr(self, "_journal", None)
+        if journal is not None:
+            with suppress(StoreError):  # nobody is left to receive it
+                journal.close()
+
+    def _elapsed(self) -> float:
+        return max(self._clock() - self._began, 0.0)
+
+    def _save(self) -> None:
+        facts = self._guard.take_facts()
+        if self._journal is not None:
+            if facts:
+                self._journal.append(facts, self._guard.machine.turn)
+            if self.over:
+                self._journal.close()
+
+
+def tool_call(name: str, arguments: object, provider_id: str) -> ToolCall:
+    """Return a call as the machine receives it. `arguments` is an object, or its JSON text, which may be invalid."""
+    if isinstance(arguments, Mapping):
+        return ToolCall(name=name, arguments=dict(arguments), provider_id=provider_id)
+    text = str(arguments or "")
+    found = whole_object(text)
+    return ToolCall(name=name, arguments=found, raw=text if found is None else "", provider_id=provider_id)
+
+
+def described(error: BaseException) -> str:
+    """Return an error in one line."""
+    return f"{type(error).__name__}: {error}"

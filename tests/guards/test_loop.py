@@ -1,0 +1,270 @@
+"""A loop around a client of OpenAI or Anthropic, in the client's own format."""
+
+import itertools
+import logging
+from collections.abc import Callable, Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from turnwright.errors import ConfigError, TurnAlreadyEndedError
+from turnwright.guards import Ending, GuardedLoop
+from turnwright.guards.client_formats import FORMATS, ClientApi
+from turnwright_states import EndReason, Finish, Limits, Outcome, Usage
+
+from .clients import NO_TOOLS, PROMPT, WRITERS, Json, check_pairs
+
+APIS = pytest.mark.parametrize("api", WRITERS)
+#: Requests after which a loop that does not end is stopped.
+PLUG = 60
+
+
+class PluggedOutError(BaseException):
+    """The loop made too many requests."""
+
+
+class Client:
+    """A scripted client: its replies, and the requests that it received. Without tools it sums up."""
+
+    def __init__(self, api: ClientApi, replies: Iterator[Json], summary: str = "I am not done.") -> None:
+        self.api, self.replies, self.summary = api, replies, summary
+        self.requests: list[Json] = []
+
+    def create(self, **request: object) -> Json:
+        """One request. A provider refuses one with a call without its result."""
+        self.requests.append(request)
+        if len(self.requests) > PLUG:
+            raise PluggedOutError
+        messages = request[FORMATS[self.api].messages]
+        assert isinstance(messages, list)
+        check_pairs(messages)
+        if request.get("tool_choice") == NO_TOOLS[self.api]:
+            return WRITERS[self.api](self.summary)
+        return next(self.replies)
+
+
+def pages(api: ClientApi, each: int = 1) -> Iterator[Json]:
+    """A model that always wants more pages."""
+    numbers = itertools.count(1)
+    while True:
+        batch = [next(numbers) for _ in range(each)]
+        yield WRITERS[api]("", [(f"call_{number}", "read_page", {"number": number}) for number in batch])
+
+
+def run(client: Client, loop: GuardedLoop, tool: Callable[[int], object] = lambda number: f"page {number}") -> Ending:
+    """The loop of an app."""
+    with loop:
+        while loop.running:
+            reply = client.create(**loop.request(model="m", tools=["read_page"]))
+            for call in loop.reply(reply):
+                number = call.arguments["number"]
+                assert isinstance(number, int)
+                loop.result(call, tool(number))
+    assert loop.ending is not None
+    check_pairs(loop.messages)
+    return loop.ending
+
+
+def run_unguarded(client: Client) -> None:
+    """The usual first loop."""
+    form, messages = FORMATS[client.api], list[Json]()
+    while (read := form.reply(client.create(**{form.messages: messages}))).calls:
+        messages += read.messages
+        for call in read.calls:
+            form.add_result(messages, call.provider_id, "a page", error=False)
+
+
+def guarded(api: ClientApi, journal: str | None = None, **limits: object) -> GuardedLoop:
+    return GuardedLoop([{"role": "user", "content": PROMPT}], Limits.model_validate(limits), api=api, journal=journal)
+
+
+@APIS
+def test_without_a_guard_the_loop_runs_away_and_with_one_it_concludes(api: ClientApi) -> None:
+    with pytest.raises(PluggedOutError):
+        run_unguarded(Client(api, pages(api)))
+    client, loop = Client(api, pages(api)), guarded(api, steps=3)
+    ending = run(client, loop)
+    assert (ending.outcome, ending.reason) == (Outcome.CAP_HIT, EndReason.STEP_CAP)
+    assert loop.text == "I am not done."
+    assert len(client.requests) == 4
+    assert "Stopped at the step limit (3 of 3)" in client.requests[-1][FORMATS[api].messages][-1]["content"]
+
+
+@APIS
+def test_an_answer_ends_the_turn(api: ClientApi) -> None:
+    client, loop = Client(api, iter([next(pages(api, 2)), WRITERS[api]("It says hello.")])), guarded(api)
+    assert run(client, loop).reason is EndReason.ANSWERED
+    assert loop.text == "It says hello."
+    assert "tool_choice" not in client.requests[-1]
+    with pytest.raises(TurnAlreadyEndedError):
+        loop.request()
+
+
+@APIS
+def test_calls_beyond_the_budget_get_a_result_and_do_not_run(api: ClientApi) -> None:
+    ran: list[int] = []
+    client, loop = Client(api, pages(api, each=8)), guarded(api, tool_calls=10)
+    assert run(client, loop, ran.append).reason is EndReason.BUDGET
+    assert ran == list(range(1, 11))
+    assert str(loop.messages).count("not executed: the tool budget is spent") == 6
+
+
+@APIS
+def test_a_model_that_repeats_itself_concludes(api: ClientApi) -> None:
+    same = [WRITERS[api]("", [(f"call_{number}", "read_page", {"number": 1})]) for number in range(9)]
+    client, loop = Client(api, iter(same)), guarded(api, nudges=1)
+    ending = run(client, loop)
+    assert (ending.outcome, ending.reason) == (Outcome.DOOM_LOOP, EndReason.DOOM_LOOP)
+    assert "several times" in client.requests[3][FORMATS[api].messages][-1]["content"]
+
+
+@APIS
+def test_a_model_that_concludes_without_text_is_asked_twice_and_then_summed_up(api: ClientApi) -> None:
+    client, loop = Client(api, pages(api), summary=""), guarded(api, steps=1)
+    assert run(client, loop).reason is EndReason.STEP_CAP
+    assert len(client.requests) == 3
+    assert loop.text.startswith("Stopped at the step limit (1 of 1). The model gave no summary.")
+    assert loop.messages[-1] == {"role": "assistant", "content": loop.text}
+
+
+@APIS
+def test_blank_replies_are_repeated_and_not_kept(api: ClientApi) -> None:
+    client, loop = Client(api, iter([WRITERS[api](), WRITERS[api]("Here.")])), guarded(api)
+    assert run(client, loop).reason is EndReason.ANSWERED
+    assert len(loop.messages) == 2
+    client, loop = Client(api, itertools.repeat(WRITERS[api]())), guarded(api, max_retries=1)
+    assert run(client, loop).reason is EndReason.EMPTY_REPLY
+    assert (loop.text, len(loop.messages)) == ("", 1)
+
+
+@APIS
+def test_a_reply_is_read_with_its_usage_and_its_end(api: ClientApi) -> None:
+    read = FORMATS[api].reply(WRITERS[api]("Hello", [("c1", "read_page", {"number": 1})], cut=True))
+    assert (read.text, read.calls[0].arguments, read.finish) == ("Hello", {"number": 1}, Finish.LENGTH)
+    reasoning = 0 if api == "anthropic" else 4
+    assert read.usage == Usage(input_tokens=100, output_tokens=10, cached_tokens=60, reasoning_tokens=reasoning)
+
+
+@pytest.mark.parametrize("api", ["chat", "responses"])
+def test_arguments_that_are_no_json_object_are_refused(api: ClientApi) -> None:
+    reply = WRITERS[api]("", [("c1", "read_page", {})])
+    broken = {"chat": lambda: reply["choices"][0]["message"]["tool_calls"][0]["function"]}.get(
+        api, lambda: reply["output"][1]
+    )()
+    broken["arguments"] = '{"number": '
+    loop = guarded(api)
+    assert list(loop.reply(reply)) == []
+    assert "the arguments are not one whole JSON object" in str(loop.messages[-1])
+    check_pairs(loop.messages)
+
+
+@pytest.mark.parametrize("api", ["chat", "responses"])
+def test_a_call_of_a_custom_tool_has_its_text_as_input(api: ClientApi) -> None:
+    custom = {"name": "grammar", "input": "a + b"}
+    reply = WRITERS[api]()
+    if api == "chat":
+        reply["choices"][0]["message"]["tool_calls"] = [{"id": "c1", "type": "custom", "custom": custom}]
+    else:
+        reply["output"] = [{"type": "custom_tool_call", "id": "ct_1", "call_id": "c1", **custom}]
+    loop = guarded(api)
+    (call,) = loop.reply(reply)
+    assert (call.name, call.arguments) == ("grammar", {"input": "a + b"})
+    loop.result(call, 3)
+    if api == "responses":
+        assert loop.messages[-1] == {"type": "custom_tool_call_output", "call_id": "c1", "output": "3"}
+
+
+def test_a_reply_that_its_provider_paused_is_not_the_end() -> None:
+    paused = WRITERS["anthropic"]("Searching.") | {"stop_reason": "pause_turn"}
+    client, loop = Client("anthropic", iter([paused, WRITERS["anthropic"]("Found.")])), guarded("anthropic")
+    assert run(client, loop).reason is EndReason.ANSWERED
+    assert [message["role"] for message in loop.messages] == ["user", "assistant", "assistant"]
+
+
+def test_a_call_without_a_result_gets_one() -> None:
+    loop = guarded("chat")
+    loop.reply(next(pages("chat", 2)))
+    check_pairs(loop.request()["messages"])
+    assert loop.messages[-1]["content"] == "no result was reported"
+
+
+def test_a_result_that_failed_says_so() -> None:
+    loop = guarded("anthropic")
+    for call in loop.reply(next(pages("anthropic", 2))):
+        loop.result(call, "there is no such page", error=True)
+    assert [block["is_error"] for block in loop.messages[-1]["content"]] == [True, True]
+
+
+def test_an_exception_in_the_loop_fails_the_turn() -> None:
+    def fails(_: int) -> object:
+        raise LookupError("no such page")
+
+    loop = guarded("chat")
+    with pytest.raises(LookupError):
+        run(Client("chat", pages("chat")), loop, fails)
+    assert loop.ending is not None
+    assert (loop.ending.outcome, loop.ending.reason) == (Outcome.FAILED, EndReason.ENGINE_ERROR)
+
+
+def test_a_client_that_fails_to_conclude_does_not_fail_the_turn(caplog: pytest.LogCaptureFixture) -> None:
+    loop = guarded("chat", steps=1)
+    with caplog.at_level(logging.WARNING), loop:
+        for call in loop.reply(next(pages("chat"))):
+            loop.result(call, "page 1")
+        raise ConnectionError("the server is down")
+    assert loop.ending is not None
+    assert loop.ending.reason is EndReason.STEP_CAP
+    assert loop.text.startswith("Stopped at the step limit")
+    assert "the concluding call failed" in caplog.text
+
+
+@pytest.mark.parametrize("stops", [KeyboardInterrupt, None])
+def test_a_loop_that_is_left_is_aborted(stops: type[BaseException] | None) -> None:
+    loop = guarded("chat")
+    try:
+        with loop:
+            loop.reply(next(pages("chat")))
+            if stops is not None:
+                raise stops
+    except KeyboardInterrupt:
+        pass
+    assert loop.ending is not None
+    assert loop.ending.outcome is Outcome.ABORTED
+
+
+def test_limits_that_a_guard_cannot_keep_are_refused() -> None:
+    with pytest.raises(ConfigError, match="nobody to ask"):
+        guarded("chat", doom_response="ask")
+    with pytest.raises(ConfigError, match="no prices"):
+        guarded("chat", cost=1.0)
+    with pytest.raises(TypeError, match="not str"):
+        guarded("chat").reply("Hello")
+
+
+@APIS
+@given(
+    data=st.data(),
+    limits=st.builds(
+        Limits,
+        steps=st.integers(0, 5),
+        concluding=st.sampled_from(("after", "within")),
+        tool_calls=st.integers(0, 8),
+        max_retries=st.integers(0, 1),
+    ),
+)
+def test_any_model_ends_within_its_limits_with_every_call_answered(
+    api: ClientApi, data: st.DataObject, limits: Limits
+) -> None:
+    def replies() -> Iterator[Json]:
+        for number in itertools.count():
+            calls = data.draw(st.lists(st.integers(0, 3), max_size=4, unique=True))
+            made = [(f"call_{number}_{place}", "read_page", {"number": place}) for place in calls]
+            yield WRITERS[api](data.draw(st.sampled_from(("", "x"))), made)
+
+    client = Client(api, replies(), data.draw(st.sampled_from(("", "The end."))))
+    loop = GuardedLoop([{"role": "user", "content": PROMPT}], limits, api=api)
+    ran: list[int] = []
+    run(client, loop, ran.append)
+    assert len(client.requests) <= limits.model_calls
+    assert limits.call_limit is None or len(ran) <= limits.call_limit
