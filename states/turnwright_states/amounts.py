@@ -80,6 +80,8 @@ class Usage(Amounts, frozen=True, kw_only=True, gc=False):
     def __post_init__(self) -> None:
         i, o, k, r, cost = self.input_tokens, self.output_tokens, self.cached_tokens, self.reasoning_tokens, self.cost
         counts = type(i) is int and type(o) is int and type(k) is int and type(r) is int
+        if type(cost) is float and 0.0 < cost < inf:
+            cost = _ZERO  # as good as no cost
         # Without a call for the amounts of nearly every reply.
         if not (counts and i >= 0 and o >= 0 and k >= 0 and r >= 0 and cost is _ZERO):
             self._check()
@@ -93,7 +95,7 @@ class Usage(Amounts, frozen=True, kw_only=True, gc=False):
         return Usage(
             input_tokens=self.input_tokens + other.input_tokens,
             output_tokens=self.output_tokens + other.output_tokens,
-            cost=self.cost + other.cost,
+            cost=self.cost + other.cost or _ZERO,
             cached_tokens=self.cached_tokens + other.cached_tokens,
             reasoning_tokens=self.reasoning_tokens + other.reasoning_tokens,
         )

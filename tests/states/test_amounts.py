@@ -66,6 +66,7 @@ def test_a_journal_and_a_model_keep_a_usage(usage: Usage) -> None:
 
 def test_the_journal_omits_zeros() -> None:
     assert msgspec.json.encode(Usage(cost=-0.0, output_tokens=0)) == b"{}"
+    assert msgspec.json.encode(Usage(output_tokens=1) + Usage(output_tokens=2)) == b'{"output_tokens":3}'
     assert Usage(cost=0.5, cached_tokens=1).to_json() == {
         "input_tokens": 0,
         "output_tokens": 0,
