@@ -14,6 +14,7 @@ RUNS: Final = os.environ.get("TURNWRIGHT_RUNS")
 
 #: Files, the format that is recognized, and the runs, steps, calls and results in them.
 COUNTS: Final = [
+    ("intercode/**/*.json", "intercode", (947, 6624, 6624, 6578)),
     ("isobench/**/trajectory.json", "trae-agent", (40, 2177, 2164, 2133)),
     ("mini-swe-agent/**/*.traj.json", "mini-swe-agent", (117, 4856, 4708, 4708)),
     ("tau-bench/*.json", "openai-chat", (200, 2454, 1164, 1164)),
