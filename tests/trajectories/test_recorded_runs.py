@@ -17,6 +17,7 @@ COUNTS: Final = [
     ("intercode/**/*.json", "intercode", (947, 6624, 6624, 6578)),
     ("isobench/**/trajectory.json", "trae-agent", (40, 2177, 2164, 2133)),
     ("mini-swe-agent/**/*.traj.json", "mini-swe-agent", (117, 4856, 4708, 4708)),
+    ("bashkit/**/*.json", "anthropic-messages", (785, 3427, 2811, 2811)),
     ("tau-bench/*.json", "openai-chat", (200, 2454, 1164, 1164)),
 ]
 

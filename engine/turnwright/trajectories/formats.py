@@ -5,6 +5,7 @@ from typing import Final, NamedTuple
 
 from turnwright.trajectories.readers import (
     ag_ui,
+    anthropic_messages,
     atif,
     claude_code,
     intercode,
@@ -41,6 +42,7 @@ FORMATS: Final = (
     Format(intercode.NAME, "InterCode results", intercode.recognizes, intercode.read),
     Format(mini_swe_agent.NAME, "mini-swe-agent trajectories", mini_swe_agent.recognizes, mini_swe_agent.read),
     Format(trae_agent.NAME, "trae-agent trajectories", trae_agent.recognizes, trae_agent.read),
+    Format(anthropic_messages.NAME, "Anthropic messages", anthropic_messages.recognizes, anthropic_messages.read),
     Format(openai_chat.NAME, "OpenAI chat messages", openai_chat.recognizes, openai_chat.read),
 )
 

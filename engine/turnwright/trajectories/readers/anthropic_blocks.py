@@ -1,13 +1,22 @@
 """The messages of Anthropic's API, which several formats have: their types, and what a run has of them."""
 
+import re
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
 
-from turnwright.trajectories.atif import StepMetrics
+from turnwright.trajectories.atif import ResultStatus, StepMetrics
 from turnwright.trajectories.readers.chat_messages import named_by_hash
+
+#: The words in which Claude Code denies a call, or says that it was canceled.
+_DENIED: Final = re.compile(
+    r"requires? approval|requested permissions to|has been (?:auto-)?denied|denied this tool"
+    r"|doesn't want to (?:proceed|take this action)"
+)
+_CANCELED: Final = re.compile(r"\[Request interrupted by user|(?:<tool_use_error>)?Cancell?ed\b")
+_LOOKED_AT: Final = 400
 
 
 class Usage(Struct):
@@ -77,6 +86,15 @@ def text_of(blocks: Iterable[Block]) -> str:
         for block in blocks
         if block.text or block.source is not None
     )
+
+
+def status_of(block: Block, text: str) -> ResultStatus:
+    """Return how the call of a result ended. `text` is that of the result."""
+    if not block.is_error:
+        return "ok"
+    if _CANCELED.match(text):
+        return "canceled"
+    return "denied" if _DENIED.search(text, 0, _LOOKED_AT) else "error"
 
 
 def result_text(content: object) -> str:

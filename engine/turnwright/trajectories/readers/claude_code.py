@@ -14,7 +14,6 @@ from pydantic import JsonValue
 
 from turnwright.trajectories.atif import (
     FinalMetrics,
-    ResultStatus,
     StepExtra,
     StepNotes,
     SubagentRef,
@@ -22,7 +21,14 @@ from turnwright.trajectories.atif import (
     TrajectoryStep,
 )
 from turnwright.trajectories.builder import RunBuilder
-from turnwright.trajectories.readers.anthropic_blocks import Block, Message, blocks_of, result_text, text_of
+from turnwright.trajectories.readers.anthropic_blocks import (
+    Block,
+    Message,
+    blocks_of,
+    result_text,
+    status_of,
+    text_of,
+)
 from turnwright.trajectories.shapes import Shape
 from turnwright.trajectories.source import EmptyRecordingError, Recording
 
@@ -35,11 +41,6 @@ _LOCAL: Final = ("<local-command-", "<bash-input>", "<bash-stdout>", "<bash-stde
 _COMMAND: Final = ("<command-name>", "<command-message>")
 _INTERRUPTED: Final = "[Request interrupted by user"
 _NOTICES: Final = (_INTERRUPTED, "<task-notification>")
-_DENIED: Final = re.compile(
-    r"requires? approval|requested permissions to|has been (?:auto-)?denied|denied this tool"
-    r"|doesn't want to (?:proceed|take this action)"
-)
-_CANCELED: Final = re.compile(r"\[Request interrupted by user|(?:<tool_use_error>)?Cancell?ed\b")
 _IDS: Final = re.compile(rb'"(?:id|tool_use_id)" ?: ?"([^"\\]{1,128})"|\b((?:toolu|call)_[\w-]+)')
 _FILE_PART: Final = re.compile(r"[\w-]+")
 
@@ -319,7 +320,9 @@ class _Thread:
 
     def _settle(self, block: Block, at: str | None, subagent: SubagentRef | None, *, unreadable: bool = False) -> None:
         text = result_text(block.content)
-        found = self.run.result(block.tool_use_id or "", text, status=_status(block, text), ended=at, subagent=subagent)
+        found = self.run.result(
+            block.tool_use_id or "", text, status=status_of(block, text), ended=at, subagent=subagent
+        )
         if unreadable and found.extra is not None and found.extra.turnwright is not None:
             found.extra.turnwright.unreadable = found.source_call_id is None
 
@@ -333,11 +336,3 @@ class _Thread:
         models = (step.model_name for step in self.run.steps if step.model_name)
         self.run.trajectory.agent.model_name = next(models, None)
         return bool(self.run.steps)
-
-
-def _status(block: Block, text: str) -> ResultStatus:
-    if not block.is_error:
-        return "ok"
-    if _CANCELED.match(text):
-        return "canceled"
-    return "denied" if _DENIED.search(text, 0, 400) else "error"
