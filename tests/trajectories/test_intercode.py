@@ -40,6 +40,8 @@ TASKS: dict[str, Any] = {
     "3": task(["ls", "submit 2"], ["a", ["right"]], reward=1, turns=2, thoughts=["First I look.", "Two."]),
 }
 
+TASKS["2"]["environment"] = ""
+
 
 def dumps(value: Any) -> bytes:  # noqa: ANN401 (any JSON)
     return json.dumps(value, ensure_ascii=False).encode()
@@ -51,7 +53,8 @@ def test_each_action_is_a_reply_with_a_call(document: Any) -> None:  # noqa: ANN
     runs = read(dumps(document), FORMAT)
     assert [run.run_notes.run for run in runs] == ["0", "1", "2", "3"]
     assert [sum(step.source == "agent" for step in run.steps) for run in runs] == [2, 3, 2, 2]
-    assert calls(runs)["bash", '{"command": "ls"}'] == 5
+    assert calls(runs)["bash", '{"command": "ls"}'] == 4
+    assert calls(runs)["execute", '{"command": "ls"}'] == 1
     assert calls(runs)["submit", '{"command": "submit 2"}'] == 1
     assert results(runs) == 8
     assert results_of(runs[3:]) == ["a", '["right"]']

@@ -18,12 +18,12 @@ from turnwright.trajectories.values import Values
 
 NAME: Final = "intercode"
 _SUBMIT: Final = "submit"
-#: The action that stands for a request to the model that failed.
+#: The action in the place of a reply when the request to the model failed.
 _BLOCKED: Final = "blocked"
 
 
 class History(Struct):
-    """What the model did, in parallel lists."""
+    """The actions of the model and their observations, in parallel lists."""
 
     actions: list[Any] | None = None
     observations: list[Any] | None = None
