@@ -172,7 +172,7 @@ def test_what_only_lenient_readers_accept_is_read() -> None:
 
 def test_messages_of_anthropic_are_left_to_their_own_reader() -> None:
     block = {"type": "tool_use", "id": "t", "name": "pay", "input": {}}
-    assert recognized(dumps([{"role": "assistant", "content": [block]}])) is None
+    assert recognized(dumps([{"role": "assistant", "content": [block]}])) == "anthropic-messages"
 
 
 def test_a_recording_without_a_message_is_unreadable() -> None:
