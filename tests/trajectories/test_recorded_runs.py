@@ -18,6 +18,7 @@ COUNTS: Final = [
     ("isobench/**/trajectory.json", "trae-agent", (40, 2177, 2164, 2133)),
     ("mini-swe-agent/**/*.traj.json", "mini-swe-agent", (117, 4856, 4708, 4708)),
     ("bashkit/**/*.json", "anthropic-messages", (785, 3427, 2811, 2811)),
+    ("sweagent-demos/**/*.traj", "swe-agent", (14, 146, 146, 146)),
     ("tau-bench/*.json", "openai-chat", (200, 2454, 1164, 1164)),
 ]
 

@@ -12,6 +12,7 @@ from turnwright.trajectories.readers import (
     mini_swe_agent,
     openai_chat,
     spans,
+    swe_agent,
     trae_agent,
 )
 
@@ -41,6 +42,7 @@ FORMATS: Final = (
     Format(spans.OPENTELEMETRY, "OpenTelemetry GenAI spans", spans.recognizes_opentelemetry, spans.read_opentelemetry),
     Format(intercode.NAME, "InterCode results", intercode.recognizes, intercode.read),
     Format(mini_swe_agent.NAME, "mini-swe-agent trajectories", mini_swe_agent.recognizes, mini_swe_agent.read),
+    Format(swe_agent.NAME, "SWE-agent trajectories", swe_agent.recognizes, swe_agent.read),
     Format(trae_agent.NAME, "trae-agent trajectories", trae_agent.recognizes, trae_agent.read),
     Format(anthropic_messages.NAME, "Anthropic messages", anthropic_messages.recognizes, anthropic_messages.read),
     Format(openai_chat.NAME, "OpenAI chat messages", openai_chat.recognizes, openai_chat.read),
