@@ -63,11 +63,40 @@ def test_secrets_are_hidden(tmp_path: Path) -> None:
     assert lines(result)[0]["ending"] == "failed with ***"
 
 
-def test_nothing_that_can_be_read_is_a_failure(tmp_path: Path) -> None:
+def test_nothing_that_can_be_read_is_a_mistake(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("no run")
-    result = run(tmp_path, "--json")
+    with pytest.raises(ConfigError, match="no run could be read; 1 file had no known format"):
+        audit([str(tmp_path)])
+
+
+def test_the_report_has_every_part(runs: Path) -> None:
+    result = run(runs)
+    assert result.exit_code == 0
+    assert result.stdout.startswith("2 runs in 2 files (atif)\n  2 turns, 8 steps, 6 calls, 800 tokens, cost 0.00\n")
+    titles = [line for line in result.stdout.splitlines() if line and not line.startswith(" ")]
+    assert titles[1:] == [
+        "Endings",
+        "Size of a run",
+        "By agent and model",
+        "Calls without a result",
+        "Loops, in 1 of 2 runs (50%)",
+        "The loops with most tokens after them",
+        "Limits: the runs that each would change, and what it would save",
+        "Suggested limits: p99 of 2 runs that ended by themselves, rounded up",
+    ]
+    assert "  1 of 6 calls, in 1 run" in result.stdout
+    assert "    Limits(steps=5, tool_calls=5, tokens=500)\n" in result.stdout
+    assert max(map(len, result.stdout.splitlines())) <= 80
+
+
+def test_a_condition_that_holds_fails_the_audit(runs: Path) -> None:
+    assert run(runs, "--fail-on", "loops>60%,unpaired>1").exit_code == 0
+    result = run(runs, "--fail-on", "loops>1%,unpaired>0")
     assert result.exit_code == 1
-    assert [line["runs"] for line in lines(result)] == [0]
+    assert "--fail-on loops>1%: it is 50%" in result.stderr
+    assert "--fail-on unpaired>0: it is 1" in result.stderr
+    with pytest.raises(ConfigError, match="--fail-on: 'loop>1': NAME must be one of"):
+        audit([str(runs)], fail_on="loop>1")
 
 
 def test_mistakes_of_the_options_are_named(runs: Path) -> None:

@@ -1,11 +1,13 @@
 """The report of an audit as JSON: an object for each run, and a last one for all."""
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import msgspec
 from pydantic import JsonValue
 
 from .measure import RunMeasure
+from .suggest import Suggestion
 from .totals import MICRO, Group, Tally, Totals
 from .trials import TRIALS
 
@@ -22,7 +24,9 @@ def run_json(run: RunMeasure) -> dict[str, JsonValue]:
     return {"kind": "run", **fields, "tokens": run.tokens}
 
 
-def summary_json(totals: Totals, *, files: int, skipped: int, unreadable: int) -> dict[str, JsonValue]:
+def summary_json(
+    totals: Totals, suggestion: Suggestion | None, *, files: int, skipped: int, unreadable: int
+) -> dict[str, JsonValue]:
     """Return the totals as one JSON object. `unreadable` is the number of files that could not be read."""
     sums = {
         name: getattr(totals, name)
@@ -36,7 +40,7 @@ def summary_json(totals: Totals, *, files: int, skipped: int, unreadable: int) -
         "files_unreadable": unreadable,
         **sums,
         "tokens": totals.input_tokens + totals.output_tokens,
-        "endings": dict(sorted(totals.endings.items(), key=lambda one: -one[1])),
+        "endings": dict(Counter(totals.endings).most_common()),
         **group_json(totals.all),
         "groups": {name: group_json(one) for name, one in sorted(totals.groups.items())},
         "formats": {name: msgspec.to_builtins(one) for name, one in sorted(totals.formats.items())},
@@ -46,6 +50,7 @@ def summary_json(totals: Totals, *, files: int, skipped: int, unreadable: int) -
             for name in TRIALS
             for limit, _, value in [name.partition(" ")]
         ],
+        "suggestion": suggestion and suggestion_json(suggestion, totals),
     }
 
 
@@ -61,6 +66,19 @@ def group_json(group: Group) -> dict[str, JsonValue]:
         "succeeded": group.succeeded,
         **shares,
         "cost_distribution": {name: value / MICRO for name, value in cost.shares().items()},
+    }
+
+
+def suggestion_json(found: Suggestion, totals: Totals) -> dict[str, JsonValue]:
+    """Return suggested limits with their effect, and that of the defaults."""
+    return {
+        "limits": dict(found.limits),
+        "python": found.python,
+        "front_matter": "\n".join(found.front_matter),
+        "from": "succeeded" if found.labeled else "finished",
+        "runs": found.runs,
+        "effect": tally_json(found.effect, totals),
+        "effect_of_defaults": tally_json(found.defaults, totals),
     }
 
 

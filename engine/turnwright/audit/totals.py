@@ -137,38 +137,34 @@ class SeenLoop(Struct):
     loop: Loop
 
 
-class GoodTurns(Struct):
-    """The turns of runs that went well, from which limits are suggested."""
+class GoodRuns(Struct):
+    """The runs that went well, from which limits are suggested. Each counts with its largest turn."""
 
     runs: int = 0
-    turns: int = 0
     steps: Distribution = field(default_factory=Distribution)
     calls: Distribution = field(default_factory=Distribution)
-    calls_per_step: Distribution = field(default_factory=Distribution)
     tokens: Distribution = field(default_factory=Distribution)
     cost: Distribution = field(default_factory=Distribution)
 
     def take(self, turns: Sequence[TurnMeasure]) -> None:
-        """Count the turns of a run."""
-        self.runs += 1
-        self.turns += len(turns)
-        for turn in turns:
-            self.steps.add(turn.steps)
-            self.calls.add(sum(turn.ran))
-            self.calls_per_step.add(max(turn.calls))
-            self.tokens.add(sum(turn.tokens))
-            self.cost.add(round(sum(turn.cost) * MICRO))
+        """Count a run with these turns, if it has any."""
+        if turns:
+            self.runs += 1
+            self.steps.add(max(turn.steps for turn in turns))
+            self.calls.add(max(sum(turn.ran) for turn in turns))
+            self.tokens.add(max(sum(turn.tokens) for turn in turns))
+            self.cost.add(round(max(sum(turn.cost) for turn in turns) * MICRO))
 
-    def merge(self, other: "GoodTurns") -> None:
-        """Add the numbers of other turns."""
+    def merge(self, other: "GoodRuns") -> None:
+        """Add the numbers of other runs."""
         _add(self, other)
 
 
 class Totals(Struct):
     """The totals of all runs. `succeeded` and `failed` are labels; runs without one are in neither.
 
-    `good` are the turns of runs that succeeded, `finished` those of runs that ended by themselves. `saved_of` are the
-    steps of failed runs, of which detectors save a share.
+    `good` are the runs that succeeded, `finished` those that ended by themselves. `failed_steps` are the steps of
+    failed runs, of which a detector saves a share.
     """
 
     runs: int = 0
@@ -202,8 +198,8 @@ class Totals(Struct):
     formats: dict[str, OfFormat] = field(default_factory=dict)
     kinds: dict[str, OfKind] = field(default_factory=dict)
     loops: list[SeenLoop] = field(default_factory=list)
-    good: GoodTurns = field(default_factory=GoodTurns)
-    finished: GoodTurns = field(default_factory=GoodTurns)
+    good: GoodRuns = field(default_factory=GoodRuns)
+    finished: GoodRuns = field(default_factory=GoodRuns)
     tallies: dict[str, Tally] = field(default_factory=dict)
 
     def take(self, run: RunMeasure) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final, Literal, NamedTuple
 
 from turnwright_states import MAX_STEPS, Limits
+from turnwright_states.limits import MAX_CALLS_PER_STEP
 
 from .loops import NOTHING_NEW, SAME_ERRORS, THRESHOLDS
 from .measure import TurnMeasure
@@ -34,7 +35,7 @@ class Trial(NamedTuple):
     def limits(self) -> Limits:
         """Return these limits as the machine's, which knows no detector but that of calls."""
         threshold = next((int(name.partition(":")[2]) for name in self.loops if name.startswith("calls:")), None)
-        changes = {"max_calls_per_step": self.max_calls_per_step} if self.max_calls_per_step else {}
+        most = MAX_CALLS_PER_STEP if self.max_calls_per_step is None else self.max_calls_per_step
         return Limits(
             steps=self.steps,
             tool_calls=self.tool_calls,
@@ -42,7 +43,7 @@ class Trial(NamedTuple):
             cost=self.cost,
             doom_threshold=threshold,
             nudges=self.nudges if threshold else 0,
-            **changes,
+            max_calls_per_step=most,
         )
 
 

@@ -8,8 +8,10 @@ from typing import Annotated
 import typer
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
+from turnwright.audit.conditions import Condition, InvalidConditionError, parse_conditions
 from turnwright.audit.outcomes import InvalidOutcomesError, Outcomes
 from turnwright.audit.report import run_json, summary_json
+from turnwright.audit.suggest import suggest
 from turnwright.audit.work import Audit, Settings, cpus
 from turnwright.errors import ConfigError
 from turnwright.privacy.redaction import redactor
@@ -17,8 +19,10 @@ from turnwright.trajectories.archives import Problem
 from turnwright.trajectories.formats import FORMATS, format_named
 
 from . import codes, process
+from .audit_report import print_report
 from .process import echo_json
 from .screen import Screen
+from .summary import count
 
 
 def audit(
@@ -33,6 +37,12 @@ def audit(
         Path | None,
         typer.Option(metavar="FILE", help="CSV or JSON lines that say which runs succeeded: run or file, and success."),
     ] = None,
+    fail_on: Annotated[
+        str | None,
+        typer.Option(
+            metavar="CONDITIONS", help="Exit with 1 if one holds: loops>1%,unpaired>0, or a size as in steps.p99>50."
+        ),
+    ] = None,
     jobs: Annotated[
         int | None, typer.Option(min=1, help="Processes that read files. By default as many as there are processors.")
     ] = None,
@@ -44,8 +54,9 @@ def audit(
 
     Nothing leaves this machine. docs/how-to/audit-your-runs.md explains the report.
 
-    Exit codes: 0 audited, 1 no run could be read, 2 usage.
+    Exit codes: 0 audited, 1 a condition of --fail-on holds, 2 usage, or no run could be read.
     """
+    conditions = [] if fail_on is None else _conditions(fail_on)
     settings = Settings(_format(format_), None if outcomes is None else _outcomes(outcomes))
     problems: list[Problem] = []
     with Audit(paths, settings, jobs=jobs or cpus()) as found, _progress(found.size) as advance:
@@ -55,12 +66,29 @@ def audit(
                 process.say(_hidden(f"{problem.file}: {problem.message}"))
             for run in batch.runs() if as_json else ():
                 echo_json(redactor().hide_in(run_json(run)))
+        suggestion = suggest(found.totals, found.runs())
+    totals = found.totals
+    if as_json:
         unreadable = len({problem.file for problem in problems})
-        summary = summary_json(found.totals, files=found.files, skipped=found.skipped, unreadable=unreadable)
-    echo_json(redactor().hide_in(summary))
-    if not found.totals.runs:
-        process.say("no run could be read")
+        summary = summary_json(totals, suggestion, files=found.files, skipped=found.skipped, unreadable=unreadable)
+        echo_json(redactor().hide_in(summary))
+    elif totals.runs:
+        print_report(totals, suggestion, files=found.files, hide=_hidden)
+    if not totals.runs:
+        raise ConfigError(_nothing(found))
+    failed = [condition for condition in conditions if condition.holds(totals)]
+    for condition in failed:
+        process.say(f"--fail-on {condition.text}: it is {condition.value(totals):g}{'%' * condition.percent}")
+    if failed:
         raise typer.Exit(codes.FAILED)
+
+
+def _nothing(found: Audit) -> str:
+    return (
+        f"no run could be read; {count(found.skipped, 'file')} had no known format"
+        if found.skipped
+        else "no run could be read"
+    )
 
 
 def _hidden(text: str) -> str:
@@ -71,6 +99,13 @@ def _format(name: str | None) -> str | None:
     if name is not None and format_named(name) is None:
         raise ConfigError(f"--format must be one of {', '.join(one.name for one in FORMATS)}, not {name!r}")
     return name
+
+
+def _conditions(text: str) -> list[Condition]:
+    try:
+        return parse_conditions(text)
+    except InvalidConditionError as error:
+        raise ConfigError(f"--fail-on: {error}") from None
 
 
 def _outcomes(path: Path) -> Outcomes:

@@ -1,0 +1,70 @@
+"""Conditions under which an audit fails: `loops>1%,unpaired>0`."""
+
+import re
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from .distribution import QUANTILES
+from .totals import MICRO, Totals
+
+#: Each count, and what 100 % of it is.
+_COUNTS: Final[dict[str, tuple[Callable[[Totals], int], Callable[[Totals], int]]]] = {
+    "loops": (lambda all_: all_.looping, lambda all_: all_.runs),
+    "unpaired": (lambda all_: all_.unpaired, lambda all_: all_.calls),
+    "orphans": (lambda all_: all_.orphans, lambda all_: all_.results),
+    "errors": (lambda all_: all_.errors, lambda all_: all_.results),
+    "denied": (lambda all_: all_.denied, lambda all_: all_.results),
+    "cut": (lambda all_: all_.cut, lambda all_: all_.runs),
+    "failed": (lambda all_: all_.failed, lambda all_: all_.succeeded + all_.failed),
+    "failed_requests": (lambda all_: all_.failed_requests, lambda all_: all_.steps),
+}
+_DISTRIBUTIONS: Final = ("steps", "calls", "tokens", "cost")
+_SHARES: Final = (*QUANTILES, "max")
+_FORM: Final = re.compile(
+    r"(?P<name>[a-z_]+)(?:\.(?P<share>\w+))?\s*(?P<sign>>=?)\s*(?P<most>\d+(?:\.\d+)?)\s*(?P<percent>%?)"
+)
+
+
+class InvalidConditionError(ValueError):
+    """A condition that cannot be read. The message says why."""
+
+
+class Condition(NamedTuple):
+    """A condition: `text` as it was written, and its parts."""
+
+    text: str
+    name: str
+    share: str | None
+    sign: str
+    most: float
+    percent: bool
+
+    def value(self, totals: Totals) -> float:
+        """Return the number, or the percentage, that the condition is about."""
+        if self.share:
+            found = getattr(totals.all, self.name).shares()[self.share]
+            return found / MICRO if self.name == "cost" else float(found)
+        count, whole = _COUNTS[self.name]
+        return 100 * count(totals) / max(whole(totals), 1) if self.percent else float(count(totals))
+
+    def holds(self, totals: Totals) -> bool:
+        """Return whether the condition holds, so that the audit fails."""
+        value = self.value(totals)
+        return value >= self.most if self.sign == ">=" else value > self.most
+
+
+def parse_conditions(text: str) -> list[Condition]:
+    """Parse conditions with commas between them. Raises `InvalidConditionError`."""
+    return [_condition(part.strip()) for part in text.split(",")]
+
+
+def _condition(text: str) -> Condition:
+    found = _FORM.fullmatch(text)
+    if found is None:
+        raise InvalidConditionError(f"{text!r} is no condition: write NAME>NUMBER, NAME>NUMBER% or NAME.p99>NUMBER")
+    name, share, sign, most, percent = found.groups()
+    if share is None and name not in _COUNTS:
+        raise InvalidConditionError(f"{text!r}: NAME must be one of {', '.join(_COUNTS)}")
+    if share is not None and (name not in _DISTRIBUTIONS or share not in _SHARES or percent):
+        raise InvalidConditionError(f"{text!r}: write {', '.join(_DISTRIBUTIONS)} with {', '.join(_SHARES)}, without %")
+    return Condition(text, name, share, sign, float(most), bool(percent))

@@ -1,0 +1,63 @@
+"""Conditions are parsed, compared and named."""
+
+import pytest
+from tests.audit.recorded import call, run_of
+
+from turnwright.audit.conditions import InvalidConditionError, parse_conditions
+from turnwright.audit.measure import measure
+from turnwright.audit.totals import Totals
+
+
+def totals() -> Totals:
+    found = Totals()
+    found.take(measure(run_of(*[call("read")] * 4, "Done.", cost=0.5), "-"))
+    found.take(measure(run_of(call("read", "a", None), "Done.", success=False), "-"))
+    return found
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "loops>0",
+        "loops>=1",
+        "loops > 49%",
+        "unpaired>=20%",
+        "steps.p50>1",
+        "tokens.max>=500",
+        "cost.p99>2.4",
+        "failed>99%",
+    ],
+)
+def test_it_holds(text: str) -> None:
+    [condition] = parse_conditions(text)
+    assert condition.holds(totals())
+    assert condition.text == text
+
+
+@pytest.mark.parametrize(
+    "text", ["loops>1", "loops>50%", "unpaired>20%", "steps.max>5", "orphans>0", "errors>0%", "cut>0"]
+)
+def test_it_does_not_hold(text: str) -> None:
+    assert not parse_conditions(text)[0].holds(totals())
+
+
+def test_several_conditions_have_commas_between_them() -> None:
+    assert [one.name for one in parse_conditions("loops>1%, unpaired>0")] == ["loops", "unpaired"]
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "is no condition"),
+        ("loops<1", "is no condition"),
+        ("loops>-1", "is no condition"),
+        ("loop>1", "NAME must be one of loops, unpaired"),
+        ("steps>1", "NAME must be one of"),
+        ("steps.p90>1", "write steps, calls, tokens, cost with p50, p95, p99, max"),
+        ("loops.p99>1", "write steps"),
+        ("steps.p99>1%", "without %"),
+    ],
+)
+def test_a_mistake_is_explained(text: str, why: str) -> None:
+    with pytest.raises(InvalidConditionError, match=why):
+        parse_conditions(text)

@@ -1,0 +1,89 @@
+"""Suggested limits come from runs that went well, fit the machine, and come with their effect."""
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.audit.recorded import call, run_of
+
+from turnwright.agents.markdown import parse_agents
+from turnwright.audit.measure import RunMeasure, measure
+from turnwright.audit.suggest import Suggestion, rounded_up, suggest
+from turnwright.audit.totals import Totals
+from turnwright.trajectories.atif import Trajectory
+from turnwright_states import Limits
+
+
+def suggested(runs: Sequence[Trajectory]) -> Suggestion | None:
+    measured: list[RunMeasure] = [measure(run, "-") for run in runs]
+    totals = Totals()
+    for run in measured:
+        totals.take(run)
+    return suggest(totals, measured)
+
+
+def long_run(steps: int, *, success: bool | None, cost: float | None = None) -> Trajectory:
+    return run_of(*[call("read", str(one)) for one in range(steps - 1)], "Done.", success=success, cost=cost)
+
+
+def test_limits_are_the_p99_of_runs_that_succeeded_rounded_up() -> None:
+    runs = [long_run(8, success=True, cost=0.01) for _ in range(100)]
+    found = suggested([*runs, long_run(40, success=False), long_run(18, success=True)])
+    assert found is not None
+    assert (found.labeled, found.runs) == (True, 101)
+    assert found.limits == {"steps": 10, "tool_calls": 10, "tokens": 800, "cost": 0.08}
+    assert found.python == "Limits(steps=10, tool_calls=10, tokens=800, cost=0.08)"
+    assert found.front_matter == ["steps: 10", "budget: {tool_calls: 10, tokens: 800, cost: 0.08}"]
+    assert (found.effect.runs, found.effect.succeeded, found.effect.failed) == (2, 1, 1)
+    assert found.effect.steps == 18 - 8 + 40 - 8
+    assert found.defaults.runs == 0
+
+
+def test_they_can_be_pasted() -> None:
+    found = suggested([run_of(*[call("poll")] * 7, "Done.", success=True)])
+    assert found is not None
+    assert found.limits["doom_threshold"] is None
+    limits: Limits = eval(found.python, {"Limits": Limits})  # noqa: S307 (our own text)
+    text = "\n".join(["---", "name: A", *found.front_matter, "---", "Work."])
+    [agent] = parse_agents(text)
+    own = agent.limits_for(Limits())
+    assert own == limits
+
+
+def test_without_labels_they_come_from_runs_that_ended_by_themselves() -> None:
+    found = suggested([long_run(12, success=None), run_of(*[call("read", str(one)) for one in range(90)])])
+    assert found is not None
+    assert (found.labeled, found.runs, found.limits["steps"]) == (False, 1, 15)
+
+
+def test_a_run_counts_with_its_largest_turn() -> None:
+    run = long_run(6, success=True)
+    run.steps[3].source = "user"
+    run.steps[3].tool_calls = run.steps[3].observation = None
+    found = suggested([run])
+    assert found is not None
+    assert (found.runs, found.limits["steps"], found.effect.runs) == (1, 5, 0)
+
+
+def test_no_steps_above_the_maximum_are_suggested() -> None:
+    found = suggested([long_run(250, success=True)])
+    assert found is not None
+    assert found.limits["steps"] == 200
+
+
+def test_no_run_that_went_well_gives_no_suggestion() -> None:
+    assert suggested([]) is None
+    assert suggested([run_of(call("read"))]) is None
+
+
+@given(st.integers(0, 10**9))
+def test_a_number_is_rounded_up_by_a_tenth_at_most(number: int) -> None:
+    assert number <= rounded_up(number) <= max(number * 1.1 + 5, 5)
+
+
+@pytest.mark.parametrize(
+    ("number", "rounded"), [(0, 5), (12, 15), (50, 50), (51, 60), (201, 210), (1_234_567, 1_300_000)]
+)
+def test_limits_are_round_numbers(number: int, rounded: int) -> None:
+    assert rounded_up(number) == rounded
