@@ -5,13 +5,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 MCP_SERVERS := $(VENV)/mcp-servers
 PEERS := $(patsubst bench/peers/requirements/%.txt,%,$(wildcard bench/peers/requirements/*.txt))
+GUARDED := $(patsubst tests/guards/requirements/%.txt,%,$(wildcard tests/guards/requirements/*.txt))
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 # Without bytecode each worker and each child process of the tests compiles all sources again.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test test-all check coverage examples demo demo-serve verify smt proof-all faults histories simulate planted scale bench bench-page bench-peers bench-guard mutants diagrams \
+.PHONY: help install run test test-all check coverage examples demo demo-serve verify smt proof-all faults histories simulate planted scale bench bench-page bench-peers bench-guard guards mutants diagrams \
   release-check audit docs docs-serve pictures recording reference proof format clean
 
 help: ## Show the targets
@@ -54,6 +55,12 @@ $(VENV)/.bench: pyproject.toml | $(VENV)/.installed
 $(VENV)-peers/%/.installed: bench/peers/requirements/%.txt
 	test -d $(VENV)-peers/$* || $(PYTHON) -m venv $(VENV)-peers/$*
 	$(VENV)-peers/$*/bin/python -m pip --disable-pip-version-check install --quiet --requirement $<
+	@touch $@
+
+# Likewise each framework that a guard is tested in.
+$(VENV)-guards/%/.installed: tests/guards/requirements/%.txt pyproject.toml | $(BIN)/python
+	test -d $(VENV)-guards/$* || $(PYTHON) -m venv $(VENV)-guards/$*
+	$(VENV)-guards/$*/bin/python -m pip --disable-pip-version-check install --quiet --editable '.[testing]' --requirement $<
 	@touch $@
 
 $(VENV)/.mutants: pyproject.toml | $(VENV)/.installed
@@ -134,6 +141,9 @@ bench-peers: $(PEERS:%=$(VENV)-peers/%/.installed) ## Install the frameworks tha
 bench-guard: $(VENV)/.installed ## Count function calls, bytes and memory a step; fails where one exceeds bench/guard.toml
 	$(BIN)/python -m bench.guard
 
+guards: $(GUARDED:%=$(VENV)-guards/%/.installed) ## Test the guards in the frameworks, each in an environment of its own (a minute)
+	for one in $(GUARDED); do $(VENV)-guards/$$one/bin/python -m pytest tests/guards/test_$$one.py || exit 1; done
+
 # In an environment of its own: what LangGraph brings along loads a plugin into every run of pytest.
 examples: $(BIN)/python ## Run the examples, the one with LangGraph too
 	test -d $(VENV)-examples || $(PYTHON) -m venv $(VENV)-examples
@@ -208,4 +218,4 @@ proof: $(VENV)/.smt ## Write what `make verify` finds to docs/proof.json, which 
 	$(BIN)/turnwright verify --spin --smt --json > docs/proof.json
 
 clean: ## Remove what the other targets made
-	rm -rf $(VENV) $(VENV)-audit $(VENV)-examples $(VENV)-peers dist build site .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage
+	rm -rf $(VENV) $(VENV)-audit $(VENV)-examples $(VENV)-guards $(VENV)-peers dist build site .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage

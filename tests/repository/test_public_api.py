@@ -16,6 +16,8 @@ LISTED: Final[dict[str, dict[str, str]]] = tomllib.loads(
 )
 #: Packages whose `__all__` is for the rest of this project.
 INTERNAL: Final = {"turnwright.cli", "turnwright.inspector.tabs", "turnwright.otel.api"}
+#: Modules that import a framework which only an environment of its own has (`make guards`).
+ELSEWHERE: Final = {"turnwright.guards.langchain", "turnwright.guards.openai_agents"}
 LONGEST: Final = 100
 
 
@@ -24,7 +26,7 @@ def modules() -> Iterator[ModuleType]:
     for root in ("turnwright", "turnwright_states"):
         yield (package := importlib.import_module(root))
         for found in pkgutil.walk_packages(package.__path__, f"{root}."):
-            if not found.name.endswith("__main__"):
+            if not found.name.endswith("__main__") and found.name not in ELSEWHERE:
                 yield importlib.import_module(found.name)
 
 

@@ -46,6 +46,8 @@ T = TypeVar("T")
 CONTINUED: Final = "the loop did not accept this reply as the answer"
 #: The result of a call that the framework did not run, or whose result it did not pass on.
 NO_RESULT: Final = "no result was reported"
+#: The result of a call that is not one of the last reply.
+UNKNOWN_CALL: Final = "not executed: the turn does not know this call"
 
 
 class Ending(Struct, frozen=True):
@@ -73,8 +75,8 @@ class GuardOptions(Struct, frozen=True):
     """The settings that the turns of one guard share."""
 
     limits: Limits
-    journal: str | None
-    session: str | None
+    journal: str | None = None
+    session: str | None = None
     clock: Callable[[], float] = time.monotonic
 
     def checked(self) -> "GuardOptions":
@@ -131,6 +133,11 @@ class GuardedTurn:
     def model_is_next(self) -> bool:
         """Whether the model is to be called before anything else: no call can run, and the turn is not over."""
         return self.concluding or isinstance(self._guard.may_call_model(), Proceed)
+
+    @property
+    def has_one_call(self) -> bool:
+        """Whether the last reply had one call."""
+        return [len(calls) for calls in self._calls.values()] == [1]
 
     @property
     def summary(self) -> str:
@@ -194,17 +201,17 @@ class GuardedTurn:
                 self._guard.reviewed(feedback, elapsed=self._elapsed())
                 self._save()
 
-    def started(self, provider_id: str) -> CallDecision | None:
+    def started(self, provider_id: str) -> CallDecision:
         """Record that a call is about to run, and return the decision: a refused one must not run.
 
-        Returns None for a call that is not one of the last reply, and after the end.
+        A call that is not one of the last reply, and any call after the end, is refused.
         """
         with self._lock:
             waiting = self._calls.get(provider_id) or []
             decision = waiting.pop(0) if len(waiting) > 1 else next(iter(waiting), None)
-            if decision is not None and decision.runs:
-                if self.over:
-                    return None
+            if decision is None or self.over:
+                return CallDecision("", "", provider_id, UNKNOWN_CALL)
+            if decision.runs:
                 decision = self._guard.started(decision.id, elapsed=self._elapsed())
                 self._save()
             return decision

@@ -1,0 +1,262 @@
+"""A guard for agents of LangChain: `create_agent(model, tools, middleware=[LoopGuardMiddleware(Limits(steps=20))])`."""
+
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Annotated, Any, Final
+
+# An optional package: who checks types need not have it.
+from langchain.agents.middleware import (  # pyright: ignore[reportMissingImports]
+    AgentMiddleware,
+    AgentState,
+    ModelRequest,
+    ModelResponse,
+    ToolCallRequest,
+)
+from langchain.agents.middleware.types import (  # pyright: ignore[reportMissingImports]
+    OmitFromInput,
+    PrivateStateAttr,
+)
+from langchain_core.messages import AIMessage, HumanMessage, ToolCall, ToolMessage  # pyright: ignore[reportMissingImports]
+from langgraph.channels.untracked_value import UntrackedValue  # pyright: ignore[reportMissingImports]
+from langgraph.errors import GraphBubbleUp  # pyright: ignore[reportMissingImports]
+from langgraph.types import Command  # pyright: ignore[reportMissingImports]
+
+from turnwright_states import CallDecision, CallStatus, Finish, Limits, Usage
+from turnwright_states.blank import is_blank
+
+from .turn import Ending, GuardedTurn, GuardOptions, NextCall, tool_call
+
+#: The most turns that a middleware keeps while they have no ending, such as those that wait for a person.
+_KEPT: Final = 256
+#: LangChain's name of a model whose requests must have tools if a message has calls.
+_ANTHROPIC: Final = "anthropic-chat"
+_FINISHES: Final = {
+    "length": Finish.LENGTH,
+    "max_tokens": Finish.LENGTH,
+    "content_filter": Finish.CONTENT_FILTER,
+    "refusal": Finish.CONTENT_FILTER,
+}
+
+
+class GuardState(AgentState[Any], total=False):  # type: ignore[misc, call-arg]
+    """The agent's state with the ending of its turn."""
+
+    turnwright_turn: Annotated[str, PrivateStateAttr]
+    ending: Annotated[Ending | None, UntrackedValue, OmitFromInput]
+
+
+class LoopGuardMiddleware(AgentMiddleware[GuardState, Any, Any]):  # type: ignore[misc]
+    """Bounds each invocation of an agent. The state that `invoke` returns has its `ending`.
+
+    A call beyond the budget gets a `ToolMessage` that says so. At a limit the model answers once more, without tools
+    and without `response_format`. Put it first in the list, so that retries of other middleware are inside.
+    `journal` is the address of a store.
+
+    An exception of the model or a tool fails the turn and is raised. A turn that is interrupted for a person keeps its
+    limits in the same process. Raises `ConfigError` for limits that a guard cannot keep.
+    """
+
+    state_schema = GuardState
+
+    def __init__(self, limits: Limits | None = None, *, journal: str | None = None) -> None:
+        super().__init__()
+        self._options = GuardOptions(limits or Limits(), journal).checked()
+        self._turns: OrderedDict[str, GuardedTurn] = OrderedDict()
+
+    def before_agent(self, state: GuardState, runtime: object) -> dict[str, Any]:
+        """Begin a turn."""
+        del runtime
+        return {"turnwright_turn": self._begin(state).id, "ending": None}
+
+    async def abefore_agent(self, state: GuardState, runtime: object) -> dict[str, Any]:
+        """Begin a turn."""
+        return self.before_agent(state, runtime)
+
+    def wrap_model_call(
+        self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], ModelResponse[Any]]
+    ) -> ModelResponse[Any]:
+        """Call the model as often as the turn allows."""
+        turn = self._turn_of(request.state)
+        while True:
+            call = turn.next_call()
+            try:
+                response = handler(_guarded(request, call))
+            except Exception as error:  # noqa: BLE001 (`_failed` raises it)
+                return self._failed(turn, call, error)
+            kept = _taken(turn, call, response)
+            if kept is not None:
+                return kept
+
+    async def awrap_model_call(
+        self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
+    ) -> ModelResponse[Any]:
+        """Call the model as often as the turn allows."""
+        turn = self._turn_of(request.state)
+        while True:
+            call = await turn.in_thread(turn.next_call)
+            try:
+                response = await handler(_guarded(request, call))
+            except Exception as error:  # noqa: BLE001 (`_failed` raises it)
+                return await turn.in_thread(self._failed, turn, call, error)
+            kept = await turn.in_thread(_taken, turn, call, response)
+            if kept is not None:
+                return kept
+
+    def wrap_tool_call(
+        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], ToolMessage | Command[Any]]
+    ) -> ToolMessage | Command[Any]:
+        """Run a tool if its call may run."""
+        turn = self._turns.get(request.state.get("turnwright_turn", ""))
+        if turn is None:  # a call that a person approved in another process
+            return handler(request)
+        decision = turn.started(request.tool_call["id"] or "")
+        if not decision.runs:
+            return _refusal(decision, request.tool_call)
+        try:
+            result = handler(request)
+        except BaseException as error:
+            self._broke(turn, error)
+            raise
+        _settle(turn, decision, request, result)
+        return result
+
+    async def awrap_tool_call(
+        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[ToolMessage | Command[Any]]]
+    ) -> ToolMessage | Command[Any]:
+        """Run a tool if its call may run."""
+        turn = self._turns.get(request.state.get("turnwright_turn", ""))
+        if turn is None:
+            return await handler(request)
+        decision = await turn.in_thread(turn.started, request.tool_call["id"] or "")
+        if not decision.runs:
+            return _refusal(decision, request.tool_call)
+        try:
+            result = await handler(request)
+        except BaseException as error:
+            self._broke(turn, error)
+            raise
+        await turn.in_thread(_settle, turn, decision, request, result)
+        return result
+
+    def after_agent(self, state: GuardState, runtime: object) -> dict[str, Any]:
+        """Return the ending. A turn that other middleware ended without an answer is aborted."""
+        del runtime
+        turn = self._turn_of(state)
+        del self._turns[turn.id]
+        turn.reviewed()
+        turn.aborted()
+        return {"ending": turn.ending}
+
+    async def aafter_agent(self, state: GuardState, runtime: object) -> dict[str, Any]:
+        """Return the ending."""
+        turn = self._turn_of(state)
+        return await turn.in_thread(self.after_agent, state, runtime)
+
+    def _begin(self, state: GuardState) -> GuardedTurn:
+        asked = [message for message in state["messages"] if isinstance(message, HumanMessage)]
+        turn = GuardedTurn(self._options, app="langchain", prompt=str(asked[-1].text) if asked else "")
+        self._turns[turn.id] = turn
+        if len(self._turns) > _KEPT:
+            self._turns.popitem(last=False)
+        return turn
+
+    def _turn_of(self, state: GuardState) -> GuardedTurn:
+        """Return the turn of a run, or a new one for a run that was interrupted in another process."""
+        turn = self._turns.get(state.get("turnwright_turn", ""))
+        if turn is None:
+            turn = self._turns[state["turnwright_turn"]] = self._begin(state)
+        return turn
+
+    def _failed(self, turn: GuardedTurn, call: NextCall, error: Exception) -> ModelResponse[Any]:
+        """Return the summary of a turn whose conclusion failed. Any other error fails the turn and is raised."""
+        if isinstance(error, GraphBubbleUp):
+            raise error
+        turn.model_failed(error)
+        if call.conclude:
+            return ModelResponse(result=[AIMessage(content=turn.summary)])
+        self._turns.pop(turn.id, None)
+        raise error
+
+    def _broke(self, turn: GuardedTurn, error: BaseException) -> None:
+        """End the turn with the run, unless the run waits for a person."""
+        if not isinstance(error, GraphBubbleUp):
+            turn.broke(error)
+            self._turns.pop(turn.id, None)
+
+
+def _guarded(request: ModelRequest[Any], call: NextCall) -> ModelRequest[Any]:
+    changes: dict[str, Any] = {}
+    if call.hint:
+        changes["messages"] = [*request.messages, HumanMessage(content=call.hint)]
+    if not call.tools:
+        # There is no `tool_choice` that forbids calls and that all providers' classes understand.
+        keeps = getattr(request.model, "_llm_type", "") == _ANTHROPIC
+        changes |= {"response_format": None, "tool_choice": {"type": "none"} if keeps else None}
+        if not keeps:
+            changes["tools"] = []
+    return request.override(**changes) if changes else request
+
+
+def _taken(turn: GuardedTurn, call: NextCall, response: ModelResponse[Any]) -> ModelResponse[Any] | None:
+    """Record a reply. Return what of it the agent receives, or None if the model is called again."""
+    message = next(one for one in response.result if isinstance(one, AIMessage))
+    text = str(message.text)
+    finish, usage = _finish(message), _usage(message)
+    if response.structured_response is not None:
+        turn.replied(text or repr(response.structured_response), finish=finish, usage=usage, review=True)
+        return response
+    calls = [tool_call(one["name"], one["args"], one["id"] or "") for one in message.tool_calls]
+    decisions = turn.replied(text, calls, finish=finish, usage=usage, review=True)
+    if turn.over:
+        said = turn.summary if call.conclude and is_blank(text) else text
+        kept = AIMessage(
+            content=said,
+            id=message.id,
+            name=message.name,
+            usage_metadata=message.usage_metadata,
+            response_metadata=message.response_metadata,
+        )
+        return ModelResponse(result=[kept])
+    if not decisions and turn.model_is_next:
+        return None
+    answered = {one.tool_call_id: one for one in response.result if isinstance(one, ToolMessage)}
+    refusals = []
+    for asked, decision in zip(message.tool_calls, decisions, strict=False):
+        if decision.runs and decision.provider_id in answered:  # a call for structured output that does not fit
+            turn.settled(decision.id, str(answered[decision.provider_id].text), CallStatus.ERROR)
+        elif not decision.runs and decision.provider_id not in answered:
+            refusals.append(_refusal(decision, asked))
+    return ModelResponse(result=[*response.result, *refusals])
+
+
+def _refusal(decision: CallDecision, call: ToolCall) -> ToolMessage:
+    return ToolMessage(content=decision.refusal, tool_call_id=call["id"], name=call["name"], status="error")
+
+
+def _settle(
+    turn: GuardedTurn, decision: CallDecision, request: ToolCallRequest, result: ToolMessage | Command[Any]
+) -> None:
+    update = result.update if isinstance(result, Command) else {"messages": [result]}
+    messages: list[Any] = (update.get("messages") or []) if isinstance(update, Mapping) else []
+    answers = (one for one in messages if isinstance(one, ToolMessage) and one.tool_call_id == decision.provider_id)
+    answer = next(answers, None)
+    status = CallStatus.ERROR if answer is not None and answer.status == "error" else CallStatus.OK
+    direct = request.tool is not None and request.tool.return_direct and turn.has_one_call
+    turn.settled(decision.id, "" if answer is None else str(answer.text), status, final=direct)
+
+
+def _finish(message: AIMessage) -> Finish:
+    about = message.response_metadata
+    return _FINISHES.get(str(about.get("finish_reason") or about.get("stop_reason")), Finish.STOP)
+
+
+def _usage(message: AIMessage) -> Usage | None:
+    given = message.usage_metadata
+    if given is None:
+        return None
+    return Usage(
+        input_tokens=given["input_tokens"],
+        output_tokens=given["output_tokens"],
+        cached_tokens=given.get("input_token_details", {}).get("cache_read", 0),
+        reasoning_tokens=given.get("output_token_details", {}).get("reasoning", 0),
+    )

@@ -1,0 +1,277 @@
+"""The guard of LangChain's agents, in the graph of `create_agent` with a scripted chat model."""
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+# Only the environment of `make guards` has them.
+from langchain.agents import create_agent  # pyright: ignore[reportMissingImports]
+from langchain.agents.middleware import (  # pyright: ignore[reportMissingImports]
+    AgentMiddleware,
+    HumanInTheLoopMiddleware,
+    ToolRetryMiddleware,
+    hook_config,
+)
+from langchain.agents.structured_output import ToolStrategy  # pyright: ignore[reportMissingImports]
+from langchain_core.language_models import BaseChatModel  # pyright: ignore[reportMissingImports]
+from langchain_core.messages import AIMessage, BaseMessage, ToolMessage  # pyright: ignore[reportMissingImports]
+from langchain_core.outputs import ChatGeneration, ChatResult  # pyright: ignore[reportMissingImports]
+from langchain_core.tools import BaseTool, tool  # pyright: ignore[reportMissingImports]
+from langgraph.checkpoint.memory import InMemorySaver  # pyright: ignore[reportMissingImports]
+from langgraph.errors import GraphRecursionError  # pyright: ignore[reportMissingImports]
+from langgraph.types import Command  # pyright: ignore[reportMissingImports]
+from pydantic import BaseModel
+
+from turnwright.guards import Ending
+from turnwright.guards.langchain import LoopGuardMiddleware
+from turnwright.journal.turn_journal import JournalFold
+from turnwright.store import open_store
+from turnwright_states import EndReason, Limits, Outcome, Usage
+from turnwright_states.replay import replay
+
+pytestmark = pytest.mark.anyio
+ASKED = {"messages": [{"role": "user", "content": "What does the manual say?"}]}
+USAGE = {"input_tokens": 100, "output_tokens": 10, "total_tokens": 110}
+#: A message of the model, or an error that it raises.
+Reply = Any
+
+
+class Scripted(BaseChatModel):  # type: ignore[misc]
+    """A model that says its script, and sums up when it has no tools."""
+
+    script: Any
+    summary: Any = "I am not done."
+    tools: Any = ()
+    requests: Any = ()
+    kind: str = "scripted"
+    bound: Any = ()
+
+    @property
+    def _llm_type(self) -> str:
+        return self.kind
+
+    def bind_tools(self, tools: Sequence[Any], **kwargs: Any) -> "Scripted":  # noqa: ANN401 (LangChain's)
+        self.bound.append(kwargs)
+        allowed = tools if kwargs.get("tool_choice") != {"type": "none"} else ()
+        bound: Scripted = self.model_copy(update={"tools": allowed})
+        return bound
+
+    def _generate(self, messages: list[BaseMessage], *_: object, **__: object) -> ChatResult:
+        self.requests.append(messages)
+        said = next(self.script) if self.tools else self.summary
+        if isinstance(said, Exception):
+            raise said
+        message = AIMessage(content=said, usage_metadata=USAGE) if isinstance(said, str) else said
+        return ChatResult(generations=[ChatGeneration(message=message)])
+
+
+def asks(*calls: tuple[str, str, dict[str, Any]], text: str = "") -> AIMessage:
+    made = [{"id": own, "name": name, "args": arguments} for own, name, arguments in calls]
+    return AIMessage(content=text, tool_calls=made, usage_metadata=USAGE)
+
+
+def pages(each: int = 1) -> Iterator[Reply]:
+    numbers = itertools.count(1)
+    while True:
+        yield asks(*((f"c{one}", "read_page", {"number": one}) for one in itertools.islice(numbers, each)))
+
+
+def reader(read: Callable[[int], str] = lambda number: f"page {number}", **options: Any) -> BaseTool:  # noqa: ANN401
+    def read_page(number: int) -> str:
+        """Read a page."""
+        return read(number)
+
+    return tool(read_page, **options)
+
+
+def model(script: Iterator[Reply], **fields: Any) -> Scripted:  # noqa: ANN401
+    return Scripted(script=script, requests=[], bound=[], **fields)
+
+
+def guarded(script: Iterator[Reply] | Scripted, *tools: BaseTool, journal: str | None = None, **limits: object) -> Any:  # noqa: ANN401
+    chat = script if isinstance(script, Scripted) else model(script)
+    middleware = [LoopGuardMiddleware(Limits.model_validate(limits), journal=journal)]
+    return create_agent(chat, list(tools) or [reader()], middleware=middleware)
+
+
+def check_pairs(messages: Sequence[BaseMessage]) -> None:
+    open_calls: list[str] = []
+    for message in messages:
+        if isinstance(message, ToolMessage):
+            open_calls.remove(message.tool_call_id)
+        else:
+            assert not open_calls
+            open_calls += [call["id"] for call in getattr(message, "tool_calls", ())]
+    assert not open_calls
+
+
+def ended(state: dict[str, Any]) -> tuple[Outcome, EndReason, str]:
+    check_pairs(state["messages"])
+    ending = state["ending"]
+    assert isinstance(ending, Ending)
+    return ending.outcome, ending.reason, state["messages"][-1].text
+
+
+def test_without_the_guard_the_graph_raises_and_with_it_the_model_concludes() -> None:
+    with pytest.raises(GraphRecursionError):
+        create_agent(model(pages()), [reader()]).invoke(ASKED, {"recursion_limit": 25})
+    state = guarded(pages(), steps=3).invoke(ASKED)
+    assert ended(state) == (Outcome.CAP_HIT, EndReason.STEP_CAP, "I am not done.")
+    assert len(state["messages"]) == 8
+
+
+async def test_it_does_the_same_in_an_event_loop_with_a_journal(tmp_path: Path) -> None:
+    address = f"sqlite:///{tmp_path / 'turns.db'}"
+    state = await guarded(pages(3), journal=address, tool_calls=7).ainvoke(ASKED)
+    assert ended(state) == (Outcome.CAP_HIT, EndReason.BUDGET, "I am not done.")
+    refused = [one.text for one in state["messages"] if isinstance(one, ToolMessage) and one.status == "error"]
+    assert refused == ["not executed: the tool budget is spent"] * 2
+    store = open_store(address)
+    (row,) = await store.turns()
+    fold = await JournalFold.read(store, row.id)
+    await store.aclose()
+    assert (row.id, row.agent, row.status.outcome) == (state["ending"].turn_id, "langchain", Outcome.CAP_HIT)
+    assert replay(fold.facts).fault is None
+    assert fold.machine.turn.usage == Usage(input_tokens=400, output_tokens=40)
+
+
+def test_a_model_that_repeats_itself_concludes() -> None:
+    same = (asks((f"c{one}", "read_page", {"number": 1})) for one in itertools.count())
+    chat = model(same)
+    assert ended(guarded(chat, nudges=1).invoke(ASKED))[:2] == (Outcome.DOOM_LOOP, EndReason.DOOM_LOOP)
+    assert "several times" in chat.requests[3][-1].text
+
+
+def test_an_answer_ends_the_turn_and_each_invocation_is_a_turn() -> None:
+    agent = guarded(iter([asks(("c1", "read_page", {"number": 1})), AIMessage("Hello."), AIMessage("Bye.")]), steps=2)
+    first = agent.invoke(ASKED)
+    assert ended(first) == (Outcome.FINISHED, EndReason.ANSWERED, "Hello.")
+    second = agent.invoke(ASKED)
+    assert ended(second) == (Outcome.FINISHED, EndReason.ANSWERED, "Bye.")
+    assert first["ending"].turn_id != second["ending"].turn_id
+
+
+def test_calls_of_the_conclusion_are_removed_and_a_blank_one_is_summed_up() -> None:
+    chat = model(pages(), summary=asks(("c9", "read_page", {"number": 9}), text="Half of it."))
+    assert ended(guarded(chat, steps=1).invoke(ASKED)) == (Outcome.CAP_HIT, EndReason.STEP_CAP, "Half of it.")
+    chat = model(pages(), summary="")
+    assert ended(guarded(chat, steps=1).invoke(ASKED))[2].startswith("Stopped at the step limit (1 of 1).")
+    assert len(chat.requests) == 3
+
+
+async def test_a_conclusion_that_fails_is_summed_up_and_any_other_failure_is_raised() -> None:
+    chat = model(pages(), summary=ConnectionError("down"))
+    state = await guarded(chat, steps=1).ainvoke(ASKED)
+    assert ended(state)[:2] == (Outcome.CAP_HIT, EndReason.STEP_CAP)
+    with pytest.raises(ConnectionError):
+        guarded(iter([ConnectionError("down")])).invoke(ASKED)
+
+
+def test_a_blank_reply_is_repeated() -> None:
+    state = guarded(iter([AIMessage(""), AIMessage("Hello.")])).invoke(ASKED)
+    assert ended(state) == (Outcome.FINISHED, EndReason.ANSWERED, "Hello.")
+    assert len(state["messages"]) == 2
+    assert ended(guarded(itertools.repeat(AIMessage(""))).invoke(ASKED))[:2] == (
+        Outcome.FAILED,
+        EndReason.EMPTY_REPLY,
+    )
+
+
+def test_a_turn_without_steps_is_one_text() -> None:
+    chat = model(pages(), summary=asks(("c1", "read_page", {"number": 1}), text="A text."))
+    assert ended(guarded(chat, steps=0).invoke(ASKED)) == (Outcome.FINISHED, EndReason.TEXT_ONLY, "A text.")
+
+
+def test_anthropic_keeps_the_tools_of_a_conclusion() -> None:
+    chat = model(pages(), kind="anthropic-chat")
+    guarded(chat, steps=1).invoke(ASKED)
+    assert [bound.get("tool_choice") for bound in chat.bound] == [None, {"type": "none"}]
+
+
+def test_a_tool_that_raises_fails_the_turn_and_one_that_is_retried_inside_does_not(tmp_path: Path) -> None:
+    def fails(_: int) -> str:
+        raise LookupError("no such page")
+
+    address = f"sqlite:///{tmp_path / 'turns.db'}"
+    with pytest.raises(LookupError):
+        guarded(pages(), reader(fails), journal=address).invoke(ASKED)
+    inside = [LoopGuardMiddleware(Limits(steps=2)), ToolRetryMiddleware(max_retries=1, initial_delay=0.0)]
+    state = create_agent(model(pages()), [reader(fails)], middleware=inside).invoke(ASKED)
+    assert ended(state)[:2] == (Outcome.CAP_HIT, EndReason.STEP_CAP)
+
+
+def test_the_answer_of_a_tool_ends_the_turn() -> None:
+    state = guarded(pages(), reader(return_direct=True)).invoke(ASKED)
+    assert ended(state) == (Outcome.FINISHED, EndReason.ANSWERED, "page 1")
+    state = guarded(pages(2), reader(return_direct=True)).invoke(ASKED)
+    assert ended(state)[:2] == (Outcome.ABORTED, EndReason.ABORTED)
+
+
+class Manual(BaseModel):
+    """The words of the manual."""
+
+    says: str
+
+
+def test_a_structured_answer_ends_the_turn_and_one_that_does_not_fit_is_a_step() -> None:
+    replies = [asks(("c1", "Manual", {"wrong": 1})), asks(("c2", "Manual", {"says": "hello"}))]
+    middleware = [LoopGuardMiddleware(Limits(steps=2))]
+    agent = create_agent(model(iter(replies)), [reader()], middleware=middleware, response_format=ToolStrategy(Manual))
+    state = agent.invoke(ASKED)
+    assert state["structured_response"] == Manual(says="hello")
+    assert ended(state)[:2] == (Outcome.FINISHED, EndReason.ANSWERED)
+
+
+class Insists(AgentMiddleware):  # type: ignore[misc]
+    """Middleware that does not accept the first answer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = 0
+
+    @hook_config(can_jump_to=["model"])  # type: ignore[untyped-decorator]
+    def after_model(self, state: Any, runtime: object) -> dict[str, Any] | None:  # noqa: ANN401
+        del state, runtime
+        self.asked += 1
+        return {"jump_to": "model"} if self.asked == 1 else None
+
+
+def test_an_answer_that_other_middleware_does_not_accept_is_not_the_end() -> None:
+    replies = iter([AIMessage("Hello."), AIMessage("Hello, again.")])
+    chat = create_agent(model(replies), [reader()], middleware=[LoopGuardMiddleware(Limits(steps=3)), Insists()])
+    assert ended(chat.invoke(ASKED)) == (Outcome.FINISHED, EndReason.ANSWERED, "Hello, again.")
+
+
+def test_a_turn_keeps_its_limits_while_a_person_is_asked() -> None:
+    asking = HumanInTheLoopMiddleware(interrupt_on={"read_page": True})
+    agent = create_agent(
+        model(pages()),
+        [reader()],
+        middleware=[LoopGuardMiddleware(Limits(steps=2)), asking],
+        checkpointer=InMemorySaver(),
+    )
+    thread = {"configurable": {"thread_id": "1"}}
+    state = agent.invoke(ASKED, thread)
+    for _ in range(2):
+        assert "__interrupt__" in state
+        state = agent.invoke(Command(resume={"decisions": [{"type": "approve"}]}), thread)
+    assert ended(state)[:2] == (Outcome.CAP_HIT, EndReason.STEP_CAP)
+    assert "page 2" in str(state["messages"])
+
+
+def test_a_refused_call_of_a_person_has_its_result() -> None:
+    asking = HumanInTheLoopMiddleware(interrupt_on={"read_page": True})
+    guards = [LoopGuardMiddleware(), asking]
+    agent = create_agent(
+        model(iter([next(pages()), AIMessage("Then not.")])),
+        [reader()],
+        middleware=guards,
+        checkpointer=InMemorySaver(),
+    )
+    thread = {"configurable": {"thread_id": "1"}}
+    agent.invoke(ASKED, thread)
+    state = agent.invoke(Command(resume={"decisions": [{"type": "reject", "message": "no"}]}), thread)
+    assert ended(state) == (Outcome.FINISHED, EndReason.ANSWERED, "Then not.")
