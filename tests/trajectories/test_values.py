@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from turnwright.trajectories.formats import format_of
 from turnwright.trajectories.shapes import Shape
 from turnwright.trajectories.source import Recording, partial_document
 from turnwright.trajectories.values import Values
@@ -49,3 +50,9 @@ def test_a_last_line_that_cannot_be_read_is_cut() -> None:
 def test_of_a_cut_document_complete_items_are_kept(data: bytes, kept: object) -> None:
     assert partial_document(data, {"messages"}) == kept
     assert read(data) == ([kept], True, 0)
+
+
+def test_deep_nesting_is_recognized_as_nothing() -> None:
+    assert format_of(Recording.of(b"[" * 200_000)) is None
+    assert format_of(Recording.of(b"[" * 950 + b"]" * 950)) is None
+    assert format_of(Recording.of(b'{"messages":' * 50_000)) is None

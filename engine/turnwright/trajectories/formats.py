@@ -11,6 +11,7 @@ from turnwright.trajectories.readers import (
     intercode,
     mini_swe_agent,
     openai_chat,
+    openai_responses,
     spans,
     swe_agent,
     trae_agent,
@@ -45,15 +46,23 @@ FORMATS: Final = (
     Format(swe_agent.NAME, "SWE-agent trajectories", swe_agent.recognizes, swe_agent.read),
     Format(trae_agent.NAME, "trae-agent trajectories", trae_agent.recognizes, trae_agent.read),
     Format(anthropic_messages.NAME, "Anthropic messages", anthropic_messages.recognizes, anthropic_messages.read),
+    Format(openai_responses.NAME, "OpenAI responses", openai_responses.recognizes, openai_responses.read),
     Format(openai_chat.NAME, "OpenAI chat messages", openai_chat.recognizes, openai_chat.read),
 )
 
 
 def format_of(recording: Recording) -> Format | None:
     """Return the format of a recording; None if no reader knows it."""
-    return next((one for one in FORMATS if one.recognizes(recording)), None)
+    return next((one for one in FORMATS if _recognizes(one, recording)), None)
 
 
 def format_named(name: str) -> Format | None:
     """Return the format with this name."""
     return next((one for one in FORMATS if one.name == name), None)
+
+
+def _recognizes(one: Format, recording: Recording) -> bool:
+    try:
+        return one.recognizes(recording)
+    except RecursionError:  # nested deeper than any format
+        return False

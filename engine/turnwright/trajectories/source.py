@@ -19,6 +19,8 @@ HEAD: Final = 256 * 1024
 #: A document up to this size is decoded whole, which is ten times faster than piece by piece.
 WHOLE: Final = 256 * 1024**2
 _LINES_OF_HEAD: Final = 50
+#: Levels of nesting that are read of a document that is cut. Deeper ones end it.
+_DEPTH: Final = 200
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 
 
@@ -156,33 +158,45 @@ def partial_document(data: bytes | BinaryIO, records: Collection[str] | None = N
     """
     if isinstance(data, bytes):
         data = io.BytesIO(data.rstrip(b"+-.0123456789Ee"))  # a number at the cut may be the beginning of another one
-    root: list[JsonValue] = []
-    stack: list[Any] = [root]
+    root, *stack = _open_values(data)
+    for outer, inner in pairwise(stack if records is not None else ()):
+        if isinstance(outer, list) and not _has_records(inner, records or ()):
+            outer.pop()
+            break
+    return root[0] if root else None
+
+
+def _open_values(data: BinaryIO) -> list[Any]:
+    """Return a list with the value that this begins, and the lists and objects in it that have no end."""
+    stack: list[Any] = [[]]
     names: list[str] = [""]
     try:
         for event, scalar in ijson.basic_parse(data):
             if event == "map_key":
                 names[-1] = scalar
-            elif event in {"end_map", "end_array"}:
+                continue
+            if event in {"end_map", "end_array"}:
                 stack.pop()
                 names.pop()
+                continue
+            value: Any = float(scalar) if isinstance(scalar, Decimal) else scalar
+            value = {} if event == "start_map" else [] if event == "start_array" else value
+            if isinstance(stack[-1], list):
+                stack[-1].append(value)
             else:
-                value: Any = float(scalar) if isinstance(scalar, Decimal) else scalar
-                value = {} if event == "start_map" else [] if event == "start_array" else value
-                if isinstance(stack[-1], list):
-                    stack[-1].append(value)
-                else:
-                    stack[-1][names[-1]] = value
-                if event in {"start_map", "start_array"}:
-                    stack.append(value)
-                    names.append("")
+                stack[-1][names[-1]] = value
+            if event in {"start_map", "start_array"}:
+                stack.append(value)
+                names.append("")
+                if len(stack) > _DEPTH:
+                    break
     except (IncompleteJSONError, JSONError, UnicodeDecodeError, RecursionError):
         pass
-    for outer, inner in pairwise(stack[1:] if records is not None else ()):
-        if isinstance(outer, list) and not (isinstance(inner, dict) and any(name in inner for name in records or ())):
-            outer.pop()
-            break
-    return root[0] if root else None
+    return stack
+
+
+def _has_records(value: JsonValue, names: Collection[str]) -> bool:
+    return isinstance(value, dict) and any(isinstance(value.get(name), (dict, list)) for name in names)
 
 
 def _is_overflow(error: Exception) -> bool:

@@ -19,6 +19,7 @@ from turnwright.trajectories.source import Recording, UnreadableRecordingError
 from turnwright.trajectories.values import Values
 
 from .chat_messages import Chat, Message, Usage, text_of
+from .joined import Joined
 
 NAME: Final = "openai-chat"
 _ROLES: Final = frozenset({"system", "developer", "user", "assistant", "tool", "function"})
@@ -27,6 +28,8 @@ _NESTED: Final = ("request", "body", "response")
 #: Types of parts in Anthropic's messages, which have the same roles.
 _FOREIGN: Final = frozenset({"tool_use", "tool_result", "thinking", "redacted_thinking", "server_tool_use"})
 _LOOKED_AT: Final = 20
+#: Levels of nesting in which messages are looked for.
+_DEPTH: Final = 8
 #: How tau-bench's simulated user ends a conversation, and the tool that hands it to a person.
 _STOP: Final = "###STOP###"
 _TRANSFER: Final = "transfer_to_human_agents"
@@ -114,7 +117,7 @@ class _Reader:
 
     def __init__(self) -> None:
         self._own: Chat | None = None
-        self._logged: dict[int, Chat] = {}
+        self._logged: Joined[Chat] = Joined()
         self._chats: list[Chat] = []
         self._number = 0
 
@@ -170,13 +173,9 @@ class _Reader:
         messages = (request and request.messages) or (record.body and record.body.messages) or record.messages or []
         response = record.response and (record.response.body or record.response)
         choices = (response and response.choices) or record.choices
-        known, match, seen = 0, 0, 0
-        for number, message in enumerate(messages, 1):
-            seen = hash((seen, _key(message)))
-            if seen in self._logged:
-                known, match = number, seen
-        chat = self._logged.pop(match, None) or self._chat(record)
-        for message in messages[known:]:
+        known = self._logged.take(map(_key, messages))
+        chat = known.conversation or self._chat(record)
+        for message in messages[known.messages :]:
             chat.add(message)
         if choices and choices[0].message is not None:
             reply = choices[0].message
@@ -185,10 +184,11 @@ class _Reader:
             chat.add(
                 reply, model=model, usage=(response and response.usage) or record.usage, stop=choices[0].finish_reason
             )
-            seen = hash((seen, _key(reply)))
-        elif record.error:
+            self._logged.keep(chat, known.digest, [_key(reply)])
+            return
+        if record.error:
             chat.run.system(str(record.error), error=True)
-        self._logged[seen] = chat
+        self._logged.keep(chat, known.digest)
 
 
 def _key(message: Message) -> tuple[object, ...]:
@@ -222,11 +222,13 @@ def _totals(usage: Usage | None) -> FinalMetrics | None:
     )
 
 
-def _messages(value: JsonValue) -> Iterator[Mapping[str, JsonValue]]:
+def _messages(value: JsonValue, depth: int = _DEPTH) -> Iterator[Mapping[str, JsonValue]]:
     """Yield the messages in a value that has conversations, from its beginning."""
+    if not depth:
+        return
     if isinstance(value, list):
         for part in value:
-            yield from _messages(part)
+            yield from _messages(part, depth - 1)
     elif isinstance(value, Mapping):
         if "role" in value:
             yield value
@@ -234,7 +236,7 @@ def _messages(value: JsonValue) -> Iterator[Mapping[str, JsonValue]]:
         for name in (*_LISTS, *_NESTED):
             found = value.get(name)
             if isinstance(found, (list, Mapping)):
-                yield from _messages(found)
+                yield from _messages(found, depth - 1)
         choices = value.get("choices")
         for choice in choices if isinstance(choices, list) else ():
             message = choice.get("message") if isinstance(choice, Mapping) else None
