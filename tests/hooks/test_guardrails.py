@@ -551,6 +551,28 @@ async def test_a_crash_at_each_append_ends_the_turn_the_same(*, after: bool) -> 
     assert crashes == 7
 
 
+async def test_a_conclusion_after_a_crash_asks_no_guardrail_whose_verdict_is_in_the_journal() -> None:
+    asked: list[str] = []
+
+    @input_guardrail
+    async def once(ctx: TurnContext, prompt: str) -> None:
+        asked.append(prompt)
+
+    def concluding(store: MemoryStore | FaultyStore) -> Engine:
+        model = ScriptedModel(asks_for(("look", {})), "Stopped.", repeat=True)
+        return Engine(model=model, tools=[look], guardrails=[once], store=store, limits=Limits(steps=1))
+
+    memory = MemoryStore()
+    dying = FaultyStore(memory, at=4, after=True)
+    with pytest.raises(StoreError):
+        await concluding(dying).run(AGENT, "hi")
+    await dying.aclose()
+    (row,) = await memory.turns()
+    assert isinstance((await memory.facts(row.id))[-1][1], f.Stopping)
+    turn = await concluding(memory).resume(row.id)
+    assert (turn.outcome, asked) == (Outcome.CAP_HIT, ["hi"])
+
+
 # Typed answers.
 
 

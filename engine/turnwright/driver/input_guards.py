@@ -27,11 +27,9 @@ class InputGuards:
         self._guards = guards
         self.blocking = tuple(one for one in guardrails if not one.run_in_parallel)
         self.parallel = tuple(one for one in guardrails if one.run_in_parallel)
-        turn = segment.machine.turn
-        later = turn.counters.steps > 1 or turn.state in (State.TOOL_EXEC, State.PAUSED)
         #: The guardrails that have not passed yet.
-        self._left = [] if later else list(guardrails)
-        if turn.counters.prepared:  # the journal has that they passed
+        self._left = [] if _have_passed(segment) else list(guardrails)
+        if segment.machine.turn.counters.prepared:  # the journal has that they passed
             self._left = [one for one in self._left if one.run_in_parallel]
 
     @property
@@ -101,6 +99,18 @@ class InputGuards:
             segment.open_gate(GATE)
             # Nothing is left to check in a review.
             segment.stages = tuple(stage for stage in segment.stages if stage != self.finish)
+
+
+def _have_passed(segment: Segment) -> bool:
+    """Return whether the journal has that all guardrails passed: a verdict on the first reply says so."""
+    turn, transcript = segment.machine.turn, segment.journal.transcript
+    if turn.counters.steps > 1 or turn.state in (State.TOOL_EXEC, State.PAUSED):
+        return True
+    reply = transcript.reply
+    if turn.state is not State.CONCLUDE or reply is None:
+        return False
+    refused = turn.counters.output_retries_left < turn.limits.output_retries
+    return refused or transcript.accepted is not None or reply.state is not State.REVIEW
 
 
 def _is_blank(reply: ModelRepliedInput) -> bool:
