@@ -32,6 +32,9 @@ USUAL = ["plain", "plain", "asks", "polls", "same"]
 #: No two things happen at once: work ends at whole seconds, and aborts, deadlines and messages come between them, as
 #: the ends of conclusions do.
 work = st.sampled_from([0.0, 0.0, 1.0, 2.0, 4.0])
+texts: list[str | Cause | type[RuntimeError] | None] = [None] * 3
+texts += [" ", "Together.", "Together.", RuntimeError]
+texts += [Cause.SERVER_ERROR, Cause.SERVER_ERROR, Cause.BAD_REQUEST, Cause.CONTEXT_OVERFLOW]
 messages = st.lists(st.integers(0, 12).map(lambda n: n + 0.75), max_size=3).map(tuple)
 
 calls = st.builds(
@@ -103,8 +106,7 @@ scripts = st.builds(
         min_size=1,
         max_size=5,
     ).map(tuple),
-    synthesis=st.just(())
-    | st.lists(st.sampled_from([None, None, " ", "Together."]), min_size=1, max_size=3).map(tuple),
+    synthesis=st.just(()) | st.lists(st.sampled_from(texts), min_size=1, max_size=3).map(tuple),
     messages=st.just(()) | messages,
     abort_at=seldom(st.integers(0, 12).map(lambda n: n + 0.25)),
 ).flatmap(maybe_calm)

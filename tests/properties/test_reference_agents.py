@@ -57,10 +57,11 @@ replies = st.builds(
 )
 guardrails = st.builds(
     ScriptedGuardrail,
-    seconds=st.integers(0, 4).map(lambda n: n + 0.1),
+    seconds=st.integers(0, 4).map(lambda n: n + 0.03),
     trips=st.sampled_from([False, False, False, True]),
     raises=st.sampled_from([False] * 7 + [True]),
     parallel=st.booleans(),
+    fault=st.sampled_from(["", "", "", "model", "once", "once"]),
 )
 choices: list[tuple[str, ...] | Literal["raise"] | None] = [
     None,
@@ -79,7 +80,7 @@ helper_replies = st.builds(replace, plain_replies, calls=st.lists(calls, max_siz
 
 @st.composite
 def teams(draw: st.DrawFn) -> TurnScript:
-    """Turns with sub-agents, which the app's synthesis and the choice of tools do not reach."""
+    """Turns with sub-agents."""
     script = draw(agent_scripts())
     delegating = st.lists(helper_calls | calls, min_size=1, max_size=4).map(tuple)
     asked = st.builds(replace, replies, calls=st.just(()) | delegating)
@@ -87,8 +88,7 @@ def teams(draw: st.DrawFn) -> TurnScript:
         script,
         replies=tuple(draw(st.lists(asked, min_size=1, max_size=6))),
         helper=tuple(draw(st.lists(helper_replies, min_size=1, max_size=4))),
-        synthesis=(),
-        offered=(),
+        offered=tuple((*one, HELPER) if isinstance(one, tuple) else one for one in script.offered),
     )
     return draw(maybe_calm(team))
 
@@ -127,7 +127,9 @@ SAYS = ScriptedReply("Well.")
 HIDES = replace(ASKS, calls=(ScriptedCall("plain", does="fail", after="hide"),))
 TRIPS = replace(SAYS, trips=True)
 TOO_LONG = replace(ASKS, tokens=LONG)
+SAYS_LATER = replace(SAYS, seconds=4.0)
 SHORT = Limits(steps=1)
+PARALLEL_FAILS = ScriptedGuardrail(1.03, parallel=True, fault="model")
 
 
 @example(TurnScript((HIDES, SAYS), TOOLS, hooked=True))
@@ -143,6 +145,15 @@ SHORT = Limits(steps=1)
 @example(TurnScript((replace(SAYS, seconds=4.0),), guardrail=ScriptedGuardrail(1.1, raises=True, parallel=True)))
 @example(TurnScript((TOO_LONG,), TOOLS, Limits(steps=6), compactions=3, keep_steps=3))
 @example(TurnScript((TOO_LONG,), TOOLS, Limits(steps=6), compactions=3, keep_steps=1, clears=True))
+#: The own model of the guardrail of a prompt fails: before an attempt, beside it, in a conclusion, in a text-only turn.
+@example(TurnScript((SAYS,), guardrail=ScriptedGuardrail(1.03, fault="model")))
+@example(TurnScript((SAYS_LATER,), guardrail=ScriptedGuardrail(1.03, parallel=True, fault="once")))
+@example(TurnScript((SAYS_LATER,), limits=Limits(seconds=0.5), guardrail=ScriptedGuardrail(1.03, fault="model")))
+@example(TurnScript((SAYS_LATER,), limits=Limits(steps=0), guardrail=PARALLEL_FAILS))
+#: The own model of the synthesis fails, each time or once, or the synthesis raises.
+@example(TurnScript((ASKS, SAYS), TOOLS, synthesis=(Cause.SERVER_ERROR, "Together.")))
+@example(TurnScript((ASKS, SAYS), TOOLS, synthesis=(Cause.BAD_REQUEST,)))
+@example(TurnScript((ASKS, SAYS), TOOLS, synthesis=(RuntimeError,)))
 @given(script=agent_scripts())
 def test_a_turn_of_such_an_agent_takes_the_course_that_the_rules_say(script: TurnScript) -> None:
     assert_as_predicted(script)
@@ -151,7 +162,6 @@ def test_a_turn_of_such_an_agent_takes_the_course_that_the_rules_say(script: Tur
 DELEGATES = ScriptedReply(calls=(ScriptedCall(HELPER, 1), ScriptedCall(HELPER, 2)))
 DELEGATES_BESIDE = replace(ASKS, calls=(ScriptedCall(HELPER), ScriptedCall("plain", before="result", after="trip")))
 POLLS = ScriptedReply(calls=(ScriptedCall("polls"),) * 4, tokens=30)
-SAYS_LATER = replace(SAYS, seconds=4.0)
 NEEDS_PEOPLE = ScriptedReply(calls=(ScriptedCall("asks", 1), ScriptedCall("asks", 2)))
 
 
@@ -163,6 +173,8 @@ NEEDS_PEOPLE = ScriptedReply(calls=(ScriptedCall("asks", 1), ScriptedCall("asks"
 # Both questions of a sub-agent expire, though only the first one has been asked through the calling turn.
 @example(TurnScript((DELEGATES, SAYS), TOOLS, people=("yes", "expire"), helper=(NEEDS_PEOPLE, SAYS)))
 @example(TurnScript((DELEGATES, SAYS), TOOLS, people=("change", "no"), helper=(NEEDS_PEOPLE, SAYS)))
+# The synthesis of a sub-agent's batch is its answer, and raises in that of its caller.
+@example(TurnScript((DELEGATES, SAYS), TOOLS, synthesis=(None, "Together.", RuntimeError), helper=(ASKS, SAYS)))
 @given(script=teams())
 def test_a_turn_with_sub_agents_takes_the_course_that_the_rules_say(script: TurnScript) -> None:
     assert_as_predicted(script)

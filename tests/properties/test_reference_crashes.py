@@ -23,7 +23,7 @@ from turnwright.testing.turn_script import (
     ScriptedTool,
     TurnScript,
 )
-from turnwright_states import Limits
+from turnwright_states import Cause, Limits
 
 __all__ = ["folder"]
 
@@ -67,7 +67,6 @@ def mortal_agents(draw: st.DrawFn) -> TurnScript:
         ),
         crashes=mortal.crashes,
         dies_at=mortal.dies_at,
-        compactions=0,
     )
 
 
@@ -102,11 +101,23 @@ DIES_BETWEEN = TurnScript(
 
 
 WORKS = ScriptedReply(calls=(ScriptedCall("plain", seconds=1.0),))
+SAYS = ScriptedReply("Well.")
+LONG_WORK = replace(WORKS, tokens=LONG)
+OVERFLOWS = ScriptedReply(error=Cause.CONTEXT_OVERFLOW, seconds=1.0)
+WORKS_LONGER = ScriptedReply(calls=(ScriptedCall("plain", seconds=2.0),))
+DOUBTFUL, ASKS = ScriptedCall("doubtful", seconds=1.0), ScriptedCall("asks")
+NO_RETRY, ONE_RETRY = Limits(max_retries=0), Limits(max_retries=1)
+PASSES = ScriptedGuardrail(2.1, parallel=True)
+FAILS = ScriptedGuardrail(1.03, fault="model")
 IS_LATE, TRIPS = ScriptedCall("plain", before="late"), ScriptedCall("plain", before="trip")
 
 
 @example(DIES_BETWEEN)
 @example(TurnScript((WORKS,), MORTAL_TOOLS, messages=(0.75,), crashes=(3,)))
+#: The question about the first call is asked after that about the second, because a crash caused it.
+@example(TurnScript((replace(WORKS, calls=(DOUBTFUL, ASKS)),), MORTAL_TOOLS, people=("yes", "no"), dies_at=0.6))
+#: A turn that was aborted before its process died is not repaired.
+@example(TurnScript((WORKS_LONGER,), MORTAL_TOOLS, NO_RETRY, synthesis=(None,), abort_at=1.25, crashes=(3,)))
 @given(script=mortal_scripts)
 def test_a_turn_whose_processes_die_takes_the_course_that_the_rules_say(script: TurnScript) -> None:
     assert_as_predicted(script)
@@ -120,6 +131,15 @@ def test_a_turn_whose_processes_die_takes_the_course_that_the_rules_say(script: 
 #: The hook or guardrail before a call ends the turn, and the tool does not run.
 @example(TurnScript((replace(WORKS, calls=(IS_LATE,)),), MORTAL_TOOLS, crashes=(2,), hooked=True))
 @example(TurnScript((replace(WORKS, calls=(TRIPS,)),), MORTAL_TOOLS, crashes=(2, 3), hooked=True))
+#: The conclusion does not ask the guardrail of the prompt again, because the review has accepted a reply.
+@example(TurnScript((WORKS,), MORTAL_TOOLS, Limits(steps=1), abort_at=4.25, crashes=(5,), guardrail=PASSES))
+#: The failed attempts of a compaction are in the journal, and a crash of it costs a retry of its step.
+@example(TurnScript((OVERFLOWS,), limits=ONE_RETRY, crashes=(2, 1, 3), compactions=2, clears=True))
+@example(TurnScript((LONG_WORK, SAYS), MORTAL_TOOLS, ONE_RETRY, crashes=(4, 1), compactions=1))
+#: A message that a process read before it asked the guardrail of the prompt is written, and the attempt is lost.
+@example(TurnScript((SAYS,), limits=ONE_RETRY, messages=(0.75,), crashes=(3,), guardrail=FAILS))
+#: A crash costs a retry of the synthesis.
+@example(TurnScript((WORKS, SAYS), MORTAL_TOOLS, ONE_RETRY, synthesis=(Cause.SERVER_ERROR,), crashes=(3,)))
 @given(script=mortal_agents() | mortal_compactions())
 def test_a_turn_of_an_agent_whose_processes_die_takes_it_too(script: TurnScript) -> None:
     assert_as_predicted(script)

@@ -10,6 +10,7 @@ from turnwright.testing import (
     reference,
     reference_core,
     reference_crashes,
+    reference_guards,
     reference_helpers,
     reference_parts,
     turn_script,
@@ -26,7 +27,15 @@ COMPUTED = {
     if not name.startswith("_") and name != "reason" and (isinstance(value, property | classmethod) or callable(value))
 }
 #: The modules of the simulator, which may import each other.
-SIMULATOR = (reference, reference_core, reference_crashes, reference_helpers, reference_parts, turn_script)
+SIMULATOR = (
+    reference,
+    reference_core,
+    reference_crashes,
+    reference_guards,
+    reference_helpers,
+    reference_parts,
+    turn_script,
+)
 MODULES = [Path(str(module.__file__)) for module in SIMULATOR]
 OWN = tuple(f".{path.stem}:" for path in MODULES)
 

@@ -29,7 +29,7 @@ from turnwright.result import TurnResult
 from turnwright.store import MemoryStore, Store
 from turnwright.tools import Tool, tool
 from turnwright.transcript.interrupt import Interrupt
-from turnwright_states import CallStatus, Decision, InterruptKind, State, Usage
+from turnwright_states import CallStatus, Cause, Decision, InterruptKind, State, Usage
 
 from . import clock
 from .mortal_store import MortalStore
@@ -105,7 +105,7 @@ class _World:
         self._people = cycle(script.people)
         #: A session of its own: a store may have turns of other scripts.
         self._session = token_hex(8)
-        self._batches = 0
+        self._offers = 0
         self._waited = 0.0
         #: What the tools have run: the tool and the number of each call.
         self.executed: list[tuple[str, int]] = []
@@ -201,9 +201,15 @@ class _World:
         else:
             await engine.resume(turn.id, {asked.id: _answer(asked, act)}, agent=agent)
 
-    async def _synthesize(self, _: tuple[FinishedCall, ...]) -> str | None:
-        self._batches += 1
-        return self._script.synthesis[(self._batches - 1) % len(self._script.synthesis)]
+    async def _synthesize(self, batch: tuple[FinishedCall, ...]) -> str | None:
+        texts, successes = self._script.synthesis, sum(call.status is CallStatus.OK for call in batch)
+        said = texts[(successes if self._script.helper else self._offers) % len(texts)]
+        self._offers += 1
+        if isinstance(said, Cause):
+            raise ModelError("scripted", cause=said)
+        if isinstance(said, type):
+            raise said
+        return said
 
     def _course(self, turn: TurnResult) -> Course:
         outcome, reason = turn.outcome, turn.reason

@@ -87,6 +87,7 @@ class MortalStore(StoreWrapper):
                 steps=kinds[f.StepStarted],
                 replies=kinds[f.ModelReplied],
                 failures=kinds[f.AttemptFailed] + kinds[f.Concluded],
+                compactions=kinds[f.CompactionStarted] + kinds[f.Compacted],
                 syntheses=kinds[f.Synthesized],
                 reviews=kinds[f.Reviewed],
                 pauses=kinds[f.Paused],

@@ -3,8 +3,8 @@
 `predict` returns the course of a scripted turn. It is written by hand from docs/rules.md, and shares no code with the
 machine, the limits or the driver: a test checks its imports. `differential.observe` runs the same script on the real
 engine. Where both return the same course, two programs agree on the rules. `reference_core` has a turn of a plain
-agent. `reference_helpers` adds sub-agents, and this module hooks, guardrails, typed answers
-and compaction.
+agent. `reference_helpers` adds sub-agents, `reference_guards` the guardrails of prompts and texts, this module hooks,
+guardrails of calls, typed answers and compaction, and `reference_crashes` the deaths of processes.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from dataclasses import replace
 from turnwright_states import CallStatus, Cause, EndReason
 
 from .reference_core import course_of
-from .reference_helpers import LeadingTurn
+from .reference_guards import GuardedTurn
 from .reference_parts import Call, EndError, Life
 from .turn_script import (
     ANSWER,
@@ -52,7 +52,7 @@ def predict(script: TurnScript, deaths: Sequence[Death] = ()) -> Course:
     return course
 
 
-class AgentTurn(LeadingTurn):
+class AgentTurn(GuardedTurn):
     """One turn of an agent with hooks, guardrails, a typed answer or a compaction."""
 
     def __init__(self, script: TurnScript) -> None:
@@ -65,11 +65,6 @@ class AgentTurn(LeadingTurn):
         self.is_long = False
         #: The step of the last compaction.
         self.compacted = 0
-        #: Whether the guardrail of the prompt has yet to pass.
-        self.unchecked = script.guardrail is not None
-        self.prompt_left = 0.0
-        #: How often the output guardrail was asked.
-        self.asked = 0
         if script.typed:
             self.unwatched.add(OUTPUT_TOOL)
 
@@ -77,101 +72,20 @@ class AgentTurn(LeadingTurn):
         """Return what the turn did, with the model calls of its sub-agents."""
         return replace(super().course(), model_calls=self.model_calls + self.helper_calls)
 
-    # Guardrails (docs/rules.md#guardrails).
-
-    def _trip(self) -> EndError:
-        return EndError(EndReason.GUARDRAIL, self.stopped_by)
-
-    def _failed(self) -> EndError:
-        """Return the end of a turn of which a hook or a guardrail raises, or takes too long."""
-        return EndError(EndReason.ENGINE_ERROR, self.stopped_by)
-
-    def _judge_prompt(self) -> None:
-        guardrail = self.script.guardrail
-        if guardrail is not None and (guardrail.raises or guardrail.trips):
-            raise self._failed() if guardrail.raises else self._trip()
-
-    def _check_prompt(self) -> None:
-        """Ask the guardrail of the prompt, unless it has passed."""
-        guardrail = self.script.guardrail
-        if guardrail is not None and self.unchecked:
-            self._work(guardrail.seconds)
-            self._judge_prompt()
-            self.unchecked = False
-
-    def _check_text(self, reply: ScriptedReply) -> None:
-        """Ask the output guardrail about a text that nothing reviews."""
-        if self.script.hooked and reply.error is None and reply.text.strip():
-            retries = self.limits.max_retries
-            while self._is_undecided(reply):
-                if not retries:
-                    raise self._failed()
-                retries -= 1
-
-    def _is_undecided(self, reply: ScriptedReply) -> bool:
-        """Ask the output guardrail. Return whether its own model fails."""
-        self.asked += 1
-        if reply.fault == "guardrail":
-            raise self._failed()
-        if reply.fault == "model" or (reply.fault == "once" and self.asked % 2):
-            return True
-        if reply.trips:
-            raise self._trip()
-        return False
+    # Compaction (docs/rules.md#compaction).
 
     def _prepare(self, *, step: bool) -> None:
-        """Begin an attempt: blocking guardrails first, and a compaction of a conversation that is too long."""
-        self._begin()
-        if self.script.guardrail is not None and not self.script.guardrail.parallel:
-            self._check_prompt()
-            self._wrote()
-        if self._offered() == "raise":
-            raise self._failed()
+        """Begin an attempt: guardrails and hooks first, and a compaction of a conversation that is too long."""
         super()._prepare(step=step)
-        left = self.compactions_left and self.compacted != self.steps
+        if not self.lost and self._offered() == "raise":
+            raise self._failed()
+        if step:
+            self._read_messages()
+        left = not self.lost and self.compactions_left and self.compacted != self.steps
         if step and self.is_long and left and self._can_compact(self.script.keep_steps):
             self._compact()
-            super()._prepare(step=step)
-
-    def _attempt_step(self) -> ScriptedReply:
-        """Make an attempt beside the guardrail of the prompt, of which each cancels the other if it fails."""
-        guardrail = self.script.guardrail
-        if guardrail is None or not self.unchecked:
-            return self._attempt()
-        began = self.now
-        if (guardrail.trips or guardrail.raises) and guardrail.seconds < self._next_reply().seconds:
-            self.model_calls += 1
-            self._work(guardrail.seconds)
-            self._judge_prompt()
-        try:
-            reply = self._attempt()
-        finally:  # it may have passed before the attempt was cut off
-            self.unchecked = self.now - began < guardrail.seconds
-        self.prompt_left = guardrail.seconds - (self.now - began)
-        return reply
-
-    def _finish_prompt(self) -> None:
-        """Wait for the guardrail of the prompt that ran beside the reply."""
-        guardrail = self.script.guardrail
-        if guardrail is not None and self.unchecked:
-            self._work(self.prompt_left)
-            self._judge_prompt()
-            self.unchecked = False
-
-    def _text_reply(self) -> ScriptedReply:
-        reply = super()._text_reply()
-        self._check_text(reply)
-        self._finish_prompt()
-        return reply
-
-    def _attempt_conclusion(self) -> ScriptedReply:
-        if self.abort_at > self.now:
-            self._check_prompt()
-        reply = super()._attempt_conclusion()
-        self._check_text(reply)
-        return reply
-
-    # Compaction (docs/rules.md#compaction).
+            if not self.lost:
+                super()._prepare(step=step)
 
     def _recovered(self, cause: Cause) -> bool:
         if cause is Cause.CONTEXT_OVERFLOW and self.compactions_left and self.steps:
@@ -183,31 +97,37 @@ class AgentTurn(LeadingTurn):
         """Replace the replies so far by a summary. It shares the retries of its step, and may fail."""
         self.compactions_left -= 1
         self.compacted = self.steps
+        self.compactions += 1
+        self._wrote()
+        while cause := Cause.CRASH if self._is_lost() else self._shorten():
+            self.failures += 1
+            if not self._may_retry(cause):
+                self._wrote()
+                return
+        self.compactions += 1
+        self.is_long = False
+        spent = [reason for reason in self._reached() if reason in (EndReason.TOKENS, EndReason.COST)]
+        if spent and not self.script.clears:
+            self._stop(spent[0])
+        self._wrote()
+
+    def _shorten(self) -> Cause | None:
+        """Make the conversation shorter. Return why it failed, if it did."""
+        self._begin()
         keep = self.script.keep_steps
         while keep and not self._can_compact(keep):
             keep = keep // 2 if keep > 1 else 0
         if not self._can_compact(keep):
-            return
+            return Cause.CONTEXT_OVERFLOW
         older = len(self.spoken) - keep
         if self.script.clears:
-            self._begin()
             self.spoken[:older] = [False] * older
-            self.is_long = False
-            return
-        while True:
-            self._begin()
-            reply = self._attempt()
-            blank = reply.error is None and not reply.text.strip()
-            cause = Cause.EMPTY_REPLY if blank else reply.error
-            if cause is None:
-                break
-            if not super()._recovered(cause):
-                return
-        del self.spoken[:older]
-        self.is_long = False
-        spent = [reason for reason in self._reached() if reason in (EndReason.TOKENS, EndReason.COST)]
-        if spent:
-            self._stop(spent[0])
+            return None
+        reply = self._attempt()
+        if reply.error is None and reply.text.strip():
+            del self.spoken[:older]
+            return None
+        return reply.error or Cause.EMPTY_REPLY
 
     def _can_compact(self, keep: int) -> bool:
         """Return whether there is something to compact before the last steps."""
@@ -257,7 +177,9 @@ class AgentTurn(LeadingTurn):
     def _review(self, reply: ScriptedReply, batch: list[Call]) -> bool:
         """Return whether a reply is accepted. A refused one has results for all its calls, and ends its step."""
         self._begin()
-        self._finish_prompt()
+        self._finish_beside()
+        if not self._check_prompt():
+            return self._review_again(reply, batch)
         if self.script.hooked and reply.fault in ("raise", "late"):
             self._work(_FAULTS[reply.fault])
             raise self._failed()
@@ -272,15 +194,19 @@ class AgentTurn(LeadingTurn):
         answers = [call for call in batch if _is_output(call)]
         chosen = next((call for call in answers if _is_valid(call.asked)), None)
         if self.script.hooked and (reply.text.strip() or chosen is not None) and self._is_undecided(reply):
-            self.failures += 1
-            if not self.retries_left:
-                raise EndError(EndReason.MODEL_ERROR)
-            self.retries_left -= 1
-            self._wrote()
-            return self._review(reply, batch)
+            return self._review_again(reply, batch)
         for call in answers:
             call.status = CallStatus.OK if call is chosen else CallStatus.REFUSED
         return True
+
+    def _review_again(self, reply: ScriptedReply, batch: list[Call]) -> bool:
+        """Review a reply once more, because a guardrail's own model failed."""
+        self.failures += 1
+        if not self.retries_left:
+            raise EndError(EndReason.MODEL_ERROR)
+        self.retries_left -= 1
+        self._wrote()
+        return self._review(reply, batch)
 
     def _refuses(self, reply: ScriptedReply, batch: list[Call]) -> bool:
         if self.script.hooked and reply.refused:

@@ -1,6 +1,5 @@
 """The core of the reference simulator: steps, limits, tools, people and endings. See `reference`."""
 
-from collections import Counter
 from collections.abc import Generator
 from dataclasses import replace
 from itertools import cycle
@@ -11,9 +10,6 @@ from turnwright_states import CallStatus, Cause, EndReason, Finish, Outcome
 
 from .reference_parts import LASTING, OUTCOMES, REASONS, Call, Counted, EndError, Life, LimitError, agrees, has_answer
 from .turn_script import CHANGED_BY, Course, PersonAct, ScriptedCall, ScriptedReply
-
-#: The most rounds of a cycle (docs/rules.md#doom-loops).
-_LONGEST_CYCLE = 4
 
 
 def course_of(turn: "Turn") -> Course:
@@ -111,7 +107,6 @@ class Turn(Counted):
             self.replies, self.failures = self.replies + filtered, self.failures + (not filtered)
             if not self._recovered(cause):
                 raise EndError(REASONS.get(cause, EndReason.MODEL_ERROR))
-            self._wrote()
 
     def _attempt_or_crash(self, *, step: bool) -> ScriptedReply:
         if not self._is_lost():
@@ -130,21 +125,30 @@ class Turn(Counted):
         return self._attempt()
 
     def _recovered(self, cause: Cause) -> bool:
+        """Return whether the turn goes on after a failed attempt of a step."""
+        return self._may_retry(cause)
+
+    def _may_retry(self, cause: Cause) -> bool:
         """Take a retry for a failed attempt, if one is left and its cause may pass."""
         if cause in LASTING or not self.retries_left:
             return False
         self.retries_left -= 1
+        self._wrote()
         return True
 
     def _attempt(self, most_seconds: float = inf) -> ScriptedReply:
         """Make one model call, and count its tokens (docs/rules.md#model-calls)."""
         reply = self._next_reply()
         self.model_calls += 1
-        self._work(min(reply.seconds, most_seconds))
+        self._receive(min(reply.seconds, most_seconds))
         if reply.seconds > most_seconds:
             return ScriptedReply(error=Cause.TIMEOUT)
         self.tokens += reply.tokens
         return reply
+
+    def _receive(self, seconds: float) -> None:
+        """Receive a reply that takes so long."""
+        self._work(seconds)
 
     def _next_reply(self) -> ScriptedReply:
         return self.script.replies[self.model_calls % len(self.script.replies)]
@@ -201,6 +205,7 @@ class Turn(Counted):
         self._watch_for_loops(reply)
         if not self._accepted(reply, batch):
             return
+        self.retries_left = self.limits.max_retries
         if not batch:
             raise EndError(EndReason.TRUNCATED if reply.finish is Finish.LENGTH else EndReason.ANSWERED)
         try:
@@ -211,7 +216,7 @@ class Turn(Counted):
                 raise
         if has_answer(batch):
             raise EndError(EndReason.ANSWERED)
-        self._synthesize()
+        self._synthesize(batch)
 
     def _accepted(self, reply: ScriptedReply, batch: list[Call]) -> bool:  # noqa: ARG002 (an agent without reviews)
         """Return whether the reply passes its review. Nothing reviews this one (docs/rules.md#reviews)."""
@@ -285,37 +290,30 @@ class Turn(Counted):
         call.status = CallStatus.OK if call.asked.does == "return" else CallStatus.ERROR
         self.asked_again[call.asked.tool] += call.asked.does == "retry"
 
-    def _synthesize(self) -> None:
-        """Offer the batch to the app's synthesis, which may end the turn with a text."""
-        texts = self.script.synthesis
-        if texts:
-            self._begin()
-            self.batches += 1
-            self.syntheses += 1
-            if (texts[(self.batches - 1) % len(texts)] or "").strip():
-                raise EndError(EndReason.SYNTHESIZED)
-
-    def _watch_for_loops(self, reply: ScriptedReply) -> None:
-        """Remember the round, and look whether it closes a loop (docs/rules.md#doom-loops)."""
-        threshold = self.limits.doom_threshold
-        latest = Counter(self._key(asked) for asked in reply.calls if asked.tool not in self.unwatched)
-        self.doom = False
-        if threshold is None or not latest:
+    def _synthesize(self, batch: list[Call]) -> None:
+        """Offer the batch to the app's synthesis. One whose own model fails is retried, then skipped."""
+        if not self.script.synthesis:
             return
-        self.rounds.append(latest)
-        for period in range(1, _LONGEST_CYCLE + 1):
-            rounds = self.rounds[-period:]
-            if self.rounds[-period * threshold :] == rounds * threshold:
-                self.doom, self.loop_tools = True, {tool for one in rounds for tool, _ in one}
-                return
+        while cause := Cause.CRASH if self._is_lost() else self._offer(batch):
+            self.failures += 1
+            if not self._may_retry(cause):
+                break
+        self.syntheses += 1
 
-    def _key(self, asked: ScriptedCall) -> tuple[str, ScriptedCall | None]:
-        """Return what makes two calls equal: the tool and its own key, or the tool and the arguments."""
-        tool = self.tools.get(asked.tool)
-        return asked.tool, None if tool is not None and tool.one_loop_key and asked.fits else asked
-
-    def _forget_rounds(self) -> None:
-        self.rounds, self.doom = [], False
+    def _offer(self, batch: list[Call]) -> Cause | None:
+        """Ask the synthesis, which may end the turn with a text. Return why its own model failed, if it did."""
+        self._begin()
+        successes = sum(call.status is CallStatus.OK for call in batch)
+        said = self.script.synthesis[(successes if self.in_team else self.offers) % len(self.script.synthesis)]
+        self.offers += 1
+        if isinstance(said, Cause):
+            return said
+        if isinstance(said, type):
+            raise EndError(EndReason.ENGINE_ERROR, self.stopped_by)
+        if said and said.strip():
+            self.syntheses += 1
+            raise EndError(EndReason.SYNTHESIZED)
+        return None
 
     def _ask_about_loop(self) -> Life:
         """Ask whether the turn may go on. `always` stops watching the tools of the loop."""
@@ -341,6 +339,7 @@ class Turn(Counted):
                 self._answer(call, act)
                 self.answers += 1
                 self._wrote()
+        self.retries_left = self.limits.max_retries
 
     def _answer(self, call: Call, act: PersonAct) -> None:
         call.approved = agrees(act)

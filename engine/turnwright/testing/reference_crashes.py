@@ -37,6 +37,7 @@ class MortalTurn(AgentTurn):
             steps=self.steps,
             replies=self.replies,
             failures=self.failures,
+            compactions=self.compactions,
             syntheses=self.syntheses,
             reviews=self.reviews,
             pauses=self.pauses,
@@ -80,7 +81,7 @@ class MortalTurn(AgentTurn):
         """Ask the guardrail of the prompt again, unless the journal has that it passed (docs/rules.md#guardrails)."""
         guardrail = self.script.guardrail
         if guardrail is not None and self.steps <= 1 and self.in_step and (guardrail.parallel or self.unchecked):
-            self.unchecked, self.prompt_left = True, guardrail.seconds
+            self.unchecked, self.questions = True, 0
 
     def _is_lost(self) -> bool:
         lost, self.lost = self.lost, False
@@ -111,25 +112,12 @@ class MortalTurn(AgentTurn):
             self.lost = False
             return ScriptedReply(error=Cause.CRASH)
 
-    def _synthesize(self) -> None:
-        """Offer the batch, for which a crash before costs a retry."""
-        while self.script.synthesis and self._is_lost():
-            self.failures += 1
-            if not self.retries_left:
-                self.syntheses += 1
-                self._wrote()
-                return
-            self.retries_left -= 1
-            self._wrote()
-        super()._synthesize()
-
     # Calls with results stay, calls that had not started run, and the policy of its tool is for an interrupted one.
 
     def _accepted(self, reply: ScriptedReply, batch: list[Call]) -> bool:
         self.in_step = self._is_reviewed()
         accepted = super()._accepted(reply, batch)
         self.in_step = False
-        self.retries_left = self.limits.max_retries
         return accepted
 
     def _review(self, reply: ScriptedReply, batch: list[Call]) -> bool:
@@ -148,10 +136,6 @@ class MortalTurn(AgentTurn):
                 continue
             self.in_step = False
             return accepted
-
-    def _ask_about(self, calls: list[Call]) -> Life:
-        yield from super()._ask_about(calls)
-        self.retries_left = self.limits.max_retries
 
     def _run(self, open_: list[Call], batch: list[Call]) -> Life:
         while not self._recover(batch):

@@ -124,7 +124,8 @@ class HelperTurn(Turn):
     def __init__(self, caller: TurnScript) -> None:
         # Its time ends with that of its caller.
         limits = caller.limits.model_copy(update={"seconds": None})
-        super().__init__(TurnScript(replies=caller.helper, tools=caller.tools, limits=limits))
+        super().__init__(replace(TurnScript(caller.helper, caller.tools, limits), synthesis=caller.synthesis))
+        self.in_team = True
         self.said = 0
         self.life = self.live()
         #: Whether it asks a person, whether its question can expire, and whether it has.

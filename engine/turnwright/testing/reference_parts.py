@@ -8,10 +8,13 @@ from typing import Final
 
 from turnwright_states import CallStatus, Cause, EndReason, Outcome, ToolCallLimits
 
-from .turn_script import Course, PersonAct, ScriptedCall, ScriptedTool, TurnScript
+from .turn_script import Course, PersonAct, ScriptedCall, ScriptedReply, ScriptedTool, TurnScript
 
 #: The most steps of any turn (docs/rules.md#steps).
 _MOST_STEPS: Final = 200
+
+#: The most rounds of a cycle (docs/rules.md#doom-loops).
+_LONGEST_CYCLE: Final = 4
 
 #: The causes of failed attempts that are never retried (docs/reasons.md#causes).
 _REFUSED: Final = {Cause.BAD_REQUEST, Cause.AUTHENTICATION, Cause.PERMISSION, Cause.NOT_FOUND, Cause.REJECTED}
@@ -83,7 +86,7 @@ def has_answer(calls: Iterable[Call]) -> bool:
 
 
 class Counted:
-    """The counters of a turn, and its course."""
+    """The counters of a turn, the rounds that it remembers, and its course."""
 
     started: int
     tokens: int
@@ -101,12 +104,14 @@ class Counted:
         self.now = 0.0
         self.deadline = inf if limits.seconds is None else limits.seconds
         self.abort_at = inf if script.abort_at is None else script.abort_at
-        self.steps = self.started = self.tokens = self.model_calls = self.pauses = self.batches = self.read = 0
-        self.replies = self.failures = self.syntheses = self.reviews = self.answers = 0
+        self.steps = self.started = self.tokens = self.model_calls = self.pauses = self.offers = self.read = 0
+        self.replies = self.failures = self.compactions = self.syntheses = self.reviews = self.answers = 0
         #: `lost`: whether the process died after the last fact.
         self.stopped = self.ended = self.lost = False
         #: The seconds that no fact has, because a process died.
         self.lost_seconds = 0.0
+        #: Whether it has sub-agents, or is one.
+        self.in_team = bool(script.helper)
         self.nudges_left = limits.nudges
         self.rounds: list[Counter[tuple[str, ScriptedCall | None]]] = []
         self.doom = False
@@ -119,6 +124,28 @@ class Counted:
         self.stopped_by: tuple[EndReason, ...] = ()
         self.end: EndError
         self.outcome: Outcome
+
+    def _watch_for_loops(self, reply: ScriptedReply) -> None:
+        """Remember the round, and look whether it closes a loop (docs/rules.md#doom-loops)."""
+        threshold = self.limits.doom_threshold
+        latest = Counter(self._key(asked) for asked in reply.calls if asked.tool not in self.unwatched)
+        self.doom = False
+        if threshold is None or not latest:
+            return
+        self.rounds.append(latest)
+        for period in range(1, _LONGEST_CYCLE + 1):
+            rounds = self.rounds[-period:]
+            if self.rounds[-period * threshold :] == rounds * threshold:
+                self.doom, self.loop_tools = True, {tool for one in rounds for tool, _ in one}
+                return
+
+    def _key(self, asked: ScriptedCall) -> tuple[str, ScriptedCall | None]:
+        """Return what makes two calls equal: the tool and its own key, or the tool and the arguments."""
+        tool = self.tools.get(asked.tool)
+        return asked.tool, None if tool is not None and tool.one_loop_key and asked.fits else asked
+
+    def _forget_rounds(self) -> None:
+        self.rounds, self.doom = [], False
 
     def _unread(self) -> int:
         return sum(at <= self.now for at in self.script.messages) - self.read

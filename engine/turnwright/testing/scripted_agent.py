@@ -1,5 +1,6 @@
 """The agent of a scripted turn: its hooks, guardrails, typed answer and compaction, as the script says."""
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
@@ -92,8 +93,8 @@ class _Decisions:
 
     script: TurnScript
     said: Callable[[], ScriptedReply]
-    #: The replies that the guardrail was asked about.
-    asked: list[ScriptedReply] = field(default_factory=list)
+    #: How often the guardrails of prompts and of replies were asked.
+    asked: Counter[str] = field(default_factory=Counter)
 
     def hooks(self) -> list[Hooks[None]]:
         hooks: list[Hooks[None]] = []
@@ -130,18 +131,23 @@ class _Decisions:
         guardrail = self.script.guardrail
         assert guardrail is not None  # noqa: S101 (else nobody asks)
         await anyio.sleep(guardrail.seconds)
+        self._fail_its_model("prompt", guardrail.fault)
         if guardrail.raises:
             raise RuntimeError
         return _TRIP if guardrail.trips else None
 
     async def _check_reply(self, _: TurnContext[None], __: str) -> Trip | None:
         said = self.said()
-        self.asked.append(said)
+        self._fail_its_model("reply", said.fault)
         if said.fault == "guardrail":
             raise RuntimeError
-        if said.fault == "model" or (said.fault == "once" and len(self.asked) % 2):
-            raise ModelError("scripted", cause=Cause.SERVER_ERROR)
         return _TRIP if said.trips else None
+
+    def _fail_its_model(self, what: str, fault: str) -> None:
+        """Count that a guardrail is asked. Raises the error of its own model, if the script says so."""
+        self.asked[what] += 1
+        if fault == "model" or (fault == "once" and self.asked[what] % 2):
+            raise ModelError("scripted", cause=Cause.SERVER_ERROR)
 
 
 async def _decide(_: ToolContext[None], call: CallView) -> ToolDecision | None:

@@ -104,6 +104,8 @@ class ScriptedGuardrail:
     trips: bool = False
     raises: bool = False
     parallel: bool = False
+    fault: Literal["", "model", "once"] = ""
+    """The fault of its own model, which fails each time or every other time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +118,9 @@ class TurnScript:
     limits: Limits = field(default_factory=Limits)
     people: tuple[PersonAct, ...] = ("yes",)
     """One act for each question. After the last one they begin anew."""
-    synthesis: tuple[str | None, ...] = ()
-    """The text of the app's synthesis for each batch, or None. After the last one they begin anew."""
+    synthesis: tuple[str | Cause | type[RuntimeError] | None, ...] = ()
+    """The text of the app's synthesis each time that it is asked, or None, or the error of its own model, or it raises.
+    After the last one they begin anew. With sub-agents, one for each number of successful calls in a batch."""
     messages: tuple[float, ...] = ()
     """The times at which people write to the turn."""
     abort_at: float | None = None
@@ -152,7 +155,9 @@ class JournalCounts:
     steps: int = 0
     replies: int = 0
     failures: int = 0
-    """Failed attempts, and attempts at the conclusion."""
+    """Failed attempts, of compactions too, and attempts at the conclusion."""
+    compactions: int = 0
+    """Compactions that began, and conversations that became shorter."""
     syntheses: int = 0
     reviews: int = 0
     pauses: int = 0
