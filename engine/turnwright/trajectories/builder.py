@@ -4,7 +4,7 @@ Readers know their formats; the builder pairs results with calls, numbers the st
 """
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final, NamedTuple
 
 import msgspec
@@ -72,6 +72,8 @@ class RunBuilder:
         self._calls: dict[str, deque[_Asked]] = {}
         self._answered: dict[str, _Asked] = {}
         self._open: dict[str, _Asked] = {}
+        self._orphans: list[ResultNotes] = []
+        self._repeated: dict[str, int] = {}
         self._results = 0
 
     @property
@@ -129,10 +131,9 @@ class RunBuilder:
         step = step or self._latest or self.reply()
         known = call_id or f"call_{len(self._open) + len(self._answered) + 1}"
         own = known
-        number = 1
         while own in self._open or own in self._answered:
-            number += 1
-            own = f"{known}#{number}"
+            self._repeated[known] = self._repeated.get(known, 1) + 1
+            own = f"{known}#{self._repeated[known]}"
         call = TrajectoryCall(tool_call_id=own, function_name=name)
         call.arguments, raw = _object(arguments)
         if raw is not None:
@@ -165,6 +166,7 @@ class RunBuilder:
         if found is None:
             step = self.steps[-1] if self.steps else self.system("")
             notes.orphan_id = call or ""
+            self._orphans.append(notes)
         else:
             step = found.step
         result = TrajectoryResult(
@@ -178,11 +180,16 @@ class RunBuilder:
         step.observation.results.append(result)
         return result
 
-    def unreadable_result(self, call: str) -> TrajectoryResult:
-        """Note that the record of the result of a call could not be read, so the call is no lost one."""
-        result = self.result(call, None)
-        result.extra = ResultExtra(turnwright=ResultNotes(unreadable=True))
-        return result
+    def mark_unreadable(self, ids: Collection[str]) -> None:
+        """Mark calls without results, and orphans, whose ids are in lines that could not be read: these are not lost.
+
+        Call it once, after all results were added.
+        """
+        for notes in self._orphans:
+            notes.unreadable = notes.orphan_id in ids
+        for own, asked in tuple(self._open.items()):
+            if asked.id in ids:
+                self.result(own, None).extra = ResultExtra(turnwright=ResultNotes(unreadable=True))
 
     def subagent(self, run: Trajectory) -> None:
         """Add the run of a sub-agent. It must have a `trajectory_id`."""

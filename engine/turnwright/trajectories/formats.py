@@ -8,6 +8,7 @@ from turnwright.trajectories.readers import (
     anthropic_messages,
     atif,
     claude_code,
+    codex,
     intercode,
     mini_swe_agent,
     openai_chat,
@@ -38,6 +39,7 @@ class Format(NamedTuple):
 FORMATS: Final = (
     Format("atif", "Agent Trajectory Interchange Format", atif.recognizes, atif.read),
     Format(claude_code.NAME, "Claude Code sessions", claude_code.recognizes, claude_code.read),
+    Format(codex.NAME, "Codex sessions", codex.recognizes, codex.read),
     Format(ag_ui.NAME, "AG-UI events", ag_ui.recognizes, ag_ui.read),
     Format(spans.OPENINFERENCE, "OpenInference spans", spans.recognizes_openinference, spans.read_openinference),
     Format(spans.OPENTELEMETRY, "OpenTelemetry GenAI spans", spans.recognizes_opentelemetry, spans.read_opentelemetry),

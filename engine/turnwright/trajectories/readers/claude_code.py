@@ -318,21 +318,15 @@ class _Thread:
         else:
             self._waiting.append(_Waiting(block, at))
 
-    def _settle(self, block: Block, at: str | None, subagent: SubagentRef | None, *, unreadable: bool = False) -> None:
+    def _settle(self, block: Block, at: str | None, subagent: SubagentRef | None) -> None:
         text = result_text(block.content)
-        found = self.run.result(
-            block.tool_use_id or "", text, status=status_of(block, text), ended=at, subagent=subagent
-        )
-        if unreadable and found.extra is not None and found.extra.turnwright is not None:
-            found.extra.turnwright.unreadable = found.source_call_id is None
+        self.run.result(block.tool_use_id or "", text, status=status_of(block, text), ended=at, subagent=subagent)
 
     def finish(self, lost: set[str]) -> bool:
         """Add what waited, mark what is `lost` in lines that cannot be read; False if there are no messages."""
         for block, at in self._waiting:
-            self._settle(block, at, None, unreadable=block.tool_use_id in lost)
-        for call in self.run.open_calls:
-            if call in lost:
-                self.run.unreadable_result(call)
+            self._settle(block, at, None)
+        self.run.mark_unreadable(lost)
         models = (step.model_name for step in self.run.steps if step.model_name)
         self.run.trajectory.agent.model_name = next(models, None)
         return bool(self.run.steps)
