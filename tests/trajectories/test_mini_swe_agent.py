@@ -140,6 +140,26 @@ def test_tool_calls_have_their_results_and_a_submission_is_the_last_one() -> Non
     assert run.steps[4].metrics.cost_usd == 0.2
 
 
+def test_responses_with_items_are_replies_too() -> None:
+    text = {"type": "message", "content": [{"type": "output_text", "text": "I look."}]}
+    called = {"type": "function_call", "call_id": "a", "name": "bash", "arguments": '{"command": "ls"}'}
+    refused = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "No tool calls found."}]}
+    usage = {"input_tokens": 7, "output_tokens": 2}
+    messages = [
+        *TOOLS["messages"][:2],
+        {**refused, "extra": {"interrupt_type": "FormatError", "response": {"output": [text], "usage": usage}}},
+        {"object": "response", "model": "small", "output": [text, called], "usage": usage, "extra": {"cost": 0.5}},
+        {"type": "function_call_output", "call_id": "a", "output": "x", "extra": {"returncode": 0}},
+    ]
+    [run] = read(dumps({**TOOLS, "messages": messages}), FORMAT)
+    assert [step.message for step in run.steps if step.source == "agent"] == ["I look.", "I look."]
+    assert calls([run]) == {("bash", '{"command": "ls"}'): 1}
+    assert results_of([run]) == ["x"]
+    metrics = run.steps[-1].metrics
+    assert metrics is not None
+    assert (metrics.prompt_tokens, metrics.cost_usd) == (7, 0.5)
+
+
 def test_a_text_protocol_with_a_name_of_its_own_is_followed() -> None:
     document = json.loads(json.dumps(TEXT).replace("```bash", "```mswea_bash_command"))
     document["info"]["config"]["agent"]["action_regex"] = r"```mswea_bash_command\s*\n(.*?)\n```"

@@ -1,7 +1,8 @@
 """Reads the `.traj.json` files of mini-swe-agent.
 
 Version 1 has a text protocol: a reply with exactly one block of bash is a call, and the user message after it is the
-result. Any other reply is a format error. Versions 1.1 and 2 have tool calls, or the commands that were parsed.
+result. Any other reply is a format error. Versions 1.1 and 2 have tool calls, of chat completions or of responses, or
+the commands that were parsed.
 """
 
 import re
@@ -18,6 +19,7 @@ from turnwright.trajectories.source import Recording, UnreadableRecordingError
 from turnwright.trajectories.values import Values
 
 from .chat_messages import Chat, Message, Usage, text_of
+from .response_items import Item, Items
 
 NAME: Final = "mini-swe-agent"
 _SUBMITTED: Final = "Submitted"
@@ -46,6 +48,7 @@ class LoggedResponse(Struct):
     created: float | None = None
     usage: Usage | None = None
     choices: list[LoggedChoice] | None = None
+    output: list[Item] | None = None
 
 
 class Extra(Struct):
@@ -62,9 +65,15 @@ class Extra(Struct):
 
 
 class AgentMessage(Message):
-    """A message, with what the agent notes of it."""
+    """A message, with what the agent notes of it; or, with models of the responses API, a response or an item."""
 
     extra: Extra | None = None
+    object: str = ""
+    type: str = ""
+    call_id: str | None = None
+    output: str | list[Item] | None = None
+    model: str | None = None
+    created_at: float | None = None
 
 
 class ModelStats(Struct):
@@ -167,9 +176,13 @@ class _AgentChat(Chat):
         """Add a message; False if it has no role."""
         extra = message.extra or Extra()
         before, self._has_reply_before = self._has_reply_before, message.role == "assistant"
-        match message.role:
+        match message.role or message.object or message.type:
             case "assistant":
                 self._add_reply(message, extra)
+            case "response":
+                self._add_response(message, extra)
+            case "function_call_output":
+                self.run.result(message.call_id, str(message.output or ""), status=_status(extra.returncode))
             case "user":
                 self._add_user(message, extra, after_reply=before)
             case "tool":
@@ -198,6 +211,18 @@ class _AgentChat(Chat):
         for command in commands:
             self.run.call(None, "bash", {"command": command}, step=step)
 
+    def _add_response(self, message: AgentMessage, extra: Extra) -> None:
+        self._replied = self._has_reply_before = True
+        items = message.output if isinstance(message.output, list) else []
+        step = Items(self.run).response(
+            items,
+            model=message.model,
+            metrics=message.usage.metrics() if message.usage else None,
+            at=_time(message.created_at or extra.timestamp),
+        )
+        if step.metrics is not None and step.metrics.cost_usd is None:
+            step.metrics.cost_usd = extra.cost
+
     def _add_user(self, message: AgentMessage, extra: Extra, *, after_reply: bool) -> None:
         text = text_of(message.content)
         if extra.interrupt_type == "FormatError":
@@ -217,6 +242,8 @@ class _AgentChat(Chat):
         choice = logged.choices[0] if logged.choices else LoggedChoice()
         text = extra.model_response or text_of(choice.message.content if choice.message else None)
         metrics = logged.usage.metrics() if logged.usage else None
+        if logged.output:
+            text = text or "\n".join(text_of(item.content) for item in logged.output if item.type == "message")
         self.run.reply(text, model=logged.model, metrics=metrics, stop_reason=choice.finish_reason)
         self._replied = True
 

@@ -47,7 +47,7 @@ class Item(Struct):
 
     @property
     def key(self) -> tuple[object, ...] | None:
-        """What two copies of an item have in common; None of reasoning, which a copy of a reply may leave out."""
+        """The part that two copies of an item have in common; None of reasoning, which a copy may leave out."""
         if self.type == "reasoning":
             return None
         if self.role:
@@ -83,6 +83,8 @@ class Items:
         """Add the output of one response as one reply."""
         reply = self._reply = self.run.reply(at=at, model=model, metrics=metrics, stop_reason=stop)
         for item in output:
+            if item.type == "message":
+                item.role = item.role or "assistant"
             self.add(item)
             self._reply = reply  # outputs of hosted calls are part of it
         self._reply = None

@@ -88,7 +88,8 @@ def recognizes(recording: Recording) -> bool:
         return False
     items, messages = first.get("trajectory"), first.get("history")
     if isinstance(items, list) and items:
-        return isinstance(items[0], Mapping) and "action" in items[0] and "response" in items[0]
+        first = items[0]
+        return isinstance(first, Mapping) and "action" in first and ("response" in first or "observation" in first)
     message = messages[0] if isinstance(messages, list) and messages else None
     return isinstance(message, Mapping) and "role" in message and ("agent" in message or "message_type" in message)
 
