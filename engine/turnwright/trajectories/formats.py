@@ -13,6 +13,7 @@ from turnwright.trajectories.readers import (
     mini_swe_agent,
     openai_chat,
     openai_responses,
+    opencode,
     spans,
     swe_agent,
     trae_agent,
@@ -48,6 +49,7 @@ FORMATS: Final = (
     Format(swe_agent.NAME, "SWE-agent trajectories", swe_agent.recognizes, swe_agent.read),
     Format(trae_agent.NAME, "trae-agent trajectories", trae_agent.recognizes, trae_agent.read),
     Format(anthropic_messages.NAME, "Anthropic messages", anthropic_messages.recognizes, anthropic_messages.read),
+    Format(opencode.NAME, "opencode sessions", opencode.recognizes, opencode.read),
     Format(openai_responses.NAME, "OpenAI responses", openai_responses.recognizes, openai_responses.read),
     Format(openai_chat.NAME, "OpenAI chat messages", openai_chat.recognizes, openai_chat.read),
 )
