@@ -39,6 +39,20 @@ def test_calls_with_the_same_id_are_two_calls_and_take_their_results_in_order() 
     assert run.result("a", "2").source_call_id == second.tool_call_id
 
 
+def test_calls_and_orphans_whose_partners_could_not_be_read_are_marked() -> None:
+    run = build()
+    step = run.reply()
+    run.call("a", "read")
+    run.call("b", "read")
+    run.result("c", "?")
+    run.result("d", "?")
+    run.mark_unreadable({"a", "c"})
+    assert step.observation is not None
+    notes = [result.extra.turnwright for result in step.observation.results if result.extra]
+    assert [(note.orphan_id, note.unreadable) for note in notes if note] == [("c", True), ("d", False), (None, True)]
+    assert run.open_calls == ("b",)
+
+
 def test_a_result_without_an_id_answers_the_oldest_open_call() -> None:
     run = build()
     run.reply()

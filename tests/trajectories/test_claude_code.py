@@ -155,6 +155,7 @@ def test_what_the_program_writes_as_the_user_opens_no_turn(words: str) -> None:
     session = sample()
     session.user(words)
     session.user([text(words)], isMeta=True)
+    session.user("The build is done.", origin={"kind": "task-notification"})
     [run] = read(session.data, NAME)
     assert len(turns(run)) == 1
 

@@ -82,6 +82,13 @@ def test_links_neither_loop_nor_repeat_a_file(tmp_path: Path) -> None:
     assert names(runs([inside]), inside) == ["one.json", "out/two.json"]
 
 
+def test_a_byte_order_mark_is_no_part_of_a_recording(tmp_path: Path) -> None:
+    marked = b"\xef\xbb\xbf" + SAMPLE
+    (tmp_path / "a.json").write_bytes(marked)
+    (tmp_path / "b.zip").write_bytes(packed_zip({"in.json": marked}))
+    assert names(runs([tmp_path]), tmp_path) == ["a.json", "b.zip:in.json"]
+
+
 def test_each_path_that_cannot_be_read_gives_one_message(tmp_path: Path) -> None:
     (tmp_path / "empty.json").write_bytes(b"")
     (tmp_path / "other.json").write_bytes(NO_RUN)

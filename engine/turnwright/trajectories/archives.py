@@ -14,6 +14,7 @@ import tempfile
 import weakref
 import zipfile
 import zlib
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -211,7 +212,7 @@ def _member(
     """Yield a member. Of one that is no recording only the head is kept."""
     head = stream.peek(HEAD) or stream.read()  # which raises the error of a stream that has only that
     nested = depth + 1 < _DEEPEST and name.lower().endswith(SUFFIXES) and packing(head)
-    if not nested and not looks_like_json(head):
+    if not nested and not looks_like_json(head.removeprefix(BOM_UTF8)):
         yield Recording.of(head, name)
         return
     found, problem = keep(name, stream, meter.bounds)

@@ -1,6 +1,7 @@
 """A recording to read: a file, a member of an archive, or standard input."""
 
 import io
+from codecs import BOM_UTF8
 from collections.abc import Callable, Collection, Iterator
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -47,7 +48,7 @@ class Recording:
     @classmethod
     def of(cls, data: bytes, name: str = "-") -> "Recording":
         """Return a recording of bytes in memory."""
-        return cls(name, lambda: io.BytesIO(data))
+        return cls(name, lambda: io.BytesIO(data.removeprefix(BOM_UTF8)))
 
     @cached_property
     def head(self) -> bytes:
@@ -133,8 +134,15 @@ class Items:
 
 
 def opener(path: Path) -> Callable[[], BinaryIO]:
-    """Return what opens the file at a path."""
-    return lambda: path.open("rb")
+    """Return a function that opens the file at a path, behind its byte order mark if it has one."""
+
+    def opened() -> BinaryIO:
+        stream = path.open("rb")
+        if stream.peek(len(BOM_UTF8))[: len(BOM_UTF8)] == BOM_UTF8:
+            stream.read(len(BOM_UTF8))
+        return stream
+
+    return opened
 
 
 def looks_like_json(head: bytes) -> bool:

@@ -51,6 +51,12 @@ class _Made(Struct):
     agent_id: str | None = field(default=None, name="agentId")
 
 
+class _Origin(Struct):
+    """The author of a message: "human", or a part of the program."""
+
+    kind: str | None = None
+
+
 class _Record(Struct, rename="camel"):
     """A line of a session, or (`session_id`, `parent_tool_use_id`, and the `result`) of a stream."""
 
@@ -73,6 +79,7 @@ class _Record(Struct, rename="camel"):
     total_cost: float | None = field(default=None, name="total_cost_usd")
     content: Any = None
     error: Any = None
+    origin: _Origin | None = None
     message: Message | None = None
     tool_use_result: _Made | str | list[Any] | None = None
 
@@ -247,7 +254,7 @@ class _Thread:
 
     def user(self, text: str, record: _Record) -> None:
         """Add what stands as a message of the user, though the program wrote many of these."""
-        if text.startswith(_NOTICES):
+        if text.startswith(_NOTICES) or (record.origin and record.origin.kind not in (None, "human")):
             self._command = None
             self.run.system(text, at=record.timestamp)
             self.ending = "interrupted" if text.startswith(_INTERRUPTED) else None
