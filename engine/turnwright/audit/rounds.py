@@ -80,6 +80,8 @@ def turns_of(run: Trajectory) -> Iterator[list[AuditStep]]:
         if step.is_copied_context:
             continue
         if step.source == "user":
+            if step.extra and step.extra.turnwright and step.extra.turnwright.steered:
+                continue
             if opened or turn:
                 yield turn
             turn, opened = [], True

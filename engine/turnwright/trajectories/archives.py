@@ -20,7 +20,7 @@ from functools import cache
 from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple, cast
 
-from .source import HEAD, Recording, looks_like_json, opener
+from .source import HEAD, Recording, may_hold_runs, opener
 
 #: The names of packed files that are opened in folders and in archives. A path that is given is opened by its content.
 SUFFIXES: Final = (".zip", ".tar", ".gz", ".tgz", ".bz2", ".tbz2", ".xz", ".txz", ".zst", ".tzst")
@@ -212,7 +212,7 @@ def _member(
     """Yield a member. Of one that is no recording only the head is kept."""
     head = stream.peek(HEAD) or stream.read()  # which raises the error of a stream that has only that
     nested = depth + 1 < _DEEPEST and name.lower().endswith(SUFFIXES) and packing(head)
-    if not nested and not looks_like_json(head.removeprefix(BOM_UTF8)):
+    if not nested and not may_hold_runs(head.removeprefix(BOM_UTF8)):
         yield Recording.of(head, name)
         return
     found, problem = keep(name, stream, meter.bounds)

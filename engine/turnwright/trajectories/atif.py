@@ -23,7 +23,10 @@ Source = Literal["system", "user", "agent"]
 
 
 class _Object(Struct, omit_defaults=True, kw_only=True):
-    """An object of the format. Fields with their defaults are not written; unknown ones are ignored."""
+    """An object of the format. Fields with their defaults are not written; unknown ones are ignored.
+
+    The format demands a few fields that may be empty. A factory that is no type makes msgspec write them.
+    """
 
 
 class MediaSource(_Object):
@@ -57,12 +60,16 @@ class CallExtra(_Object):
     turnwright: CallNotes | None = None
 
 
+def _no_arguments() -> dict[str, JsonValue]:
+    return {}
+
+
 class TrajectoryCall(_Object):
     """A tool call that a model asked for."""
 
     tool_call_id: str
     function_name: str
-    arguments: dict[str, JsonValue] = msgspec.field(default_factory=dict)
+    arguments: dict[str, JsonValue] = msgspec.field(default_factory=_no_arguments)
     extra: CallExtra | None = None
 
 
@@ -123,14 +130,16 @@ class StepMetrics(_Object):
 class StepNotes(_Object):
     """Notes on a step, which the format has no fields for.
 
-    `error` marks a `system` step that is a failed or retried request to the model. `unreadable_calls` is the number of
-    calls that the step asked for, but whose records could not be read.
+    `error` marks a `system` step that is a failed or retried request to the model, or the step of such a request itself
+    where a format counts them. `steered` marks a user message to a running turn, which opens no turn.
+    `unreadable_calls` is the number of calls that the step asked for, but whose records could not be read.
     """
 
     turn_id: str | None = None
     attempt: int | None = None
     stop_reason: str | None = None
     error: bool = False
+    steered: bool = False
     unreadable_calls: int = 0
 
 
@@ -145,7 +154,7 @@ class TrajectoryStep(_Object):
 
     step_id: int
     source: Source
-    message: Content = ""
+    message: Content = msgspec.field(default_factory=lambda: "")
     timestamp: str | None = None
     model_name: str | None = None
     reasoning_content: str | None = None

@@ -10,7 +10,7 @@ from typing import BinaryIO, Final, NamedTuple
 from .archives import UNPACKING_ERRORS, Bounds, Meter, Problem, keep, reason, unpack
 from .atif import Trajectory
 from .formats import FORMATS, Format, format_of
-from .source import EmptyRecordingError, Recording, UnreadableRecordingError, looks_like_json, opener
+from .source import EmptyRecordingError, Recording, UnreadableRecordingError, may_hold_runs, opener
 
 STDIN: Final = "-"
 #: Folders that hold no recordings of runs, but many files.
@@ -120,6 +120,7 @@ class Runs:
         path = Path(file.path)
         if path.is_file():
             recording = Recording(file.path, opener(path))
+            recording.path = path
             recording.beside = lambda relative: (path.parent / relative).exists()
             yield from self._recording(recording, file.size, named=named)
             return
@@ -149,7 +150,7 @@ class Runs:
         number = 0
         empty = False
         try:
-            if looks_like_json(recording.head):
+            if may_hold_runs(recording.head):
                 found = self._format or format_of(recording)
             for run in found.read(recording) if found else ():
                 number += 1

@@ -19,6 +19,8 @@ from pydantic import JsonValue
 HEAD: Final = 256 * 1024
 #: A document up to this size is decoded whole, which is ten times faster than piece by piece.
 WHOLE: Final = 256 * 1024**2
+#: The first bytes of a SQLite database.
+SQLITE: Final = b"SQLite format 3\x00"
 _LINES_OF_HEAD: Final = 50
 #: Levels of nesting that are read of a document that is cut. Deeper ones end it.
 _DEPTH: Final = 200
@@ -36,13 +38,14 @@ class EmptyRecordingError(UnreadableRecordingError):
 class Recording:
     """One file of recorded runs.
 
-    `name` is shown to people: a path, or `ARCHIVE:MEMBER`. `open` returns a new stream of its bytes each time. `beside`
-    says whether there is a file at a path relative to the recording's folder.
+    `name` is shown to people: a path, or `ARCHIVE:MEMBER`. `open` returns a new stream of its bytes each time. `path`
+    is its file, if it has one. `beside` says whether there is a file at a path relative to the recording's folder.
     """
 
     def __init__(self, name: str, open: Callable[[], BinaryIO]) -> None:  # noqa: A002 (the file's own verb)
         self.name = name
         self.open = open
+        self.path: Path | None = None
         self.beside: Callable[[str], bool] = lambda _relative: False
 
     @classmethod
@@ -145,9 +148,10 @@ def opener(path: Path) -> Callable[[], BinaryIO]:
     return opened
 
 
-def looks_like_json(head: bytes) -> bool:
-    """Whether bytes begin with an object or a list."""
-    return head.lstrip(b" \t\r\n")[:1] in (b"{", b"[")
+def may_hold_runs(head: bytes) -> bool:
+    """Whether a file that begins so can be a recording: JSON, a recorded stream, or a store."""
+    begin = head.lstrip(b" \t\r\n")
+    return begin[:1] in (b"{", b"[") or begin.startswith((b"data:", b"event:", SQLITE))
 
 
 def iso_time(seconds: float) -> str | None:

@@ -1,4 +1,4 @@
-"""What spans of models, tools and agents say, by OpenTelemetry's GenAI conventions, OpenInference and others."""
+"""The attributes of spans of models, tools and agents, in each known convention."""
 
 from typing import Final, Literal
 
