@@ -35,6 +35,7 @@ SLOW: Final = frozenset(
         "cli/test_worker_temporal.py",
         "docs",
         "faults",
+        "guards/test_pydantic_ai.py",
         "inspector/pages/test_live.py",
         "inspector/test_forged.py",
         "inspector/test_secrets.py",

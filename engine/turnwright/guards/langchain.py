@@ -30,6 +30,7 @@ from .turn import Ending, GuardedTurn, GuardOptions, NextCall, tool_call
 _KEPT: Final = 256
 #: LangChain's name of a model whose requests must have tools if a message has calls.
 _ANTHROPIC: Final = "anthropic-chat"
+_APP: Final = "langchain"
 _FINISHES: Final = {
     "length": Finish.LENGTH,
     "max_tokens": Finish.LENGTH,
@@ -66,11 +67,14 @@ class LoopGuardMiddleware(AgentMiddleware[GuardState, Any, Any]):  # type: ignor
     def before_agent(self, state: GuardState, runtime: object) -> dict[str, Any]:
         """Begin a turn."""
         del runtime
-        return {"turnwright_turn": self._begin(state).id, "ending": None}
+        turn = GuardedTurn(self._options, app=_APP, prompt=_prompt(state))
+        return {"turnwright_turn": self._keep(turn).id, "ending": None}
 
     async def abefore_agent(self, state: GuardState, runtime: object) -> dict[str, Any]:
         """Begin a turn."""
-        return self.before_agent(state, runtime)
+        del runtime
+        turn = await GuardedTurn.begin(self._options, app=_APP, prompt=_prompt(state))
+        return {"turnwright_turn": self._keep(turn).id, "ending": None}
 
     def wrap_model_call(
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], ModelResponse[Any]]
@@ -142,7 +146,7 @@ class LoopGuardMiddleware(AgentMiddleware[GuardState, Any, Any]):  # type: ignor
         """Return the ending. A turn that other middleware ended without an answer is aborted."""
         del runtime
         turn = self._turn_of(state)
-        del self._turns[turn.id]
+        self._drop(turn)
         turn.reviewed()
         turn.aborted()
         return {"ending": turn.ending}
@@ -152,20 +156,22 @@ class LoopGuardMiddleware(AgentMiddleware[GuardState, Any, Any]):  # type: ignor
         turn = self._turn_of(state)
         return await turn.in_thread(self.after_agent, state, runtime)
 
-    def _begin(self, state: GuardState) -> GuardedTurn:
-        asked = [message for message in state["messages"] if isinstance(message, HumanMessage)]
-        turn = GuardedTurn(self._options, app="langchain", prompt=str(asked[-1].text) if asked else "")
+    def _keep(self, turn: GuardedTurn) -> GuardedTurn:
         self._turns[turn.id] = turn
         if len(self._turns) > _KEPT:
             self._turns.popitem(last=False)
         return turn
 
+    def _drop(self, turn: GuardedTurn) -> None:
+        for name in [name for name, one in self._turns.items() if one is turn]:
+            del self._turns[name]
+
     def _turn_of(self, state: GuardState) -> GuardedTurn:
         """Return the turn of a run, or a new one for a run that was interrupted in another process."""
-        turn = self._turns.get(state.get("turnwright_turn", ""))
-        if turn is None:
-            turn = self._turns[state["turnwright_turn"]] = self._begin(state)
-        return turn
+        name = state.get("turnwright_turn", "")
+        if name not in self._turns:
+            self._turns[name] = GuardedTurn(self._options, app=_APP, prompt=_prompt(state))
+        return self._turns[name]
 
     def _failed(self, turn: GuardedTurn, call: NextCall, error: Exception) -> ModelResponse[Any]:
         """Return the summary of a turn whose conclusion failed. Any other error fails the turn and is raised."""
@@ -174,14 +180,20 @@ class LoopGuardMiddleware(AgentMiddleware[GuardState, Any, Any]):  # type: ignor
         turn.model_failed(error)
         if call.conclude:
             return ModelResponse(result=[AIMessage(content=turn.summary)])
-        self._turns.pop(turn.id, None)
+        self._drop(turn)
         raise error
 
     def _broke(self, turn: GuardedTurn, error: BaseException) -> None:
         """End the turn with the run, unless the run waits for a person."""
         if not isinstance(error, GraphBubbleUp):
             turn.broke(error)
-            self._turns.pop(turn.id, None)
+            self._drop(turn)
+
+
+def _prompt(state: GuardState) -> str:
+    """Return the text of the last user message."""
+    asked = [message for message in state["messages"] if isinstance(message, HumanMessage)]
+    return str(asked[-1].text) if asked else ""
 
 
 def _guarded(request: ModelRequest[Any], call: NextCall) -> ModelRequest[Any]:

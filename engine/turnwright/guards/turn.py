@@ -110,6 +110,12 @@ class GuardedTurn:
             new = NewTurn(self.id, options.session, app, model, time.time(), title)
             self._journal = GuardJournal(options.journal, new, facts, self._guard.machine.turn)
 
+    @classmethod
+    async def begin(cls, options: GuardOptions, *, app: str, prompt: str = "", model: str = "") -> "GuardedTurn":
+        """Make a turn, in a thread if it writes a journal."""
+        make = partial(cls, options, app=app, prompt=prompt, model=model)
+        return make() if options.journal is None else await _in_thread(make)
+
     @property
     def over(self) -> bool:
         """Whether the turn has ended."""
@@ -201,6 +207,19 @@ class GuardedTurn:
                 self._guard.reviewed(feedback, elapsed=self._elapsed())
                 self._save()
 
+    def refusal(self, provider_id: str) -> str:
+        """Return why a call of the last reply does not run; empty if it may."""
+        with self._lock:
+            return next((one.refusal for one in self._calls.get(provider_id, ())), "")
+
+    def settle_rest(self, results: Mapping[str, tuple[str, CallStatus]]) -> None:
+        """Record the results of open calls that the framework answered without running them, by provider's id."""
+        with self._lock:
+            may = self._guard.may_call_model()
+            for call in may.calls if isinstance(may, ResultsMissing) else ():
+                if call.provider_id in results:
+                    self.settled(call.id, *results[call.provider_id])
+
     def started(self, provider_id: str) -> CallDecision:
         """Record that a call is about to run, and return the decision: a refused one must not run.
 
@@ -255,11 +274,8 @@ class GuardedTurn:
 
     async def in_thread(self, method: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Call a method of this turn, in a thread if it writes a journal."""
-        if self._journal is None:
-            return method(*args, **kwargs)
-        from anyio.to_thread import run_sync  # noqa: PLC0415 (loops without an event loop do not need it)
-
-        return await run_sync(partial(method, *args, **kwargs))
+        call = partial(method, *args, **kwargs)
+        return call() if self._journal is None else await _in_thread(call)
 
     def __del__(self) -> None:
         """Release the journal of a turn that never ended, such as one of a run that was dropped."""
@@ -278,6 +294,12 @@ class GuardedTurn:
                 self._journal.append(facts, self._guard.machine.turn)
             if self.over:
                 self._journal.close()
+
+
+async def _in_thread(call: Callable[[], T]) -> T:
+    from anyio.to_thread import run_sync  # noqa: PLC0415 (loops without an event loop do not need it)
+
+    return await run_sync(call)
 
 
 def tool_call(name: str, arguments: object, provider_id: str) -> ToolCall:

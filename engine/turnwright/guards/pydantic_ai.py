@@ -1,0 +1,235 @@
+"""A guard for agents of pydantic-ai: `Agent(model, capabilities=[LoopGuardCapability(Limits(steps=20))])`."""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from pydantic_ai import AgentRunResult, ModelRetry, RetryModelRequest, RunContext, ToolDefinition
+from pydantic_ai.capabilities import (
+    AbstractCapability,
+    WrapRunHandler,
+    WrapToolExecuteHandler,
+    WrapToolValidateHandler,
+)
+from pydantic_ai.exceptions import ToolFailedError, ToolRetryError
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelRequest,
+    ModelResponse,
+    TextPart,
+    ToolCallPart,
+    ToolReturnPart,
+    UserPromptPart,
+)
+from pydantic_ai.models import ModelRequestContext
+from pydantic_ai.settings import ModelSettings
+from pydantic_core import to_json
+
+from turnwright_states import CallStatus, Finish, Limits, Usage
+from turnwright_states.blank import is_blank
+
+from .turn import Ending, GuardedTurn, GuardOptions, NextCall, tool_call
+
+#: The endings that a capability remembers.
+_KEPT: Final = 256
+_FINISHES: Final = {"length": Finish.LENGTH, "content_filter": Finish.CONTENT_FILTER}
+_STATUSES: Final = {"success": CallStatus.OK, "denied": CallStatus.REJECTED, "interrupted": CallStatus.UNKNOWN}
+
+
+@dataclass
+class LoopGuardCapability(AbstractCapability[Any]):
+    """Bounds each run of an agent. `ending_of(result)` returns how it ended.
+
+    A call beyond the budget gets a result that says so. At a limit the model answers once more, without function tools:
+    with a text, or with the agent's output if that is no text. A run whose agent accepts neither raises
+    `TurnAlreadyEndedError`. `journal` is the address of a store.
+
+    An exception fails the turn and is raised. A run that ends with deferred calls aborts its turn. Raises `ConfigError`
+    for limits that a guard cannot keep.
+    """
+
+    limits: Limits = field(default_factory=Limits)
+    journal: str | None = None
+    _run: "_Run | None" = field(default=None, repr=False)
+    _endings: OrderedDict[str, Ending] = field(default_factory=OrderedDict, repr=False)
+
+    def __post_init__(self) -> None:
+        self._options = GuardOptions(self.limits, self.journal).checked()
+
+    def ending_of(self, result: AgentRunResult[Any]) -> Ending:
+        """Return the ending of a run. Raises `KeyError` for a run of other agents, or after 256 later ones."""
+        return self._endings[result.run_id]
+
+    async def for_run(self, ctx: RunContext[Any]) -> "LoopGuardCapability":
+        """Return a capability for one run."""
+        del ctx
+        return replace(self, _run=None)
+
+    async def wrap_run(self, ctx: RunContext[Any], *, handler: WrapRunHandler) -> AgentRunResult[Any]:
+        """Begin a turn, and end it with the run."""
+        prompt = ctx.prompt if isinstance(ctx.prompt, str) else _text(ctx.prompt or ())
+        model = ctx.model.model_name
+        turn = await GuardedTurn.begin(self._options, app="pydantic-ai", prompt=prompt, model=model)
+        self._run = run = _Run(turn)
+        try:
+            result = await handler()
+        except BaseException as error:
+            end = turn.model_failed if error is run.model_error else turn.broke
+            end(error)
+            raise
+        await turn.in_thread(run.finish)
+        if turn.ending is not None:
+            self._endings[result.run_id] = turn.ending
+            if len(self._endings) > _KEPT:
+                self._endings.popitem(last=False)
+        return result
+
+    async def prepare_model_request(
+        self, ctx: RunContext[Any], request_context: ModelRequestContext
+    ) -> ModelRequestContext:
+        """Ask the guard what the request is like."""
+        run = self._running(ctx)
+        messages = request_context.messages
+        call = run.call = await run.turn.in_thread(run.next_call, messages)
+        if call.hint:
+            messages = [*messages, ModelRequest(parts=[UserPromptPart(call.hint)])]
+        settings = request_context.model_settings
+        if not call.tools:
+            settings = ModelSettings(**{**(settings or {}), "tool_choice": "none"})
+        return replace(request_context, messages=messages, model_settings=settings)
+
+    async def after_model_request(
+        self, ctx: RunContext[Any], *, request_context: ModelRequestContext, response: ModelResponse
+    ) -> ModelResponse:
+        """Record the reply. One that says nothing is requested again."""
+        run = self._running(ctx)
+        if run.turn.over:  # the conclusion failed
+            return response
+        outputs = {tool.name for tool in request_context.model_request_parameters.output_tools}
+        kept = await run.turn.in_thread(run.reply, response, outputs)
+        if kept is not None:
+            return kept
+        if request_context.streaming:  # the consumer has it already, and the agent asks again by itself
+            return response
+        raise RetryModelRequest
+
+    async def on_model_request_error(
+        self, ctx: RunContext[Any], *, request_context: ModelRequestContext, error: Exception
+    ) -> ModelResponse:
+        """Sum up for a conclusion that failed. Any other error is raised."""
+        del request_context
+        run = self._running(ctx)
+        if not run.call.conclude:
+            run.model_error = error
+            raise error
+        await run.turn.in_thread(run.turn.model_failed, error)
+        return ModelResponse(parts=[TextPart(run.turn.summary)])
+
+    async def wrap_tool_validate(
+        self,
+        ctx: RunContext[Any],
+        *,
+        call: ToolCallPart,
+        tool_def: ToolDefinition,
+        args: str | dict[str, Any],
+        handler: WrapToolValidateHandler,
+    ) -> dict[str, Any]:
+        """Do not validate a call that is refused."""
+        del tool_def
+        return {} if self._running(ctx).turn.refusal(call.tool_call_id) else await handler(args)
+
+    async def wrap_tool_execute(
+        self,
+        ctx: RunContext[Any],
+        *,
+        call: ToolCallPart,
+        tool_def: ToolDefinition,
+        args: dict[str, Any],
+        handler: WrapToolExecuteHandler,
+    ) -> object:
+        """Run a tool if its call may run."""
+        del tool_def
+        turn = self._running(ctx).turn
+        decision = await turn.in_thread(turn.started, call.tool_call_id)
+        if not decision.runs:
+            return decision.refusal
+        try:
+            result: object = await handler(args)
+        except (ModelRetry, ToolRetryError, ToolFailedError) as error:
+            await turn.in_thread(turn.settled, decision.id, str(error), CallStatus.ERROR)
+            raise
+        await turn.in_thread(turn.settled, decision.id, _as_text(result))
+        return result
+
+    def _running(self, ctx: RunContext[Any]) -> "_Run":
+        """Return the run. It is missing where a capability is asked outside `wrap_run`."""
+        del ctx
+        if self._run is None:
+            raise RuntimeError("the guard of a run was used before the run began")
+        return self._run
+
+
+class _Run:
+    """One run: its turn, and the model call that the guard allowed last."""
+
+    def __init__(self, turn: GuardedTurn) -> None:
+        self.turn = turn
+        self.call = NextCall(tools=True)
+        self.model_error: BaseException | None = None
+        #: The arguments of an output tool that came with other calls.
+        self._output = ""
+
+    def next_call(self, messages: Sequence[ModelMessage]) -> NextCall:
+        """Record the results that no tool gave, such as those of unknown tools, and ask the guard."""
+        last = messages[-1] if messages else None
+        parts = last.parts if isinstance(last, ModelRequest) else ()
+        results = {
+            part.tool_call_id: (part.model_response_str(), _STATUSES.get(part.outcome, CallStatus.ERROR))
+            for part in parts
+            if isinstance(part, ToolReturnPart)
+        }
+        self.turn.settle_rest(results)
+        return self.turn.next_call()
+
+    def reply(self, response: ModelResponse, outputs: set[str]) -> ModelResponse | None:
+        """Record a reply. Return what of it the agent receives, or None if the model is called again."""
+        asked = [part for part in response.parts if isinstance(part, ToolCallPart)]
+        calls = [part for part in asked if part.tool_name not in outputs]
+        typed = next((part.args_as_json_str() for part in asked if part.tool_name in outputs), "")
+        self._output = typed if calls else ""
+        text = response.text or ("" if calls else typed)
+        made = [tool_call(part.tool_name, part.args, part.tool_call_id) for part in calls]
+        finish = _FINISHES.get(str(response.finish_reason), Finish.STOP)
+        self.turn.replied(text, made, finish=finish, usage=_usage(response), review=True)
+        if not self.turn.over:
+            return None if self.turn.model_is_next and not calls else response
+        said = [TextPart(self.turn.summary)] if self.call.conclude and is_blank(text) else []
+        rest = [part for part in response.parts if part not in calls]
+        return replace(response, parts=[*rest, *said]) if calls or said else response
+
+    def finish(self) -> None:
+        """Accept the last reply as the answer. A typed output that came with other calls counts as a reply."""
+        self.turn.reviewed()
+        if not self.turn.over and self._output:
+            self.turn.next_call()
+            self.turn.replied(self._output)
+        self.turn.aborted()
+
+
+def _text(content: Sequence[object]) -> str:
+    return "".join(part for part in content if isinstance(part, str))
+
+
+def _as_text(result: object) -> str:
+    return result if isinstance(result, str) else to_json(result, fallback=repr).decode()
+
+
+def _usage(response: ModelResponse) -> Usage:
+    used = response.usage
+    return Usage(
+        input_tokens=used.input_tokens,
+        output_tokens=used.output_tokens,
+        cached_tokens=used.cache_read_tokens,
+        reasoning_tokens=used.details.get("reasoning_tokens", 0),
+    )

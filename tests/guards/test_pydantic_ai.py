@@ -1,0 +1,288 @@
+"""The guard of pydantic-ai's agents, in a run with a scripted model."""
+
+import itertools
+from collections.abc import AsyncIterator, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+from pydantic_ai import Agent, DeferredToolRequests, ModelRetry, RetryModelRequest, RunContext
+from pydantic_ai.capabilities import AbstractCapability
+from pydantic_ai.exceptions import UsageLimitExceeded
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelRequest,
+    ModelResponse,
+    RetryPromptPart,
+    TextPart,
+    ToolCallPart,
+    ToolReturnPart,
+    UserPromptPart,
+)
+from pydantic_ai.models import ModelRequestContext
+from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
+
+from turnwright.errors import ConfigError, TurnAlreadyEndedError
+from turnwright.guards.pydantic_ai import LoopGuardCapability
+from turnwright.journal.turn_journal import JournalFold
+from turnwright.store import open_store
+from turnwright_states import EndReason, Limits, Outcome, facts
+from turnwright_states.replay import replay
+
+pytestmark = pytest.mark.anyio
+PROMPT = "What does the manual say?"
+NOT_DONE = ModelResponse(parts=[TextPart("I am not done.")])
+Reply = ModelResponse | Exception
+
+
+def asks(*calls: tuple[str, str, dict[str, Any]]) -> ModelResponse:
+    return ModelResponse(parts=[ToolCallPart(name, arguments, own) for own, name, arguments in calls])
+
+
+def says(text: str) -> ModelResponse:
+    return ModelResponse(parts=[TextPart(text)] if text else [])
+
+
+def pages(each: int = 1) -> Iterator[Reply]:
+    numbers = itertools.count(1)
+    while True:
+        yield asks(*((f"c{one}", "read_page", {"number": one}) for one in itertools.islice(numbers, each)))
+
+
+class Script:
+    """A model that says its script, and sums up when it may not call functions."""
+
+    def __init__(self, replies: Iterator[Reply], *summaries: Reply) -> None:
+        self.replies = replies
+        self.summaries = iter(summaries or itertools.repeat(NOT_DONE))
+        self.requests: list[list[ModelMessage]] = []
+
+    def __call__(self, messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        self.requests.append(messages)
+        check_pairs(messages)
+        none = (info.model_settings or {}).get("tool_choice") == "none"
+        said = next(self.summaries if none else self.replies)
+        if isinstance(said, Exception):
+            raise said
+        return said
+
+
+def check_pairs(messages: Sequence[ModelMessage]) -> None:
+    open_calls: list[str] = []
+    for message in messages:
+        if isinstance(message, ModelResponse):
+            assert not open_calls
+            open_calls += [part.tool_call_id for part in message.parts if isinstance(part, ToolCallPart)]
+        else:
+            for part in message.parts:
+                if isinstance(part, ToolReturnPart) or (isinstance(part, RetryPromptPart) and part.tool_name):
+                    open_calls.remove(part.tool_call_id)
+
+
+def read_page(number: int) -> str:
+    """Read a page."""
+    if number > 100:
+        raise ModelRetry("there are 100 pages")
+    return f"page {number}"
+
+
+def delete() -> str:
+    """Delete the manual."""
+    return "deleted"
+
+
+def guarded(
+    script: Script,
+    journal: str | None = None,
+    output: Any = str,  # noqa: ANN401 (pydantic-ai's)
+    **limits: object,
+) -> tuple[Agent[None, Any], LoopGuardCapability]:
+    guard = LoopGuardCapability(Limits.model_validate(limits), journal=journal)
+    agent: Agent[None, Any] = Agent(FunctionModel(script), output_type=output, capabilities=[guard])
+
+    agent.tool_plain(read_page)
+    return agent, guard
+
+
+async def test_without_the_guard_the_run_raises_and_with_it_the_model_concludes() -> None:
+    plain: Agent[None, str] = Agent(FunctionModel(Script(pages())))
+    plain.tool_plain(read_page)
+    with pytest.raises(UsageLimitExceeded):
+        await plain.run(PROMPT)
+    agent, guard = guarded(script := Script(pages()), steps=3)
+    result = await agent.run(PROMPT)
+    ending = guard.ending_of(result)
+    assert (ending.outcome, ending.reason, result.output) == (Outcome.CAP_HIT, EndReason.STEP_CAP, "I am not done.")
+    assert len(script.requests) == 4
+    last = script.requests[-1][-1]
+    assert isinstance(last, ModelRequest)
+    assert "step limit (3 of 3)" in str(last.parts[-1])
+    asked = [part for one in result.all_messages() for part in one.parts if isinstance(part, UserPromptPart)]
+    assert len(asked) == 1
+
+
+async def test_calls_beyond_the_budget_get_a_result_and_the_journal_has_the_turn(tmp_path: Path) -> None:
+    address = f"sqlite:///{tmp_path / 'turns.db'}"
+    agent, guard = guarded(Script(pages(3)), address, tool_calls=7)
+    result = await agent.run(PROMPT)
+    parts = [part for one in result.all_messages() for part in one.parts if isinstance(part, ToolReturnPart)]
+    assert [part.content for part in parts].count("not executed: the tool budget is spent") == 2
+    ending = guard.ending_of(result)
+    store = open_store(address)
+    (row,) = await store.turns()
+    fold = await JournalFold.read(store, row.id)
+    await store.aclose()
+    assert (row.id, row.agent, row.status.reason) == (ending.turn_id, "pydantic-ai", EndReason.BUDGET)
+    assert row.model.startswith("function:")
+    assert replay(fold.facts).fault is None
+
+
+async def test_a_model_that_repeats_itself_concludes() -> None:
+    same = (asks((f"c{one}", "read_page", {"number": 1})) for one in itertools.count())
+    agent, guard = guarded(Script(same))
+    ending = guard.ending_of(await agent.run(PROMPT))
+    assert (ending.outcome, ending.reason) == (Outcome.DOOM_LOOP, EndReason.DOOM_LOOP)
+
+
+async def test_an_answer_ends_the_turn_and_each_run_is_a_turn() -> None:
+    agent, guard = guarded(Script(iter([next(pages()), says("Hello."), says("Bye.")])), steps=2)
+    first, second = await agent.run(PROMPT), await agent.run(PROMPT)
+    assert guard.ending_of(first).reason is EndReason.ANSWERED
+    assert guard.ending_of(first).turn_id != guard.ending_of(second).turn_id
+
+
+async def test_blank_replies_are_repeated_and_a_blank_conclusion_is_summed_up() -> None:
+    agent, guard = guarded(script := Script(iter([says(""), next(pages())]), says(""), says("")), steps=1)
+    result = await agent.run(PROMPT)
+    assert guard.ending_of(result).reason is EndReason.STEP_CAP
+    assert result.output.startswith("Stopped at the step limit (1 of 1).")
+    assert len(script.requests) == 4
+
+
+async def test_calls_of_the_conclusion_are_removed() -> None:
+    both = ModelResponse(parts=[TextPart("Half of it."), ToolCallPart("read_page", {"number": 9}, "c9")])
+    agent, _ = guarded(Script(pages(), both), steps=1)
+    result = await agent.run(PROMPT)
+    assert result.output == "Half of it."
+    check_pairs([*result.all_messages(), NOT_DONE])
+
+
+async def test_a_conclusion_that_fails_is_summed_up_and_any_other_failure_is_raised(tmp_path: Path) -> None:
+    agent, guard = guarded(Script(pages(), ConnectionError("down")), steps=1)
+    assert guard.ending_of(await agent.run(PROMPT)).reason is EndReason.STEP_CAP
+    address = f"sqlite:///{tmp_path / 'turns.db'}"
+    agent, _ = guarded(Script(iter([ConnectionError("down")])), address)
+    with pytest.raises(ConnectionError):
+        await agent.run(PROMPT)
+    agent, _ = guarded(Script(pages()), address)
+
+    @agent.instructions
+    def broken() -> str:
+        raise LookupError("no such manual")
+
+    with pytest.raises(LookupError):
+        await agent.run(PROMPT)
+    store = open_store(address)
+    assert [row.status.reason for row in await store.turns()] == [EndReason.ENGINE_ERROR, EndReason.MODEL_ERROR]
+    await store.aclose()
+
+
+async def test_results_that_no_tool_gave_are_recorded(tmp_path: Path) -> None:
+    """Unknown tools, arguments that do not fit, and tools that ask for another try."""
+    calls = [("c1", "fly", {}), ("c2", "read_page", {"wrong": 1}), ("c3", "read_page", {"number": 101})]
+    address = f"sqlite:///{tmp_path / 'turns.db'}"
+    agent, guard = guarded(Script(iter([asks(*calls), says("Hello.")])), address)
+    assert guard.ending_of(await agent.run(PROMPT)).reason is EndReason.ANSWERED
+    store = open_store(address)
+    (row,) = await store.turns()
+    settled = [one for _, one in await store.facts(row.id) if isinstance(one, facts.CallSettled)]
+    await store.aclose()
+    assert {one.status for one in settled} == {"error"}
+    assert "there are 100 pages" in str(settled)
+
+
+class Manual(BaseModel):
+    """The words of the manual."""
+
+    says: str
+
+
+OUTPUT = ("c9", "final_result", {"says": "hello"})
+
+
+async def test_an_output_ends_the_turn_and_one_that_does_not_fit_is_a_step() -> None:
+    wrong = asks(("c8", "final_result", {"wrong": 1}))
+    agent, guard = guarded(script := Script(iter([wrong, asks(OUTPUT)])), output=Manual, steps=2)
+    result = await agent.run(PROMPT)
+    assert result.output == Manual(says="hello")
+    assert guard.ending_of(result).reason is EndReason.ANSWERED
+    assert len(script.requests) == 2
+
+
+async def test_an_output_with_other_calls_ends_the_turn() -> None:
+    agent, guard = guarded(Script(iter([asks(("c1", "read_page", {"number": 1}), OUTPUT)])), output=Manual)
+    assert guard.ending_of(await agent.run(PROMPT)).reason is EndReason.ANSWERED
+
+
+async def test_an_agent_with_an_output_concludes_with_it_or_raises() -> None:
+    agent, guard = guarded(Script(pages(), asks(OUTPUT)), output=Manual, steps=1)
+    result = await agent.run(PROMPT)
+    assert (guard.ending_of(result).reason, result.output) == (EndReason.STEP_CAP, Manual(says="hello"))
+    agent, _ = guarded(Script(pages(), says("No.")), output=Manual, steps=1)
+    with pytest.raises(TurnAlreadyEndedError):
+        await agent.run(PROMPT)
+
+
+async def test_a_run_that_ends_with_deferred_calls_aborts_its_turn() -> None:
+    agent, guard = guarded(Script(iter([asks(("c1", "delete", {}))])), output=[str, DeferredToolRequests])
+    agent.tool_plain(requires_approval=True)(delete)
+    result = await agent.run(PROMPT)
+    assert isinstance(result.output, DeferredToolRequests)
+    assert guard.ending_of(result).outcome is Outcome.ABORTED
+
+
+class AsksTwice(AbstractCapability[Any]):
+    """A capability that rejects the first reply."""
+
+    async def after_model_request(
+        self, ctx: RunContext[Any], *, request_context: ModelRequestContext, response: ModelResponse
+    ) -> ModelResponse:
+        del ctx
+        if request_context.attempt == 1:
+            raise RetryModelRequest
+        return response
+
+
+@pytest.mark.parametrize("first", [True, False])
+async def test_other_capabilities_may_reject_replies(*, first: bool) -> None:
+    guard = LoopGuardCapability(Limits(steps=3))
+    both: list[AbstractCapability[Any]] = [AsksTwice(), guard] if first else [guard, AsksTwice()]
+    agent: Agent[None, str] = Agent(
+        FunctionModel(Script(iter([says("Hello."), says("Hello, again.")]))), capabilities=both
+    )
+    result = await agent.run(PROMPT)
+    assert (guard.ending_of(result).reason, result.output) == (EndReason.ANSWERED, "Hello, again.")
+
+
+async def test_streamed_runs_conclude_too() -> None:
+    numbers = itertools.count(1)
+
+    async def stream(_: list[ModelMessage], info: AgentInfo) -> AsyncIterator[str | dict[int, DeltaToolCall]]:
+        if (info.model_settings or {}).get("tool_choice") == "none":
+            yield "I am not done."
+        else:
+            yield {0: DeltaToolCall("read_page", f'{{"number": {next(numbers)}}}', tool_call_id=f"c{next(numbers)}")}
+
+    guard = LoopGuardCapability(Limits(steps=2))
+    agent: Agent[None, str] = Agent(FunctionModel(stream_function=stream), capabilities=[guard])
+    agent.tool_plain(read_page)
+    async with agent.run_stream(PROMPT) as run:
+        assert await run.get_output() == "I am not done."
+    (ending,) = guard._endings.values()  # noqa: SLF001 (a streamed run has no result)
+    assert ending.reason is EndReason.STEP_CAP
+
+
+def test_limits_that_it_cannot_keep_are_refused() -> None:
+    with pytest.raises(ConfigError, match="no prices"):
+        LoopGuardCapability(Limits(cost=1.0))
