@@ -3,7 +3,8 @@
 from tests.audit.recorded import call, run_of
 
 from turnwright.audit.measure import measure
-from turnwright.trajectories.atif import ResultExtra, ResultNotes, StepMetrics
+from turnwright.audit.totals import Totals
+from turnwright.trajectories.atif import ResultExtra, ResultNotes, StepExtra, StepMetrics, StepNotes
 from turnwright.trajectories.builder import RunBuilder
 
 
@@ -104,3 +105,28 @@ def test_the_ending_is_the_recording_s_word_or_what_the_last_step_shows() -> Non
     failed.system("overloaded", error=True)
     assert measure(failed.finish(), "-").ending == "model error"
     assert measure(RunBuilder("atif", agent="clerk").finish(), "-").ending == "empty"
+
+
+def test_a_message_to_a_running_turn_opens_no_turn() -> None:
+    run = RunBuilder("turnwright", agent="clerk")
+    run.user("Go.")
+    run.reply("Going.")
+    run.user("Faster.").extra = StepExtra(turnwright=StepNotes(steered=True))
+    run.reply("Done.")
+    found = measure(run.finish(), "-")
+    assert (found.turns, [turn.steps for turn in found.measured]) == (1, [2])
+
+
+def test_what_cannot_be_so_is_counted_by_kind() -> None:
+    run = RunBuilder("atif", agent="clerk")
+    run.user("Go.")
+    run.reply(metrics=StepMetrics(prompt_tokens=1, cached_tokens=2))
+    run.call("a", "read")
+    run.result("a", "x")
+    run.result("a", "x")
+    found = measure(run.finish(), "-")
+    assert found.findings == {"duplicate result": 1, "more cached than prompt tokens": 1}
+    totals = Totals()
+    totals.take(found)
+    totals.take(found)
+    assert totals.findings == {"duplicate result": 2, "more cached than prompt tokens": 2}

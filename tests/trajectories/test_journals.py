@@ -134,6 +134,10 @@ async def test_a_store_is_a_run_for_each_turn_and_sub_agents_are_inside(tmp_path
         assert reference.trajectory_id == child
         assert erased.run_notes.ending == "paused"
         assert results([erased]) == 0
+        [waiting] = replies(erased)[0].tool_calls or []
+        assert waiting.extra is not None
+        assert waiting.extra.turnwright is not None
+        assert waiting.extra.turnwright.state == "waiting"
 
 
 async def test_a_reply_that_a_guardrail_withheld_is_withheld_here_too() -> None:

@@ -1,11 +1,13 @@
 """The measures of one run, small enough to be kept while thousands of other runs are read."""
 
+from collections import Counter
 from collections.abc import Collection, Iterator
 from typing import Final
 
 from msgspec import Struct, field
 
 from turnwright.trajectories.atif import FinalMetrics, ResultNotes, RunNotes, Trajectory, TrajectoryStep
+from turnwright.trajectories.checks import findings_of
 
 from .loops import Loop, loops_of
 from .rounds import AuditStep, is_reply, turns_of
@@ -41,7 +43,8 @@ class RunMeasure(Struct):
 
     Of the `calls`, those that have no result are `terminal` (calls of terminal tools), `unreadable` (the record of the
     result could not be read) or else `unpaired`. `lost_calls` could not be read, `orphans` are results whose call is
-    nowhere. `finished`: it ended by itself, with an answer or a terminal tool. `first` marks the first run of a file.
+    nowhere. `findings` counts what cannot be so in a recording, by kind. `finished`: it ended by itself, with an answer
+    or a terminal tool. `first` marks the first run of a file.
     """
 
     file: str
@@ -72,6 +75,7 @@ class RunMeasure(Struct):
     output_tokens: int = 0
     cached_tokens: int = 0
     cost: float = 0.0
+    findings: dict[str, int] = field(default_factory=dict)
     loops: list[Loop] = field(default_factory=list)
     measured: list[TurnMeasure] = field(default_factory=list)
 
@@ -95,6 +99,7 @@ def measure(run: Trajectory, file: str, place: int = 0) -> RunMeasure:
         cut=notes.cut,
         finished=not notes.cut and _last_seen(run, notes) in _BY_ITSELF,
         first=not place,
+        findings=dict(Counter(one.kind for one in findings_of(run))),
     )
     for one in run.every():
         found.subagents += one is not run

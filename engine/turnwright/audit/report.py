@@ -41,6 +41,7 @@ def summary_json(
         **sums,
         "tokens": totals.input_tokens + totals.output_tokens,
         "endings": dict(Counter(totals.endings).most_common()),
+        "findings": totals.findings,
         **group_json(totals.all),
         "groups": {name: group_json(one) for name, one in sorted(totals.groups.items())},
         "formats": {name: msgspec.to_builtins(one) for name, one in sorted(totals.formats.items())},

@@ -17,7 +17,7 @@ MICRO: Final = 1_000_000
 _MOST_GROUPS: Final = 200
 OTHERS: Final = "(others)"
 #: The fields of totals that are no sums of those of runs.
-_OWN: Final = ("cut", "finished", "loops")
+_OWN: Final = ("cut", "findings", "finished", "loops")
 #: The loops that a report names.
 _LOOPS_KEPT: Final = 200
 
@@ -193,6 +193,7 @@ class Totals(Struct):
     failed_steps: int = 0
     looping: int = 0
     endings: dict[str, int] = field(default_factory=dict)
+    findings: dict[str, int] = field(default_factory=dict)
     all: Group = field(default_factory=Group)
     groups: dict[str, Group] = field(default_factory=dict)
     formats: dict[str, OfFormat] = field(default_factory=dict)
@@ -215,6 +216,8 @@ class Totals(Struct):
         self.failed_steps += run.steps if run.success is False else 0
         ending = _kept(self.endings, run.ending)
         self.endings[ending] = self.endings.get(ending, 0) + 1
+        for finding, number in run.findings.items():
+            self.findings[finding] = self.findings.get(finding, 0) + number
         self.all.take(run)
         self.groups.setdefault(_kept(self.groups, f"{run.agent} / {run.model}"), Group()).take(run)
         self._take_format(run)

@@ -145,6 +145,8 @@ class _Report:
         found = [f"{number:,} {words}" for words, number in noted.items() if number]
         if found:
             yield f"  also: {', '.join(found)}"
+        for finding, number in totals.findings.items():
+            yield f"  cannot be so: {finding} ({number:,})"
 
     def loops(self) -> None:
         totals = self._totals

@@ -72,6 +72,7 @@ class _JournalRun:
         self.calls: dict[str, f.CallMade] = {}
         self.made: dict[str, TrajectoryCall] = {}
         self.started: dict[str, str | None] = {}
+        self.waiting: set[str] = set()
         #: When the step began, and the active seconds of the turn then; None if unknown.
         self.clock: tuple[datetime, float] | None = None
         self.at: str | None = None
@@ -131,7 +132,10 @@ class _JournalRun:
                 self.started[call] = self._time(fact)
             case f.CallSettled():
                 self._settle(fact)
-            case f.CallWaiting() | f.Paused():
+            case f.CallWaiting(call=call):
+                self.clock = None
+                self.waiting.add(call)
+            case f.Paused():
                 self.clock = None
             case f.Reviewed():
                 self._reviewed(fact)
@@ -215,7 +219,8 @@ class _JournalRun:
         """Say why calls have no result, and add the runs of their sub-agents."""
         for call in self.builder.open_calls:
             refused = call in self.calls and self.calls[call].refused
-            state = "refused" if refused else "started" if call in self.started else "not started"
+            state = "started" if call in self.started else "not started"
+            state = "refused" if refused else "waiting" if call in self.waiting else state
             made = self.made[call]
             made.extra = made.extra or CallExtra()
             made.extra.turnwright = made.extra.turnwright or CallNotes()
