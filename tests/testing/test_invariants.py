@@ -335,3 +335,27 @@ def test_a_rerun_that_a_person_asked_for_is_no_second_run(right: Driven) -> None
 
 def test_nothing_that_was_seen_is_nothing_that_holds() -> None:
     assert violated(Driven(facts=())) == ["the turn ends"]
+
+
+def test_only_a_repeatable_step_may_run_without_a_record(right: Driven) -> None:
+    """Its agent says so, and its tools only read: then a crash may have lost the fact, and the call ran again."""
+    assert right.executions is not None
+    started = right.facts[0][1]
+    assert isinstance(started, f.TurnStarted)
+    repeatable = changed(right, 0, agent={**started.agent, "repeatable_steps": True})
+    lost = replace(right.executions[0], call="call00009")
+    claims = {TAMPERED[not_journalled], TAMPERED[ran_twice]}
+
+    @tool(name="look", read_only=True)
+    def reads(path: str) -> str:
+        """Read a path."""
+        return path
+
+    for driven, offered, broken in (
+        (right, look, claims),
+        (right, reads, claims),
+        (repeatable, look, claims),
+        (repeatable, reads, set[str]()),
+    ):
+        twice = replace(ran(ran(driven, lost), lost), tools={"look": offered})
+        assert claims.intersection(violated(twice)) == broken

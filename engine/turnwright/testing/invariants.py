@@ -5,12 +5,13 @@ inconclusive. They recompute from the journal and from what was sent, and ask th
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from turnwright.agent import OUTPUT_TOOL
 from turnwright.message import Message, ToolCallPart, ToolResultPart
-from turnwright.tools import RESULT_LIMIT
+from turnwright.tools import RESULT_LIMIT, Tool
+from turnwright.tools.batch import can_be_repeated
 from turnwright.transcript.pairing import UnpairedError, check_pairing
 from turnwright.transcript.transcript import Transcript
 from turnwright_states import MAX_STEPS, REASONS_OF, Decision, EndReason, Turn
@@ -18,6 +19,7 @@ from turnwright_states import facts as f
 from turnwright_states.replay import replay
 from turnwright_states.verdict import Check, Verdict
 
+from .behavior import Execution
 from .hook_invariants import (
     asks_once,
     checked,
@@ -238,7 +240,7 @@ def journals_before_it_runs(driven: Driven) -> Check:
     started = {(fact.call, fact.attempt) for fact in facts_of(driven, f.CallStarted)}
     faults = [
         f"{one.tool} ran as {one.call}, attempt {one.attempt}, and the journal knows of no such start"
-        for one in driven.executions
+        for one in _recorded(driven)
         if (one.call, one.attempt) not in started
     ]
     return checked(claim, faults)
@@ -251,9 +253,9 @@ def runs_once(driven: Driven) -> Check:
         return unknown(claim, "what ran is not known")
     reruns = Counter(_reruns(driven))
     faults: list[str] = []
-    for (call, attempt), count in Counter((one.call, one.attempt) for one in driven.executions).items():
+    for (call, attempt), count in Counter((one.call, one.attempt) for one in _recorded(driven)).items():
         faults += [f"attempt {attempt} of {call} ran {count} times"] if count > 1 else []
-    for (call, name), count in Counter((one.call, one.tool) for one in driven.executions).items():
+    for (call, name), count in Counter((one.call, one.tool) for one in _recorded(driven)).items():
         if count > 1 + reruns[call] and not driven.tools[name].idempotent:
             faults.append(f"{name} is not idempotent, and {call} ran {count} times")
     return checked(claim, faults)
@@ -294,6 +296,18 @@ def _endings(driven: Driven) -> Iterator[str]:
             yield f"fact {seq}: the outcome {fact.outcome} has the reason {fact.reason}"
         if fact.state.outcome is not fact.outcome:
             yield f"fact {seq}: the outcome is {fact.outcome}, and the state {fact.state}"
+
+
+def may_be_repeated(started: f.Fact, tool: str, tools: Mapping[str, Tool]) -> bool:
+    """Whether a turn that began so may lose a call of this tool, so that no fact names it."""
+    repeatable = isinstance(started, f.TurnStarted) and started.agent.get("repeatable_steps") is True
+    return repeatable and tool in tools and can_be_repeated([tools[tool]])
+
+
+def _recorded(driven: Driven) -> list[Execution]:
+    """Return the executions that the journal must have: not those of steps that a crash may have lost."""
+    started, tools = driven.facts[0][1], driven.tools or {}
+    return [one for one in driven.executions or () if not may_be_repeated(started, one.tool, tools)]
 
 
 def _reruns(driven: Driven) -> Iterator[str]:

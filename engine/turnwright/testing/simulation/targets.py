@@ -47,6 +47,12 @@ def look(n: int) -> str:
     return f"{n}"
 
 
+@tool(read_only=True)
+def read(place: str) -> str:
+    """Read a text."""
+    return place
+
+
 @tool
 def pay(amount: int, note: str = "") -> str:
     """Pay an amount."""
@@ -151,5 +157,6 @@ TARGETS: Final[dict[str, SimulationTarget]] = {
     "compaction": SimulationTarget(
         Agent(name="Counter", compaction=Compact(at_tokens=60, keep_steps=1)), _TOOLS, ENGINE
     ),
+    "repeatable": SimulationTarget(Agent(name="Reader", repeatable_steps=True), (read, pay), ENGINE),
     "synthesis": SimulationTarget(Agent(name="Brief"), _TOOLS, partial(ENGINE, synthesize=synthesize)),
 }

@@ -73,6 +73,8 @@ class _SimulatedTool(StandIn):
         super().__init__(real, stage)
         self._world = stage.world
         self._process = process
+        if real.read_only:  # its calls start with their reply
+            self.read_only, self.never_asks = True, real.never_asks
 
     async def execute(self, values: Mapping[str, object], context: ToolContext) -> object:
         """See `StandIn.execute`. It takes a chosen time."""
