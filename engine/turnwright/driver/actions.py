@@ -151,7 +151,9 @@ async def _attempt(segment: Segment, action: CallModel) -> Input:
     if not action.tools:  # a reply of a step is reviewed
         await _check_text(segment, reply)
     checked: list[Values | None] = []
-    calls = tuple([_checked_call(segment, call, checked) for call in reply.calls])
+    calls: tuple[ToolCall, ...] = ()
+    for call in reply.calls:  # a comprehension would put two cells into each turn that waits for its model
+        calls += (_checked_call(segment, call, checked),)
     segment.checked = checked
     starts = bool(calls) and action.tools and _may_start(segment, calls)
     replied = replied_input(reply, calls, segment.priced(reply), segment.elapsed(), starts=starts)

@@ -3,7 +3,7 @@
 import logging
 import sys
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext, suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from functools import partial
 from typing import Final
 
@@ -12,7 +12,7 @@ import anyio.lowlevel
 from msgspec import structs
 from pydantic import ValidationError
 
-from turnwright._base.background_task import background_task
+from turnwright._base.background_task import NO_CONTEXT, background_task
 from turnwright.agent import Agent
 from turnwright.context import NOT_GIVEN
 from turnwright.errors import (
@@ -66,9 +66,6 @@ from .subagents import AgentTool, SubagentCalls
 #: Inputs that close the open calls.
 _STOPS: Final = frozenset[type[Input]]((AbortInput, ExpireInput, FailInput, TrippedInput))
 
-#: Shared by all turns, because it keeps no state.
-_NO_CONTEXT: Final = nullcontext()
-
 _LOG = logging.getLogger(__name__)
 
 
@@ -115,7 +112,7 @@ class Driver:
         if begun is None and any(item.kind is InboxKind.ABORT for item in claim.waiting):
             # An abort needs neither tools nor model.
             return await end_claimed(self._store, claim, self._listeners, known)
-        with going_on(turn_id) if begun is None else _NO_CONTEXT:
+        with going_on(turn_id) if begun is None else NO_CONTEXT:
             segment = await self._drive_claimed(claim, begun, known, supplied)
         result = segment.result()
         # A process that posts to a turn without a driver resumes it. An item that was posted during this release is
@@ -161,14 +158,14 @@ class Driver:
         # A crash that is not accounted for before the release is left to the next driver.
         crashed = held.crashed
         # Few engines make dependencies, and a stack has memory of its own in each turn.
-        async with AsyncExitStack() if self._setup.make_deps is not None else _NO_CONTEXT as after_release:
+        async with AsyncExitStack() if self._setup.make_deps is not None else NO_CONTEXT as after_release:
             try:
                 segment = await self._opened(held, begun, known, supplied)
                 segment.delegate = self._delegation
                 self.segments[turn_id] = segment
                 await self._equip(segment, supplied, after_release)
                 # A store that fails beside the work raises where the watch ends. The observer must receive that error.
-                with segment.journal.observer or _NO_CONTEXT:
+                with segment.journal.observer or NO_CONTEXT:
                     async with self._watched():
                         await _feed(segment, await _account_for_crash(segment, crashed=crashed))
                         crashed = False
@@ -211,7 +208,7 @@ class Driver:
 
     def _watched(self) -> AbstractAsyncContextManager[None]:
         """Watch for aborts during a block. A store of one process needs no watch: posting to it interrupts."""
-        return background_task(self._watch.keep) if self._store.shared else _NO_CONTEXT
+        return background_task(self._watch.keep) if self._store.shared else NO_CONTEXT
 
     async def _equip(self, segment: Segment, supplied: Supplied, after_release: AsyncExitStack | None) -> None:
         """Give the segment its dependencies, which `after_release` closes, and its hooks."""
