@@ -2,6 +2,7 @@
 
 PYTHON ?= python3
 VENV := .venv
+VALIDATORS_PYTHON ?= python3.12
 BIN := $(VENV)/bin
 MCP_SERVERS := $(VENV)/mcp-servers
 PEERS := $(patsubst bench/peers/requirements/%.txt,%,$(wildcard bench/peers/requirements/*.txt))
@@ -12,7 +13,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test test-all check coverage examples demo demo-serve verify smt proof-all faults histories simulate planted scale bench bench-page bench-peers bench-guard guards mutants diagrams \
+.PHONY: help install run test test-all check coverage examples demo demo-serve verify smt proof-all faults histories simulate planted scale bench bench-page bench-peers bench-guard guards validators mutants diagrams \
   release-check audit docs docs-serve pictures recording reference proof format clean
 
 help: ## Show the targets
@@ -149,6 +150,13 @@ examples: $(BIN)/python ## Run the examples, the one with LangGraph too
 	test -d $(VENV)-examples || $(PYTHON) -m venv $(VENV)-examples
 	$(VENV)-examples/bin/python -m pip --disable-pip-version-check install --quiet --editable '.[test,examples]'
 	$(VENV)-examples/bin/python -m pytest tests/docs/test_examples.py
+
+# Harbor needs Python 3.12, and of it only the validator is used, which needs no more than pydantic.
+validators: $(BIN)/python ## Check exported trajectories with the validators of their format (Python 3.12 as VALIDATORS_PYTHON)
+	test -d $(VENV)-validators || $(VALIDATORS_PYTHON) -m venv $(VENV)-validators
+	$(VENV)-validators/bin/python -m pip --disable-pip-version-check install --quiet 'atif==1.8.0' 'pydantic>=2.12,<3'
+	$(VENV)-validators/bin/python -m pip --disable-pip-version-check install --quiet --no-deps 'harbor==0.24.0'
+	$(BIN)/python -m pytest tests/trajectories/test_validators.py
 
 planted: $(VENV)/.test ## Plant a fault in a copy of the engine, one after the other, and see that a property notices (ten minutes)
 	$(BIN)/python .ci/planted_faults.py
