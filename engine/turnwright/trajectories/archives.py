@@ -23,7 +23,7 @@ from typing import BinaryIO, Final, NamedTuple, cast
 from .source import HEAD, Recording, may_hold_runs, opener
 
 #: The names of packed files that are opened in folders and in archives. A path that is given is opened by its content.
-SUFFIXES: Final = (".zip", ".tar", ".gz", ".tgz", ".bz2", ".tbz2", ".xz", ".txz", ".zst", ".tzst")
+SUFFIXES: Final = (".zip", ".tar", ".gz", ".tgz", ".bz2", ".tbz2", ".xz", ".txz", ".zst", ".tzst", ".eval")
 _MAGIC: Final = {
     b"PK\x03\x04": "zip",
     b"PK\x05\x06": "zip",
