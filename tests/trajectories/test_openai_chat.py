@@ -127,6 +127,12 @@ def test_requests_of_two_conversations_are_two_runs() -> None:
     assert len(read(lines([request(2), other, request(5)]), FORMAT)) == 2
 
 
+def test_a_request_that_is_repeated_after_a_reply_is_of_the_same_run() -> None:
+    [run] = read(lines([request(2), request(5), request(5)]), FORMAT)
+    assert [step.source for step in run.steps] == ["system", "user", "agent", "agent", "agent"]
+    assert len(read(lines([request(2), request(2)]), FORMAT)) == 2
+
+
 def test_a_request_that_failed_is_an_error_of_the_system() -> None:
     failed = {"request": {"messages": MESSAGES[:2]}, "error": "overloaded"}
     [run] = read(lines([failed, request(2)]), FORMAT)

@@ -73,7 +73,7 @@ def recognizes(recording: Recording) -> bool:
     first: list[JsonValue] = [*document[:50]] if isinstance(document, list) else [*recording.records]
     if not first:
         first = [_loose(line[5:]) for line in recording.head.splitlines()[:50] if line.startswith(b"data:")]
-    return any(isinstance(one, Mapping) and one.get("type") in _TYPES for one in first)
+    return any(isinstance(one, Mapping) and str(one.get("type")) in _TYPES for one in first)
 
 
 def read(recording: Recording) -> Iterator[Trajectory]:

@@ -15,22 +15,32 @@ class Known(NamedTuple, Generic[T]):
 
 
 class Joined(Generic[T]):
-    """Conversations that later requests may continue. They are found by the messages that they have so far."""
+    """Conversations that later requests may continue. They are found by the messages that they have so far.
+
+    A request that repeats the messages up to an earlier reply is of the same conversation. One that repeats only the
+    messages before the first reply is a conversation of its own, unless the first one had no reply.
+    """
 
     def __init__(self) -> None:
-        self._open: dict[int, T] = {}
+        self._replied: dict[int, T] = {}
+        self._unanswered: dict[int, T] = {}
 
     def take(self, keys: Iterable[Hashable]) -> Known[T]:
-        """Return the conversation whose messages are the first ones of these; the longest, if there are several."""
-        digest = match = known = 0
+        """Return the conversation whose messages are the first ones of these, as many as possible."""
+        digest = known = 0
+        conversation = None
         for number, key in enumerate(keys, 1):
             digest = hash((digest, key))
-            if digest in self._open:
-                known, match = number, digest
-        return Known(self._open.pop(match, None), known, digest)
+            found = self._replied.get(digest) or self._unanswered.pop(digest, None)
+            if found is not None:
+                conversation, known = found, number
+        return Known(conversation, known, digest)
 
-    def keep(self, conversation: T, digest: int, more: Iterable[Hashable] = ()) -> None:
-        """Keep a conversation that has the messages of this digest, and more."""
-        for key in more:
+    def keep(self, conversation: T, digest: int, reply: Iterable[Hashable] = ()) -> None:
+        """Keep a conversation that has the messages of this digest, and a reply."""
+        unanswered = digest
+        for key in reply:
             digest = hash((digest, key))
-        self._open[digest] = conversation
+            self._replied[digest] = conversation
+        if digest == unanswered:
+            self._unanswered[digest] = conversation
