@@ -62,6 +62,7 @@ steps: 20
 budget: {tool_calls: 60, tokens: 1_000, cost: 0.5, seconds: null}
 tools: [read_file, list_files]
 model: gpt-5-mini
+repeatable_steps: true
 conclude_prompt: |
   Say what you did.
   Say what is left.
@@ -83,6 +84,7 @@ conclude_tokens: 99
         budget=Limits(tool_calls=60, tokens=1000, cost=0.5, seconds=None),
         tools=("read_file", "list_files"),
         model="gpt-5-mini",
+        repeatable_steps=True,
         conclude_prompt="Say what you did.\nSay what is left.\n",
         concluding="within",
         max_calls_per_step=4,

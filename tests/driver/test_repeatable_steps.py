@@ -207,6 +207,12 @@ async def test_the_first_result_writes_the_reply_and_later_ones_are_written_as_e
     assert store.kept == [[*PAIR[:3], "call_started", "call_settled"], PAIR[3:], LAST]
 
 
+@pytest.mark.parametrize("anyio_backend", ["trio"])
+async def test_under_trio_the_first_result_writes_the_reply_too() -> None:
+    """Results do not come together there."""
+    assert await appends(("look", {}), ("look", {})) == [PAIR[:4], PAIR[4:], LAST]
+
+
 async def test_nothing_of_the_step_is_published_before_it_is_written() -> None:
     """Progress too: its call has started for nobody."""
     store, gate, heard = Recording(MemoryStore()), Gate(), list[TurnEvent]()
