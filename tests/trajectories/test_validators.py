@@ -1,4 +1,4 @@
-"""What is written is valid for other programs of the format: its models, and Harbor's validator.
+"""Exports are valid for other programs: the models of their format, and Harbor's validator.
 
 They are in an environment of their own, which `make validators` makes.
 """
