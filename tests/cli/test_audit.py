@@ -7,10 +7,12 @@ import msgspec
 import pytest
 import typer
 from tests.audit.recorded import call, run_of
+from tests.audit.test_invariants import SOUND
 from typer.testing import CliRunner, Result
 
 from turnwright.cli.audit import audit
 from turnwright.errors import ConfigError
+from turnwright_states.traces import TraceClaim
 
 
 def run(*arguments: str | Path) -> Result:
@@ -100,9 +102,40 @@ def test_a_condition_that_holds_fails_the_audit(runs: Path) -> None:
 
 
 def test_mistakes_of_the_options_are_named(runs: Path) -> None:
-    with pytest.raises(ConfigError, match="--format must be one of atif"):
+    with pytest.raises(ConfigError, match=r"--format must be one of .*atif"):
         audit([str(runs)], format_="nonsense")
     with pytest.raises(ConfigError, match="No such file"):
         audit([str(runs)], outcomes=runs / "missing.csv")
     with pytest.raises(ConfigError, match="no row has a run"):
         audit([str(runs)], outcomes=runs / "one.json")
+
+
+def test_strict_prints_verdicts_with_numbers_of_turns(runs: Path) -> None:
+    result = run(runs, "--strict")
+    assert result.exit_code == 1
+    head, names, first, *_ = result.stdout.splitlines()
+    assert (head, names) == ("Turns: 2", "verdict       holds broken unknown  claim")
+    assert first.startswith("violated          1      1       0  each call has its result before")
+    assert "inconclusive      0      0       2  steps stay within their limit" in result.stdout
+    assert "no model_called: the runtime does not record its model calls" in result.stdout
+    assert "violated: each call has its result before the model is called again" in result.stdout
+    assert "    step 3: model_replied" in result.stdout
+
+
+def test_strict_tells_apart_what_holds_and_what_cannot_be_decided(tmp_path: Path) -> None:
+    trace = tmp_path / "turns.jsonl"
+    trace.write_text("\n".join(SOUND))
+    assert run(trace, "--strict").exit_code == 0
+    trace.write_text("\n".join(SOUND[:-1]))
+    assert run(trace, "--strict").exit_code == 6
+    [one, summary] = lines(run(trace, "--strict", "--json"))
+    for found in (one["invariants"], summary["invariants"]):
+        assert isinstance(found, dict)
+        assert (found["verdict"], found["turns"], found["faults"]) == ("inconclusive", 1, [])
+        assert [claim["claim"] for claim in found["claims"]] == list(TraceClaim)
+
+
+def test_a_trace_cannot_command_a_terminal(tmp_path: Path) -> None:
+    trace = tmp_path / "turns.jsonl"
+    trace.write_text("\n".join([SOUND[0], '{"event": "tool_result", "call": "a\\u001b[31m\\nb"}']))
+    assert "a result for call a\\x1b[31m b, and no reply asked for it" in run(trace, "--strict").stdout

@@ -7,7 +7,7 @@ rounds that bring nothing new.
 
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
-from itertools import groupby
+from itertools import chain, groupby
 from typing import Final, NamedTuple
 
 from msgspec import Struct
@@ -185,7 +185,10 @@ def _repeated(rounds: Sequence[list[AuditCall]], same: _Detector) -> Iterator[_S
 
 def _errors(rounds: Sequence[list[AuditCall]]) -> Iterator[_Stretch]:
     """Yield the rows of rounds in which every call has the same error."""
-    for error, numbers in groupby(range(len(rounds)), key=lambda at: _error(rounds[at])):
+    failed = [at for at, batch in enumerate(rounds) if all(call.failed for call in batch)]
+    # Results are compared only where enough of them failed in a row.
+    equal = (groupby(row, key=lambda at: _error(rounds[at])) for row in _rows(failed) if len(row) >= SAME_ERRORS)
+    for error, numbers in chain.from_iterable(equal):
         row = list(numbers)
         if error is not None and len(row) >= SAME_ERRORS:
             denied = all(call.status == "denied" for at in row for call in rounds[at])
@@ -194,8 +197,7 @@ def _errors(rounds: Sequence[list[AuditCall]]) -> Iterator[_Stretch]:
 
 
 def _error(batch: list[AuditCall]) -> str | None:
-    if not all(call.failed for call in batch):
-        return None
+    """Return the key of the error that all calls of a round have."""
     texts = {call.result for call in batch}
     return texts.pop() if len(texts) == 1 else None
 

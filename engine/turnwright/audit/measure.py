@@ -11,6 +11,7 @@ from turnwright.trajectories.checks import findings_of
 
 from .loops import Loop, loops_of
 from .rounds import AuditStep, is_reply, turns_of
+from .verdicts import Invariants
 
 _UNKNOWN: Final = "unknown"
 _ANSWERED: Final = "answered"
@@ -78,6 +79,7 @@ class RunMeasure(Struct):
     findings: dict[str, int] = field(default_factory=dict)
     loops: list[Loop] = field(default_factory=list)
     measured: list[TurnMeasure] = field(default_factory=list)
+    invariants: Invariants | None = None
 
     @property
     def tokens(self) -> int:
@@ -97,7 +99,7 @@ def measure(run: Trajectory, file: str, place: int = 0) -> RunMeasure:
         ending=_ending(run, notes),
         success=notes.success,
         cut=notes.cut,
-        finished=not notes.cut and _last_seen(run, notes) in _BY_ITSELF,
+        finished=is_finished(run),
         first=not place,
         findings=dict(Counter(one.kind for one in findings_of(run))),
     )
@@ -107,6 +109,12 @@ def measure(run: Trajectory, file: str, place: int = 0) -> RunMeasure:
         for number, turn in enumerate(turns_of(one)):
             _take(turn, found, new=one is run and (number > 0 or _begins_with_message(one)))
     return found
+
+
+def is_finished(run: Trajectory) -> bool:
+    """Whether a run ended by itself: with an answer, or with a call of a terminal tool."""
+    notes = run.run_notes
+    return not notes.cut and _last_seen(run, notes) in _BY_ITSELF
 
 
 def _take(turn: list[AuditStep], found: RunMeasure, *, new: bool) -> None:

@@ -10,6 +10,7 @@ from .measure import RunMeasure
 from .suggest import Suggestion
 from .totals import MICRO, Group, Tally, Totals
 from .trials import TRIALS
+from .verdicts import Invariants
 
 if TYPE_CHECKING:
     from .distribution import Distribution
@@ -21,13 +22,15 @@ def run_json(run: RunMeasure) -> dict[str, JsonValue]:
     for name in ("measured", "first"):
         fields.pop(name)
     fields["cost"] = round(run.cost, 6)
+    if run.invariants is None:
+        fields.pop("invariants")
+    else:
+        fields["invariants"] = invariants_json(run.invariants)
     return {"kind": "run", **fields, "tokens": run.tokens}
 
 
-def summary_json(
-    totals: Totals, suggestion: Suggestion | None, *, files: int, skipped: int, unreadable: int
-) -> dict[str, JsonValue]:
-    """Return the totals as one JSON object. `unreadable` is the number of files that could not be read."""
+def summary_json(totals: Totals, suggestion: Suggestion | None, figures: dict[str, int]) -> dict[str, JsonValue]:
+    """Return the totals as one JSON object. `figures` are added to it."""
     sums = {
         name: getattr(totals, name)
         for name in totals.__struct_fields__
@@ -35,9 +38,7 @@ def summary_json(
     }
     return {
         "kind": "summary",
-        "files": files,
-        "files_skipped": skipped,
-        "files_unreadable": unreadable,
+        **figures,
         **sums,
         "tokens": totals.input_tokens + totals.output_tokens,
         "endings": dict(Counter(totals.endings).most_common()),
@@ -51,7 +52,21 @@ def summary_json(
             for name in TRIALS
             for limit, _, value in [name.partition(" ")]
         ],
+        **({"invariants": invariants_json(totals.invariants)} if totals.invariants.turns else {}),
         "suggestion": suggestion and suggestion_json(suggestion, totals),
+    }
+
+
+def invariants_json(found: Invariants) -> dict[str, JsonValue]:
+    """Return the verdicts by claim, with the numbers of turns, and the first faults."""
+    return {
+        "verdict": found.verdict,
+        "turns": found.turns,
+        "claims": [
+            {"claim": claim, "verdict": count.verdict, **msgspec.to_builtins(count)}
+            for claim, count in found.claims.items()
+        ],
+        "faults": msgspec.to_builtins(found.faults),
     }
 
 

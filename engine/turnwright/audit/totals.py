@@ -10,6 +10,7 @@ from .distribution import Distribution
 from .loops import Loop
 from .measure import RunMeasure, TurnMeasure
 from .trials import TRIALS, Trial, effect, may_matter
+from .verdicts import Invariants
 
 #: Costs are counted in millionths.
 MICRO: Final = 1_000_000
@@ -17,7 +18,7 @@ MICRO: Final = 1_000_000
 _MOST_GROUPS: Final = 200
 OTHERS: Final = "(others)"
 #: The fields of totals that are no sums of those of runs.
-_OWN: Final = ("cut", "findings", "finished", "loops")
+_OWN: Final = ("cut", "findings", "finished", "invariants", "loops")
 #: The loops that a report names.
 _LOOPS_KEPT: Final = 200
 
@@ -202,6 +203,7 @@ class Totals(Struct):
     good: GoodRuns = field(default_factory=GoodRuns)
     finished: GoodRuns = field(default_factory=GoodRuns)
     tallies: dict[str, Tally] = field(default_factory=dict)
+    invariants: Invariants = field(default_factory=Invariants)
 
     def take(self, run: RunMeasure) -> None:
         """Count a run."""
@@ -222,6 +224,8 @@ class Totals(Struct):
         self.groups.setdefault(_kept(self.groups, f"{run.agent} / {run.model}"), Group()).take(run)
         self._take_format(run)
         self._take_loops(run)
+        if run.invariants:
+            self.invariants.merge(run.invariants)
         if run.success:
             self.good.take(run.measured)
         if run.finished:

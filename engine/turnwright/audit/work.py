@@ -19,6 +19,7 @@ from turnwright.trajectories.archives import Problem
 from turnwright.trajectories.files import STDIN, FoundFile, find, runs_of
 from turnwright.trajectories.formats import format_named
 
+from .invariants import check_run
 from .measure import RunMeasure, measure
 from .outcomes import Outcomes
 from .totals import Totals
@@ -32,10 +33,11 @@ _decode_run = msgspec.msgpack.Decoder(RunMeasure).decode
 
 
 class Settings(NamedTuple):
-    """The settings of an audit: the format of all files, or None, and labels of runs."""
+    """The settings of an audit: the format of all files, or None, labels of runs, and whether to check invariants."""
 
     format: str | None = None
     outcomes: Outcomes | None = None
+    strict: bool = False
 
 
 class Batch(NamedTuple):
@@ -161,6 +163,8 @@ def _read(task: _Task, advance: Callable[[int], None] | None = None) -> Batch:
                 measured = measure(run.found, run.file, place)
                 if settings.outcomes and (label := settings.outcomes.of(measured, place)) is not None:
                     measured.success = label
+                if settings.strict:
+                    measured.invariants = check_run(run.found, run.file, measured.run)
                 totals.take(measured)
                 _write(rows, measured)
                 place += 1

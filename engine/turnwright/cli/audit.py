@@ -1,9 +1,9 @@
 """`turnwright audit`: reads recorded runs of any agent, and shows their endings, loops and limits."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
@@ -11,18 +11,21 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 from turnwright.audit.conditions import Condition, InvalidConditionError, parse_conditions
 from turnwright.audit.outcomes import InvalidOutcomesError, Outcomes
 from turnwright.audit.report import run_json, summary_json
-from turnwright.audit.suggest import suggest
+from turnwright.audit.suggest import Suggestion, suggest
+from turnwright.audit.totals import Totals
 from turnwright.audit.work import Audit, Settings, cpus
 from turnwright.errors import ConfigError
 from turnwright.privacy.redaction import redactor
-from turnwright.trajectories.archives import Problem
 from turnwright.trajectories.formats import FORMATS, format_named
+from turnwright_states.verdict import Verdict
 
 from . import codes, process
-from .audit_report import print_report
+from .audit_report import print_invariants, print_report
 from .process import echo_json
 from .screen import Screen
 from .summary import count
+
+_CODES: Final = {Verdict.HOLDS: 0, Verdict.VIOLATED: codes.FAILED, Verdict.INCONCLUSIVE: codes.INCONCLUSIVE}
 
 
 def audit(
@@ -43,6 +46,9 @@ def audit(
             metavar="CONDITIONS", help="Exit with 1 if one holds: loops>1%,unpaired>0, or a size as in steps.p99>50."
         ),
     ] = None,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Check the invariants of a turn in each turn, instead of a report.")
+    ] = False,
     jobs: Annotated[
         int | None, typer.Option(min=1, help="Processes that read files. By default as many as there are processors.")
     ] = None,
@@ -54,41 +60,46 @@ def audit(
 
     Nothing leaves this machine. docs/how-to/audit-your-runs.md explains the report.
 
-    Exit codes: 0 audited, 1 a condition of --fail-on holds, 2 usage, or no run could be read.
+    Exit codes: 0 audited, 1 a condition of --fail-on holds or --strict finds a violation, 2 usage, or no run could be
+    read, 6 --strict finds a turn that lacks what a claim needs.
     """
     conditions = [] if fail_on is None else _conditions(fail_on)
-    settings = Settings(_format(format_), None if outcomes is None else _outcomes(outcomes))
-    problems: list[Problem] = []
+    settings = Settings(_format(format_), None if outcomes is None else _outcomes(outcomes), strict)
+    unreadable: set[str] = set()
     with Audit(paths, settings, jobs=jobs or cpus()) as found, _progress(found.size) as advance:
         for batch in found.batches(advance):
             for problem in batch.problems:
-                problems.append(problem)
+                unreadable.add(problem.file)
                 process.say(_hidden(f"{problem.file}: {problem.message}"))
             for run in batch.runs() if as_json else ():
                 echo_json(redactor().hide_in(run_json(run)))
         suggestion = suggest(found.totals, found.runs())
     totals = found.totals
     if as_json:
-        unreadable = len({problem.file for problem in problems})
-        summary = summary_json(totals, suggestion, files=found.files, skipped=found.skipped, unreadable=unreadable)
-        echo_json(redactor().hide_in(summary))
+        figures = {"files": found.files, "files_skipped": found.skipped, "files_unreadable": len(unreadable)}
+        echo_json(redactor().hide_in(summary_json(totals, suggestion, figures)))
     elif totals.runs:
-        print_report(totals, suggestion, files=found.files, hide=_hidden)
+        _print(found, suggestion, strict=strict)
     if not totals.runs:
-        raise ConfigError(_nothing(found))
+        skipped = f"; {count(found.skipped, 'file')} had no known format" if found.skipped else ""
+        raise ConfigError(f"no run could be read{skipped}")
+    raise typer.Exit(_exit_code(totals, conditions, strict=strict))
+
+
+def _print(found: Audit, suggestion: Suggestion | None, *, strict: bool) -> None:
+    if strict:
+        print_invariants(found.totals.invariants, hide=_hidden)
+    else:
+        print_report(found.totals, suggestion, files=found.files, hide=_hidden)
+
+
+def _exit_code(totals: Totals, conditions: Iterable[Condition], *, strict: bool) -> int:
     failed = [condition for condition in conditions if condition.holds(totals)]
     for condition in failed:
         process.say(f"--fail-on {condition.text}: it is {condition.value(totals):g}{'%' * condition.percent}")
     if failed:
-        raise typer.Exit(codes.FAILED)
-
-
-def _nothing(found: Audit) -> str:
-    return (
-        f"no run could be read; {count(found.skipped, 'file')} had no known format"
-        if found.skipped
-        else "no run could be read"
-    )
+        return codes.FAILED
+    return _CODES[totals.invariants.verdict] if strict else 0
 
 
 def _hidden(text: str) -> str:

@@ -2,12 +2,14 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import PurePath
+from textwrap import wrap
 from typing import Final
 
 from turnwright.audit.distribution import Distribution
 from turnwright.audit.suggest import Suggestion
 from turnwright.audit.totals import MICRO, Group, SeenLoop, Tally, Totals
 from turnwright.audit.trials import TRIALS
+from turnwright.audit.verdicts import Invariants
 
 from .columns import print_columns
 from .screen import print_lines
@@ -51,6 +53,24 @@ def print_report(totals: Totals, suggestion: Suggestion | None, *, files: int, h
     report.loops()
     report.limits()
     print_lines(_suggested(totals, suggestion))
+
+
+def print_invariants(found: Invariants, *, hide: Callable[[str], str]) -> None:
+    """Print the verdict on each claim with the numbers of turns, and the first faults."""
+    print_lines([f"Turns: {found.turns:,}", f"{'verdict':<13} holds broken unknown  claim"])
+    for claim, one in found.claims.items():
+        numbers = f"{one.holds:>6,} {one.violated:>6,} {one.unknown:>7,}"
+        lines = wrap(claim, 43)
+        print_lines([f"{one.verdict:<12} {numbers}  {lines[0]}", *(f"{'':<36}{line}" for line in lines[1:])])
+    reasons = dict.fromkeys(one.why for one in found.claims.values() if one.why)
+    print_lines(["", "Unknown because, for example:"] if reasons else [])
+    print_lines(f"  {one_line(hide(why), 400)}" for why in reasons)
+    for fault in found.faults:
+        turn = f", turn {fault.turn}" if fault.turn else ""
+        where = f"{fault.file}, run {fault.run}{turn}" if fault.run != fault.turn else f"{fault.file}{turn}"
+        print_lines(["", f"violated: {fault.claim}", f"  {one_line(hide(where), 400)}"])
+        print_lines([f"  {one_line(hide(fault.why), 400)}"])
+        print_lines(f"    {one_line(hide(line), 400)}" for line in fault.witness)
 
 
 def short(number: float) -> str:

@@ -11,7 +11,7 @@ USAGE: Final = 2
 PAUSED: Final = 3
 CAP_HIT: Final = 4
 DOOM_LOOP: Final = 5
-#: For `verify`, `replay`, `trace` and `fuzz`: a check neither passed nor failed.
+#: For `verify`, `replay`, `audit --strict` and `fuzz`: a check neither passed nor failed.
 INCONCLUSIVE: Final = 6
 ABORTED: Final = 130
 #: For a command that SIGTERM stopped. Its turn has not ended, and can be resumed.

@@ -35,7 +35,6 @@ GROUPS: Final = {
         "verify": "verify",
         "fuzz": "fuzz",
         "replay": "replay",
-        "trace": "trace",
         "decode": "decode",
     },
     "Operate": {
@@ -70,7 +69,6 @@ SUMMARIES: Final = {
     "verify": "Check the chart, and every path of a turn in small bounds.",
     "fuzz": "Play random turns with your agents and tools, and check them.",
     "replay": "Check a recorded turn against the chart.",
-    "trace": "Check a trace of turns from any runtime.",
     "decode": "Decode recorded streams of model providers.",
     "worker": "Drive turns that other processes submit.",
     "title": "Set the title of a session.",
@@ -131,12 +129,12 @@ EXAMPLES: Final = {
     "audit": [
         "turnwright audit ~/.claude/projects",
         "turnwright audit runs.tar.gz --outcomes solved.csv",
-        "turnwright audit runs --json | tail -1",
+        "turnwright audit runs --fail-on 'loops>1%,unpaired>0'",
+        "turnwright audit --strict turns.jsonl",
     ],
     "verify": ["turnwright verify", "turnwright verify --can-reach cap_hit/budget --with steps=4 --with PAUSED"],
     "fuzz": ["turnwright fuzz --agents AGENTS.md --tools tools.py", "turnwright fuzz --seed 42 --examples 1000"],
     "replay": ["turnwright replay 4f2c", "turnwright replay journal.jsonl"],
-    "trace": ["turnwright trace turns.jsonl"],
     "decode": ["turnwright decode --api openai-chat body.txt"],
     "worker": [
         "turnwright worker --model gpt-5-mini --tools tools.py",

@@ -18,6 +18,7 @@ from turnwright.trajectories.readers import (
     opencode,
     spans,
     swe_agent,
+    trace,
     trae_agent,
 )
 
@@ -40,6 +41,7 @@ class Format(NamedTuple):
 
 #: The first one that recognizes a recording reads it, so the more exact ones come first.
 FORMATS: Final = (
+    Format(trace.NAME, "traces of turns", trace.recognizes, trace.read),
     Format("atif", "Agent Trajectory Interchange Format", atif.recognizes, atif.read),
     Format(claude_code.NAME, "Claude Code sessions", claude_code.recognizes, claude_code.read),
     Format(codex.NAME, "Codex sessions", codex.recognizes, codex.read),

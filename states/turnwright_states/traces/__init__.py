@@ -1,6 +1,6 @@
 """Traces of turns, from any runtime: one event a line, checked against the invariants of a turn."""
 
-from .check import check_events, check_trace
+from .check import TurnCheck, check_events, check_trace, check_turns
 from .claims import TraceClaim
 from .events import (
     InvalidTraceError,
@@ -21,12 +21,14 @@ from .events import (
     read_event,
     write_event,
 )
+from .history import Fault as TraceFault
 
 __all__ = [
     "InvalidTraceError",
     "TraceCall",
     "TraceClaim",
     "TraceEvent",
+    "TraceFault",
     "TraceLimits",
     "TraceMessage",
     "TraceModelCalled",
@@ -39,8 +41,10 @@ __all__ = [
     "TraceToolStarted",
     "TraceTurnEnded",
     "TraceTurnStarted",
+    "TurnCheck",
     "check_events",
     "check_trace",
+    "check_turns",
     "read_event",
     "write_event",
 ]

@@ -1,12 +1,37 @@
 """The check of a trace: reads its lines, groups them by turn, and gives one verdict a claim."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from turnwright_states.verdict import Check, Verdict
 
 from .claims import TraceClaim
 from .events import TraceEvent, read_event
 from .history import Fault, History
+
+
+class TurnCheck(NamedTuple):
+    """The check of one turn: its faults, oldest first, and the claims that cannot be decided, each with the reason.
+
+    A claim that has neither holds.
+    """
+
+    turn: str
+    faults: Sequence[Fault]
+    unknown: Mapping[TraceClaim, str]
+
+
+def check_turns(events: Iterable[tuple[int, TraceEvent]], place: str = "line") -> Iterator[TurnCheck]:
+    """Yield the check of each turn of a trace, in the order of their beginnings.
+
+    Each event comes with the number of its `place`, such as a line. A claim that a turn breaks is not unknown.
+    """
+    for history in _histories(events, place):
+        faults = history.found()
+        broken = {fault.claim for fault in faults}
+        yield TurnCheck(
+            history.turn, faults, {claim: why for claim, why in history.unknown().items() if claim not in broken}
+        )
 
 
 def check_trace(lines: Iterable[str]) -> tuple[Check, ...]:
@@ -25,10 +50,7 @@ def check_events(events: Iterable[TraceEvent]) -> tuple[Check, ...]:
 
 
 def _check(events: Iterable[tuple[int, TraceEvent]]) -> tuple[Check, ...]:
-    turns: dict[str, History] = {}
-    for line, event in events:
-        turns.setdefault(event.turn, History(event.turn)).take(line, event)
-    histories = tuple(turns.values())
+    histories = _histories(events, "line")
     faults = [(fault, history) for history in histories for fault in history.found()]
     unknown = [(history.unknown(), history) for history in histories]
     return tuple(
@@ -40,6 +62,13 @@ def _check(events: Iterable[tuple[int, TraceEvent]]) -> tuple[Check, ...]:
         )
         for claim in TraceClaim
     )
+
+
+def _histories(events: Iterable[tuple[int, TraceEvent]], place: str) -> tuple[History, ...]:
+    turns: dict[str, History] = {}
+    for line, event in events:
+        turns.setdefault(event.turn, History(event.turn, place)).take(line, event)
+    return tuple(turns.values())
 
 
 def _verdict(

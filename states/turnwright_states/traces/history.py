@@ -81,10 +81,14 @@ class _Bound(NamedTuple):
 
 
 class History:
-    """One turn, named `turn`. `take` its events in order, then read `found` and `unknown`."""
+    """One turn, named `turn`. `take` its events in order, then read `found` and `unknown`.
 
-    def __init__(self, turn: str) -> None:
+    `place` is the word for the place of an event, such as a line.
+    """
+
+    def __init__(self, turn: str, place: str = "line") -> None:
         self.turn = turn
+        self._place = place
         self._faults: list[Fault] = []
         self.steps = self.calls = self.model_calls = 0
         self.limits = TraceLimits()
@@ -112,7 +116,7 @@ class History:
     def take(self, line: int, event: TraceEvent) -> None:
         """Apply the next event of the turn, from line `line`."""
         self._line = line
-        self._lines.append(f"line {line}: {event.event} {event.words}".rstrip())
+        self._lines.append(f"{self._at(line)}: {event.event} {event.words}".rstrip())
         if self.whole is None:
             self.whole = isinstance(event, TraceTurnStarted)
         elif isinstance(event, TraceTurnStarted):
@@ -187,7 +191,8 @@ class History:
         self._need_results("the model is called")
         if self._in_flight is not None:
             self._fault(
-                TraceClaim.REPLIED, f"the model is called, and the call of line {self._in_flight[0]} has no reply yet"
+                TraceClaim.REPLIED,
+                f"the model is called, and the call of {self._at(self._in_flight[0])} has no reply yet",
             )
         again = self._failed is not None and self._failed.tools is event.tools
         self._attempts = self._attempts + 1 if again else 0
@@ -224,11 +229,13 @@ class History:
             return
         if call.disabled:
             self._fault(
-                TraceClaim.DISABLED, f"call {call.id} of line {call.line} starts, and tools were disabled there"
+                TraceClaim.DISABLED,
+                f"call {call.id} of {self._at(call.line)} starts, and tools were disabled there",
             )
         if may_start is None:
             self._fault(
-                TraceClaim.RETRIED, f"call {call.id} of line {call.line} starts again, and no tool_retried says so"
+                TraceClaim.RETRIED,
+                f"call {call.id} of {self._at(call.line)} starts again, and no tool_retried says so",
             )
         self.calls += not call.starts
         call.starts += 1
@@ -249,13 +256,13 @@ class History:
             self._fault(TraceClaim.ASKED, f"a result for call {event.call}, and {self._why_not(event.call)}")
             return
         self._open.remove(call)
-        self._past[call.id] = f"it has one already, in line {self._line}"
+        self._past[call.id] = f"it has one already, in {self._at(self._line)}"
         if call.starts:
             return
         # A call that could not start may have an error, but without any recorded start this is unknown.
         self._ran_unseen |= event.status in _RAN
         if succeeded:
-            why = f"call {call.id} of line {call.line} succeeds, and was never started"
+            why = f"call {call.id} of {self._at(call.line)} succeeds, and was never started"
             self._without_start.append(self._made(TraceClaim.STARTED, why))
 
     def _turn_ended(self, event: TraceTurnEnded) -> None:
@@ -271,10 +278,10 @@ class History:
 
     def _need_results(self, when: str) -> None:
         if self._open:
-            calls = ", ".join(f"{call.id} of line {call.line}" for call in self._open)
+            calls = ", ".join(f"{call.id} of {self._at(call.line)}" for call in self._open)
             self._fault(TraceClaim.PAIRED, f"{when}, and there is no result for {calls}")
             for call in self._open:
-                self._past[call.id] = f"it comes too late: line {self._line} continued without it"
+                self._past[call.id] = f"it comes too late: {self._at(self._line)} continued without it"
             self._open = []
 
     def _need_no_pause(self, what: str) -> None:
@@ -300,6 +307,9 @@ class History:
     def _find(self, call: str, fits: Callable[[_OpenCall], bool]) -> _OpenCall | None:
         """Return the oldest open call with this id that fits."""
         return next((one for one in self._open if one.id == call and fits(one)), None)
+
+    def _at(self, line: int) -> str:
+        return f"{self._place} {line}"
 
     def _why_not(self, call: str) -> str:
         return self._past.get(call, "no reply asked for it")

@@ -1,0 +1,113 @@
+"""The invariants of a turn are checked on runs of any format, turn by turn."""
+
+import pytest
+from tests.audit.recorded import call, run_of
+from tests.trajectories.reading import read
+
+from turnwright.audit.invariants import check_run
+from turnwright.audit.verdicts import Invariants
+from turnwright.trajectories.atif import Trajectory
+from turnwright.trajectories.builder import RunBuilder
+from turnwright_states.traces import TraceClaim
+from turnwright_states.verdict import Verdict
+
+SOUND = [
+    '{"event": "turn_started", "limits": {"steps": 2, "tool_calls": 5, "max_retries": 0}}',
+    '{"event": "model_called"}',
+    '{"event": "model_replied", "calls": [{"id": "c1", "name": "search"}]}',
+    '{"event": "tool_started", "call": "c1"}',
+    '{"event": "tool_result", "call": "c1"}',
+    '{"event": "model_called"}',
+    '{"event": "model_replied", "text": "Done."}',
+    '{"event": "turn_ended", "outcome": "finished", "reason": "answered"}',
+]
+
+
+def checked(*runs: Trajectory) -> Invariants:
+    found = Invariants()
+    for run in runs:
+        found.merge(check_run(run, "file", "run"))
+    return found
+
+
+def of_trace(lines: list[str]) -> Invariants:
+    return checked(*read("\n".join(lines).encode(), "trace"))
+
+
+def numbers(found: Invariants, claim: TraceClaim) -> tuple[int, int, int]:
+    one = found.claims[claim]
+    return one.holds, one.violated, one.unknown
+
+
+def named(lines: list[str], turn: str) -> list[str]:
+    return [f'{line[:-1]}, "turn": "{turn}"}}' for line in lines]
+
+
+def test_every_claim_holds_on_a_sound_trace() -> None:
+    found = of_trace(SOUND)
+    assert found.verdict is Verdict.HOLDS
+    assert {numbers(found, claim) for claim in TraceClaim} == {(1, 0, 0)}
+
+
+def test_one_incomplete_turn_hides_no_other() -> None:
+    lost = [line for line in SOUND if "tool_result" not in line]
+    found = of_trace([*named(SOUND, "a"), *named(SOUND[:-1], "b"), *named(lost, "c")])
+    assert numbers(found, TraceClaim.PAIRED) == (1, 1, 1)
+    assert numbers(found, TraceClaim.STEPS) == (2, 0, 1)
+    assert found.claims[TraceClaim.STEPS].why.startswith("the trace stops before the turn ends")
+    assert found.claims[TraceClaim.STEPS].verdict is Verdict.INCONCLUSIVE
+    assert found.verdict is Verdict.VIOLATED
+    [fault] = found.faults
+    assert (fault.claim, fault.turn) == (TraceClaim.PAIRED, "c")
+    assert fault.why == "line 20: the model is called, and there is no result for c1 of line 18"[9:]
+
+
+def test_a_line_that_cannot_be_read_may_explain_every_fault() -> None:
+    found = of_trace([*[line for line in SOUND if "tool_result" not in line], "nonsense"])
+    assert found.faults == []
+    assert {numbers(found, claim) for claim in TraceClaim} == {(0, 0, 1)}
+
+
+def test_a_recorded_run_has_its_lost_results_found() -> None:
+    found = checked(run_of(call("read", "a", None), call("read"), "Done."))
+    assert numbers(found, TraceClaim.PAIRED) == (0, 1, 0)
+    assert numbers(found, TraceClaim.ASKED) == (1, 0, 0)
+    assert numbers(found, TraceClaim.WORDS) == (1, 0, 0)
+    for claim in (TraceClaim.STEPS, TraceClaim.STARTED, TraceClaim.ONE_END, TraceClaim.REASON):
+        assert numbers(found, claim) == (0, 0, 1)
+    assert found.faults[0].witness[-1].startswith("step 3: model_replied")
+
+
+def test_a_result_that_no_call_asked_for_is_found_and_so_is_a_second_one() -> None:
+    run = RunBuilder("atif", agent="clerk")
+    run.user("Go.")
+    run.reply()
+    run.call("a", "read")
+    run.result("a", "one")
+    run.result("a", "two")
+    run.result("b", "three")
+    run.reply("Done.")
+    assert [fault.why for fault in checked(run.finish()).faults] == [
+        "a result for call a, and it has one already, in step 2",
+        "a result for call b, and no reply asked for it",
+    ]
+
+
+@pytest.mark.parametrize("cut", [True, False])
+def test_the_last_turn_of_a_run_that_stops_is_unknown(cut: bool) -> None:
+    run = RunBuilder("atif", agent="clerk")
+    for _ in range(2):
+        run.user("Go.")
+        run.reply("Done." if len(run.steps) == 1 else "")
+    run.call("a", "read")
+    found = checked(run.finish(cut=cut))
+    assert numbers(found, TraceClaim.PAIRED) == (1, 0, 1)
+
+
+def test_calls_of_terminal_tools_need_no_result() -> None:
+    run = RunBuilder("atif", agent="clerk")
+    run.user("Go.")
+    run.reply("Submitting.")
+    run.call("a", "submit")
+    run.notes.terminal_tools = ["submit"]
+    assert numbers(checked(run.finish()), TraceClaim.PAIRED) == (1, 0, 0)
