@@ -57,7 +57,12 @@ EVENTS = [
 LINES = "\n".join(json.dumps(one, ensure_ascii=False) for one in EVENTS).encode()
 STREAM = "".join(f"event: message\ndata: {json.dumps(one)}\n\n" for one in EVENTS).encode()
 LIST = json.dumps(EVENTS).encode()
-FORMS = {"lines": LINES, "stream": STREAM, "list": LIST}
+NAMES = {"threadId": "thread_id", "runId": "run_id", "messageId": "message_id", "toolCallId": "tool_call_id"}
+NAMES |= {"toolCallName": "tool_call_name", "parentMessageId": "parent_message_id"}
+PYTHON = "\n".join(
+    json.dumps({NAMES.get(key, key): value for key, value in one.items()}, ensure_ascii=False) for one in EVENTS
+).encode()
+FORMS = {"lines": LINES, "stream": STREAM, "list": LIST, "names of Python": PYTHON}
 
 
 def one_run(*events: Event) -> Trajectory:

@@ -181,6 +181,25 @@ def test_arguments_that_only_the_tool_span_has_belong_to_its_call() -> None:
     }
 
 
+@pytest.mark.parametrize("shown", ["{'path': 'a', 'deep': [1, None]}", json.dumps('{"path": "a", "deep": [1, null]}')])
+def test_arguments_are_read_as_frameworks_show_them(shown: str) -> None:
+    run = one_run(span(1, None, tool("read", "x", args=shown) | {"gen_ai.tool.args": shown}))
+    assert calls([run]) == {("read", '{"deep": [1, null], "path": "a"}'): 1}
+
+
+def test_a_span_that_was_exported_twice_is_one() -> None:
+    ran = span(2, None, tool("look_up", "paid"))
+    run = one_run(span(1, None, chat([text("Looking.")], ASKED)), ran, ran)
+    assert sum(calls([run]).values()) == results([run]) == 1
+
+
+def test_a_reply_of_langchain_has_its_calls_beside_the_message() -> None:
+    asked: JsonValue = {"id": "c1", "type": "function", "function": {"name": "look_up", "arguments": '{"invoice": 7}'}}
+    said: JsonValue = {"message": {"content": "", "additional_kwargs": {"tool_calls": [asked]}}, "text": ""}
+    run = one_run(span(1, None, {"gen_ai.operation.name": "call_llm", "genai.output": json.dumps(said)}))
+    assert calls([run]) == {("look_up", '{"invoice": 7}'): 1}
+
+
 def test_results_that_only_a_later_request_has_are_results() -> None:
     answer: JsonValue = {"role": "tool", "parts": [{"type": "tool_call_response", "id": "c1", "response": "paid"}]}
     run = one_run(span(1, None, chat([call("c1", "look_up")], ASKED)), span(2, None, chat([text("ok")], [answer])))

@@ -4,7 +4,7 @@ The assistant's texts and calls up to the first result, or the next `STEP_STARTE
 not in the log is no call: it is counted in `unreadable_calls`, since its arguments are incomplete.
 """
 
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
@@ -65,6 +65,9 @@ class _OpenCall:
 
 _decode = msgspec.json.Decoder(_Event).decode
 _decode_list = msgspec.json.Decoder(list[_Event]).decode
+_decode_any = msgspec.json.Decoder(dict[str, Any]).decode
+#: Names of fields in dumps of Python programs.
+_SNAKE: Final = (b'"thread_id"', b'"message_id"', b'"tool_call_id"')
 
 
 def recognizes(recording: Recording) -> bool:
@@ -79,6 +82,7 @@ def recognizes(recording: Recording) -> bool:
 def read(recording: Recording) -> Iterator[Trajectory]:
     """Yield the run of each thread."""
     log = _Log()
+    decode = _decode_snake if _is_snake(recording) else _decode
     cut = False
     if recording.head.lstrip().startswith(b"["):
         cut = yield from log.feed_list(recording)
@@ -88,7 +92,7 @@ def read(recording: Recording) -> Iterator[Trajectory]:
             if line.startswith((b"event:", b"id:", b"retry:", b":")) or data.strip() == b"[DONE]":
                 continue
             try:
-                event = _decode(data)
+                event = decode(data)
             except _BROKEN:
                 log.unreadable += 1
             else:
@@ -111,8 +115,9 @@ class _Log:
     def feed_list(self, recording: Recording) -> Generator[Trajectory, None, bool]:
         """Take in the events of a list; return whether it is cut."""
         data = recording.data()
-        events: list[_Event] | None = None
-        if data is not None:
+        events: Sequence[_Event] | None = None
+        snake = _is_snake(recording)
+        if data is not None and not snake:
             with suppress(*_BROKEN):
                 events = _decode_list(data)
         if events is not None:
@@ -122,7 +127,7 @@ class _Log:
         items = recording.items("item")
         for item in items:
             if isinstance(item, Mapping):
-                yield from self.feed(msgspec.convert(item, _Event))
+                yield from self.feed(_from_snake(item) if snake else msgspec.convert(item, _Event))
             else:
                 self.unreadable += 1
         return items.cut
@@ -206,7 +211,9 @@ class _Thread:
         messages = _messages(asked)
         for message in messages:
             if message.get("role") == "tool":
-                self._answer(_text(message.get("toolCallId")), _text(message.get("content")))
+                self._answer(
+                    _text(message.get("toolCallId") or message.get("tool_call_id")), _text(message.get("content"))
+                )
         if messages and messages[-1].get("role") == "tool":
             return  # the client gives a result, and the turn goes on
         if not messages and self._prompt is not None and self.builder.open_calls:
@@ -313,18 +320,32 @@ class _Thread:
         for number, message in enumerate(messages):
             own = _text(message.get("id"))
             if message.get("role") == "tool":
-                self._answer(_text(message.get("toolCallId")), _content(message.get("content")))
+                self._answer(
+                    _text(message.get("toolCallId") or message.get("tool_call_id")), _content(message.get("content"))
+                )
             elif message.get("role") == "assistant" and number > latest and not self._streamed:
                 if own in self._known:
                     continue
                 step = self.builder.reply(_content(message.get("content")))
-                for call in _messages(message.get("toolCalls")):
+                for call in _messages(message.get("toolCalls") or message.get("tool_calls")):
                     function = call.get("function")
                     found: Mapping[str, JsonValue] = function if isinstance(function, Mapping) else call
                     name = _text(found.get("name"))
                     if name:
                         self.builder.call(_text(call.get("id")) or None, name, found.get("arguments"), step=step)
             self._known.add(own)
+
+
+def _is_snake(recording: Recording) -> bool:
+    return any(name in recording.head for name in _SNAKE)
+
+
+def _decode_snake(line: bytes) -> _Event:
+    return _from_snake(_decode_any(line))
+
+
+def _from_snake(value: Mapping[str, Any]) -> _Event:
+    return _Event(**{name: value[name] for name in _Event.__struct_fields__ if name in value})
 
 
 def _text(value: JsonValue) -> str:

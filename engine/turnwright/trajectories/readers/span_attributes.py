@@ -1,7 +1,9 @@
 """The attributes of spans of models, tools and agents, in each known convention."""
 
+import ast
 from typing import Final, Literal
 
+import msgspec
 from pydantic import JsonValue
 
 from turnwright.trajectories.atif import StepMetrics
@@ -22,8 +24,10 @@ _ARGUMENTS: Final = (
     *("gen_ai.tool.call.arguments", "gen_ai.tool.args", "tool_arguments", "tool_call.function.arguments"),
     *("ai.toolCall.args", "traceloop.entity.input", "input.value"),
 )
+#: Longer texts are not parsed as Python.
+_LONGEST_LITERAL: Final = 64 * 1024
 _RESULTS: Final = (
-    *("gen_ai.tool.call.result", "tool_response", "gen_ai.output", "ai.toolCall.result"),
+    *("gen_ai.tool.call.result", "tool_response", "gen_ai.output", "genai.output", "ai.toolCall.result"),
     *("traceloop.entity.output", "output.value"),
 )
 
@@ -108,9 +112,25 @@ def tool_result(span: Span) -> str | None:
 def arguments(span: Span) -> JsonValue:
     """Return the arguments of a tool's span."""
     found = next((span.attributes[key] for key in _ARGUMENTS if key in span.attributes), None)
-    value = as_value(found)
-    if isinstance(value, dict) and "kwargs" in value and "args" in value:  # smolagents
+    value = as_value(as_value(found))  # some exporters encode the text once more
+    if isinstance(value, str):
+        value = _literal(value)
+    if not isinstance(value, dict):
+        return found
+    if "kwargs" in value and "args" in value:  # smolagents
         named, rest = value["kwargs"], value["args"]
         named = named if isinstance(named, dict) else {}
         return {**named, "args": rest} if rest else named
-    return value if isinstance(value, dict) else found
+    return value
+
+
+def _literal(text: str) -> JsonValue:
+    """Return the object that a text shows as Python does, as LangChain's tracers write them; else None."""
+    if not text.startswith("{'") or len(text) > _LONGEST_LITERAL:
+        return None
+    try:
+        found = ast.literal_eval(text)
+        msgspec.json.encode(found)
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+        return None
+    return found if isinstance(found, dict) and all(isinstance(key, str) for key in found) else None

@@ -11,7 +11,7 @@ from .span_dump import Span
 _decode = msgspec.json.Decoder().decode
 
 _INPUT: Final = ("gen_ai.input.messages", "llm.input_messages", "gen_ai.prompt", "ai.prompt.messages", "input.messages")
-_OUTPUT: Final = ("gen_ai.output.messages", "llm.output_messages", "gen_ai.completion", "gen_ai.output")
+_OUTPUT: Final = ("gen_ai.output.messages", "llm.output_messages", "gen_ai.completion", "gen_ai.output", "genai.output")
 _EVENT_ROLES: Final = {
     "gen_ai.system.message": "system",
     "gen_ai.user.message": "user",
@@ -99,7 +99,8 @@ def said(value: Mapping[str, JsonValue]) -> Said:
     texts: list[str] = []
     content = next((value[key] for key in ("parts", "contents", "content") if value.get(key)), None)
     thoughts = _parts(content, found, texts)
-    listed = as_value(value.get("tool_calls"))
+    more = value.get("additional_kwargs")  # of LangChain
+    listed = as_value(value.get("tool_calls") or (more.get("tool_calls") if isinstance(more, Mapping) else None))
     for one in listed if isinstance(listed, list) else ():
         _call(one, found)
     if "tool.name" in value:

@@ -49,13 +49,14 @@ def read_openinference(recording: Recording) -> Iterator[Trajectory]:
 
 def _read(recording: Recording, format: str) -> Iterator[Trajectory]:  # noqa: A002 (the name of the format)
     dump = SpanDump(recording)
-    traces: dict[str, list[Span]] = {}
-    for span in dump:
-        traces.setdefault(span.trace, []).append(span)
+    traces: dict[str, dict[str, Span]] = {}
+    for number, span in enumerate(dump):
+        known = traces.setdefault(span.trace, {})
+        known[span.id or str(number)] = span  # one that was exported twice is one
     latest: Trajectory | None = None
     while traces:
         trace = next(iter(traces))
-        run = _Trace(traces.pop(trace)).read(format)
+        run = _Trace([*traces.pop(trace).values()]).read(format)
         if run is not None:
             if latest is not None:
                 yield latest
