@@ -20,6 +20,7 @@ from tests.trajectories.reading import (
     results_of,
 )
 
+from turnwright.trajectories.archives import Problem
 from turnwright.trajectories.atif import Trajectory
 from turnwright.trajectories.files import runs
 from turnwright.trajectories.source import UnreadableRecordingError
@@ -128,6 +129,27 @@ def test_the_samples_of_an_archive_are_found(tmp_path: Path) -> None:
 def test_the_first_score_is_the_label(value: Any, success: bool | None) -> None:  # noqa: ANN401 (any JSON)
     [run] = read(dumps({**SAMPLE, "scores": {"match": {"value": value}, "other": {"value": "I"}}}), FORMAT)
     assert run.run_notes.success == success
+
+
+def test_a_run_whose_last_call_is_the_submission_ends_with_it() -> None:
+    call = {"id": "z", "function": "submit", "arguments": {"answer": "yes"}}
+    messages = [*SAMPLE["messages"], {"role": "assistant", "content": "", "tool_calls": [call]}]
+    assert read(dumps({**SAMPLE, "messages": messages}), FORMAT)[0].run_notes.ending == "submit"
+    assert read(dumps({**LIMITED, "messages": messages}), FORMAT)[0].run_notes.ending == "message limit"
+
+
+@pytest.mark.skipif(hasattr(zipfile, "ZIP_ZSTANDARD"), reason="this Python unpacks Zstandard")
+def test_an_archive_that_python_cannot_unpack_is_one_problem(tmp_path: Path) -> None:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        archive.writestr("samples/1_epoch_1.json", b"{}")
+        archive.writestr("header.json", b"{}")
+        for info in archive.infolist():
+            info.compress_type = 93
+    (tmp_path / "log.eval").write_bytes(packed.getvalue())
+    [found] = runs([tmp_path])
+    assert isinstance(found.found, Problem)
+    assert "Zstandard" in found.found.message
 
 
 def test_a_sample_that_failed_ends_in_an_error() -> None:

@@ -24,6 +24,9 @@ from .source import HEAD, Recording, may_hold_runs, opener
 
 #: The names of packed files that are opened in folders and in archives. A path that is given is opened by its content.
 SUFFIXES: Final = (".zip", ".tar", ".gz", ".tgz", ".bz2", ".tbz2", ".xz", ".txz", ".zst", ".tzst", ".eval")
+_NO_ZSTANDARD: Final = "it is packed with Zstandard, which Python 3.14 and newer can unpack"
+_ZIP_ZSTANDARD: Final = 93
+_ZIP_HAS_ZSTANDARD: Final = hasattr(zipfile, "ZIP_ZSTANDARD")
 _MAGIC: Final = {
     b"PK\x03\x04": "zip",
     b"PK\x05\x06": "zip",
@@ -162,12 +165,15 @@ def _decompressed(kind: str, raw: BinaryIO) -> BinaryIO:
     try:
         zstd = importlib.import_module("compression.zstd")
     except ImportError:
-        raise OSError("it is packed with Zstandard, which Python 3.14 and newer can unpack") from None
+        raise OSError(_NO_ZSTANDARD) from None
     return cast("BinaryIO", zstd.ZstdFile(raw))
 
 
 def _zip(name: str, raw: BinaryIO, meter: Meter, depth: int) -> Iterator[Recording | Problem]:
     with zipfile.ZipFile(raw) as archive:
+        if not _ZIP_HAS_ZSTANDARD and any(info.compress_type == _ZIP_ZSTANDARD for info in archive.infolist()):
+            yield Problem(name, _NO_ZSTANDARD)
+            return
         for info in archive.infolist():
             if info.is_dir():
                 continue

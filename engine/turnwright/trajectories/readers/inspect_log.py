@@ -185,8 +185,10 @@ def _run(sample: Sample, model: str | None) -> Trajectory:
     attachments = sample.attachments or {}
     unreadable = sum(not _add(run, message, used, attachments) for message in sample.messages or ())
     usages = [*(sample.model_usage or {}).values()]
+    last = run.steps[-1].tool_calls if run.steps else None
+    submitted = any(call.function_name == _TERMINAL for call in last or ())
     return run.finish(
-        ending=_ending(sample),
+        ending=_ending(sample) if not submitted or sample.limit or sample.error else _TERMINAL,
         success=_success(sample),
         unreadable_lines=unreadable,
         totals=_totals(usages) if usages else None,
