@@ -19,6 +19,7 @@ from turnwright.trajectories.archives import Bounds, Problem
 from turnwright.trajectories.atif import Trajectory
 from turnwright.trajectories.files import Runs, runs
 from turnwright.trajectories.formats import format_named
+from turnwright.trajectories.source import Recording
 
 MAGIC = [b"PK\x03\x04", b"\x1f\x8b", b"BZh9", b"\xfd7zXZ\x00", b"{"]
 NO_RUN = b'{"some": "settings"}'
@@ -160,6 +161,19 @@ def test_a_folder_with_a_damaged_archive_is_read_to_its_end(tmp_path: Path) -> N
     found = seen(runs([tmp_path]))
     assert (str(tmp_path / "c.json"), None) in found
     assert len([problem for _, problem in found if problem]) == 2
+
+
+def test_a_member_without_a_name_is_a_problem() -> None:
+    damaged = bytearray(packed_zip({"a": SAMPLE}))
+    name = damaged.index(b"PK\x01\x02") + 28
+    damaged[name] = 0
+    [run] = runs(["-"], stdin=io.BytesIO(damaged))
+    assert isinstance(run.found, Problem)
+
+
+def test_a_line_too_long_for_memory_comes_in_pieces() -> None:
+    recording = Recording.of(b"[" * (64 * 1024**2 + 5) + b"\n1\n")
+    assert [len(line) for line in recording.raw_lines()] == [64 * 1024**2, 6, 2]
 
 
 def test_a_compressed_file_that_is_cut_keeps_what_it_has(tmp_path: Path) -> None:

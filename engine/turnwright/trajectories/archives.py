@@ -140,7 +140,7 @@ def unpack(recording: Recording, meter: Meter, *, named: bool = True, depth: int
                 yield from _tar(recording, raw, raw, meter, depth)
             else:
                 yield from _compressed(recording, kind, raw, meter, depth)
-    except UNPACKING_ERRORS as error:
+    except Exception as error:  # noqa: BLE001 (the standard library's readers of archives raise anything)
         yield Problem(recording.name, reason(error))
 
 
@@ -183,7 +183,7 @@ def _zip(name: str, raw: BinaryIO, meter: Meter, depth: int) -> Iterator[Recordi
                     unpacked = _Stream(cast("BinaryIO", stream), meter)
                     beside = _beside(info.filename, lambda: frozenset(archive.NameToInfo))
                     yield from _member(member, unpacked, meter, depth, beside)
-            except UNPACKING_ERRORS as error:
+            except Exception as error:  # noqa: BLE001 (as above)
                 yield Problem(member, reason(error))
             meter.position += info.compress_size
 

@@ -5,7 +5,7 @@ from codecs import BOM_UTF8
 from collections.abc import Callable, Collection, Iterator
 from datetime import UTC, datetime
 from decimal import Decimal
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, BinaryIO, Final
@@ -22,6 +22,7 @@ WHOLE: Final = 256 * 1024**2
 #: The first bytes of a SQLite database.
 SQLITE: Final = b"SQLite format 3\x00"
 _LINES_OF_HEAD: Final = 50
+_LONGEST_LINE: Final = 64 * 1024**2
 #: Levels of nesting that are read of a document that is cut. Deeper ones end it.
 _DEPTH: Final = 200
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
@@ -96,10 +97,14 @@ class Recording:
 
     def lines(self) -> Iterator[bytes]:
         """Yield the lines that are not blank, without their ends."""
+        for line in self.raw_lines():
+            if line := line.strip():
+                yield line
+
+    def raw_lines(self) -> Iterator[bytes]:
+        """Yield all lines with their ends; one of more than 64 MiB in pieces, so that none fills the memory."""
         with self.open() as stream:
-            for line in stream:
-                if line := line.strip():
-                    yield line
+            yield from iter(partial(stream.readline, _LONGEST_LINE), b"")
 
     def data(self) -> bytes | None:
         """Return all bytes; None if they are more than 256 MiB."""

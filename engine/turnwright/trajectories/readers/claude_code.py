@@ -116,9 +116,8 @@ def read(recording: Recording) -> Iterator[Trajectory]:
     """Yield the run of a session. Lines that cannot be read are counted; their calls and results are no lost ones."""
     session = _Session(recording)
     whole = True
-    with recording.open() as stream:
-        for line in stream:
-            whole = session.line(line) or line.endswith(b"\n")
+    for line in recording.raw_lines():
+        whole = session.line(line) or line.endswith(b"\n")
     yield from session.finish(cut=not whole)
 
 

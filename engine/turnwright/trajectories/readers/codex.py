@@ -68,15 +68,14 @@ def read(recording: Recording) -> Iterator[Trajectory]:
     lost: set[str] = set()
     unreadable = 0
     whole = True
-    with recording.open() as stream:
-        for line in stream:
-            record = _LINE.decode(line) if line.strip() else Line()
-            whole = record is not None or line.endswith(b"\n")
-            if record is not None:
-                session.add(record)
-            else:
-                unreadable += 1
-                lost.update(found.decode("utf-8", "replace") for found in _IDS.findall(line))
+    for line in recording.raw_lines():
+        record = _LINE.decode(line) if line.strip() else Line()
+        whole = record is not None or line.endswith(b"\n")
+        if record is not None:
+            session.add(record)
+        else:
+            unreadable += 1
+            lost.update(found.decode("utf-8", "replace") for found in _IDS.findall(line))
     yield session.finish(lost, cut=not whole, unreadable_lines=unreadable - (not whole))
 
 
@@ -84,14 +83,13 @@ def _events(recording: Recording) -> tuple[_Counted, bool]:
     """Return where tokens are counted, and whether events repeat the messages of the user."""
     counted: _Counted = "nowhere"
     replied = told = False
-    with recording.open() as stream:
-        for line in stream:
-            told = told or b'"user_message"' in line
-            if counted == "nowhere" and b'_token_usage"' in line:
-                counted = "after" if replied else "before"
-            replied = replied or (b'"response_item"' in line and _REPLY.search(line) is not None)
-            if told and counted != "nowhere":
-                break
+    for line in recording.raw_lines():
+        told = told or b'"user_message"' in line
+        if counted == "nowhere" and b'_token_usage"' in line:
+            counted = "after" if replied else "before"
+        replied = replied or (b'"response_item"' in line and _REPLY.search(line) is not None)
+        if told and counted != "nowhere":
+            break
     return counted, told
 
 

@@ -167,13 +167,12 @@ def _object(data: bytes) -> JsonValue:
 def _is_sequence(recording: Recording) -> bool:
     """Whether a second object begins a line of its own."""
     begun = 0
-    with recording.open() as stream:
-        for line in stream:
-            if line.startswith(b"[") and not begun:
-                return False
-            begun += line.startswith(b"{")
-            if begun > 1:
-                return True
+    for line in recording.raw_lines():
+        if line.startswith(b"[") and not begun:
+            return False
+        begun += line.startswith(b"{")
+        if begun > 1:
+            return True
     return False
 
 
