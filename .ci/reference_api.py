@@ -58,7 +58,12 @@ PAGES: Final = {
     "guards": Page(
         "turnwright.guards",
         "The bounds of a turn in a loop around a client, or in a framework.",
-        ("turnwright.guards", "turnwright.guards.langchain", "turnwright.guards.pydantic_ai"),
+        (
+            "turnwright.guards",
+            "turnwright.guards.langchain",
+            "turnwright.guards.openai_agents",
+            "turnwright.guards.pydantic_ai",
+        ),
     ),
     "fork": Page(
         "turnwright.journal.fork",

@@ -212,13 +212,14 @@ class GuardedTurn:
         with self._lock:
             return next((one.refusal for one in self._calls.get(provider_id, ())), "")
 
-    def settle_rest(self, results: Mapping[str, tuple[str, CallStatus]]) -> None:
-        """Record the results of open calls that the framework answered without running them, by provider's id."""
+    def settle_rest(self, results: Mapping[str, tuple[str, CallStatus]], *, final: bool = False) -> None:
+        """Record results of open calls by the provider's ids. `final`: the last one is the turn's answer."""
         with self._lock:
             may = self._guard.may_call_model()
-            for call in may.calls if isinstance(may, ResultsMissing) else ():
-                if call.provider_id in results:
-                    self.settled(call.id, *results[call.provider_id])
+            calls = may.calls if isinstance(may, ResultsMissing) else ()
+            known = [call for call in calls if call.provider_id in results]
+            for call in known:
+                self.settled(call.id, *results[call.provider_id], final=final and call is known[-1])
 
     def started(self, provider_id: str) -> CallDecision:
         """Record that a call is about to run, and return the decision: a refused one must not run.

@@ -1,0 +1,281 @@
+"""A guard for runs of the OpenAI Agents SDK: `await guarded_run(agent, prompt, limits=Limits(steps=20))`.
+
+Hooks of the SDK cannot refuse anything. So the run gets a model that asks the guard, in front of the models of its
+agents.
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from inspect import isawaitable
+from typing import Any, Final
+
+# An optional package: who checks types need not have it.
+from agents import (  # pyright: ignore[reportMissingImports]
+    Agent,
+    ItemHelpers,
+    Model,
+    ModelResponse,
+    ModelSettings,
+    RunConfig,
+    Runner,
+    RunResult,
+    Usage,
+)
+from agents.models import get_default_model_settings  # pyright: ignore[reportMissingImports]
+from agents.run_config import CallModelData, ModelInputData  # pyright: ignore[reportMissingImports]
+from openai.types.responses import ResponseOutputMessage, ResponseOutputText  # pyright: ignore[reportMissingImports]
+
+import turnwright_states as states
+from turnwright_states import CallDecision, CallStatus, Limits
+from turnwright_states.blank import is_blank
+
+from .client_formats import text_of
+from .turn import Ending, GuardedTurn, GuardOptions, NextCall, tool_call
+
+Item = dict[str, Any]
+#: The kinds of calls whose refusal the model can read, and of their results.
+_RESULTS: Final = {"function_call": "function_call_output", "custom_tool_call": "custom_tool_call_output"}
+
+
+async def guarded_run(
+    agent: Agent[Any],
+    prompt: str | list[Item],
+    *,
+    limits: Limits | None = None,
+    journal: str | None = None,
+    **options: Any,  # noqa: ANN401 (those of `Runner.run`)
+) -> tuple[RunResult, Ending]:
+    """Run an agent as `Runner.run` does, bounded by `limits`, and return its result and the ending of its turn.
+
+    A call beyond the budget does not run; the model reads why. At a limit the model answers once more, without calls.
+    Handoffs count as calls, and a sub-agent that is a tool is one call, with limits of its own. `journal` is the
+    address of a store. There is no `max_turns`, unless `options` have it.
+
+    An exception fails the turn and is raised. A run that is interrupted for approvals aborts its turn. Raises
+    `ConfigError` for limits that a guard cannot keep.
+    """
+    asked = prompt if isinstance(prompt, str) else _last_user_text(prompt)
+    turn = await GuardedTurn.begin(
+        GuardOptions(limits or Limits(), journal).checked(), app="openai-agents", prompt=asked
+    )
+    given = options.pop("run_config", None)
+    config = RunConfig(**given) if isinstance(given, dict) else given or RunConfig()
+    model = _GuardedModel(turn, agent, config)
+    inside = replace(config, model=model, call_model_input_filter=model.see(config.call_model_input_filter))
+    try:
+        result = await Runner.run(agent, prompt, run_config=inside, **({"max_turns": None} | options))
+    except BaseException as error:
+        end = turn.model_failed if error is model.error else turn.broke
+        end(error)
+        raise
+    await turn.in_thread(model.finish, result)
+    assert turn.ending is not None  # noqa: S101 (`finish` has ended it)
+    return result, turn.ending
+
+
+class _GuardedModel(Model):  # type: ignore[misc]
+    """The model of a run. It asks the guard, and then the model of the agent that runs."""
+
+    def __init__(self, turn: GuardedTurn, agent: Agent[Any], config: RunConfig) -> None:
+        self.error: BaseException | None = None
+        self._turn, self._agent, self._config = turn, agent, config
+        self._models: dict[object, Model] = {}
+        #: The refused calls and their results: where the input had them, by index and after the results of these calls.
+        self._refused: list[tuple[int, frozenset[str], list[Item]]] = []
+        #: The results of refused calls that a server with the conversation has not received.
+        self._unsent: list[Item] = []
+
+    def see(self, own: Callable[[CallModelData[Any]], Any] | None) -> Callable[[CallModelData[Any]], Any]:
+        """Return a filter of the run's input that notes which agent runs."""
+
+        async def note(data: CallModelData[Any]) -> ModelInputData:
+            self._agent = data.agent
+            changed = data.model_data if own is None else own(data)
+            return await changed if isawaitable(changed) else changed
+
+        return note
+
+    async def get_response(  # noqa: PLR0917 (the SDK's)
+        self,
+        system_instructions: str | None,
+        input: str | list[Item],  # noqa: A002 (the SDK's)
+        model_settings: ModelSettings,
+        tools: Any,  # noqa: ANN401 (the SDK's)
+        output_schema: Any,  # noqa: ANN401
+        handoffs: Any,  # noqa: ANN401
+        tracing: Any,  # noqa: ANN401
+        *,
+        previous_response_id: str | None = None,
+        conversation_id: str | None = None,
+        **rest: Any,  # noqa: ANN401
+    ) -> ModelResponse:
+        """Call the agent's model as often as the turn allows, and return the reply without its refused calls."""
+        turn, used = self._turn, Usage()
+        given = ItemHelpers.input_to_new_input_list(input)
+        await turn.in_thread(self._settle, given)
+        while True:
+            call = await turn.in_thread(turn.next_call)
+            stored = previous_response_id is not None or conversation_id is not None
+            items = [*given, *self._unsent] if stored else self._with_refused(given)
+            try:
+                response = await self._model().get_response(
+                    system_instructions,
+                    [*items, {"role": "user", "content": call.hint}] if call.hint else items,
+                    self._settings(model_settings, call),
+                    tools,
+                    output_schema,
+                    handoffs,
+                    tracing,
+                    previous_response_id=previous_response_id,
+                    conversation_id=conversation_id,
+                    **rest,
+                )
+            except Exception as error:
+                if not call.conclude:
+                    self.error = error
+                    raise
+                await turn.in_thread(turn.model_failed, error)
+                return _said(ModelResponse(output=[], usage=used, response_id=None), turn.summary)
+            self._unsent = []
+            used.add(response.usage)
+            kept = await turn.in_thread(self._reply, call, response, len(given))
+            if kept is not None:
+                return replace(kept, usage=used)
+            if stored:  # the server has the reply
+                given, previous_response_id = [], previous_response_id and response.response_id
+
+    def stream_response(self, *_: object, **__: object) -> Any:  # noqa: ANN401 (the SDK's)
+        """Raise `NotImplementedError`: a streamed reply was shown before the guard could refuse its calls."""
+        raise NotImplementedError("a guarded run is not streamed")
+
+    def get_retry_advice(self, request: Any) -> Any:  # noqa: ANN401 (the SDK's)
+        """Return the advice of the agent's model."""
+        return self._model().get_retry_advice(request)
+
+    async def _cleanup_on_run_end(self, owner: object) -> None:
+        for model in self._models.values():
+            await model._cleanup_on_run_end(owner)  # noqa: SLF001 (the SDK's runner calls it)
+
+    def finish(self, result: RunResult) -> None:
+        """End the turn with the run. If the run ended with the result of a call, that is the answer."""
+        self._turn.reviewed()
+        if not result.interruptions:
+            self._settle(result.to_input_list(), final=True)
+        self._turn.aborted()
+
+    def _model(self) -> Model:
+        """Return the model of the agent that runs."""
+        named = self._agent.model if self._config.model is None else self._config.model
+        if isinstance(named, Model):
+            self._models[id(named)] = named
+            return named
+        if named not in self._models:
+            self._models[named] = self._config.model_provider.get_model(named)
+        return self._models[named]
+
+    def _settings(self, settings: ModelSettings, call: NextCall) -> ModelSettings:
+        """Return the settings with the defaults of the agent's model, which the SDK did not know, and the ban."""
+        named = self._agent.model
+        if self._config.model is None and not isinstance(named, Model):
+            defaults = get_default_model_settings() if named is None else get_default_model_settings(named)
+            if self._agent.model_settings == defaults:
+                settings = defaults.resolve(settings)
+        return settings if call.tools else settings.resolve(ModelSettings(tool_choice="none"))
+
+    def _reply(self, call: NextCall, response: ModelResponse, place: int) -> ModelResponse | None:
+        """Record a reply. Return what of it the run receives, or None if the model is called again."""
+        turn, output = self._turn, response.output
+        text = "".join(text_of(one["content"]) for one in map(_plain, output) if one.get("type") == "message")
+        asked = [one for one in output if _call_id(one)]
+        made = [tool_call(_name(one), _arguments(one), _call_id(one)) for one in asked]
+        decisions = turn.replied(text, made, usage=_usage(response), review=True)
+        if turn.over:
+            bare = replace(response, output=[one for one in output if one not in asked])
+            return _said(bare, turn.summary) if call.conclude and is_blank(text) else bare
+        if not asked:
+            return None if turn.model_is_next else response
+        refused = {one.provider_id: one for one in decisions if not one.runs}
+        runs = frozenset(one.provider_id for one in decisions if one.runs)
+        for own in runs:
+            turn.started(own)
+        self._refuse(response, refused, runs, place)
+        return replace(response, output=[one for one in output if _call_id(one) not in refused]) if runs else None
+
+    def _refuse(
+        self, response: ModelResponse, refused: dict[str, CallDecision], runs: frozenset[str], place: int
+    ) -> None:
+        """Keep refused calls and their results for the next requests, or all of a reply of which nothing runs."""
+        items = [item for item in response.to_input_items() if not runs or item.get("call_id") in refused]
+        results = [
+            {"type": _RESULTS[item["type"]], "call_id": item["call_id"], "output": refused[item["call_id"]].refusal}
+            for item in items
+            if item.get("type") in _RESULTS
+        ]
+        readable = {result["call_id"] for result in results}
+        items = [item for item in items if item.get("call_id", "") in {"", *readable}]
+        if results:
+            self._refused.append((place, runs, [*items, *results]))
+            self._unsent = results
+
+    def _with_refused(self, given: Sequence[Item]) -> list[Item]:
+        """Return the input with the refused calls and their results at their places."""
+        items = list(given)
+        for place, runs, pairs in reversed(self._refused):
+            after = [at for at, item in enumerate(items) if item.get("call_id") in runs]
+            at = after[-1] + 1 if after else min(place, len(items))
+            items[at:at] = pairs
+        return items
+
+    def _settle(self, items: Sequence[Item], *, final: bool = False) -> None:
+        """Record the results that the SDK puts into the input of the next request."""
+        results = {item["call_id"]: item["output"] for item in items if "output" in item and "call_id" in item}
+        texts = {own: one if isinstance(one, str) else json.dumps(one, default=str) for own, one in results.items()}
+        self._turn.settle_rest({own: (text, CallStatus.OK) for own, text in texts.items()}, final=final)
+
+
+def _said(response: ModelResponse, text: str) -> ModelResponse:
+    """Return the reply with a text of ours instead of its own."""
+    content = ResponseOutputText(type="output_text", text=text, annotations=[])
+    message = ResponseOutputMessage(
+        id="msg_turnwright", type="message", role="assistant", status="completed", content=[content]
+    )
+    return replace(response, output=[message])
+
+
+def _plain(item: Any) -> Item:  # noqa: ANN401 (an item of a reply)
+    plain: Item = item if isinstance(item, dict) else item.model_dump()
+    return plain
+
+
+def _call_id(item: Any) -> str:  # noqa: ANN401
+    """Return the id of a call that the SDK runs; empty for any other item of a reply."""
+    plain = _plain(item)
+    return str(plain.get("call_id") or "") if str(plain.get("type")).endswith("call") else ""
+
+
+def _name(item: Any) -> str:  # noqa: ANN401
+    plain = _plain(item)
+    return str(plain.get("name") or plain["type"])
+
+
+def _arguments(item: Any) -> object:  # noqa: ANN401
+    """Return the arguments of a call. A call of the SDK's other tools has an action, or an input."""
+    plain = _plain(item)
+    other = {name: plain[name] for name in ("input", "action", "operation") if plain.get(name) is not None}
+    return plain["arguments"] if "arguments" in plain else json.loads(json.dumps(other, default=str))
+
+
+def _usage(response: ModelResponse) -> states.Usage:
+    used = response.usage
+    return states.Usage(
+        input_tokens=used.input_tokens,
+        output_tokens=used.output_tokens,
+        cached_tokens=used.input_tokens_details.cached_tokens or 0,
+        reasoning_tokens=used.output_tokens_details.reasoning_tokens or 0,
+    )
+
+
+def _last_user_text(items: Sequence[Item]) -> str:
+    asked = (text_of(item.get("content")) for item in reversed(items) if item.get("role") == "user")
+    return next(filter(None, asked), "")

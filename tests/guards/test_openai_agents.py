@@ -1,0 +1,257 @@
+"""The guard of the OpenAI Agents SDK, in runs with a scripted model."""
+
+import itertools
+import json
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+# Only the environment of `make guards` has them.
+from agents import (  # pyright: ignore[reportMissingImports]
+    Agent,
+    MaxTurnsExceeded,
+    Model,
+    ModelBehaviorError,
+    ModelProvider,
+    ModelResponse,
+    RunConfig,
+    Runner,
+    Usage,
+    function_tool,
+    handoff,
+)
+from agents.testing import assistant_message, function_call  # pyright: ignore[reportMissingImports]
+from openai.types.responses.response_reasoning_item import (  # pyright: ignore[reportMissingImports]
+    ResponseReasoningItem,
+)
+from pydantic import BaseModel
+
+from turnwright.guards.openai_agents import guarded_run
+from turnwright.journal.turn_journal import JournalFold
+from turnwright.store import open_store
+from turnwright_states import EndReason, Limits, Outcome
+from turnwright_states.replay import replay
+
+from .clients import check_pairs
+
+pytestmark = pytest.mark.anyio
+PROMPT = "What does the manual say?"
+QUIET = RunConfig(tracing_disabled=True)
+#: The items of a reply, or an error that the model raises.
+Reply = Any
+
+
+def asks(*calls: tuple[str, str, dict[str, Any]]) -> list[Any]:
+    return [function_call(name, json.dumps(arguments), call_id=own) for own, name, arguments in calls]
+
+
+def pages(each: int = 1) -> Iterator[Reply]:
+    numbers = itertools.count(1)
+    while True:
+        yield asks(*((f"c{one}", "read_page", {"number": one}) for one in itertools.islice(numbers, each)))
+
+
+class Script(Model):  # type: ignore[misc]
+    """A model that says its script, and sums up when calls are forbidden."""
+
+    def __init__(self, replies: Iterator[Reply], *summaries: Reply) -> None:
+        self.replies = replies
+        self.summaries = iter(summaries or itertools.repeat([assistant_message("I am not done.")]))
+        self.requests: list[list[dict[str, Any]]] = []
+        self.stored: list[str | None] = []
+
+    async def get_response(
+        self,
+        system_instructions: object,
+        input: Any,  # noqa: A002, ANN401 (the SDK's)
+        model_settings: Any,  # noqa: ANN401
+        *_: object,
+        **options: Any,  # noqa: ANN401
+    ) -> ModelResponse:
+        del system_instructions
+        self.requests.append(input)
+        self.stored.append(options["previous_response_id"])
+        if self.stored[-1] is None:
+            check_pairs(input)
+        said = next(self.summaries if model_settings.tool_choice == "none" else self.replies)
+        if isinstance(said, Exception):
+            raise said
+        usage = Usage(requests=1, input_tokens=100, output_tokens=10, total_tokens=110)
+        return ModelResponse(output=said, usage=usage, response_id=f"resp_{len(self.requests)}")
+
+    def stream_response(self, *_: object, **__: object) -> Any:  # noqa: ANN401
+        raise NotImplementedError
+
+
+def reader(read: Callable[[int], str] = lambda number: f"page {number}") -> Any:  # noqa: ANN401
+    def read_page(number: int) -> str:
+        """Read a page."""
+        return read(number)
+
+    return function_tool(read_page)
+
+
+def agent_of(script: Model, **fields: Any) -> Any:  # noqa: ANN401
+    return Agent(name="Reader", model=script, **({"tools": [reader()]} | fields))
+
+
+async def run(script: Script, limits: Limits | None = None, **options: Any) -> tuple[Any, Outcome, EndReason]:  # noqa: ANN401
+    fields = options.pop("fields", {})
+    result, ending = await guarded_run(agent_of(script, **fields), PROMPT, limits=limits, run_config=QUIET, **options)
+    check_pairs(result.to_input_list())
+    return result, ending.outcome, ending.reason
+
+
+def texts(items: Sequence[Any]) -> str:
+    return json.dumps(items, default=str)
+
+
+async def test_without_the_guard_the_run_raises_and_with_it_the_model_concludes() -> None:
+    with pytest.raises(MaxTurnsExceeded):
+        await Runner.run(agent_of(Script(pages())), PROMPT, run_config=QUIET)
+    result, *ending = await run(script := Script(pages()), Limits(steps=3))
+    assert ending == [Outcome.CAP_HIT, EndReason.STEP_CAP]
+    assert result.final_output == "I am not done."
+    assert len(script.requests) == 4
+    assert "Stopped at the step limit (3 of 3)" in script.requests[-1][-1]["content"]
+
+
+async def test_calls_beyond_the_budget_do_not_run_and_the_model_reads_why(tmp_path: Path) -> None:
+    address = f"sqlite:///{tmp_path / 'turns.db'}"
+    ran: list[int] = []
+    script = Script(pages(3))
+
+    def read(number: int) -> str:
+        ran.append(number)
+        return f"page {number}"
+
+    tools = [reader(read)]
+    _, *ending = await run(script, Limits(tool_calls=7), fields={"tools": tools}, journal=address)
+    assert ending == [Outcome.CAP_HIT, EndReason.BUDGET]
+    assert ran == [1, 2, 3, 4, 5, 6, 7]
+    assert texts(script.requests[-1]).count("the tool budget is spent") == 2
+    store = open_store(address)
+    (row,) = await store.turns()
+    fold = await JournalFold.read(store, row.id)
+    await store.aclose()
+    assert (row.agent, row.status.outcome) == ("openai-agents", Outcome.CAP_HIT)
+    assert replay(fold.facts).fault is None
+    assert fold.machine.turn.usage.tokens == 4 * 110
+
+
+async def test_refused_calls_keep_their_places_in_later_requests() -> None:
+    """The model reads its calls in the order in which it made them, and each reasoning before its call."""
+    thinks = ResponseReasoningItem(id="rs_1", type="reasoning", summary=[])
+    bad = function_call("read_page", "{", call_id="c1")
+    good = asks(("c2", "read_page", {"number": 2}))
+    replies = [[thinks, bad], [bad.model_copy(update={"call_id": "c3"}), *good], [assistant_message("Hello.")]]
+    script = Script(iter(replies))
+    result, *ending = await run(script)
+    assert ending == [Outcome.FINISHED, EndReason.ANSWERED]
+    order = [item.get("call_id", item.get("role", item.get("type"))) for item in script.requests[-1]]
+    assert order == ["user", "reasoning", "c1", "c1", "c2", "c2", "c3", "c3"]
+    assert result.context_wrapper.usage.requests == 3
+
+
+async def test_a_server_that_keeps_the_conversation_receives_the_refusals_once() -> None:
+    bad = function_call("read_page", "{", call_id="c1")
+    replies = [[bad], [bad, *asks(("c2", "read_page", {"number": 2}))], [assistant_message("Hello.")]]
+    script = Script(iter(replies))
+    await guarded_run(agent_of(script), PROMPT, run_config=QUIET, previous_response_id="resp_0")
+    assert script.stored == ["resp_0", "resp_1", "resp_2"]
+    sent = [[item.get("call_id") for item in items] for items in script.requests[1:]]
+    assert sent == [["c1"], ["c2", "c1"]]
+
+
+async def test_a_model_that_repeats_itself_concludes() -> None:
+    same = (asks((f"c{one}", "read_page", {"number": 1})) for one in itertools.count())
+    _, *ending = await run(Script(same))
+    assert ending == [Outcome.DOOM_LOOP, EndReason.DOOM_LOOP]
+
+
+async def test_blank_replies_are_repeated_and_a_blank_conclusion_is_summed_up() -> None:
+    script = Script(iter([[], next(pages())]), [], asks(("c9", "read_page", {"number": 9})))
+    result, *ending = await run(script, Limits(steps=1))
+    assert ending == [Outcome.CAP_HIT, EndReason.STEP_CAP]
+    assert result.final_output.startswith("Stopped at the step limit (1 of 1).")
+    assert len(script.requests) == 4
+
+
+async def test_a_conclusion_that_fails_is_summed_up_and_any_other_failure_is_raised(tmp_path: Path) -> None:
+    _, *ending = await run(Script(pages(), ConnectionError("down")), Limits(steps=1))
+    assert ending == [Outcome.CAP_HIT, EndReason.STEP_CAP]
+    address = f"sqlite:///{tmp_path / 'turns.db'}"
+    with pytest.raises(ConnectionError):
+        await run(Script(iter([ConnectionError("down")])), journal=address)
+    with pytest.raises(ModelBehaviorError):
+        await run(Script(iter([asks(("c1", "fly", {}))])), journal=address)
+    store = open_store(address)
+    assert [row.status.reason for row in await store.turns()] == [EndReason.ENGINE_ERROR, EndReason.MODEL_ERROR]
+    await store.aclose()
+
+
+async def test_the_result_of_a_tool_may_be_the_answer() -> None:
+    result, *ending = await run(Script(pages(2)), fields={"tool_use_behavior": "stop_on_first_tool"})
+    assert (result.final_output, ending) == ("page 1", [Outcome.FINISHED, EndReason.ANSWERED])
+
+
+async def test_a_run_that_waits_for_approval_aborts_its_turn() -> None:
+    def delete() -> str:
+        """Delete the manual."""
+        return "deleted"
+
+    tools = [function_tool(delete, needs_approval=True)]
+    script = Script(iter([asks(("c1", "delete", {}))]))
+    result, ending = await guarded_run(agent_of(script, tools=tools), PROMPT, run_config=QUIET)
+    assert result.interruptions
+    assert ending.outcome is Outcome.ABORTED
+
+
+class Provider(ModelProvider):  # type: ignore[misc]
+    """Models by name."""
+
+    def __init__(self, **models: Model) -> None:
+        self.models = models
+
+    def get_model(self, name: str | None) -> Model:
+        return self.models[str(name)]
+
+
+async def test_a_handoff_is_a_call_and_each_agent_has_its_model() -> None:
+    second = Script(pages())
+    writer = Agent(name="Writer", model="second", tools=[reader()])
+    first = Script(iter([asks(("h1", "transfer_to_writer", {}))]))
+    seen: list[str] = []
+
+    def own_filter(data: Any) -> Any:  # noqa: ANN401
+        seen.append(data.agent.name)
+        return data.model_data
+
+    config = RunConfig(
+        tracing_disabled=True, model_provider=Provider(second=second), call_model_input_filter=own_filter
+    )
+    starting = agent_of(first, handoffs=[handoff(writer)])
+    result, ending = await guarded_run(starting, PROMPT, limits=Limits(steps=3), run_config=config)
+    assert (result.last_agent.name, ending.reason) == ("Writer", EndReason.STEP_CAP)
+    assert (len(first.requests), len(second.requests), seen) == (1, 3, ["Reader", "Writer", "Writer", "Writer"])
+
+
+class Manual(BaseModel):
+    """The words of the manual."""
+
+    says: str
+
+
+async def test_an_agent_with_an_output_concludes_with_it() -> None:
+    script = Script(pages(), [assistant_message('{"says": "hello"}')])
+    result, *ending = await run(script, Limits(steps=1), fields={"output_type": Manual})
+    assert (result.final_output, ending) == (Manual(says="hello"), [Outcome.CAP_HIT, EndReason.STEP_CAP])
+
+
+async def test_input_items_and_a_config_as_a_dictionary_are_taken() -> None:
+    asked = [{"role": "user", "content": [{"type": "input_text", "text": PROMPT}]}]
+    script = Script(iter([[assistant_message("Hello.")]]))
+    result, ending = await guarded_run(agent_of(script), asked, run_config={"tracing_disabled": True})
+    assert (result.final_output, ending.reason) == ("Hello.", EndReason.ANSWERED)
