@@ -94,6 +94,43 @@ def test_the_rewards_of_tau_bench_are_labels_of_success() -> None:
     assert (second.run_notes.run, second.run_notes.success, second.run_notes.ending) == ("4.1", False, "user_stop")
 
 
+SIMULATION: dict[str, Any] = {
+    "id": "s1",
+    "task_id": "4",
+    "trial": 0,
+    "termination_reason": "user_stop",
+    "reward_info": {"reward": 1.0},
+    "messages": [
+        {"role": "assistant", "content": "Hello", "cost": 0.0},
+        {"role": "user", "content": "Pay.", "cost": 0.1},
+        {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [{"id": "a", "name": "pay", "arguments": {"n": 1}, "requestor": "assistant"}],
+            "cost": 0.25,
+            "usage": {"prompt_tokens": 9, "completion_tokens": 2},
+        },
+        {"id": "a", "role": "tool", "content": "no money", "requestor": "assistant", "error": True},
+        {"role": "user", "content": None, "tool_calls": [{"id": "u", "name": "look", "arguments": {}}]},
+        {"id": "u", "role": "tool", "content": "seen", "requestor": "user", "error": False},
+        {"role": "user", "content": "Thanks ###STOP###"},
+    ],
+}
+
+
+def test_a_simulation_has_the_calls_of_the_agent_and_not_those_of_the_simulated_user() -> None:
+    data = dumps({"timestamp": "now", "info": {"seed": 1}, "tasks": [{"id": "4"}], "simulations": [SIMULATION] * 2})
+    assert recognized(data) == FORMAT
+    run, _ = read(data, FORMAT)
+    assert [step.source for step in run.steps] == ["agent", "user", "agent", "user"]
+    assert calls([run]) == {("pay", '{"n": 1}'): 1}
+    assert results_of([run]) == ["no money"]
+    assert (run.run_notes.run, run.run_notes.success, run.run_notes.ending) == ("s1", True, "user_stop")
+    metrics = run.steps[2].metrics
+    assert metrics is not None
+    assert (metrics.prompt_tokens, metrics.cost_usd) == (9, 0.25)
+
+
 def request(count: int, usage: dict[str, Any] | None = None) -> dict[str, Any]:
     """The log of a request with so many messages; the next one is the reply."""
     return {

@@ -81,8 +81,9 @@ class Usage(Struct):
 
 
 class Message(Struct):
-    """A message of any role."""
+    """A message of any role. Benchmarks note who asked for a call, whether it failed, and what a reply cost."""
 
+    id: str | None = None
     role: str = ""
     content: Content = None
     tool_calls: list[ToolCall] | None = None
@@ -92,6 +93,9 @@ class Message(Struct):
     refusal: str | None = None
     reasoning_content: str | None = None
     usage: Usage | None = None
+    requestor: str | None = None
+    error: Any = None
+    cost: float | None = None
 
 
 class Chat:
@@ -109,12 +113,18 @@ class Chat:
         match message.role:
             case "":
                 return False
-            case "user":
+            case "user" if text or not message.tool_calls:  # a simulated user may have tools of its own
                 self.run.user(text)
             case "assistant":
                 self._reply(message, text or message.refusal or "", model, usage or message.usage, stop)
+            case "user":
+                pass
+            case "tool" if message.requestor != "user":
+                self.run.result(
+                    message.tool_call_id or message.id, text, status="error" if message.error is True else None
+                )
             case "tool":
-                self.run.result(message.tool_call_id, text)
+                pass
             case "function":
                 self.run.result(self._function, text)
             case _:
@@ -129,6 +139,9 @@ class Chat:
             metrics=usage.metrics() if usage else None,
             stop_reason=stop,
         )
+        if message.cost is not None:
+            step.metrics = step.metrics or StepMetrics()
+            step.metrics.cost_usd = message.cost
         for call in message.tool_calls or ():
             add_call(self.run, step, call)
         if message.function_call is not None and message.function_call.name:

@@ -2,12 +2,12 @@
 
 A document is a list of messages, an object with `messages`, a response with `choices`, a pair of a request and its
 response, or a list of these; so is each line of a file of JSON lines. Files with one message in each line are one
-conversation. tau-bench's list of `traj` with `reward` is among them.
+conversation. tau-bench's list of `traj` with `reward`, and tau2-bench's `simulations`, are among them.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
-from typing import Any, Final
+from typing import Final
 
 from msgspec import Struct
 from pydantic import JsonValue
@@ -23,7 +23,7 @@ from .joined import Joined
 
 NAME: Final = "openai-chat"
 _ROLES: Final = frozenset({"system", "developer", "user", "assistant", "tool", "function"})
-_LISTS: Final = ("messages", "traj", "conversation")
+_LISTS: Final = ("messages", "traj", "conversation", "simulations")
 _NESTED: Final = ("request", "body", "response")
 #: Types of parts in Anthropic's messages, which have the same roles.
 _FOREIGN: Final = frozenset({"tool_use", "tool_result", "thinking", "redacted_thinking", "server_tool_use"})
@@ -59,10 +59,15 @@ class Request(Struct):
     body: "Request | None" = None
 
 
+class Reward(Struct):
+    """The reward of a simulation."""
+
+    reward: float | None = None
+
+
 class Record(Message):
     """A message, or a record of a conversation."""
 
-    id: str | None = None
     model: str | None = None
     messages: list[Message] | None = None
     traj: list[Message] | None = None
@@ -71,7 +76,9 @@ class Record(Message):
     request: Request | None = None
     body: Request | None = None
     response: Response | None = None
-    error: Any = None
+    simulations: "list[Record] | None" = None
+    reward_info: Reward | None = None
+    termination_reason: str | None = None
     task_id: str | int | None = None
     trial: int | None = None
     reward: float | None = None
@@ -127,6 +134,9 @@ class _Reader:
         for record in value if isinstance(value, list) else [value]:
             if isinstance(record, list):
                 yield from self._whole(Record(messages=record), several=several)
+            elif record.simulations is not None:
+                for one in record.simulations:
+                    yield from self._whole(one, several=True)
             elif record.role:
                 self._own = self._own or self._chat(Record())
                 self._own.add(record)
@@ -156,13 +166,15 @@ class _Reader:
         if record.task_id is not None:
             name = f"{record.task_id}" if record.trial is None else f"{record.task_id}.{record.trial}"
         is_tau = record.traj is not None and record.reward is not None
-        chat = Chat(RunBuilder(NAME, agent="tau-bench" if is_tau else "", model=record.model, run=record.id or name))
+        agent = "tau-bench" if is_tau else "tau2-bench" if record.termination_reason else ""
+        chat = Chat(RunBuilder(NAME, agent=agent, model=record.model, run=record.id or name))
         unreadable = sum(not chat.add(message) for message in messages)
         if not chat.run.steps:
             return
-        success = record.success if record.reward is None else record.reward >= 1
+        reward = record.reward_info.reward if record.reward_info else record.reward
+        success = record.success if reward is None else reward >= 1
         yield chat.run.finish(
-            ending=_tau_ending(messages[-1], chat) if is_tau else None,
+            ending=_tau_ending(messages[-1], chat) if is_tau else record.termination_reason,
             success=success,
             unreadable_lines=unreadable,
             totals=_totals(record.usage),
