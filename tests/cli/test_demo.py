@@ -1,6 +1,10 @@
 """`turnwright demo`: four scenes, with nothing configured."""
 
+import json
 from typing import TYPE_CHECKING
+
+from turnwright.audit.loops import LoopKind
+from turnwright.cli.demo import DEMO_RUNS
 
 if TYPE_CHECKING:
     from .conftest import Cli
@@ -21,3 +25,16 @@ def test_four_turns_that_could_have_gone_wrong_end_clearly(cli: "Cli") -> None:
     assert "upload(invoice 17) attempt 2" in crash
     assert "Four turns ended clearly" in end
     assert list(cli.folder.iterdir()) == []
+
+
+def test_an_audit_of_recorded_runs_shows_every_kind_of_loop(cli: "Cli") -> None:
+    done = cli.run("demo", "audit", "--json")
+    assert (done.code, done.err) == (0, "")
+    *runs, summary = map(json.loads, done.out.splitlines())
+    assert len(runs) == summary["runs"] == summary["labeled"]
+    assert set(summary["loops"]) == set(LoopKind)
+    assert summary["suggestion"]["effect"]["runs_changed"] < summary["suggestion"]["effect_of_defaults"]["runs_changed"]
+
+
+def test_the_recorded_runs_are_small() -> None:
+    assert DEMO_RUNS.stat().st_size < 100_000

@@ -191,7 +191,7 @@ class _Report:
 
     def _loop(self, seen: SeenLoop) -> Sequence[str]:
         loop, name = seen.loop, PurePath(seen.file).name
-        run = name if seen.run in ("0", name) or seen.run in name else f"{name}:{seen.run}"
+        run = f"{name}:{seen.run}" if seen.run.isdecimal() else seen.run
         tool = self._text(loop.tool, 12)
         return (self._text(run, 20), tool, loop.kind, f"{loop.step:,}", f"{loop.length:,}", short(loop.tokens_after))
 

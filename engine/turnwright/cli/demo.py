@@ -8,11 +8,12 @@ import tempfile
 import time
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import anyio
 import typer
 
+import turnwright.audit
 from turnwright.agent import Agent
 from turnwright.engine import Engine
 from turnwright.journal.questions import words
@@ -31,6 +32,9 @@ from .server_options import LOOPBACK, PORT, PortOption, ServerOptions, need_extr
 from .show import journal_lines
 from .summary import closing_lines, final_text
 
+#: The runs that `turnwright demo audit` reads. `.ci/record_demo_runs.py` records them.
+DEMO_RUNS = Path(turnwright.audit.__file__).with_name("demo_runs.jsonl.gz")
+
 
 @tool
 async def look_up(word: str) -> str:
@@ -39,18 +43,26 @@ async def look_up(word: str) -> str:
 
 
 def demo(
+    what: Annotated[
+        Literal["turns", "audit"], typer.Argument(help="`audit` audits a small set of recorded runs instead.")
+    ] = "turns",
     *,
     serve: Annotated[
         bool, typer.Option("--serve", help="Serve pages with turns of every kind, one of them running, until Ctrl-C.")
     ] = False,
     port: PortOption = PORT,
-    as_json: Annotated[bool, typer.Option("--json", help="With --serve: print one JSON object per line.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="With --serve or `audit`: print one JSON object per line.")
+    ] = False,
 ) -> None:
     """Show four turns that could have gone wrong. Needs no key.
 
     A model that never stops, a model in a loop, a call that needs approval, and a killed process. With --serve the
     inspector shows these turns and more, from a temporary store, and you can answer, steer, stop and fork them.
     """
+    if what == "audit":
+        _audit(as_json=as_json)
+        return
     if serve:
         _serve(ServerOptions.of(LOOPBACK, port, None), as_json=as_json)
         return
@@ -63,6 +75,15 @@ def demo(
             scene(Path(folder))
     print_lines(["", "=" * 78, f"Four turns ended clearly, in {time.monotonic() - began:.0f} s."])
     print_lines(["The models were scripts. Everything else was real."])
+
+
+def _audit(*, as_json: bool) -> None:
+    from .audit import audit  # noqa: PLC0415 (the other demo does not need it)
+
+    if not as_json:
+        print_lines(["Runs of our own, made by scripted models and labeled. The command was:"])
+        print_lines([f"  turnwright audit {DEMO_RUNS}", ""])
+    audit([str(DEMO_RUNS)], as_json=as_json)
 
 
 def _serve(place: ServerOptions, *, as_json: bool) -> None:

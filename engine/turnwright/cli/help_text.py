@@ -90,7 +90,7 @@ FIRST_STEPS: Final = {
 _NARROW: Final = 60
 #: The examples in the help of each command, as people type them.
 EXAMPLES: Final = {
-    "demo": ["turnwright demo", "turnwright demo --serve"],
+    "demo": ["turnwright demo", "turnwright demo audit", "turnwright demo --serve"],
     "run": [
         'turnwright run "What does this folder contain?"',
         'turnwright run "Fix the tests" --tools tools.py --steps 20',
