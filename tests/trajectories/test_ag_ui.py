@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pydantic import JsonValue
 from tests.trajectories.reading import assert_a_cut_is_safe, calls, read, recognized, results
 
-from turnwright.trajectories.atif import Trajectory, TrajectoryStep
+from turnwright.trajectories.atif import StepMetrics, Trajectory, TrajectoryStep
 
 Event = dict[str, JsonValue]
 
@@ -141,6 +141,38 @@ def test_chunks_are_a_message_and_a_call() -> None:
     )
     assert [step.message for step in replies(run)] == ["Looking."]
     assert (calls([run]), results([run])) == ({("read", '{"n": 1}'): 1}, 1)
+
+
+def test_a_call_of_another_message_is_another_reply() -> None:
+    run = one_run(
+        started(ASKED),
+        *called("a", "read", "{}", parent="m-1"),
+        *called("b", "read", "{}", parent="m-1"),
+        *called("c", "read", "{}", parent="m-2"),
+        FINISHED,
+    )
+    assert [len(step.tool_calls or ()) for step in replies(run)] == [2, 1]
+
+
+def test_results_that_only_snapshots_have_end_the_reply() -> None:
+    run = one_run(
+        {**started(), "timestamp": 1767323040},
+        event("TOOL_CALL_CHUNK", toolCallId="c1", toolCallName="look_up", delta="{}"),
+        event("MESSAGES_SNAPSHOT", messages=SNAPSHOT),
+        event("TEXT_MESSAGE_CHUNK", messageId="m", delta="Done."),
+        FINISHED,
+    )
+    assert [step.message for step in replies(run)] == ["", "Done."]
+    assert results([run]) == 1
+    assert (run.steps[0].timestamp or "").startswith("2026-01-02")
+
+
+def test_raw_events_of_a_framework_have_the_tokens_and_no_say_in_names() -> None:
+    output: JsonValue = {"id": "m-1", "usage_metadata": {"input_tokens": 9, "output_tokens": 2}, "thread_id": "x"}
+    raw: JsonValue = {"event": "on_chat_model_end", "data": {"output": output}}
+    run = one_run(started(ASKED), *said("m-1", "Done."), event("RAW", event=raw), FINISHED)
+    [step] = replies(run)
+    assert (step.message, step.metrics) == ("Done.", StepMetrics(prompt_tokens=9, completion_tokens=2))
 
 
 SNAPSHOT: JsonValue = [

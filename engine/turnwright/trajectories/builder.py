@@ -242,7 +242,7 @@ def _object(arguments: JsonValue) -> tuple[dict[str, JsonValue], str | None]:
             value: JsonValue = msgspec.json.decode(arguments)
         except (msgspec.DecodeError, UnicodeError, RecursionError):
             return {}, arguments
-        return (dict(value), None) if isinstance(value, Mapping) else ({}, arguments)
+        return (dict(value or {}), None) if value is None or isinstance(value, Mapping) else ({}, arguments)
     if arguments is None:
         return {}, None
     if isinstance(arguments, Mapping):

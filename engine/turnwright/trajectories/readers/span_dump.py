@@ -210,7 +210,9 @@ def _spans(value: JsonValue, service: str, depth: int = 0) -> Iterator[Span]:
         service = _service(value.get("resource")) or service
         for key in _LEADS:
             inner = value.get(key)
-            if isinstance(inner, list):
+            if isinstance(inner, list) and key == "spans":  # also those without ids
+                yield from (_span(one, service) for one in inner if isinstance(one, Mapping))
+            elif isinstance(inner, list):
                 yield from _spans(inner, service, depth + 1)
 
 
@@ -224,7 +226,7 @@ def _span(value: Mapping[str, JsonValue], service: str) -> Span:
     kind = value.get("span_kind")
     if isinstance(kind, str):
         attributes.setdefault("openinference.span.kind", kind)
-    name = value["name"]
+    name = value.get("name")
     events = value.get("events")
     found = [_event(one) for one in events if isinstance(one, Mapping)] if isinstance(events, list) else []
     return Span(

@@ -51,8 +51,8 @@ def _read(recording: Recording, format: str) -> Iterator[Trajectory]:  # noqa: A
     dump = SpanDump(recording)
     traces: dict[str, dict[str, Span]] = {}
     for number, span in enumerate(dump):
-        known = traces.setdefault(span.trace, {})
-        known[span.id or str(number)] = span  # one that was exported twice is one
+        own = span if span.id else span._replace(id=f"#{number}")
+        traces.setdefault(span.trace, {})[own.id] = own  # one that was exported twice is one
     latest: Trajectory | None = None
     while traces:
         trace = next(iter(traces))
