@@ -230,6 +230,25 @@ def test_the_file_of_a_sub_agent_is_a_recording_of_its_own_to_which_its_session_
     assert result.subagent_trajectory_ref[0].trajectory_path == "s-1/subagents/agent-a1.jsonl"
 
 
+@pytest.mark.parametrize("forked", [True, False], ids=["forked", "resumed"])
+def test_what_a_session_repeats_of_another_is_copied_context(forked: bool, tmp_path: Path) -> None:
+    (tmp_path / "s-1.jsonl").write_bytes(SAMPLE)
+    session = sample()
+    if forked:
+        for record in session.records:
+            record.update(sessionId="s-2", forkedFrom={"sessionId": "s-1", "messageUuid": record.get("uuid")})
+    session.user("And the receipts?", sessionId="s-2")
+    session.reply("msg_9", text("Done, too."), sessionId="s-2")
+    (tmp_path / "s-2.jsonl").write_bytes(session.data)
+    (tmp_path / "alone").mkdir()
+    (tmp_path / "alone" / "s-2.jsonl").write_bytes(session.data)
+    alone, _, resumed = (run.found for run in runs([tmp_path]))
+    assert isinstance(alone, Trajectory)
+    assert isinstance(resumed, Trajectory)
+    assert [step.message for step in resumed.steps if not step.is_copied_context] == ["And the receipts?", "Done, too."]
+    assert not any(step.is_copied_context for step in alone.steps)
+
+
 def test_a_call_or_a_result_in_a_corrupt_line_is_unreadable_and_not_lost() -> None:
     lines = SAMPLE.split(b"\n")
     called = next(number for number, line in enumerate(lines) if b'"toolu_1"' in line)

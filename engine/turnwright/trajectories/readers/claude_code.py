@@ -57,6 +57,12 @@ class _Origin(Struct):
     kind: str | None = None
 
 
+class _Fork(Struct):
+    """The session from which a record was copied."""
+
+    session: str | None = field(default=None, name="sessionId")
+
+
 class _Record(Struct, rename="camel"):
     """A line of a session, or (`session_id`, `parent_tool_use_id`, and the `result`) of a stream."""
 
@@ -80,6 +86,7 @@ class _Record(Struct, rename="camel"):
     content: Any = None
     error: Any = None
     origin: _Origin | None = None
+    forked_from: _Fork | None = None
     message: Message | None = None
     tool_use_result: _Made | str | list[Any] | None = None
 
@@ -126,6 +133,8 @@ class _Session:
 
     def __init__(self, recording: Recording) -> None:
         self._recording = recording
+        self._name = PurePath(recording.name.rpartition(":")[2]).name.partition(".")[0]
+        self._others: dict[str, bool] = {}
         self._threads: dict[str | None, _Thread] = {}
         self._thread_of: dict[str, str | None] = {}
         self._seen: set[str] = set()
@@ -150,12 +159,8 @@ class _Session:
                 return True
             self._seen.add(record.uuid)
         match record.type:
-            case "assistant" if record.message is not None:
-                self._reply(self._thread(record), record, record.message)
-            case "user" if record.message is not None:
-                self._user(self._thread(record), record, record.message)
-            case "system":
-                self._thread(record).system(record)
+            case "assistant" | "user" | "system":
+                self._message(self._thread(record), record)
             case "result":
                 self._ending = record.subtype or None
                 self._totals = FinalMetrics(total_cost_usd=record.total_cost)
@@ -179,6 +184,25 @@ class _Session:
         if found is None:
             found = self._threads[key] = _Thread(record, key)
         return found
+
+    def _message(self, thread: "_Thread", record: _Record) -> None:
+        known = len(thread.run.steps)
+        if record.type == "system":
+            thread.system(record)
+        elif record.message is not None:
+            (self._reply if record.type == "assistant" else self._user)(thread, record, record.message)
+        if self._is_copy(record):
+            for step in thread.run.steps[known:]:
+                step.is_copied_context = True
+
+    def _is_copy(self, record: _Record) -> bool:
+        """Whether a record was copied from a session that this one resumes, and whose own file is beside this one."""
+        origin = (record.forked_from and record.forked_from.session) or record.session
+        if record.is_sidechain or origin is None or origin == self._name:
+            return False
+        if origin not in self._others:
+            self._others[origin] = bool(_FILE_PART.fullmatch(origin)) and self._recording.beside(f"{origin}.jsonl")
+        return self._others[origin]
 
     def _reply(self, thread: "_Thread", record: _Record, message: Message) -> None:
         for block in thread.reply(record, message):
@@ -207,8 +231,7 @@ class _Session:
                 return SubagentRef(trajectory_id=key)
         if agent is None or not _FILE_PART.fullmatch(agent):
             return None
-        session = PurePath(self._recording.name).name.partition(".")[0]
-        for path in (f"{session}/subagents/agent-{agent}.jsonl", f"agent-{agent}.jsonl"):
+        for path in (f"{self._name}/subagents/agent-{agent}.jsonl", f"agent-{agent}.jsonl"):
             if self._recording.beside(path):
                 return SubagentRef(trajectory_id=agent, trajectory_path=path, session_id=record.session)
         return None
