@@ -174,6 +174,28 @@ def test_a_tool_span_without_an_id_answers_the_oldest_open_call_of_its_tool() ->
     assert [one.source_call_id for one in step.observation.results] == ["b"]
 
 
+def test_a_call_that_was_recorded_without_an_id_is_the_one_that_a_tool_span_names() -> None:
+    asked = {"gen_ai.operation.name": "call_llm", "gen_ai.output": '[{"tool.name": "read", "tool.args": "{}"}]'}
+    run = one_run(span(1, None, asked), span(2, None, tool("read", "x", id="call-9")))
+    assert sum(calls([run]).values()) == results([run]) == 1
+
+
+def test_spans_of_the_agent_development_kit_are_read() -> None:
+    user: JsonValue = {"role": "user", "parts": [{"text": "Pay the invoice."}]}
+    asked: JsonValue = {"function_call": {"id": "f1", "name": "look_up", "args": {"invoice": 7}}}
+    request = {"gcp.vertex.agent.llm_request": json.dumps({"model": "small", "contents": [user]})}
+    reply = {"gcp.vertex.agent.llm_response": json.dumps({"content": {"role": "model", "parts": [asked]}})}
+    ran = {"gen_ai.tool.name": "look_up", "gen_ai.tool.call.id": "f1", "gcp.vertex.agent.tool_response": '{"a": 1}'}
+    run = one_run(
+        span(1, None, {"gen_ai.operation.name": "call_llm", **request, **reply}),
+        span(2, 1, ran),
+        span(3, 1, {"gen_ai.tool.name": "(merged tools)"}),
+    )
+    assert [step.message for step in run.steps if step.source == "user"] == ["Pay the invoice."]
+    assert calls([run]) == {("look_up", '{"invoice": 7}'): 1}
+    assert results([run]) == 1
+
+
 def test_arguments_that_only_the_tool_span_has_belong_to_its_call() -> None:
     ran = tool("read", "x", arguments='{"path": "a"}')
     assert calls([one_run(span(1, None, chat([call("c", "read")])), span(2, None, ran))]) == {

@@ -22,12 +22,21 @@ _KINDS: Final[dict[str, Kind]] = {"LLM": "model", "TOOL": "tool", "AGENT": "agen
 _TOOL_NAMES: Final = ("gen_ai.tool.name", "tool.name", "ai.toolCall.name", "traceloop.entity.name")
 _ARGUMENTS: Final = (
     *("gen_ai.tool.call.arguments", "gen_ai.tool.args", "tool_arguments", "tool_call.function.arguments"),
-    *("ai.toolCall.args", "traceloop.entity.input", "input.value"),
+    *("ai.toolCall.args", "gcp.vertex.agent.tool_call_args", "traceloop.entity.input", "input.value"),
 )
+#: The name of spans that show the results of other spans together.
+_MERGED: Final = "(merged tools)"
 #: Longer texts are not parsed as Python.
 _LONGEST_LITERAL: Final = 64 * 1024
 _RESULTS: Final = (
-    *("gen_ai.tool.call.result", "tool_response", "gen_ai.output", "genai.output", "ai.toolCall.result"),
+    *(
+        "gen_ai.tool.call.result",
+        "tool_response",
+        "gen_ai.output",
+        "genai.output",
+        "ai.toolCall.result",
+        "gcp.vertex.agent.tool_response",
+    ),
     *("traceloop.entity.output", "output.value"),
 )
 
@@ -39,11 +48,11 @@ def kind_of(span: Span) -> Kind | None:
         return _KINDS.get(named.upper())
     operation = span.text("gen_ai.operation.name")
     if operation:
-        return _OPERATIONS.get(operation)
+        return _OPERATIONS.get(operation) if span.text("gen_ai.tool.name") != _MERGED else None
     if span.text("traceloop.span.kind") in {"tool", "agent"}:
         return "tool" if span.text("traceloop.span.kind") == "tool" else "agent"
-    if span.text("gen_ai.tool.name", "ai.toolCall.name"):
-        return "tool"
+    if tool := span.text("gen_ai.tool.name", "ai.toolCall.name"):
+        return None if tool == _MERGED else "tool"
     if span.text("llm.request.type", "gen_ai.request.model", "gen_ai.response.model"):
         return "model"
     return "agent" if span.text("agent_name") else None

@@ -10,8 +10,14 @@ from .span_dump import Span
 
 _decode = msgspec.json.Decoder().decode
 
-_INPUT: Final = ("gen_ai.input.messages", "llm.input_messages", "gen_ai.prompt", "ai.prompt.messages", "input.messages")
-_OUTPUT: Final = ("gen_ai.output.messages", "llm.output_messages", "gen_ai.completion", "gen_ai.output", "genai.output")
+_INPUT: Final = (
+    *("gen_ai.input.messages", "llm.input_messages", "gen_ai.prompt", "ai.prompt.messages", "input.messages"),
+    "gcp.vertex.agent.llm_request",
+)
+_OUTPUT: Final = (
+    *("gen_ai.output.messages", "llm.output_messages", "gen_ai.completion", "gen_ai.output", "genai.output"),
+    "gcp.vertex.agent.llm_response",
+)
 _EVENT_ROLES: Final = {
     "gen_ai.system.message": "system",
     "gen_ai.user.message": "user",
@@ -82,11 +88,11 @@ def conversation(span: Span) -> list[Said]:
 
 def said(value: Mapping[str, JsonValue]) -> Said:
     """Return a message of any of the known shapes."""
-    for wrapper in ("message", "delta"):
+    for wrapper in ("message", "delta", "content"):
         inner = as_value(value.get(wrapper))
         if isinstance(inner, Mapping):
             value = {**value, **inner}
-        elif inner:
+        elif inner and wrapper != "content":
             value = dict(value, content=inner)
     found = Said(
         role=_text(value.get("role")),
@@ -142,7 +148,7 @@ def _messages(value: JsonValue) -> Iterator[Said]:
     if isinstance(value, list):
         yield from (said(one) for one in value if isinstance(one, Mapping))
     elif isinstance(value, Mapping):
-        inner = value.get("messages") or value.get("choices")
+        inner = value.get("messages") or value.get("choices") or value.get("contents")
         yield from _messages(inner) if isinstance(inner, list) else [said(value)]
     elif isinstance(value, str) and value:
         yield said({"content": value})

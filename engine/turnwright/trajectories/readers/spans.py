@@ -135,6 +135,8 @@ class _Scope:
         self.agent = agent
         self.finish: str | None = None
         self._open: dict[str, TrajectoryCall] = {}
+        #: Those of them that were recorded without an id.
+        self._nameless: set[str] = set()
         self._prompt = ""
         self._fresh = True
         self._asked = False
@@ -260,6 +262,8 @@ class _Scope:
     def _call(self, call_id: str | None, name: str, arguments: JsonValue) -> TrajectoryCall:
         call = self.builder.call(call_id, name, arguments)
         self._open[call.tool_call_id] = call
+        if not call_id:
+            self._nameless.add(call.tool_call_id)
         return call
 
     def _tool(self, span: Span) -> None:
@@ -268,8 +272,9 @@ class _Scope:
         name, arguments = read.tool_name(span), read.arguments(span)
         own = read.call_id(span)
         call = self._open.get(own) if own else None
-        if call is None and not own:
-            call = next((one for one in self._open.values() if one.function_name == name), None)
+        if call is None:
+            waiting = (one for one in self._open.values() if one.function_name == name)
+            call = next((one for one in waiting if not own or one.tool_call_id in self._nameless), None)
         if call is None:
             call = self._call(own or None, name, arguments)
         elif not call.arguments and call.extra is None:  # some frameworks record the arguments only here
