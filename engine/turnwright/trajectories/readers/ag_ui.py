@@ -71,13 +71,19 @@ def read(recording: Recording) -> Iterator[Trajectory]:
         cut = yield from log.feed_list(recording)
     else:
         for line in recording.lines():
-            data = line[5:] if line.startswith(b"data:") else line
-            if line.startswith((b"event:", b"id:", b"retry:", b":")) or data.strip() == b"[DONE]":
-                continue
+            data = line
+            if not line.startswith(b"{"):
+                data = line.removeprefix(b"data:").strip()
+                if line.startswith((b"event:", b"id:", b"retry:", b":")) or data == b"[DONE]":
+                    continue
             try:
                 event = read_event(data)
             except BROKEN:
                 log.unreadable += 1
+                continue
+            kind = event.type
+            if log.thread is not None and kind != "RUN_STARTED" and isinstance(kind, str):  # nearly all events
+                log.thread.feed(event, log.unreadable)
             else:
                 yield from log.feed(event)
     if log.thread is None:
@@ -150,8 +156,8 @@ class _Thread:
 
     def feed(self, event: Event, unreadable: int) -> None:
         """Take in an event. `unreadable` is the number of lines so far that could not be read."""
-        owner = text_of(event.subagent_run_id)
-        if owner and owner != self.id:
+        owner = event.subagent_run_id
+        if owner and isinstance(owner, str) and owner != self.id:
             if owner not in self._inner:
                 self._inner[owner] = _Thread(owner, "sub-agent")
             self._inner[owner].feed(event, unreadable)
