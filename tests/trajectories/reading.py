@@ -69,7 +69,8 @@ def results_of(runs: Iterable[Trajectory]) -> list[Any]:
     ]
 
 
-_WRONG: Any = [None, True, -7, 1.5, "text", [], {}, [[]], [{}], {"role": {}}, [1, "a", None], {"type": 3}]
+_DEEP: Any = json.loads("[" * 900 + "]" * 900)
+_WRONG: Any = [None, True, -7, 1.5, "text", [], {}, [[]], [{}], {"role": {}}, [1, "a", None], {"type": 3}, _DEEP]
 Path = tuple[Any, ...]
 
 
