@@ -88,7 +88,8 @@ class _JournalRun:
         notes = self.builder.notes
         for fact in facts:
             self._take(fact)
-            self.usage += fact.new_usage or Usage()
+            if used := fact.new_usage:
+                self.usage += used
             notes.hash = fact.hash or notes.hash
             last = fact
         if last is not None:
