@@ -1,27 +1,20 @@
-"""A hand-written agent loop, before and after it asks a guard: `python examples/guarded_loop.py` (no network, no key).
+"""A hand-written agent loop, before and after it has a guard: `python examples/guarded_loop.py` (no network, no key).
 
-The loop stays yours: your client, your messages, your tools. It reports each event to the guard, which decides whether
-the model may be called again, and if not, why.
+The loop stays yours: your client, your messages, your tools. The guard says what to request, which calls run, and when
+the loop is over.
 """
 
 import itertools
+import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from time import monotonic
+from typing import Any
 
-from turnwright_states import CallStatus, Limits, LoopGuard, Proceed, Stopped, ToolCall
+from turnwright import Limits
+from turnwright.guards import GuardedLoop
 
 #: Model calls after which somebody pulls the plug on a loop that does not end.
 PLUG = 500
-
-
-@dataclass
-class Reply:
-    """A reply of your client."""
-
-    text: str = ""
-    #: (id, tool, arguments) of each call.
-    calls: list[tuple[str, str, dict[str, int]]] = field(default_factory=list)
+Json = dict[str, Any]
 
 
 class PluggedOutError(Exception):
@@ -29,18 +22,29 @@ class PluggedOutError(Exception):
 
 
 class Client:
-    """A scripted client in place of your provider's: it sums up when it has no tools."""
+    """A scripted client in place of your provider's: it sums up when calls are forbidden."""
 
-    def __init__(self, script: Iterator[Reply]) -> None:
+    def __init__(self, script: Iterator[list[int]]) -> None:
         self.script = script
         self.calls = 0
 
-    def chat(self, messages: list[str], *, tools: bool) -> Reply:
-        """One model call."""
+    def create(self, *, messages: list[Json], tools: list[str], tool_choice: str = "auto") -> Json:
+        """One chat completion. The script has the pages that the model wants."""
         self.calls += 1
         if self.calls > PLUG:
             raise PluggedOutError
-        return next(self.script) if tools else Reply(f"I have seen {len(messages)} messages, and am not done.")
+        if not tools or tool_choice == "none":
+            return completion(f"I have seen {len(messages)} messages, and am not done.")
+        return completion("", [json.dumps({"number": number}) for number in next(self.script)])
+
+
+def completion(text: str, asked: list[str] | None = None) -> Json:
+    """A chat completion with these calls of `read_page`."""
+    calls = [
+        {"id": f"call_{number}", "type": "function", "function": {"name": "read_page", "arguments": arguments}}
+        for number, arguments in enumerate(asked or [])
+    ]
+    return {"choices": [{"message": {"role": "assistant", "content": text, "tool_calls": calls}}]}
 
 
 def read_page(number: int) -> str:
@@ -50,60 +54,45 @@ def read_page(number: int) -> str:
 
 def before(client: Client) -> str:
     """The usual first loop, without a guard. Only the model can end it."""
-    messages = ["user: What does the manual say?"]
+    messages: list[Json] = [{"role": "user", "content": "What does the manual say?"}]
     while True:
-        reply = client.chat(messages, tools=True)
-        messages.append(f"assistant: {reply.text}")
-        if not reply.calls:
-            return reply.text
-        messages += [f"tool {name}: {read_page(**arguments)}" for _, name, arguments in reply.calls]
+        message = client.create(messages=messages, tools=["read_page"])["choices"][0]["message"]
+        messages.append(message)
+        if not message["tool_calls"]:
+            return str(message["content"])
+        for call in message["tool_calls"]:
+            result = read_page(**json.loads(call["function"]["arguments"]))
+            messages.append({"role": "tool", "tool_call_id": call["id"], "content": result})
 
 
-def after(client: Client, guard: LoopGuard) -> str:
-    """The same loop, which asks the guard before each model call and reports each event."""
-    messages, text, began = ["user: What does the manual say?"], "", monotonic()
-    while True:
-        may = guard.may_call_model()
-        if isinstance(may, Stopped) and not may.conclude:
-            return text
-        reply = client.chat(messages, tools=isinstance(may, Proceed) and may.tools)
-        text = reply.text
-        messages.append(f"assistant: {text}")
-        if isinstance(may, Stopped):
-            guard.concluded(text, elapsed=monotonic() - began)
-            continue
-        calls = [ToolCall(name=name, arguments=arguments, provider_id=own) for own, name, arguments in reply.calls]
-        permits = guard.replied(text, calls, elapsed=monotonic() - began)
-        for (_, name, arguments), permit in zip(reply.calls, permits, strict=True):
-            result = permit.refusal
-            if permit.runs:
-                guard.started(permit.id)
-                result = read_page(**arguments)
-                guard.result(permit.id, CallStatus.OK, result, elapsed=monotonic() - began)
-            messages.append(f"tool {name}: {result}")
+def after(client: Client, limits: Limits) -> GuardedLoop:
+    """The same loop with a guard."""
+    with GuardedLoop([{"role": "user", "content": "What does the manual say?"}], limits) as loop:
+        while loop.running:
+            reply = client.create(**loop.request(tools=["read_page"]))
+            for call in loop.reply(reply):
+                loop.result(call, read_page(**call.arguments))
+    return loop
 
 
-def runs_away() -> Iterator[Reply]:
+def runs_away() -> Iterator[list[int]]:
     """A model that always wants the next page."""
-    return (Reply(calls=[("id", "read_page", {"number": number})]) for number in itertools.count(1))
+    return ([number] for number in itertools.count(1))
 
 
-def goes_in_circles() -> Iterator[Reply]:
+def goes_in_circles() -> Iterator[list[int]]:
     """A model that reads two pages again and again."""
-    return (Reply(calls=[("id", "read_page", {"number": number})]) for number in itertools.cycle((1, 2)))
+    return ([number] for number in itertools.cycle((1, 2)))
 
 
-def wants_everything() -> Iterator[Reply]:
+def wants_everything() -> Iterator[list[int]]:
     """A model that asks for eight pages at once."""
-    return (
-        Reply(calls=[("id", "read_page", {"number": 8 * batch + number}) for number in range(8)])
-        for batch in itertools.count()
-    )
+    return (list(range(8 * batch, 8 * batch + 8)) for batch in itertools.count())
 
 
 def main() -> None:
     """Show three models that never finish, with each loop."""
-    shows: tuple[tuple[Callable[[], Iterator[Reply]], Limits], ...] = (
+    shows: tuple[tuple[Callable[[], Iterator[list[int]]], Limits], ...] = (
         (runs_away, Limits(steps=5)),
         (goes_in_circles, Limits(steps=50)),
         (wants_everything, Limits(tool_calls=20)),
@@ -114,13 +103,11 @@ def main() -> None:
             before(Client(script()))
         except PluggedOutError:
             print(f"  before: no end after {PLUG} model calls")
-        client, guard = Client(script()), LoopGuard(limits)
-        text = after(client, guard)
-        stop, used = guard.may_call_model(), guard.machine.turn.counters
-        if isinstance(stop, Stopped):
-            print(f"  after:  {stop.reason} at {used.steps} steps, {used.calls} tool calls, {client.calls} model calls")
-            print(f"          {stop.words}")
-            print(f"          model: {text}")
+        client = Client(script())
+        loop = after(client, limits)
+        ran = sum(message["role"] == "tool" and message["content"].startswith("page") for message in loop.messages)
+        print(f"  after:  {loop.ending}, with {ran} tool calls and {client.calls} model calls")
+        print(f"          model: {loop.text}")
 
 
 if __name__ == "__main__":

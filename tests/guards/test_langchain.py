@@ -32,6 +32,8 @@ from turnwright.store import open_store
 from turnwright_states import EndReason, Limits, Outcome, Usage
 from turnwright_states.replay import replay
 
+from .page import run_block
+
 pytestmark = pytest.mark.anyio
 ASKED = {"messages": [{"role": "user", "content": "What does the manual say?"}]}
 USAGE = {"input_tokens": 100, "output_tokens": 10, "total_tokens": 110}
@@ -275,3 +277,11 @@ def test_a_refused_call_of_a_person_has_its_result() -> None:
     agent.invoke(ASKED, thread)
     state = agent.invoke(Command(resume={"decisions": [{"type": "reject", "message": "no"}]}), thread)
     assert ended(state) == (Outcome.FINISHED, EndReason.ANSWERED, "Then not.")
+
+
+def test_the_code_of_the_page_bounds_an_agent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run_block("bound-your-framework.md", "langchain", {"model": model(pages()), "tools": [reader()]})
+    assert capsys.readouterr().out == "I am not done. cap_hit: step_cap\n"

@@ -35,6 +35,7 @@ from turnwright_states import EndReason, Limits, Outcome
 from turnwright_states.replay import replay
 
 from .clients import check_pairs
+from .page import run_block
 
 pytestmark = pytest.mark.anyio
 PROMPT = "What does the manual say?"
@@ -255,3 +256,9 @@ async def test_input_items_and_a_config_as_a_dictionary_are_taken() -> None:
     script = Script(iter([[assistant_message("Hello.")]]))
     result, ending = await guarded_run(agent_of(script), asked, run_config={"tracing_disabled": True})
     assert (result.final_output, ending.reason) == ("Hello.", EndReason.ANSWERED)
+
+
+def test_the_code_of_the_page_bounds_a_run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("OPENAI_AGENTS_DISABLE_TRACING", "1")
+    run_block("bound-your-framework.md", "guarded_run", {"model": Script(pages()), "tools": [reader()]})
+    assert capsys.readouterr().out == "I am not done. cap_hit: step_cap\n"

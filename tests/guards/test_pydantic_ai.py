@@ -30,6 +30,8 @@ from turnwright.store import open_store
 from turnwright_states import EndReason, Limits, Outcome, facts
 from turnwright_states.replay import replay
 
+from .page import run_block
+
 pytestmark = pytest.mark.anyio
 PROMPT = "What does the manual say?"
 NOT_DONE = ModelResponse(parts=[TextPart("I am not done.")])
@@ -286,3 +288,11 @@ async def test_streamed_runs_conclude_too() -> None:
 def test_limits_that_it_cannot_keep_are_refused() -> None:
     with pytest.raises(ConfigError, match="no prices"):
         LoopGuardCapability(Limits(cost=1.0))
+
+
+def test_the_code_of_the_page_bounds_an_agent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run_block("bound-your-framework.md", "pydantic_ai", {"model": FunctionModel(Script(pages())), "tools": [read_page]})
+    assert capsys.readouterr().out == "I am not done. cap_hit: step_cap\n"

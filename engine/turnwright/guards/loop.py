@@ -7,7 +7,6 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from msgspec import Struct
-from pydantic import JsonValue
 
 from turnwright_states import CallStatus, Limits
 from turnwright_states.blank import is_blank
@@ -25,7 +24,7 @@ class LoopCall(Struct, frozen=True):
 
     id: str
     name: str
-    arguments: Mapping[str, JsonValue]
+    arguments: Mapping[str, Any]
     provider_id: str
 
 

@@ -62,6 +62,9 @@ class Ending(Struct, frozen=True):
     turn_id: str
     words: str
 
+    def __str__(self) -> str:
+        return f"{self.outcome}: {self.reason}"
+
 
 class NextCall(Struct, frozen=True):
     """The next model call: whether it may use tools, and a user message for this request alone."""

@@ -1,0 +1,25 @@
+"""The page about guards: its code for a client runs, and is short."""
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from .page import blocks_of, own_lines, run_block
+from .test_loop import Client, pages
+
+
+def test_the_code_for_a_client_bounds_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    completions = SimpleNamespace(create=Client("chat", pages("chat"), "I read ten.").create)
+    client = SimpleNamespace(chat=SimpleNamespace(completions=completions))
+    names = {"client": client, "model": "m", "tools": ["read_page"], "run": lambda name, asked: f"{name} {asked}"}
+    run_block("bound-your-framework.md", "GuardedLoop", names)
+    assert capsys.readouterr().out == "I read ten. cap_hit: step_cap\n"
+    assert (tmp_path / "turns.db").exists()
+
+
+def test_no_guard_takes_more_than_ten_lines() -> None:
+    assert max(map(own_lines, blocks_of("bound-your-framework.md"))) <= 10
