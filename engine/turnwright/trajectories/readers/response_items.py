@@ -14,6 +14,8 @@ from .chat_messages import Content, Part, named_by_hash, text_of
 
 _CALL: Final = "_call"
 _OUTPUT: Final = "_call_output"
+#: Types of calls that have the name of a tool. The name of any other is its type.
+_NAMED: Final = frozenset({"function_call", "custom_tool_call", "mcp_call"})
 #: States of a hosted call that has no result yet.
 _RUNNING: Final = frozenset({"in_progress", "searching", "interpreting", "generating", "calling"})
 _FAILED: Final = frozenset({"failed", "incomplete"})
@@ -118,8 +120,8 @@ class Items:
             self._call(reply, item)
 
     def _call(self, reply: TrajectoryStep, item: Item) -> None:
-        name = item.name or ("" if item.type in {"function_call", "custom_tool_call"} else item.type[: -len(_CALL)])
-        if not name or item.type == _CALL:
+        name = item.name or ("" if item.type in _NAMED else item.type[: -len(_CALL)])
+        if not name:
             reply.extra = reply.extra or StepExtra()
             reply.extra.turnwright = reply.extra.turnwright or StepNotes()
             reply.extra.turnwright.unreadable_calls += 1
