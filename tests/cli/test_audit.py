@@ -139,3 +139,11 @@ def test_a_trace_cannot_command_a_terminal(tmp_path: Path) -> None:
     trace = tmp_path / "turns.jsonl"
     trace.write_text("\n".join([SOUND[0], '{"event": "tool_result", "call": "a\\u001b[31m\\nb"}']))
     assert "a result for call a\\x1b[31m b, and no reply asked for it" in run(trace, "--strict").stdout
+
+
+def test_the_page_is_written_to_a_file(runs: Path) -> None:
+    page = runs.parent / "audit.html"
+    assert run(runs, "--html", page).exit_code == 0
+    assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
+    with pytest.raises(ConfigError, match="No such file"):
+        audit([str(runs)], html=runs / "nowhere" / "audit.html")

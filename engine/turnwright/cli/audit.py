@@ -10,6 +10,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 
 from turnwright.audit.conditions import Condition, InvalidConditionError, parse_conditions
 from turnwright.audit.outcomes import InvalidOutcomesError, Outcomes
+from turnwright.audit.page import page_of
 from turnwright.audit.report import run_json, summary_json
 from turnwright.audit.suggest import Suggestion, suggest
 from turnwright.audit.totals import Totals
@@ -49,6 +50,9 @@ def audit(
     strict: Annotated[
         bool, typer.Option("--strict", help="Check the invariants of a turn in each turn, instead of a report.")
     ] = False,
+    html: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the report with plots to this file, as one HTML page.")
+    ] = None,
     jobs: Annotated[
         int | None, typer.Option(min=1, help="Processes that read files. By default as many as there are processors.")
     ] = None,
@@ -75,6 +79,8 @@ def audit(
                 echo_json(redactor().hide_in(run_json(run)))
         suggestion = suggest(found.totals, found.runs())
     totals = found.totals
+    if html is not None and totals.runs:
+        _write(html, page_of(totals, suggestion, files=found.files, hide=_hidden))
     if as_json:
         figures = {"files": found.files, "files_skipped": found.skipped, "files_unreadable": len(unreadable)}
         echo_json(redactor().hide_in(summary_json(totals, suggestion, figures)))
@@ -91,6 +97,13 @@ def _print(found: Audit, suggestion: Suggestion | None, *, strict: bool) -> None
         print_invariants(found.totals.invariants, hide=_hidden)
     else:
         print_report(found.totals, suggestion, files=found.files, hide=_hidden)
+
+
+def _write(path: Path, page: str) -> None:
+    try:
+        path.write_text(page, encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise ConfigError(f"--html {path}: {error.strerror}") from error
 
 
 def _exit_code(totals: Totals, conditions: Iterable[Condition], *, strict: bool) -> int:

@@ -6,6 +6,7 @@ from textwrap import wrap
 from typing import Final
 
 from turnwright.audit.distribution import Distribution
+from turnwright.audit.numbers import money, percent, short
 from turnwright.audit.suggest import Suggestion
 from turnwright.audit.totals import MICRO, Group, SeenLoop, Tally, Totals
 from turnwright.audit.trials import TRIALS
@@ -71,25 +72,6 @@ def print_invariants(found: Invariants, *, hide: Callable[[str], str]) -> None:
         print_lines(["", f"violated: {fault.claim}", f"  {one_line(hide(where), 400)}"])
         print_lines([f"  {one_line(hide(fault.why), 400)}"])
         print_lines(f"    {one_line(hide(line), 400)}" for line in fault.witness)
-
-
-def short(number: float) -> str:
-    """Return a number with at most three digits and a unit: 950, 12.3k, 4.56M."""
-    for size, unit in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
-        if number >= size:
-            scaled = number / (1000 if unit == "k" else size)
-            return f"{scaled:.3g}{unit}" if scaled < 1000 else f"{scaled:.0f}{unit}"  # noqa: PLR2004
-    return f"{number:,.0f}"
-
-
-def money(number: float) -> str:
-    """Return an amount with three digits, but no exponent."""
-    return f"{number:,.2f}" if number >= 1 or not number else f"{number:.3f}"
-
-
-def percent(part: float, whole: float) -> str:
-    """Return a share in percent; empty without a whole."""
-    return f"{100 * part / whole:.0f}%" if whole else ""
 
 
 class _Report:

@@ -1,0 +1,20 @@
+"""Numbers as people read them."""
+
+
+def short(number: float) -> str:
+    """Return a number with at most three digits and a unit: 950, 12.3k, 4.56M."""
+    for size, unit in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
+        if number >= size:
+            scaled = number / (1000 if unit == "k" else size)
+            return f"{scaled:.3g}{unit}" if scaled < 1000 else f"{scaled:.0f}{unit}"  # noqa: PLR2004
+    return f"{number:,.0f}"
+
+
+def money(number: float) -> str:
+    """Return an amount with three digits, but no exponent."""
+    return f"{number:,.2f}" if number >= 1 or not number else f"{number:.3f}"
+
+
+def percent(part: float, whole: float) -> str:
+    """Return a share in percent; empty without a whole."""
+    return f"{100 * part / whole:.0f}%" if whole else ""

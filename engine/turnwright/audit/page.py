@@ -1,0 +1,211 @@
+"""The report of an audit as one HTML page, which loads nothing."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from html import escape
+from pathlib import Path
+from typing import Final
+
+from turnwright.privacy.invisible import escaped
+
+from .loops import LoopKind
+from .numbers import money, percent, short
+from .plots import Line, curves, histogram
+from .suggest import Suggestion
+from .totals import MICRO, SeenLoop, Tally, Totals
+from .trials import TRIALS
+
+_STYLE: Final = Path(__file__).with_name("page.css")
+_KINDS: Final = list(LoopKind)
+_LOOPS: Final = 40
+_ROWS: Final = 20
+_LIMITS: Final = {"steps": "Steps", "tool_calls": "Tool calls", "tokens": "Tokens", "cost": "Cost"}
+_DETECTORS: Final = {
+    "doom_threshold calls:3": "same calls, three times",
+    "doom_threshold calls:3, 1 nudge": "same calls, three times, after a nudge",
+    "doom_threshold results:3": "same calls and results, three times",
+    "detector errors:4": "same error, four times",
+    "detector nothing:6": "nothing new for six rounds",
+    "detector results:3 + errors:4 + nothing:6": "the last three together",
+}
+
+
+def page_of(totals: Totals, suggestion: Suggestion | None, *, files: int, hide: Callable[[str], str]) -> str:
+    """Return the page. `hide` hides secrets in texts of a recording."""
+    page = _Page(totals, hide)
+    body = "".join(
+        [*page.head(files), *page.suggested(suggestion), *page.sizes(), *page.limits(), *page.loops(), *page.tables()]
+    )
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Audit of agent runs</title>'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<style>{_STYLE.read_text(encoding='utf-8')}</style></head><body><main>{body}</main></body></html>\n"
+    )
+
+
+class _Page:
+    def __init__(self, totals: Totals, hide: Callable[[str], str]) -> None:
+        self._totals = totals
+        self._hide = hide
+        self._labeled = totals.succeeded + totals.failed > 0
+
+    def _text(self, text: str) -> str:
+        return escape(escaped(self._hide(text)))
+
+    def head(self, files: int) -> Iterator[str]:
+        totals = self._totals
+        formats = ", ".join(sorted(totals.formats))
+        where = f"{files:,} file{'' if files == 1 else 's'} ({self._text(formats)})"
+        yield f"<h1>Audit of {totals.runs:,} agent runs</h1><p>{where}</p>"
+        cards = {
+            "steps": short(totals.steps),
+            "tool calls": short(totals.calls),
+            "tokens": short(totals.input_tokens + totals.output_tokens),
+            "cost": money(totals.cost),
+            "succeeded": percent(totals.succeeded, totals.succeeded + totals.failed) or "no labels",
+            "of the runs have a loop": percent(totals.looping, totals.runs),
+            "calls without a result": f"{totals.unpaired:,}",
+        }
+        yield '<div class="cards">'
+        yield from (f'<div class="card"><b>{value}</b><span>{name}</span></div>' for name, value in cards.items())
+        yield "</div>"
+
+    def suggested(self, found: Suggestion | None) -> Iterator[str]:
+        if found is None:
+            return
+        kind = "succeeded" if found.labeled else "ended by themselves"
+        yield f"<h2>Suggested limits</h2><p>The p99 of {found.runs:,} runs that {kind}, rounded up.</p>"
+        matter = escape("\n".join(found.front_matter))
+        yield f'<pre tabindex="0">{escape(found.python)}</pre><pre tabindex="0">{matter}</pre>'
+        rows = [self._effect("these limits", found.effect), self._effect("the defaults", found.defaults)]
+        yield _table(("", ">runs changed", ">had succeeded", ">steps saved", ">tokens saved", ">cost saved"), rows)
+
+    def _effect(self, name: str, tally: Tally) -> Sequence[str]:
+        totals = self._totals
+        tokens = totals.input_tokens + totals.output_tokens
+        ok = f"{tally.succeeded:,}" if self._labeled else "?"
+        saved = (percent(tally.steps, totals.steps), percent(tally.tokens, tokens), percent(tally.cost, totals.cost))
+        return (name, f"{tally.runs:,}", ok, *saved)
+
+    def sizes(self) -> Iterator[str]:
+        every = self._totals.all
+        plots = {
+            "Steps": (every.steps, short),
+            "Tool calls": (every.calls, short),
+            "Tokens": (every.tokens, short),
+            "Cost": (every.cost, _micro),
+        }
+        yield "<h2>Size of a run</h2><p>The number of runs by size. A wide range has a logarithmic scale.</p>"
+        yield '<div class="plots">'
+        for name, (numbers, words) in plots.items():
+            if numbers.max:
+                yield f'<div class="panel"><h3>{name}</h3>{histogram(name, numbers, words)}</div>'
+        yield "</div>"
+
+    def limits(self) -> Iterator[str]:
+        totals = self._totals
+        lost, what = (totals.succeeded, "successful runs stopped") if self._labeled else (totals.runs, "runs stopped")
+        saved = "steps of failed runs saved" if self._labeled else "steps saved"
+        yield "<h2>Limits against successes lost</h2>"
+        yield "<p>What each limit would have done to these runs. A model that knows a limit may act otherwise.</p>"
+        yield _legend({"saved-key": saved, "lost-key": what})
+        yield '<div class="plots">'
+        for limit, title in _LIMITS.items():
+            names = [name for name in TRIALS if name.startswith(f"{limit} ")]
+            tallies = [totals.tallies.get(name, Tally()) for name in names]
+            if not any(tally.runs for tally in tallies):
+                continue
+            values = [_value(limit, name.partition(" ")[2]) for name in names]
+            lines = (
+                Line("saved", saved, [self._saved(tally) for tally in tallies]),
+                Line("lost", what, [(one.succeeded if self._labeled else one.runs) / max(lost, 1) for one in tallies]),
+            )
+            yield f'<div class="panel"><h3>{title}</h3>{curves(title, values, lines)}</div>'
+        yield "</div>"
+        rows = []
+        for name, words in _DETECTORS.items():
+            tally = totals.tallies.get(name, Tally())
+            ok = f"{tally.succeeded:,}" if self._labeled else "?"
+            rows.append((words, f"{tally.runs:,}", ok, f"{self._saved(tally):.1%}"))
+        yield "<h2>Loop detectors</h2>"
+        yield _table(("a turn is stopped by", ">runs", ">had succeeded", f">{saved}"), rows)
+
+    def _saved(self, tally: Tally) -> float:
+        totals = self._totals
+        if self._labeled:
+            return tally.saved_failed / max(totals.failed_steps, 1)
+        return tally.steps / max(totals.steps, 1)
+
+    def loops(self) -> Iterator[str]:
+        found = self._totals.loops[:_LOOPS]
+        yield "<h2>Loops on a timeline</h2>"
+        if not found:
+            yield "<p>No run has a loop.</p>"
+            return
+        yield "<p>Each bar is a run, from its first to its last step. Loops with most tokens after them come first.</p>"
+        yield _legend({f"k{at}": kind for at, kind in enumerate(_KINDS)})
+        yield '<div class="panel">'
+        runs: dict[tuple[str, str], list[SeenLoop]] = {}
+        for seen in found:
+            runs.setdefault((seen.file, seen.run), []).append(seen)
+        yield from map(self._run, runs.values())
+        yield "</div>"
+
+    def _run(self, loops: Sequence[SeenLoop]) -> str:
+        first = loops[0]
+        name = self._text(f"{Path(first.file).name}:{first.run}" if first.run.isdecimal() else first.run)
+        label = {True: ", succeeded", False: ", failed", None: ""}[first.success]
+        shapes = ['<rect class="whole" x="0" y="1" width="100" height="12" rx="1"/>']
+        for seen in loops:
+            loop, scale = seen.loop, 100 / max(seen.steps, 1)
+            words = f"{loop.tool}: {loop.kind}, {loop.length} rounds from step {loop.step}"
+            title = self._text(f"{words}, {short(loop.tokens_after)} tokens after it")
+            x, width = (loop.step - 1) * scale, max(loop.length * scale, 0.6)
+            box = f'x="{x:.2f}" y="1" width="{width:.2f}" height="12"'
+            shapes.append(f'<rect class="k{_KINDS.index(loop.kind)}" {box}><title>{title}</title></rect>')
+        words = ", ".join(dict.fromkeys(seen.loop.kind for seen in loops))
+        head = f'<svg viewBox="0 0 100 14" preserveAspectRatio="none" role="img" aria-label="{name}: {words}">'
+        note = f"{self._text(first.loop.tool)}, {first.steps:,} steps{label}"
+        return f'<div class="run"><span>{name}<br><small>{note}</small></span>{head}{"".join(shapes)}</svg></div>'
+
+    def tables(self) -> Iterator[str]:
+        totals = self._totals
+        endings = Counter(totals.endings).most_common(_ROWS)
+        rows: list[Sequence[str]] = []
+        for name, number in endings:
+            rows.append((self._text(name), f"{number:,}", percent(number, totals.runs)))
+        yield f"<h2>Endings</h2>{_table(('ending', '>runs', '>share'), rows)}"
+        groups = sorted(totals.groups.items(), key=lambda one: -one[1].runs)[:_ROWS]
+        rows = []
+        for name, group in groups:
+            ordered = (group.steps, group.calls, group.tokens)
+            sizes = [short(one.quantile(share)) for one in ordered for share in (0.5, 0.99)]
+            rows.append((self._text(name), f"{group.runs:,}", percent(group.succeeded, group.labeled) or "?", *sizes))
+        head = (">runs", ">ok", ">steps p50", ">p99", ">calls p50", ">p99", ">tokens p50", ">p99")
+        yield f"<h2>By agent and model</h2>{_table(('agent / model', *head), rows)}"
+
+
+def _micro(number: float) -> str:
+    return money(number / MICRO)
+
+
+def _value(limit: str, value: str) -> str:
+    return short(int(value)) if limit == "tokens" else value
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a table. A column whose head begins with `>` is aligned to the right. Cells are HTML."""
+    styles = [' class="n"' if name.startswith(">") else "" for name in head]
+    heads = "".join(f"<th{style}>{name.removeprefix('>')}</th>" for name, style in zip(head, styles, strict=True))
+    body = []
+    for row in rows:
+        cells = (f"<td{style}>{cell}</td>" for cell, style in zip(row, styles, strict=True))
+        body.append(f"<tr>{''.join(cells)}</tr>")
+    inner = f"<thead><tr>{heads}</tr></thead><tbody>{''.join(body)}</tbody>"
+    return f'<div class="panel scroll" tabindex="0"><table>{inner}</table></div>'
+
+
+def _legend(keys: dict[str, str]) -> str:
+    """Return the meanings of colors, each by its class."""
+    shown = "".join(f'<span><i class="{name}"></i>{words}</span>' for name, words in keys.items())
+    return f'<div class="legend">{shown}</div>'

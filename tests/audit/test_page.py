@@ -1,0 +1,79 @@
+"""The page of an audit is complete, loads nothing, and shows no secret and no markup of a recording."""
+
+import re
+from collections.abc import Sequence
+from xml.etree import ElementTree as ET
+
+import pytest
+from tests.audit.recorded import call, run_of
+
+from turnwright.audit.distribution import Distribution
+from turnwright.audit.measure import measure
+from turnwright.audit.page import page_of
+from turnwright.audit.plots import Line, curves, histogram
+from turnwright.audit.suggest import suggest
+from turnwright.audit.totals import Totals
+from turnwright.trajectories.atif import Trajectory
+
+
+def page(runs: Sequence[Trajectory], hidden: str = "nothing") -> str:
+    totals = Totals()
+    measured = [measure(run, "runs.json", place) for place, run in enumerate(runs)]
+    for run in measured:
+        totals.take(run)
+    return page_of(totals, suggest(totals, measured), files=1, hide=lambda text: text.replace(hidden, "***"))
+
+
+def test_every_part_is_on_the_page() -> None:
+    looping = run_of(*[call("read")] * 30, "Done.", success=False, name="stuck", cost=0.5)
+    found = page([looping, run_of(call("read"), "Done.", success=True, name="good", cost=0.25)])
+    assert re.findall(r"<h[12]>([^<]+)", found) == [
+        "Audit of 2 agent runs",
+        "Suggested limits",
+        "Size of a run",
+        "Limits against successes lost",
+        "Loop detectors",
+        "Loops on a timeline",
+        "Endings",
+        "By agent and model",
+    ]
+    assert "Limits(steps=5, tool_calls=5, tokens=200, cost=0.5)" in found
+    assert "<title>read: same result, 30 rounds from step 1, 2,800 tokens after it</title>" in found
+    assert '<div class="run"><span>stuck<br><small>read, 31 steps, failed</small></span>' in found
+
+
+def test_the_page_loads_nothing_and_its_pictures_are_well_formed() -> None:
+    found = page([run_of(*[call("read")] * 12, "Done.")])
+    assert not re.search(r"\b(?:src|href)=|url\(|@import|<script", found)
+    pictures = re.findall(r"<svg.*?</svg>", found, re.DOTALL)
+    assert len(pictures) == 6
+    for picture in pictures:
+        assert ET.fromstring(picture).get("aria-label")  # noqa: S314 (our own)
+
+
+def test_texts_of_a_recording_are_escaped_and_hidden() -> None:
+    name = "<script>alert('secret')</script>\x1b"
+    found = page([run_of(*[call(name)] * 4, ending=name, model=name, name=name)], "secret")
+    assert "<script" not in found
+    assert "secret" not in found
+    assert "&lt;script&gt;alert(&#x27;***&#x27;)&lt;/script&gt;\\x1b" in found
+
+
+@pytest.mark.parametrize("runs", [[], [run_of("Done.")], [run_of(call("read"))]])
+def test_few_runs_make_a_page(runs: Sequence[Trajectory]) -> None:
+    assert "<p>No run has a loop.</p>" in page(runs)
+
+
+@pytest.mark.parametrize("numbers", [[0], [7], [1, 2, 3], [0, 10**9], [5, 5, 2000]])
+def test_a_histogram_has_each_number_in_one_bar(numbers: list[int]) -> None:
+    found = Distribution()
+    for number in numbers:
+        found.add(number)
+    counts = re.findall(r"<title>(\d+) runs</title>", histogram("Steps", found, str))
+    assert sum(map(int, counts)) == len(numbers)
+
+
+def test_a_curve_has_a_point_for_each_value() -> None:
+    picture = curves("Steps", ["10", "20"], [Line("saved", "steps saved", [0.4, 0.0])])
+    assert re.findall(r"<title>(.*?)</title>", picture) == ["Steps 10: steps saved 40.0%", "Steps 20: steps saved 0.0%"]
+    assert ">50%<" in picture
