@@ -55,7 +55,7 @@ def histogram(name: str, numbers: Distribution, words: Callable[[float], str]) -
 
 
 def curves(name: str, values: Sequence[str], lines: Sequence[Line]) -> str:
-    """Return lines of shares over values of a limit, which stand at equal distances."""
+    """Return lines of shares over values of a limit, at equal distances."""
     step = (_WIDTH - _LEFT - 28) / max(len(values) - 1, 1)
     highest = max(share for line in lines for share in line.shares)
     top = next(one for one in _TOPS if one >= highest)
