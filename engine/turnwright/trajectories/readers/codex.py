@@ -16,7 +16,7 @@ from turnwright.trajectories.shapes import Shape
 from turnwright.trajectories.source import EmptyRecordingError, Recording
 
 from .chat_messages import named_by_hash, text_of
-from .codex_items import Document, Info, Item, Line, Usage, joined, output_of, status_of
+from .codex_items import Document, Info, Item, Line, Usage, joined, output_of, status_of, sum_of
 
 NAME: Final = "codex"
 _RECORDS: Final = frozenset({"session_meta", "response_item", "event_msg", "turn_context", "compacted"})
@@ -122,9 +122,10 @@ class _Session:
         self._told = told
         self._model: str | None = None
         self._step: TrajectoryStep | None = None
+        self._latest: TrajectoryStep | None = None
         self._answered = False
         self._total: Usage | None = None
-        self._next: StepMetrics | None = None
+        self._requests: list[StepMetrics] = []
         self._ending: str | None = None
 
     def add(self, record: Line) -> None:
@@ -187,16 +188,16 @@ class _Session:
 
     def _user(self, text: str, at: str | None) -> None:
         self._step = None
-        self._spend(at)
         self._ending = None
         self.run.user(text, at=at)
 
     def _reply(self, at: str | None) -> TrajectoryStep:
         """Return the reply to which the next item belongs."""
         if self._step is None or (self._answered and self._counted == "nowhere"):
-            self._step = self.run.reply(at=at, model=self._model, metrics=self._next)
-            self._next = None
+            self._step = self._latest = self.run.reply(at=at, model=self._model)
             self._answered = False
+            if self._counted == "before":
+                self._spend(self._step)
         return self._step
 
     def _call(self, item: Item, name: str, arguments: Any, at: str | None) -> str:  # noqa: ANN401
@@ -220,7 +221,7 @@ class _Session:
     def _event(self, event: Item, at: str | None) -> None:
         match event.type:
             case "token_count" if event.info is not None:
-                self._count(event.info, at)
+                self._count(event.info)
             case "user_message" if event.kind in (None, "plain") and isinstance(event.message, str):
                 self._user(event.message, at)
             case "error" | "stream_error":
@@ -231,7 +232,7 @@ class _Session:
                 self._step = None
                 self._ending = event.type
 
-    def _count(self, info: Info, at: str | None) -> None:
+    def _count(self, info: Info) -> None:
         """Add the tokens of a request. Numbers that were given before are no request."""
         used, total = info.last_token_usage, info.total_token_usage
         if used is None or (total is not None and total == self._total):
@@ -242,26 +243,25 @@ class _Session:
             completion_tokens=used.output_tokens,
             cached_tokens=used.cached_input_tokens,
         )
-        self._spend(at)
+        self._requests.append(metrics)
         if self._step is not None and self._counted == "after":
-            self._step.metrics = metrics
-        else:
-            self._next = metrics
-            if self._counted == "after":
-                self._spend(at)
+            self._spend(self._step)
         self._step = None
 
-    def _spend(self, at: str | None) -> None:
-        """Add the tokens of a request without a reply, which made the conversation shorter, say."""
-        if self._next is not None:
-            self.run.system("", at=at).metrics = self._next
-            self._next = None
+    def _spend(self, step: TrajectoryStep) -> None:
+        """Give a reply the tokens that were counted: its own, and those of requests without one before it."""
+        counted = [*([step.metrics] if step.metrics else ()), *self._requests]
+        if self._requests:
+            step.llm_call_count = len(counted)
+            step.metrics = sum_of(counted)
+            self._requests = []
 
     def finish(self, lost: set[str], *, cut: bool, unreadable_lines: int) -> Trajectory:
         """Return the run."""
-        self._spend(None)
         if not self.run.steps:
             raise EmptyRecordingError("it is a session without messages")
+        if self._latest is not None:
+            self._spend(self._latest)
         self.run.mark_unreadable(lost)
         self.run.trajectory.agent.model_name = self._model
         return self.run.finish(ending=self._ending, cut=cut, unreadable_lines=unreadable_lines)

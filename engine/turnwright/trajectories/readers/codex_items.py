@@ -6,7 +6,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
-from turnwright.trajectories.atif import ResultStatus
+from turnwright.trajectories.atif import ResultStatus, StepMetrics
 from turnwright.trajectories.shapes import Shape
 
 from .chat_messages import Content, Part, text_of
@@ -122,6 +122,15 @@ def _shell_output(output: str) -> tuple[str, bool | None] | None:
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         return None
     return found.output, found.metadata.exit_code != 0
+
+
+def sum_of(used: list[StepMetrics]) -> StepMetrics:
+    """Return the tokens of several requests together."""
+    return StepMetrics(
+        prompt_tokens=sum(one.prompt_tokens or 0 for one in used),
+        completion_tokens=sum(one.completion_tokens or 0 for one in used),
+        cached_tokens=sum(one.cached_tokens or 0 for one in used),
+    )
 
 
 def status_of(text: str, *, failed: bool | None) -> ResultStatus:
