@@ -155,8 +155,8 @@ examples: $(BIN)/python ## Run the examples, the one with LangGraph too
 validators: $(BIN)/python ## Check exported trajectories with the validators of their format (Python 3.12 as VALIDATORS_PYTHON)
 	test -d $(VENV)-validators || $(VALIDATORS_PYTHON) -m venv $(VENV)-validators
 	$(VENV)-validators/bin/python -m pip --disable-pip-version-check install --quiet 'atif==1.8.0' 'pydantic>=2.12,<3'
-	$(VENV)-validators/bin/python -m pip --disable-pip-version-check install --quiet --no-deps 'harbor==0.24.0'
-	$(BIN)/python -m pytest tests/trajectories/test_validators.py
+	$(VENV)-validators/bin/python -m pip --disable-pip-version-check install --quiet --no-deps 'harbor==0.24.0' 'agentpile==0.3.1'
+	$(BIN)/python -m pytest tests/trajectories/test_validators.py tests/trajectories/test_oracles.py
 
 planted: $(VENV)/.test ## Plant a fault in a copy of the engine, one after the other, and see that a property notices (ten minutes)
 	$(BIN)/python .ci/planted_faults.py

@@ -1,6 +1,6 @@
-"""Other programs count the same in the sessions of Claude Code.
+"""Another program counts the same in the sessions of Claude Code.
 
-`TURNWRIGHT_ORACLES` names a Python that has `agentpile`, and `TURNWRIGHT_RUNS` a folder of recorded runs.
+It is in an environment of its own, which `make validators` makes. `TURNWRIGHT_RUNS` names a folder of recorded runs.
 """
 
 import json
@@ -16,7 +16,8 @@ from tests.trajectories.test_claude_code import SAMPLE
 from turnwright.trajectories.atif import Trajectory
 from turnwright.trajectories.files import runs
 
-PYTHON: Final = os.environ.get("TURNWRIGHT_ORACLES")
+_HERE: Final = Path(__file__).parents[2] / ".venv-validators"
+PYTHON: Final = Path(os.environ.get("TURNWRIGHT_VALIDATORS", _HERE / "bin" / "python"))
 RUNS: Final = os.environ.get("TURNWRIGHT_RUNS")
 COUNT: Final = """
 import agentpile, json, sys
@@ -51,12 +52,10 @@ def ours(paths: list[Path]) -> dict[str, int]:
     return dict(found)
 
 
-@pytest.mark.skipif(PYTHON is None, reason="TURNWRIGHT_ORACLES names no Python with agentpile")
+@pytest.mark.skipif(not PYTHON.exists(), reason="make validators makes the environment of the other program")
 def test_agentpile_counts_the_same_in_sessions_of_claude_code(tmp_path: Path) -> None:
     own = tmp_path / "s-1.jsonl"
     own.write_bytes(SAMPLE)
     paths = [own, *sorted(Path(RUNS).glob("claude-extra/**/*.jsonl") if RUNS else ())]
-    counted = subprocess.run(
-        [PYTHON or "", "-c", COUNT, *map(str, paths)], check=True, capture_output=True, text=True
-    ).stdout
+    counted = subprocess.run([PYTHON, "-c", COUNT, *paths], check=True, capture_output=True, text=True).stdout
     assert json.loads(counted) == ours(paths)

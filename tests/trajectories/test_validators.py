@@ -10,6 +10,10 @@ from typing import Final
 
 import msgspec
 import pytest
+from tests.trajectories import test_anthropic_messages as anthropic
+from tests.trajectories import test_claude_code as claude_code
+from tests.trajectories import test_codex as codex
+from tests.trajectories.reading import read
 from tests.trajectories.test_journals import CLERK, LINES, engine_on, turn_of
 
 from turnwright.model.scripted import asks_for
@@ -75,3 +79,15 @@ def test_a_trajectory_that_is_none_is_refused(tmp_path: Path) -> None:
     run.steps[0].step_id = 5
     with pytest.raises(AssertionError, match="step_id"):
         check(tmp_path, run)
+
+
+@pytest.mark.parametrize(
+    ("data", "format"),
+    [
+        (claude_code.SAMPLE, "claude-code"),
+        *((data, "codex") for data in codex.RECORDINGS),
+        *((data, "anthropic-messages") for data in anthropic.RECORDINGS),
+    ],
+)
+def test_what_readers_return_is_valid(data: bytes, format: str, tmp_path: Path) -> None:  # noqa: A002
+    check(tmp_path, *read(data, format))

@@ -19,6 +19,7 @@ from turnwright.trajectories.source import Recording, UnreadableRecordingError
 from turnwright.trajectories.values import Values
 
 from .anthropic_blocks import Block, Content, Message, blocks_of, result_text, status_of, text_of
+from .joined import Joined
 
 NAME: Final = "anthropic-messages"
 _LISTS: Final = ("messages", "results")
@@ -175,7 +176,7 @@ class _Reader:
 
     def __init__(self) -> None:
         self._own: _Chat | None = None
-        self._logged: dict[int, _Chat] = {}
+        self._logged: Joined[_Chat] = Joined()
         self._chats: list[_Chat] = []
         self._number = 0
 
@@ -222,25 +223,22 @@ class _Reader:
         request = record.request or record.params or record.body or Request()
         request = request.body or request
         messages = request.messages or record.messages or []
-        known, match, seen = 0, 0, 0
-        for number, message in enumerate(messages, 1):
-            seen = hash((seen, _key(message)))
-            if seen in self._logged:
-                known, match = number, seen
-        chat = self._logged.pop(match, None) or self._new(
+        known = self._logged.take(map(_key, messages))
+        chat = known.conversation or self._new(
             request.model or record.model, record.custom_id, request.system or record.system
         )
-        for message in messages[known:]:
+        for message in messages[known.messages :]:
             chat.add(message)
         response = record.response or record.result
         reply = response and (response.body or response.message or response)
         if reply and reply.content:
             reply.role = "assistant"
             chat.add(reply)
-            seen = hash((seen, _key(reply)))
-        elif record.error or (response and response.error):
+            self._logged.keep(chat, known.digest, [_key(reply)])
+            return
+        if record.error or (response and response.error):
             chat.run.system(str(record.error or (response and response.error)), error=True)
-        self._logged[seen] = chat
+        self._logged.keep(chat, known.digest)
 
 
 def _evaluated(result: Result, model: str | None) -> Iterator[Trajectory]:
