@@ -10,6 +10,8 @@ import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
+from pydantic import JsonValue
 from tests.trajectories.reading import assert_a_cut_is_safe, calls, read, recognized, results
 
 from turnwright import Agent, Engine, Trip, TurnContext, agent_tool, output_guardrail, tool
@@ -21,7 +23,8 @@ from turnwright.trajectories.files import runs as runs_at
 from turnwright.trajectories.formats import format_of
 from turnwright.trajectories.journal_run import run_of
 from turnwright.trajectories.source import Recording, UnreadableRecordingError, opener
-from turnwright_states import Cause, Usage
+from turnwright_states import Cause, State, Usage
+from turnwright_states import facts as f
 from turnwright_states.facts import Fact
 
 pytestmark = [pytest.mark.anyio, pytest.mark.no_waiting]
@@ -157,6 +160,54 @@ async def test_a_conclusion_is_a_step_and_a_limit_is_named() -> None:
     assert "A limit was reached: step_cap" in [step.message for step in run.steps]
 
 
+async def test_what_happens_around_replies_is_told_by_steps() -> None:
+    """A message, a compaction, a refused reply and an answer of the app, in facts of their own."""
+    _, facts = await turn_of(LINES[0], "Done.")
+    started, stepped, replied, *_ = facts
+    replied = replace(replied, state=State.REVIEW, calls=())
+    around: list[Fact] = [
+        f.MessageAdded(text="Faster.", elapsed=1.0, state=State.STREAM),
+        f.Compacted(text="We looked.", kept=1, elapsed=1.0, state=State.STREAM),
+        f.Compacted(cleared=True, kept=1, elapsed=1.0, state=State.STREAM),
+        replied,
+        f.Reviewed(refused=True, retry=True, feedback="no", elapsed=1.0, state=State.CHECK),
+        replied,
+        f.Synthesized(text="All paid.", elapsed=1.0, state=State.SYNTHESIS_DONE),
+    ]
+    run = run_of([started, stepped, *around])
+    assert [(step.source, step.message) for step in run.steps[2:]] == [
+        ("user", "Faster."),
+        ("system", "The conversation was compacted. We looked."),
+        ("system", "The conversation was compacted. Old tool results were cleared."),
+        ("agent", "withheld: the reply was refused"),
+        ("system", "The reply was refused."),
+        ("agent", "withheld: its check did not finish"),
+        ("system", "The app gave the answer: All paid."),
+    ]
+    steered = run.steps[2].extra
+    assert steered is not None
+    assert steered.turnwright is not None
+    assert steered.turnwright.steered
+
+
+async def test_a_damaged_journal_that_repeats_a_reply_or_has_impossible_times_is_read() -> None:
+    _, facts = await turn_of(LINES[0], "Done.")
+    started, stepped, replied, called, *_ = facts
+    late = replace(called, elapsed=1e300)
+    never = replace(stepped, started_at="2026-99-99T00:00:00Z")
+    run = run_of([started, stepped, replied, late, replied, never, called])
+    assert sum(calls([run]).values()) == 4
+    assert results([run]) == 0
+
+
+async def test_where_a_turn_came_from_is_in_its_notes() -> None:
+    store = MemoryStore()
+    engine = engine_on(store, "One.", "Two.")
+    first = await engine.run(Agent(name="Clerk", steps=0), "Pay.")
+    second = await engine.run(CLERK, "Go on.", continue_from=first.id)
+    assert run_of([fact for _, fact in await store.facts(second.id)]).notes == f"It continues turn {first.id}."
+
+
 def test_the_database_of_another_program_is_no_store(tmp_path: Path) -> None:
     path = tmp_path / "other.db"
     with closing(sqlite3.connect(path)) as db:
@@ -202,3 +253,20 @@ def test_a_line_of_garbage_invents_no_call(journal: bytes, garbage: bytes, data:
     lines = journal.split(b"\n")
     lines[data.draw(st.integers(0, len(lines) - 1))] = garbage.replace(b"\n", b" ")
     assert not calls(read(b"\n".join(lines), "turnwright")) - calls(read(journal, "turnwright"))
+
+
+VALUES: st.SearchStrategy[JsonValue] = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@given(value=VALUES, data=st.data())
+def test_values_of_wrong_types_raise_nothing(journal: bytes, value: JsonValue, data: st.DataObject) -> None:
+    lines = journal.split(b"\n")
+    number = data.draw(st.integers(1, len(lines) - 1))
+    fields = json.loads(lines[number])
+    lines[number] = json.dumps({**fields, data.draw(st.sampled_from(sorted(fields))): value}).encode()
+    recognized(b"\n".join(lines[number:]))
+    assert read(b"\n".join(lines), "turnwright")

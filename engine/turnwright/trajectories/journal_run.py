@@ -5,6 +5,7 @@ A reply that no followers receive has no text here either (docs/rules.md#guardra
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -118,7 +119,8 @@ class _JournalRun:
             case f.StepStarted(started_at=at):
                 self.at, self.attempt, self.clock = at, 1, None
                 if at is not None:
-                    self.clock = datetime.fromisoformat(at), fact.elapsed
+                    with suppress(ValueError):  # a date that is none
+                        self.clock = datetime.fromisoformat(at), fact.elapsed
                 if self.prompt is not None and self.prompt.timestamp is None:
                     self.prompt.timestamp = at
             case f.ModelReplied():
@@ -192,7 +194,8 @@ class _JournalRun:
         for call in fact.calls:
             self.calls[call.id] = call
             given: JsonValue = call.raw if call.arguments is None else {**thawed(call.arguments)}
-            self.made[call.id] = self.builder.call(call.id, call.name, given, step=step)
+            made = self.builder.call(call.id, call.name, given, step=step)
+            self.made[made.tool_call_id] = made
 
     def _settle(self, fact: f.CallSettled) -> None:
         call = self.calls.get(fact.call)
@@ -256,7 +259,10 @@ class _JournalRun:
         if self.clock is None:
             return None
         began, elapsed = self.clock
-        return (began + timedelta(seconds=fact.elapsed - elapsed)).isoformat()
+        try:
+            return (began + timedelta(seconds=fact.elapsed - elapsed)).isoformat()
+        except OverflowError:
+            return None
 
 
 def _metrics(usage: Usage) -> StepMetrics:

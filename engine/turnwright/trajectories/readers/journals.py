@@ -38,7 +38,7 @@ def read(recording: Recording) -> Iterator[Trajectory]:
 
 
 def _is_fact(value: Mapping[str, JsonValue]) -> bool:
-    return value.get("kind") in KINDS and all(key in value for key in ("seq", "v", "elapsed", "state"))
+    return str(value.get("kind")) in KINDS and all(key in value for key in ("seq", "v", "elapsed", "state"))
 
 
 class _Journal:
