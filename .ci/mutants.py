@@ -269,7 +269,7 @@ def caught_afresh(lives: dict[str, Survivor]) -> set[str]:
 
 def fingerprint(name: str, one: Survivor) -> str:
     """Return a text that changes with the mutant, or with its module."""
-    module = Path(*name.partition("__mutmut_")[0].split(".")[:2]).with_suffix(".py")
+    module = Path(*re.split(r"\.x_|\.xǁ", name)[0].split(".")).with_suffix(".py")
     return sha256(f"{one}".encode() + (MACHINE.place / "src" / module).read_bytes()).hexdigest()
 
 
