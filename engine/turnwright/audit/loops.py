@@ -28,13 +28,18 @@ _KEPT: Final = 2
 
 
 class LoopKind(StrEnum):
-    """The kind of a loop."""
+    """The kind of a loop. The value is how JSON names it, `words` how people read it."""
 
     SAME_RESULT = "same result"
-    RESULTS_DIFFER = "results differ"
+    RESULTS_DIFFER = "results differ (paging, polling)"
     DENIED = "denied again and again"
     SAME_ERROR = "same error"
     NOTHING_NEW = "nothing new"
+
+    @property
+    def words(self) -> str:
+        """The kind without examples."""
+        return self.partition(" (")[0]
 
 
 class Loop(Struct):

@@ -158,12 +158,12 @@ class _Page:
         shapes = ['<rect class="whole" x="0" y="1" width="100" height="12" rx="1"/>']
         for seen in loops:
             loop, scale = seen.loop, 100 / max(seen.steps, 1)
-            words = f"{loop.tool}: {loop.kind}, {loop.length} rounds from step {loop.step}"
+            words = f"{loop.tool}: {loop.kind.words}, {loop.length} rounds from step {loop.step}"
             title = self._text(f"{words}, {short(loop.tokens_after)} tokens after it")
             x, width = (loop.step - 1) * scale, max(loop.length * scale, 0.6)
             box = f'x="{x:.2f}" y="1" width="{width:.2f}" height="12"'
             shapes.append(f'<rect class="k{_KINDS.index(loop.kind)}" {box}><title>{title}</title></rect>')
-        words = ", ".join(dict.fromkeys(seen.loop.kind for seen in loops))
+        words = ", ".join(dict.fromkeys(seen.loop.kind.words for seen in loops))
         head = f'<svg viewBox="0 0 100 14" preserveAspectRatio="none" role="img" aria-label="{name}: {words}">'
         note = f"{self._text(first.loop.tool)}, {first.steps:,} steps{label}"
         return f'<div class="run"><span>{name}<br><small>{note}</small></span>{head}{"".join(shapes)}</svg></div>'

@@ -175,7 +175,14 @@ class _Report:
         loop, name = seen.loop, PurePath(seen.file).name
         run = f"{name}:{seen.run}" if seen.run.isdecimal() else seen.run
         tool = self._text(loop.tool, 12)
-        return (self._text(run, 20), tool, loop.kind, f"{loop.step:,}", f"{loop.length:,}", short(loop.tokens_after))
+        return (
+            self._text(run, 20),
+            tool,
+            loop.kind.words,
+            f"{loop.step:,}",
+            f"{loop.length:,}",
+            short(loop.tokens_after),
+        )
 
     def limits(self) -> None:
         rows: Rows = []
