@@ -104,6 +104,14 @@ def test_the_last_turn_of_a_run_that_stops_is_unknown(cut: bool) -> None:
     assert numbers(found, TraceClaim.PAIRED) == (1, 0, 1)
 
 
+def test_a_system_prompt_is_no_turn() -> None:
+    run = RunBuilder("atif", agent="clerk")
+    run.system("You are a clerk.")
+    run.user("Go.")
+    run.reply("Done.")
+    assert checked(run.finish()).turns == 1
+
+
 def test_calls_of_terminal_tools_need_no_result() -> None:
     run = RunBuilder("atif", agent="clerk")
     run.user("Go.")

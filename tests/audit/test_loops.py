@@ -44,6 +44,8 @@ def test_denied_calls_are_a_kind_of_their_own() -> None:
     run = run_of(*[call("rm", "a", "no")] * 3, statuses={"no": "denied"})
     assert [one.kind for one in loops(run)] == [LoopKind.DENIED]
     assert "results:3" not in found(run).acts
+    then_allowed = run_of(*[call("rm", "a", "no")] * 3, *[call("rm", "a", "gone")] * 2, statuses={"no": "denied"})
+    assert loops(then_allowed) == [Loop("rm", 1, 5, 200, LoopKind.DENIED)]
     other_arguments = run_of(*[call("rm", str(one), "no") for one in range(4)], statuses={"no": "denied"})
     assert [one.kind for one in loops(other_arguments)] == [LoopKind.DENIED]
 

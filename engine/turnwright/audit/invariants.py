@@ -57,7 +57,7 @@ def events_of(run: Trajectory) -> Iterator[tuple[int, traces.TraceEvent]]:
     turn = 0
     number = 0
     for step in run.steps:
-        if step.is_copied_context:
+        if step.is_copied_context or (not turn and step.source == "system"):
             continue
         if step.source == "user" or not turn:
             if turn:

@@ -178,8 +178,8 @@ def _repeated(rounds: Sequence[list[AuditCall]], same: _Detector) -> Iterator[_S
     """Yield the loops of equal calls."""
     for numbers in _rows(sorted(same.periods)):
         first = numbers[0] - same.periods[numbers[0]] * REPORTED + 1
-        batches = rounds[first : numbers[-1] + 1]
-        if all(call.status == "denied" for batch in batches for call in batch):
+        until_detected = rounds[first : numbers[0] + 1]
+        if all(call.status == "denied" for batch in until_detected for call in batch):
             kind = LoopKind.DENIED
         elif any(number in same.with_results for number in numbers):
             kind = LoopKind.SAME_RESULT
