@@ -32,13 +32,13 @@ LEASES = (
     " caller's"
 )
 #: The least value of each setting that is a number. Those of OPTIONAL may be off, and those of REAL need not be whole.
-LEAST = {"steps": 0, "ceiling": 0, "tool_calls": 0, "max_calls_per_step": 1, "tokens": 1, "cost": 0, "seconds": 0}
-LEAST |= {"doom_threshold": 2, "conclude_seconds": 0, "conclude_tokens": 1, "max_tokens": 1}
-LEAST |= dict.fromkeys(("nudges", "max_retries", "output_retries", "max_compactions", "max_pauses"), 0)
+LEAST = {"max_calls_per_step": 1, "tokens": 1, "doom_threshold": 2, "conclude_tokens": 1, "max_tokens": 1}
+LEAST |= dict.fromkeys(("steps", "ceiling", "tool_calls", "cost", "seconds", "conclude_seconds", "nudges"), 0)
+LEAST |= dict.fromkeys(("max_retries", "output_retries", "max_compactions", "max_pauses"), 0)
 OPTIONAL = {"steps", "tool_calls", "tokens", "cost", "seconds", "doom_threshold", "max_tokens"}
-REAL = {"cost", "seconds", "conclude_seconds"}
-MOST = {"ceiling": 200, "max_calls_per_step": 32} | dict.fromkeys(REAL, 1e15)
-TEXTS = {"concluding": ("after", "within"), "doom_response": ("stop", "ask")}
+REAL = dict.fromkeys(("cost", "seconds", "conclude_seconds"), 1e15)
+MOST = {"ceiling": 200, "max_calls_per_step": 32, **REAL}
+TEXTS = {"concluding": ("after", "within"), "doom_response": ("stop", "ask"), "doom_compare": ("results", "calls")}
 #: The keys of each object. A certificate without sub-agents has no sub_agents.
 PARTS = {
     "certificate": "schema agent chart bounds reply code sub_agents",
@@ -119,12 +119,12 @@ def expected(s, tool_class):
     calls = "(allowance + 1) x (1 + max_retries)" + " + 2 x max_compactions" * bool(compactions)
     calls += f" = ({allowance} + 1) x (1 + {retries})" + f" + 2 x {compactions}" * bool(compactions)
     then = "then a person is asked" if s["doom_response"] == "ask" else "then the turn stops"
-    repeats = f"{rounds} identical rounds, or a cycle of 2 to 4 repeated as often; {then}"
+    repeats = f"{rounds} rounds of identical {s['doom_compare']}, or a cycle of 2 to 4 repeated as often; {then}"
     allowed = f"{'cap' if s['concluding'] == 'after' else 'max(cap - 1, 0)'} = {allowance}"
     of_reply = (s["max_tokens"], s["tokens"])
     both = f"min(max_tokens, tokens) = min({', '.join('off' if one is None else str(one) for one in of_reply)})"
     exact, reply, time, provider = EXACTNESS
-    steps, doom = ("steps", "ceiling", "concluding"), ("doom_threshold", "doom_response")
+    steps, doom = ("steps", "ceiling", "concluding"), ("doom_threshold", "doom_compare", "doom_response")
     shown = f"min(steps, ceiling) = min({'unset' if s['steps'] is None else s['steps']}, {s['ceiling']})"
 
     def plain(name, field, exactness=exact, reason=None, formula=None):

@@ -34,5 +34,7 @@ class Call(Struct, eq=False):
     attempt: int = 0
     #: Whether it counts in the budget.
     counted: bool = False
+    #: The key of its result for the doom-loop detector; empty if the result does not count.
+    result_key: str = ""
     #: The answers to its interrupts, oldest first.
     answers: tuple[Answered, ...] = ()

@@ -1,8 +1,8 @@
 """The doom-loop detector: finds a round of calls that the model repeats (docs/rules.md#doom-loops).
 
-A round is the batch of one step as an unordered multiset of (tool, arguments). Results do not count: a call that fails
-in a new way each time is still the same call. Calls of exempt tools are left out, and a batch without other calls is no
-round.
+A round is the batch of one step as an unordered multiset of (tool, arguments, result), or of (tool, arguments) where
+the limits compare calls (`doom_compare`). Calls of exempt tools, and calls without a result that counts, are left out.
+A batch without other calls is no round.
 """
 
 import json
@@ -48,7 +48,10 @@ def call_key(name: str, arguments: Mapping[str, JsonValue] | None, raw: str, loo
 
 
 def make_round(calls: Iterable[tuple[str, str]]) -> Round | None:
-    """Return the round of a batch, from the (name, key) of its calls without exempt ones; None if none is left."""
+    """Return the round of a batch, from the (name, key) of its calls that count; None if none is left.
+
+    A key is that of the call, followed by that of its result where results are compared.
+    """
     seen = sorted(calls)
     if not seen:
         return None

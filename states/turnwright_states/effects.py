@@ -36,10 +36,13 @@ EFFECTS: Final[Mapping[str, Effect]] = {
     ),
     "request_prepared": Effect({"prepared": "True"}),
     # `runs` calls were accepted, and `answers` are typed answers, which never run. `lends`: the calls in all leases.
+    # `loops`: the detector compares calls, and found a loop.
     "model_replied": Effect(
         _CLOSED | {"ready": "runs", "answering": "answers", "lent": "lends", "final": "False", "doom": "loops"},
         ("runs", "answers", "lends", "loops"),
     ),
+    # `loops`: the detector compares results, and found a loop.
+    "step_finished": Effect({"doom": "doom or loops"}, ("loops",)),
     "reviewed": Effect({"output_retries_left": "output_retries_left - retry"}, ("retry",)),
     "compaction_started": Effect({"compactions_left": "compactions_left - 1"}),
     "attempt_failed": Effect({"retries_left": "retries_left - retry"}, ("retry",)),

@@ -407,7 +407,7 @@ class CallSettled(Fact, frozen=True, kw_only=True):
     kind = "call_settled"
     noteworthy = False
     public_fields = allow("call", "status", "result", "structured", "final", "retry", files=_FILES)
-    private_fields = frozenset({"spent", "decisions"})
+    private_fields = frozenset({"spent", "decisions", "key"})
     json_fields = ("structured", "files", "decisions")
     call: str
     status: CallStatus = CallStatus.OK
@@ -418,6 +418,8 @@ class CallSettled(Fact, frozen=True, kw_only=True):
     final: bool = False
     retry: bool = False
     decisions: tuple[JsonObject, ...] = ()
+    #: By which the doom-loop detector compares the result, if it compares results and this one counts.
+    key: str = ""
 
     def _words(self, tools: Mapping[str, str], /) -> str:
         result = f": {self.result}" if self.result else ""

@@ -21,6 +21,7 @@ LARGEST: Final = 1e15
 COUNTS_BELOW: Final = 2**31 - 1
 
 Concluding = Literal["after", "within"]
+DoomCompare = Literal["results", "calls"]
 DoomResponse = Literal["stop", "ask"]
 StepNotices = Literal["once", "each"]
 PresetName = Literal["default", "boocode", "opencode", "glm-cli"]
@@ -31,10 +32,11 @@ _PRESETS: Final[dict[PresetName, dict[str, object]]] = {
     "boocode": {
         "concluding": "after",
         "doom_threshold": 3,
+        "doom_compare": "calls",
         "doom_response": "stop",
         "tool_calls": {"read_only": 50, "writing": 10, "default": 50},
     },
-    "opencode": {"concluding": "within", "doom_response": "ask"},
+    "opencode": {"concluding": "within", "doom_compare": "calls", "doom_response": "ask"},
     "glm-cli": {"concluding": "within", "steps": 25, "step_notices": "each"},
 }
 
@@ -111,6 +113,8 @@ class Limits(_Checked, frozen=True):
     """Seconds of driving for the whole turn, above 0. Paused time and the concluding call are not counted."""
     doom_threshold: int | None = 3
     """Identical rounds in a row that make a doom loop; at least 2."""
+    doom_compare: DoomCompare = "results"
+    """Whether rounds are identical if their calls and their results are, or if their calls are."""
     doom_response: DoomResponse = "stop"
     """Whether a doom loop ends the turn or asks a person first."""
     nudges: int = 0

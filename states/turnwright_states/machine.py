@@ -207,11 +207,17 @@ class TurnMachine:
         turn, counters, seconds = self.turn, self.turn.counters, self.turn.limits.seconds
         if turn.synthesis or counters.doom or counters.waiting:
             return False
+        repeats, results = turn.compares_results and turn.rounds != () and turn.repeats_a_call(), dict[str, str]()
         for event in events:
             if type(event) is not CallSettledInput or event.spent is not None:
                 return False
+            if repeats and event.call in turn.batch:
+                call = turn.batch[event.call]
+                results[call.id] = batch.key_of_result(turn, call, event.status, event.result, event.files)
             if seconds is not None and event.elapsed + _MICROSECOND >= seconds:
                 return False
+        if repeats and turn.may_loop(results):
+            return False
         row = self._chart.row(State.CHECK, Trigger.PROCEED, counters)
         return row is not None and row.dest is State.STREAM
 
@@ -482,6 +488,7 @@ class TurnMachine:
             final=event.final,
             retry=event.retry,
             decisions=tuple(map(frozen, event.decisions)) if event.decisions else (),
+            key=batch.key_of_result(self.turn, call, event.status, event.result, event.files),
         )
         self._emit(settled)
         self._settle_if_done()
@@ -815,7 +822,14 @@ class TurnMachine:
     ) -> None:
         """Settle a call with a result that no tool gave."""
         settled = f.CallSettled(
-            self._elapsed, self.turn.state, call=call.id, status=status, result=result, spent=spent, final=final
+            self._elapsed,
+            self.turn.state,
+            call=call.id,
+            status=status,
+            result=result,
+            spent=spent,
+            final=final,
+            key=batch.key_of_result(self.turn, call, status, result),
         )
         self._emit(settled)
 

@@ -26,9 +26,9 @@ OPEN: Final = f"{TOOLS} + answering"
 RUNS: Final = "ready + ready_counted + running"
 
 #: The values that a move chooses, beside the passing flags: the calls of a reply that run, its typed answers, the
-#: calls in its leases and whether it closes a loop; whether a call has its place in the budget, whether an answer
-#: settles it, its lease and the calls of it that were used; whether a result is the turn's answer; which budgets are
-#: spent from now on; and the reason that an input brings.
+#: calls in its leases; whether it, or the end of its step, closes a loop; whether a call has its place in the budget,
+#: whether an answer settles it, its lease and the calls of it that were used; whether a result is the turn's answer;
+#: which budgets are spent from now on; and the reason that an input brings.
 INPUTS: Final = (
     *("runs", "answers", "lends", "loops", "counted", "settles", "lease", "used", "gives"),
     *("tokens_now", "cost_now", "time_now", "given"),
@@ -288,7 +288,7 @@ _FOLLOWS: Final[Mapping[Trigger, tuple[Follows, ...]]] = {
 _OUTSIDE: Final = frozenset({T.TRIPPED, T.EXPIRE, T.ABORT, T.FAIL})
 
 
-def facts_of(row: Row) -> Iterator[Follows]:
+def facts_of(row: Row) -> Iterator[Follows]:  # noqa: C901 (one case a fact: flat)
     """Yield the facts that follow a row, in order. They depend only on its trigger, its states and its reason."""
     source, trigger, dest = row.source, row.trigger, row.dest
     yield from _FOLLOWS.get(trigger, ())
@@ -300,6 +300,8 @@ def facts_of(row: Row) -> Iterator[Follows]:
         yield Follows("closing", {"used": "used" if trigger in _OUTSIDE else "0"})
     if trigger is T.REVIEWED and dest is S.TOOL_EXEC:
         yield Follows("answering")
+    if source is S.CONTINUE and dest is S.CHECK:
+        yield Follows("step_finished", {"loops": "loops"})
     if dest is S.STREAM and source is S.CHECK:
         yield Follows("step_started", {"number": "steps + 1", "nudge": "doom"})
     elif dest is S.PAUSED and source is not S.PAUSED:

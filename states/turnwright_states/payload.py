@@ -20,6 +20,8 @@ from .limits import Limits
 T = TypeVar("T")
 V = TypeVar("V")
 
+#: The values of limits that older journals do not have.
+_BEFORE: Final[dict[str, object]] = {"doom_compare": "calls"}
 #: All bytes but the brackets and the quotation mark of JSON.
 _NO_MARKS: Final = bytes(set(range(256)) - set(b'[]{}"'))
 
@@ -174,7 +176,7 @@ def repeated(text: str) -> str | None:
 def model(kind: type, fields: object) -> BaseModel:
     """Parse a pydantic value in a fact. Raises pydantic's `ValidationError` if it does not fit."""
     assert issubclass(kind, BaseModel)  # noqa: S101 (msgspec knows the kinds of all other fields)
-    return kind.model_validate(fields)
+    return kind.model_validate(_BEFORE | fields if kind is Limits and isinstance(fields, dict) else fields)
 
 
 def misfit(error: Misfit) -> str:

@@ -48,6 +48,10 @@ class Turn:
     #: The limits that have had a notice, in alphabetical order.
     noticed: tuple[str, ...] = ()
     #: The reason of a conclusion, then the reason of the end.
+    #: Whether a loop needs the same results, so that the end of a step finds it.
+    compares_results: bool = True
+    #: Whether a message came after the reply of the open step, so that its calls are no round.
+    round_forgotten: bool = False
     carried: EndReason | None = None
     reason: EndReason | None = None
     also_reached: tuple[EndReason, ...] = ()
@@ -135,6 +139,34 @@ class Turn:
         """The rest of the token budget, at least 1; None without such a budget."""
         return None if self.limits.tokens is None else max(self.limits.tokens - self.tokens, 1)
 
+    def round_with(self, results: Mapping[str, str]) -> Round | None:
+        """Return the round of the batch, with the keys of `results` for calls that have none yet."""
+        if self.round_forgotten:
+            return None
+        return make_round(
+            [
+                (call.name, call.made.key + key)
+                for call in self.batch.values()
+                if call.made.key and (key := call.result_key or results.get(call.id, ""))
+            ]
+        )
+
+    def repeats_a_call(self) -> bool:
+        """Return whether a call of the batch is in a round of an earlier step. Most are in none."""
+        seen = b"".join(self.rounds)
+        for name in self.batch:  # a plain loop, because this runs once a step
+            key = self.batch[name].made.key
+            if key and key.encode() in seen:
+                return True
+        return False
+
+    def may_loop(self, results: Mapping[str, str]) -> bool:
+        """Return whether these results, which settle the batch, would close a doom loop."""
+        threshold, latest = self.limits.doom_threshold, self.round_with(results)
+        if threshold is None:
+            return False
+        return latest is not None and looping(remember(self.rounds, latest, threshold), threshold) != ()
+
     def runnable(self) -> tuple[Call, ...]:
         """Return the calls of the batch that may start, or have started without a result, in call order."""
         calls = self.batch.values()
@@ -171,7 +203,12 @@ class Turn:
         self.counters = Counters(fact.limits)
         self.marks, self.near = LimitThresholds.of(fact.limits, self.noticed), False
         self.synthesis, self.depth = fact.synthesis, fact.depth
+        self._watch_for_loops()
         self._pass_time()
+
+    def _watch_for_loops(self) -> None:
+        if self.limits.doom_compare != "results" or self.limits.doom_threshold is None:
+            self.compares_results = False
 
     def _pass_time(self) -> None:
         if self.limits.seconds is not None:
@@ -204,7 +241,7 @@ class Turn:
             self.near = True
         self.batch = {one.id: Call(one, one.id, one.name, one.arguments or _EMPTY) for one in fact.calls}
         self.calls_made += len(fact.calls)
-        self.synthesis_done = False
+        self.synthesis_done = self.round_forgotten = False
         self.truncated = fact.finish is Finish.LENGTH
         runs = answers = lends = 0
         for one in fact.calls:
@@ -212,14 +249,19 @@ class Turn:
                 runs, answers = runs + (not one.output), answers + one.output
                 if one.lease is not None:
                     lends += one.lease.calls or 0
-        threshold, loops = self.limits.doom_threshold, False
-        latest = make_round([(call.name, call.key) for call in fact.calls if call.key])
-        if threshold is not None and latest is not None:
-            self.rounds = remember(self.rounds, latest, threshold)
-            self.rounds_checksum = crc32(b"".join(self.rounds))
-            self.loop_tools = looping(self.rounds, threshold)
-            loops = self.loop_tools != ()
+        loops = self.limits.doom_compare == "calls" and self._closes_loop(
+            make_round([(call.name, call.key) for call in fact.calls if call.key])
+        )
         RUN["model_replied"](self.counters, runs, answers, lends, loops)
+
+    def _closes_loop(self, latest: Round | None) -> bool:
+        threshold, self.loop_tools = self.limits.doom_threshold, ()
+        if threshold is None or latest is None:
+            return False
+        self.rounds = remember(self.rounds, latest, threshold)
+        self.rounds_checksum = crc32(b"".join(self.rounds))
+        self.loop_tools = looping(self.rounds, threshold)
+        return self.loop_tools != ()
 
     def _forget_rounds(self) -> None:
         self.rounds, self.rounds_checksum, self.loop_tools = (), 0, ()
@@ -277,6 +319,7 @@ class Turn:
             fact.final and fact.status is CallStatus.OK,
         )
         call.state = CallState.SETTLED
+        call.result_key = fact.key
         if fact.retry:
             self.tool_retries = {**self.tool_retries, call.name: self.tool_retries.get(call.name, 0) + 1}
         if waited:
@@ -327,8 +370,10 @@ class Turn:
     def _synthesize(self, fact: f.Synthesized) -> None:  # noqa: ARG002 (its text is only for the transcript)
         self.synthesis_done = True
 
-    def _end_step(self, fact: f.StepFinished) -> None:  # noqa: ARG002 (its values are known)
+    def _end_step(self, fact: f.StepFinished) -> None:
         self.step_open, self.nudge = False, False
+        if fact.state is State.CHECK and self.compares_results:
+            RUN["step_finished"](self.counters, self._closes_loop(self.round_with({})))
 
     def _stop(self, fact: f.Stopping) -> None:
         self._use(fact.usage)
@@ -337,6 +382,8 @@ class Turn:
 
     def _add_message(self, fact: f.MessageAdded) -> None:  # noqa: ARG002 (its text is only for the transcript)
         self._forget_rounds()
+        if self.batch and self.compares_results:
+            self.round_forgotten = True
         RUN["message_added"](self.counters)
 
     def _conclude(self, fact: f.Concluded) -> None:
@@ -404,9 +451,14 @@ class Turn:
             known.append(self.truncated)
         if self.cached_tokens or self.reasoning_tokens:  # likewise
             known += ("parts", self.cached_tokens, self.reasoning_tokens)
+        compares = self.compares_results
+        if self.round_forgotten:
+            known.append("forgotten")
         for name in batch:
             call = batch[name]
             known += (call.state, call.attempt, call.counted, call.made.own_key)
+            if compares:
+                known += (call.made.key, call.result_key)
         try:
             packed = _packed(known)
         except (OverflowError, UnicodeEncodeError):  # a count of more than 64 bits, or half a surrogate pair

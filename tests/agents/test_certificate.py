@@ -35,6 +35,7 @@ OWN: Final[dict[str, st.SearchStrategy[Any]]] = {
     "cost": st.none() | st.floats(0.001, 1e6),
     "seconds": st.none() | st.floats(0.001, 1e6) | st.integers(1, 3600),
     "doom_threshold": st.none() | st.integers(2, 9),
+    "doom_compare": st.sampled_from(("results", "calls")),
     "doom_response": st.sampled_from(("stop", "ask")),
     "nudges": st.integers(0, 3),
     "max_retries": st.integers(0, 9),
@@ -198,7 +199,9 @@ def test_what_may_be_overshot_is_not_called_exact() -> None:
 def test_the_response_to_a_doom_loop_is_told() -> None:
     asks = named(certificate(Agent(name="Tester", doom_response="ask", doom_threshold=4)))["rounds that repeat"]
     off = named(certificate(Agent(name="Tester", doom_threshold=None)))["rounds that repeat"]
-    assert asks.formula == "4 identical rounds, or a cycle of 2 to 4 repeated as often; then a person is asked"
+    assert (
+        asks.formula == "4 rounds of identical results, or a cycle of 2 to 4 repeated as often; then a person is asked"
+    )
     assert (off.value, off.formula) == (None, "doom_threshold")
 
 

@@ -447,6 +447,7 @@ AGENTS: st.SearchStrategy[Agent] = st.fixed_dictionaries(
         "conclude_prompt": st.text().filter(str.strip) | st.none(),
         "concluding": st.sampled_from(["after", "within"]),
         "doom_threshold": st.integers(2, 9) | st.none(),
+        "doom_compare": st.sampled_from(["results", "calls"]),
         "doom_response": st.sampled_from(["stop", "ask"]),
         "nudges": st.integers(0, 9),
         "conclude_seconds": st.floats(min_value=0.1, max_value=1e6),

@@ -156,6 +156,7 @@ EXAMPLES: dict[str, tuple[str, object]] = {
     "limits.cost": ("0.5", 0.5),
     "limits.seconds": ("90", 90.0),
     "limits.doom_threshold": ("off", None),
+    "limits.doom_compare": ("calls", "calls"),
     "limits.doom_response": ("ask", "ask"),
     "limits.nudges": ("1", 1),
     "limits.step_notices": ("each", "each"),

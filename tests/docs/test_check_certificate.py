@@ -166,6 +166,7 @@ own: Final = st.fixed_dictionaries(
         "steps": st.none() | st.integers(0, 300),
         "concluding": st.sampled_from(("after", "within")),
         "doom_threshold": st.none() | st.integers(2, 9),
+        "doom_compare": st.sampled_from(("results", "calls")),
         "doom_response": st.sampled_from(("stop", "ask")),
         "max_retries": st.integers(0, 9),
         "max_calls_per_step": st.integers(1, 32),

@@ -88,6 +88,7 @@ limits = st.builds(
     max_calls_per_step=st.integers(1, 4),
     tokens=st.none() | st.integers(1, 300),
     doom_threshold=st.none() | st.integers(2, 3),
+    doom_compare=st.sampled_from(("results", "calls")),
     doom_response=st.sampled_from(RESPONSES),
     nudges=st.integers(0, 2),
     max_retries=st.integers(0, 2),

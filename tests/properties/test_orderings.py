@@ -329,6 +329,7 @@ limits_of_a_turn = st.builds(
     steps=st.sampled_from([4, 3, 2, 1]),
     tool_calls=st.sampled_from([None, 6, 4, 2, 1]),
     doom_threshold=st.sampled_from([2, None]),
+    doom_compare=st.sampled_from(("results", "calls")),
     doom_response=st.sampled_from(("ask", "stop")),
     nudges=st.integers(0, 1),
     max_retries=st.integers(0, 1),

@@ -84,6 +84,7 @@ limits = st.builds(
     tokens=st.none() | st.integers(30, 600),
     cost=st.none() | st.floats(30, 600),
     doom_threshold=st.none() | st.integers(2, 3),
+    doom_compare=st.sampled_from(("results", "calls")),
     doom_response=st.sampled_from(RESPONSES),
     max_retries=st.integers(0, 2),
     max_pauses=st.integers(0, 3),

@@ -53,6 +53,7 @@ def some_limits(most: int, calls: int, steps: int) -> st.SearchStrategy[Limits]:
         cost=st.none() | st.just(1.0),
         seconds=st.none() | st.just(1.0),
         doom_threshold=st.none() | st.integers(2, 4),
+        doom_compare=st.sampled_from(("results", "calls")),
         doom_response=st.sampled_from(("stop", "ask")),
         nudges=few,
         max_retries=few,

@@ -161,6 +161,7 @@ FIELDS: Final[dict[type[Fact], dict[str, st.SearchStrategy[object]]]] = {
         "final": st.booleans(),
         "retry": st.booleans(),
         "decisions": OBJECTS,
+        "key": TEXT,
     },
     facts.CallWaiting: {"call": IDS, "interrupt": INTERRUPT, "changed": st.none() | OBJECT, "decisions": OBJECTS},
     facts.Paused: {"interrupt": st.none() | INTERRUPT},

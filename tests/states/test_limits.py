@@ -22,7 +22,12 @@ def test_defaults_are_those_of_the_design() -> None:
     assert (limits.tool_calls, limits.max_calls_per_step) == (ToolCallLimits(), 32)
     assert limits.call_limit == 50
     assert (limits.tokens, limits.cost, limits.seconds) == (None, None, None)
-    assert (limits.doom_threshold, limits.doom_response, limits.nudges) == (3, "stop", 0)
+    assert (limits.doom_threshold, limits.doom_compare, limits.doom_response, limits.nudges) == (
+        3,
+        "results",
+        "stop",
+        0,
+    )
     assert (limits.max_retries, limits.max_pauses) == (3, 100)
     assert (limits.conclude_seconds, limits.conclude_tokens) == (30.0, 1024)
 
@@ -151,7 +156,8 @@ def test_model_calls_follow_the_formula(steps: int | None, retries: int, calls: 
 
 
 def test_the_presets_are_the_three_systems() -> None:
-    assert Limits.preset("default") == Limits.preset("boocode") == Limits()
+    assert Limits.preset("default") == Limits()
+    assert Limits.preset("boocode") == Limits(doom_compare="calls")
     assert Limits.preset("opencode").concluding == "within"
     assert Limits.preset("opencode", steps=1).allowance == 0
     assert Limits.preset("glm-cli").concluding == "within"
@@ -168,8 +174,8 @@ def test_a_preset_knows_what_it_says_and_what_it_leaves_to_the_defaults() -> Non
     said = {name: Limits.preset(name, tokens=9).model_fields_set for name in get_args(PresetName)}
     assert said == {
         "default": {"tokens"},
-        "boocode": {"tokens", "concluding", "doom_threshold", "doom_response", "tool_calls"},
-        "opencode": {"tokens", "concluding", "doom_response"},
+        "boocode": {"tokens", "concluding", "doom_threshold", "doom_compare", "doom_response", "tool_calls"},
+        "opencode": {"tokens", "concluding", "doom_compare", "doom_response"},
         "glm-cli": {"tokens", "concluding", "steps", "step_notices"},
     }
 

@@ -266,6 +266,7 @@ def settings_of_a_turn(steps: st.SearchStrategy[int | None]) -> st.SearchStrateg
         cost=st.none() | st.none() | st.floats(0.01, 20),
         seconds=st.none() | st.none() | st.none() | st.floats(0.5, 500),
         doom_threshold=st.none() | st.integers(2, 4),
+        doom_compare=st.sampled_from(("results", "calls")),
         doom_response=st.sampled_from(("stop", "ask")),
         nudges=st.integers(0, 2),
         max_retries=st.integers(0, 3),

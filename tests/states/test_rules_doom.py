@@ -1,5 +1,6 @@
 """The machine's responses to doom loops (docs/rules.md#doom-loops). The detector's tests are in test_doom.py."""
 
+import json
 from itertools import cycle, islice
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,8 @@ from turnwright_states import (
     AttemptFailedInput,
     AwaitPerson,
     CallModel,
+    CallSettledInput,
+    CallStartedInput,
     CallStatus,
     CallWaitingInput,
     Cause,
@@ -21,12 +24,14 @@ from turnwright_states import (
     Halt,
     InterruptKind,
     InvalidCallError,
+    Limits,
     Outcome,
     State,
     SteeredInput,
     ToolCall,
     facts,
 )
+from turnwright_states.fact_parser import parse_fact
 
 if TYPE_CHECKING:
     from .conftest import Begin, Script
@@ -124,13 +129,106 @@ def test_raw_text_is_compared_where_the_json_is_invalid(begin: "Begin") -> None:
     assert isinstance(turn.action, Conclude)
 
 
-def test_results_are_ignored(begin: "Begin") -> None:
+def results(turn: "Script", *texts: str) -> bool:
+    """Ask for the same call again and again, with these results; whether the machine went on each time."""
+    for text in texts:
+        turn.reply("look")
+        turn.settle(result=text)
+        if not isinstance(turn.action, CallModel):
+            return False
+    return True
+
+
+@pytest.mark.parametrize("compare", ["results", "calls"])
+def test_calls_with_other_results_are_a_loop_only_if_calls_are_compared(begin: "Begin", compare: str) -> None:
+    turn = begin(doom_compare=compare)
+    assert results(turn, "page 1", "page 2", "page 3", "page 4") is (compare == "results")
+
+
+def test_results_that_differ_in_noise_alone_are_the_same(begin: "Begin") -> None:
+    assert not results(begin(), "ok in 0.25s", "ok in 1.5s", "ok in 0.3s")
+
+
+def test_a_cycle_of_results_is_a_loop(begin: "Begin") -> None:
+    assert results(begin(), *"ababa")
+    assert not results(begin(), *"ababab")
+
+
+def test_results_of_a_batch_count_with_their_calls_and_not_in_order(begin: "Begin") -> None:
+    turn = begin(doom_threshold=2)
+    for order in ((0, 1), (1, 0)):
+        turn.reply("look", "list")
+        for place in order:
+            turn.settle_one(turn.machine.turn.open_calls()[0 if turn.calls % 2 else place].id, result="x")
+    assert isinstance(turn.action, Conclude)
+    other = begin(doom_threshold=2)
+    for one, two in (("x", "y"), ("y", "x")):
+        other.reply("look", "list")
+        first, second = other.ready
+        other.settle_one(first, result=one)
+        other.settle_one(second, result=two)
+    assert isinstance(other.action, CallModel)
+
+
+def test_the_files_of_a_result_count(begin: "Begin") -> None:
+    turn = begin(doom_threshold=2)
+    for picture in ("a", "b", "b"):
+        assert isinstance(turn.action, CallModel)
+        turn.reply("look")
+        call = turn.ready[0]
+        turn.feed(CallStartedInput(call=call))
+        turn.feed(CallSettledInput(call=call, result="a picture", files=({"data": picture},)))
+    assert isinstance(turn.action, Conclude)
+
+
+@pytest.mark.parametrize("status", [CallStatus.REFUSED, CallStatus.UNKNOWN, CallStatus.ABORTED, CallStatus.REJECTED])
+def test_a_call_that_was_denied_or_stopped_is_no_part_of_a_round_with_results(
+    begin: "Begin", status: CallStatus
+) -> None:
+    turn = begin(doom_threshold=2)
+    for _ in range(4):
+        turn.reply("look")
+        turn.feed(CallSettledInput(call=turn.ready[0], status=status, result="no"))
+        assert isinstance(turn.action, CallModel)
+    calls = begin(doom_threshold=2, doom_compare="calls")
+    for _ in range(2):
+        calls.reply("look")
+        calls.feed(CallSettledInput(call=calls.ready[0], status=status, result="no"))
+    assert isinstance(calls.action, Conclude)
+
+
+def test_a_call_that_cannot_run_is_a_round_with_its_error(begin: "Begin") -> None:
+    turn = begin(doom_threshold=2)
+    for _ in range(2):
+        assert isinstance(turn.action, CallModel)
+        turn.reply(ToolCall(name="fly", arguments={}, problem="there is no tool fly"))
+    assert isinstance(turn.action, Conclude)
+
+
+def test_the_key_of_a_result_is_a_fact_only_if_results_are_compared(begin: "Begin") -> None:
+    for limits, keyed in (({}, True), ({"doom_compare": "calls"}, False), ({"doom_threshold": None}, False)):
+        turn = begin(**limits)
+        turn.step("look")
+        assert bool(turn.of(facts.CallSettled)[0].key) is keyed
+
+
+def test_a_message_comes_before_the_last_result_only_if_it_closes_a_loop(begin: "Begin") -> None:
     turn = begin(doom_threshold=2)
     turn.reply("look")
-    turn.settle(CallStatus.OK, "one file")
+    turn.settle(result="one file")
     turn.reply("look")
-    turn.settle(CallStatus.ERROR, "no such folder")
-    assert isinstance(turn.action, Conclude)
+    turn.feed(CallStartedInput(call="call00002"))
+    for text, taken in (("one file", True), ("two files", False)):
+        assert turn.machine.takes_messages_before(CallSettledInput(call="call00002", result=text)) is taken
+
+
+def test_a_journal_from_before_compares_calls() -> None:
+    started = facts.TurnStarted(0.0, State.CHECK, prompt="x", limits=Limits(), chart=1)
+    fields = json.loads(started.payload())
+    del fields["limits"]["doom_compare"]
+    back = parse_fact("turn_started", json.dumps(fields))
+    assert isinstance(back, facts.TurnStarted)
+    assert back.limits.doom_compare == "calls"
 
 
 def test_a_round_enters_when_the_reply_arrives_once(begin: "Begin") -> None:

@@ -146,7 +146,7 @@ def test_a_refused_batch_is_not_offered_to_the_synthesis(begin: "Begin") -> None
 
 def test_calls_of_refused_replies_are_rounds_of_the_doom_loop(begin: "Begin") -> None:
     """The detector compares what the model asked for, whether it ran or not."""
-    turn = begin(doom_threshold=2, output_retries=9)
+    turn = begin(doom_threshold=2, doom_compare="calls", output_retries=9)
     for _ in range(2):
         turn.reply("a", review=True)
         turn.feed(REFUSED)

@@ -51,6 +51,7 @@ limits = st.builds(
     Limits,
     steps=st.none() | st.integers(0, 9),
     seconds=st.none() | st.floats(0.1, 9),
+    doom_compare=st.sampled_from(("results", "calls")),
     doom_response=st.sampled_from(["ask", "stop"]),
     tool_calls=st.none() | st.just(50),
 )

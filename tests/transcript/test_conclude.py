@@ -577,7 +577,7 @@ async def test_polling_tools_and_loop_keys_are_the_tools_own_business() -> None:
 
     @tool(loop_key=lambda arguments: str(arguments["page"]))
     async def read(page: int, stamp: int) -> str:
-        return f"{page} {stamp}"
+        return f"page {page}, read at {stamp} s"
 
     polls = [asks_for(("poll", {}))] * 5
     turn = await Engine(model=ScriptedModel(*polls, "Ready."), tools=[poll]).run(AGENT, "hi")

@@ -34,7 +34,7 @@ from turnwright.context import DepsT_contra, GuardrailBase, HooksBase, JsonObjec
 from turnwright.errors import ConfigError
 from turnwright.model_settings import ModelSettings
 from turnwright_states import Limits
-from turnwright_states.limits import Concluding, DoomResponse
+from turnwright_states.limits import Concluding, DoomCompare, DoomResponse
 
 from .fields import (
     BUDGET_FIELDS,
@@ -152,6 +152,7 @@ class Agent(BaseModel, Generic[DepsT_contra, OutT_co]):
     concluding: Concluding | None = None
     max_calls_per_step: int | None = None
     doom_threshold: int | None = None
+    doom_compare: DoomCompare | None = None
     doom_response: DoomResponse | None = None
     nudges: int | None = None
     max_retries: int | None = None

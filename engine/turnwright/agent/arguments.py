@@ -6,7 +6,7 @@ from typing import TypedDict
 from turnwright.context import GuardrailBase, HooksBase
 from turnwright.model_settings import ModelSettings
 from turnwright_states import Limits
-from turnwright_states.limits import Concluding, DoomResponse
+from turnwright_states.limits import Concluding, DoomCompare, DoomResponse
 
 from .fields import Compact, Mode, OutputMode, ToolsFunction
 
@@ -28,6 +28,7 @@ class AgentFields(TypedDict, total=False):
     concluding: Concluding
     max_calls_per_step: int
     doom_threshold: int | None
+    doom_compare: DoomCompare
     doom_response: DoomResponse
     nudges: int
     max_retries: int

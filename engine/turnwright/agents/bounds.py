@@ -81,7 +81,9 @@ def bounds_of(limits: Limits, tools: ToolClass | None = None) -> tuple[Bound, ..
     calls = f"({limits.allowance} + 1) x (1 + {limits.max_retries})"
     if limits.max_compactions:
         formula, calls = f"{formula} + 2 x max_compactions", f"{calls} + 2 x {limits.max_compactions}"
-    repeats = f"{limits.doom_threshold} identical rounds, or a cycle of 2 to 4 repeated as often"
+    repeats = (
+        f"{limits.doom_threshold} rounds of identical {limits.doom_compare}, or a cycle of 2 to 4 repeated as often"
+    )
     then = "a person is asked" if limits.doom_response == "ask" else "the turn stops"
     calls_from = f"tool_calls.{tools}" if by_class else "tool_calls"
     of_steps = ("steps", "ceiling")
@@ -113,7 +115,7 @@ def bounds_of(limits: Limits, tools: ToolClass | None = None) -> tuple[Bound, ..
             limits.doom_threshold,
             "doom_threshold" if limits.doom_threshold is None else f"{repeats}; then {then}",
             exact,
-            ("doom_threshold", "doom_response"),
+            ("doom_threshold", "doom_compare", "doom_response"),
             EndReason.DOOM_LOOP,
         ),
         Bound("nudges", limits.nudges, "nudges", exact, ("nudges",)),

@@ -33,7 +33,7 @@ class Trial(NamedTuple):
     nudges: int = 0
 
     def limits(self) -> Limits:
-        """Return these limits as the machine's, which knows no detector but that of calls."""
+        """Return these limits as the machine's; of the detectors only that of calls."""
         threshold = next((int(name.partition(":")[2]) for name in self.loops if name.startswith("calls:")), None)
         most = MAX_CALLS_PER_STEP if self.max_calls_per_step is None else self.max_calls_per_step
         return Limits(
@@ -42,6 +42,7 @@ class Trial(NamedTuple):
             tokens=self.tokens,
             cost=self.cost,
             doom_threshold=threshold,
+            doom_compare="calls",
             nudges=self.nudges if threshold else 0,
             max_calls_per_step=most,
         )

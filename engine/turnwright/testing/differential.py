@@ -150,7 +150,8 @@ class _World:
             models=lambda _: self._helper,
             tools=[*map(_tool, self._script.tools), *map(agent_tool, helpers(self._script))],
             store=self._store,
-            limits=self._script.limits,
+            # The reference knows loops of calls alone.
+            limits=self._script.limits.model_copy(update={"doom_compare": "calls"}),
             prices=_PRICES,
             synthesize=self._synthesize if self._script.synthesis else None,
             backoff=Backoff(initial=0),

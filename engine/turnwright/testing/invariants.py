@@ -306,8 +306,11 @@ def may_be_repeated(started: f.Fact, tool: str, tools: Mapping[str, Tool]) -> bo
 
 def _recorded(driven: Driven) -> list[Execution]:
     """Return the executions that the journal must have: not those of steps that a crash may have lost."""
-    started, tools = driven.facts[0][1], driven.tools or {}
-    return [one for one in driven.executions or () if not may_be_repeated(started, one.tool, tools)]
+    executions, tools = driven.executions or (), driven.tools or {}
+    if not driven.facts:
+        return list(executions)
+    started = driven.facts[0][1]
+    return [one for one in executions if not may_be_repeated(started, one.tool, tools)]
 
 
 def _reruns(driven: Driven) -> Iterator[str]:

@@ -87,6 +87,7 @@ LIMITS: Final[Mapping[str, st.SearchStrategy[object]]] = {
     "cost": st.sampled_from([1.0, 30.0, 200.0]),
     "seconds": st.sampled_from([_SOME_TIME, _NO_TIME]),
     "doom_threshold": st.integers(2, 4) | st.none(),
+    "doom_compare": st.sampled_from(["results", "calls"]),
     "doom_response": st.sampled_from(["ask", "stop"]),
     "nudges": st.integers(0, 2),
     "max_retries": st.integers(0, 2),
@@ -334,7 +335,12 @@ def _kinds(
     loop = st.builds(lambda cycle, again, last: (*(tuple(cycle) * again), *last), asking, times, ending)
     soon = st.builds(lambda asked, last: (*asked, *last), asking, ending)
     no_steps = limits(steps=0, seconds=st.none() | LIMITS["seconds"])
-    yield 2, played(loop, _only("doom_threshold", "doom_response", "nudges", "max_pauses", "ceiling"), st.none())
+    yield (
+        2,
+        played(
+            loop, _only("doom_threshold", "doom_compare", "doom_response", "nudges", "max_pauses", "ceiling"), st.none()
+        ),
+    )
     long = st.builds(lambda cycle, failed, last: (*cycle, *cycle, *failed, *last), asking, overflows(), ending)
     spent = _only("tokens", "cost", "max_retries", "seconds")
     yield 1, played(long, spent, seldom(abort_points(8)), compaction=compactions())

@@ -208,6 +208,8 @@ def _small(limits: Limits, most: int, fields: Mapping[str, object], budget: int 
         "steps": steps + 1 if limits.concluding == "within" and limits.cap else steps,
         "concluding": limits.concluding,
         "tool_calls": budget,
+        # A loop of the same calls can have the same results.
+        "doom_compare": "calls",
         "doom_response": limits.doom_response,
         "max_calls_per_step": min(limits.max_calls_per_step, 2),
     }

@@ -71,6 +71,7 @@ def key_of(turn: Turn) -> Key:
         tuple(calls),
         turn.carried,
         loops_ahead(turn),
+        _results(turn),
         turn.loop_tools,
         turn.always_for,
         turn.step_open,
@@ -94,8 +95,9 @@ def loops_ahead(turn: Turn) -> Key:
     threshold, rounds = turn.limits.doom_threshold, turn.rounds
     if threshold is None or not rounds:
         return ()
-    # In STREAM and COMPACT the reply of the started step is still missing.
-    to_come = turn.counters.steps_left + (turn.state is State.STREAM or turn.state is State.COMPACT)
+    # In STREAM and COMPACT the reply of the started step is still missing, and its results until its end.
+    started = turn.state is State.STREAM or turn.state is State.COMPACT
+    to_come = turn.counters.steps_left + (started or turn.compares_results)
     return _ahead(threshold, rounds, to_come)
 
 
@@ -112,6 +114,14 @@ def _ahead(threshold: int, rounds: tuple[Round, ...], to_come: int) -> Key:
     return (rounds[-runs[-1][0] :], *runs) if runs else ()
 
 
+def _results(turn: Turn) -> Key:
+    """Return the results of the open step that become a part of its round."""
+    if not turn.compares_results or not turn.step_open:
+        return ()
+    keys = sorted((call.name, call.made.key, call.result_key) for call in turn.batch.values() if call.result_key)
+    return (turn.round_forgotten, *keys)
+
+
 def condition(turn: Turn, call: Call) -> tuple[object, ...]:
     """Return the condition of a call without a result. Two calls of a batch in one condition are interchangeable."""
     lease = call.made.lease
@@ -120,6 +130,7 @@ def condition(turn: Turn, call: Call) -> tuple[object, ...]:
         call.counted,
         call.made.output,
         () if lease is None else (lease.calls, lease.tokens, lease.cost),
+        (call.name, call.made.key) if turn.compares_results else (),
         _asked(turn, call) if call.state is CallState.WAITING else (),
     )
 
@@ -135,10 +146,11 @@ def whole_key_of(turn: Turn) -> Key:
         turn.counters.kept(),
         turn.carried,
         turn.rounds,
+        turn.round_forgotten,
         turn.loop_tools,
         turn.always_for,
         tuple(
-            (*condition(turn, call), call.attempt, len(call.answers), bool(call.made.refused))
+            (*condition(turn, call), call.attempt, len(call.answers), bool(call.made.refused), call.result_key)
             for call in turn.batch.values()
         ),
         turn.step_open,

@@ -128,6 +128,8 @@ class _Part:
             case f.ModelReplied():
                 inputs |= {"runs": after["ready"], "answers": after["answering"], "lends": after["lent"]}
                 inputs["loops"] = after["doom"]
+            case f.StepFinished():
+                inputs["loops"] = inputs["loops"] or (after["doom"] and not before["doom"])
             case f.CallSettled():
                 inputs["used"] += after["calls"] - before["calls"]
                 inputs["lease"] += before["lent"] - after["lent"]

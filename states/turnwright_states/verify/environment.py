@@ -130,6 +130,7 @@ class Environment:
         limits = case.limits
         self._reduced = reduced
         self._hooked = case.hooked
+        self._two_results = limits.doom_compare == "results" and limits.doom_threshold is not None
         self._timed = limits.seconds is not None
         #: Stops with a usage of sub-agents, and false accounts, each made once.
         self._used: dict[tuple[tuple[tuple[str, Lease], ...], bool], tuple[Input, ...]] = {}
@@ -259,6 +260,8 @@ class Environment:
             yield from ends or _failed_check(call.id)
             return
         yield from ends or _settled(call.id)
+        if self._two_results:
+            yield _settled_otherwise(call.id)
         if self._hooked and not ends:
             yield from _final(call.id)
         if lease is not None:
@@ -337,6 +340,11 @@ def _started_moves(call: str) -> tuple[Input, ...]:
 @cache
 def _settled(call: str, *, elapsed: float = 0.0) -> tuple[Input, ...]:
     return (CallSettledInput(call=call, elapsed=elapsed),)
+
+
+@cache
+def _settled_otherwise(call: str) -> Input:
+    return CallSettledInput(call=call, result="something else")
 
 
 @cache

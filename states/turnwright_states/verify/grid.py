@@ -27,6 +27,8 @@ def grid(bound: int = BOUND) -> Iterator[Case]:
       budgets of 1, 2, 3 and none (spent before the loop, with it, after it, never), and batches of up to 2 calls of
       two tools, or of the full width up to cap 3. Thresholds 2 and 3 at caps 4 and 5 with single calls, because a
       cycle of two rounds or a nudged repetition needs as many.
+    - *Doom loops of calls with their results:* threshold 2, caps 2 and 3, both responses, with and without a nudge,
+      single calls and batches of 2. Elsewhere a loop needs the same calls alone, for results only make more of them.
     - *Spent budgets:* tokens, cost, time, and all of them, at caps 0 to 3 (0 to 2 within a bound of 2), with a budget
       of 2 tool calls, a possible doom loop, both responses to it, a nudge, and with and without a synthesis.
     - *Sub-agents:* each cap from 1 with each budget from 1, 1 and 2 pauses, batches of up to 2 calls, or of the full
@@ -43,6 +45,7 @@ def grid(bound: int = BOUND) -> Iterator[Case]:
     widest = max((bound + 2) // 2, 1)
     yield from _plain(bound, widest)
     yield from _doom(bound, widest)
+    yield from _doom_of_results()
     yield from _spent(bound)
     yield from _delegating(bound, widest)
     yield from _hooked(bound)
@@ -64,6 +67,12 @@ def _doom(bound: int, widest: int) -> Iterator[Case]:
             yield Case(limits, widest=widest if cap <= _FEW + 1 else 2)
         for cap, threshold in product((4, 5), (2, 3)):
             yield Case(_limits(steps=cap, tool_calls=4, doom_threshold=threshold, **doom), widest=1)
+
+
+def _doom_of_results() -> Iterator[Case]:
+    for response, nudges, (cap, widest) in product(("stop", "ask"), (0, 1), ((_FEW, 2), (_FEW + 1, 1))):
+        doom = {"doom_threshold": 2, "doom_compare": "results", "doom_response": response, "nudges": nudges}
+        yield Case(_limits(steps=cap, tool_calls=4, max_retries=0, **doom), widest=widest)
 
 
 def _spent(bound: int) -> Iterator[Case]:
@@ -108,7 +117,7 @@ def _budgets(least: int, bound: int) -> tuple[int | None, ...]:
 
 
 def _limits(**fields: object) -> Limits:
-    small = {"doom_threshold": None, "max_retries": 1, "max_pauses": 1}
+    small = {"doom_threshold": None, "doom_compare": "calls", "max_retries": 1, "max_pauses": 1}
     return Limits.model_validate(small | fields)
 
 

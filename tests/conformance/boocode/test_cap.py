@@ -41,8 +41,10 @@ async def test_a_turn_takes_the_smaller_of_its_agents_steps_and_200(play: "Play"
 async def test_steps_that_are_not_written_are_200(play: "Play") -> None:
     turn = await play(play.endless(answer_at=3))
     assert turn.result.steps == 3
-    assert turn.said("turn_started")[0]["limits"] == Limits().for_tools("default").model_dump(mode="json")
-    assert Limits.preset("boocode") == Limits()
+    assert turn.said("turn_started")[0]["limits"] == Limits.preset("boocode").for_tools("default").model_dump(
+        mode="json"
+    )
+    assert Limits.preset("boocode") == Limits(doom_compare="calls")
     assert (Limits().cap, Limits().concluding) == (200, "after")
 
 
