@@ -37,7 +37,8 @@ class Server:
     """A model that always wants two more pages, and sums up when calls are forbidden."""
 
     def __init__(self, api: ClientApi) -> None:
-        self.api, self.requests = api, list[Json]()
+        self.api: ClientApi = api
+        self.requests = list[Json]()
         self.numbers = itertools.count(1)
 
     def answer(self, request: Request) -> Response:

@@ -28,7 +28,8 @@ class Client:
     """A scripted client: its replies, and the requests that it received. Without tools it sums up."""
 
     def __init__(self, api: ClientApi, replies: Iterator[Json], summary: str = "I am not done.") -> None:
-        self.api, self.replies, self.summary = api, replies, summary
+        self.api: ClientApi = api
+        self.replies, self.summary = replies, summary
         self.requests: list[Json] = []
 
     def create(self, **request: object) -> Json:

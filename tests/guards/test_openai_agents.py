@@ -1,4 +1,5 @@
 """The guard of the OpenAI Agents SDK, in runs with a scripted model."""
+# pyright: reportAttributeAccessIssue=false
 
 import itertools
 import json
@@ -21,6 +22,7 @@ from agents import (  # pyright: ignore[reportMissingImports]
     Usage,
     function_tool,
     handoff,
+    set_tracing_disabled,
 )
 from agents.testing import assistant_message, function_call  # pyright: ignore[reportMissingImports]
 from openai.types.responses.response_reasoning_item import (  # pyright: ignore[reportMissingImports]
@@ -258,7 +260,7 @@ async def test_input_items_and_a_config_as_a_dictionary_are_taken() -> None:
     assert (result.final_output, ending.reason) == ("Hello.", EndReason.ANSWERED)
 
 
-def test_the_code_of_the_page_bounds_a_run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setenv("OPENAI_AGENTS_DISABLE_TRACING", "1")
+def test_the_code_of_the_page_bounds_a_run(capsys: pytest.CaptureFixture[str]) -> None:
+    set_tracing_disabled(disabled=True)
     run_block("bound-your-framework.md", "guarded_run", {"model": Script(pages()), "tools": [reader()]})
     assert capsys.readouterr().out == "I am not done. cap_hit: step_cap\n"

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from .clients import Json
 from .page import blocks_of, own_lines, run_block
 from .test_loop import Client, pages
 
@@ -13,7 +14,12 @@ def test_the_code_for_a_client_bounds_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    completions = SimpleNamespace(create=Client("chat", pages("chat"), "I read ten.").create)
+    scripted = Client("chat", pages("chat"), "I read ten.")
+
+    async def create(**request: object) -> Json:
+        return scripted.create(**request)
+
+    completions = SimpleNamespace(create=create)
     client = SimpleNamespace(chat=SimpleNamespace(completions=completions))
     names = {"client": client, "model": "m", "tools": ["read_page"], "run": lambda name, asked: f"{name} {asked}"}
     run_block("bound-your-framework.md", "GuardedLoop", names)
