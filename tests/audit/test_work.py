@@ -1,5 +1,6 @@
 """Runs are read in batches, in one process or several, and the totals are the same."""
 
+import os
 from pathlib import Path
 
 import msgspec
@@ -8,8 +9,10 @@ from tests.audit.recorded import call, run_of
 
 from turnwright.audit.measure import RunMeasure
 from turnwright.audit.outcomes import Outcomes
+from turnwright.audit.suggest import suggest
 from turnwright.audit.totals import Totals
 from turnwright.audit.work import Audit, Settings
+from turnwright.trajectories.atif import StepMetrics
 
 
 def write_runs(folder: Path, count: int) -> None:
@@ -71,6 +74,16 @@ def test_bytes_are_reported_as_they_are_read(tmp_path: Path) -> None:
     with Audit([tmp_path]) as audit:
         list(audit.batches(read.append))
         assert sum(read) == audit.size > 0
+
+
+def test_a_recording_with_impossible_numbers_and_a_name_that_is_not_utf_8_is_audited(tmp_path: Path) -> None:
+    run = run_of(*[call("read")] * 4, "Done.", model="m")
+    run.steps[1].metrics = StepMetrics(prompt_tokens=-5, cost_usd=-1.0)
+    run.steps[2].metrics = StepMetrics(prompt_tokens=10**30, cost_usd=1e300)
+    (tmp_path / os.fsdecode(b"r\xff.json")).write_bytes(msgspec.json.encode(run))
+    [read], totals = audited(tmp_path)
+    assert (Path(read.file).name, read.tokens, read.cost) == ("r?.json", 300, 0.0)
+    assert suggest(totals, [read]) is not None
 
 
 def test_a_run_that_is_measured_is_read_again_as_it_was(tmp_path: Path) -> None:

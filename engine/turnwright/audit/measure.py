@@ -10,7 +10,7 @@ from turnwright.trajectories.atif import FinalMetrics, ResultNotes, RunNotes, Tr
 from turnwright.trajectories.checks import findings_of
 
 from .loops import Loop, loops_of
-from .rounds import AuditStep, is_reply, turns_of
+from .rounds import AuditStep, counted, is_reply, turns_of
 from .verdicts import Invariants
 
 _UNKNOWN: Final = "unknown"
@@ -182,12 +182,12 @@ def _spend(run: Trajectory, found: RunMeasure) -> None:
     used = [step.metrics for step in run.steps if step.metrics and not step.is_copied_context]
     totals = run.final_metrics or FinalMetrics()
     for name, total in (
-        ("input_tokens", (sum(one.prompt_tokens or 0 for one in used), totals.total_prompt_tokens)),
-        ("output_tokens", (sum(one.completion_tokens or 0 for one in used), totals.total_completion_tokens)),
-        ("cached_tokens", (sum(one.cached_tokens or 0 for one in used), totals.total_cached_tokens)),
-        ("cost", (sum(one.cost_usd or 0.0 for one in used), totals.total_cost_usd)),
+        ("input_tokens", (sum(counted(one.prompt_tokens) for one in used), totals.total_prompt_tokens)),
+        ("output_tokens", (sum(counted(one.completion_tokens) for one in used), totals.total_completion_tokens)),
+        ("cached_tokens", (sum(counted(one.cached_tokens) for one in used), totals.total_cached_tokens)),
+        ("cost", (sum(counted(one.cost_usd) for one in used), totals.total_cost_usd)),
     ):
-        setattr(found, name, getattr(found, name) + (total[0] or total[1] or 0))
+        setattr(found, name, getattr(found, name) + (total[0] or counted(total[1])))
 
 
 def _model(run: Trajectory) -> str:

@@ -42,19 +42,27 @@ def summary_json(totals: Totals, suggestion: Suggestion | None, figures: dict[st
         **sums,
         "tokens": totals.input_tokens + totals.output_tokens,
         "endings": dict(Counter(totals.endings).most_common()),
-        "findings": totals.findings,
+        "findings": dict(totals.findings),
         **group_json(totals.all),
         "groups": {name: group_json(one) for name, one in sorted(totals.groups.items())},
         "formats": {name: msgspec.to_builtins(one) for name, one in sorted(totals.formats.items())},
         "loops": {name: msgspec.to_builtins(one) for name, one in totals.kinds.items()},
         "limits": [
-            {"limit": limit, "value": value, **tally_json(totals.tallies.get(name, Tally()), totals)}
+            {"limit": limit, "value": _number(value), **tally_json(totals.tallies.get(name, Tally()), totals)}
             for name in TRIALS
             for limit, _, value in [name.partition(" ")]
         ],
         **({"invariants": invariants_json(totals.invariants)} if totals.invariants.turns else {}),
         "suggestion": suggestion and suggestion_json(suggestion, totals),
     }
+
+
+def _number(text: str) -> float | str:
+    """Return the value of a limit as a number, if it is one."""
+    try:
+        return int(text) if text.isdecimal() else float(text)
+    except ValueError:
+        return text
 
 
 def invariants_json(found: Invariants) -> dict[str, JsonValue]:

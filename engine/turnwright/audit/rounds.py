@@ -22,6 +22,8 @@ from turnwright_states.result_key import result_key
 #: The beginnings of results that are errors, where a recording does not mark them.
 _ERRORS: Final = ("error", "traceback (most recent call last)", "exception:", "fatal:")
 _LONGEST_BEGINNING: Final = 40
+#: A larger number of tokens, or a larger cost, is a mistake of the recording.
+_LARGEST: Final = 10**15
 
 
 class AuditCall(Struct):
@@ -105,9 +107,9 @@ def _step(number: int, step: TrajectoryStep) -> AuditStep:
     return AuditStep(
         number,
         [_call(call, results.get(call.tool_call_id)) for call in step.tool_calls or ()],
-        metrics.prompt_tokens or 0,
-        metrics.completion_tokens or 0,
-        metrics.cost_usd or 0.0,
+        int(counted(metrics.prompt_tokens)),
+        int(counted(metrics.completion_tokens)),
+        counted(metrics.cost_usd),
         bool(text_of(step.message).strip()),
     )
 
@@ -128,6 +130,11 @@ def _status(result: TrajectoryResult | None, text: str) -> str | None:
     if notes and notes.status:
         return notes.status
     return "error" if text[:_LONGEST_BEGINNING].lstrip().lower().startswith(_ERRORS) else "ok"
+
+
+def counted(number: float | None) -> float:
+    """Return a number of tokens, or a cost; 0 for one that cannot be so."""
+    return number if number is not None and 0 <= number <= _LARGEST else 0
 
 
 def text_of(content: Content | None) -> str:

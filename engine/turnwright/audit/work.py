@@ -177,9 +177,24 @@ def _read(task: _Task, advance: Callable[[int], None] | None = None) -> Batch:
 
 
 def _write(rows: BinaryIO, run: RunMeasure) -> None:
-    row = _encode(run)
+    try:
+        row = _encode(run)
+    except UnicodeEncodeError:  # half a surrogate pair, such as in a file's name that is not UTF-8
+        row = _encode(_mended(msgspec.to_builtins(run)))
     rows.write(len(row).to_bytes(_LENGTH))
     rows.write(row)
+
+
+def _mended(value: object) -> object:
+    match value:
+        case str():
+            return value.encode(errors="replace").decode()
+        case list():
+            return [_mended(one) for one in value]
+        case dict():
+            return {_mended(key): _mended(one) for key, one in value.items()}
+        case _:
+            return value
 
 
 def cpus() -> int:
