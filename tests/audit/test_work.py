@@ -68,6 +68,23 @@ def test_a_file_that_is_no_recording_is_a_problem_if_it_was_named(tmp_path: Path
         assert [Path(problem.file).name for problem in batch.problems] == ["notes.json", "missing"]
 
 
+class Confused(Outcomes):
+    """Outcomes that fail for one run."""
+
+    def of(self, run: RunMeasure, place: int) -> bool | None:
+        if run.run == "r1":
+            raise ValueError("what is it?")
+        return super().of(run, place)
+
+
+def test_a_run_that_cannot_be_audited_ends_no_audit(tmp_path: Path) -> None:
+    write_runs(tmp_path, 3)
+    with Audit([tmp_path], Settings(outcomes=Confused())) as audit:
+        [batch] = audit.batches()
+    assert batch.problems[0].message == "run 1 could not be audited: ValueError: what is it?"
+    assert audit.totals.runs == 2
+
+
 def test_bytes_are_reported_as_they_are_read(tmp_path: Path) -> None:
     write_runs(tmp_path, 3)
     read: list[int] = []

@@ -16,6 +16,7 @@ from typing import BinaryIO, Final, NamedTuple, Self
 import msgspec
 
 from turnwright.trajectories.archives import Problem
+from turnwright.trajectories.atif import Trajectory
 from turnwright.trajectories.files import STDIN, FoundFile, find, runs_of
 from turnwright.trajectories.formats import format_named
 
@@ -157,14 +158,10 @@ def _read(task: _Task, advance: Callable[[int], None] | None = None) -> Batch:
         for run in reading:
             if run.file != file:
                 file, place = run.file, 0
-            if isinstance(run.found, Problem):
-                problems.append(run.found)
+            measured = run.found if isinstance(run.found, Problem) else _measured(run.found, run.file, place, settings)
+            if isinstance(measured, Problem):
+                problems.append(measured)
             else:
-                measured = measure(run.found, run.file, place)
-                if settings.outcomes and (label := settings.outcomes.of(measured, place)) is not None:
-                    measured.success = label
-                if settings.strict:
-                    measured.invariants = check_run(run.found, run.file, measured.run)
                 totals.take(measured)
                 _write(rows, measured)
                 place += 1
@@ -174,6 +171,18 @@ def _read(task: _Task, advance: Callable[[int], None] | None = None) -> Batch:
     if advance:
         advance(reading.done - done)
     return Batch(Path(task.rows), reading.done, reading.files, reading.skipped, problems, totals)
+
+
+def _measured(run: Trajectory, file: str, place: int, settings: Settings) -> RunMeasure | Problem:
+    try:
+        found = measure(run, file, place)
+        if settings.outcomes is not None and (label := settings.outcomes.of(found, place)) is not None:
+            found.success = label
+        if settings.strict:
+            found.invariants = check_run(run, file, found.run)
+    except Exception as error:  # noqa: BLE001 (one bad run must not end an audit of thousands)
+        return Problem(file, f"run {place + 1} could not be audited: {type(error).__name__}: {error}")
+    return found
 
 
 def _write(rows: BinaryIO, run: RunMeasure) -> None:
