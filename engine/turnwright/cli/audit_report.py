@@ -85,7 +85,8 @@ class _Report:
 
     def head(self, files: int) -> Iterator[str]:
         totals = self._totals
-        yield f"{count(totals.runs, 'run')} in {count(files, 'file')} ({', '.join(sorted(totals.formats))})"
+        found = f"{count(totals.runs, 'run')} in {count(files, 'file')} ({', '.join(sorted(totals.formats))})"
+        yield from wrap(found, 80, subsequent_indent="  ")
         tokens = totals.input_tokens + totals.output_tokens
         used = f"{short(tokens)} tokens, cost {money(totals.cost)}" if tokens else "no tokens recorded"
         yield (f"  {totals.turns:,} turns, {totals.steps:,} steps, {totals.calls:,} calls, {used}")
