@@ -56,3 +56,27 @@ def test_deep_nesting_is_recognized_as_nothing() -> None:
     assert format_of(Recording.of(b"[" * 200_000)) is None
     assert format_of(Recording.of(b"[" * 950 + b"]" * 950)) is None
     assert format_of(Recording.of(b'{"messages":' * 50_000)) is None
+
+
+@pytest.mark.parametrize("number", ["1e", "1e99999999999999999999", "-"])
+def test_a_number_that_is_none_ends_what_can_be_read(number: str) -> None:
+    data = b'{"messages": [{"a": 1}], "b": ' + number.encode() + b', "c": 2}'
+    begun = partial_document(data)
+    assert isinstance(begun, dict)
+    assert begun["messages"] == [{"a": 1}]
+    assert list(Recording.of(data).items("messages.item")) == [{"a": 1}]
+
+
+@pytest.mark.parametrize("before", [0, 65_500, 65_536, 70_000])
+def test_a_number_of_too_many_digits_ends_what_can_be_read(before: int) -> None:
+    """The parser would crash the process. Its digits may be in two pieces of what is read."""
+    text = b'"' + b"1" * before + b'"'
+    begin = b'{"messages": [' + text + b'], "b": '
+    data = begin + b"1" * 5000 + b', "c": 2}'
+    begun = partial_document(data)
+    assert isinstance(begun, dict)
+    assert begun["messages"] == ["1" * before]
+    items = Recording.of(data).items("messages.item")
+    assert list(items) == ["1" * before]
+    assert items.cut
+    assert partial_document(begin + b"1" * 30 + b', "c": 2}') == {**begun, "b": int("1" * 30), "c": 2}

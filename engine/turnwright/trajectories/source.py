@@ -1,6 +1,7 @@
 """A recording to read: a file, a member of an archive, or standard input."""
 
 import io
+import re
 from codecs import BOM_UTF8
 from collections.abc import Callable, Collection, Iterator
 from datetime import UTC, datetime
@@ -12,7 +13,7 @@ from typing import Any, BinaryIO, Final
 
 import ijson
 import msgspec
-from ijson.common import IncompleteJSONError, JSONError
+from ijson.common import JSONError
 from pydantic import JsonValue
 
 #: Bytes that are looked at to recognize a format.
@@ -25,6 +26,11 @@ _LINES_OF_HEAD: Final = 50
 _LONGEST_LINE: Final = 64 * 1024**2
 #: Levels of nesting that are read of a document that is cut. Deeper ones end it.
 _DEPTH: Final = 200
+#: What a parser raises for bytes that are no JSON; the last two for numbers that Python does not make.
+_BROKEN: Final = (JSONError, UnicodeDecodeError, RecursionError, ArithmeticError, ValueError)
+#: A number with more digits makes no number of Python.
+_MOST_DIGITS: Final = 4000
+_ENDLESS: Final = re.compile(rb"(?<=[\[:,\s-])[0-9]{%d}" % _MOST_DIGITS)
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 
 
@@ -130,15 +136,42 @@ class Items:
         for exact in (False, True):
             with self._recording.open() as stream:
                 try:
-                    for number, item in enumerate(ijson.items(stream, self._path, use_float=not exact)):
+                    for number, item in enumerate(ijson.items(_Guarded(stream), self._path, use_float=not exact)):
                         if number >= done:
                             done += 1
                             yield _without_decimals(item) if exact else item
-                except (IncompleteJSONError, JSONError, UnicodeDecodeError, RecursionError) as error:
+                except _BROKEN as error:
                     if _is_overflow(error) and not exact:
                         continue
                     self.cut = True
             return
+
+
+class _Guarded:
+    """A stream that ends before a whole number of thousands of digits, at which the parser would crash the process."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+        self._before = b""
+        self._ended = False
+
+    def read(self, size: int = -1) -> bytes:
+        """Return the next bytes. Digits at the end are held back, since more of the number may follow."""
+        while size and not self._ended:  # the parser asks for no bytes first, to see that they are bytes
+            new = self._stream.read(size)
+            data = self._before + new
+            self._ended = not new
+            # Samples first: a search through all bytes would take five times as long as parsing them.
+            samples = (data[place : place + 100] for place in range(0, len(data), _MOST_DIGITS // 2))
+            if any(map(bytes.isdigit, samples)) and (found := _ENDLESS.search(data)):
+                self._ended = True
+                return data[: found.start()]
+            rest = len(data) - len(data.rstrip(b"0123456789"))
+            held = rest + 1 if new and 0 < rest < min(len(data), _MOST_DIGITS) else 0
+            self._before = data[len(data) - held :]
+            if len(data) > held:
+                return data[: len(data) - held]
+        return b""
 
 
 def opener(path: Path) -> Callable[[], BinaryIO]:
@@ -188,7 +221,7 @@ def _open_values(data: BinaryIO) -> list[Any]:
     stack: list[Any] = [[]]
     names: list[str] = [""]
     try:
-        for event, scalar in ijson.basic_parse(data):
+        for event, scalar in ijson.basic_parse(_Guarded(data)):
             if event == "map_key":
                 names[-1] = scalar
                 continue
@@ -207,7 +240,7 @@ def _open_values(data: BinaryIO) -> list[Any]:
                 names.append("")
                 if len(stack) > _DEPTH:
                     break
-    except (IncompleteJSONError, JSONError, UnicodeDecodeError, RecursionError):
+    except _BROKEN:
         pass
     return stack
 

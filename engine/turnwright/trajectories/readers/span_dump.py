@@ -262,8 +262,8 @@ def _service(resource: JsonValue) -> str:
 def _attributes(value: JsonValue) -> Attributes:
     """Return flat attributes, of OTLP's list of keys and values, or of an object that may be nested."""
     if isinstance(value, list):
-        pairs = {one["key"]: _plain(one.get("value")) for one in value if isinstance(one, dict) and "key" in one}
-        return {key: found for key, found in pairs.items() if isinstance(key, str)}
+        pairs = [one for one in value if isinstance(one, dict) and isinstance(one.get("key"), str)]
+        return {str(one["key"]): _plain(one.get("value")) for one in pairs}
     if not isinstance(value, Mapping):
         return {}
     found: Attributes = {}
