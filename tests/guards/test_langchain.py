@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -32,6 +33,7 @@ from turnwright.store import open_store
 from turnwright_states import EndReason, Limits, Outcome, Usage
 from turnwright_states.replay import replay
 
+from .any_model import any_limits, any_replies, noting
 from .page import run_block
 
 pytestmark = pytest.mark.anyio
@@ -285,3 +287,15 @@ def test_the_code_of_the_page_bounds_an_agent(
     monkeypatch.chdir(tmp_path)
     run_block("bound-your-framework.md", "langchain", {"model": model(pages()), "tools": [reader()]})
     assert capsys.readouterr().out == "I am not done. cap_hit: step_cap\n"
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_any_model_ends_within_its_limits(seed: int) -> None:
+    random, ran = Random(seed), list[int]()  # noqa: S311 (a script, no secret)
+    limits = any_limits(random)
+    replies = (asks(*one.calls, text=one.text) for one in any_replies(random))
+    chat = model(replies, summary=random.choice(["", "done", asks(("z", "read_page", {"number": 1}))]))
+    agent = guarded(chat, reader(noting(ran)), **limits.model_dump())
+    assert ended(agent.invoke(ASKED))[2]
+    assert len(chat.requests) <= limits.model_calls
+    assert len(ran) <= (limits.call_limit or 0)

@@ -5,6 +5,7 @@ import itertools
 import json
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -36,6 +37,7 @@ from turnwright.store import open_store
 from turnwright_states import EndReason, Limits, Outcome
 from turnwright_states.replay import replay
 
+from .any_model import any_limits, any_replies, noting
 from .clients import check_pairs
 from .page import run_block
 
@@ -125,12 +127,7 @@ async def test_calls_beyond_the_budget_do_not_run_and_the_model_reads_why(tmp_pa
     address = f"sqlite:///{tmp_path / 'turns.db'}"
     ran: list[int] = []
     script = Script(pages(3))
-
-    def read(number: int) -> str:
-        ran.append(number)
-        return f"page {number}"
-
-    tools = [reader(read)]
+    tools = [reader(noting(ran))]
     _, *ending = await run(script, Limits(tool_calls=7), fields={"tools": tools}, journal=address)
     assert ending == [Outcome.CAP_HIT, EndReason.BUDGET]
     assert ran == [1, 2, 3, 4, 5, 6, 7]
@@ -264,3 +261,17 @@ def test_the_code_of_the_page_bounds_a_run(capsys: pytest.CaptureFixture[str]) -
     set_tracing_disabled(disabled=True)
     run_block("bound-your-framework.md", "guarded_run", {"model": Script(pages()), "tools": [reader()]})
     assert capsys.readouterr().out == "I am not done. cap_hit: step_cap\n"
+
+
+@pytest.mark.parametrize("seed", range(20))
+async def test_any_model_ends_within_its_limits(seed: int) -> None:
+    random, ran = Random(seed), list[int]()  # noqa: S311 (a script, no secret)
+    limits = any_limits(random)
+    replies = ([assistant_message(one.text)] * bool(one.text) + asks(*one.calls) for one in any_replies(random))
+    summary = random.choice([[], [assistant_message("done")], asks(("z", "read_page", {"number": 1}))])
+    script = Script(replies, *itertools.repeat(summary, 9))
+    tools = [reader(noting(ran))]
+    result, *_ = await run(script, limits, fields={"tools": tools})
+    assert result.final_output
+    assert len(script.requests) <= limits.model_calls
+    assert len(ran) <= (limits.call_limit or 0)

@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -30,6 +31,7 @@ from turnwright.store import open_store
 from turnwright_states import EndReason, Limits, Outcome, facts
 from turnwright_states.replay import replay
 
+from .any_model import any_limits, any_replies
 from .page import run_block
 
 pytestmark = pytest.mark.anyio
@@ -296,3 +298,19 @@ def test_the_code_of_the_page_bounds_an_agent(
     monkeypatch.chdir(tmp_path)
     run_block("bound-your-framework.md", "pydantic_ai", {"model": FunctionModel(Script(pages())), "tools": [read_page]})
     assert capsys.readouterr().out == "I am not done. cap_hit: step_cap\n"
+
+
+@pytest.mark.parametrize("seed", range(20))
+async def test_any_model_ends_within_its_limits(seed: int) -> None:
+    random = Random(seed)  # noqa: S311 (a script, no secret)
+    limits = any_limits(random)
+    replies = (ModelResponse(parts=[*says(one.text).parts, *asks(*one.calls).parts]) for one in any_replies(random))
+    summary = random.choice([says(""), says("done"), asks(("z", "read_page", {"number": 1}))])
+    script = Script(replies, *itertools.repeat(summary, 9))
+    guard = LoopGuardCapability(limits)
+    agent: Agent[None, str] = Agent(FunctionModel(script), capabilities=[guard], retries=99)
+    agent.tool_plain(read_page)
+    result = await agent.run(PROMPT)
+    assert result.output
+    assert guard.ending_of(result).outcome
+    assert len(script.requests) <= limits.model_calls

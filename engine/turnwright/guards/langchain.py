@@ -87,7 +87,7 @@ class LoopGuardMiddleware(AgentMiddleware[GuardState, Any, Any]):  # type: ignor
                 response = handler(_guarded(request, call))
             except Exception as error:  # noqa: BLE001 (`_failed` raises it)
                 return self._failed(turn, call, error)
-            kept = _taken(turn, call, response)
+            kept = _taken(turn, response)
             if kept is not None:
                 return kept
 
@@ -102,7 +102,7 @@ class LoopGuardMiddleware(AgentMiddleware[GuardState, Any, Any]):  # type: ignor
                 response = await handler(_guarded(request, call))
             except Exception as error:  # noqa: BLE001 (`_failed` raises it)
                 return await turn.in_thread(self._failed, turn, call, error)
-            kept = await turn.in_thread(_taken, turn, call, response)
+            kept = await turn.in_thread(_taken, turn, response)
             if kept is not None:
                 return kept
 
@@ -209,7 +209,7 @@ def _guarded(request: ModelRequest[Any], call: NextCall) -> ModelRequest[Any]:
     return request.override(**changes) if changes else request
 
 
-def _taken(turn: GuardedTurn, call: NextCall, response: ModelResponse[Any]) -> ModelResponse[Any] | None:
+def _taken(turn: GuardedTurn, response: ModelResponse[Any]) -> ModelResponse[Any] | None:
     """Record a reply. Return what of it the agent receives, or None if the model is called again."""
     message = next(one for one in response.result if isinstance(one, AIMessage))
     text = str(message.text)
@@ -220,7 +220,7 @@ def _taken(turn: GuardedTurn, call: NextCall, response: ModelResponse[Any]) -> M
     calls = [tool_call(one["name"], one["args"], one["id"] or "") for one in message.tool_calls]
     decisions = turn.replied(text, calls, finish=finish, usage=usage, review=True)
     if turn.over:
-        said = turn.summary if call.conclude and is_blank(text) else text
+        said = turn.summary if is_blank(text) else text
         kept = AIMessage(
             content=said,
             id=message.id,

@@ -91,11 +91,11 @@ class GuardedLoop:
         if read.paused:
             self._turn.reviewed(PAUSED)
         over, blank = self._turn.over, is_blank(read.text)
-        if over and concluding and blank:
+        if over and blank:
             self._say(self._turn.summary)
         elif over:
             self.text = read.text
-            self.messages += [] if blank else read.text_only
+            self.messages += read.text_only
         elif not concluding and (read.calls or read.paused or not blank):
             self.text = read.text
             self.messages += read.messages

@@ -192,8 +192,8 @@ class _GuardedModel(Model):  # type: ignore[misc]
         decisions = turn.replied(text, made, usage=_usage(response), review=True)
         if turn.over:
             bare = replace(response, output=[one for one in output if one not in asked])
-            return _said(bare, turn.summary) if call.conclude and is_blank(text) else bare
-        if not asked:
+            return _said(bare, turn.summary) if is_blank(text) else bare
+        if call.conclude or not asked:
             return None if turn.model_is_next else response
         refused = {one.provider_id: one for one in decisions if not one.runs}
         runs = frozenset(one.provider_id for one in decisions if one.runs)

@@ -203,8 +203,8 @@ class _Run:
         finish = _FINISHES.get(str(response.finish_reason), Finish.STOP)
         self.turn.replied(text, made, finish=finish, usage=_usage(response), review=True)
         if not self.turn.over:
-            return None if self.turn.model_is_next and not calls else response
-        said = [TextPart(self.turn.summary)] if self.call.conclude and is_blank(text) else []
+            return None if self.turn.model_is_next and (self.call.conclude or not calls) else response
+        said = [TextPart(self.turn.summary)] if is_blank(text) else []
         rest = [part for part in response.parts if part not in calls]
         return replace(response, parts=[*rest, *said]) if calls or said else response
 

@@ -150,7 +150,7 @@ class GuardedTurn:
 
     @property
     def summary(self) -> str:
-        """The summary of a stopped turn whose model gave none: the limit, the steps and the calls."""
+        """The last text of a turn whose model gave none: the reason, the steps and the calls."""
         ending = self.ending
         return "" if ending is None else fixed_summary(self._guard.machine.turn, ending.reason, ())
 
