@@ -12,6 +12,7 @@ from pydantic import JsonValue
 from tests.trajectories.reading import assert_a_cut_is_safe, calls, read, recognized, results
 
 from turnwright.trajectories.atif import Trajectory, TrajectoryStep
+from turnwright.trajectories.files import runs
 from turnwright.trajectories.formats import format_of
 from turnwright.trajectories.source import Recording, UnreadableRecordingError
 
@@ -433,6 +434,7 @@ def test_spans_of_something_else_are_no_runs() -> None:
 def test_output_between_printed_spans_is_left_out_and_a_corrupt_span_is_counted() -> None:
     first, *rest = PRINTED.split(b"\n}\n")
     data = b"Starting ...\n" + first + b"\n}\nready\n" + b"\n}\n".join(rest).replace(b'"span 4",', b'"span 4"!')
+    assert recognized(data) == "opentelemetry"
     [run] = read(data, "opentelemetry")
     assert run.run_notes.unreadable_lines == 1
     assert results([run]) == 1
@@ -474,12 +476,18 @@ def test_counts_of_recorded_runs() -> None:
     folder = os.environ.get("TURNWRIGHT_RUNS")
     if not folder:
         pytest.skip("TURNWRIGHT_RUNS names no folder of recorded runs")
-    runs: list[Trajectory] = []
+    read_runs: list[Trajectory] = []
     for path in (file for part in ("smoltrace", "anyagent") for file in Path(folder, part).rglob("*.json")):
         recording = Recording.of(path.read_bytes(), str(path))
         found = format_of(recording)
         assert found is not None
-        runs.extend(found.read(recording))
-    assert len(runs) == 16
-    assert sum(len(replies(run)) for run in runs) == 36
-    assert (sum(calls(runs).values()), results(runs)) == (22, 22)
+        read_runs.extend(found.read(recording))
+    assert len(read_runs) == 16
+    assert sum(len(replies(run)) for run in read_runs) == 36
+    assert (sum(calls(read_runs).values()), results(read_runs)) == (22, 22)
+
+
+def test_a_named_log_with_spans_between_other_output_is_read_and_in_a_folder_it_is_left_out(tmp_path: Path) -> None:
+    (tmp_path / "console.log").write_bytes(b"Starting ...\n" + PRINTED)
+    assert [isinstance(one.found, Trajectory) for one in runs([tmp_path / "console.log"])] == [True]
+    assert list(runs([tmp_path])) == []

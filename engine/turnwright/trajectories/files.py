@@ -150,7 +150,7 @@ class Runs:
         number = 0
         empty = False
         try:
-            if may_hold_runs(recording.head):
+            if named or may_hold_runs(recording.head):
                 found = self._format or format_of(recording)
             for run in found.read(recording) if found else ():
                 number += 1

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 import msgspec
 from pydantic import JsonValue
 
-from turnwright.trajectories.source import Recording
+from turnwright.trajectories.source import Recording, partial_document
 
 Attributes = dict[str, JsonValue]
 
@@ -139,6 +139,9 @@ class SpanDump:
 def holds_spans(recording: Recording) -> bool:
     """Whether the document, or a record of it, has the shape of spans."""
     document = recording.document
+    printed = recording.head.find(b"\n{") if document is None else -1  # behind other output of the program
+    if printed >= 0:
+        document = partial_document(recording.head[printed:])
     if isinstance(document, list):
         document = document[0] if document else None
     return _shaped(document) or any(_shaped(one) for one in recording.records)
