@@ -33,6 +33,7 @@ from turnwright_states.traces import (
     TraceTurnStarted,
     check_events,
     check_trace,
+    check_turns,
     read_event,
     write_event,
 )
@@ -111,6 +112,36 @@ def test_turns_may_be_interleaved() -> None:
     mixed = [event for pair in zip(named("a", SOUND), named("b", SOUND), strict=True) for event in pair]
     assert {check.detail for check in check_events(mixed)} == {"over 2 turns"}
     assert worst(check_events(mixed)) is Verdict.HOLDS
+
+
+def test_each_turn_has_its_own_faults_and_its_own_unknown_claims() -> None:
+    late, early = named("late", (BEGIN, CALLED, ANSWER, END, TraceMessage())), named("open", (BEGIN, CALLED, CALLED))
+    mixed = (*late[:2], *early, *late[2:], *named("sound", SOUND))
+    of_late, of_open, of_sound = check_turns(enumerate(mixed, start=1))
+    (fault,) = of_late.faults
+    assert (of_late.turn, fault.claim, fault.line) == ("late", TraceClaim.NOTHING_AFTER, 8)
+    assert fault.why == "message after the end"
+    assert of_late.unknown == {}
+    (fault,) = of_open.faults
+    assert (of_open.turn, fault.claim, fault.line) == ("open", TraceClaim.REPLIED, 5)
+    assert of_open.unknown == {
+        claim: "the trace stops before the turn ends: there is no turn_ended"
+        for claim in TraceClaim
+        if claim is not TraceClaim.REPLIED
+    }
+    assert of_sound == ("sound", [], {})
+
+
+def test_the_place_of_an_event_is_called_as_the_caller_says() -> None:
+    events = (BEGIN, CALLED, asks("c1"), ANSWER, END)
+    for checks, place in (
+        (check_turns(enumerate(events, start=1)), "line"),
+        (check_turns(enumerate(events, start=1), "step"), "step"),
+    ):
+        (check,) = checks
+        (fault,) = (one for one in check.faults if one.claim is TraceClaim.PAIRED)
+        assert fault.why == f"the model replies, and there is no result for c1 of {place} 3"
+        assert fault.witness[-1] == f"{place} 4: model_replied"
 
 
 class Broken(NamedTuple):
