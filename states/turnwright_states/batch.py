@@ -7,12 +7,11 @@ The rules are docs/rules.md#budgets (places in call order), #concluding (no call
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from msgspec import json
 from msgspec.structs import replace
 
 from . import facts as f
 from .call import Call
-from .doom import call_key
+from .doom import call_key, canonical
 from .errors import InvalidCallError
 from .inputs import (
     DECISIONS,
@@ -26,7 +25,7 @@ from .inputs import (
     Usage,
 )
 from .limits import MAX_DEPTH
-from .payload import frozen, plain
+from .payload import frozen
 from .result_key import result_key
 from .turn import Turn
 
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
     from pydantic import JsonValue
 
 _COUNTS: Final = (CallStatus.OK, CallStatus.ERROR)
-_canonical: Final = json.Encoder(enc_hook=plain, order="sorted").encode
 
 NO_TOOLS: Final = "not executed: tools are disabled in this reply"
 BUDGET_SPENT: Final = "not executed: the tool budget is spent"
@@ -129,7 +127,7 @@ def key_of_result(
     """
     if not call.made.key or not turn.compares_results or status not in _COUNTS:
         return ""
-    return result_key(result + _canonical(files).decode(errors="replace") if files else result)
+    return result_key(result + canonical(files).decode() if files else result)
 
 
 def check_spent(event: str, call: Call, spent: Spent) -> None:

@@ -38,13 +38,18 @@ def call_key(name: str, arguments: Mapping[str, JsonValue] | None, raw: str, loo
     if loop_key is not None:
         text = f"{name}\x1fkey\x1f{loop_key}".encode(errors="replace")
     elif arguments is not None:
-        try:
-            text = f"{name}\x1farguments\x1f".encode() + _canonical(arguments)
-        except UnicodeEncodeError:
-            return call_key(_mended(name), json.loads(_mended(json.dumps(arguments, ensure_ascii=False))), raw, None)
+        text = f"{name}\x1farguments\x1f".encode(errors="replace") + canonical(arguments)
     else:
         text = f"{name}\x1fraw\x1f{raw}".encode(errors="replace")
     return blake2b(text, digest_size=6).hexdigest()
+
+
+def canonical(value: object) -> bytes:
+    """Return a value of JSON with its keys sorted, so that equal values have equal bytes."""
+    try:
+        return _canonical(value)
+    except UnicodeEncodeError:
+        return _canonical(json.loads(_mended(json.dumps(value, ensure_ascii=False))))
 
 
 def make_round(calls: Iterable[tuple[str, str]]) -> Round | None:

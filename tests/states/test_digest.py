@@ -73,6 +73,10 @@ def of_a_call(**fields: object) -> Callable[[Turn], None]:
     return _change
 
 
+def made(**fields: object) -> Callable[[Turn], None]:
+    return lambda turn: setattr(turn.batch["call00005"], "made", replace(turn.batch["call00005"].made, **fields))
+
+
 #: What a turn knows, each thing changed by itself.
 CHANGES: Final[dict[str, Callable[[Turn], None]]] = {
     **{name: raised(name) for name in KEPT},
@@ -87,6 +91,7 @@ CHANGES: Final[dict[str, Callable[[Turn], None]]] = {
     "carried reason": given(carried=EndReason.TOKENS),
     "reason": given(reason=EndReason.TOKENS),
     "rounds": lambda turn: turn.apply(facts.MessageAdded(turn.elapsed, turn.state, text="x")),
+    "a round that is forgotten": given(round_forgotten=True),
     "grants": given(grants=("/src",)),
     "tools that are left out": given(always_for=frozenset({"a"})),
     "notices": given(noticed=("steps",)),
@@ -96,9 +101,9 @@ CHANGES: Final[dict[str, Callable[[Turn], None]]] = {
     "a call's state": of_a_call(state=CallState.SETTLED),
     "a call's attempts": of_a_call(attempt=1),
     "a call that counts": of_a_call(counted=True),
-    "who gave a call's key": lambda turn: setattr(
-        turn.batch["call00005"], "made", replace(turn.batch["call00005"].made, own_key=True)
-    ),
+    "a call's result": of_a_call(result_key="x"),
+    "a call's key": made(key="x"),
+    "who gave a call's key": made(own_key=True),
 }
 
 
@@ -135,6 +140,9 @@ def test_it_is_eight_hexadecimal_digits_and_the_same_everywhere() -> None:
     counted = Turn(Limits())
     counted.cached_tokens, counted.reasoning_tokens = 3, 5
     assert counted.digest() == "afb03908"
+    forgotten = Turn(Limits())
+    forgotten.round_forgotten = True
+    assert forgotten.digest() == "e4f9cd5b"
 
 
 def test_the_order_of_calls_tells_them_apart(begin: "Begin") -> None:

@@ -181,6 +181,17 @@ def test_the_files_of_a_result_count(begin: "Begin") -> None:
     assert isinstance(turn.action, Conclude)
 
 
+def test_half_a_surrogate_pair_in_the_files_of_a_result_is_a_question_mark(begin: "Begin") -> None:
+    turn = begin(doom_threshold=2)
+    for name in ("\ud83d.png", "?.png"):
+        assert isinstance(turn.action, CallModel)
+        turn.reply("look")
+        call = turn.ready[0]
+        turn.feed(CallStartedInput(call=call))
+        turn.feed(CallSettledInput(call=call, files=({"name": name, "data": "a"},)))
+    assert isinstance(turn.action, Conclude)
+
+
 @pytest.mark.parametrize("status", [CallStatus.REFUSED, CallStatus.UNKNOWN, CallStatus.ABORTED, CallStatus.REJECTED])
 def test_a_call_that_was_denied_or_stopped_is_no_part_of_a_round_with_results(
     begin: "Begin", status: CallStatus
@@ -215,11 +226,19 @@ def test_the_key_of_a_result_is_a_fact_only_if_results_are_compared(begin: "Begi
 def test_a_message_comes_before_the_last_result_only_if_it_closes_a_loop(begin: "Begin") -> None:
     turn = begin(doom_threshold=2)
     turn.reply("look")
-    turn.settle(result="one file")
+    pictures = ({"data": "a"}, {"data": "b"})
+    turn.feed(CallStartedInput(call="call00001"))
+    turn.feed(CallSettledInput(call="call00001", result="one file", files=pictures[:1]))
     turn.reply("look")
     turn.feed(CallStartedInput(call="call00002"))
-    for text, taken in (("one file", True), ("two files", False)):
-        assert turn.machine.takes_messages_before(CallSettledInput(call="call00002", result=text)) is taken
+    for text, files, taken in (
+        ("one file", pictures[:1], True),
+        ("two files", pictures[:1], False),
+        ("one file", pictures[1:], False),
+        ("one file", (), False),
+    ):
+        last = CallSettledInput(call="call00002", result=text, files=files)
+        assert turn.machine.takes_messages_before(last) is taken
 
 
 def test_a_journal_from_before_compares_calls() -> None:
