@@ -30,7 +30,7 @@ TOOLS = (
 USUAL = ["plain", "plain", "asks", "polls", "same"]
 
 #: No two things happen at once: work ends at whole seconds, and aborts, deadlines and messages come between them, as
-#: the ends of conclusions do.
+#: the ends of conclusions do. All are sums of powers of two, so that they are exact.
 work = st.sampled_from([0.0, 0.0, 1.0, 2.0, 4.0])
 texts: list[str | Cause | type[RuntimeError] | None] = [None] * 3
 texts += [" ", "Together.", "Together.", RuntimeError]
@@ -77,7 +77,7 @@ limits = st.builds(
     nudges=st.integers(0, 2),
     max_retries=st.integers(0, 2),
     max_pauses=st.integers(0, 3),
-    conclude_seconds=st.sampled_from([1.4, 30.4]),
+    conclude_seconds=st.sampled_from([1.375, 30.375]),
 )
 
 

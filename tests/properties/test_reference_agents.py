@@ -57,7 +57,7 @@ replies = st.builds(
 )
 guardrails = st.builds(
     ScriptedGuardrail,
-    seconds=st.integers(0, 4).map(lambda n: n + 0.03),
+    seconds=st.integers(0, 4).map(lambda n: n + 1 / 32),
     trips=st.sampled_from([False, False, False, True]),
     raises=st.sampled_from([False] * 7 + [True]),
     parallel=st.booleans(),

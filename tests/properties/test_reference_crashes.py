@@ -10,12 +10,13 @@ from tests.hypothesis_examples import percent_of_examples
 from tests.properties.test_reference import TOOLS, folder, limits, maybe_calm, scripts, seldom
 from tests.properties.test_reference import calls as plain_calls
 from tests.properties.test_reference import replies as plain_replies
-from tests.properties.test_reference_agents import agent_scripts
+from tests.properties.test_reference_agents import agent_scripts, teams
 
 from turnwright.store import SqliteStore
 from turnwright.testing.differential import assert_as_predicted
 from turnwright.testing.turn_script import (
     ANSWER,
+    HELPER,
     LONG,
     ScriptedCall,
     ScriptedGuardrail,
@@ -23,7 +24,7 @@ from turnwright.testing.turn_script import (
     ScriptedTool,
     TurnScript,
 )
-from turnwright_states import Cause, Limits
+from turnwright_states import Cause, Finish, Limits
 
 __all__ = ["folder"]
 
@@ -50,7 +51,7 @@ mortal_scripts = st.builds(
     tools=st.just(MORTAL_TOOLS),
     limits=limits,
     crashes=st.lists(st.sampled_from([1, 2, 3, 1, 2, 3, 5, 8]), min_size=1, max_size=6).map(tuple),
-    dies_at=seldom(st.integers(0, 12).map(lambda n: n + 0.6)),
+    dies_at=seldom(st.integers(0, 12).map(lambda n: n + 0.625)),
 ).flatmap(maybe_calm)
 
 
@@ -85,6 +86,36 @@ def mortal_compactions(draw: st.DrawFn) -> TurnScript:
     )
 
 
+@st.composite
+def mortal_teams(draw: st.DrawFn) -> TurnScript:
+    """Turns whose first reply calls sub-agents, most of which run when a process dies.
+
+    None has a deadline, and none is aborted while it works: both may end a sub-agent and its caller at once, and either
+    may be first. No question expires: several would, in the order in which they were asked.
+    """
+    team = draw(teams())
+    names = st.sampled_from(["", "", "again", "doubtful", "asks_again", "asks_doubtful"])
+
+    def lasting(replies: tuple[ScriptedReply, ...]) -> tuple[ScriptedReply, ...]:
+        return tuple(replace(one, calls=tuple(_lasting(call, draw(names)) for call in one.calls)) for one in replies)
+
+    first, *more = lasting(team.replies)
+    delegated = tuple(ScriptedCall(HELPER, number) for number in range(draw(st.integers(1, 3))))
+    first = replace(first, calls=delegated + first.calls[:2], error=None, refused=False, finish=Finish.STOP)
+    return replace(
+        team,
+        tools=MORTAL_TOOLS,
+        limits=team.limits.model_copy(update={"seconds": None}),
+        replies=(draw(st.sampled_from([first, replace(first, fault="", trips=False)])), *more),
+        helper=lasting(team.helper),
+        guardrail=draw(seldom(st.just(team.guardrail))),
+        abort_at=None,
+        people=tuple("no" if act == "expire" else act for act in team.people),
+        crashes=tuple(draw(st.lists(st.integers(1, 12), max_size=6))),
+        dies_at=draw(st.none() | st.integers(0, 12).map(lambda n: n + 0.625)),
+    )
+
+
 def _lasting(call: ScriptedCall, tool: str) -> ScriptedCall:
     known = {one.name for one in MORTAL_TOOLS}
     return replace(call, tool=tool if tool and call.tool in known else call.tool, seconds=max(call.seconds, 1.0))
@@ -109,6 +140,7 @@ DOUBTFUL, ASKS = ScriptedCall("doubtful", seconds=1.0), ScriptedCall("asks")
 NO_RETRY, ONE_RETRY = Limits(max_retries=0), Limits(max_retries=1)
 PASSES = ScriptedGuardrail(2.1, parallel=True)
 FAILS = ScriptedGuardrail(1.03, fault="model")
+TOO_LATE = TurnScript((replace(SAYS, seconds=2.0),), limits=Limits(seconds=0.5), guardrail=ScriptedGuardrail(1.03))
 IS_LATE, TRIPS = ScriptedCall("plain", before="late"), ScriptedCall("plain", before="trip")
 
 
@@ -133,6 +165,9 @@ def test_a_turn_whose_processes_die_takes_the_course_that_the_rules_say(script: 
 @example(TurnScript((replace(WORKS, calls=(TRIPS,)),), MORTAL_TOOLS, crashes=(2, 3), hooked=True))
 #: The conclusion does not ask the guardrail of the prompt again, because the review has accepted a reply.
 @example(TurnScript((WORKS,), MORTAL_TOOLS, Limits(steps=1), abort_at=4.25, crashes=(5,), guardrail=PASSES))
+#: A guardrail that passed in a conclusion is asked again, because no fact says so. A process may die while it is asked.
+@example(replace(TOO_LATE, messages=(4.75,), dies_at=2.6))
+@example(replace(TOO_LATE, dies_at=1.25))
 #: The failed attempts of a compaction are in the journal, and a crash of it costs a retry of its step.
 @example(TurnScript((OVERFLOWS,), limits=ONE_RETRY, crashes=(2, 1, 3), compactions=2, clears=True))
 @example(TurnScript((LONG_WORK, SAYS), MORTAL_TOOLS, ONE_RETRY, crashes=(4, 1), compactions=1))
@@ -145,7 +180,38 @@ def test_a_turn_of_an_agent_whose_processes_die_takes_it_too(script: TurnScript)
     assert_as_predicted(script)
 
 
+DELEGATES = ScriptedReply(calls=(ScriptedCall(HELPER, 1), ScriptedCall(HELPER, 2)))
+NEEDS_PERSON = ScriptedReply(calls=(ScriptedCall("asks", seconds=1.0),))
+SAYS_LATER = replace(SAYS, seconds=4.0)
+AGAIN, DOUBTFUL_LONGER = ScriptedCall("again", seconds=2.0), ScriptedCall("doubtful", seconds=4.0)
+RUNS_AGAIN = ScriptedReply(calls=(AGAIN, DOUBTFUL_LONGER), seconds=1.0)
+MORTAL_TEAM = TurnScript((DELEGATES, SAYS), MORTAL_TOOLS, helper=(NEEDS_PERSON, SAYS))
+
+
+#: A process dies while both sub-agents call their models, and while the tools of both run.
+@example(replace(MORTAL_TEAM, helper=(SAYS_LATER,), dies_at=0.6))
+@example(replace(MORTAL_TEAM, helper=(RUNS_AGAIN, SAYS_LATER), people=("no", "yes"), dies_at=2.6))
+#: It dies before one of the sub-agents has begun, and when only one of them has written its reply.
+@example(replace(MORTAL_TEAM, crashes=(5, 1, 1)))
+@example(replace(MORTAL_TEAM, helper=(SAYS_LATER,), crashes=(7,)))
+#: The calls have started again after the answers, and neither sub-agent has taken its answer.
+@example(replace(MORTAL_TEAM, crashes=(15, 1, 1)))
+#: A new message of the session has ended one of the two sub-agents, and is lost. A person is asked again.
+@example(replace(MORTAL_TEAM, people=("message", "yes"), crashes=(12,)))
+#: A person has aborted the turn. A process dies when it has ended one of the two sub-agents.
+@example(replace(MORTAL_TEAM, people=("abort",), crashes=(12,)))
+#: The deadline has ended one of the two sub-agents, and the crash gave the turn time back.
+@example(replace(MORTAL_TEAM, helper=(SAYS_LATER,), limits=Limits(seconds=2.5), crashes=(7, 1)))
+#: A question about a crash of a sub-agent does not expire.
+@example(replace(MORTAL_TEAM, helper=(RUNS_AGAIN, SAYS_LATER), people=("expire", "yes"), dies_at=2.6))
+#: The time of a sub-agent ends before that of its caller, which has lost more of it.
+@example(replace(MORTAL_TEAM, helper=(RUNS_AGAIN, SAYS_LATER), limits=Limits(seconds=5.5), dies_at=2.6))
+@given(script=mortal_teams())
+def test_a_turn_with_sub_agents_whose_processes_die_takes_it_too(script: TurnScript) -> None:
+    assert_as_predicted(script)
+
+
 @settings(max_examples=percent_of_examples(50))
-@given(script=mortal_scripts | mortal_agents() | mortal_compactions())
+@given(script=mortal_scripts | mortal_agents() | mortal_compactions() | mortal_teams())
 def test_in_sqlite_too(folder: Path, script: TurnScript) -> None:
     assert_as_predicted(script, store=partial(SqliteStore, folder / "crashes.db", durability="normal"))

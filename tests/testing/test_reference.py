@@ -12,6 +12,7 @@ from turnwright.testing import (
     reference_crashes,
     reference_guards,
     reference_helpers,
+    reference_mortals,
     reference_parts,
     turn_script,
 )
@@ -33,6 +34,7 @@ SIMULATOR = (
     reference_crashes,
     reference_guards,
     reference_helpers,
+    reference_mortals,
     reference_parts,
     turn_script,
 )

@@ -1,6 +1,7 @@
 """Runs a scripted turn on the real engine, and returns its course, for a comparison with `reference.predict`."""
 
 import re
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import suppress
 from contextvars import ContextVar
@@ -27,12 +28,12 @@ from turnwright.model.protocol import ModelError, ModelRequest, ModelResponse, R
 from turnwright.model.retry import Backoff
 from turnwright.result import TurnResult
 from turnwright.store import MemoryStore, Store
-from turnwright.tools import Tool, tool
+from turnwright.tools import Tool, ToolContext, tool
 from turnwright.transcript.interrupt import Interrupt
 from turnwright_states import CallStatus, Cause, Decision, InterruptKind, State, Usage
 
 from . import clock
-from .mortal_store import MortalStore
+from .mortal_store import DRIVEN, MortalStore
 from .reference import predict
 from .scripted_agent import helpers, scripted_agent
 from .turn_script import (
@@ -109,6 +110,8 @@ class _World:
         self._waited = 0.0
         #: What the tools have run: the tool and the number of each call.
         self.executed: list[tuple[str, int]] = []
+        #: How often each call's tool has run, by idempotency key.
+        self.ran = Counter[str]()
         self._model = _Model(script)
         self._helper = _HelperModel(script)
         self._store: MortalStore
@@ -127,7 +130,7 @@ class _World:
                 group.start_soon(self._act_at, self._script.dies_at, self._kill)
             turn = ""
             while True:
-                self._store = MortalStore(opened, left.pop(0) if left else None)
+                self._store = MortalStore(opened, left.pop(0) if left else None, self.ran)
                 async with self._process() as self._engine:
                     try:
                         with self._store.life:
@@ -141,7 +144,7 @@ class _World:
                 turn = self._store.turn or turn
                 await opened.aclose()
                 opened = self._open() if opened.shared else opened
-                self._deaths.append(self._store.death(await opened.facts(turn)))
+                self._deaths.append(await self._store.death(opened, turn, self._helper.calls))
         raise AssertionError("unreachable")
 
     def _process(self) -> Engine:
@@ -222,7 +225,7 @@ class _World:
             steps=turn.steps,
             tool_calls=turn.tool_calls,
             executed=tuple(sorted(self.executed)),
-            model_calls=self._model.calls + self._helper.calls,
+            model_calls=self._model.calls + self._helper.calls.total(),
             pauses=turn.path.count(State.PAUSED),
             tokens=turn.usage.tokens,
             results=tuple(_results(turn)),
@@ -237,8 +240,16 @@ _WORLD: Final[ContextVar[_World]] = ContextVar("world")
 
 @cache
 def _tool(scripted: ScriptedTool) -> Tool:
-    async def work(number: int, does: str, seconds: float, before: str = "", after: str = "") -> str:  # noqa: ARG001
+    async def work(  # noqa: PLR0917 (its arguments are those of a model's call)
+        ctx: ToolContext[None],
+        number: int,
+        does: str,
+        seconds: float,
+        before: str = "",  # noqa: ARG001 (for hooks)
+        after: str = "",  # noqa: ARG001
+    ) -> str:
         _WORLD.get().executed.append((scripted.name, number))
+        _WORLD.get().ran[ctx.idempotency_key] += 1
         if seconds:
             await anyio.sleep(seconds)
         if does == "retry":
@@ -322,7 +333,8 @@ class _HelperModel:
     name = HELPER
 
     def __init__(self, script: TurnScript) -> None:
-        self.calls = 0
+        #: Its calls by turn.
+        self.calls = Counter[str]()
         self._replies = script.helper
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[ModelResponse]:
@@ -330,7 +342,7 @@ class _HelperModel:
         # The time of a sub-agent ends with that of its caller: a conclusion that begins then is canceled.
         for _ in range(_UNTIL_CANCELED):
             await anyio.lowlevel.checkpoint()
-        self.calls += 1
+        self.calls[DRIVEN.get()] += 1
         said = sum(message.role == "assistant" for message in request.messages)
         yield await _reply(self._replies[said % len(self._replies)])
 

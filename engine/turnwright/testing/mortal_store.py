@@ -1,23 +1,32 @@
 """The store of a scripted process, which dies after so many appends or at a moment."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from contextvars import ContextVar
 
 import anyio
 
-from turnwright.errors import StoreError
-from turnwright.store import Claim, InboxItem, NewTurn, Status, Store
+from turnwright._base.ids import child_id
+from turnwright.errors import StoreError, TurnNotFoundError
+from turnwright.store import NONE_ABANDONED, AbandonedDrivers, Claim, InboxItem, NewTurn, Status, Store
 from turnwright_states import facts as f
 from turnwright_states.facts import Fact
 
 from .faults.wrapper import StoreWrapper
 from .turn_script import Death, JournalCounts
 
+#: The turn that the task has last claimed or written to.
+DRIVEN: ContextVar[str] = ContextVar("driven")
+
 
 class MortalStore(StoreWrapper):
-    """The handle of one process. After `appends` appends, or `kill`, all that it does raises `StoreError`."""
+    """The handle of one process. After `appends` appends, or `kill`, all that it does raises `StoreError`.
 
-    def __init__(self, inner: Store, appends: int | None) -> None:
+    `ran` counts the runs of tools by idempotency key.
+    """
+
+    def __init__(self, inner: Store, appends: int | None, ran: Counter[str]) -> None:
         super().__init__(inner)
         self.dead = False
         #: The scope of everything that the process does.
@@ -25,9 +34,12 @@ class MortalStore(StoreWrapper):
         #: The id of the turn that it began or claimed.
         self.turn = ""
         self._left = appends
-        self._died_at = self._wrote_at = 0.0
-        #: The facts of the append after which it died.
-        self._last: Sequence[Fact] = ()
+        self._ran, self._started, self._ran_before = ran, Counter[str](), Counter(ran)
+        self._died_at = 0.0
+        #: The times of the last append to each turn that it drives, or of its claim.
+        self._wrote_at: dict[str, float] = {}
+        #: The seconds from there to the release, of each turn that it has released.
+        self._lost: dict[str, float] = {}
 
     @property
     def inline(self) -> bool:
@@ -46,27 +58,43 @@ class MortalStore(StoreWrapper):
 
     async def create(self, new: NewTurn, facts: Sequence[Fact], status: Status, *, driven: bool = True) -> Claim:
         """See `Store.create`. It counts as an append."""
-        self.turn = self.turn or new.id
         claim = await super().create(new, facts, status, driven=driven)
-        self._appended(facts)
+        self._wrote(new.id)
+        self._appended(new.id, facts)
         return claim
+
+    async def claim(self, turn_id: str, *, abandoned: AbandonedDrivers = NONE_ABANDONED) -> Claim:
+        """See `Store.claim`."""
+        claim = await super().claim(turn_id, abandoned=abandoned)
+        self._wrote(turn_id)
+        return claim
+
+    async def release(self, claim: Claim, *, crashed: bool = False) -> None:
+        """See `Store.release`."""
+        await super().release(claim, crashed=crashed)
+        self._lost[claim.turn] = anyio.current_time() - self._wrote_at.pop(claim.turn)
 
     async def append(
         self, claim: Claim, facts: Sequence[Fact], status: Status, consumed: Sequence[str] = ()
     ) -> list[InboxItem]:
         """See `Store.append`. The process may die after it."""
-        self.turn = self.turn or claim.turn
         waiting = await super().append(claim, facts, status, consumed)
-        self._appended(facts)
+        self._wrote(claim.turn)
+        self._appended(claim.turn, facts)
         return waiting
 
-    def _appended(self, facts: Sequence[Fact]) -> None:
-        self._wrote_at = anyio.current_time()
+    def _wrote(self, turn: str) -> None:
+        self.turn = self.turn or turn.partition(":")[0]
+        self._wrote_at[turn] = anyio.current_time()
+        DRIVEN.set(turn)
+
+    def _appended(self, turn: str, facts: Sequence[Fact]) -> None:
+        self._started.update(f"{turn}:{fact.call}" for fact in facts if isinstance(fact, f.CallStarted))
         if self._left is None:
             return
         self._left -= 1
         if self._left <= 0:
-            self.dead, self._died_at, self._last = True, self._wrote_at, facts
+            self.dead, self._died_at = True, anyio.current_time()
             raise StoreError("its process died after this append")
 
     async def asking(self, turn: str) -> dict[str, int]:
@@ -75,32 +103,57 @@ class MortalStore(StoreWrapper):
         places = {call.id: place for place, call in enumerate(_calls(facts))}
         return {one.interrupt.id: places[one.call] for one in facts if isinstance(one, f.CallWaiting)}
 
-    def death(self, journal: Sequence[tuple[int, Fact]]) -> Death:
-        """Return the death of the process, with what its turn has in its journal."""
-        facts = [fact for _, fact in journal]
+    async def death(self, store: Store, turn: str, model_calls: Mapping[str, int]) -> Death:
+        """Return the death of the process as `store`, which is that of the next one, has it.
+
+        `model_calls` are those of each sub-agent's turn so far.
+        """
+        facts = [fact for _, fact in await store.facts(turn)]
         places = {call.id: place for place, call in enumerate(_calls(facts))}
         kinds = Counter(map(type, facts))
         starts = Counter(fact.call for fact in facts if isinstance(fact, f.CallStarted))
+        results = frozenset(places[fact.call] for fact in facts if isinstance(fact, f.CallSettled))
+        helpers: list[tuple[int, Death]] = []
+        for call, place in places.items():
+            if starts[call] and place not in results:
+                with suppress(TurnNotFoundError):  # no sub-agent, or it has not begun
+                    helpers.append((place, await self.death(store, child_id(turn, call), model_calls)))
+        written = JournalCounts(
+            steps=kinds[f.StepStarted],
+            replies=kinds[f.ModelReplied],
+            failures=kinds[f.AttemptFailed] + kinds[f.Concluded],
+            compactions=kinds[f.CompactionStarted] + kinds[f.Compacted],
+            syntheses=kinds[f.Synthesized],
+            reviews=kinds[f.Reviewed],
+            pauses=kinds[f.Paused],
+            answers=kinds[f.Answered],
+            messages=kinds[f.MessageAdded],
+            stopped=bool(kinds[f.Stopping]),
+            ended=bool(kinds[f.TurnEnded]),
+            starts=tuple(starts[call] for call in places),
+            results=results,
+            helpers=tuple((place, one.written) for place, one in helpers),
+        )
+        asked: dict[str, int] = {}
+        for fact in facts:
+            if isinstance(fact, f.CallWaiting):
+                asked[fact.interrupt.id] = places[fact.call]
+            elif isinstance(fact, f.Answered):
+                asked.pop(fact.interrupt, None)
         return Death(
             at=self._died_at,
-            written=JournalCounts(
-                steps=kinds[f.StepStarted],
-                replies=kinds[f.ModelReplied],
-                failures=kinds[f.AttemptFailed] + kinds[f.Concluded],
-                compactions=kinds[f.CompactionStarted] + kinds[f.Compacted],
-                syntheses=kinds[f.Synthesized],
-                reviews=kinds[f.Reviewed],
-                pauses=kinds[f.Paused],
-                answers=kinds[f.Answered],
-                messages=kinds[f.MessageAdded],
-                stopped=bool(kinds[f.Stopping]),
-                ended=bool(kinds[f.TurnEnded]),
-                starts=tuple(starts[call] for call in places),
-                results=frozenset(places[fact.call] for fact in facts if isinstance(fact, f.CallSettled)),
-            ),
-            just_started=frozenset(places[fact.call] for fact in self._last if isinstance(fact, f.CallStarted)),
-            lost=self._died_at - self._wrote_at,
+            written=written,
+            asked=tuple(asked.values()),
+            just_started=frozenset(place for call, place in places.items() if self._has_not_run(f"{turn}:{call}")),
+            lost=self._died_at - self._wrote_at[turn] if turn in self._wrote_at else self._lost.get(turn, 0.0),
+            released=turn not in self._wrote_at,
+            calls=model_calls.get(turn, 0),
+            helpers=tuple(helpers),
         )
+
+    def _has_not_run(self, key: str) -> bool:
+        """Return whether this process has started a call whose tool has not run."""
+        return self._started[key] > self._ran[key] - self._ran_before[key]
 
 
 def _calls(facts: Sequence[Fact]) -> list[f.CallMade]:

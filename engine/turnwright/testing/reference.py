@@ -4,7 +4,7 @@
 machine, the limits or the driver: a test checks its imports. `differential.observe` runs the same script on the real
 engine. Where both return the same course, two programs agree on the rules. `reference_core` has a turn of a plain
 agent. `reference_helpers` adds sub-agents, `reference_guards` the guardrails of prompts and texts, this module hooks,
-guardrails of calls, typed answers and compaction, and `reference_crashes` the deaths of processes.
+guardrails of calls, typed answers and compaction. `reference_crashes` and `reference_mortals` add deaths of processes.
 """
 
 from collections.abc import Sequence
@@ -43,7 +43,7 @@ def predict(script: TurnScript, deaths: Sequence[Death] = ()) -> Course:
     """
     if not deaths:
         return course_of(AgentTurn(script))
-    from .reference_crashes import MortalTurn  # noqa: PLC0415 (it is an agent's turn)
+    from .reference_mortals import MortalTurn  # noqa: PLC0415 (it is an agent's turn)
 
     turn = MortalTurn(script, deaths)
     course = course_of(turn)

@@ -280,8 +280,20 @@ class Turn(Counted):
         return min(self.deadline, self.abort_at + self.script.cancel_grace)
 
     def _start(self, calls: list[Call]) -> None:
-        self.started += len(calls)
+        self._count_starts(calls)
         self.executed += [call.asked for call in calls]
+
+    def _count_starts(self, calls: list[Call]) -> None:
+        self.started += sum(not call.starts for call in calls)
+        for call in calls:
+            call.starts += 1
+
+    def _judge(self, call: Call) -> None:
+        """Ask the hooks before a call. An agent of this class has none."""
+
+    def _runs(self, call: Call) -> bool:  # noqa: ARG002 (an agent without hooks)
+        """Return whether the tool of a call runs."""
+        return True
 
     def _lasts(self, call: Call) -> float:
         return call.asked.seconds
@@ -319,7 +331,7 @@ class Turn(Counted):
         """Ask whether the turn may go on. `always` stops watching the tools of the loop."""
         self.stopped_by = (EndReason.DOOM_LOOP,)
         self._pause()
-        act = yield from self._ask()
+        act = yield from self._ask(expires=False)
         self.answers += 1
         self._wrote()
         if not agrees(act):
@@ -333,7 +345,7 @@ class Turn(Counted):
         """Ask about each call. Nothing runs before the last answer (docs/rules.md#approvals)."""
         self._pause()
         while calls := [call for call in calls if not call.approved and call.status is None]:
-            act = yield from self._ask()
+            act = yield from self._ask(expires=calls[0].expires)
             expired = act == "expire" and calls[0].expires
             for call in [one for one in calls if one.expires] if expired else calls[:1]:
                 self._answer(call, act)
@@ -354,8 +366,8 @@ class Turn(Counted):
         if self.abort_at <= self.now:
             raise EndError(EndReason.ABORTED, self.stopped_by)
 
-    def _ask(self) -> Generator[None, PersonAct, PersonAct]:
-        """Return the act of a person. Paused time does not count."""
+    def _ask(self, *, expires: bool) -> Generator[None, PersonAct, PersonAct]:  # noqa: ARG002 (all people act)
+        """Return the act of a person, whose question may expire. Paused time does not count."""
         act = yield
         if act in ("abort", "message"):
             raise EndError(EndReason.ABORTED if act == "abort" else EndReason.SUPERSEDED, self.stopped_by)

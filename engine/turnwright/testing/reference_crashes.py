@@ -4,15 +4,15 @@ A death says when a process died and what it had written. The engine may write s
 simulator finds the moment at which a turn by the rules has written exactly that.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from math import inf
 
-from turnwright_states import CallStatus, Cause, EndReason
+from turnwright_states import CallStatus, Cause
 
-from .reference import AgentTurn
-from .reference_parts import Call, EndError, Life, has_answer
-from .turn_script import Death, JournalCounts, ScriptedReply, TurnScript
+from .reference_core import Turn
+from .reference_parts import Call, Life, has_answer
+from .turn_script import Death, JournalCounts, ScriptedReply
 
 #: Times that differ by less are equal.
 _MOMENT = 1e-6
@@ -22,14 +22,11 @@ class DiedError(Exception):
     """The process died during a model call."""
 
 
-class MortalTurn(AgentTurn):
+class Mortal(Turn):
     """A turn whose processes die."""
 
-    def __init__(self, script: TurnScript, deaths: Sequence[Death]) -> None:
-        super().__init__(script)
-        self.deaths = list(deaths)
-        #: Whether it makes a model call, or reviews its reply.
-        self.in_step = True
+    #: The deaths to come.
+    deaths: list[Death]
 
     def _written(self) -> JournalCounts:
         settled = frozenset(place for place, call in enumerate(self.calls) if call.status is not None)
@@ -47,18 +44,29 @@ class MortalTurn(AgentTurn):
             ended=self.ended,
             starts=tuple(call.starts for call in self.calls),
             results=settled,
+            helpers=self._helpers_written(),
         )
+
+    def _helpers_written(self) -> tuple[tuple[int, JournalCounts], ...]:
+        return ()
 
     def _wrote(self) -> None:
         self.lost = False
         if self._next_is_now() and self.deaths[0].written == self._written():
             self._die()
+            self._revive()
 
-    def _wrote_in_batch(self) -> None:
+    def _wrote_in_batch(self, rerun: Call | None = None) -> None:
         """Do what `_wrote` does beside messages, which are written before the last result."""
         self.lost = False
         if self._next_is_now() and _without_messages(self.deaths[0].written) == _without_messages(self._written()):
+            if rerun is not None and self._place(rerun) not in self.deaths[0].just_started:
+                self.executed.append(rerun.asked)
             self._die()
+            self._revive()
+
+    def _place(self, call: Call) -> int:
+        return next(place for place, one in enumerate(self.calls) if one is call)
 
     def _next_is_now(self) -> bool:
         return bool(self.deaths) and abs(self.deaths[0].at - self.now) < _MOMENT
@@ -68,8 +76,7 @@ class MortalTurn(AgentTurn):
         death = self.deaths.pop(0)
         while self.deaths and death.at == self.deaths[0].at and death.written == self.deaths[0].written:
             self.deaths.pop(0)
-        self.now, self.lost = max(death.at, self.now), True
-        self._forget_prompt()
+        self.now, self.lost = max(death.at, self.now), not death.released
         self.lost_seconds += death.lost
         self.deadline += death.lost
         if death.written.messages > self.read:
@@ -77,11 +84,8 @@ class MortalTurn(AgentTurn):
             self._forget_rounds()
         return death
 
-    def _forget_prompt(self) -> None:
-        """Ask the guardrail of the prompt again, unless the journal has that it passed (docs/rules.md#guardrails)."""
-        guardrail = self.script.guardrail
-        if guardrail is not None and self.steps <= 1 and self.in_step and (guardrail.parallel or self.unchecked):
-            self.unchecked, self.questions = True, 0
+    def _revive(self) -> None:
+        """Let the next process go on. That of a sub-agent waits for its caller."""
 
     def _is_lost(self) -> bool:
         lost, self.lost = self.lost, False
@@ -93,49 +97,36 @@ class MortalTurn(AgentTurn):
 
     def _work(self, seconds: float) -> None:
         ends = min(self.now + seconds, self.abort_at, self.deadline)
-        if self.deaths and self.now < self.deaths[0].at < ends and self.deaths[0].written == self._written():
+        if self.deaths and self._is_between(self.deaths[0].at, ends) and self.deaths[0].written == self._written():
             self._die()
+            self._revive()
             raise DiedError
         super()._work(seconds)
 
+    def _is_between(self, moment: float, ends: float) -> bool:
+        """Return whether a moment is before the end of work. What it wrote at the end is known then."""
+        return self.now < moment < ends
+
     def _attempt_or_crash(self, *, step: bool) -> ScriptedReply:
-        try:
-            return super()._attempt_or_crash(step=step)
-        except DiedError:
-            self.lost = False
-            return ScriptedReply(error=Cause.CRASH)
+        return self._unless_crashed(lambda: super(Mortal, self)._attempt_or_crash(step=step))
+
+    def _attempt_conclusion(self) -> ScriptedReply:
+        return self._unless_crashed(super()._attempt_conclusion)
 
     def _attempt(self, most_seconds: float = inf) -> ScriptedReply:
-        try:
-            return super()._attempt(most_seconds)
-        except DiedError:
-            self.lost = False
-            return ScriptedReply(error=Cause.CRASH)
+        return self._unless_crashed(lambda: super(Mortal, self)._attempt(most_seconds))
+
+    def _unless_crashed(self, attempt: Callable[[], ScriptedReply]) -> ScriptedReply:
+        """Make an attempt. If the process releases the turn before it dies, it is made anew."""
+        while True:
+            try:
+                return attempt()
+            except DiedError:
+                crashed, self.lost = self.lost, False
+                if crashed:
+                    return ScriptedReply(error=Cause.CRASH)
 
     # Calls with results stay, calls that had not started run, and the policy of its tool is for an interrupted one.
-
-    def _accepted(self, reply: ScriptedReply, batch: list[Call]) -> bool:
-        self.in_step = self._is_reviewed()
-        accepted = super()._accepted(reply, batch)
-        self.in_step = False
-        return accepted
-
-    def _review(self, reply: ScriptedReply, batch: list[Call]) -> bool:
-        """Review a reply, for which a crash costs a retry."""
-        while True:
-            if self._is_lost():
-                self.failures += 1
-                if not self.retries_left:
-                    raise EndError(EndReason.CRASHED)
-                self.retries_left -= 1
-                self._wrote()
-                continue
-            try:
-                accepted = super()._review(reply, batch)
-            except DiedError:
-                continue
-            self.in_step = False
-            return accepted
 
     def _run(self, open_: list[Call], batch: list[Call]) -> Life:
         while not self._recover(batch):
@@ -151,41 +142,41 @@ class MortalTurn(AgentTurn):
         elif open_:
             yield from super()._run(open_, batch)
 
-    def _start(self, calls: list[Call]) -> None:
-        calls = [call for call in calls if self._runs(call)]
-        self.started += sum(not call.starts for call in calls)
-        for call in calls:
-            call.starts += 1
-        self.executed += [call.asked for call in calls]
-
     def _die_in(self, calls: list[Call]) -> None:
         """Run calls until the process dies. What it wrote says which of them had started and finished."""
-        began, death = self.now, self._die()
+        death = self.deaths[0]
+        for place in death.asked:
+            self._ask_next(self.calls[place])
         for call in calls:
-            place = next(place for place, one in enumerate(self.calls) if one is call)
-            settled, ends = place in death.written.results, began + self._lasts(call)
-            starts = death.written.starts[place] - call.starts
             self._judge(call)
+        for call in calls:
+            place = self._place(call)
             if call.status is not None:  # by a hook, if its decision was written
-                call.status, call.judged = (call.status, True) if settled else (None, False)
-                continue
-            if call.asks and not call.approved:
-                if settled and self.pauses == self.limits.max_pauses:
-                    call.status = CallStatus.REFUSED
-                wrong = starts or (settled and call.status is None)
-            else:
-                wrong = not 0 <= starts <= 1 or (settled and not starts)
-                wrong = wrong or (not settled and not starts and self._runs(call) and death.at > began + _MOMENT)
-                wrong = wrong or (settled and ends > death.at + _MOMENT) or (not settled and ends < death.at - _MOMENT)
-                if starts:
-                    self._start([call])
-                    call.runs = not settled
-                if place in death.just_started and self._runs(call):
-                    self.executed.pop()
-                if settled:
-                    self._settle(call)
-            if wrong:
+                call.status, call.judged = (call.status, True) if place in death.written.results else (None, False)
+            elif not self._leave(call, place, death):
                 raise AssertionError(f"by the rules call {place} is not like that at this death: {death}")
+        self._die()
+        self._revive()
+
+    def _leave(self, call: Call, place: int, death: Death) -> bool:
+        """Leave a call as it was when the process died. Return whether the rules let it be so."""
+        began, settled, starts = self.now, place in death.written.results, death.written.starts[place] - call.starts
+        if call.asks and not call.approved:
+            if settled and self.pauses == self.limits.max_pauses:
+                call.status = CallStatus.REFUSED
+            return not starts and (not settled or call.status is not None)
+        if not 0 <= starts <= 1 or (settled and not starts):
+            return False
+        if starts and self._runs(call):
+            self._start([call])
+            if place in death.just_started:
+                self.executed.pop()
+        call.runs = bool(starts) and not settled
+        if settled:
+            self._settle(call)
+            return began + self._lasts(call) < death.at + _MOMENT
+        ends_later = began + self._lasts(call) > death.at - _MOMENT
+        return ends_later and (bool(starts) or not self._runs(call) or death.at < began + _MOMENT)
 
     def _recover(self, batch: list[Call]) -> bool:
         """Apply the policy to the calls that were interrupted. Return False if the process died once more."""
@@ -201,6 +192,7 @@ class MortalTurn(AgentTurn):
         policy = "unknown" if call.tool is None else call.tool.on_crash
         if policy == "ask" and self.pauses < self.limits.max_pauses:
             call.runs, call.asks, call.approved = False, True, False
+            self._ask_next(call)
             call.declined, call.expires = CallStatus.UNKNOWN, False
             return True
         if policy != "rerun" or not self.retries_left:
@@ -211,11 +203,16 @@ class MortalTurn(AgentTurn):
         self._wrote_in_batch()
         return not self.lost
 
+    def _ask_next(self, call: Call) -> None:
+        """Note that the question about a call follows all others so far."""
+        if call.order == inf:
+            call.order = 1 + max((one.order for one in self.calls if one.order < inf), default=0)
+
     def _rerun(self, call: Call) -> bool:
         """Run an interrupted call again, for a retry. Return False if the process died meanwhile."""
         self.retries_left -= 1
         call.starts += 1
-        self._wrote_in_batch()
+        self._wrote_in_batch(call)
         if self.lost:
             return False
         self.executed.append(call.asked)
@@ -223,6 +220,7 @@ class MortalTurn(AgentTurn):
         same = self.deaths and _without_messages(self.deaths[0].written) == _without_messages(self._written())
         if same and self.deaths[0].at < min(ends, cut) + _MOMENT:
             self._die()
+            self._revive()
             return False
         self.now = min(ends, cut)
         if ends > cut:
@@ -236,4 +234,4 @@ def _without_messages(written: JournalCounts) -> JournalCounts:
 
 
 def _phase(written: JournalCounts) -> JournalCounts:
-    return replace(written, messages=0, starts=(), results=frozenset())
+    return replace(written, messages=0, starts=(), results=frozenset(), helpers=())

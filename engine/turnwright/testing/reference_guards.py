@@ -18,6 +18,8 @@ class GuardedTurn(LeadingTurn):
         super().__init__(script)
         #: Whether the guardrail of the prompt has yet to pass.
         self.unchecked = script.guardrail is not None
+        #: Whether the journal has that it passed before the first model call.
+        self.prepared = False
         #: The questions that it is still asked beside a reply, and the seconds until it has decided one.
         self.questions, self.decides_in = 0, 0.0
         #: How often it and the output guardrail have decided, or their models failed.
@@ -71,6 +73,7 @@ class GuardedTurn(LeadingTurn):
         if self.script.guardrail is not None and not self.script.guardrail.parallel and not self.lost:
             if not self._check_prompt():
                 raise UndecidedError
+            self.prepared = True
             self._wrote()
 
     def _attempt_or_crash(self, *, step: bool) -> ScriptedReply:

@@ -8,7 +8,7 @@ from turnwright_states import CallStatus, Outcome
 
 from .reference_core import Turn
 from .reference_parts import Call, Life
-from .turn_script import HELPER, PersonAct, ScriptedReply, ScriptedTool, TurnScript
+from .turn_script import HELPER, Death, PersonAct, ScriptedReply, ScriptedTool, TurnScript
 
 #: Times that differ by less are equal.
 _MOMENT = 1e-6
@@ -45,10 +45,6 @@ class LeadingTurn(Turn):
                 call.status = CallStatus.REFUSED if 0 in (calls, tokens, cost) else None
         return batch
 
-    def _runs(self, call: Call) -> bool:  # noqa: ARG002 (an agent without hooks)
-        """Return whether the tool of a call runs."""
-        return True
-
     def _trips(self, call: Call) -> bool:  # noqa: ARG002 (an agent without guardrails)
         """Return whether a guardrail trips on the call."""
         return False
@@ -56,19 +52,33 @@ class LeadingTurn(Turn):
     def _start(self, calls: list[Call]) -> None:
         """Start calls. The sub-agents among them run until they end, ask a person, or are cut off."""
         super()._start([call for call in calls if self._runs(call) and not is_helper(call)])
-        trips = [self._lasts(call) for call in calls if self._trips(call)]
-        cut = min(self._cut() - self.now, *trips, inf)
+        cut = self._cut_in(calls)
         for call in filter(is_helper, calls):
-            act = None
-            if id(call) in self.children:
-                act = call.act
-            else:
-                self.started += 1
-                self.children[id(call)] = HelperTurn(replace(self.script, limits=self.share))
-            child = self.children[id(call)]
-            child.run(act, self.abort_at - self.now, cut)
-            while child.asks and self.pauses == self.limits.max_pauses:
-                child.go_on("no")
+            if call.due:
+                self._count_starts([call])
+            self._run_helper(call, cut)
+
+    def _cut_in(self, calls: list[Call]) -> float:
+        """Return the seconds until these calls are cut off: by a guardrail or a hook of one of them, too."""
+        trips = [self._lasts(call) for call in calls if self._trips(call)]
+        return min(self._cut() - self.now, *trips, inf)
+
+    def _run_helper(self, call: Call, cut: float, death: Death | None = None) -> None:
+        """Run the sub-agent of a call, or resume it with the answer to its question."""
+        child, act = self.children.get(id(call)) or self._new_helper(), call.act
+        rejects = self.pauses == self.limits.max_pauses
+        self.children[id(call)] = child.run(act, self.abort_at - self.now, cut, rejects=rejects, death=death)
+        call.due, call.act = False, None
+
+    def _new_helper(self) -> "HelperTurn":
+        return HelperTurn(self._lent())
+
+    def _lent(self) -> TurnScript:
+        """Return the script of its sub-agents: their time ends with its own."""
+        left = None if self.limits.seconds is None else max(self.deadline - self.now, _MOMENT)
+        limits = self.share.model_copy(update={"seconds": left})
+        tools = self.script.tools
+        return TurnScript(self.script.helper, tools, limits, synthesis=self.script.synthesis)
 
     def _goes_on(self, calls: list[Call]) -> bool:
         return super()._goes_on(calls) and not any(map(is_helper, calls))
@@ -92,7 +102,7 @@ class LeadingTurn(Turn):
             for child in self.children.values():
                 child.is_late = True
         if is_helper(call):
-            call.approved, call.act = True, act
+            call.approved, call.act, call.due = True, act, True
         else:
             super()._answer(call, act)
 
@@ -121,10 +131,8 @@ class LeadingTurn(Turn):
 class HelperTurn(Turn):
     """The turn of a sub-agent. The number of its reply is that of the replies before it."""
 
-    def __init__(self, caller: TurnScript) -> None:
-        # Its time ends with that of its caller.
-        limits = caller.limits.model_copy(update={"seconds": None})
-        super().__init__(replace(TurnScript(caller.helper, caller.tools, limits), synthesis=caller.synthesis))
+    def __init__(self, script: TurnScript) -> None:
+        super().__init__(script)
         self.in_team = True
         self.said = 0
         self.life = self.live()
@@ -133,21 +141,40 @@ class HelperTurn(Turn):
         #: The times, of its own, when it was last started or resumed and when it is cut off.
         self.began, self.cut = 0.0, inf
 
-    def run(self, act: PersonAct | None, aborted: float, cut: float) -> None:
-        """Run until the turn ends or asks a person.
+    def run(
+        self,
+        act: PersonAct | None,
+        aborted: float,
+        cut: float,
+        *,
+        rejects: bool,
+        death: Death | None = None,  # noqa: ARG002 (see `reference_mortal_helpers`)
+    ) -> "HelperTurn":
+        """Run until the turn ends or asks a person. Return it as it is then.
 
         Args:
             act: the answer to its question, if it asked one.
             aborted: the seconds until somebody aborts its caller.
             cut: the seconds until its caller's calls are cut off.
+            rejects: whether its caller has no pause left, and so rejects its questions.
+            death: its death, at which its caller dies.
         """
+        self._begin_stretch(aborted, cut)
+        self._go_on(act)
+        while self.asks and rejects:
+            self._go_on("no")
+        return self
+
+    def _begin_stretch(self, aborted: float, cut: float) -> None:
         self.began, self.cut = self.now, self.now + cut
         self.abort_at = self.now + min(aborted, cut)
+        if abs(self.deadline - self.abort_at) < _MOMENT:  # its caller is faster
+            self.abort_at = self.deadline
         self.script = replace(self.script, cancel_grace=max(cut - aborted, 0.0) if aborted < inf else 0.0)
-        self.go_on(act)
 
-    def go_on(self, act: PersonAct | None) -> None:
+    def _go_on(self, act: PersonAct | None) -> None:
         """Run on, with the answer to the question if it asked one."""
+        self.asks = False
         try:
             if act is None:
                 next(self.life)
@@ -155,7 +182,7 @@ class HelperTurn(Turn):
                 self.life.send(act)
             self.asks = True
         except StopIteration:
-            self.asks = False
+            pass
 
     def attempts(self) -> int:
         """Return the model calls so far."""
@@ -170,16 +197,9 @@ class HelperTurn(Turn):
         self.is_late = False
         super()._pause()
 
-    def _ask_about(self, calls: list[Call]) -> Life:
-        self.expires = True
-        return super()._ask_about(calls)
-
-    def _ask_about_loop(self) -> Life:
-        self.expires = False
-        return super()._ask_about_loop()
-
-    def _ask(self) -> Generator[None, PersonAct, PersonAct]:
-        return "expire" if self.is_late else (yield from super()._ask())
+    def _ask(self, *, expires: bool) -> Generator[None, PersonAct, PersonAct]:
+        self.expires = expires
+        return "expire" if self.is_late and expires else (yield from super()._ask(expires=expires))
 
     def _take_step(self, reply: ScriptedReply) -> Life:
         self.said += 1

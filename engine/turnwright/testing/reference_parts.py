@@ -71,8 +71,11 @@ class Call:
     #: Its status if a person declines, and whether the question expires.
     declined: CallStatus = CallStatus.REJECTED
     expires: bool = True
-    #: The answer to the question of its sub-agent.
-    act: PersonAct = "yes"
+    #: Its place among the questions, if it was asked about before or after a crash.
+    order: float = inf
+    #: Whether the journal has yet to say that it starts, and the answer to the question of its sub-agent.
+    due: bool = True
+    act: PersonAct | None = None
 
 
 def agrees(act: PersonAct) -> bool:

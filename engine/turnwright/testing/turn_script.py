@@ -32,7 +32,7 @@ HELPER = "helper"
 #: After a reply that used so many tokens, the next request is too long.
 LONG = 1_000
 #: The seconds until a guardrail of calls trips, and until a hook raises or its time is up.
-TRIPS_AFTER, RAISES_AFTER, LATE_AFTER = 0.3, 0.4, 0.65
+TRIPS_AFTER, RAISES_AFTER, LATE_AFTER = 19 / 64, 27 / 64, 41 / 64
 #: What a hook or a person adds to the number of a call that they change.
 CHANGED_BY = 10
 
@@ -169,6 +169,8 @@ class JournalCounts:
     """The starts of each call."""
     results: frozenset[int] = frozenset()
     """The calls with results."""
+    helpers: tuple[tuple[int, "JournalCounts"], ...] = ()
+    """The journals of the sub-agents of calls without results."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,9 +181,17 @@ class Death:
     written: JournalCounts
     """The facts that were in the journal."""
     just_started: frozenset[int] = frozenset()
-    """The calls whose start is in the last append, if the process died right after it: they did not run."""
+    """The calls that this process started and whose tools did not run."""
     lost: float = 0.0
     """The seconds since the last append."""
+    asked: tuple[int, ...] = ()
+    """The calls that wait for a person, in the order in which they were asked about."""
+    released: bool = False
+    """Whether the process had released the turn before, so that its next driver finds no crash."""
+    calls: int = 0
+    """The model calls so far, if it drove a sub-agent. The last one may have begun at the moment of the death."""
+    helpers: tuple[tuple[int, "Death"], ...] = ()
+    """The deaths of the sub-agents of calls without results."""
 
 
 @dataclass(frozen=True, slots=True)
