@@ -13,7 +13,7 @@ from typing import Final, Never, TypeVar
 from msgspec import ValidationError as Misfit
 from msgspec import to_builtins
 from msgspec.json import Encoder
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from .limits import Limits
 
@@ -173,10 +173,10 @@ def repeated(text: str) -> str | None:
     return found[0] if found else None
 
 
-def model(kind: type, fields: object) -> BaseModel:
-    """Parse a pydantic value in a fact. Raises pydantic's `ValidationError` if it does not fit."""
-    assert issubclass(kind, BaseModel)  # noqa: S101 (msgspec knows the kinds of all other fields)
-    return kind.model_validate(_BEFORE | fields if kind is Limits and isinstance(fields, dict) else fields)
+def model(kind: type, fields: object) -> Limits:
+    """Parse the limits in a fact. Raises pydantic's `ValidationError` if they do not fit."""
+    assert kind is Limits  # noqa: S101 (msgspec knows the kinds of all other fields)
+    return Limits.model_validate(_BEFORE | fields if isinstance(fields, dict) else fields)
 
 
 def misfit(error: Misfit) -> str:

@@ -47,11 +47,11 @@ class Turn:
     tool_retries: Mapping[str, int] = MappingProxyType({})
     #: The limits that have had a notice, in alphabetical order.
     noticed: tuple[str, ...] = ()
-    #: The reason of a conclusion, then the reason of the end.
     #: Whether a loop needs the same results, so that the end of a step finds it.
     compares_results: bool = True
     #: Whether a message came after the reply of the open step, so that its calls are no round.
     round_forgotten: bool = False
+    #: The reason of a conclusion, then the reason of the end.
     carried: EndReason | None = None
     reason: EndReason | None = None
     also_reached: tuple[EndReason, ...] = ()
@@ -147,7 +147,7 @@ class Turn:
             [
                 (call.name, call.made.key + key)
                 for call in self.batch.values()
-                if call.made.key and (key := call.result_key or results.get(call.id, ""))
+                if call.made.key and (key := call.result_key or results.get(call.id))
             ]
         )
 
@@ -163,9 +163,9 @@ class Turn:
     def may_loop(self, results: Mapping[str, str]) -> bool:
         """Return whether these results, which settle the batch, would close a doom loop."""
         threshold, latest = self.limits.doom_threshold, self.round_with(results)
-        if threshold is None:
+        if threshold is None or latest is None:
             return False
-        return latest is not None and looping(remember(self.rounds, latest, threshold), threshold) != ()
+        return looping(remember(self.rounds, latest, threshold), threshold) != ()
 
     def runnable(self) -> tuple[Call, ...]:
         """Return the calls of the batch that may start, or have started without a result, in call order."""

@@ -503,6 +503,13 @@ def test_a_payload_of_another_shape_is_refused(kind: str, changed: dict[str, obj
     assert caught.value.seq == 5
 
 
+@pytest.mark.parametrize("limits", [3, None, [], "x"])
+def test_limits_that_are_no_object_are_refused_as_such(limits: object) -> None:
+    fields = {"v": 1, "elapsed": 0, "state": "CHECK", "prompt": "x", "chart": 1, "limits": limits}
+    with pytest.raises(InvalidJournalError, match=r"limits: Input should be a valid dictionary or instance of Limits$"):
+        parse_fact("turn_started", json.dumps(fields))
+
+
 # What they weigh.
 
 

@@ -29,6 +29,7 @@ from turnwright_states import (
     State,
     SteeredInput,
     ToolCall,
+    Turn,
     facts,
 )
 from turnwright_states.fact_parser import parse_fact
@@ -239,6 +240,7 @@ def test_a_message_comes_before_the_last_result_only_if_it_closes_a_loop(begin: 
     ):
         last = CallSettledInput(call="call00002", result=text, files=files)
         assert turn.machine.takes_messages_before(last) is taken
+    assert not turn.machine.takes_messages_before(CallSettledInput(call="call00009", result="one file"))
 
 
 def test_a_journal_from_before_compares_calls() -> None:
@@ -483,6 +485,30 @@ def test_a_message_to_the_turn_forgets_the_rounds(begin: "Begin") -> None:
     assert turn.action == CallModel(tools=True)
     turn.step("look")
     assert isinstance(turn.action, Conclude)
+
+
+def test_a_message_before_the_calls_of_a_step_leaves_them_a_round(begin: "Begin") -> None:
+    for compare, forgotten in (("results", True), ("calls", False)):
+        turn = begin(doom_threshold=2, doom_compare=compare)
+        turn.feed(SteeredInput(text="Look in src/"))
+        assert not turn.machine.turn.round_forgotten
+        turn.reply("look")
+        turn.feed(SteeredInput(text="And in tests/"))
+        assert turn.machine.turn.round_forgotten is forgotten
+        turn.settle()
+        turn.step("look")
+        assert turn.action == CallModel(tools=True)
+        turn.step("look")
+        assert isinstance(turn.action, Conclude)
+
+
+def test_results_that_do_not_count_close_no_loop(begin: "Begin") -> None:
+    turn = begin(doom_threshold=2)
+    turn.step("look")
+    turn.reply("look")
+    assert turn.machine.turn.may_loop({"call00002": turn.of(facts.CallSettled)[0].key})
+    assert not turn.machine.turn.may_loop({})
+    assert not Turn(Limits(doom_threshold=None)).may_loop({})
 
 
 def test_only_the_machine_asks_about_a_doom_loop(begin: "Begin") -> None:
