@@ -126,6 +126,12 @@ def test_a_loop_key_stands_for_the_arguments() -> None:
     assert call_key("fetch", {"n": 1}, "", "x") != call_key("get", {"n": 1}, "", "x")
 
 
+def test_half_a_surrogate_pair_in_a_round_is_a_question_mark() -> None:
+    for name, key in (("\ud800", "k"), ("read", "\udfff"), ("\ud800", "\udfff")):
+        plain = [(name.replace("\ud800", "?"), key.replace("\udfff", "?"))]
+        assert make_round([(name, key)]) == make_round(plain) is not None
+
+
 def test_half_a_surrogate_pair_has_the_key_of_what_a_journal_makes_of_it() -> None:
     """Wherever it stands: in the text as it came, in a loop key, in arguments, in a name."""
     assert call_key("read", None, '{"path": "\ud800', None) == call_key("read", None, '{"path": "?', None)

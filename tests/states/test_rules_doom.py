@@ -29,10 +29,10 @@ from turnwright_states import (
     State,
     SteeredInput,
     ToolCall,
-    Turn,
     facts,
 )
 from turnwright_states.fact_parser import parse_fact
+from turnwright_states.result_key import result_key
 
 if TYPE_CHECKING:
     from .conftest import Begin, Script
@@ -221,7 +221,7 @@ def test_the_key_of_a_result_is_a_fact_only_if_results_are_compared(begin: "Begi
     for limits, keyed in (({}, True), ({"doom_compare": "calls"}, False), ({"doom_threshold": None}, False)):
         turn = begin(**limits)
         turn.step("look")
-        assert bool(turn.of(facts.CallSettled)[0].key) is keyed
+        assert turn.of(facts.CallSettled)[0].key == (result_key("") if keyed else "")
 
 
 def test_a_message_comes_before_the_last_result_only_if_it_closes_a_loop(begin: "Begin") -> None:
@@ -382,8 +382,9 @@ def looping(begin: "Begin", *names: str, **limits: object) -> "Script":
     return turn
 
 
-def test_ask_pauses_with_the_interrupt_doom_1(begin: "Begin") -> None:
-    turn = looping(begin, "list", "look")
+@pytest.mark.parametrize("compare", ["results", "calls"])
+def test_ask_pauses_with_the_interrupt_doom_1(begin: "Begin", compare: str) -> None:
+    turn = looping(begin, "list", "look", doom_compare=compare)
     assert isinstance(turn.action, AwaitPerson)
     (asked,) = turn.action.interrupts
     assert (asked.id, asked.kind, asked.call) == ("doom-1", InterruptKind.DOOM_LOOP, "")
@@ -502,13 +503,27 @@ def test_a_message_before_the_calls_of_a_step_leaves_them_a_round(begin: "Begin"
         assert isinstance(turn.action, Conclude)
 
 
+def test_a_step_that_is_stopped_is_no_round(begin: "Begin") -> None:
+    turn = begin(doom_threshold=2)
+    turn.step("look")
+    rounds = turn.machine.turn.rounds
+    turn.reply("look", "list")
+    turn.settle_one("call00002")
+    turn.feed(AbortInput())
+    assert turn.machine.turn.rounds == rounds
+    assert turn.of(facts.TurnEnded)[0].also_reached == ()
+    assert turn.machine.turn.loop_tools == ()
+
+
 def test_results_that_do_not_count_close_no_loop(begin: "Begin") -> None:
     turn = begin(doom_threshold=2)
     turn.step("look")
     turn.reply("look")
     assert turn.machine.turn.may_loop({"call00002": turn.of(facts.CallSettled)[0].key})
     assert not turn.machine.turn.may_loop({})
-    assert not Turn(Limits(doom_threshold=None)).may_loop({})
+    off = begin(doom_threshold=None)
+    off.reply("look")
+    assert not off.machine.turn.may_loop({"call00001": "x"})
 
 
 def test_only_the_machine_asks_about_a_doom_loop(begin: "Begin") -> None:
