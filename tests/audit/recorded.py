@@ -12,7 +12,7 @@ Done = tuple[str, str, str | None]
 def run_of(
     *rounds: Iterable[Done] | str,
     statuses: dict[str, ResultStatus] | None = None,
-    tokens: int = 100,
+    tokens: int | None = 100,
     cost: float | None = None,
     ending: str | None = None,
     success: bool | None = None,
@@ -22,7 +22,10 @@ def run_of(
     """A run of one message, with a reply for each round of calls; a text is a reply without calls."""
     run = RunBuilder("atif", agent="clerk", model=model, run=name)
     run.user("Go.")
-    add(run, rounds, statuses or {}, StepMetrics(prompt_tokens=tokens - 1, completion_tokens=1, cost_usd=cost))
+    metrics = StepMetrics(cost_usd=cost)
+    if tokens is not None:
+        metrics.prompt_tokens, metrics.completion_tokens = tokens - 1, 1
+    add(run, rounds, statuses or {}, metrics)
     return run.finish(ending=ending, success=success)
 
 

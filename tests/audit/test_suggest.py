@@ -40,6 +40,15 @@ def test_limits_are_the_p99_of_runs_that_succeeded_rounded_up() -> None:
     assert found.defaults.runs == 0
 
 
+def test_runs_without_a_usage_say_nothing_about_tokens_and_cost() -> None:
+    known = [long_run(8, success=True, cost=0.01) for _ in range(3)]
+    unknown = [run_of("Done.", success=True, tokens=None) for _ in range(3)]
+    for runs, limited in ((known + unknown, True), ([*known, *unknown, *unknown], False)):
+        found = suggested(runs)
+        assert found is not None
+        assert ("tokens" in found.limits) is ("cost" in found.limits) is limited
+
+
 def test_they_can_be_pasted() -> None:
     found = suggested([run_of(*[call("poll")] * 7, "Done.", success=True)])
     assert found is not None

@@ -65,7 +65,7 @@ def defaults() -> Trial:
         steps=_DEFAULT.cap,
         tool_calls=_DEFAULT.call_limit,
         max_calls_per_step=_DEFAULT.max_calls_per_step,
-        loops=(f"calls:{_DEFAULT.doom_threshold}",),
+        loops=(f"{_DEFAULT.doom_compare}:{_DEFAULT.doom_threshold}",),
     )
 
 
@@ -78,8 +78,8 @@ def suggest(totals: Totals, runs: Iterable[RunMeasure]) -> Suggestion | None:
     trial = Trial(
         steps=min(rounded_up(good.steps.quantile(SHARE)), MAX_STEPS),
         tool_calls=rounded_up(good.calls.quantile(SHARE)),
-        tokens=_limit(good.tokens),
-        cost=None if (cost := _limit(good.cost)) is None else cost / MICRO,
+        tokens=_limit(good.tokens, good.runs),
+        cost=None if (cost := _limit(good.cost, good.runs)) is None else cost / MICRO,
         loops=_loops(totals, good.runs if labeled else 0),
     )
     found = Suggestion(trial, labeled, good.runs, Tally(), Tally())
@@ -93,14 +93,16 @@ def suggest(totals: Totals, runs: Iterable[RunMeasure]) -> Suggestion | None:
 def _loops(totals: Totals, good: int) -> tuple[str, ...]:
     """Return the lowest threshold, from the default on, that stops few of the good runs; none if there is none."""
     for threshold in THRESHOLDS[1:]:
-        tally = totals.tallies.get(f"doom_threshold calls:{threshold}")
+        name = f"{_DEFAULT.doom_compare}:{threshold}"
+        tally = totals.tallies.get(f"doom_threshold {name}")
         if tally is None or tally.succeeded <= _FEW * good or not good:
-            return (f"calls:{threshold}",)
+            return (name,)
     return ()
 
 
-def _limit(used: Distribution) -> int | None:
-    return rounded_up(used.quantile(SHARE)) if used.max else None
+def _limit(used: Distribution, runs: int) -> int | None:
+    """Return the limit on a usage, if it is known for at least half of the runs."""
+    return rounded_up(used.quantile(SHARE)) if 2 * used.n >= runs else None
 
 
 def rounded_up(number: int) -> int:

@@ -88,8 +88,11 @@ class Group(Struct):
         self.succeeded += run.success is True
         self.steps.add(run.steps)
         self.calls.add(run.calls)
-        self.tokens.add(run.tokens)
-        self.cost.add(round(run.cost * MICRO))
+        # Without a recorded usage the tokens are unknown, and no cost is known.
+        if run.tokens:
+            self.tokens.add(run.tokens)
+        if run.cost:
+            self.cost.add(round(run.cost * MICRO))
 
     def merge(self, other: "Group") -> None:
         """Add the numbers of another group."""
@@ -147,14 +150,19 @@ class GoodRuns(Struct):
     tokens: Distribution = field(default_factory=Distribution)
     cost: Distribution = field(default_factory=Distribution)
 
-    def take(self, turns: Sequence[TurnMeasure]) -> None:
-        """Count a run with these turns, if it has any."""
-        if turns:
-            self.runs += 1
-            self.steps.add(max(turn.steps for turn in turns))
-            self.calls.add(max(sum(turn.ran) for turn in turns))
-            self.tokens.add(max(sum(turn.tokens) for turn in turns))
-            self.cost.add(round(max(sum(turn.cost) for turn in turns) * MICRO))
+    def take(self, run: RunMeasure) -> None:
+        """Count a run, if it has turns. Tokens and cost count where they are known for each turn."""
+        turns = run.measured
+        if not turns:
+            return
+        self.runs += 1
+        self.steps.add(max(turn.steps for turn in turns))
+        self.calls.add(max(sum(turn.ran) for turn in turns))
+        alone = len(turns) == 1
+        if tokens := run.tokens if alone else max(sum(turn.tokens) for turn in turns):
+            self.tokens.add(tokens)
+        if cost := run.cost if alone else max(sum(turn.cost) for turn in turns):
+            self.cost.add(round(cost * MICRO))
 
     def merge(self, other: "GoodRuns") -> None:
         """Add the numbers of other runs."""
@@ -227,9 +235,9 @@ class Totals(Struct):
         if run.invariants:
             self.invariants.merge(run.invariants)
         if run.success:
-            self.good.take(run.measured)
+            self.good.take(run)
         if run.finished:
-            self.finished.take(run.measured)
+            self.finished.take(run)
         for name, trial in TRIALS.items():
             if may_matter(run.measured, trial):
                 self.tallies.setdefault(name, Tally()).take(trial, run.measured, run.success)

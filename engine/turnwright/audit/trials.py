@@ -33,8 +33,9 @@ class Trial(NamedTuple):
     nudges: int = 0
 
     def limits(self) -> Limits:
-        """Return these limits as the machine's; of the detectors only that of calls."""
-        threshold = next((int(name.partition(":")[2]) for name in self.loops if name.startswith("calls:")), None)
+        """Return these limits as the machine's, which knows the detectors of calls and of calls with results."""
+        rounds = (name.split(":") for name in self.loops if name.startswith(("calls:", "results:")))
+        compare, threshold = next(((one, int(number)) for one, number in rounds), ("results", None))
         most = MAX_CALLS_PER_STEP if self.max_calls_per_step is None else self.max_calls_per_step
         return Limits(
             steps=self.steps,
@@ -42,7 +43,7 @@ class Trial(NamedTuple):
             tokens=self.tokens,
             cost=self.cost,
             doom_threshold=threshold,
-            doom_compare="calls",
+            doom_compare="calls" if compare == "calls" else "results",
             nudges=self.nudges if threshold else 0,
             max_calls_per_step=most,
         )
