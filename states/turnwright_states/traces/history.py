@@ -86,7 +86,7 @@ class History:
     `place` is the word for the place of an event, such as a line.
     """
 
-    def __init__(self, turn: str, place: str = "line") -> None:
+    def __init__(self, turn: str, place: str) -> None:
         self.turn = turn
         self._place = place
         self._faults: list[Fault] = []
