@@ -74,7 +74,9 @@ def test_nothing_that_can_be_read_is_a_mistake(tmp_path: Path) -> None:
 def test_the_report_has_every_part(runs: Path) -> None:
     result = run(runs)
     assert result.exit_code == 0
-    assert result.stdout.startswith("2 runs in 2 files (atif)\n  2 turns, 8 steps, 6 calls, 800 tokens, cost 0.00\n")
+    assert result.stdout.startswith(
+        "2 runs in 2 files (atif)\n  2 turns, 8 steps, 6 calls, 800 tokens, no cost recorded\n"
+    )
     titles = [line for line in result.stdout.splitlines() if line and not line.startswith(" ")]
     assert titles[1:] == [
         "Endings",
@@ -147,3 +149,15 @@ def test_the_page_is_written_to_a_file(runs: Path) -> None:
     assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
     with pytest.raises(ConfigError, match="No such file"):
         audit([str(runs)], html=runs / "nowhere" / "audit.html")
+
+
+def test_a_file_whose_name_has_a_line_break_is_named_in_one_line(tmp_path: Path, runs: Path) -> None:
+    (tmp_path / "two\nlines.json").write_text("{}")
+    found = run(runs, tmp_path / "two\nlines.json")
+    assert found.exit_code == 0
+    assert "two lines.json: its format is not known" in found.stderr
+
+
+def test_without_a_cost_none_is_shown(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_bytes(msgspec.json.encode(run_of("Done.")))
+    assert "100 tokens, no cost recorded" in run(tmp_path).stdout

@@ -6,6 +6,7 @@ import io
 import lzma
 import os
 import tarfile
+import threading
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +20,7 @@ from turnwright.trajectories.archives import Bounds, Problem
 from turnwright.trajectories.atif import Trajectory
 from turnwright.trajectories.files import Runs, runs
 from turnwright.trajectories.formats import format_named
-from turnwright.trajectories.source import Recording
+from turnwright.trajectories.source import Recording, partial_document
 
 MAGIC = [b"PK\x03\x04", b"\x1f\x8b", b"BZh9", b"\xfd7zXZ\x00", b"{"]
 NO_RUN = b'{"some": "settings"}'
@@ -171,9 +172,57 @@ def test_a_member_without_a_name_is_a_problem() -> None:
     assert isinstance(run.found, Problem)
 
 
-def test_a_line_too_long_for_memory_comes_in_pieces() -> None:
-    recording = Recording.of(b"[" * (64 * 1024**2 + 5) + b"\n1\n")
-    assert [len(line) for line in recording.raw_lines()] == [64 * 1024**2, 6, 2]
+@pytest.mark.parametrize("more", [5, 64 * 1024**2])
+def test_of_a_line_too_long_for_memory_the_beginning_is_one_line(more: int) -> None:
+    recording = Recording.of(b"[" * (64 * 1024**2 + more) + b"\n1\n" + b"[" * (64 * 1024**2 + more))
+    found = [(len(line), line[-1:]) for line in recording.raw_lines()]
+    assert found == [(64 * 1024**2 + 1, b"\n"), (2, b"\n"), (64 * 1024**2, b"[")]
+
+
+def test_the_parser_gets_a_long_text_in_few_pieces() -> None:
+    pieces: list[int] = []
+
+    class Stream(io.BytesIO):
+        def read(self, size: int | None = -1) -> bytes:
+            found = super().read(size)
+            pieces.append(len(found))
+            return found
+
+    text = "a" * 40_000_000
+    assert partial_document(Stream(b'["b", "' + text.encode() + b'"]')) == ["b", text]
+    assert sum(one > 0 for one in pieces) == 3
+
+
+def test_a_named_pipe_without_a_writer_is_a_problem(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.jsonl")
+    assert seen(runs([tmp_path / "pipe.jsonl"])) == [(str(tmp_path / "pipe.jsonl"), "no program writes to this pipe")]
+
+
+def test_a_pipe_is_read_to_its_end_also_if_its_writer_comes_late(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe.jsonl"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=lambda: pipe.write_bytes(SAMPLE))
+    writer.start()
+    assert seen(runs([pipe])) == [(str(pipe), None)]
+    writer.join()
+    reading, writing = os.pipe()
+
+    def write() -> None:
+        with os.fdopen(writing, "wb") as stream:
+            stream.write(SAMPLE)
+
+    late = threading.Thread(target=write)
+    found = iter(runs([f"/dev/fd/{reading}"]))
+    late.start()
+    assert isinstance(next(found).found, Trajectory)
+    late.join()
+    os.close(reading)
+
+
+def test_a_file_in_utf_16_is_named_as_such(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_bytes(SAMPLE.decode().encode("utf-16"))
+    [(_, problem)] = seen(runs([tmp_path / "a.json"]))
+    assert problem == "it is UTF-16: convert it to UTF-8"
 
 
 def test_a_compressed_file_that_is_cut_keeps_what_it_has(tmp_path: Path) -> None:

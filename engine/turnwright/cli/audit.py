@@ -25,7 +25,9 @@ from .audit_report import print_invariants, print_report
 from .process import echo_json
 from .screen import Screen
 from .summary import count
+from .view import one_line
 
+_MESSAGE: Final = 1000
 _CODES: Final = {Verdict.HOLDS: 0, Verdict.VIOLATED: codes.FAILED, Verdict.INCONCLUSIVE: codes.INCONCLUSIVE}
 
 
@@ -74,7 +76,7 @@ def audit(
         for batch in found.batches(advance):
             for problem in batch.problems:
                 unreadable.add(problem.file)
-                process.say(_hidden(f"{problem.file}: {problem.message}"))
+                process.say(_hidden(one_line(f"{problem.file}: {problem.message}", _MESSAGE)))
             for run in batch.runs() if as_json else ():
                 echo_json(redactor().hide_in(run_json(run)))
         suggestion = suggest(found.totals, found.runs())

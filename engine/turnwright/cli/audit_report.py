@@ -88,7 +88,8 @@ class _Report:
         found = f"{count(totals.runs, 'run')} in {count(files, 'file')} ({', '.join(sorted(totals.formats))})"
         yield from wrap(found, 80, subsequent_indent="  ")
         tokens = totals.input_tokens + totals.output_tokens
-        used = f"{short(tokens)} tokens, cost {money(totals.cost)}" if tokens else "no tokens recorded"
+        cost = f"cost {money(totals.cost)}" if totals.cost else "no cost recorded"
+        used = f"{short(tokens)} tokens, {cost}" if tokens else "no tokens recorded"
         yield (f"  {totals.turns:,} turns, {totals.steps:,} steps, {totals.calls:,} calls, {used}")
         if self._labeled:
             rest = totals.runs - self._labeled

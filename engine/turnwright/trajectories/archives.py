@@ -88,9 +88,14 @@ def packing(head: bytes) -> str | None:
     return next((kind for magic, kind in _MAGIC.items() if head.startswith(magic)), None)
 
 
-def keep(name: str, stream: "BinaryIO | _Stream", bounds: Bounds) -> tuple[Recording, Problem | None]:
-    """Return a recording of a stream that can be read only once, with the problem that ended the reading."""
-    kept = bytearray()
+def keep(
+    name: str, stream: "BinaryIO | _Stream", bounds: Bounds, begun: bytes = b""
+) -> tuple[Recording, Problem | None]:
+    """Return a recording of a stream that can be read only once, with the problem that ended the reading.
+
+    `begun` are its first bytes, if they were read already.
+    """
+    kept = bytearray(begun)
     problem = None
     folder = file = None
     size = 0

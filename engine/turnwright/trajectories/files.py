@@ -1,11 +1,14 @@
 """Finds recordings in files, folders, archives and standard input, and reads their runs."""
 
+import io
 import os
 import stat
 import sys
+import time
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import BinaryIO, Final, NamedTuple
+from typing import BinaryIO, Final, NamedTuple, cast
 
 from .archives import UNPACKING_ERRORS, Bounds, Meter, Problem, keep, reason, unpack
 from .atif import Trajectory
@@ -13,6 +16,8 @@ from .formats import FORMATS, Format, format_of
 from .source import EmptyRecordingError, Recording, UnreadableRecordingError, may_hold_runs, opener
 
 STDIN: Final = "-"
+#: Seconds in which a program must begin to write to a pipe, or open it.
+_PATIENCE: Final = 3.0
 #: Folders that hold no recordings of runs, but many files.
 _LEFT_OUT: Final = frozenset({".git", "node_modules", "__pycache__"})
 
@@ -125,13 +130,15 @@ class Runs:
             yield from self._recording(recording, file.size, named=named)
             return
         try:  # a pipe of the shell, which can be read only once
-            with path.open("rb") as stream:
-                yield from self._one_pass(file.path, stream)
+            with io.FileIO(path, opener=_open_at_once) as stream:
+                yield from self._one_pass(
+                    file.path, cast("BinaryIO", stream), _begun(stream) if path.is_fifo() else b""
+                )
         except OSError as error:
             yield Run(file.path, None, Problem(file.path, reason(error)))
 
-    def _one_pass(self, name: str, stream: BinaryIO) -> Iterator[Run]:
-        recording, problem = keep(name, stream, self._bounds)
+    def _one_pass(self, name: str, stream: BinaryIO, begun: bytes = b"") -> Iterator[Run]:
+        recording, problem = keep(name, stream, self._bounds, begun)
         yield from self._recording(recording, self._bounds.memory, named=True)
         if problem is not None:
             yield Run(name, None, problem)
@@ -171,9 +178,30 @@ class Runs:
             self.skipped += 1
 
 
+def _open_at_once(path: str, flags: int) -> int:
+    """Open a file, or a pipe that no program has opened to write."""
+    descriptor = os.open(path, flags | os.O_NONBLOCK)
+    os.set_blocking(descriptor, True)
+    return descriptor
+
+
+def _begun(pipe: io.FileIO) -> bytes:
+    """Return the first byte of a pipe, or none if it comes later. Raises `OSError` if no program writes to it."""
+    os.set_blocking(pipe.fileno(), False)
+    until = time.monotonic() + _PATIENCE
+    while (first := pipe.read(1)) == b"":
+        if time.monotonic() > until:
+            raise OSError("no program writes to this pipe")
+        time.sleep(0.02)
+    os.set_blocking(pipe.fileno(), True)
+    return first or b""
+
+
 def _unknown(recording: Recording) -> str:
     if not recording.head:
         return "it is empty"
+    if recording.head.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
+        return "it is UTF-16: convert it to UTF-8"
     known = ", ".join(one.name for one in FORMATS)
     return f"its format is not known; if it is one of these, name it with --format: {known}"
 

@@ -24,6 +24,8 @@ WHOLE: Final = 256 * 1024**2
 SQLITE: Final = b"SQLite format 3\x00"
 _LINES_OF_HEAD: Final = 50
 _LONGEST_LINE: Final = 64 * 1024**2
+#: Bytes that the parser gets at once. It begins a text that is longer anew with each piece, so they are many.
+_PIECE: Final = 16 * 1024**2
 #: Levels of nesting that are read of a document that is cut. Deeper ones end it.
 _DEPTH: Final = 200
 #: What a parser raises for bytes that are no JSON; the last two for numbers that Python does not make.
@@ -108,9 +110,13 @@ class Recording:
                 yield line
 
     def raw_lines(self) -> Iterator[bytes]:
-        """Yield all lines with their ends; one of more than 64 MiB in pieces, so that none fills the memory."""
+        """Yield all lines with their ends. A longer one is cut after 64 MiB, so that none fills the memory."""
         with self.open() as stream:
-            yield from iter(partial(stream.readline, _LONGEST_LINE), b"")
+            for line in iter(partial(stream.readline, _LONGEST_LINE), b""):
+                rest = line
+                while len(rest) == _LONGEST_LINE and not rest.endswith(b"\n"):
+                    rest = stream.readline(_LONGEST_LINE)
+                yield line + b"\n" if rest is not line and rest.endswith(b"\n") else line
 
     def data(self) -> bytes | None:
         """Return all bytes; None if they are more than 256 MiB."""
@@ -136,7 +142,9 @@ class Items:
         for exact in (False, True):
             with self._recording.open() as stream:
                 try:
-                    for number, item in enumerate(ijson.items(_Guarded(stream), self._path, use_float=not exact)):
+                    for number, item in enumerate(
+                        ijson.items(_Guarded(stream), self._path, use_float=not exact, buf_size=_PIECE)
+                    ):
                         if number >= done:
                             done += 1
                             yield _without_decimals(item) if exact else item
@@ -221,7 +229,7 @@ def _open_values(data: BinaryIO) -> list[Any]:
     stack: list[Any] = [[]]
     names: list[str] = [""]
     try:
-        for event, scalar in ijson.basic_parse(_Guarded(data)):
+        for event, scalar in ijson.basic_parse(_Guarded(data), buf_size=_PIECE):
             if event == "map_key":
                 names[-1] = scalar
                 continue
