@@ -161,3 +161,15 @@ def test_a_file_whose_name_has_a_line_break_is_named_in_one_line(tmp_path: Path,
 def test_without_a_cost_none_is_shown(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_bytes(msgspec.json.encode(run_of("Done.")))
     assert "100 tokens, no cost recorded" in run(tmp_path).stdout
+
+
+def test_outcomes_of_other_runs_are_named(tmp_path: Path, runs: Path) -> None:
+    outcomes = tmp_path / "outcomes.csv"
+    outcomes.write_text("run,success\nnobody,true\n")
+    found = run(runs, "--outcomes", outcomes)
+    assert found.exit_code == 0
+    assert "it has no label for any of these runs" in found.stderr
+    outcomes.write_text("run,success\nnobody,true\none,true\n")
+    found = run(runs, "--outcomes", outcomes)
+    assert found.stderr == ""
+    assert "1 succeeded, 0 failed, 1 without a label" in found.stdout

@@ -167,6 +167,17 @@ def test_a_tool_span_without_a_recorded_call_is_a_call_with_its_result() -> None
     assert sum(calls([run]).values()) == results([run]) == 1
 
 
+def test_spans_that_start_in_one_moment_are_in_the_order_of_the_dump() -> None:
+    moment: dict[str, JsonValue] = {"start_time": "2026-01-02T03:04:05Z", "end_time": "2026-01-02T03:04:05Z"}
+    spans = [span(1, None, {"gen_ai.operation.name": "invoke_agent"}, **moment)]
+    for number in (2, 4):
+        spans.append(span(number, 1, chat([call(f"c{number}", "search", q="x")]), **moment))
+        spans.append(span(number + 1, 1, tool("search", "none", id=f"c{number}"), **moment))
+    run = one_run(*spans)
+    assert [[one.tool_call_id for one in step.tool_calls or ()] for step in replies(run)] == [["c2"], ["c4"]]
+    assert results([run]) == 2
+
+
 def test_a_tool_span_without_an_id_answers_the_oldest_open_call_of_its_tool() -> None:
     asked = [call("a", "read", n=1), call("b", "look_up", n=2), call("c", "look_up", n=3)]
     run = one_run(span(1, None, chat(asked)), span(2, None, tool("look_up", "x")))

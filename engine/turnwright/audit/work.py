@@ -42,7 +42,10 @@ class Settings(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """Some files that were read. `rows` is the file with the measures of their runs, `size` their bytes on disk."""
+    """Some files that were read. `rows` is the file with the measures of their runs, `size` their bytes on disk.
+
+    `labels` is the number of runs that the outcomes label.
+    """
 
     rows: Path
     size: int
@@ -50,6 +53,7 @@ class Batch(NamedTuple):
     skipped: int
     problems: list[Problem]
     totals: Totals
+    labels: int
 
     def runs(self) -> Iterator[RunMeasure]:
         """Yield the measures of the runs, in order."""
@@ -61,7 +65,8 @@ class Batch(NamedTuple):
 class Audit:
     """An audit of the runs at some paths. Use it as a context manager: it has a temporary folder.
 
-    Iterate over `batches`; then `totals`, `files`, `skipped` and `runs` are known. `jobs` is the number of processes.
+    Iterate over `batches`; then `totals`, `files`, `skipped`, `labels` and `runs` are known. `jobs` is the number of
+    processes.
     """
 
     def __init__(self, paths: Iterable[str | Path], settings: Settings | None = None, *, jobs: int = 1) -> None:
@@ -71,7 +76,7 @@ class Audit:
         self._folder = TemporaryDirectory(prefix="turnwright-audit-")
         self._done: list[Batch] = []
         self.totals = Totals()
-        self.files = self.skipped = 0
+        self.files = self.skipped = self.labels = 0
 
     def __enter__(self) -> Self:
         return self
@@ -95,6 +100,7 @@ class Audit:
             self.totals.merge(batch.totals)
             self.files += batch.files
             self.skipped += batch.skipped
+            self.labels += batch.labels
             self._done.append(batch._replace(totals=Totals()))
             yield batch
 
@@ -153,7 +159,7 @@ def _read(task: _Task, advance: Callable[[int], None] | None = None) -> Batch:
     reading = runs_of(task.files, format_named(settings.format) if settings.format else None)
     totals = Totals()
     problems: list[Problem] = []
-    file, place, done = "", 0, 0
+    file, place, done, labels = "", 0, 0, 0
     with Path(task.rows).open("wb") as rows:
         for run in reading:
             if run.file != file:
@@ -162,6 +168,7 @@ def _read(task: _Task, advance: Callable[[int], None] | None = None) -> Batch:
             if isinstance(measured, Problem):
                 problems.append(measured)
             else:
+                labels += settings.outcomes is not None and settings.outcomes.of(measured, place) is not None
                 totals.take(measured)
                 _write(rows, measured)
                 place += 1
@@ -170,7 +177,7 @@ def _read(task: _Task, advance: Callable[[int], None] | None = None) -> Batch:
                 done = reading.done
     if advance:
         advance(reading.done - done)
-    return Batch(Path(task.rows), reading.done, reading.files, reading.skipped, problems, totals)
+    return Batch(Path(task.rows), reading.done, reading.files, reading.skipped, problems, totals, labels)
 
 
 def _measured(run: Trajectory, file: str, place: int, settings: Settings) -> RunMeasure | Problem:

@@ -81,6 +81,8 @@ def audit(
                 echo_json(redactor().hide_in(run_json(run)))
         suggestion = suggest(found.totals, found.runs())
     totals = found.totals
+    if settings.outcomes is not None and totals.runs and not found.labels:
+        process.say(f"--outcomes {outcomes}: it has no label for any of these runs")
     if html is not None and totals.runs:
         _write(html, page_of(totals, suggestion, files=found.files, hide=_hidden))
     if as_json:

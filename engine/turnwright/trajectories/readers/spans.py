@@ -145,7 +145,7 @@ class _Scope:
         """Add the steps of these spans and of those inside them, in the order of time."""
         own: list[Span] = []
         agents: list[Span] = []
-        waiting = list(spans)
+        waiting = list(reversed(spans))
         while waiting:
             span = waiting.pop()
             kind = self.trace.kinds[span.id]
@@ -158,7 +158,7 @@ class _Scope:
             elif kind is not None:
                 own.append(span)
                 inner = [] if kind == "tool" else self._beside(inner)
-            waiting.extend(inner)
+            waiting.extend(reversed(inner))
         own.sort(key=lambda span: (span.start, span.end))
         for span in own:
             kind = self.trace.kinds[span.id]
