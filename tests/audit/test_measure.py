@@ -1,5 +1,6 @@
 """The measures of a run: what is counted, and what is counted apart."""
 
+import pytest
 from tests.audit.recorded import call, run_of
 
 from turnwright.audit.measure import measure
@@ -130,3 +131,19 @@ def test_what_cannot_be_so_is_counted_by_kind() -> None:
     totals.take(found)
     totals.take(found)
     assert totals.findings == {"duplicate result": 2, "more cached than prompt tokens": 2}
+
+
+@pytest.mark.parametrize(
+    ("ending", "finished"),
+    [
+        (None, True),
+        ("finished: answered", True),
+        ("end_turn", True),
+        ("doom_loop: doom_loop", False),
+        ("cap_hit: step_cap", False),
+        ("max_steps", False),
+        ("interrupted", False),
+    ],
+)
+def test_a_run_that_something_stopped_did_not_end_by_itself(ending: str | None, *, finished: bool) -> None:
+    assert measure(run_of(call("read"), "Stopped.", ending=ending), "-").finished is finished

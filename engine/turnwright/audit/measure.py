@@ -17,6 +17,12 @@ _UNKNOWN: Final = "unknown"
 _ANSWERED: Final = "answered"
 _TERMINAL: Final = "terminal tool"
 _BY_ITSELF: Final = (_ANSWERED, _TERMINAL)
+#: The endings, up to a colon, of runs that something stopped, though their last reply may be a text.
+_STOPPED: Final = frozenset(
+    {"cap_hit", "doom_loop", "failed", "aborted", "inconclusive", "paused"}  # our own outcomes
+    | {"cap", "max turns", "max_turns", "max_steps", "max_tokens", "length", "error_max_turns"}
+    | {"error", "api_error", "error_during_execution", "interrupted", "blocked"}
+)
 
 
 class TurnMeasure(Struct):
@@ -114,7 +120,8 @@ def measure(run: Trajectory, file: str, place: int = 0) -> RunMeasure:
 def is_finished(run: Trajectory) -> bool:
     """Whether a run ended by itself: with an answer, or with a call of a terminal tool."""
     notes = run.run_notes
-    return not notes.cut and _last_seen(run, notes) in _BY_ITSELF
+    stopped = (notes.ending or "").partition(":")[0] in _STOPPED
+    return not notes.cut and not stopped and _last_seen(run, notes) in _BY_ITSELF
 
 
 def _take(turn: list[AuditStep], found: RunMeasure, *, new: bool) -> None:
