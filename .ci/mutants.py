@@ -301,7 +301,7 @@ def fork(name: str) -> int:
             os.dup2(os.open(os.devnull, os.O_WRONLY), output)
         os.environ |= ENVIRONMENT | {"MUTANT_UNDER_TEST": name, "PYTHONPATH": str(place / "src")}
         sys.path.insert(0, os.environ["PYTHONPATH"])
-        own = [f"tests/states/test_{part}.py" for part in name.split(".")[1:2]]
+        own = [f"tests/{room}/test_{part}.py" for part in name.split(".")[1:2] for room in ("states", "testing")]
         every = [[test for test in own if Path(test).exists()], list(TESTS)]
         code = int(any(pytest.main(["-x", "-q", "-m", "not slow", *tests]) for tests in every if tests))
     finally:
