@@ -163,7 +163,7 @@ def test_a_doom_loop_asks_whether_to_go_on(
 ) -> None:
     again: tuple[str, Json] = ("list_files", {})
     endpoint.calls(again).calls(again).calls(again).says("Enough.")
-    agents = cli.agent("doom_response: ask")
+    agents = cli.agent("doom_response: ask\ndoom_compare: calls")
     with run("--agents", str(agents)) as terminal:
         terminal.until("[g/a/s/q] ")
         terminal.types(keys)

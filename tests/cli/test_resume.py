@@ -206,7 +206,7 @@ def test_a_doom_loop_is_answered_in_three_ways(
 ) -> None:
     look: tuple[str, Json] = ("list_files", {})
     endpoint.calls(look).calls(look).calls(look).says("That was a loop.")
-    paused = cli.run("run", "Look", "--agents", cli.agent("doom_response: ask"), "--json")
+    paused = cli.run("run", "Look", "--agents", cli.agent("doom_response: ask\ndoom_compare: calls"), "--json")
     (asked,) = paused.interrupts
     assert (paused.code, asked["id"], asked["kind"]) == (3, "doom-1", "doom_loop")
     assert set(asked["choices"]) == {"go_on", "always", "stop"}

@@ -100,7 +100,7 @@ LOST, AGAIN, UNCLAIMED, TWICE, NEITHER, UNPAIRED, ANSWERS, WORDS, UNTOLD, OTHERS
     ("plant", "claims"),
     [
         (lambda seen: replace(seen, facts=seen.facts[:-1]), {LOST, NEITHER, UNTOLD}),
-        (lambda seen: changed(seen, f.CallSettled, result="changed"), {LOST}),
+        (lambda seen: changed(seen, f.CallSettled, result="changed"), {LOST, UNTOLD}),
         (lambda seen: changed(seen, f.StepFinished, number=7), {LOST, UNTOLD}),
         (lambda seen: with_lines(seen, (seen.turn, "call00003", 1, "start")), {AGAIN, TWICE}),
         (

@@ -106,6 +106,7 @@ HARMLESS: Final = {
     ("step_started", "prepared"),
     *(("model_replied", name) for name in ("ready_counted", "running", "asking", "asking_counted", "answering")),
     *(("model_replied", name) for name in ("lent", "final", "doom")),
+    ("step_finished", "doom"),
     *(("call_settled", "final"), ("answered", "waiting"), ("answered", "doom"), ("message_added", "doom")),
 }
 EFFECTS: Final = [(kind, name) for kind, effect in APPLIED.items() for name in effect.sets]

@@ -78,7 +78,7 @@ async def test_a_call_beyond_its_retries_keeps_its_loop_key() -> None:
 
     script = [asks_for(("order", {"amount": amount})) for amount in range(3)]
     async with Engine(model=ScriptedModel(*script, "I stop."), tools=[order]) as engine:
-        turn = await engine.run(Agent(name="Clerk"), "Order.")
+        turn = await engine.run(Agent(name="Clerk", doom_compare="calls"), "Order.")
     assert (turn.outcome, turn.steps) == (Outcome.DOOM_LOOP, 3)
 
 
