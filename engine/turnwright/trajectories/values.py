@@ -1,8 +1,9 @@
 """Reads the JSON values of a recording as a typed shape: one document, or a value in each line."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Generic, TypeVar
 
+from .atif import Trajectory
 from .shapes import Shape
 from .source import Recording, UnreadableRecordingError, partial_document
 
@@ -28,6 +29,22 @@ class Values(Generic[T]):
             yield from self._lines()
         else:
             yield self._document()
+
+    def noted(self, runs: Iterable[Trajectory], without: str) -> Iterator[Trajectory]:
+        """Yield the runs that were made of the values; the notes of the last one say what is missing.
+
+        Raises `UnreadableRecordingError` with the words `without` if there is no run.
+        """
+        latest: Trajectory | None = None
+        for run in runs:
+            if latest is not None:
+                yield latest
+            latest = run
+        if latest is None:
+            raise UnreadableRecordingError(without)
+        latest.run_notes.cut = self.cut
+        latest.run_notes.unreadable_lines += self.unreadable_lines
+        yield latest
 
     def _lines(self) -> Iterator[T]:
         for line in self._recording.lines():

@@ -15,7 +15,7 @@ from pydantic import JsonValue
 from turnwright.trajectories.atif import FinalMetrics, Trajectory
 from turnwright.trajectories.builder import RunBuilder
 from turnwright.trajectories.shapes import Shape
-from turnwright.trajectories.source import Recording, UnreadableRecordingError
+from turnwright.trajectories.source import Recording
 from turnwright.trajectories.values import Values
 
 from .anthropic_blocks import Block, Content, Message, blocks_of, result_text, status_of, text_of
@@ -111,22 +111,16 @@ def recognizes(recording: Recording) -> bool:
 def read(recording: Recording) -> Iterator[Trajectory]:
     """Yield the conversations."""
     values = Values(recording, _SHAPE, {*_LISTS, *_NESTED})
+    return values.noted(_runs(values), "no message in it could be read")
+
+
+def _runs(values: Values[_Found]) -> Iterator[Trajectory]:
     reader = _Reader()
-    latest: Trajectory | None = None
     for value in values:
         for one in reader.runs(value):
-            if latest is not None:
-                yield latest
-            latest = one
+            yield one
     for one in reader.rest():
-        if latest is not None:
-            yield latest
-        latest = one
-    if latest is None:
-        raise UnreadableRecordingError("no message in it could be read")
-    latest.run_notes.cut = values.cut
-    latest.run_notes.unreadable_lines += values.unreadable_lines
-    yield latest
+        yield one
 
 
 class _Chat:

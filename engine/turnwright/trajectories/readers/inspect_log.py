@@ -12,7 +12,7 @@ from msgspec import Struct
 from turnwright.trajectories.atif import FinalMetrics, ResultStatus, StepMetrics, Trajectory
 from turnwright.trajectories.builder import RunBuilder
 from turnwright.trajectories.shapes import Shape
-from turnwright.trajectories.source import HEAD, Recording, UnreadableRecordingError
+from turnwright.trajectories.source import HEAD, Recording
 from turnwright.trajectories.values import Values
 
 from .chat_messages import named_by_hash
@@ -162,19 +162,15 @@ def recognizes(recording: Recording) -> bool:
 def read(recording: Recording) -> Iterator[Trajectory]:
     """Yield the run of each sample."""
     values = Values(recording, _SHAPE, {"samples", "messages", "events"})
-    latest: Trajectory | None = None
+    return values.noted(_runs(values), "it has no sample with messages")
+
+
+def _runs(values: Values[Log]) -> Iterator[Trajectory]:
     for log in values:
         model = log.eval.model if log.eval else None
         for sample in [log] if log.samples is None else log.samples:
             if sample.messages:
-                if latest is not None:
-                    yield latest
-                latest = _run(sample, model)
-    if latest is None:
-        raise UnreadableRecordingError("it has no sample with messages")
-    latest.run_notes.cut = values.cut
-    latest.run_notes.unreadable_lines += values.unreadable_lines
-    yield latest
+                yield _run(sample, model)
 
 
 def _run(sample: Sample, model: str | None) -> Trajectory:

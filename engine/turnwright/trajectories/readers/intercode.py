@@ -13,7 +13,7 @@ from pydantic import JsonValue
 from turnwright.trajectories.atif import ResultStatus, Trajectory
 from turnwright.trajectories.builder import RunBuilder
 from turnwright.trajectories.shapes import Shape
-from turnwright.trajectories.source import Recording, UnreadableRecordingError
+from turnwright.trajectories.source import Recording
 from turnwright.trajectories.values import Values
 
 NAME: Final = "intercode"
@@ -75,18 +75,14 @@ def read(recording: Recording) -> Iterator[Trajectory]:
     logs = Values(recording, _LOGS, ())
     tasks = Values(recording, _TASKS, ())
     values = logs if beside else tasks
-    latest: Trajectory | None = None
-    for found in (one.logs or {} for one in logs) if beside else tasks:
-        for name, task in found.items():
-            if task.turn_history is not None:
-                if latest is not None:
-                    yield latest
-                latest = _run(name, task, task.turn_history)
-    if latest is None:
-        raise UnreadableRecordingError("no task in it has a history of turns")
-    latest.run_notes.cut = values.cut
-    latest.run_notes.unreadable_lines = values.unreadable_lines
-    yield latest
+    found = (one.logs or {} for one in logs) if beside else tasks
+    runs = (
+        _run(name, task, task.turn_history)
+        for one in found
+        for name, task in one.items()
+        if task.turn_history is not None
+    )
+    return values.noted(runs, "no task in it has a history of turns")
 
 
 def _run(name: str, task: Task, history: History) -> Trajectory:

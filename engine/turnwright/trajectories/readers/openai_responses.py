@@ -15,7 +15,7 @@ from pydantic import JsonValue
 from turnwright.trajectories.atif import Trajectory
 from turnwright.trajectories.builder import RunBuilder
 from turnwright.trajectories.shapes import Shape
-from turnwright.trajectories.source import Recording, UnreadableRecordingError
+from turnwright.trajectories.source import Recording
 from turnwright.trajectories.values import Values
 
 from .chat_messages import Usage
@@ -96,19 +96,14 @@ def recognizes(recording: Recording) -> bool:
 def read(recording: Recording) -> Iterator[Trajectory]:
     """Yield the conversations."""
     values = Values(recording, _SHAPE, _NESTED)
+    return values.noted(_runs(values), "no item in it could be read")
+
+
+def _runs(values: Values[_Found]) -> Iterator[Trajectory]:
     reader = _Reader()
-    latest: Trajectory | None = None
     for value in values:
         reader.add(value)
-    for one in reader.runs():
-        if latest is not None:
-            yield latest
-        latest = one
-    if latest is None:
-        raise UnreadableRecordingError("no item in it could be read")
-    latest.run_notes.cut = values.cut
-    latest.run_notes.unreadable_lines += values.unreadable_lines
-    yield latest
+    yield from reader.runs()
 
 
 class _Conversation:

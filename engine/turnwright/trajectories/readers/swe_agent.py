@@ -13,7 +13,7 @@ from msgspec import Struct
 from turnwright.trajectories.atif import FinalMetrics, Trajectory, TrajectoryCall, TrajectoryStep
 from turnwright.trajectories.builder import RunBuilder
 from turnwright.trajectories.shapes import Shape
-from turnwright.trajectories.source import Recording, UnreadableRecordingError
+from turnwright.trajectories.source import Recording
 from turnwright.trajectories.values import Values
 
 from .chat_messages import Message, add_call, text_of
@@ -97,18 +97,14 @@ def recognizes(recording: Recording) -> bool:
 def read(recording: Recording) -> Iterator[Trajectory]:
     """Yield each run."""
     values = Values(recording, _SHAPE, {"trajectory", "history", "attempts"})
-    latest: Trajectory | None = None
+    return values.noted(_runs(values), "no run in it could be read")
+
+
+def _runs(values: Values[Document]) -> Iterator[Trajectory]:
     for document in values:
         several = len(document.attempts or ()) > 1
         for number, attempt in enumerate(document.attempts or [document], 1):
-            if latest is not None:
-                yield latest
-            latest = _run(attempt, f"attempt {number}" if several else None)
-    if latest is None:
-        raise UnreadableRecordingError("no run in it could be read")
-    latest.run_notes.cut = values.cut
-    latest.run_notes.unreadable_lines += values.unreadable_lines
-    yield latest
+            yield _run(attempt, f"attempt {number}" if several else None)
 
 
 def _run(attempt: Attempt, name: str | None) -> Trajectory:

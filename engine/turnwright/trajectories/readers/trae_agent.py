@@ -13,7 +13,7 @@ from msgspec import Struct
 from turnwright.trajectories.atif import ResultStatus, StepMetrics, Trajectory
 from turnwright.trajectories.builder import RunBuilder
 from turnwright.trajectories.shapes import Shape
-from turnwright.trajectories.source import Recording, UnreadableRecordingError
+from turnwright.trajectories.source import Recording
 from turnwright.trajectories.values import Values
 
 from .chat_messages import Content, text_of
@@ -112,16 +112,12 @@ def recognizes(recording: Recording) -> bool:
 def read(recording: Recording) -> Iterator[Trajectory]:
     """Yield the run of each document."""
     values = Values(recording, _SHAPE, {"llm_interactions", "agent_steps"})
-    latest: Trajectory | None = None
+    return values.noted(_runs(values), "no run in it could be read")
+
+
+def _runs(values: Values[Document]) -> Iterator[Trajectory]:
     for document in values:
-        if latest is not None:
-            yield latest
-        latest = _run(document, cut=values.cut)
-    if latest is None:
-        raise UnreadableRecordingError("no run in it could be read")
-    latest.run_notes.cut = values.cut
-    latest.run_notes.unreadable_lines = values.unreadable_lines
-    yield latest
+        yield _run(document, cut=values.cut)
 
 
 def _run(document: Document, *, cut: bool) -> Trajectory:
