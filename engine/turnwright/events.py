@@ -361,8 +361,7 @@ def event_of(turn_id: str, seq: int, fact: f.Fact, transcript: Transcript) -> Tu
                 guardrail=fact.guardrail,
             )
         case f.Paused():
-            pending = tuple(Interrupt.of(turn, interrupt) for interrupt in turn.interrupts.values())
-            return TurnPausedEvent(turn=turn_id, seq=seq, interrupts=pending, tools=transcript.tools)
+            return TurnPausedEvent(turn=turn_id, seq=seq, interrupts=Interrupt.all_of(turn), tools=transcript.tools)
         case _:
             return FactEvent(
                 turn=turn_id,

@@ -29,9 +29,9 @@ class TurnResult(Generic[OutT_co]):
 
     `output` is the agent's answer, of the agent's type. It is None unless the turn is `FINISHED`.
 
-    `outcome` and `reason` are None until it has ended. `interrupts` is what a paused turn waits for. `steps` and
-    `tool_calls` count what started. `text` is the final text: the answer, the conclusion, or as much of it as there
-    was. `error` describes a failure. `path` has the states in order.
+    `outcome` and `reason` are None until it has ended. `interrupts` is what a paused turn waits for, in the order of
+    its calls. `steps` and `tool_calls` count what started. `text` is the final text: the answer, the conclusion, or as
+    much of it as there was. `error` describes a failure. `path` has the states in order.
     """
 
     id: str
@@ -123,7 +123,7 @@ def result_from(turn_id: str, transcript: Transcript, late: Sequence[str] = ()) 
         tool_calls=turn.counters.calls,
         usage=turn.usage,
         seconds=turn.elapsed,
-        interrupts=tuple(Interrupt.of(turn, interrupt) for interrupt in turn.interrupts.values()),
+        interrupts=Interrupt.all_of(turn),
         messages=transcript.messages,
         path=transcript.path,
         next_limit=next_limit,

@@ -217,7 +217,7 @@ async def post_answers(
     need_live(turn_id, turn.state.outcome, turn.reason)
     if not isinstance(answers, Mapping):
         raise ConfigError(f"answers must map each interrupt's id to its answer, not {answers!r}")
-    asked = tuple(Interrupt.of(turn, interrupt) for interrupt in turn.interrupts.values())
+    asked = Interrupt.all_of(turn)
     if any("/" in name and _has_arguments(answer) for name, answer in answers.items()):
         asked = tuple([await _with_tool(store, turn_id, one) for one in asked])
 

@@ -19,7 +19,7 @@ class Answers:
     """A person answers the open interrupts: of the decisions that each takes, the one of this number.
 
     The number counts from 0, and begins anew behind the last decision. Only the `first` so many interrupts are
-    answered, in the order in which they were asked; None answers all, 0 looks and says nothing. An approved call runs
+    answered, in the order of their calls; None answers all, 0 looks and says nothing. An approved call runs
     with the `arguments`, if its tool accepts them.
     """
 

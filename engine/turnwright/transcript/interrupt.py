@@ -48,6 +48,16 @@ class Interrupt:
             expires_at=interrupt.expires_at,
         )
 
+    @classmethod
+    def all_of(cls, turn: Turn) -> tuple["Interrupt", ...]:
+        """Return the open interrupts of a folded turn, in the order of their calls.
+
+        Calls run side by side: the order in which they ask is chance, and after a crash it may be another one.
+        """
+        places = {name: place for place, name in enumerate(turn.batch)}
+        asked = sorted(turn.interrupts.values(), key=lambda one: places.get(one.call, -1))
+        return tuple(cls.of(turn, one) for one in asked)
+
     def to_json(self) -> JsonLine:
         """Return the interrupt as an element of `interrupts`."""
         line: JsonLine = {"id": self.id, "kind": str(self.kind), "tool": self.tool}
