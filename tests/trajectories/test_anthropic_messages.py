@@ -163,6 +163,15 @@ def test_calls_that_the_server_runs_are_answered_in_the_reply() -> None:
     assert results([run]) == 1
 
 
+def test_reminders_of_the_program_open_no_turn() -> None:
+    reminder = {"type": "text", "text": "<system-reminder>\nUse the plan.\n</system-reminder>"}
+    asked = {"role": "user", "content": [reminder, {"type": "text", "text": "And the train?"}]}
+    mark = {"type": "text", "text": "[Request interrupted by user]"}
+    more = [{"role": "user", "content": [reminder, mark]}, {"role": "assistant", "content": "Yes."}, asked]
+    [run] = read(dumps([*MESSAGES, *more]), FORMAT)
+    assert [step.source for step in run.steps[-3:]] == ["system", "agent", "user"]
+
+
 def test_a_recording_without_a_message_is_unreadable() -> None:
     with pytest.raises(UnreadableRecordingError):
         read(b'{"messages": []}', FORMAT)

@@ -17,6 +17,7 @@ from tests.trajectories.reading import (
     results_of,
 )
 
+from turnwright.audit.measure import measure
 from turnwright.trajectories.source import UnreadableRecordingError
 
 FORMAT = "intercode"
@@ -74,6 +75,13 @@ def test_an_invalid_action_has_an_error_as_its_result_and_a_thought_is_the_text(
     assert extra.turnwright is not None
     assert extra.turnwright.status == "error"
     assert runs[3].steps[1].message == "First I look."
+
+
+def test_calls_whose_observations_are_cut_off_are_unreadable() -> None:
+    document = dumps(TASKS)
+    _, whole, cut = read(document[: document.index(b'["a"], "rewards"')], FORMAT)
+    assert [measure(run, "f").unreadable for run in (whole, cut)] == [0, 2]
+    assert [measure(run, "f").unpaired for run in (whole, cut)] == [0, 0]
 
 
 def test_a_recording_without_a_history_is_unreadable() -> None:

@@ -17,6 +17,11 @@ _DENIED: Final = re.compile(
 )
 _CANCELED: Final = re.compile(r"\[Request interrupted by user|(?:<tool_use_error>)?Cancell?ed\b")
 _LOOKED_AT: Final = 400
+#: What Claude Code adds in the user's role.
+INTERRUPTED: Final = "[Request interrupted by user"
+_NOTICE: Final = re.compile(
+    r"\[Request interrupted by user[^\]\n]*\]|<system-reminder>.*?</system-reminder>", re.DOTALL
+)
 
 
 class Usage(Struct):
@@ -86,6 +91,11 @@ def text_of(blocks: Iterable[Block]) -> str:
         for block in blocks
         if block.text or block.source is not None
     )
+
+
+def is_notice(text: str) -> bool:
+    """Whether a text in the user's role is nothing but reminders of the program and its mark of an interruption."""
+    return text.lstrip().startswith((INTERRUPTED, "<system-reminder>")) and not _NOTICE.sub("", text).strip()
 
 
 def status_of(block: Block, text: str) -> ResultStatus:

@@ -18,7 +18,7 @@ from turnwright.trajectories.shapes import Shape
 from turnwright.trajectories.source import Recording
 from turnwright.trajectories.values import Values
 
-from .anthropic_blocks import Block, Content, Message, blocks_of, result_text, status_of, text_of
+from .anthropic_blocks import Block, Content, Message, blocks_of, is_notice, result_text, status_of, text_of
 from .joined import Joined
 
 NAME: Final = "anthropic-messages"
@@ -141,7 +141,8 @@ class _Chat:
         text = text_of(block for block in blocks if not block.type.endswith(_RESULTS))
         answered = self._results(blocks)
         if text or not answered:
-            (self.run.system if answered or message.role == "system" else self.run.user)(text)
+            of_program = answered or message.role == "system" or is_notice(text)
+            (self.run.system if of_program else self.run.user)(text)
 
     def _reply(self, message: Message, blocks: list[Block]) -> None:
         step = self.run.reply(

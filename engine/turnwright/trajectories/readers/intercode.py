@@ -77,7 +77,7 @@ def read(recording: Recording) -> Iterator[Trajectory]:
     values = logs if beside else tasks
     found = (one.logs or {} for one in logs) if beside else tasks
     runs = (
-        _run(name, task, task.turn_history)
+        _run(name, task, task.turn_history, cut=values.cut and name == next(reversed(one)))
         for one in found
         for name, task in one.items()
         if task.turn_history is not None
@@ -85,7 +85,7 @@ def read(recording: Recording) -> Iterator[Trajectory]:
     return values.noted(runs, "no task in it has a history of turns")
 
 
-def _run(name: str, task: Task, history: History) -> Trajectory:
+def _run(name: str, task: Task, history: History, *, cut: bool) -> Trajectory:
     run = RunBuilder(NAME, agent=NAME, run=name)
     run.notes.terminal_tools = [_SUBMIT]
     tool = task.environment.removeprefix("ic_") or "execute"
@@ -101,6 +101,8 @@ def _run(name: str, task: Task, history: History) -> Trajectory:
         if number < len(observations):
             status: ResultStatus | None = "error" if number < len(valid) and valid[number] is False else None
             run.result(call.tool_call_id, _text(observations[number]), status=status)
+    if cut:  # the observations come after the actions
+        run.mark_unreadable(run.open_calls)
     summary = task.summary or Summary()
     success = None if summary.max_reward is None else summary.max_reward >= 1
     return run.finish(ending=_ending(actions, len(observations), summary, solved=bool(success)), success=success)
