@@ -74,11 +74,13 @@ def test_turns_of_each_kind(browser: Browser, stage: Stage, turns: dict[str, str
 
 
 @pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("path", ["/", "/?q=nothing-like-this", "/sessions", "/statistics"])
+@pytest.mark.parametrize(
+    "path", ["/", "/?q=nothing-like-this", "/sessions", "/statistics", "/compare?left={mixed}&right={capped}"]
+)
 def test_the_other_pages(browser: Browser, stage: Stage, turns: dict[str, str], path: str, size: str) -> None:
     assert turns
     with visiting(browser, stage, SIZES[size]) as page:
-        page.goto(f"{stage.address}{path}")
+        page.goto(f"{stage.address}{path.format(**turns)}")
         assert violations(page) == []
 
 

@@ -155,7 +155,16 @@ async def test_every_page_of_a_forged_journal_is_shown(forgery: str, made: Path,
         app = inspector_app(engine, access=Open())
         async with browser(app) as client:
             pages = [f"/turns/{name}?tab={tab}{step}" for tab in TABS for step in ("", "&step=2")]
-            for path in ("/", "/sessions", "/statistics", "/?q=hi", f"/turns/{name}/journal.jsonl", *pages):
+            pages.append(f"/compare?left={name}&right={name}&pair=1")
+            for path in (
+                "/",
+                "/sessions",
+                "/statistics",
+                "/?q=hi",
+                f"/turns/{name}/journal.jsonl",
+                f"/compare?left={name}&right={name}&pair=1",
+                *pages,
+            ):
                 response = await client.get(path)
                 assert response.status_code in {200, 503}, path
                 if response.status_code == 503:

@@ -130,14 +130,16 @@ async def _check_pages(arguments: dict[str, JsonValue]) -> None:
         reasoning_details=(kept, {**kept, "item": arguments}),
         calls=calls,
     )
-    model = ScriptedModel(reply, f"Done: {text}")
+    model = ScriptedModel(reply, f"It is: {text}", f"Done: {text}")
     async with Engine(model=model, tools=[login, enter]) as engine:
         agent = Agent(name="A", instructions=f"Use {text}")
         turn: TurnResult = await engine.run(agent, f"Take {text}", session="s")
+        other: TurnResult = await engine.run(agent, text)
         app = inspector_app(engine, access=Open())
         async with browser(app) as client:
             for _ in range(2):
                 paths = ["/", "/sessions", "/statistics", f"/turns/{turn.id}/journal.jsonl"]
+                paths += [f"/compare?left={turn.id}&right={other.id}&pair={pair}" for pair in (1, 2)]
                 paths += [f"/turns/{turn.id}?tab={tab}{step}" for tab in TABS for step in ("", "&step=1", "&step=2")]
                 for path in paths:
                     page = await client.get(path)

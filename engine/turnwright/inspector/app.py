@@ -20,6 +20,7 @@ from turnwright.errors import StoreError, TurnNotFoundError
 from .http.access import Access, AccessGuard, Token, entry
 from .pages.actions import TurnActions
 from .pages.background_turns import BackgroundTurns
+from .pages.compare import ComparePages
 from .pages.live import Live
 from .pages.turn_list import Lists
 from .pages.turn_page import Pages, page
@@ -41,6 +42,7 @@ class Inspector(Starlette):
                 *Lists(engine).routes,
                 *pages.routes,
                 *TurnActions(engine, self._background, pages).routes,
+                *ComparePages(engine, pages.turns).routes,
                 *Live(engine, pages.rest).routes,
                 static,
             ],

@@ -44,7 +44,8 @@ class Pages:
         self._engine = engine
         self._background = background
         self._store = store
-        self._turns = Turns(engine.store)
+        #: The turns that were read last.
+        self.turns = Turns(engine.store)
         #: The last few turns' times to render a page.
         self._took: OrderedDict[str, float] = OrderedDict()
         self._making = anyio.CapacityLimiter(_AT_ONCE)
@@ -68,7 +69,7 @@ class Pages:
         began = anyio.current_time()
         asked, path = _asked(request, name)
         at, until = place_in(asked.get("at", "")), place_in(asked.get("until", ""))
-        turn = await self._turns.read(name, at)
+        turn = await self.turns.read(name, at)
         step = turn.step(asked.get("step"))
         tab = TABS.get(asked.get("tab", ""), TABS[_FIRST_TAB])
         history = await history_of(self._engine.store, turn) if tab.history else ()

@@ -12,7 +12,6 @@ from typing import Final
 from msgspec import structs
 from pydantic import ValidationError
 
-from turnwright.agent import Agent
 from turnwright.errors import TurnwrightError
 from turnwright.inspector.http.render import json_text
 from turnwright.inspector.views.pagination import Window
@@ -20,7 +19,6 @@ from turnwright.inspector.views.request_replay import Rebuilt, Sending
 from turnwright.inspector.views.step_summary import named
 from turnwright.inspector.views.steps import Step
 from turnwright.inspector.views.tab_context import TabContext
-from turnwright.journal.dependencies import Dependencies
 from turnwright.message import FilePart, Message, ReasoningPart, ToolCallPart, ToolResultPart, ToolSpec
 from turnwright.model.openai_chat.request import OpenAIEncoder
 from turnwright.model.protocol import ModelRequest
@@ -90,14 +88,13 @@ class RequestView:
 
 def view(tab_context: TabContext) -> RequestView:
     """The request of the chosen step, or of the last one."""
-    steps, turn, setup = tab_context.turn.steps, tab_context.turn, tab_context.engine.setup
+    steps, turn = tab_context.turn.steps, tab_context.turn
     step = tab_context.step or (steps[-1] if steps else None)
     if step is None:
         return RequestView(None, missing="The turn has not called its model yet.")
     try:
-        agent = Agent.from_json(turn.started.agent)
-        tools = _tools(setup, agent)
-        rebuilt = Rebuilt(turn.row.id, turn.facts, agent, tools, tab_context.history, setup.show_budget_to_model)
+        rebuilt = Rebuilt.of(turn, tab_context.engine.setup, tab_context.history)
+        tools = rebuilt.tools
         sendings = rebuilt.sendings(step)
         place = steps.index(step)
         before = rebuilt.last(steps[place - 1]) if place else None
@@ -151,13 +148,6 @@ def _body(model: str, request: ModelRequest) -> tuple[str, int]:
         return json_text(redactor().hide_in(json.loads(body))), written
     except (TurnwrightError, ValueError) as error:  # chat completions have no place for everything
         return f"It has no such form: {error}", written
-
-
-def _tools(setup: Dependencies, agent: Agent) -> tuple[ToolSpec, ...]:
-    try:
-        return setup.specs_for(agent)
-    except TurnwrightError:
-        return ()
 
 
 def _differences(sendings: Sequence[Sending]) -> Iterator[str]:

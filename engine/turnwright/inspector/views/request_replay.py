@@ -4,6 +4,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from turnwright.agent import Agent
+from turnwright.errors import TurnwrightError
+from turnwright.journal.dependencies import Dependencies
 from turnwright.journal.turn_journal import first_fact
 from turnwright.message import Message, ToolSpec
 from turnwright.model.protocol import ModelRequest
@@ -16,7 +18,7 @@ from turnwright_states import CallModel, Conclude, State, TurnMachine
 from turnwright_states import facts as f
 
 from .steps import Step
-from .turn_record import Journal
+from .turn_record import Journal, TurnRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,19 @@ class Rebuilt:
     tools: tuple[ToolSpec, ...]
     history: Sequence[Message]
     show_budget_to_model: bool | str
+
+    @classmethod
+    def of(cls, turn: TurnRecord, setup: Dependencies, history: Sequence[Message]) -> "Rebuilt":
+        """Return the requests of a turn as far as it is shown.
+
+        Raises pydantic's `ValidationError` if the journal's agent cannot be read.
+        """
+        agent = Agent.from_json(turn.started.agent)
+        try:
+            tools = setup.specs_for(agent)
+        except TurnwrightError:
+            tools = ()
+        return cls(turn.row.id, turn.facts, agent, tools, history, setup.show_budget_to_model)
 
     @property
     def before(self) -> tuple[Message, ...]:

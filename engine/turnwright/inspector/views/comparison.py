@@ -1,0 +1,273 @@
+"""Two turns side by side: their figures, their steps in pairs, and the difference of a pair."""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from itertools import zip_longest
+from typing import Final, TypeVar
+
+from pydantic import ValidationError
+
+from turnwright.errors import TurnwrightError
+from turnwright.inspector.http.render import amount, json_text, seconds
+from turnwright.journal.dependencies import Dependencies
+from turnwright.message import FilePart, Message, ReasoningPart, ToolCallPart, ToolResultPart
+from turnwright.model.protocol import ModelRequest
+from turnwright.privacy.redaction import redactor
+from turnwright_states.payload import thawed
+
+from .request_replay import Rebuilt
+from .step_summary import StepSummary, step_summaries
+from .steps import Step, StepCall
+from .text_diff import DiffLine, text_diff
+from .turn_record import TurnRecord
+
+#: Characters of a text that are compared.
+_TEXT: Final = 100_000
+
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """A turn of the two, with what was said before it."""
+
+    turn: TurnRecord
+    history: Sequence[Message]
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A property of both turns, in words."""
+
+    name: str
+    left: str
+    right: str
+
+    @property
+    def differs(self) -> bool:
+        return self.left != self.right
+
+
+@dataclass(frozen=True, slots=True)
+class StepPair:
+    """A step and its counterpart in the other turn; None without one. `differs` names what is not the same."""
+
+    number: int
+    left: StepSummary | None
+    right: StepSummary | None
+    differs: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CallPair:
+    """A call and its counterpart; the differences of their arguments and of their results."""
+
+    left: StepCall | None
+    right: StepCall | None
+    arguments: tuple[DiffLine, ...]
+    result: tuple[DiffLine, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PairDetails:
+    """The differences of a pair of steps: what was sent, what came back, and each call.
+
+    `unsent` says why the requests cannot be compared.
+    """
+
+    request: tuple[DiffLine, ...]
+    unsent: str
+    reasoning: tuple[DiffLine, ...]
+    text: tuple[DiffLine, ...]
+    calls: tuple[CallPair, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Two turns compared. `pairs` are their steps; `details` belong to the chosen pair, if there is one.
+
+    `answer` is the difference of their final texts, `instructions` that of their agents' instructions, and `prompt`
+    that of their prompts.
+    """
+
+    lines: tuple[Line, ...]
+    prompt: tuple[DiffLine, ...]
+    instructions: tuple[DiffLine, ...]
+    answer: tuple[DiffLine, ...]
+    pairs: tuple[StepPair, ...]
+    chosen: StepPair | None
+    details: PairDetails | None
+
+
+def compare(left: Side, right: Side, setup: Dependencies, chosen: int | None) -> Comparison:
+    """Compare two turns. `chosen` is the number of a pair; by default the first one that differs."""
+    one, other = left.turn, right.turn
+    pairs = tuple(_pairs(one, other))
+    shown = next((pair for pair in pairs if pair.number == chosen), None) if chosen is not None else None
+    shown = shown or next((pair for pair in pairs if pair.differs), None)
+    return Comparison(
+        lines=tuple(_lines(one, other)),
+        prompt=_diff(one.started.prompt, other.started.prompt),
+        instructions=_diff(_instructions(one), _instructions(other)),
+        answer=_diff(one.result.text, other.result.text),
+        pairs=pairs,
+        chosen=shown,
+        details=None if shown is None else _details(shown, left, right, setup),
+    )
+
+
+def _diff(left: str, right: str) -> tuple[DiffLine, ...]:
+    return text_diff(left[:_TEXT], right[:_TEXT])
+
+
+def _instructions(turn: TurnRecord) -> str:
+    return str(turn.started.agent.get("instructions") or "")
+
+
+def _lines(one: TurnRecord, other: TurnRecord) -> Iterator[Line]:
+    """Yield the figures of both turns, and each limit and setting in which they differ."""
+    left, right = _figures(one), _figures(other)
+    yield from (Line(name, value, right[name]) for name, value in left.items())
+    for kind, ours, theirs in (("Limit", _limits(one), _limits(other)), ("Setting", _settings(one), _settings(other))):
+        for name in sorted(ours.keys() | theirs.keys()):
+            line = Line(f"{kind} {name}", ours.get(name, "not set"), theirs.get(name, "not set"))
+            if line.differs:
+                yield line
+
+
+def _figures(turn: TurnRecord) -> dict[str, str]:
+    result = turn.result
+    reason = "" if result.reason is None or str(result.reason) == str(result.outcome) else f": {result.reason}"
+    return {
+        "Outcome": f"{result.outcome or result.state}{reason}".replace("_", " "),
+        "Agent": turn.row.agent,
+        "Model": turn.row.model or "not named",
+        "Steps": amount(result.steps),
+        "Tool calls": amount(result.tool_calls),
+        "Tokens": amount(result.usage.tokens),
+        "Cost": amount(result.usage.cost),
+        "Active time": seconds(result.seconds),
+    }
+
+
+def _limits(turn: TurnRecord) -> dict[str, str]:
+    return {name: _words(value) for name, value in turn.started.limits.model_dump(mode="json").items()}
+
+
+def _settings(turn: TurnRecord) -> dict[str, str]:
+    return {name: _words(value) for name, value in turn.started.model_settings.items()}
+
+
+def _words(value: object) -> str:
+    return "not set" if value is None else value if isinstance(value, str) else json.dumps(thawed(value))
+
+
+def _pairs(one: TurnRecord, other: TurnRecord) -> Iterator[StepPair]:
+    left, right = step_summaries(one.steps), step_summaries(other.steps)
+    aligned = _aligned(left, right, [_signature(each.step) for each in left], [_signature(each.step) for each in right])
+    for number, (ours, theirs) in enumerate(aligned, start=1):
+        if ours is None or theirs is None:
+            yield StepPair(number, ours, theirs, ("only in one",))
+        else:
+            yield StepPair(number, ours, theirs, tuple(_differences(ours.step, theirs.step)))
+
+
+def _aligned(
+    left: Sequence[Item], right: Sequence[Item], ours: Sequence[object], theirs: Sequence[object]
+) -> Iterator[tuple[Item | None, Item | None]]:
+    """Pair items in order: those with equal signatures, and between these the first with the first."""
+    for _, first, last, to_first, to_last in SequenceMatcher(None, ours, theirs, autojunk=False).get_opcodes():
+        yield from zip_longest(left[first:last], right[to_first:to_last])
+
+
+def _signature(step: Step) -> object:
+    return (step.key if not step.key.isdecimal() else "", tuple(map(_asked, step.calls)))
+
+
+def _asked(call: StepCall) -> tuple[str, str]:
+    return call.made.name, _arguments(call)
+
+
+def _arguments(call: StepCall | None) -> str:
+    if call is None:
+        return ""
+    return call.made.raw or json_text(redactor().hide_fields(thawed(call.made.arguments or {})))
+
+
+def _differences(one: Step, other: Step) -> Iterator[str]:
+    """Name what two steps differ in."""
+    if [*map(_asked, one.calls)] != [*map(_asked, other.calls)]:
+        yield "calls"
+    elif [*map(_result, one.calls)] != [*map(_result, other.calls)]:
+        yield "results"
+    if one.text != other.text:
+        yield "text"
+    if one.reasoning != other.reasoning:
+        yield "thinking"
+    if [attempt.cause for attempt in one.attempts] != [attempt.cause for attempt in other.attempts]:
+        yield "failed attempts"
+    if one.said != other.said:
+        yield "messages"
+
+
+def _result(call: StepCall | None) -> str:
+    """Return the status and the result of a call."""
+    if call is None:
+        return ""
+    settled = call.settled
+    return call.status if settled is None else f"{call.status}\n{settled.result}"
+
+
+def _details(pair: StepPair, left: Side, right: Side, setup: Dependencies) -> PairDetails:
+    one, other = (None if side is None else side.step for side in (pair.left, pair.right))
+    unsent, texts = "", ["", ""]
+    if one is not None and other is not None:
+        try:
+            texts = [_sent(side, step, setup) for side, step in ((left, one), (right, other))]
+        except (TurnwrightError, ValidationError) as error:
+            unsent = f"The requests cannot be built again: {error}"
+    ours, theirs = (() if step is None else step.calls for step in (one, other))
+    calls = _aligned(ours, theirs, [call.made.name for call in ours], [call.made.name for call in theirs])
+    return PairDetails(
+        request=_diff(*texts),
+        unsent=unsent,
+        reasoning=_diff("" if one is None else one.reasoning, "" if other is None else other.reasoning),
+        text=_diff("" if one is None else one.text, "" if other is None else other.text),
+        calls=tuple(
+            CallPair(a, b, _diff(_arguments(a), _arguments(b)), _diff(_result(a), _result(b))) for a, b in calls
+        ),
+    )
+
+
+def _sent(side: Side, step: Step, setup: Dependencies) -> str:
+    """Return the request of a step's last attempt as text."""
+    request = Rebuilt.of(side.turn, setup, side.history).last(step)
+    return "" if request is None else "\n".join(_request_lines(side.turn.row.model, request))
+
+
+def _request_lines(model: str, request: ModelRequest) -> Iterator[str]:
+    yield f"model: {model or 'not named'}"
+    yield f"tool_choice: {request.tool_choice}"
+    if request.max_tokens is not None:
+        yield f"max_tokens: {request.max_tokens}"
+    for name, value in ({} if request.settings is None else request.settings.to_json()).items():
+        yield f"{name}: {_words(redactor().hide_in(value, name))}"
+    for message in request.messages:
+        yield from ("", f"{message.role}:", *_message_lines(message))
+
+
+def _message_lines(message: Message) -> Iterator[str]:
+    for part in message.parts:
+        match part:
+            case ToolCallPart():
+                yield f"{part.name}({json.dumps(redactor().hide_fields(thawed(part.arguments)), ensure_ascii=False)})"
+            case ToolResultPart():
+                yield f"{part.name}: {part.status}: {part.text}"
+            case FilePart():
+                yield f"[file {part.name or part.media_type}]"
+            case ReasoningPart():
+                yield f"[thinking] {part.text}"
+            case _:
+                yield str(getattr(part, "text", ""))

@@ -1,0 +1,80 @@
+"""The page that compares two turns: the figures, the steps in pairs, and what differs in one."""
+
+from pathlib import Path
+
+import httpx
+import pytest
+from tests.inspector.conftest import browser, engine_on
+
+from turnwright import Agent, Engine
+from turnwright.inspector import Open, inspector_app
+from turnwright.model import asks_for
+from turnwright.model.protocol import ModelResponse, ResponseToolCall
+
+pytestmark = pytest.mark.anyio
+
+
+def looks_up(word: str, text: str = "") -> ModelResponse:
+    return ModelResponse(text=text, calls=(ResponseToolCall("look_up", {"word": word}),))
+
+
+async def page_of(engine: Engine, **query: str) -> httpx.Response:
+    async with browser(inspector_app(engine, access=Open())) as client:
+        return await client.get("/compare", params=query)
+
+
+async def test_a_fork_is_compared_with_its_origin_step_by_step(file: Path) -> None:
+    said = (looks_up("alpha"), looks_up("beta"), "Both.", looks_up("gamma"), "Another one.")
+    async with engine_on(file, *said) as engine:
+        origin = await engine.run(Agent(name="Reader", steps=5), "Look up two words")
+        place = (await engine.fork_places(origin.id))[3].last
+        fork = await engine.resume(await engine.fork(origin.id, at=place))
+        assert fork.text == "Another one."
+        text = (await page_of(engine, right=fork.id)).text
+    assert f"fork of the left one after fact {place}" in text
+    assert f'value="{origin.id}"' in text
+    pairs = [row.split("</tr>")[0] for row in text.split('<tr id="pair-')[1:]]
+    assert ["nothing" in row for row in pairs] == [True, False, False]
+    assert 'aria-current="true"' in pairs[1]  # the first that differs is shown
+    assert "-   &#34;word&#34;: &#34;beta&#34;" in _plain(text)
+    assert "+   &#34;word&#34;: &#34;gamma&#34;" in _plain(text)
+    assert "- Both." in _plain(text)
+    assert "+ Another one." in _plain(text)
+
+
+def _plain(text: str) -> str:
+    """The page's text with the marks of a difference, which are for the eye."""
+    for mark in ("- ", "+ "):
+        text = text.replace(f'<span aria-hidden="true">{mark}</span>', mark)
+    return text
+
+
+async def test_the_requests_of_a_chosen_pair_are_compared(file: Path) -> None:
+    async with engine_on(file, looks_up("alpha"), "A.", looks_up("beta"), "A.") as engine:
+        one = await engine.run(Agent(name="Reader"), "Look up")
+        other = await engine.run(Agent(name="Reader", steps=3), "Look up")
+        text = _plain((await page_of(engine, left=one.id, right=other.id, pair="2")).text)
+    assert "Limit steps" in text
+    assert "- look_up({&#34;word&#34;: &#34;alpha&#34;})" in text
+    assert "+ look_up({&#34;word&#34;: &#34;beta&#34;})" in text
+
+
+async def test_a_step_that_only_one_turn_has_stands_beside_nothing(file: Path) -> None:
+    async with engine_on(file, looks_up("alpha"), "Done.", "At once.") as engine:
+        one = await engine.run(Agent(name="Reader"), "Look up")
+        other = await engine.run(Agent(name="Reader"), "Look up")
+        text = (await page_of(engine, left=one.id, right=other.id)).text
+        same = (await page_of(engine, left=one.id, right=one.id)).text
+    assert "only in one" in text
+    assert "No step differs" in same
+
+
+async def test_without_two_turns_there_is_a_form_and_an_unknown_one_is_not_found(file: Path) -> None:
+    async with engine_on(file, asks_for(("delete_file", {"path": "a"}))) as engine:
+        turn = await engine.run(Agent(name="Cleaner"), "Delete a")
+        form = await page_of(engine, right=turn.id)
+        missing = await page_of(engine, left="none", right=turn.id)
+    assert form.status_code == 200
+    assert f'value="{turn.id}"' in form.text
+    assert "Enter the ids" in form.text
+    assert missing.status_code == 404
