@@ -14,7 +14,7 @@ from turnwright import Agent, EndReason, Engine, TurnResult
 from turnwright.driver.subagents import agent_tool
 from turnwright.errors import TurnNotFoundError
 from turnwright.inspector import Open, inspector_app
-from turnwright.inspector.views.statistics import STANDINGS, _quantile, _width, statistics_of
+from turnwright.inspector.views.statistics import STANDINGS, Quantiles, quantile, statistics_of
 from turnwright.inspector.views.turn_query import PAGE, Listed, Query, list_turns
 from turnwright.inspector.views.turn_summary import Digests
 from turnwright.journal.answers import approve
@@ -183,7 +183,7 @@ async def test_what_a_fork_copied_is_counted_once() -> None:
         fork = await engine.fork(turn.id, at=place)
         copied = await statistics_of(engine.store, digests)
         assert (copied.turns, copied.tools, copied.usage) == (2, before.tools, before.usage)
-        assert (copied.retries, copied.pauses, copied.median_seconds) == (1, 1, 0.0)
+        assert (copied.retries, copied.pauses, copied.seconds.p50) == (1, 1, 0.0)
         went_on = await engine.resume(fork)
         after = await statistics_of(engine.store, digests)
         assert after.tools == before.tools
@@ -249,13 +249,14 @@ async def test_outcomes_are_counted_over_time_and_every_turn_is_in_a_column() ->
     assert counted.turns == 100
     assert counted.all_seen
     assert counted.standings == {**dict.fromkeys(STANDINGS, 0), "finished": 66, "running": 34}
-    assert sum(column.total for column in counted.columns) == 100
-    assert len(counted.columns) <= 48
-    assert counted.width == 4 * 3600
+    assert counted.plot is not None
+    assert counted.plot.names == ("finished", "running")
+    assert sum(row.total for row in counted.plot.rows) == 100
+    assert counted.plot.width == 4 * 3600
     assert sum(group.count for group in counted.steps) == 100
     assert counted.reasons == ((EndReason.ANSWERED, 66),)
-    assert all(0 <= piece.x < piece.x + piece.width <= 100 for piece in counted.pieces)
-    assert all(-1e-9 <= piece.y <= piece.y + piece.height <= 100 + 1e-9 for piece in counted.pieces)
+    assert counted.limits == ()
+    assert [group.label for group in counted.steps] == ["2"]
 
 
 async def test_the_newest_turns_are_counted_and_it_is_said_that_there_are_older_ones() -> None:
@@ -268,7 +269,7 @@ async def test_the_newest_turns_are_counted_and_it_is_said_that_there_are_older_
     assert (await statistics_of(store, Digests(store), last=6)).all_seen
     assert (await statistics_of(store, Digests(store), last=4, agent="B")).turns == 2
     nothing = await statistics_of(MemoryStore(), Digests(store))
-    assert (nothing.turns, nothing.columns, nothing.highest, nothing.pieces) == (0, (), 0, [])
+    assert (nothing.turns, nothing.plot, nothing.steps) == (0, None, ())
 
 
 @pytest.mark.parametrize(
@@ -278,14 +279,23 @@ async def test_the_newest_turns_are_counted_and_it_is_said_that_there_are_older_
 def test_a_quantile_is_a_value_that_this_share_does_not_exceed(
     values: Sequence[float], share: float, found: float
 ) -> None:
-    assert _quantile(values, share) == found
+    assert quantile(values, share) == found
 
 
-@pytest.mark.parametrize("span", [0.0, 1.0, 47 * 60.0, 47 * 60.0 + 1, 86400.0, 4e7, 1e9])
-def test_no_more_columns_than_fit(span: float) -> None:
-    times = [0.5, 0.5 + span]
-    width = _width(times)
-    assert times[1] // width - times[0] // width < 48
+async def test_the_page_has_the_quantiles_and_leaves_out_columns_that_are_all_zero() -> None:
+    async with (
+        Engine(model=ScriptedModel("done", repeat=True), tools=TOOLS, store=MemoryStore()) as engine,
+        browser(inspector_app(engine, access=Open())) as client,
+    ):
+        for _ in range(3):
+            await engine.run(AGENT, "hi")
+        page = (await client.get("/statistics")).text
+    for heading in ("p50", "p90", "p99"):
+        assert f'<th scope="col" class="num">{heading}</th>' in page
+    for word in ("Also reached", "Errors", "Retries", "Cost"):
+        assert word not in page
+    assert "(UTC)</text>" in page
+    assert Quantiles.of([1.0, 2.0, 3.0]) == Quantiles(2.0, 3.0, 3.0, 3.0)
 
 
 async def test_others_run_while_many_journals_are_read() -> None:
@@ -339,7 +349,8 @@ async def test_a_turn_whose_clock_was_not_set_is_in_no_column_and_counted_all_th
     for number, at in enumerate((0.0, 946_684_800.0, 9e9, -5.0, 1e300)):
         await write(store, f"odd{number}", facts, at=at)
     counted = await statistics_of(store, Digests(store))
-    assert (counted.turns, counted.untimed, len(counted.columns), counted.width) == (15, 5, 10, 60)
+    assert counted.plot is not None
+    assert (counted.turns, counted.untimed, len(counted.plot.rows), counted.plot.width) == (15, 5, 10, 15)
     async with (
         Engine(model=ScriptedModel(), store=store) as engine,
         browser(inspector_app(engine, access=Open())) as client,

@@ -126,7 +126,7 @@ def span(value: float) -> str:
     for size, unit in ((_DAY, "day"), (_HOUR, "hour"), (_MINUTE, "minute")):
         if value >= size and not value % size:
             return f"{value / size:.0f} {unit}{'' if value == size else 's'}"
-    return f"{value:.0f} seconds"
+    return f"{value:.0f} second{'' if value == 1 else 's'}"
 
 
 def moment(value: float) -> str:

@@ -1,4 +1,4 @@
-"""The statistics of the newest turns: outcomes over time, lengths, the limits that stop them, and slow tools."""
+"""The statistics of the newest turns: outcomes over time, quantiles, the limits that stop them, and slow tools."""
 
 import time
 from collections import Counter, defaultdict
@@ -17,18 +17,13 @@ from turnwright.errors import TurnNotFoundError, UnreadableTurnError
 from turnwright.store import Store, TurnRow
 from turnwright_states import REASONS, CallStatus, EndReason, Outcome, State, Usage
 
+from .plot import Plot, Series, plot_of
 from .turn_query import roots
 from .turn_summary import Digest, Digests
 
 #: How many turns are looked at unless somebody asks for another number, and the most that one may ask for.
 LAST: Final = 500
 MOST: Final = 5_000
-#: At most so many columns over time, each as wide as the first of these (in seconds) that is enough.
-_COLUMNS: Final = 48
-_WIDTHS: Final = (60, 300, 900, 3_600, 4 * 3_600, 86_400, 7 * 86_400, 28 * 86_400)
-#: A column is no wider than if there were so many, and fills this part of its place.
-_FEWEST: Final = 12
-_FILLED: Final = 0.86
 #: No turn began before 2001: that says a clock which nobody has set (1970, 1980, 2000). Nor so many seconds from now.
 _EARLIEST: Final = 1e9
 _AHEAD: Final = 86_400.0
@@ -44,28 +39,17 @@ STANDINGS: Final = (*map(str, Outcome), _PAUSED, _LIVE)
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
-    """The turns that began in one span of time, counted by outcome. `began` is in seconds since the Unix epoch."""
+class Quantiles:
+    """The values of turns or calls that half, 90 % and 99 % of them do not exceed, and the greatest."""
 
-    began: float
-    counts: dict[str, int]
+    p50: float
+    p90: float
+    p99: float
+    most: float
 
-    @property
-    def total(self) -> int:
-        return sum(self.counts.values())
-
-
-@dataclass(frozen=True, slots=True)
-class ColumnPart:
-    """A rectangle of a drawn column: the count of one outcome. Places and sizes are percentages."""
-
-    began: float
-    standing: str
-    count: int
-    x: float
-    y: float
-    width: float
-    height: float
+    @classmethod
+    def of(cls, values: Sequence[float]) -> "Quantiles":
+        return cls(quantile(values, 0.5), quantile(values, 0.9), quantile(values, 0.99), max(values, default=0.0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,14 +70,12 @@ class Fired:
 
 @dataclass(frozen=True, slots=True)
 class ToolTimes:
-    """The times of a tool's calls, in seconds: median, p90 and longest; and the number of failures."""
+    """The times of a tool's calls, in seconds, and the number of failures."""
 
     tool: str
     calls: int
     failed: int
-    median: float
-    most: float
-    longest: float
+    times: Quantiles
     total: float
 
 
@@ -102,16 +84,15 @@ class Statistics:
     """The statistics of the newest turns.
 
     Sub-agents' turns are not counted as turns: their tools are, and their usage is part of their callers'. The copied
-    part of a fork counts for its origin. `width` is the span of a column in seconds; `untimed` turns have an impossible
-    start, and are in no column. `all_seen` is false if there are older turns. `unreadable` turns have a damaged row or
-    journal, and the damaged part is not counted.
+    part of a fork counts for its origin. `plot` has the outcomes over time; `untimed` turns have an impossible start,
+    and are not in it. `all_seen` is false if there are older turns. `unreadable` turns have a damaged row or journal,
+    and the damaged part is not counted. `limits` are those that turns reached.
     """
 
     turns: int
     all_seen: bool
     standings: dict[str, int]
-    width: float
-    columns: tuple[Column, ...]
+    plot: Plot | None
     untimed: int
     unreadable: int
     steps: tuple[TurnGroup, ...]
@@ -119,27 +100,12 @@ class Statistics:
     reasons: tuple[tuple[EndReason, int], ...]
     tools: tuple[ToolTimes, ...]
     usage: Usage
-    median_seconds: float
+    seconds: Quantiles
+    step_counts: Quantiles
+    tokens: Quantiles
+    costs: Quantiles
     retries: int
     pauses: int
-
-    @property
-    def highest(self) -> int:
-        return max((column.total for column in self.columns), default=0)
-
-    @property
-    def pieces(self) -> list[ColumnPart]:
-        """The columns as rectangles, on the ground of a picture that is as high as the highest of them."""
-        drawn: list[ColumnPart] = []
-        width = 100 / max(len(self.columns), _FEWEST)
-        for place, column in enumerate(self.columns):
-            y = 100.0
-            for standing, count in column.counts.items():
-                if count:
-                    height = 100 * count / self.highest
-                    y -= height
-                    drawn.append(ColumnPart(column.began, standing, count, place * width, y, width * _FILLED, height))
-        return drawn
 
 
 async def statistics_of(store: Store, digests: Digests, *, last: int = LAST, agent: str = "") -> Statistics:
@@ -168,24 +134,26 @@ def _counted_up(
 ) -> Statistics:
     """The statistics of these turns and of their sub-agents'; in a thread of its own, for there may be many."""
     rows = [row for row, _ in seen if not row.fault]
+    read = [(row, digest) for row, digest in seen if not digest.fault]
     timed = [row for row in rows if _EARLIEST <= row.created_at <= now + _AHEAD]
-    width = _width([row.created_at for row in timed])
     return Statistics(
         turns=len(rows),
         all_seen=whole,
         standings=_counted(rows),
-        width=width,
-        columns=tuple(_columns(timed, width)),
+        plot=plot_of("turns", list(_over_time(timed)), whole=True),
         untimed=len(rows) - len(timed),
         unreadable=sum(bool(digest.fault) for _, digest in seen),
         steps=tuple(_steps(rows)),
         limits=tuple(_limits(seen)),
         reasons=tuple(Counter(row.status.reason for row in rows if row.status.reason is not None).most_common()),
         tools=tuple(
-            sorted(_tools([*(digest for _, digest in seen), *below]), key=lambda one: one.median, reverse=True)
+            sorted(_tools([*(digest for _, digest in seen), *below]), key=lambda one: one.times.p50, reverse=True)
         ),
         usage=sum((digest.own_usage for _, digest in seen), Usage()),
-        median_seconds=_quantile([digest.own_seconds for _, digest in seen], 0.5),
+        seconds=Quantiles.of([digest.own_seconds for _, digest in read]),
+        step_counts=Quantiles.of([row.status.steps for row in rows]),
+        tokens=Quantiles.of([digest.own_usage.tokens for _, digest in read]),
+        costs=Quantiles.of([digest.own_usage.cost for _, digest in read]),
         retries=sum(digest.retries for _, digest in seen),
         pauses=sum(digest.pauses for _, digest in seen),
     )
@@ -211,34 +179,29 @@ def _counted(rows: Iterable[TurnRow]) -> dict[str, int]:
     return {standing: counts[standing] for standing in STANDINGS}
 
 
-def _width(times: Sequence[float]) -> float:
-    span = max(times) - min(times) if times else 0.0
-    return next((width for width in _WIDTHS if span <= width * (_COLUMNS - 1)), float(ceil(span / (_COLUMNS - 1))))
-
-
-def _columns(rows: Sequence[TurnRow], width: float) -> Iterable[Column]:
-    if not rows:
-        return
-    places: defaultdict[int, list[TurnRow]] = defaultdict(list)
+def _over_time(rows: Sequence[TurnRow]) -> Iterable[Series]:
+    moments: defaultdict[str, list[tuple[float, float]]] = defaultdict(list)
     for row in rows:
-        places[int(row.created_at // width)].append(row)
-    for place in range(min(places), max(places) + 1):
-        yield Column(place * width, _counted(places.get(place, ())))
+        moments[_standing(row)].append((row.created_at, 1))
+    return (Series(standing, standing, moments[standing]) for standing in STANDINGS)
 
 
 def _steps(rows: Sequence[TurnRow]) -> Iterable[TurnGroup]:
-    low = 0
-    for high in _STEPS:
-        label = str(high) if low == high else f"{low}-{high}"
-        yield TurnGroup(label, sum(low <= row.status.steps <= high for row in rows))
-        low = high + 1
+    """The turns by their steps, from the first group that has any to the last."""
+    groups = [
+        TurnGroup(str(high) if low == high else f"{low}-{high}", sum(low <= row.status.steps <= high for row in rows))
+        for low, high in zip((0, *(edge + 1 for edge in _STEPS)), _STEPS, strict=False)
+    ]
+    filled = [place for place, group in enumerate(groups) if group.count]
+    return groups[filled[0] : filled[-1] + 1] if filled else []
 
 
 def _limits(seen: Sequence[tuple[TurnRow, Digest]]) -> Iterable[Fired]:
     for reason in _LIMITS:
         stopped = sum(row.status.reason is reason for row, _ in seen)
         also = sum(reason in digest.also_reached for _, digest in seen)
-        yield Fired(reason, stopped, also, REASONS[reason].next)
+        if stopped or also:
+            yield Fired(reason, stopped, also, REASONS[reason].next)
 
 
 def _tools(digests: Iterable[Digest]) -> Iterable[ToolTimes]:
@@ -249,10 +212,9 @@ def _tools(digests: Iterable[Digest]) -> Iterable[ToolTimes]:
     for tool, calls in runs.items():
         times = [seconds for seconds, _ in calls]
         failed = sum(status is not CallStatus.OK for _, status in calls)
-        median, most = _quantile(times, 0.5), _quantile(times, 0.9)
-        yield ToolTimes(tool, len(calls), failed, median, most, max(times), sum(times))
+        yield ToolTimes(tool, len(calls), failed, Quantiles.of(times), sum(times))
 
 
-def _quantile(values: Sequence[float], share: float) -> float:
+def quantile(values: Sequence[float], share: float) -> float:
     """The value that this share of them does not exceed; 0 where there is none."""
     return sorted(values)[ceil(len(values) * share) - 1] if values else 0.0
