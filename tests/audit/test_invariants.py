@@ -6,7 +6,7 @@ from tests.trajectories.reading import read
 
 from turnwright.audit.invariants import check_run
 from turnwright.audit.verdicts import Invariants
-from turnwright.trajectories.atif import Trajectory
+from turnwright.trajectories.atif import Observation, Trajectory, TrajectoryResult
 from turnwright.trajectories.builder import RunBuilder
 from turnwright_states.traces import TraceClaim
 from turnwright_states.verdict import Verdict
@@ -119,3 +119,11 @@ def test_calls_of_terminal_tools_need_no_result() -> None:
     run.call("a", "submit")
     run.notes.terminal_tools = ["submit"]
     assert numbers(checked(run.finish()), TraceClaim.PAIRED) == (1, 0, 0)
+
+
+def test_a_result_of_no_call_answers_all_calls_of_its_step() -> None:
+    run = run_of([*call("a", result=None), *call("b", result=None)], "Done.", ending="stop")
+    [step, *_] = [step for step in run.steps if step.tool_calls]
+    step.observation = Observation(results=[TrajectoryResult(content="both")])
+    found = checked(run)
+    assert numbers(found, TraceClaim.PAIRED) == numbers(found, TraceClaim.ASKED) == (1, 0, 0)

@@ -64,12 +64,21 @@ def test_few_runs_make_a_page(runs: Sequence[Trajectory]) -> None:
     assert "<p>No run has a loop.</p>" in page(runs)
 
 
+def test_what_was_not_recorded_is_no_zero_and_one_run_is_no_plural() -> None:
+    found = page([run_of("Done.", tokens=None)])
+    assert "<b>not recorded</b><span>tokens</span>" in found
+    assert "<b>not recorded</b><span>cost</span>" in found
+    assert "<h1>Audit of 1 agent run</h1><p>1 file (" in found
+    assert not re.search(r"\b1 (?:runs|steps)\b", found)
+    assert "<b>2.00</b><span>cost</span>" in page([run_of("Done.", cost=2.0)])
+
+
 @pytest.mark.parametrize("numbers", [[0], [7], [1, 2, 3], [0, 10**9], [5, 5, 2000]])
 def test_a_histogram_has_each_number_in_one_bar(numbers: list[int]) -> None:
     found = Distribution()
     for number in numbers:
         found.add(number)
-    counts = re.findall(r"<title>(\d+) runs</title>", histogram("Steps", found, str))
+    counts = re.findall(r"<title>(\d+) runs?</title>", histogram("Steps", found, str))
     assert sum(map(int, counts)) == len(numbers)
 
 

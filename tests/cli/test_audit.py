@@ -56,6 +56,14 @@ def test_each_run_is_a_line_and_the_last_line_is_the_summary(runs: Path) -> None
     assert summary["steps_distribution"] == {"p50": 3, "p95": 5, "p99": 5, "max": 5}
 
 
+def test_one_is_no_plural(tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    path.write_bytes(msgspec.json.encode(run_of(call("read", result=None))))
+    shown = run(path).stdout
+    assert shown.startswith("1 run in 1 file (atif)\n  1 turn, 1 step, 1 call, 100 tokens, no cost recorded\n")
+    assert "  1 of 1 call, in 1 run\n" in shown
+
+
 def test_secrets_are_hidden(tmp_path: Path) -> None:
     secret = "sk-" + "a1b2c3d4" * 4
     file = tmp_path / "run.json"

@@ -4,6 +4,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from turnwright.trajectories.atif import TrajectoryStep
 from turnwright.trajectories.shapes import Shape
 
 
@@ -33,6 +34,13 @@ def test_numbers_are_read_as_the_kind_that_is_expected() -> None:
     assert Shape(Inner).decode(b'{"n": 2.0}') == Inner(2)
     assert Shape(Inner).decode(b'{"n": true}') == Inner()
     assert SHAPE.decode(b'{"share": 1, "name": []}') == Outer(share=1.0)
+
+
+def test_one_of_several_words_is_kept_and_no_other() -> None:
+    assert Shape(list[TrajectoryStep]).convert([{"step_id": 2, "source": "robot"}]) == []
+    assert Shape(TrajectoryStep).convert({"step_id": 2.0, "source": "agent", "message": 7}) == TrajectoryStep(
+        step_id=2, source="agent", message="7"
+    )
 
 
 def test_what_strict_readers_refuse_is_mended() -> None:

@@ -9,7 +9,7 @@ from turnwright_states import CallStatus, traces
 from turnwright_states.traces import TraceClaim, TurnCheck
 
 from .measure import is_finished
-from .rounds import is_reply, text_of
+from .rounds import is_reply, shared_result, text_of
 from .verdicts import Invariants
 
 _STATUSES: Final[Mapping[ResultStatus | None, CallStatus]] = {
@@ -85,12 +85,14 @@ def _events(step: TrajectoryStep, turn: str, notes: RunNotes) -> Iterator[traces
         asked = tuple(traces.TraceCall(id=call.tool_call_id, name=call.function_name) for call in calls)
         yield traces.TraceModelReplied(turn=turn, text=text_of(step.message), calls=asked)
     answered = set()
+    shared = shared_result(step)
     for result in step.observation.results if step.observation else ():
         own = (result.extra and result.extra.turnwright) or ResultNotes()
         answered.add(result.source_call_id)
-        if result.source_call_id is not None or not own.unreadable:
+        if result is not shared and (result.source_call_id is not None or not own.unreadable):
             answers = result.source_call_id or own.orphan_id or "without an id"
             yield traces.TraceToolResult(turn=turn, call=answers, status=_STATUSES.get(own.status, CallStatus.OK))
     for call in calls:
-        if call.function_name in (notes.terminal_tools or ()) and call.tool_call_id not in answered:
+        ended = shared is not None or call.function_name in (notes.terminal_tools or ())
+        if ended and call.tool_call_id not in answered:
             yield traces.TraceToolResult(turn=turn, call=call.tool_call_id)

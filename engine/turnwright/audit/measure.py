@@ -10,7 +10,7 @@ from turnwright.trajectories.atif import FinalMetrics, ResultNotes, RunNotes, Tr
 from turnwright.trajectories.checks import findings_of
 
 from .loops import Loop, loops_of
-from .rounds import AuditStep, counted, is_reply, turns_of
+from .rounds import AuditStep, counted, is_reply, shared_result, turns_of
 from .verdicts import Invariants
 
 _UNKNOWN: Final = "unknown"
@@ -19,7 +19,7 @@ _TERMINAL: Final = "terminal tool"
 _BY_ITSELF: Final = (_ANSWERED, _TERMINAL)
 #: The endings, up to a colon, of runs that something stopped, though their last reply may be a text.
 _STOPPED: Final = frozenset(
-    {"cap_hit", "doom_loop", "failed", "aborted", "inconclusive", "paused"}  # our own outcomes
+    {"cap_hit", "doom_loop", "failed", "aborted", "inconclusive", "paused", "continued"}  # our own words
     | {"cap", "max turns", "max_turns", "max_steps", "max_tokens", "length", "error_max_turns"}
     | {"error", "api_error", "error_during_execution", "interrupted", "blocked"}
 )
@@ -170,9 +170,10 @@ def _pair(step: TrajectoryStep, found: RunMeasure, terminal: Collection[str], *,
             found.orphans += notes.orphan_id is not None and not notes.unreadable
         else:
             answered[result.source_call_id] = notes.unreadable
+    shared = None if shared_result(step) is None else False
     for call in step.tool_calls or ():
         found.calls += 1
-        unreadable = answered.get(call.tool_call_id)
+        unreadable = answered.get(call.tool_call_id, shared)
         if unreadable is not None:
             found.results += not unreadable
             found.unreadable += unreadable

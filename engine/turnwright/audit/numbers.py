@@ -18,3 +18,8 @@ def money(number: float) -> str:
 def percent(part: float, whole: float) -> str:
     """Return a share in percent; empty without a whole."""
     return f"{100 * part / whole:.0f}%" if whole else ""
+
+
+def count(number: int, what: str) -> str:
+    """Return a number of things, such as `1 run` or `1,200 runs`."""
+    return f"{number:,} {what}{'' if number == 1 else 's'}"

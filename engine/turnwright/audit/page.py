@@ -9,7 +9,7 @@ from typing import Final
 from turnwright.privacy.invisible import escaped
 
 from .loops import LoopKind
-from .numbers import money, percent, short
+from .numbers import count, money, percent, short
 from .plots import Line, curves, histogram
 from .suggest import Suggestion
 from .totals import MICRO, SeenLoop, Tally, Totals
@@ -55,13 +55,14 @@ class _Page:
     def head(self, files: int) -> Iterator[str]:
         totals = self._totals
         formats = ", ".join(sorted(totals.formats))
-        where = f"{files:,} file{'' if files == 1 else 's'} ({self._text(formats)})"
-        yield f"<h1>Audit of {totals.runs:,} agent runs</h1><p>{where}</p>"
+        where = f"{count(files, 'file')} ({self._text(formats)})"
+        yield f"<h1>Audit of {count(totals.runs, 'agent run')}</h1><p>{where}</p>"
+        tokens = totals.input_tokens + totals.output_tokens
         cards = {
             "steps": short(totals.steps),
             "tool calls": short(totals.calls),
-            "tokens": short(totals.input_tokens + totals.output_tokens),
-            "cost": money(totals.cost),
+            "tokens": short(tokens) if tokens else "not recorded",
+            "cost": money(totals.cost) if totals.cost else "not recorded",
             "succeeded": percent(totals.succeeded, totals.succeeded + totals.failed) or "no labels",
             "of the runs have a loop": percent(totals.looping, totals.runs),
             "calls without a result": f"{totals.unpaired:,}",
@@ -74,7 +75,7 @@ class _Page:
         if found is None:
             return
         kind = "succeeded" if found.labeled else "ended by themselves"
-        yield f"<h2>Suggested limits</h2><p>The p99 of {found.runs:,} runs that {kind}, rounded up.</p>"
+        yield f"<h2>Suggested limits</h2><p>The p99 of {count(found.runs, 'run')} that {kind}, rounded up.</p>"
         matter = escape("\n".join(found.front_matter))
         yield f'<pre tabindex="0">{escape(found.python)}</pre><pre tabindex="0">{matter}</pre>'
         rows = [self._effect("these limits", found.effect), self._effect("the defaults", found.defaults)]
@@ -165,7 +166,7 @@ class _Page:
             shapes.append(f'<rect class="k{_KINDS.index(loop.kind)}" {box}><title>{title}</title></rect>')
         words = ", ".join(dict.fromkeys(seen.loop.kind.words for seen in loops))
         head = f'<svg viewBox="0 0 100 14" preserveAspectRatio="none" role="img" aria-label="{name}: {words}">'
-        note = f"{self._text(first.loop.tool)}, {first.steps:,} steps{label}"
+        note = f"{self._text(first.loop.tool)}, {count(first.steps, 'step')}{label}"
         return f'<div class="run"><span>{name}<br><small>{note}</small></span>{head}{"".join(shapes)}</svg></div>'
 
     def tables(self) -> Iterator[str]:

@@ -6,6 +6,7 @@ from math import floor, log10
 from typing import Final, NamedTuple
 
 from .distribution import Distribution
+from .numbers import count
 
 _WIDTH: Final = 440
 _HEIGHT: Final = 200
@@ -29,15 +30,15 @@ def histogram(name: str, numbers: Distribution, words: Callable[[float], str]) -
     """Return a histogram with its quantiles. Bins are equal if the numbers are, else each is a factor wider."""
     scale = _Scale(numbers)
     bins = [0] * _BINS
-    for number, count in numbers.counts.items():
-        bins[scale.bin(number)] += count
+    for number, times in numbers.counts.items():
+        bins[scale.bin(number)] += times
     most = max(bins)
     width = (_WIDTH - _LEFT) / _BINS
     shapes = [
-        f'<rect class="bar" x="{_LEFT + at * width + 1:.1f}" y="{_y(count / most):.1f}" width="{width - 2:.1f}"'
-        f' height="{_BOTTOM - _y(count / most):.1f}"><title>{count:,} runs</title></rect>'
-        for at, count in enumerate(bins)
-        if count
+        f'<rect class="bar" x="{_LEFT + at * width + 1:.1f}" y="{_y(runs / most):.1f}" width="{width - 2:.1f}"'
+        f' height="{_BOTTOM - _y(runs / most):.1f}"><title>{count(runs, "run")}</title></rect>'
+        for at, runs in enumerate(bins)
+        if runs
     ]
     row = 0
     before = -100.0
@@ -51,7 +52,7 @@ def histogram(name: str, numbers: Distribution, words: Callable[[float], str]) -
         shapes.append(_text(x + side, _TOP + 12 * row, f"{share} {words(number)}", anchor))
     shapes += [_text(_LEFT, _BOTTOM + 16, words(scale.least)), _text(_WIDTH, _BOTTOM + 16, words(numbers.max), "end")]
     shapes.append(_text(_LEFT - 6, _y(1) + 8, f"{most:,}", "end"))
-    return _svg(f"{name} of a run: {numbers.n:,} runs, at most {words(numbers.max)}", shapes)
+    return _svg(f"{name} of a run: {count(numbers.n, 'run')}, at most {words(numbers.max)}", shapes)
 
 
 def curves(name: str, values: Sequence[str], lines: Sequence[Line]) -> str:

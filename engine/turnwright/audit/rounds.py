@@ -10,6 +10,7 @@ from msgspec import Struct
 from turnwright.trajectories.atif import (
     Content,
     ContentPart,
+    ResultNotes,
     StepMetrics,
     Trajectory,
     TrajectoryCall,
@@ -99,14 +100,24 @@ def is_reply(step: TrajectoryStep) -> bool:
     return step.source == "agent" and step.llm_call_count != 0 and not step.is_copied_context
 
 
+def shared_result(step: TrajectoryStep) -> TrajectoryResult | None:
+    """Return the result that other programs give to all calls of a step together, as that of no call."""
+    for result in step.observation.results if step.observation else ():
+        notes = (result.extra and result.extra.turnwright) or ResultNotes()
+        if result.source_call_id is None and notes.orphan_id is None:
+            return result
+    return None
+
+
 def _step(number: int, step: TrajectoryStep) -> AuditStep:
     results: dict[str | None, TrajectoryResult] = {}
     for result in step.observation.results if step.observation else ():
         results.setdefault(result.source_call_id, result)
+    shared = shared_result(step)
     metrics = step.metrics or StepMetrics()
     return AuditStep(
         number,
-        [_call(call, results.get(call.tool_call_id)) for call in step.tool_calls or ()],
+        [_call(call, results.get(call.tool_call_id, shared)) for call in step.tool_calls or ()],
         int(counted(metrics.prompt_tokens)),
         int(counted(metrics.completion_tokens)),
         counted(metrics.cost_usd),

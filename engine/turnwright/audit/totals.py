@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from heapq import nlargest
-from typing import Final
+from typing import Final, Self
 
 from msgspec import Struct, field
 
@@ -23,7 +23,15 @@ _OWN: Final = ("cut", "findings", "finished", "invariants", "loops")
 _LOOPS_KEPT: Final = 200
 
 
-class Tally(Struct):
+class _Sum(Struct):
+    """Numbers that are added up."""
+
+    def merge(self, other: Self) -> None:
+        """Add the numbers of another one."""
+        _add(self, other)
+
+
+class Tally(_Sum):
     """The effect of one limit: the runs that it changes, with what they would have saved.
 
     `succeeded` of the runs had succeeded, `failed` had failed. `refused` are calls that were refused in steps that
@@ -41,10 +49,6 @@ class Tally(Struct):
     refused: int = 0
     saved_failed: int = 0
     at: Distribution = field(default_factory=Distribution)
-
-    def merge(self, other: "Tally") -> None:
-        """Add the numbers of another tally."""
-        _add(self, other)
 
     def take(self, trial: Trial, turns: Sequence[TurnMeasure], success: bool | None) -> None:
         """Count what a limit does to the turns of a run."""
@@ -70,7 +74,7 @@ class Tally(Struct):
         self.failed += changed and success is False
 
 
-class Group(Struct):
+class Group(_Sum):
     """The runs of one agent with one model."""
 
     runs: int = 0
@@ -94,12 +98,8 @@ class Group(Struct):
         if run.cost:
             self.cost.add(round(run.cost * MICRO))
 
-    def merge(self, other: "Group") -> None:
-        """Add the numbers of another group."""
-        _add(self, other)
 
-
-class OfFormat(Struct):
+class OfFormat(_Sum):
     """The runs of one format. `loops` are counted by kind."""
 
     files: int = 0
@@ -112,12 +112,8 @@ class OfFormat(Struct):
     unreadable: int = 0
     loops: dict[str, int] = field(default_factory=dict)
 
-    def merge(self, other: "OfFormat") -> None:
-        """Add the numbers of another format."""
-        _add(self, other)
 
-
-class OfKind(Struct):
+class OfKind(_Sum):
     """The loops of one kind."""
 
     loops: int = 0
@@ -125,10 +121,6 @@ class OfKind(Struct):
     succeeded: int = 0
     rounds: int = 0
     tokens_after: int = 0
-
-    def merge(self, other: "OfKind") -> None:
-        """Add the numbers of another kind."""
-        _add(self, other)
 
 
 class SeenLoop(Struct):
@@ -141,7 +133,7 @@ class SeenLoop(Struct):
     loop: Loop
 
 
-class GoodRuns(Struct):
+class GoodRuns(_Sum):
     """The runs that went well, from which limits are suggested. Each counts with its largest turn."""
 
     runs: int = 0
@@ -164,12 +156,8 @@ class GoodRuns(Struct):
         if cost := run.cost if alone else max(sum(turn.cost) for turn in turns):
             self.cost.add(round(cost * MICRO))
 
-    def merge(self, other: "GoodRuns") -> None:
-        """Add the numbers of other runs."""
-        _add(self, other)
 
-
-class Totals(Struct):
+class Totals(_Sum):
     """The totals of all runs. `succeeded` and `failed` are labels; runs without one are in neither.
 
     `good` are the runs that succeeded, `finished` those that ended by themselves. `failed_steps` are the steps of
@@ -242,9 +230,9 @@ class Totals(Struct):
             if may_matter(run.measured, trial):
                 self.tallies.setdefault(name, Tally()).take(trial, run.measured, run.success)
 
-    def merge(self, other: "Totals") -> None:
+    def merge(self, other: Self) -> None:
         """Add the totals of other runs."""
-        _add(self, other)
+        super().merge(other)
         self.loops = nlargest(_LOOPS_KEPT, self.loops, key=_worth)
 
     def _take_format(self, run: RunMeasure) -> None:

@@ -90,7 +90,8 @@ class _Report:
         tokens = totals.input_tokens + totals.output_tokens
         cost = f"cost {money(totals.cost)}" if totals.cost else "no cost recorded"
         used = f"{short(tokens)} tokens, {cost}" if tokens else "no tokens recorded"
-        yield (f"  {totals.turns:,} turns, {totals.steps:,} steps, {totals.calls:,} calls, {used}")
+        turns, steps, calls = count(totals.turns, "turn"), count(totals.steps, "step"), count(totals.calls, "call")
+        yield f"  {turns}, {steps}, {calls}, {used}"
         if self._labeled:
             rest = totals.runs - self._labeled
             without = f", {rest:,} without a label" if rest else ""
@@ -133,7 +134,7 @@ class _Report:
         totals = self._totals
         yield ""
         yield "Calls without a result"
-        yield f"  {totals.unpaired:,} of {totals.calls:,} calls, in {count(totals.unpaired_runs, 'run')}"
+        yield f"  {totals.unpaired:,} of {count(totals.calls, 'call')}, in {count(totals.unpaired_runs, 'run')}"
         apart = {
             "of terminal tools": totals.terminal,
             "whose record could not be read": totals.unreadable + totals.lost_calls,
@@ -141,12 +142,14 @@ class _Report:
         others = [f"{number:,} {words}" for words, number in apart.items() if number]
         if others:
             yield f"  not counted: {', '.join(others)}"
-        noted = {"results without a call": totals.orphans, "errors": totals.errors, "denied calls": totals.denied}
-        noted |= {
-            "failed requests to the model": totals.failed_requests,
-            "lines that could not be read": totals.unreadable_lines,
-        }
-        found = [f"{number:,} {words}" for words, number in noted.items() if number]
+        noted = (
+            (totals.orphans, "result", " without a call"),
+            (totals.errors, "error", ""),
+            (totals.denied, "denied call", ""),
+            (totals.failed_requests, "failed request", " to the model"),
+            (totals.unreadable_lines, "line", " that could not be read"),
+        )
+        found = [count(number, what) + rest for number, what, rest in noted if number]
         if found:
             yield f"  also: {', '.join(found)}"
         for finding, number in totals.findings.items():

@@ -116,7 +116,7 @@ def _repeated(states: list[str]) -> tuple[list[str], int]:
 
 
 def count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def resumed_by(turn: str, flags: str, *, elsewhere: bool) -> str:

@@ -83,10 +83,8 @@ def _fit_struct(value: Mapping[Any, Any], kind: inspect.StructType) -> Any:  # n
 
 
 def _fit_scalar(value: object, kind: inspect.Type) -> Any:  # noqa: ANN401
-    if value is None:
-        return None if isinstance(kind, inspect.NoneType) else _MISFIT
-    if isinstance(value, bool):
-        return value if isinstance(kind, inspect.BoolType) else _MISFIT
+    if value is None or isinstance(value, bool):
+        return value if isinstance(kind, inspect.NoneType if value is None else inspect.BoolType) else _MISFIT
     match kind:
         case inspect.StrType() if isinstance(value, (str, int, float)):
             return str(value)
@@ -94,5 +92,7 @@ def _fit_scalar(value: object, kind: inspect.Type) -> Any:  # noqa: ANN401
             return int(value)
         case inspect.FloatType() if isinstance(value, (int, float)):
             return float(value)
+        case inspect.LiteralType(values=values) if value in values:
+            return value
         case _:
             return _MISFIT

@@ -42,7 +42,7 @@ class Values(Generic[T]):
             latest = run
         if latest is None:
             raise UnreadableRecordingError(without)
-        latest.run_notes.cut = self.cut
+        latest.run_notes.cut = latest.run_notes.cut or self.cut
         latest.run_notes.unreadable_lines += self.unreadable_lines
         yield latest
 

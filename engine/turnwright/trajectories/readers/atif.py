@@ -3,14 +3,48 @@
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-import msgspec
-from pydantic import JsonValue
-
 from turnwright.trajectories.atif import VERSION, RunExtra, RunNotes, Trajectory, TrajectoryAgent, TrajectoryStep
-from turnwright.trajectories.source import Recording, UnreadableRecordingError
+from turnwright.trajectories.shapes import Shape
+from turnwright.trajectories.source import Recording
+from turnwright.trajectories.values import Values
 
 NAME: Final = "atif"
-_decode = msgspec.json.Decoder(Trajectory).decode
+#: Tools by which agents of several programs end a run. Their calls have no result.
+_TERMINAL: Final = ["finish", "mark_task_complete", "submit", "task_done"]
+_UNKNOWN: Final = {"name": "unknown", "version": "unknown"}
+_STEP: Final = Shape(TrajectoryStep)
+_AGENT: Final = Shape(TrajectoryAgent)
+
+
+class _Trajectories(Shape[Trajectory]):
+    """Trajectories. Of one that breaks the format, the steps that fit are kept, and the others are counted."""
+
+    def __init__(self) -> None:
+        super().__init__(Trajectory)
+
+    def convert(self, value: object) -> Trajectory | None:
+        if not isinstance(value, Mapping):
+            return None
+        agent = value.get("agent")
+        about = {**_UNKNOWN, **agent} if isinstance(agent, Mapping) else _UNKNOWN
+        rest = {name: part for name, part in value.items() if name not in ("agent", "steps", "subagent_trajectories")}
+        run = super().convert({**rest, "schema_version": VERSION, "agent": _UNKNOWN})
+        if run is None:
+            return None
+        run.agent = _AGENT.convert(about) or run.agent
+        steps, inner = value.get("steps"), value.get("subagent_trajectories")
+        found = [_STEP.convert(step) for step in steps] if isinstance(steps, list) else []
+        run.steps = [step for step in found if step is not None]
+        below = map(self.convert, inner) if isinstance(inner, list) else ()
+        run.subagent_trajectories = [one for one in below if one is not None] or None
+        notes = _notes(run)
+        notes.unreadable_lines += len(found) - len(run.steps)
+        if not run.steps:
+            run.steps.append(TrajectoryStep(step_id=1, source="system"))
+        return run
+
+
+_SHAPE: Final = _Trajectories()
 
 
 def recognizes(recording: Recording) -> bool:
@@ -21,75 +55,23 @@ def recognizes(recording: Recording) -> bool:
 
 
 def read(recording: Recording) -> Iterator[Trajectory]:
-    """Yield each trajectory. Of a document that is cut or corrupt, the complete steps are kept."""
-    data = recording.data()
-    if data is not None:
-        try:
-            yield _noted(_decode(data))
-        except (msgspec.DecodeError, UnicodeError, RecursionError):
-            pass
-        else:
-            return
-    if len(recording.records) > 1:
-        yield from _lines(recording)
-    else:
-        yield _pieces(recording)
+    """Yield each trajectory. Its format is this one, also if it was exported from another one."""
+    values = Values(recording, _SHAPE, {"steps", "subagent_trajectories"})
+    return values.noted(map(_noted, values), "no trajectory in it could be read")
 
 
-def _lines(recording: Recording) -> Iterator[Trajectory]:
-    unreadable = 0
-    latest: Trajectory | None = None
-    for line in recording.lines():
-        try:
-            found = _noted(_decode(line))
-        except (msgspec.DecodeError, UnicodeError, RecursionError):
-            unreadable += 1
-        else:
-            if latest is not None:
-                yield latest
-            latest = found
-    if latest is None:
-        raise UnreadableRecordingError("no line of it is a trajectory")
-    latest.run_notes.unreadable_lines += unreadable
-    yield latest
-
-
-def _pieces(recording: Recording) -> Trajectory:
-    first = recording.document
-    head = first if isinstance(first, Mapping) else {}
-    items = recording.items("steps.item")
-    steps: list[TrajectoryStep] = []
-    bad = 0
-    for item in items:
-        try:
-            step = msgspec.convert(item, TrajectoryStep)
-        except msgspec.ValidationError:
-            bad += 1
-        else:
-            step.step_id = len(steps) + 1
-            steps.append(step)
-    steps = steps or [TrajectoryStep(step_id=1, source="system")]
-    run = Trajectory(schema_version=VERSION, agent=_agent(head.get("agent")), steps=steps)
-    session, own = head.get("session_id"), head.get("trajectory_id")
-    run.session_id = session if isinstance(session, str) else None
-    run.trajectory_id = own if isinstance(own, str) else None
-    notes = _noted(run).run_notes
-    notes.cut, notes.unreadable_lines = items.cut, bad
-    return run
-
-
-def _agent(found: JsonValue) -> TrajectoryAgent:
-    try:
-        return msgspec.convert(found, TrajectoryAgent)
-    except msgspec.ValidationError:
-        return TrajectoryAgent(name="unknown", version="unknown")
+def _notes(run: Trajectory) -> RunNotes:
+    """Return the notes of a run, which a trajectory of another program has not."""
+    run.extra = run.extra or RunExtra()
+    run.extra.turnwright = run.extra.turnwright or RunNotes()
+    return run.extra.turnwright
 
 
 def _noted(run: Trajectory) -> Trajectory:
-    """Return the run with notes, which a trajectory of another program has not."""
-    if run.extra is None:
-        run.extra = RunExtra()
-    if run.extra.turnwright is None:
-        run.extra.turnwright = RunNotes()
-    run.extra.turnwright.format = run.extra.turnwright.format or NAME
+    notes = _notes(run)
+    if notes.format is None:
+        notes.terminal_tools = _TERMINAL
+    notes.format = NAME
+    if run.continued_trajectory_ref and notes.ending is None:
+        notes.ending = "continued"
     return run

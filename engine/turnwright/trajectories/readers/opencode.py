@@ -14,7 +14,7 @@ from pydantic import JsonValue
 from turnwright.trajectories.atif import ResultStatus, StepMetrics, SubagentRef, Trajectory, TrajectoryStep
 from turnwright.trajectories.builder import RunBuilder
 from turnwright.trajectories.shapes import Shape
-from turnwright.trajectories.source import Recording, UnreadableRecordingError
+from turnwright.trajectories.source import Recording
 from turnwright.trajectories.values import Values
 
 NAME: Final = "opencode"
@@ -125,28 +125,22 @@ def recognizes(recording: Recording) -> bool:
 def read(recording: Recording) -> Iterator[Trajectory]:
     """Yield the sessions."""
     values = Values(recording, _SHAPE, {"messages", "parts"})
+    return values.noted(_runs(values), "no message in it could be read")
+
+
+def _runs(values: Values[_Found]) -> Iterator[Trajectory]:
     own = _Session(Info())
-    latest: Trajectory | None = None
     for value in values:
         for record in value if isinstance(value, list) else [value]:
             if record.messages is None:
                 own.add_record(record)
                 continue
-            if latest is not None:
-                yield latest
             session = _Session(record.info or Info())
             for message in record.messages:
                 session.add(message)
-            latest = session.finish()
+            yield session.finish()
     if own.run.steps:
-        if latest is not None:
-            yield latest
-        latest = own.finish()
-    if latest is None:
-        raise UnreadableRecordingError("no message in it could be read")
-    latest.run_notes.cut = values.cut
-    latest.run_notes.unreadable_lines = values.unreadable_lines
-    yield latest
+        yield own.finish()
 
 
 class _Session:
