@@ -77,7 +77,8 @@ class Engine(SyncTurns[DepsT]):
 
     `model_settings` are settings of every model call (temperature, thinking, caching and more), which those of an agent
     and of a run override. A setting that a model does not support is left out with a warning, or refused with
-    `strict_settings`. See docs/rules.md#settings.
+    `strict_settings`. See docs/rules.md#settings. A reply that repeats its own end again and again is a failed attempt,
+    unless `stop_repetition` is false. See docs/rules.md#replies.
 
     `backoff` is the wait between attempts at a model call. `max_parallel_tools` calls of a turn run at once. After an
     abort, tools have `cancel_grace` seconds to end. An inbox that other processes may write to is read every
@@ -152,6 +153,7 @@ class Engine(SyncTurns[DepsT]):
         show_budget_to_model: bool | str = False,
         model_settings: ModelSettings | None = None,
         strict_settings: bool = False,
+        stop_repetition: bool = True,
         runtime: Runtime | None = None,
         now: Callable[[], float] = time.time,
         clock: Callable[[], float] = time.monotonic,
@@ -179,6 +181,7 @@ class Engine(SyncTurns[DepsT]):
             show_budget_to_model=show_budget_to_model,
             model_settings=model_settings,
             strict_settings=strict_settings,
+            stop_repetition=stop_repetition,
             cancel_grace=cancel_grace,
             poll_interval=poll_interval,
             now=now,

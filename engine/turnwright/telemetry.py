@@ -310,6 +310,9 @@ class ObservedModel:
                 if self._timed_out():
                     work.error = str(Cause.TIMEOUT)
                 raise
+            except GeneratorExit:  # the driver ends a stream early only for a reply that repeats itself
+                work.error = str(Cause.INTERRUPTED)
+                raise
             except Exception as error:
                 work.error = error_type(error)
                 if isinstance(error, ModelError) and error.partial is not None:

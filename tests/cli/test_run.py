@@ -339,7 +339,7 @@ def test_the_live_screen_shows_an_answer_without_a_step(cli: "Cli", endpoint: "E
 @pytest.mark.parametrize("flags", [["--json"], []], ids=["json", "plain"])
 def test_a_reader_that_leaves_does_not_stop_the_turn(cli: "Cli", endpoint: "Endpoint", flags: list[str]) -> None:
     """`turnwright run ... | head -1`: no traceback, and the turn is there to be shown."""
-    endpoint.says("A long story.\n" * 10_000)
+    endpoint.says("".join(f"Part {part} of a long story.\n" for part in range(6_000)))
     command = [sys.executable, "-m", "turnwright", "run", "Tell", *flags]
     with subprocess.Popen(
         command, cwd=cli.folder, env=cli.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

@@ -180,6 +180,7 @@ EXAMPLES: dict[str, tuple[str, object]] = {
     "show_budget_to_model": ("true", True),
     "model_settings": ('{"temperature": 0.5}', 0.5),
     "strict_settings": ("true", True),
+    "stop_repetition": ("false", False),
 }
 #: Of a setting that is a table, the row in its example.
 ROWS = {"prices": "prices.m", "model_settings": "model_settings.temperature"}

@@ -136,6 +136,14 @@ async def test_an_abort_interrupts_an_attempt_and_is_no_error(told: Told) -> Non
     assert {span.status.status_code for span in told.spans} == {StatusCode.UNSET}
 
 
+async def test_a_reply_that_repeats_itself_is_an_error(told: Told) -> None:
+    engine = Engine(model=ScriptedModel("so on and " * 9_000), telemetry=told.telemetry, limits=Limits(max_retries=0))
+    await engine.run(AGENT, "Tidy up")
+    span = told.one("chat")
+    assert (attributes(span)["error.type"], span.status.status_code) == ("interrupted", StatusCode.ERROR)
+    assert "turnwright.interrupted" not in attributes(span)
+
+
 async def test_a_conclusion_that_takes_too_long_is_a_timeout(told: Told) -> None:
     class Slow(Hangs):
         async def stream(self, request: ModelRequest) -> AsyncGenerator[TextDelta | ModelResponse, None]:

@@ -119,6 +119,7 @@ def engine_with(
         "show_budget_to_model": options["show_budget_to_model"],
         "model_settings": options["model_settings"],
         "strict_settings": options["strict_settings"],
+        "stop_repetition": options["stop_repetition"],
         "on_event": on_event,
         "runtime": runtime,
         "telemetry": telemetry,

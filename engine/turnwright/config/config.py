@@ -74,6 +74,7 @@ class EngineOptions(TypedDict):
     show_budget_to_model: bool
     model_settings: ModelSettings | None
     strict_settings: bool
+    stop_repetition: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +108,7 @@ class Config:
             show_budget_to_model=self.settings.show_budget_to_model,
             model_settings=self.settings.model_settings if self.settings.model_settings.given else None,
             strict_settings=self.settings.strict_settings,
+            stop_repetition=self.settings.stop_repetition,
         )
 
     def agent_files(self) -> tuple[Path, ...]:

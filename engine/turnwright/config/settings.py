@@ -124,6 +124,8 @@ class Settings(_Section):
     """Settings of every model call, such as `temperature`. An agent's `model_settings` precede them."""
     strict_settings: bool = False
     """Refuse model settings that the model does not support, instead of a warning."""
+    stop_repetition: bool = True
+    """Stop a reply that repeats its own end again and again, and ask the model once more."""
 
     @field_validator("limits", "behavior", mode="before")
     @classmethod
@@ -147,7 +149,7 @@ class Settings(_Section):
             return value
         return {name: dataclasses.asdict(row) if isinstance(row, Price) else row for name, row in value.items()}
 
-    @field_validator("show_budget_to_model", "strict_settings", mode="before")
+    @field_validator("show_budget_to_model", "strict_settings", "stop_repetition", mode="before")
     @classmethod
     def _yes_or_no(cls, value: object) -> object:
         if not isinstance(value, bool):

@@ -20,6 +20,7 @@ from turnwright_states import (
 )
 from turnwright_states.blank import is_blank
 
+from .repetition import RepetitionGuard, repeats_itself
 from .segment import Segment
 
 #: The most tokens of a summary.
@@ -117,11 +118,13 @@ class Compactor:
         request = ModelRequest(
             tuple(said), tools=conversation.tools, tool_choice="none", max_tokens=most, settings=settings
         )
-        stream = self._model.stream(request)
+        stream, repetition = self._model.stream(request), RepetitionGuard()
         try:
             async for item in stream:
                 if isinstance(item, ModelResponse):
                     return item
+                if self._segment.setup.stop_repetition and repetition.add(item):
+                    raise repeats_itself(self._model.name)
         finally:
             close = getattr(stream, "aclose", None)
             if close is not None:

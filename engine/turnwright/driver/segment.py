@@ -45,6 +45,7 @@ from turnwright_states import (
 from turnwright_states.facts import InterruptRecord
 
 from .interruption import Interruption
+from .repetition import RepetitionGuard, repeats_itself
 from .reply_events import delta_event
 from .review import InputChecks, OutputChecks, Reviewing, Stage
 
@@ -79,6 +80,8 @@ class Segment:
     on_end: Callable[[TurnResult], Awaitable[None]] | None = None
     #: The usage of a complete reply that is not fed before its guardrails have passed.
     unfed: Usage | None = None
+    #: Notices a reply that repeats itself, from its first piece on.
+    repetition: RepetitionGuard | None = None
     #: The review of the last reply, if there was one: a further attempt goes on where the last one failed.
     reviewing: Reviewing | None = None
 
@@ -287,7 +290,7 @@ class Segment:
             self.journal.pass_on(self.journal.held.open(gate))
 
     def receive(self, delta: Delta) -> None:
-        """Receive a piece of the reply, and publish it."""
+        """Receive a piece of the reply, and publish it. Raises `ModelError` for a reply that repeats itself."""
         journal = self.journal
         if isinstance(delta, TextDelta):
             if self._texts is None:
@@ -298,6 +301,11 @@ class Segment:
                 self._publish_partial_output(self.output, delta)
             journal.publish(delta_event(journal.turn_id, journal.claim.seq, self._pieces, delta))
         self._pieces += 1
+        if self.setup.stop_repetition:
+            if self.repetition is None:
+                self.repetition = RepetitionGuard()
+            if self.repetition.add(delta):
+                raise repeats_itself(self.model.name)
 
     def _publish_partial_output(self, output: "TypedOutput", delta: Delta) -> None:
         """Publish the part of a typed answer that has streamed in, if it has grown."""
@@ -308,7 +316,7 @@ class Segment:
 
     def reply_complete(self) -> None:
         """Keep the received text no longer: the reply is complete."""
-        self._texts, self._pieces = None, 0
+        self._texts, self._pieces, self.repetition = None, 0, None
 
     def restart(self) -> None:
         """Begin a reply. Followers who received pieces of a failed attempt are sent `ResponseRestartedEvent`."""
@@ -316,7 +324,7 @@ class Segment:
             self.output.restart()
         if self._pieces:
             self.journal.publish(ResponseRestartedEvent(turn=self.journal.turn_id, seq=self.journal.claim.seq))
-            self._texts, self._pieces = None, 0
+            self._texts, self._pieces, self.repetition = None, 0, None
 
     def _publish_progress(self, call: Call, progress: float, total: float | None, message: str) -> None:
         journal = self.journal

@@ -142,6 +142,7 @@ class Dependencies(msgspec.Struct, frozen=True):
     show_budget_to_model: bool | str = False
     model_settings: ModelSettings | None = None
     strict_settings: bool = False
+    stop_repetition: bool = True
     cancel_grace: float = 1.0
     poll_interval: float = 0.25
     now: Callable[[], float] = time.time

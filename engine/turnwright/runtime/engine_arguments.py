@@ -31,6 +31,7 @@ class EngineArguments(TypedDict, total=False):
     synthesize: Synthesis | None
     model_settings: ModelSettings | None
     strict_settings: bool
+    stop_repetition: bool
     on_event: Sequence[Observer]
     backoff: Backoff | None
     max_parallel_tools: int

@@ -406,7 +406,7 @@ def test_a_window_lies_on_its_rows_whatever_is_asked_for(
 
 
 async def test_what_is_very_long_is_cut_in_the_journal_and_said_so() -> None:
-    async with Engine(model=ScriptedModel("x" * 100_000)) as engine:
+    async with Engine(model=ScriptedModel("x" * 100_000), stop_repetition=False) as engine:
         turn = await engine.run(AGENT, "hi")
         view = journal.view(await look(engine, turn.id))
         assert max(len(one.payload) for one in view.entries) < 10_000
@@ -444,7 +444,7 @@ async def test_items_of_hosted_tools_are_shown_with_the_reasoning() -> None:
 
 
 async def test_of_a_very_large_turn_the_page_makes_no_test_and_names_the_command() -> None:
-    async with Engine(model=ScriptedModel("x" * 1_100_000)) as engine:
+    async with Engine(model=ScriptedModel("x" * 1_100_000), stop_repetition=False) as engine:
         turn = await engine.run(AGENT, "hi")
         view = await to_thread.run_sync(reproduce.view, await look(engine, turn.id))
         assert view.test == ""
