@@ -4,7 +4,8 @@ from playwright.sync_api import Browser, Page, expect
 
 from turnwright.model import asks_for
 
-from .stage import TOKEN, Stage, visiting
+from .stage import PHONE, TOKEN, Stage, visiting
+from .test_accessibility import violations
 
 
 def test_without_the_token_there_is_nothing_to_see(browser: Browser, stage: Stage) -> None:
@@ -16,6 +17,27 @@ def test_without_the_token_there_is_nothing_to_see(browser: Browser, stage: Stag
         assert response.status == 401
         expect(page.get_by_role("heading")).to_have_text("Token required")
     assert context.cookies() == []
+    context.close()
+
+
+def test_the_token_is_entered_on_the_page_that_asks_for_it(browser: Browser, stage: Stage) -> None:
+    """It leads to the page that was asked for; the page is styled within its policy, and axe finds nothing."""
+    turn = stage.play("Hello.")
+    context = browser.new_context(viewport=PHONE)
+    page = context.new_page()
+    refused: list[str] = []
+    page.on("console", lambda said: refused.append(said.text) if "Content Security Policy" in said.text else None)
+    page.goto(stage.url(turn, "?tab=journal"))
+    assert violations(page) == []
+    page.get_by_label("Token").fill("wrong")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("alert")).to_have_text("That is not the token of this inspector.")
+    assert violations(page) == []
+    page.get_by_label("Token").fill(TOKEN)
+    page.get_by_role("button", name="Open").click()
+    expect(page).to_have_url(stage.url(turn, "?tab=journal"))
+    expect(page.locator("h1")).to_have_text("Searcher")
+    assert refused == []
     context.close()
 
 

@@ -113,7 +113,9 @@ async def test_what_is_not_there_is_said_on_a_page(engine: Engine) -> None:
         for path in ("/nowhere", "/turns/nobody", "/static/nothing.js", "/static/../app.py", "/turns/a/b/c"):
             assert (await person.client.get(path)).status_code == httpx.codes.NOT_FOUND
         page = (await person.client.get("/turns/nobody")).text
-        assert "there is no turn &#39;nobody&#39; in this store</p>" in page
+        assert "This store has no turn &#39;nobody&#39;." in page
+        assert 'name="q"' in page
+        assert "<h1>Page not found</h1>" in (await person.client.get("/nowhere")).text
 
 
 async def test_no_page_names_another_server(engine: Engine) -> None:

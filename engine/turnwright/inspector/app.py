@@ -91,8 +91,9 @@ async def _lifespan(app: Inspector) -> AsyncIterator[None]:
 
 async def _missing(request: Request, error: Exception) -> Response:
     # The error's advice is for callers of the library; the page has its own.
-    message = f"there is no turn {error.turn!r} in this store" if isinstance(error, TurnNotFoundError) else str(error)
-    return page(request, "missing.html", {"message": message}, 404)
+    turn = error.turn if isinstance(error, TurnNotFoundError) else ""
+    message = f"This store has no turn {turn!r}. It may have been deleted, or be in another store."
+    return page(request, "missing.html", {"title": "Turn not found", "message": message}, 404)
 
 
 async def _trouble(request: Request, error: Exception) -> Response:
@@ -102,8 +103,9 @@ async def _trouble(request: Request, error: Exception) -> Response:
 async def _refused(request: Request, error: Exception) -> Response:
     status = error.status_code if isinstance(error, HTTPException) else 500
     if status == 404:  # noqa: PLR2004 (as everybody knows it)
-        return page(request, "missing.html", {"message": "There is no such page."}, status)
+        message = "The inspector has no page at this address."
+        return page(request, "missing.html", {"title": "Page not found", "message": message}, status)
     headers = error.headers if isinstance(error, HTTPException) else None
-    response = page(request, "actions/trouble.html", {"title": "Not like this", "message": str(error)}, status)
+    response = page(request, "actions/trouble.html", {"title": "Not possible", "message": str(error)}, status)
     response.headers.update(headers or {})
     return response

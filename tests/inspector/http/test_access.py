@@ -1,6 +1,9 @@
 """Nobody gets in without the token, and nothing is changed that another site asks for."""
 
+import re
+from base64 import b64encode
 from collections.abc import AsyncIterator
+from hashlib import sha256
 from pathlib import Path
 
 import httpx
@@ -36,6 +39,43 @@ async def test_without_the_token_everything_is_refused_and_says_how_to_get_in(ap
         assert "ends in <code>/?token=" in response.text
         assert response.headers["www-authenticate"] == "Bearer"
         assert "set-cookie" not in response.headers
+
+
+async def test_the_token_is_entered_on_the_page_that_asks_for_it_and_leads_on(app: Inspector) -> None:
+    async with browser(app) as client:
+        asked = await client.get("/turns/x?tab=journal&q=%22%3E")
+        assert '<form method="post" action="/turns/x?tab=journal&amp;q=%22%3E">' in asked.text
+        for given in ("wrong", ""):
+            wrong = await client.post("/turns/x?tab=journal", data={"token": given})
+            assert wrong.status_code == httpx.codes.UNAUTHORIZED
+            assert ("not the token" in wrong.text) is bool(given)
+        entered = await client.post("/turns/x?tab=journal", data={"token": TOKEN})
+        assert (entered.status_code, entered.headers["location"]) == (303, "/turns/x?tab=journal")
+        assert TOKEN not in entered.headers["location"]
+        assert (await client.get("/")).status_code == httpx.codes.OK
+
+
+async def test_a_form_of_a_page_whose_session_is_over_leads_to_the_first_page(app: Inspector) -> None:
+    async with browser(app) as client:
+        asked = await client.post("/turns/x/abort", data={"csrf": "old"})
+        assert asked.status_code == httpx.codes.UNAUTHORIZED
+        assert 'action="/"' in asked.text
+
+
+async def test_another_site_can_let_nobody_in(app: Inspector) -> None:
+    async with browser(app) as client:
+        sent = await client.post("/", data={"token": TOKEN}, headers={"Sec-Fetch-Site": "cross-site"})
+        assert (sent.status_code, sent.headers.get("set-cookie")) == (httpx.codes.FORBIDDEN, None)
+
+
+async def test_the_style_of_the_page_is_all_that_its_policy_allows(app: Inspector) -> None:
+    async with browser(app) as client:
+        asked = await client.get("/")
+    policy = asked.headers["content-security-policy"]
+    style = re.search("<style>(.*)</style>", asked.text)
+    assert style is not None
+    assert f"style-src 'sha256-{b64encode(sha256(style[1].encode()).digest()).decode()}';" in policy
+    assert "script-src" not in policy
 
 
 async def test_without_the_token_nothing_is_changed(app: Inspector) -> None:

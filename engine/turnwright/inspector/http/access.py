@@ -16,10 +16,12 @@ from urllib.parse import parse_qs, parse_qsl, quote, urlencode, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import HTTPConnection
-from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from turnwright.errors import ConfigError
+
+from .refusals import refusal, token_required
 
 #: The shortest token, in characters.
 SHORTEST_TOKEN: Final = 16
@@ -122,14 +124,14 @@ class AccessGuard:
         programs = self._token is not None and self._has_bearer(asked.headers)
         session = self._session(asked) or (secrets.token_urlsafe(16) if self._token is None or programs else "")
         if not session:
-            await _not_in(asked)(scope, receive, send)
+            await (await self._with_form(scope, asked, receive))(scope, receive, send)
             return
         csrf = self._sign("csrf", session)
         scope["state"] = {**scope.get("state", {}), "csrf": csrf}
         if scope["method"] not in _SAFE:
             checked = _wrong_origin(asked, self._hosts) or await _read(receive)
             if isinstance(checked, bytes) and not programs and not _has_csrf(asked.headers, checked, csrf):
-                checked = _refusal(403, "This page is too old", "Load it again, and try again: its form has expired.")
+                checked = refusal(403, "This page is too old", "Load it again, and try again: its form has expired.")
             if isinstance(checked, Response):
                 await checked(scope, receive, send)
                 return
@@ -143,20 +145,30 @@ class AccessGuard:
         # Nobody can have a number point elsewhere.
         if host == "localhost" or _is_address(host) or host in self._hosts or "*" in self._hosts:
             return None
-        return _refusal(421, "Unknown host", "This server does not accept this host name.")
+        return refusal(421, "Unknown host", "This server does not accept this host name.")
 
     def _way_in(self, scope: Scope, asked: HTTPConnection) -> Response | None:
         """The answer to a request with a token in its address: the cookie, and the same address without the token."""
         query = parse_qsl(scope.get("query_string", b"").decode("latin-1"), keep_blank_values=True)
         given = next((value for name, value in query if name == "token"), None)
-        if given is None or self._token is None or scope["method"] not in _SAFE:
+        return self._with_token(scope, asked, given) if given is not None and scope["method"] in _SAFE else None
+
+    async def _with_form(self, scope: Scope, asked: HTTPConnection, receive: Receive) -> Response:
+        """The answer to a request without a session: to the form of the page that asks for the token, or that page."""
+        if scope["method"] in _SAFE or not _is_form(asked.headers):
+            return _not_in(asked)
+        body = await _read(receive)
+        given = None if isinstance(body, Response) else parse_qs(body.decode("latin-1")).get("token", [None])[0]
+        if given is None:
+            return _not_in(asked)
+        return _wrong_origin(asked, self._hosts) or self._with_token(scope, asked, given) or _not_in(asked)
+
+    def _with_token(self, scope: Scope, asked: HTTPConnection, given: str) -> Response | None:
+        if self._token is None:
             return None
         if not hmac.compare_digest(given.encode(), self._token):
-            return _not_in(asked)
-        rest = urlencode([(name, value) for name, value in query if name != "token"])
-        # One slash: with two, what follows would be another server's name.
-        address = "/" + quote(scope["path"].lstrip("/")) + (f"?{rest}" if rest else "")
-        response = RedirectResponse(address, 303)
+            return _not_in(asked, wrong=bool(given))
+        response = RedirectResponse(_without_token(scope), 303)
         response.headers["Set-Cookie"] = self._set_cookie(scope, secrets.token_urlsafe(16))
         return response
 
@@ -193,7 +205,7 @@ def _wrong_origin(asked: HTTPConnection, hosts: frozenset[str]) -> Response | No
     site, origin = asked.headers.get("sec-fetch-site", "same-origin"), asked.headers.get("origin")
     if site == "same-origin" and (origin is None or _is_ours(origin, asked.headers.get("host"), hosts)):
         return None
-    return _refusal(403, "Sent from elsewhere", "Another site has sent this form, and nothing was done.")
+    return refusal(403, "Sent from elsewhere", "Another site has sent this form, and nothing was done.")
 
 
 def _is_ours(origin: str, host: str | None, hosts: frozenset[str]) -> bool:
@@ -203,9 +215,13 @@ def _is_ours(origin: str, host: str | None, hosts: frozenset[str]) -> bool:
         return False
 
 
+def _is_form(headers: Headers) -> bool:
+    return headers.get("content-type", "").startswith("application/x-www-form-urlencoded")
+
+
 def _has_csrf(headers: Headers, body: bytes, csrf: str) -> bool:
     given = headers.get("x-csrf-token", "")
-    if not given and headers.get("content-type", "").startswith("application/x-www-form-urlencoded"):
+    if not given and _is_form(headers):
         given = parse_qs(body.decode("latin-1")).get("csrf", [""])[0]
     return hmac.compare_digest(given.encode(), csrf.encode())
 
@@ -217,10 +233,10 @@ async def _read(receive: Receive) -> bytes | Response:
         message = await receive()
         if message["type"] == "http.disconnect":
             # Half a form may say the opposite of the whole one. Nobody is left who would read this.
-            return _refusal(400, "Cut off", "The form did not arrive whole, and nothing was done.")
+            return refusal(400, "Cut off", "The form did not arrive whole, and nothing was done.")
         body += message.get("body", b"")
         if len(body) > _HEAVIEST:
-            return _refusal(413, "Too long", f"A form may have {_HEAVIEST} bytes.")
+            return refusal(413, "Too long", f"A form may have {_HEAVIEST} bytes.")
         if not message.get("more_body", False):
             return bytes(body)
 
@@ -242,7 +258,9 @@ def _with_headers(scope: Scope, send: Send) -> Send:
     async def send_with_headers(message: Message) -> None:
         if message["type"] == "http.response.start":
             headers = MutableHeaders(scope=message)
-            headers.update({**_HEADERS, "Cache-Control": cache})
+            # A page with its style inside has a policy for it.
+            policy = headers.get("Content-Security-Policy", _HEADERS["Content-Security-Policy"])
+            headers.update({**_HEADERS, "Content-Security-Policy": policy, "Cache-Control": cache})
         await send(message)
 
     return send_with_headers
@@ -257,29 +275,20 @@ def _with_cookie(send: Send, cookie: str) -> Send:
     return send_with_cookie
 
 
-def _not_in(asked: HTTPConnection) -> Response:
-    """Return the page for a browser without a session.
-
-    A browser keeps a strict cookie back when another site's link brought it here; loading the page again brings it.
-    """
+def _not_in(asked: HTTPConnection, *, wrong: bool = False) -> Response:
+    """Return the page that asks for the token, and leads on to the page that was asked for. `wrong`: one was given."""
     linked = asked.headers.get("sec-fetch-site") in ("cross-site", "same-site")
-    again = '<meta http-equiv="refresh" content="0">' if linked else ""
-    return _refusal(
-        401,
-        "Token required",
-        "Open the address that was printed when the inspector was started: it ends in <code>/?token=...</code>."
-        " A program sends the header <code>Authorization: Bearer TOKEN</code>.",
-        again,
-    )
+    # A form of an expired page has no page of its own.
+    page = wrong or asked.scope["method"] in _SAFE
+    address = _without_token(asked.scope) if page else f"{quote(asked.scope.get('root_path', ''))}/"
+    return token_required(address, linked=linked and not wrong, wrong=wrong)
 
 
-def _refusal(status: int, title: str, text: str, head: str = "") -> Response:
-    """Return a page without any other file, not even a style, because the browser would not receive it."""
-    page = (
-        f'<!doctype html><html lang="en"><head><meta charset="utf-8">{head}<title>{title} · Turnwright</title></head>'
-        f"<body><h1>{title}</h1><p>{text}</p></body></html>"
-    )
-    return HTMLResponse(page, status, {"WWW-Authenticate": "Bearer"} if status == 401 else None)  # noqa: PLR2004
+def _without_token(scope: Scope) -> str:
+    query = parse_qsl(scope.get("query_string", b"").decode("latin-1"), keep_blank_values=True)
+    rest = urlencode([(name, value) for name, value in query if name != "token"])
+    # One slash: with two, what follows would be another server's name.
+    return "/" + quote(scope["path"].lstrip("/")) + (f"?{rest}" if rest else "")
 
 
 def _name_of(place: str) -> str:

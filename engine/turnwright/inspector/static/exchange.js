@@ -35,7 +35,7 @@ let seen = new Date();
 /** Return why a response is not the requested one; status 0 means none. */
 function reason(status, page) {
   if (status === 0) return "The inspector cannot be reached.";
-  if (status === 401) return "Your session has ended. Open the address with the token in another tab, and return here.";
+  if (status === 401) return "Your session has ended. Open this page in another tab, enter the token there, and return here.";
   const words = ["h1", "h1 ~ p"].map((place) => find(place, page)?.textContent.trim().slice(0, 300)).filter(Boolean);
   if (status < 400) return words.length ? `The server sent another page: ${words[0]}.` : "The server sent another page.";
   const said = words.join(": ") || `The server answered with ${status}`;
