@@ -1,0 +1,51 @@
+"""The frame of a turn's page: the slider stays below the pointer, and a phone shows what matters at once."""
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from turnwright.model import asks_for
+
+from .stage import DESKTOP, PHONE, Stage, visiting
+
+
+@pytest.fixture(scope="module")
+def mixed(stage: Stage) -> str:
+    """A turn with calls, an error and a sub-agent."""
+    calls = asks_for(("look_up", {"word": "a"}), ("broken", {"word": "b"}), ("helper", {"prompt": "Help."}))
+    return stage.play(calls, "I helped.", asks_for(("wide", {"word": "W"})), "Done.")
+
+
+@pytest.mark.parametrize("size", [PHONE, DESKTOP])
+def test_the_slider_stays_where_it_is_at_every_place_of_the_turn(
+    browser: Browser, stage: Stage, mixed: str, size: dict[str, int]
+) -> None:
+    with visiting(browser, stage, size) as page:  # type: ignore[arg-type]
+        page.goto(stage.url(mixed))
+        slider = page.get_by_role("slider", name="Place in the journal")
+        before = slider.bounding_box()
+        assert before is not None
+        assert before["y"] + before["height"] <= size["height"]
+        slider.focus()
+        for key in ("Home", "ArrowRight", "ArrowRight", "End"):
+            at = slider.get_attribute("aria-valuetext")
+            slider.press(key)
+            expect(slider).not_to_have_attribute("aria-valuetext", at or "")
+            assert slider.bounding_box() == before
+
+
+def test_on_a_phone_the_content_begins_on_the_first_screen(browser: Browser, stage: Stage, mixed: str) -> None:
+    with visiting(browser, stage, PHONE) as page:
+        page.goto(stage.url(mixed))
+        box = page.locator("#tab").bounding_box()
+        assert box is not None
+        assert box["y"] < PHONE["height"] * 2 / 3
+        page.goto(stage.url(mixed, "?tab=timeline"))
+        page.locator(".children").scroll_into_view_if_needed()
+        below(page, "#tab", ".children")
+
+
+def below(page: Page, upper: str, lower: str) -> None:
+    boxes = [page.locator(one).bounding_box() for one in (upper, lower)]
+    assert boxes[0] is not None
+    assert boxes[1] is not None
+    assert boxes[0]["y"] < boxes[1]["y"]
