@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from turnwright.testing.play import play
 from turnwright.testing.scenario import Scenario
 from turnwright.testing.strategies import scenarios
-from turnwright.testing.traces import trace_of
 from turnwright.tools import Tool, tool
+from turnwright.trajectories.journal_trace import trace_of
 from turnwright_states import CallStatus, Cause, Decision, InterruptKind, Limits, LoopGuard, ToolCall, facts
 from turnwright_states.traces import (
     InvalidTraceError,

@@ -15,6 +15,7 @@ from pydantic import JsonValue
 from tests.trajectories.reading import assert_a_cut_is_safe, calls, read, recognized, results
 
 from turnwright import Agent, Engine, Trip, TurnContext, agent_tool, output_guardrail, tool
+from turnwright.audit.invariants import check_run
 from turnwright.model.protocol import ModelError
 from turnwright.model.scripted import Line, ScriptedModel, asks_for
 from turnwright.store import MemoryStore, SqliteStore, Store
@@ -26,6 +27,7 @@ from turnwright.trajectories.source import Recording, UnreadableRecordingError, 
 from turnwright_states import Cause, State, Usage
 from turnwright_states import facts as f
 from turnwright_states.facts import Fact
+from turnwright_states.verdict import Verdict
 
 pytestmark = [pytest.mark.anyio, pytest.mark.no_waiting]
 
@@ -73,6 +75,10 @@ def as_lines(facts: Sequence[Fact]) -> bytes:
     return "\n".join(lines).encode()
 
 
+def without_events(run: Trajectory) -> Trajectory:
+    return Trajectory(**{name: getattr(run, name) for name in Trajectory.__struct_fields__})
+
+
 def replies(run: Trajectory) -> list[TrajectoryStep]:
     return [step for step in run.steps if step.source == "agent"]
 
@@ -113,7 +119,7 @@ async def test_the_lines_of_a_journal_are_the_same_run() -> None:
     _, facts = await turn_of(*LINES)
     data = as_lines(facts)
     assert recognized(data) == "turnwright"
-    assert read(data, "turnwright") == [run_of(facts)]
+    assert list(map(without_events, read(data, "turnwright"))) == [run_of(facts)]
 
 
 async def test_a_store_is_a_run_for_each_turn_and_sub_agents_are_inside(tmp_path: Path) -> None:
@@ -128,7 +134,7 @@ async def test_a_store_is_a_run_for_each_turn_and_sub_agents_are_inside(tmp_path
     await store.aclose()
     for runs in (open_now, [*read((tmp_path / "turns.db").read_bytes(), "turnwright")]):
         paid, erased = [run for run in runs if isinstance(run, Trajectory)]
-        assert paid == run_of(journals[first.id], turn=first.id, journals=journals.get)
+        assert without_events(paid) == run_of(journals[first.id], turn=first.id, journals=journals.get)
         [inner] = paid.subagent_trajectories or []
         assert (inner.trajectory_id, inner.agent.name) == (child, "Helper")
         observation = replies(paid)[0].observation
@@ -141,6 +147,23 @@ async def test_a_store_is_a_run_for_each_turn_and_sub_agents_are_inside(tmp_path
         assert waiting.extra is not None
         assert waiting.extra.turnwright is not None
         assert waiting.extra.turnwright.state == "waiting"
+
+
+async def test_the_events_of_a_turn_and_its_sub_agents_are_known_to_the_check(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "turns.db")
+    lines = (asks_for(("helper", {"prompt": "Look."})), asks_for(("look", {"n": 1})), "Found.", "Done.")
+    await engine_on(store, *lines).run(CLERK, "Pay the invoice.")
+    await store.aclose()
+    [run] = runs_at([tmp_path / "turns.db"])
+    assert isinstance(run.found, Trajectory)
+    found = check_run(run.found, "turns.db", "run")
+    assert (found.turns, found.verdict) == (2, Verdict.HOLDS)
+
+
+async def test_a_turn_with_a_damaged_fact_is_undecided() -> None:
+    _, facts = await turn_of(*LINES)
+    [run] = read(as_lines(facts).replace(b'"call_started"', b'"call_restarted"', 1), "turnwright")
+    assert check_run(run, "f", "run").verdict is Verdict.INCONCLUSIVE
 
 
 async def test_a_reply_that_a_guardrail_withheld_is_withheld_here_too() -> None:

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.trajectories.reading import assert_a_cut_is_safe, calls, read, recognized, results
 
-from turnwright.trajectories.readers.trace import TracedRun
+from turnwright.trajectories.traced_run import TracedRun
 
 SAMPLE = b"""\
 {"event": "turn_started", "turn": "t1", "limits": {"steps": 5}}
@@ -27,7 +27,7 @@ def test_each_turn_is_a_run() -> None:
     assert (sum(calls([one]).values()), results([one])) == (2, 2)
     assert (one.run_notes.ending, two.run_notes.ending) == ("finished: answered", None)
     assert isinstance(one, TracedRun)
-    assert [line for line, _ in one.events] == [1, 2, 4, 5, 6, 8, 9]
+    assert [line for line, _ in one.events()] == [1, 2, 4, 5, 6, 8, 9]
 
 
 def test_a_line_that_cannot_be_read_damages_every_turn_and_is_counted_once() -> None:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from turnwright.trajectories.atif import ResultNotes, ResultStatus, RunNotes, Trajectory, TrajectoryStep
-from turnwright.trajectories.readers.trace import TracedRun
+from turnwright.trajectories.traced_run import TracedRun
 from turnwright_states import CallStatus, traces
 from turnwright_states.traces import TraceClaim, TurnCheck
 
@@ -26,17 +26,19 @@ _DAMAGED: Final = "a part of the run could not be read"
 def check_run(run: Trajectory, file: str, name: str) -> Invariants:
     """Check the turns of a run and of its sub-agents."""
     found = Invariants()
-    for one in run.every():
-        for check in _checks(one):
-            found.take(check, file, name)
+    for check in (
+        _of_events(run) if isinstance(run, TracedRun) else (one for inner in run.every() for one in _checks(inner))
+    ):
+        found.take(check, file, name)
     return found
 
 
+def _of_events(run: TracedRun) -> Iterator[TurnCheck]:
+    for check in traces.check_turns(run.events(), run.place):
+        yield _undecided(check) if run.damaged else check
+
+
 def _checks(run: Trajectory) -> Iterator[TurnCheck]:
-    if isinstance(run, TracedRun):
-        for check in traces.check_turns(run.events):
-            yield _undecided(check) if run.damaged else check
-        return
     damaged = run.run_notes.unreadable_lines > 0
     for check in traces.check_turns(events_of(run), "step"):
         unmarked = {claim: _NO_END for claim in _OF_ENDS if claim not in check.unknown}

@@ -1,7 +1,7 @@
 """Reads Turnwright's own journals: the lines of `turnwright show --journal --json`, and SQLite stores."""
 
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from functools import partial
 from typing import Any
@@ -14,10 +14,13 @@ from turnwright.store.sqlite.schema import SCHEMA_VERSION
 from turnwright.trajectories.atif import Trajectory
 from turnwright.trajectories.journal_run import NAME as NAME  # noqa: PLC0414 (the name of the format)
 from turnwright.trajectories.journal_run import Journals, run_of
+from turnwright.trajectories.journal_trace import trace_of
 from turnwright.trajectories.source import SQLITE, Recording, UnreadableRecordingError
+from turnwright.trajectories.traced_run import TracedRun
 from turnwright_states.errors import InvalidJournalError
 from turnwright_states.fact_parser import parse_fact
 from turnwright_states.facts import KINDS, CallStarted, Fact, TurnStarted
+from turnwright_states.traces import TraceEvent
 
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 
@@ -65,11 +68,32 @@ class _Journal:
                 return fact.child.removesuffix(f":{fact.call}")
         return None
 
-    def run(self, turn: str | None, journals: Journals) -> Trajectory:
-        """Return the run of the turn."""
-        run = run_of(self.facts, turn=turn, journals=journals, damaged=self.damaged > 0)
+    def run(self, turn: str | None, journals: "_Journals") -> Trajectory:
+        """Return the run of the turn, with its events."""
+        below: dict[str, _Journal] = {}
+
+        def facts(child: str) -> list[Fact] | None:
+            found = below.get(child) or journals(child)
+            if found is None:
+                return None
+            below[child] = found
+            return found.facts
+
+        run = run_of(self.facts, turn=turn, journals=facts, damaged=self.damaged > 0)
         run.run_notes.unreadable_lines = self.damaged
-        return run
+        damaged = any(one.damaged for one in (self, *below.values()))
+        return TracedRun.of(run, partial(_events, run, facts, self.facts), place="event", damaged=damaged)
+
+
+#: Returns the journal of a sub-agent's turn; None if there is none.
+_Journals = Callable[[str], _Journal | None]
+
+
+def _events(run: Trajectory, journals: Journals, facts: list[Fact]) -> Iterator[tuple[int, TraceEvent]]:
+    """Yield the events of a turn and of its sub-agents' turns, each with its number in its turn."""
+    for one in run.every():
+        own = facts if one is run else journals(one.trajectory_id or "") or ()
+        yield from enumerate(trace_of(one.trajectory_id or "", own), start=1)
 
 
 def _lines(recording: Recording) -> Iterator[Trajectory]:
@@ -91,12 +115,11 @@ def _lines(recording: Recording) -> Iterator[Trajectory]:
     if not any(journal.facts for journal in found):
         raise UnreadableRecordingError("no line of it is a fact that this release knows")
     named = {turn: journal for journal in found if (turn := journal.turn) is not None}
-    facts = {turn: journal.facts for turn, journal in named.items()}
     inner = {turn for turn in named if turn.rpartition(":")[0] in named}
     for journal in found:
         turn = journal.turn
         if journal.facts and turn not in inner:
-            run = journal.run(turn, facts.get)
+            run = journal.run(turn, named.get)
             run.run_notes.cut = run.run_notes.cut or (cut and journal is found[-1])
             yield run
 
@@ -155,8 +178,8 @@ class _Database:
             )
         numbers: dict[str, int] = dict(db.execute("SELECT turn_id, number FROM turns ORDER BY number"))
 
-        def below(child: str) -> list[Fact] | None:
-            return _journal_of(db, numbers[child]).facts if child in numbers else None
+        def below(child: str) -> _Journal | None:
+            return _journal_of(db, numbers[child]) if child in numbers else None
 
         for turn, number in numbers.items():
             above = turn.rpartition(":")[0]

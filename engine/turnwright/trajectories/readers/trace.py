@@ -1,6 +1,7 @@
 """Reads traces of turns, one event in each line (docs/how-to/check-a-trace.md). A trace has no arguments or results."""
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -8,6 +9,7 @@ import msgspec
 from turnwright.trajectories.atif import ResultStatus, Trajectory
 from turnwright.trajectories.builder import RunBuilder
 from turnwright.trajectories.source import Recording, UnreadableRecordingError
+from turnwright.trajectories.traced_run import TracedRun
 from turnwright_states import CallStatus, traces
 
 NAME: Final = "trace"
@@ -17,16 +19,6 @@ _STATUSES: Final[dict[CallStatus, ResultStatus]] = {
     CallStatus.REFUSED: "denied",
     CallStatus.ABORTED: "canceled",
 }
-
-
-class TracedRun(Trajectory):
-    """A turn of a trace. `events` are all of it, each with its line, for a check that needs more than a trajectory.
-
-    `damaged`: a line of the file could not be read, which may have been an event of this turn.
-    """
-
-    events: list[tuple[int, traces.TraceEvent]] = msgspec.field(default_factory=list)
-    damaged: bool = False
 
 
 def recognizes(recording: Recording) -> bool:
@@ -58,13 +50,12 @@ def read(recording: Recording) -> Iterator[Trajectory]:
     if not turns:
         raise UnreadableRecordingError("no line of it is an event of a trace")
     for place, (name, events) in enumerate(turns.items()):
-        run = _run(name, events)
-        run.damaged = unreadable > 0
+        run = TracedRun.of(_run(name, events), partial(list, events), damaged=unreadable > 0)
         run.run_notes.unreadable_lines = 0 if place else unreadable
         yield run
 
 
-def _run(name: str, events: list[tuple[int, traces.TraceEvent]]) -> TracedRun:
+def _run(name: str, events: list[tuple[int, traces.TraceEvent]]) -> Trajectory:
     run = RunBuilder(NAME, agent="unknown", run=name or None)
     ending = None
     for _, event in events:
@@ -85,7 +76,4 @@ def _run(name: str, events: list[tuple[int, traces.TraceEvent]]) -> TracedRun:
                 ending = ": ".join(filter(None, (event.outcome, event.reason)))
             case _:
                 pass
-    found = run.finish(ending=ending)
-    return TracedRun(
-        schema_version=found.schema_version, agent=found.agent, steps=found.steps, extra=found.extra, events=events
-    )
+    return run.finish(ending=ending)
