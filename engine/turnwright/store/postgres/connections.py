@@ -36,7 +36,9 @@ class Connections:
         self._opening = anyio.Lock()
         self._closed = False
 
-    async def read(self, query: LiteralString, parameters: Sequence[object] | dict[str, object]) -> list[Columns]:
+    async def read(
+        self, query: LiteralString | bytes, parameters: Sequence[object] | dict[str, object]
+    ) -> list[Columns]:
         """Return the rows of one query. The schema version is read in the same round trip."""
         await anyio.lowlevel.checkpoint_if_cancelled()  # a loop of shielded reads could not be canceled
         async with self.one() as connection:

@@ -15,6 +15,8 @@ from turnwright.errors import ConfigError
 from turnwright.store.old_words import KINDS, renamed, with_hash
 from turnwright.store.sessions import title_of
 
+from .summary_schema import SUMMARIES
+
 Connection = AsyncConnection[TupleRow]
 #: A function, or statements. Each statement ends with a semicolon and contains no other semicolon.
 Step = LiteralString | Callable[[Connection], Awaitable[None]]
@@ -120,6 +122,8 @@ STEPS: Final[tuple[Step, ...]] = (
     _title_sessions,
     # From here on the facts of an append are one row (`store/rows.py`). Earlier rows, of one fact each, stay valid.
     "",
+    # Readers fill the summaries from the journals. Each turn has a row from its creation.
+    SUMMARIES,
 )
 
 SCHEMA_VERSION: Final = len(STEPS)

@@ -9,6 +9,7 @@ notifications must not pay for that.
 from typing import Final, LiteralString, NamedTuple
 
 from .rows import COLUMNS
+from .summary_schema import NEW_SUMMARIES
 
 #: The channel of notifications. The payload is the id of the turn that was written to. A channel covers the database:
 #: a turn with the same id in another schema only causes one more read.
@@ -19,6 +20,13 @@ ONE: Final = f"SELECT {COLUMNS} FROM turnwright_turns WHERE turn_id = %s"
 LOCKED: Final = "SELECT epoch, owner, 0 FROM turnwright_turns WHERE turn_id = %s FOR UPDATE"
 #: The turn :id, and the turns whose ids begin with it and a colon. The semicolon is the character after the colon.
 FAMILY: Final = "(turn_id = %(id)s OR (turn_id > %(id)s || ':' AND turn_id < %(id)s || ';'))"
+#: Deletes the summaries of a family of turns.
+_NUMBERS: Final = f"SELECT number FROM turnwright_turns WHERE {FAMILY}"
+DELETE_SUMMARIES: Final = (
+    f"DELETE FROM turnwright_search WHERE turn_number IN ({_NUMBERS})",
+    f"DELETE FROM turnwright_failures WHERE number IN ({_NUMBERS})",
+    f"DELETE FROM turnwright_summaries WHERE number IN ({_NUMBERS})",
+)
 #: The facts after fact `after`. The first row may begin before them. A turn without such a row is one row of nulls, and
 #: a missing turn is no row.
 FACTS: Final = """
@@ -94,6 +102,8 @@ def _writes(said: LiteralString) -> Writes:
                 SELECT session, %(title)s::text, number FROM turnwright_turns
                 WHERE turn_id = %(turn)s AND session IS NOT NULL
                 ON CONFLICT (session) DO UPDATE SET number = excluded.number
+            ), summarized AS (
+                {NEW_SUMMARIES} WHERE turn_id = %(turn)s
             ) SELECT {said} FROM claimed
         """,
         append=f"""

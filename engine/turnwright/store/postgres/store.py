@@ -60,6 +60,7 @@ from .schema import Connection, migrate
 from .statements import (
     CLAIM_SPANS,
     CREATE,
+    DELETE_SUMMARIES,
     EMPTY_SESSIONS,
     FACTS,
     FAMILY,
@@ -71,11 +72,12 @@ from .statements import (
     TELLING,
     WAITING,
 )
+from .summaries import PostgresSummaries
 
 _INBOX: Final = Statement("turnwright_inbox", WAITING.replace("%s", "%(turn)s"))
 
 
-class PostgresStore:
+class PostgresStore(PostgresSummaries):
     """Keeps turns in the PostgreSQL database at `address`, as libpq writes it: `postgresql://user:password@host/db`.
 
     Its methods are described at `Store`.
@@ -217,11 +219,13 @@ class PostgresStore:
         limit: int | None = None,
         before: int | None = None,
     ) -> list[TurnRow]:
+        # Constants, for which there is an index.
+        standing: LiteralString = "true" if live is None else "live" if live else "NOT live"
         rows = await self._connections.read(
-            f"SELECT {COLUMNS} FROM turnwright_turns WHERE true"
-            f"{'' if session is None else ' AND session = %(session)s'}{'' if live is None else ' AND live = %(live)s'}"
+            f"SELECT {COLUMNS} FROM turnwright_turns WHERE {standing}"
+            f"{'' if session is None else ' AND session = %(session)s'}"
             f"{'' if before is None else ' AND number < %(before)s'} ORDER BY number DESC LIMIT %(limit)s",
-            {"session": session, "live": live, "limit": limit, "before": before},
+            {"session": session, "limit": limit, "before": before},
         )
         return [turn_row(row) for row in rows]
 
@@ -316,6 +320,8 @@ class PostgresStore:
             if owner and await self._lives(connection, name, owner):
                 raise TurnBusyError(name, owner)
             sessions |= {session} - {None}
+        for statement in DELETE_SUMMARIES:
+            await connection.execute(statement, family)
         await connection.execute(f"DELETE FROM turnwright_facts WHERE {FAMILY}", family)
         await connection.execute(f"DELETE FROM turnwright_inbox WHERE {FAMILY}", family)
         deleted = await connection.execute(f"DELETE FROM turnwright_turns WHERE {FAMILY}", family)

@@ -4,15 +4,18 @@ from typing import Final
 
 from turnwright.store.rows import LAST_SEQ
 
-#: The columns of `rows.turn_row`. A turn has the status that was written with its last fact. A turn without such a fact
-#: is damaged, but is included. A row of an older release has one fact, and no status unless it ended its append.
-TURNS: Final = """
-    SELECT turn_id, session, agent, model, created_at, at, turns.epoch, turns.owner, state, steps, tool_calls, reason,
-        live, number
-    FROM turns LEFT JOIN facts ON turn = number AND seq = (
-        SELECT MAX(seq) FROM facts WHERE turn = number AND state IS NOT NULL
-    )
-"""
+#: The columns of `rows.turn_row`, and where they are. A turn has the status that was written with its last fact. A turn
+#: without such a fact is damaged, but is included. A row of an older release has one fact, and no status unless it
+#: ended its append.
+TURN_COLUMNS: Final = (
+    "turn_id, session, agent, model, created_at, at, turns.epoch, turns.owner, state, steps, tool_calls, reason, live,"
+    " number"
+)
+LAST_FACT: Final = (
+    "facts ON facts.turn = number AND facts.seq = ("
+    "SELECT MAX(last.seq) FROM facts AS last WHERE last.turn = number AND last.state IS NOT NULL)"
+)
+TURNS: Final = f"SELECT {TURN_COLUMNS} FROM turns LEFT JOIN {LAST_FACT}"  # noqa: S608 (constant)
 #: The columns of `rows.session_info`, from the newest `:limit` sessions below `:before`. The last turn was written to
 #: last, because a session's earlier turns have ended; its last fact has a time.
 SESSIONS: Final = """

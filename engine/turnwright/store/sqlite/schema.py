@@ -14,6 +14,8 @@ from turnwright.errors import ConfigError
 from turnwright.store.old_words import KINDS, renamed, with_hash
 from turnwright.store.sessions import title_of
 
+from .summaries import SUMMARIES, create_search
+
 
 def _rename_words(db: sqlite3.Connection) -> None:
     """Translate journals and inboxes into today's words."""
@@ -171,6 +173,9 @@ _STEPS: Final[tuple[str | Callable[[sqlite3.Connection], None], ...]] = (
     _title_sessions,
     # From here on the facts of an append are one row (`store/rows.py`). Earlier rows, of one fact each, stay valid.
     "",
+    # Readers fill the summaries from the journals. Each turn has a row from its creation.
+    SUMMARIES,
+    create_search,
 )
 
 SCHEMA_VERSION: Final = len(_STEPS)
@@ -237,18 +242,23 @@ def migrate(db: sqlite3.Connection, path: Path, refuse_if_driven: Callable[[], N
         if 0 < before < SCHEMA_VERSION:
             refuse_if_driven()
         # All steps or none: a new file must never look like the file of an older release.
-        for version, step in enumerate(_STEPS[before:], start=before + 1):
-            if isinstance(step, str):
-                for statement in filter(str.strip, step.split(";")):
-                    db.execute(statement)
-            else:
-                step(db)
-            db.execute(f"PRAGMA user_version={version}")
+        create_tables(db, before)
         if 0 < before < SCHEMA_VERSION:
             # An append does not check the version: a new epoch stops a driver of the older release that looked dead.
             # Epoch 0 stays, because it marks a turn that waits for its first driver.
             db.execute("UPDATE turns SET epoch = epoch + 1 WHERE epoch > 0")
     return before, SCHEMA_VERSION
+
+
+def create_tables(db: sqlite3.Connection, before: int = 0) -> None:
+    """Take the steps after the version `before`."""
+    for version, step in enumerate(_STEPS[before:], start=before + 1):
+        if isinstance(step, str):
+            for statement in filter(str.strip, step.split(";")):
+                db.execute(statement)
+        else:
+            step(db)
+        db.execute(f"PRAGMA user_version={version}")
 
 
 @contextmanager

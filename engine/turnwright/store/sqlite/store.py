@@ -48,6 +48,7 @@ from .owner_lock import OwnerLock
 from .place import StoreFiles
 from .rows import CLAIM_SPANS, CLAIMED, EMPTY_SESSIONS, FACTS, FAMILY, LAST, SESSIONS, TURNS, WAITING
 from .schema import check, immediate, migrate, prepare
+from .summaries import SqliteSummaries, delete_summaries
 from .writes import Append, Create, ReleaseWrite, Write, write
 
 Durability = Literal["full", "normal"]
@@ -70,7 +71,7 @@ _HINTS: Final = {
 _ERRORS: Final = (sqlite3.Error, UnicodeEncodeError, OverflowError)
 
 
-class SqliteStore:
+class SqliteStore(SqliteSummaries):
     """Keeps turns in the SQLite file `path`. A missing file is created, readable for this user only.
 
     Its methods are described at `Store`.
@@ -202,11 +203,12 @@ class SqliteStore:
         limit: int | None = None,
         before: int | None = None,
     ) -> list[TurnRow]:
-        wanted = {"session =": session, "live =": live, "number <": before}
-        where = " AND ".join(f"{column} ?" for column, value in wanted.items() if value is not None)
+        wanted = {"session =": session, "number <": before}
+        where = "1" if live is None else f"live = {live:d}"  # a constant, for which there is an index
+        where += "".join(f" AND {column} ?" for column, value in wanted.items() if value is not None)
         with self._reading():
             rows = self._db.execute(
-                f"{TURNS} WHERE {where or 1} ORDER BY number DESC LIMIT ?",
+                f"{TURNS} WHERE {where} ORDER BY number DESC LIMIT ?",
                 [*(value for value in wanted.values() if value is not None), -1 if limit is None else limit],
             ).fetchall()
         return [turn_row(row) for row in rows]
@@ -290,6 +292,7 @@ class SqliteStore:
         self._db.execute(EMPTY_SESSIONS, family)
         numbers = f"SELECT number FROM turns WHERE {FAMILY}"  # noqa: S608 (constant)
         self._db.execute(f"DELETE FROM facts WHERE turn IN ({numbers})", family)  # noqa: S608 (constant)
+        delete_summaries(self._db, numbers, family)
         for table in ("inbox", "turns"):
             deleted = self._db.execute(f"DELETE FROM {table} WHERE {FAMILY}", family)  # noqa: S608 (constant)
         return deleted.rowcount

@@ -16,6 +16,7 @@ from turnwright_states.state import FINAL
 from .place import StoreFiles
 from .rows import WAITING
 from .schema import check
+from .summaries import NEW_SUMMARIES
 
 #: The statement also checks the epoch: under an outdated epoch it finds no turn and writes nothing.
 _WRITE_FACTS: Final = (
@@ -169,9 +170,10 @@ class Create(Write):
             if busy is not None:
                 raise SessionBusyError(new.session, busy[0])
         row = (new.id, new.session, new.agent, new.model, new.created_at, self.claim.epoch, self._owner, self._live)
-        cursor.execute(_WRITE_TURN, row)
+        number = cursor.execute(_WRITE_TURN, row).lastrowid
+        cursor.execute(f"{NEW_SUMMARIES} WHERE number = ?", (number,))
         if new.session is not None:
-            cursor.execute(_WRITE_SESSION, (new.session, new.title, cursor.lastrowid))
+            cursor.execute(_WRITE_SESSION, (new.session, new.title, number))
 
     def done(self) -> None:
         """Note that this process drives the turn, before any other task can see it."""

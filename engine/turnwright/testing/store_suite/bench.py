@@ -57,25 +57,25 @@ class Written:
 
     def calls(self, *names: str, text: str = "") -> Sequence[Fact]:
         calls = tuple(ToolCall(name=name, arguments={"n": 1}) for name in names)
-        return self._keep(
+        return self.keep(
             self.machine.feed(
                 ModelRepliedInput(text=text, calls=calls, usage=Usage(input_tokens=3, cost=0.1), elapsed=0.5)
             )
         )
 
     def answer(self, text: str = "done") -> Sequence[Fact]:
-        return self._keep(self.machine.feed(ModelRepliedInput(text=text, elapsed=1.25)))
+        return self.keep(self.machine.feed(ModelRepliedInput(text=text, elapsed=1.25)))
 
     def pause(self) -> Sequence[Fact]:
         asked = list(
             self.machine.feed(ModelRepliedInput(calls=(ToolCall(name="delete_file", arguments={}),), elapsed=0.5))
         )
         (call,) = self.machine.turn.batch
-        return self._keep(asked + self.machine.feed(CallWaitingInput(call=call, interrupt_kind=InterruptKind.APPROVAL)))
+        return self.keep(asked + self.machine.feed(CallWaitingInput(call=call, interrupt_kind=InterruptKind.APPROVAL)))
 
     def abort(self) -> Sequence[Fact]:
-        return self._keep(self.machine.feed(AbortInput(elapsed=2)))
+        return self.keep(self.machine.feed(AbortInput(elapsed=2)))
 
-    def _keep(self, facts: list[Fact]) -> Sequence[Fact]:
+    def keep(self, facts: list[Fact]) -> Sequence[Fact]:
         self.facts += facts
         return facts

@@ -10,6 +10,7 @@ from .histories import HistoryFacts
 from .inboxes import InboxFacts
 from .journal import JournalFacts
 from .sessions import SessionFacts
+from .summaries import SummaryFacts
 from .turns import TurnFacts
 from .watches import WatchFacts
 
@@ -24,6 +25,7 @@ class StoreSuite(
     CrowdFacts,
     DeletionFacts,
     SessionFacts,
+    SummaryFacts,
     WatchFacts,
     HistoryFacts,
 ):

@@ -1,0 +1,126 @@
+"""Makes summaries of turns from their journals (`turnwright.store.summaries`)."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+import anyio.to_thread
+from msgspec.structs import replace
+
+from turnwright.errors import TurnNotFoundError, UnreadableTurnError
+from turnwright.store import Store
+from turnwright.store.sessions import one_line
+from turnwright.store.summaries import MOST, MOST_COST, SummaryStore, TurnSummary, Unsummarized
+from turnwright.transcript.reading import reading
+from turnwright.transcript.transcript import Transcript
+from turnwright_states import CallStatus, TurnMachine, Usage
+from turnwright_states import facts as f
+
+#: The most characters of one text, and of all texts of a turn, that a search finds.
+_TEXT: Final = 10_000
+_TEXTS: Final = 200_000
+#: The most seconds, about thirty years, that are stored.
+_LONGEST: Final = 1e9
+#: The characters of a prompt or an answer that lists show.
+_SHOWN: Final = 300
+#: The most characters of a secret behind a cut: half a secret is not recognized.
+_EDGE: Final = 16_384
+
+
+async def summarize_turns(
+    store: Store, summaries: SummaryStore, hide: Callable[[str], str], *, limit: int, search: bool = True
+) -> int:
+    """Summarize at most `limit` turns that rest and have no current summary, and return their number.
+
+    `hide` replaces the secrets of a text: a search must not find what pages hide. Without `search` no texts are stored
+    but the beginnings of prompts and answers, and only names and ids can be searched.
+
+    Raises `StoreError`.
+    """
+    found = await summaries.unsummarized(limit=limit)
+    made: list[tuple[Unsummarized, TurnSummary]] = []
+    for one in found:
+        try:
+            facts = await store.facts(one.id)
+            # A long journal takes seconds, and turns are driven meanwhile.
+            summary = await anyio.to_thread.run_sync(summary_of, one.id, facts, hide)
+        except TurnNotFoundError:
+            continue
+        except UnreadableTurnError as error:
+            summary = TurnSummary(fault=error.why)
+        made.append((one, summary if search else replace(summary, text="")))
+    if made:
+        await summaries.summarize(made)
+    return len(found)
+
+
+def summary_of(turn_id: str, journal: Sequence[tuple[int, f.Fact]], hide: Callable[[str], str]) -> TurnSummary:
+    """Return the summary of a turn. Raises `UnreadableTurnError` if its facts do not follow from each other."""
+    facts = [fact for _, fact in journal]
+    if not facts:
+        raise UnreadableTurnError(turn_id, "its journal is empty")
+    with reading(turn_id):
+        turn = TurnMachine.resume(facts).turn
+        transcript = Transcript.following(turn, journal)
+        first = facts[0]
+        copied = max(first.forked_at or 0, 0) if isinstance(first, f.TurnStarted) else 0
+        before = TurnMachine.resume(facts[:copied]).turn if copied else None
+    names, own = f.tool_names(facts), facts[copied:]
+    failures = Counter(
+        names.get(fact.call, "") for fact in own if isinstance(fact, f.CallSettled) and fact.status is not CallStatus.OK
+    )
+    texts = [hide(text[: _TEXT + _EDGE])[:_TEXT] for text in _texts(facts)]
+    return TurnSummary(
+        outcome=turn.state.outcome,
+        reason=turn.reason,
+        steps=min(turn.counters.steps, MOST),
+        tool_calls=min(turn.counters.calls, MOST),
+        usage=_stored(turn.usage if before is None else _less(turn.usage, before.usage)),
+        seconds=min(max(turn.elapsed - (0.0 if before is None else before.elapsed), 0.0), _LONGEST),
+        retries=sum(isinstance(fact, f.AttemptFailed | f.Concluded) and fact.retry for fact in own),
+        pauses=sum(isinstance(fact, f.Paused) for fact in own),
+        failures=dict(failures),
+        prompt=_shown(first.prompt, hide) if isinstance(first, f.TurnStarted) else "",
+        answer=_shown(transcript.text, hide),
+        text="\n".join(texts)[:_TEXTS],
+    )
+
+
+def _texts(facts: Sequence[f.Fact]) -> Iterator[str]:
+    """Yield the texts of a turn that a search finds, in the order of the journal."""
+    for fact in facts:
+        match fact:
+            case f.TurnStarted(prompt=text) | f.MessageAdded(text=text) | f.CallSettled(result=text):
+                yield text
+            case f.ModelReplied(text=text, calls=calls):
+                yield text
+                yield from (call.name for call in calls)
+            case f.Concluded(text=str(text)) | f.Synthesized(text=str(text)) | f.Answered(text=text):
+                yield text
+            case f.TurnEnded(error=text):
+                yield text
+            case _:
+                pass
+
+
+def _shown(text: str, hide: Callable[[str], str]) -> str:
+    return one_line(hide(text[: 4 * _SHOWN + _EDGE])[: 4 * _SHOWN])[:_SHOWN]
+
+
+def _less(usage: Usage, part: Usage) -> Usage:
+    # The rest of a sum of floats may be below zero.
+    return replace(usage, cost=max(usage.cost, part.cost)) - part
+
+
+def _stored(usage: Usage) -> Usage:
+    """Return the usage with numbers that every database stores. Only a forged journal has larger ones."""
+    most = max(usage.input_tokens, usage.output_tokens, usage.cached_tokens, usage.reasoning_tokens)
+    if most <= MOST and usage.cost <= MOST_COST:
+        return usage
+    return Usage(
+        input_tokens=min(usage.input_tokens, MOST),
+        output_tokens=min(usage.output_tokens, MOST),
+        cached_tokens=min(usage.cached_tokens, usage.input_tokens, MOST),
+        reasoning_tokens=min(usage.reasoning_tokens, usage.output_tokens, MOST),
+        cost=min(usage.cost, MOST_COST),
+    )

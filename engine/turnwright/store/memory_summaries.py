@@ -1,0 +1,158 @@
+"""The summaries of a store that keeps none: a copy of its rows in SQLite, in memory.
+
+The copy follows the store's rows before each query.
+"""
+
+import sqlite3
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final
+
+import anyio
+
+from turnwright.errors import TurnNotFoundError, UnreadableTurnError
+
+from .protocol import Store, TurnRow
+from .sqlite.schema import create_tables, immediate
+from .sqlite.summaries import NEW_SUMMARIES, SqliteSummaries, delete_summaries
+from .summaries import AgentTotals, Order, Spending, SummarizedTurn, SummaryStore, TurnFilter, TurnTotals, Unsummarized
+
+#: Rows that are read at once.
+_PAGE: Final = 500
+
+
+def summaries_of(store: Store) -> SummaryStore:
+    """Return the store itself if it keeps summaries. Otherwise return summaries that this process keeps for it."""
+    return store if isinstance(store, SummaryStore) else MemorySummaries(store)
+
+
+class MemorySummaries(SqliteSummaries):
+    """Keeps the summaries of any store, in this process. Its methods are described at `SummaryStore`."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._db = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+        create_tables(self._db)
+        #: The known turns that had not ended, and the number of the newest known turn.
+        self._live: dict[str, TurnRow] = {}
+        self._newest = 0
+        self._following = anyio.Lock()
+
+    async def unsummarized(self, *, limit: int) -> list[Unsummarized]:
+        """See `SummaryStore.unsummarized`."""
+        await self._follow()
+        return await super().unsummarized(limit=limit)
+
+    async def find(
+        self, wanted: TurnFilter, *, order: Order = Order.NEWEST, ascending: bool = False, limit: int, offset: int = 0
+    ) -> list[SummarizedTurn]:
+        """See `SummaryStore.find`. Turns that were deleted are noticed when they are found."""
+        await self._follow()
+        while True:
+            found = await super().find(wanted, order=order, ascending=ascending, limit=limit, offset=offset)
+            deleted = [one.row.id for one in found if not await self._exists(one.row.id)]
+            if not deleted:
+                return found
+            for turn in deleted:
+                self._forget(turn)
+
+    async def totals(self, wanted: TurnFilter) -> TurnTotals:
+        """See `SummaryStore.totals`."""
+        await self._follow()
+        return await super().totals(wanted)
+
+    async def agents(self, wanted: TurnFilter) -> list[AgentTotals]:
+        """See `SummaryStore.agents`."""
+        await self._follow()
+        return await super().agents(wanted)
+
+    async def spending(self, wanted: TurnFilter, *, width: float) -> list[Spending]:
+        """See `SummaryStore.spending`."""
+        await self._follow()
+        return await super().spending(wanted, width=width)
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        yield
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        with immediate(self._db):
+            yield
+
+    async def _exists(self, turn: str) -> bool:
+        try:
+            await self._store.get(turn)
+        except UnreadableTurnError:
+            return True
+        except TurnNotFoundError:
+            return False
+        return True
+
+    async def _follow(self) -> None:
+        """Copy the rows of new turns, and those of turns that had not ended."""
+        async with self._following:
+            await self._copy_all()
+
+    async def _copy_all(self) -> None:
+        new: list[TurnRow] = []
+        before, limit = None, _PAGE if self._newest else None
+        while rows := await self._store.turns(limit=limit, before=before):
+            before = rows[-1].number
+            new += [row for row in rows if row.number > self._newest]
+            if before <= self._newest or limit is None:
+                break
+        changed = [row async for row in self._changed()]
+        with self._transaction():
+            self._copy(reversed(new))
+            for row in changed:
+                self._db.execute("UPDATE turns SET epoch = ?, owner = ?, live = ? WHERE number = ?", _changing(row))
+                self._write_status(row)
+        for row in (*new, *changed):
+            self._newest = max(self._newest, row.number)
+            if row.status.outcome is None:
+                self._live[row.id] = row
+            else:
+                self._live.pop(row.id, None)
+
+    async def _changed(self) -> AsyncIterator[TurnRow]:
+        """Yield the rows that have changed of turns that had not ended, and forget deleted ones."""
+        for turn, known in [*self._live.items()]:
+            try:
+                row = await self._store.get(turn)
+            except UnreadableTurnError:
+                continue
+            except TurnNotFoundError:
+                row = None
+            if row is None or row.number != known.number:
+                self._forget(turn)
+            elif row != known:
+                yield row
+
+    def _copy(self, rows: Iterable[TurnRow]) -> None:
+        for row in rows:
+            values = (row.number, row.id, row.session, row.agent, row.model, row.created_at, *_changing(row)[:3])
+            self._db.execute("INSERT OR REPLACE INTO turns VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", values)
+            self._db.execute(f"{NEW_SUMMARIES} WHERE number = ?", (row.number,))
+            self._write_status(row)
+
+    def _write_status(self, row: TurnRow) -> None:
+        """Write a status as that of one more fact, so that an older summary is outdated."""
+        status = row.status
+        self._db.execute(
+            "INSERT INTO facts (turn, seq, kind, payload, at, state, reason, steps, tool_calls)"
+            " SELECT ?, 1 + count(*), '', '', ?, ?, ?, ?, ? FROM facts WHERE turn = ?",
+            (row.number, row.updated_at, status.state, status.reason, status.steps, status.tool_calls, row.number),
+        )
+
+    def _forget(self, turn: str) -> None:
+        values = {"turn": turn}
+        with self._transaction():
+            delete_summaries(self._db, "SELECT number FROM turns WHERE turn_id = :turn", values)
+            self._db.execute("DELETE FROM facts WHERE turn = (SELECT number FROM turns WHERE turn_id = :turn)", values)
+            self._db.execute("DELETE FROM turns WHERE turn_id = :turn", values)
+        self._live.pop(turn, None)
+
+
+def _changing(row: TurnRow) -> Sequence[object]:
+    return row.epoch, row.owner, int(row.status.outcome is None), row.number

@@ -1,0 +1,128 @@
+"""The summaries of a PostgreSQL store (`store/summaries.py`), with a full-text index of their texts."""
+
+# ruff: noqa: S608 (every query is made of constants)
+
+from collections.abc import Sequence
+from typing import Final
+
+from turnwright.store.rows import LAST_SEQ, Columns
+from turnwright.store.summaries import (
+    AgentTotals,
+    Order,
+    Spending,
+    SummarizedTurn,
+    TurnFilter,
+    TurnSummary,
+    TurnTotals,
+    Unsummarized,
+)
+from turnwright.store.summary_sql import (
+    Dialect,
+    Query,
+    agent_totals,
+    spending_of,
+    stored,
+    summarized_turns,
+    turn_totals,
+    unsummarized_of,
+    words_of,
+)
+
+from .connections import Connections
+from .rows import COLUMNS
+
+_UNSUMMARIZED: Final = f"""
+    SELECT turn.turn_id, last.seq, NOT live FROM turnwright_summaries summary
+    JOIN turnwright_turns turn USING (number)
+    CROSS JOIN LATERAL (
+        SELECT {LAST_SEQ} AS seq FROM turnwright_facts WHERE turn_id = turn.turn_id ORDER BY seq DESC LIMIT 1
+    ) last
+    WHERE complete = 0 AND (NOT live OR state = 'PAUSED') AND summary.seq <> last.seq
+    ORDER BY number DESC LIMIT %(limit)s
+"""
+_SUMMARIZE: Final = """
+    UPDATE turnwright_summaries SET seq = %(seq)s, complete = %(complete)s, outcome = %(outcome)s,
+        reason = %(reason)s, steps = %(steps)s, tool_calls = %(tool_calls)s, input_tokens = %(input_tokens)s,
+        output_tokens = %(output_tokens)s, cached_tokens = %(cached_tokens)s,
+        reasoning_tokens = %(reasoning_tokens)s, cost = %(cost)s, seconds = %(seconds)s, retries = %(retries)s,
+        pauses = %(pauses)s, fault = %(fault)s
+    WHERE number = (SELECT number FROM turnwright_turns WHERE turn_id = %(turn)s) RETURNING number
+"""
+_FAILURE: Final = (
+    "INSERT INTO turnwright_failures VALUES (%(number)s, %(tool)s, %(failed)s)"
+    " ON CONFLICT (number, tool) DO UPDATE SET failed = excluded.failed"
+)
+_INDEX: Final = """
+    INSERT INTO turnwright_search VALUES (%(number)s, %(prompt)s, %(answer)s, to_tsvector('simple', %(text)s))
+    ON CONFLICT (turn_number) DO UPDATE SET prompt = excluded.prompt, answer = excluded.answer, words = excluded.words
+"""
+_DIALECT: Final = Dialect(
+    prefix="turnwright_",
+    turns=COLUMNS,
+    joined="JOIN turnwright_turns ON number = n",
+    texts="turnwright_search ON turn_number",
+    like="ILIKE",
+    joined_text="string_agg(({})::text, ',')",
+    matching="SELECT turn_number FROM turnwright_search WHERE words @@ to_tsquery('simple', :words)",
+    span="floor(created_at / :width)",
+    parameter=r"%(\1)s",
+)
+
+
+class PostgresSummaries:
+    """The summaries of a store in PostgreSQL. Its methods are described at `SummaryStore`."""
+
+    _connections: Connections
+
+    async def unsummarized(self, *, limit: int) -> list[Unsummarized]:
+        """See `SummaryStore.unsummarized`."""
+        return unsummarized_of(await self._rows((_UNSUMMARIZED, {"limit": limit})))
+
+    async def summarize(self, summaries: Sequence[tuple[Unsummarized, TurnSummary]]) -> None:
+        """See `SummaryStore.summarize`."""
+        async with self._connections.transaction() as connection:
+            # Two readers may write the same summaries: in one order, they do not deadlock.
+            for turn, summary in sorted(summaries, key=lambda one: one[0].id):
+                columns = stored(turn, summary)
+                for (number,) in await (await connection.execute(_SUMMARIZE, columns)).fetchall():
+                    await connection.execute("DELETE FROM turnwright_failures WHERE number = %s", (number,))
+                    for tool, failed in summary.failures.items():
+                        await connection.execute(_FAILURE, {"number": number, "tool": _plain(tool), "failed": failed})
+                    await connection.execute(_INDEX, columns | {"number": number})
+
+    async def find(
+        self, wanted: TurnFilter, *, order: Order = Order.NEWEST, ascending: bool = False, limit: int, offset: int = 0
+    ) -> list[SummarizedTurn]:
+        """See `SummaryStore.find`."""
+        words = _search(wanted.text)
+        query = _DIALECT.find(wanted, words, order=order, ascending=ascending, limit=limit, offset=offset)
+        return summarized_turns(await self._rows(query))
+
+    async def totals(self, wanted: TurnFilter) -> TurnTotals:
+        """See `SummaryStore.totals`."""
+        return turn_totals(await self._rows(_DIALECT.totals(wanted, _search(wanted.text))))
+
+    async def agents(self, wanted: TurnFilter) -> list[AgentTotals]:
+        """See `SummaryStore.agents`."""
+        measures, endings, failures = [
+            await self._rows(query) for query in _DIALECT.agents(wanted, _search(wanted.text))
+        ]
+        return agent_totals(measures, endings, failures)
+
+    async def spending(self, wanted: TurnFilter, *, width: float) -> list[Spending]:
+        """See `SummaryStore.spending`."""
+        return spending_of(await self._rows(_DIALECT.spending(wanted, _search(wanted.text), width)), width)
+
+    async def _rows(self, query: Query) -> list[Columns]:
+        text, values = query
+        return await self._connections.read(text.encode(), values)
+
+
+def _search(text: str) -> str:
+    # In quotes a word is text, whatever characters it has. With the star it may go on.
+    quoted = (word.replace("\\", "\\\\").replace("'", "''") for word in words_of(text))
+    return " & ".join(f"'{word}':*" for word in quoted)
+
+
+def _plain(text: str) -> str:
+    return text.replace("\0", "").encode(errors="replace").decode()

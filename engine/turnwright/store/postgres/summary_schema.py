@@ -1,0 +1,53 @@
+"""The tables of the summaries of a PostgreSQL store (`postgres/summaries.py`)."""
+
+from typing import Final
+
+#: Copies turns into rows without totals.
+NEW_SUMMARIES: Final = (
+    "INSERT INTO turnwright_summaries (number, turn_id, root, agent, model, session, created_at)"
+    " SELECT number, turn_id, (strpos(turn_id, ':') = 0)::integer, agent, model, session, created_at"
+    " FROM turnwright_turns"
+)
+#: `seq` is the last fact up to which a turn is summarized. `complete`: it has ended, and nothing will change.
+SUMMARIES: Final = f"""
+    CREATE TABLE turnwright_summaries (
+        number bigint PRIMARY KEY,
+        turn_id text COLLATE "C" NOT NULL,
+        root integer NOT NULL,
+        agent text NOT NULL,
+        model text NOT NULL,
+        session text COLLATE "C",
+        created_at double precision NOT NULL,
+        seq bigint NOT NULL DEFAULT 0,
+        complete integer NOT NULL DEFAULT 0,
+        outcome text,
+        reason text,
+        steps bigint NOT NULL DEFAULT 0,
+        tool_calls bigint NOT NULL DEFAULT 0,
+        input_tokens bigint NOT NULL DEFAULT 0,
+        output_tokens bigint NOT NULL DEFAULT 0,
+        cached_tokens bigint NOT NULL DEFAULT 0,
+        reasoning_tokens bigint NOT NULL DEFAULT 0,
+        cost double precision NOT NULL DEFAULT 0,
+        seconds double precision NOT NULL DEFAULT 0,
+        retries bigint NOT NULL DEFAULT 0,
+        pauses bigint NOT NULL DEFAULT 0,
+        fault text NOT NULL DEFAULT ''
+    );
+    {NEW_SUMMARIES};
+    CREATE INDEX turnwright_summaries_to_write ON turnwright_summaries (number) WHERE complete = 0;
+    CREATE INDEX turnwright_live_turns ON turnwright_turns (number) WHERE live;
+    CREATE TABLE turnwright_failures (
+        number bigint NOT NULL,
+        tool text NOT NULL,
+        failed bigint NOT NULL,
+        PRIMARY KEY (number, tool)
+    );
+    CREATE TABLE turnwright_search (
+        turn_number bigint PRIMARY KEY,
+        prompt text NOT NULL,
+        answer text NOT NULL,
+        words tsvector NOT NULL
+    );
+    CREATE INDEX turnwright_search_words ON turnwright_search USING gin (words);
+"""

@@ -1,0 +1,204 @@
+"""The summaries of a SQLite file (`store/summaries.py`), with a full-text index of their texts (FTS5)."""
+
+import sqlite3
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Final
+
+from turnwright.store.rows import Columns
+from turnwright.store.summaries import (
+    AgentTotals,
+    Order,
+    Spending,
+    SummarizedTurn,
+    TurnFilter,
+    TurnSummary,
+    TurnTotals,
+    Unsummarized,
+)
+from turnwright.store.summary_sql import (
+    Dialect,
+    Query,
+    agent_totals,
+    spending_of,
+    stored,
+    summarized_turns,
+    turn_totals,
+    unsummarized_of,
+    words_of,
+)
+from turnwright_states import State
+from turnwright_states.state import FINAL
+
+from .rows import LAST_FACT, TURN_COLUMNS
+
+#: Copies turns into rows without totals.
+NEW_SUMMARIES: Final = (
+    "INSERT INTO summaries (number, turn_id, root, agent, model, session, created_at)"
+    " SELECT number, turn_id, instr(turn_id, ':') = 0, agent, model, session, created_at FROM turns"
+)
+#: `seq` is the row of facts up to which a turn is summarized. `complete`: it has ended, and nothing will change.
+SUMMARIES: Final = f"""
+    CREATE TABLE summaries (
+        number INTEGER PRIMARY KEY,
+        turn_id TEXT,
+        root INTEGER,
+        agent TEXT,
+        model TEXT,
+        session TEXT,
+        created_at REAL,
+        seq INTEGER DEFAULT 0,
+        complete INTEGER DEFAULT 0,
+        outcome TEXT,
+        reason TEXT,
+        steps INTEGER DEFAULT 0,
+        tool_calls INTEGER DEFAULT 0,
+        input_tokens INTEGER DEFAULT 0,
+        output_tokens INTEGER DEFAULT 0,
+        cached_tokens INTEGER DEFAULT 0,
+        reasoning_tokens INTEGER DEFAULT 0,
+        cost REAL DEFAULT 0,
+        seconds REAL DEFAULT 0,
+        retries INTEGER DEFAULT 0,
+        pauses INTEGER DEFAULT 0,
+        fault TEXT DEFAULT ''
+    );
+    {NEW_SUMMARIES};
+    CREATE INDEX summaries_to_write ON summaries (number) WHERE complete = 0;
+    CREATE INDEX summaries_by_agent ON summaries
+        (agent, model, created_at, outcome, reason, steps, input_tokens, output_tokens, cost, seconds) WHERE root = 1;
+    CREATE INDEX live_turns ON turns (number) WHERE live = 1;
+    CREATE TABLE failures (
+        number INTEGER NOT NULL,
+        tool TEXT NOT NULL,
+        failed INTEGER NOT NULL,
+        PRIMARY KEY (number, tool)
+    ) WITHOUT ROWID;
+"""
+#: From this version on, FTS5 can forget deleted words at once.
+_FORGETS: Final = (3, 42)
+_RESTING: Final = ", ".join(f"'{state}'" for state in sorted({*FINAL, State.PAUSED}))
+_UNSUMMARIZED: Final = f"""
+    SELECT summaries.turn_id, facts.seq, live = 0 FROM summaries JOIN turns USING (number) JOIN {LAST_FACT}
+    WHERE complete = 0 AND facts.seq <> summaries.seq AND facts.state IN ({_RESTING}) ORDER BY number DESC LIMIT :limit
+"""  # noqa: S608 (constant)
+_SUMMARIZE: Final = """
+    UPDATE summaries SET seq = :seq, complete = :complete, outcome = :outcome, reason = :reason, steps = :steps,
+        tool_calls = :tool_calls, input_tokens = :input_tokens, output_tokens = :output_tokens,
+        cached_tokens = :cached_tokens, reasoning_tokens = :reasoning_tokens, cost = :cost, seconds = :seconds,
+        retries = :retries, pauses = :pauses, fault = :fault
+    WHERE number = :number
+"""
+_INDEXED: Final = "SELECT 1 FROM sqlite_master WHERE name = 'search' AND sql LIKE '%fts5%'"
+
+
+def _dialect(matching: str) -> Dialect:
+    return Dialect(
+        prefix="",
+        turns=TURN_COLUMNS,
+        joined=f"JOIN turns ON number = n LEFT JOIN {LAST_FACT}",
+        texts="search ON search.rowid",
+        like="LIKE",
+        joined_text="group_concat({})",
+        matching=matching,
+        span="CAST(created_at / :width AS bigint)",
+        parameter=r":\1",
+    )
+
+
+_SEARCHED: Final = _dialect("SELECT rowid FROM search WHERE search MATCH :words")
+_SCANNED: Final = _dialect("SELECT rowid FROM search WHERE text LIKE :words ESCAPE '!'")
+
+
+def create_search(db: sqlite3.Connection) -> None:
+    """Create the table of texts, with an index where SQLite was built with FTS5. Otherwise a search reads all texts."""
+    try:
+        db.execute("CREATE VIRTUAL TABLE search USING fts5 (prompt UNINDEXED, answer UNINDEXED, text)")
+    except sqlite3.OperationalError:
+        db.execute("CREATE TABLE search (prompt TEXT, answer TEXT, text TEXT)")
+        return
+    if sqlite3.sqlite_version_info >= _FORGETS:
+        db.execute("INSERT INTO search (search, rank) VALUES ('secure-delete', 1)")
+
+
+def delete_summaries(db: sqlite3.Connection, numbers: str, values: Mapping[str, object]) -> None:
+    """Delete the summaries of turns, whose numbers are the results of a query. No word of theirs stays in the file."""
+    for table, key in (("failures", "number"), ("summaries", "number"), ("search", "rowid")):
+        deleted = db.execute(f"DELETE FROM {table} WHERE {key} IN ({numbers})", values)  # noqa: S608 (constant)
+    if deleted.rowcount > 0 and sqlite3.sqlite_version_info < _FORGETS and db.execute(_INDEXED).fetchone():
+        db.execute("INSERT INTO search (search) VALUES ('optimize')")
+
+
+class SqliteSummaries:
+    """The summaries of a store with a SQLite connection. Its methods are described at `SummaryStore`."""
+
+    _db: sqlite3.Connection
+
+    def _reading(self) -> AbstractContextManager[None]:
+        raise NotImplementedError
+
+    def _transaction(self) -> AbstractContextManager[None]:
+        raise NotImplementedError
+
+    async def unsummarized(self, *, limit: int) -> list[Unsummarized]:
+        """See `SummaryStore.unsummarized`."""
+        return unsummarized_of(self._rows((_UNSUMMARIZED, {"limit": limit})))
+
+    async def summarize(self, summaries: Sequence[tuple[Unsummarized, TurnSummary]]) -> None:
+        """See `SummaryStore.summarize`."""
+        with self._transaction():
+            for turn, summary in summaries:
+                for (number,) in self._db.execute("SELECT number FROM turns WHERE turn_id = ?", (turn.id,)).fetchall():
+                    values = stored(turn, summary) | {"number": number}
+                    self._db.execute(_SUMMARIZE, values)
+                    self._db.execute("DELETE FROM failures WHERE number = ?", (number,))
+                    self._db.executemany(
+                        "INSERT OR REPLACE INTO failures VALUES (?, ?, ?)",
+                        [(number, _plain(tool), count) for tool, count in summary.failures.items()],
+                    )
+                    self._db.execute("DELETE FROM search WHERE rowid = ?", (number,))
+                    self._db.execute(
+                        "INSERT INTO search (rowid, prompt, answer, text) VALUES (:number, :prompt, :answer, :text)",
+                        values,
+                    )
+
+    async def find(
+        self, wanted: TurnFilter, *, order: Order = Order.NEWEST, ascending: bool = False, limit: int, offset: int = 0
+    ) -> list[SummarizedTurn]:
+        """See `SummaryStore.find`."""
+        dialect, words = self._search(wanted)
+        query = dialect.find(wanted, words, order=order, ascending=ascending, limit=limit, offset=offset)
+        return summarized_turns(self._rows(query))
+
+    async def totals(self, wanted: TurnFilter) -> TurnTotals:
+        """See `SummaryStore.totals`."""
+        dialect, words = self._search(wanted)
+        return turn_totals(self._rows(dialect.totals(wanted, words)))
+
+    async def agents(self, wanted: TurnFilter) -> list[AgentTotals]:
+        """See `SummaryStore.agents`."""
+        dialect, words = self._search(wanted)
+        measures, endings, failures = map(self._rows, dialect.agents(wanted, words))
+        return agent_totals(measures, endings, failures)
+
+    async def spending(self, wanted: TurnFilter, *, width: float) -> list[Spending]:
+        """See `SummaryStore.spending`."""
+        dialect, words = self._search(wanted)
+        return spending_of(self._rows(dialect.spending(wanted, words, width)), width)
+
+    def _rows(self, query: Query) -> list[Columns]:
+        with self._reading():
+            return self._db.execute(*query).fetchall()
+
+    def _search(self, wanted: TurnFilter) -> tuple[Dialect, str]:
+        words = words_of(wanted.text)
+        if not words:
+            return _SEARCHED, ""
+        if not self._rows((_INDEXED, {})):
+            return _SCANNED, f"%{wanted.text}%"
+        # In quotes a word is text, whatever characters it has. With the star it may go on.
+        return _SEARCHED, " ".join('"{}"*'.format(word.replace('"', '""')) for word in words)
+
+
+def _plain(text: str) -> str:
+    return text.encode(errors="replace").decode()

@@ -1,0 +1,190 @@
+"""Summaries of turns: what lists, totals and searches read, so that they replay no journal.
+
+A store may keep one summary for each turn (`SummaryStore`). It is derived data: readers write it, from the journal,
+when a turn pauses or has ended. So drivers pay nothing for it, and turns of an older release are summarized too.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final, Protocol, runtime_checkable
+
+from msgspec import Struct
+
+from turnwright_states import EndReason, Outcome, Usage
+
+from .protocol import TurnRow
+
+#: Larger counts are stored as this one.
+MOST: Final = 2**53 - 1
+#: A larger cost is stored as this one.
+MOST_COST: Final = 1e9
+
+
+class TurnSummary(Struct, frozen=True, gc=False):
+    """The totals of a turn that is paused or has ended.
+
+    Usage, `seconds` of driving, `retries` and `pauses` are the turn's own: the part that a fork copied counts for its
+    origin. `failures` counts the calls of each tool whose status is not `ok`.
+
+    `prompt` and `answer` are beginnings of texts, `text` is what a search finds. They have no secrets.
+
+    `fault` says why the journal cannot be read. Then the rest is empty.
+    """
+
+    outcome: Outcome | None = None
+    reason: EndReason | None = None
+    steps: int = 0
+    tool_calls: int = 0
+    usage: Usage = Usage()
+    seconds: float = 0.0
+    retries: int = 0
+    pauses: int = 0
+    failures: Mapping[str, int] = {}
+    prompt: str = ""
+    answer: str = ""
+    text: str = ""
+    fault: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Unsummarized:
+    """A turn whose summary is missing or old. `version` grows with the journal; `ended`: there will be no more."""
+
+    id: str
+    version: int
+    ended: bool
+
+
+class Order(StrEnum):
+    """A column by which lists of turns are sorted, the largest value first."""
+
+    NEWEST = "newest"
+    STEPS = "steps"
+    CALLS = "calls"
+    SECONDS = "seconds"
+    TOKENS = "tokens"
+    COST = "cost"
+
+
+@dataclass(frozen=True, slots=True)
+class TurnFilter:
+    """Turns of a list, without those of sub-agents. An empty field matches everything.
+
+    `text` is a part of an id, an agent, a model or a session, or words of prompts, answers, tool names and results.
+    `agent` and `model` are parts of names. Letters match in either case. `outcome` and `reason` are those of an ending.
+    `since` and `until` are times of creation, in seconds since the Unix epoch.
+    """
+
+    text: str = ""
+    agent: str = ""
+    model: str = ""
+    session: str = ""
+    outcome: str = ""
+    reason: str = ""
+    since: float | None = None
+    until: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SummarizedTurn:
+    """A turn of a list. `prompt` and `answer` are empty until it is summarized, and usage and time are 0."""
+
+    row: TurnRow
+    summarized: bool = False
+    usage: Usage = field(default_factory=Usage)
+    seconds: float = 0.0
+    prompt: str = ""
+    answer: str = ""
+    fault: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TurnTotals:
+    """The sums over all turns of a list. `outcomes` counts the ended ones."""
+
+    turns: int
+    outcomes: Mapping[Outcome, int]
+    steps: int
+    tool_calls: int
+    tokens: int
+    cost: float
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Quantiles:
+    """The value that half of the turns do not exceed, and the one that nine of ten do not exceed."""
+
+    p50: float
+    p90: float
+
+
+@dataclass(frozen=True, slots=True)
+class AgentTotals:
+    """The ended turns of one agent with one model. `reasons` counts their endings, the most frequent first.
+
+    `failures` counts the calls of tools that failed, the most frequent first.
+    """
+
+    agent: str
+    model: str
+    turns: int
+    outcomes: Mapping[Outcome, int]
+    reasons: Sequence[tuple[EndReason, int]]
+    steps: Quantiles
+    tokens: Quantiles
+    cost: Quantiles
+    seconds: Quantiles
+    total_tokens: int
+    total_cost: float
+    failures: Sequence[tuple[str, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Spending:
+    """The ended turns of one agent with one model that were created in one span of time, which `began` begins."""
+
+    began: float
+    agent: str
+    model: str
+    turns: int
+    tokens: int
+    cost: float
+
+
+@runtime_checkable
+class SummaryStore(Protocol):
+    """The optional ability of a store to keep summaries. Every method raises `StoreError`, as those of `Store` do.
+
+    A store without it is read through `turnwright.store.memory_summaries.summaries_of`.
+    """
+
+    async def unsummarized(self, *, limit: int) -> list[Unsummarized]:
+        """Return turns that rest, paused or ended, and whose summaries are missing or old; the newest first."""
+        ...
+
+    async def summarize(self, summaries: Sequence[tuple[Unsummarized, TurnSummary]]) -> None:
+        """Write summaries in one transaction. A turn that was deleted meanwhile is skipped."""
+        ...
+
+    async def find(
+        self, wanted: TurnFilter, *, order: Order = Order.NEWEST, ascending: bool = False, limit: int, offset: int = 0
+    ) -> list[SummarizedTurn]:
+        """Return the turns that match, at most `limit`, after the first `offset`."""
+        ...
+
+    async def totals(self, wanted: TurnFilter) -> TurnTotals:
+        """Return the sums over all turns that match."""
+        ...
+
+    async def agents(self, wanted: TurnFilter) -> list[AgentTotals]:
+        """Return the ended turns that match, by agent and model; those with the most turns first."""
+        ...
+
+    async def spending(self, wanted: TurnFilter, *, width: float) -> list[Spending]:
+        """Return the usage of the ended turns that match, by spans of `width` seconds, agent and model; oldest first.
+
+        A span begins at a multiple of its width.
+        """
+        ...

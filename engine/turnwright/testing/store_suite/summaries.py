@@ -1,0 +1,196 @@
+"""The contract of summaries: of a store that keeps them, and of those that a process keeps for a store."""
+
+import pytest
+
+from turnwright.journal.summarize import summarize_turns
+from turnwright.store import Store
+from turnwright.store.memory_summaries import summaries_of
+from turnwright.store.summaries import Order, SummaryStore, TurnFilter
+from turnwright_states import CallSettledInput, CallStartedInput, CallStatus, EndReason, Outcome
+
+from .bench import NOW, Bench, Written
+
+_ALL = 1_000
+
+
+def _shown(text: str) -> str:
+    return text.replace("hunter2hunter2", "***")
+
+
+async def _summarized(store: Store, summaries: SummaryStore | None = None) -> SummaryStore:
+    summaries = summaries or summaries_of(store)
+    while await summarize_turns(store, summaries, _shown, limit=2):
+        pass
+    return summaries
+
+
+async def _ended(store: Store, turn_id: str, *, prompt: str = "hi", answer: str = "done", **made: object) -> None:
+    written = Written(turn_id, prompt=prompt, **made)  # type: ignore[arg-type]
+    claim = await written.create(store)
+    await store.append(claim, written.calls("look_up"), written.status)
+    (call,) = written.machine.turn.batch
+    started = written.machine.feed(CallStartedInput(call=call, elapsed=0.5))
+    settled = CallSettledInput(call=call, status=CallStatus.ERROR, result="wolverine missing", elapsed=0.75)
+    await store.append(claim, written.keep([*started, *written.machine.feed(settled)]), written.status)
+    await store.append(claim, written.answer(answer), written.status)
+    await store.release(claim)
+
+
+async def _found(summaries: SummaryStore, **wanted: object) -> list[str]:
+    found = await summaries.find(TurnFilter(**wanted), limit=_ALL)  # type: ignore[arg-type]
+    return [one.row.id for one in found]
+
+
+class SummaryFacts:
+    async def test_an_ended_turn_has_its_totals(self, bench: Bench) -> None:
+        """Also for another process, and once for all."""
+        store = await bench.open()
+        await _ended(store, "t1", prompt="Find  the\nanimal", answer="None is there.")
+        await _summarized(store)
+        other = await bench.open()
+        summaries = await _summarized(other)
+        assert await summaries.unsummarized(limit=_ALL) == []
+        (one,) = await summaries.find(TurnFilter(), limit=_ALL)
+        assert one.row == await store.get("t1")
+        assert one.summarized
+        assert (one.usage.tokens, one.usage.cost, one.seconds) == (3, 0.1, 1.25)
+        assert (one.prompt, one.answer, one.fault) == ("Find the animal", "None is there.", "")
+        totals = await summaries.totals(TurnFilter())
+        assert (totals.turns, totals.outcomes) == (1, {Outcome.FINISHED: 1})
+        assert (totals.steps, totals.tool_calls, totals.tokens, totals.cost, totals.seconds) == (2, 1, 3, 0.1, 1.25)
+
+    async def test_a_new_turn_is_listed_before_it_has_totals(self, bench: Bench) -> None:
+        """It counts as a turn. It is not summarized while it runs."""
+        store = await bench.open()
+        await Written("t1").create(store)
+        summaries = await _summarized(store)
+        (one,) = await summaries.find(TurnFilter(), limit=_ALL)
+        assert (one.row.id, one.summarized, one.usage.tokens) == ("t1", False, 0)
+        assert (await summaries.totals(TurnFilter())).turns == 1
+        assert await summaries.agents(TurnFilter()) == []
+
+    async def test_a_paused_turn_is_summarized_again_when_it_has_ended(self, bench: Bench) -> None:
+        store, written = await bench.open(), Written("t1")
+        claim = await written.create(store)
+        await store.append(claim, written.pause(), written.status)
+        summaries = await _summarized(store)
+        (paused,) = await summaries.find(TurnFilter(), limit=_ALL)
+        assert paused.summarized
+        assert (await summaries.totals(TurnFilter())).outcomes == {}
+        await store.append(claim, written.abort(), written.status)
+        assert [one.ended for one in await summaries.unsummarized(limit=_ALL)] == [True]
+        await _summarized(store, summaries)
+        assert (await summaries.totals(TurnFilter())).outcomes == {Outcome.ABORTED: 1}
+
+    async def test_a_search_finds_words_of_prompts_answers_tools_and_results(self, bench: Bench) -> None:
+        """Whole words or their beginnings, in any order and either case; and parts of ids and names."""
+        store = await bench.open()
+        await _ended(store, "t1", prompt="Find the Zebra", answer="It is a horse, it's striped.")
+        await _ended(store, "other%2", prompt="Sing")
+        summaries = await _summarized(store)
+        for text in ("zebra find", "zeb", "HORSE", "striped. it's", "zebra, horse"):
+            assert await _found(summaries, text=text) == ["t1"], text
+        for text in ("look_up", "wolverine", "idie", "CRIPT"):
+            assert await _found(summaries, text=text) == ["other%2", "t1"], text
+        for text in ("er%2", "sing"):
+            assert await _found(summaries, text=text) == ["other%2"], text
+        for text in ("ebra", "up_look", "%", "_", '"', "'", "zebra AND sing", "NOT", "*", "!", "\\", "a:b", "(", "- -"):
+            assert "t1" not in await _found(summaries, text=text), text
+
+    async def test_a_search_finds_no_hidden_secret(self, bench: Bench) -> None:
+        """Also not by its beginning. The list does not show it."""
+        store = await bench.open()
+        await _ended(store, "t1", prompt="The password is hunter2hunter2, use it", answer="hunter2hunter2 works")
+        summaries = await _summarized(store)
+        assert await _found(summaries, text="password works") == ["t1"]
+        assert await _found(summaries, text="hunter2hunter2") == await _found(summaries, text="hunt") == []
+        (one,) = await summaries.find(TurnFilter(), limit=_ALL)
+        assert "hunter" not in one.prompt + one.answer
+
+    async def test_filters_match_parts_of_names_sessions_endings_and_times(self, bench: Bench) -> None:
+        store = await bench.open()
+        await _ended(store, "t1", session="s1", age=10)
+        await _ended(store, "t2", session="s2")
+        written = Written("t3", session="s3", age=5)
+        claim = await written.create(store)
+        await store.append(claim, written.abort(), written.status)
+        await store.release(claim)
+        summaries = await _summarized(store)
+        assert await _found(summaries, agent="IDI", model="crip") == ["t3", "t2", "t1"]
+        assert await _found(summaries, agent="x") == await _found(summaries, agent="T_dier") == []
+        assert await _found(summaries, session="s1") == ["t1"]
+        assert await _found(summaries, session="s") == []
+        assert await _found(summaries, outcome=str(Outcome.FINISHED)) == ["t2", "t1"]
+        assert await _found(summaries, reason=str(EndReason.ABORTED)) == ["t3"]
+        assert await _found(summaries, since=NOW - 5) == ["t3", "t2"]
+        assert await _found(summaries, until=NOW - 5) == ["t1"]
+        assert (await summaries.totals(TurnFilter(since=NOW - 5))).turns == 2  # noqa: PLR2004 (of those found)
+
+    async def test_sub_turns_are_not_listed(self, bench: Bench) -> None:
+        """Their usage is part of their callers'."""
+        store = await bench.open()
+        await _ended(store, "t1")
+        await _ended(store, "t1:c1")
+        summaries = await _summarized(store)
+        assert await _found(summaries) == ["t1"]
+        assert (await summaries.totals(TurnFilter())).turns == 1
+        assert [one.turns for one in await summaries.agents(TurnFilter())] == [1]
+
+    async def test_lists_are_sorted_and_paged(self, bench: Bench) -> None:
+        """Turns with the same value are in the order of creation."""
+        store = await bench.open()
+        for turn_id in ("t1", "t2", "t3"):
+            await _ended(store, turn_id)
+        await Written("t4").create(store)
+        summaries = await _summarized(store)
+        for order in Order:
+            pages = [await summaries.find(TurnFilter(), order=order, limit=2, offset=start) for start in (0, 2, 4)]
+            expected = ["t4", "t3", "t2", "t1"] if order is Order.NEWEST else ["t3", "t2", "t1", "t4"]
+            assert [one.row.id for page in pages for one in page] == expected, order
+            back = await summaries.find(TurnFilter(), order=order, ascending=True, limit=_ALL)
+            assert [one.row.id for one in back] == expected[::-1], order
+
+    async def test_agents_have_quantiles_endings_and_failures(self, bench: Bench) -> None:
+        """Of ended turns. The median of an even number is the smaller value."""
+        store = await bench.open()
+        for turn_id in ("t1", "t2", "t3"):
+            await _ended(store, turn_id)
+        written = Written("t4")
+        claim = await written.create(store)
+        await store.append(claim, written.abort(), written.status)
+        await Written("t5").create(store)
+        (one,) = await (await _summarized(store)).agents(TurnFilter())
+        assert (one.agent, one.model, one.turns) == ("Tidier", "scripted", 4)
+        assert one.outcomes == {Outcome.FINISHED: 3, Outcome.ABORTED: 1}
+        assert one.reasons == [(EndReason.ANSWERED, 3), (EndReason.ABORTED, 1)]
+        assert (one.steps.p50, one.steps.p90) == (2, 2)
+        assert (one.tokens.p50, one.tokens.p90, one.total_tokens) == (3, 3, 9)
+        assert (one.cost.p50, one.seconds.p50, one.seconds.p90) == (0.1, 1.25, 2)
+        assert one.total_cost == pytest.approx(0.3)
+        assert one.failures == [("look_up", 3)]
+
+    async def test_spending_is_counted_by_spans_of_time(self, bench: Bench) -> None:
+        store, day = await bench.open(), 86_400.0
+        for turn_id, age in (("t1", 2 * day), ("t2", 0.0), ("t3", 0.0)):
+            await _ended(store, turn_id, age=age)
+        spans = await (await _summarized(store)).spending(TurnFilter(), width=day)
+        begins = NOW // day * day
+        assert [(one.began, one.agent, one.model, one.turns, one.tokens) for one in spans] == [
+            (begins - 2 * day, "Tidier", "scripted", 1, 3),
+            (begins, "Tidier", "scripted", 2, 6),
+        ]
+        assert spans[1].cost == pytest.approx(0.2)
+
+    async def test_a_deleted_turn_is_found_no_more(self, bench: Bench) -> None:
+        """Nor are those of its sub-agents. A new turn with its id is another one."""
+        store = await bench.open()
+        for turn_id in ("t1", "t1:c1", "t2"):
+            await _ended(store, turn_id, prompt="zebra")
+        summaries = await _summarized(store)
+        await store.delete("t1")
+        assert await _found(summaries, text="zebra") == ["t2"]
+        assert (await summaries.totals(TurnFilter())).turns == 1
+        await _ended(store, "t1", prompt="lion")
+        await _summarized(store, summaries)
+        assert await _found(summaries, text="lion") == ["t1"]
+        assert await _found(summaries, text="zebra") == ["t2"]
