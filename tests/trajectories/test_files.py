@@ -2,13 +2,18 @@
 
 import bz2
 import gzip
+import importlib.util
 import io
 import lzma
 import os
+import struct
+import sys
 import tarfile
 import threading
 import zipfile
+import zlib
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -128,6 +133,30 @@ def test_compressed_files_and_compressed_tars_are_read(compress: Callable[[bytes
         "2.json.gz",
         "3.zip:in.json.gz",
     ]
+
+
+def of_zstandard(data: bytes) -> bytes:
+    """A frame of Zstandard with one block that is not compressed."""
+    return b"\x28\xb5\x2f\xfd\xa0" + len(data).to_bytes(4, "little") + (len(data) << 3 | 1).to_bytes(3, "little") + data
+
+
+def zip_of_zstandard(name: bytes, data: bytes) -> bytes:
+    packed = of_zstandard(data)
+    about = struct.pack("<HHHHHIIIHH", 63, 0, 93, 0, 33, zlib.crc32(data), len(packed), len(data), len(name), 0)
+    begin = b"PK\x03\x04" + about + name + packed
+    entry = b"PK\x01\x02" + struct.pack("<H", 63) + about + struct.pack("<HHHII", 0, 0, 0, 0, 0) + name
+    return begin + entry + b"PK\x05\x06" + struct.pack("<HHHHIIH", 0, 0, 1, 1, len(entry), len(begin), 0)
+
+
+def test_zstandard_is_unpacked_where_a_module_can_and_is_named_where_none_can(tmp_path: Path) -> None:
+    (tmp_path / "1.eval").write_bytes(zip_of_zstandard(b"in.json", SAMPLE))
+    (tmp_path / "2.json.zst").write_bytes(of_zstandard(SAMPLE))
+    can = sys.version_info >= (3, 14)
+    with suppress(ModuleNotFoundError):
+        can = can or importlib.util.find_spec("backports.zstd") is not None
+    words = "it is packed with Zstandard: use Python 3.14 or newer, or `pip install backports.zstd`"
+    expected = [("1.eval:in.json", None), ("2.json.zst", None)] if can else [("1.eval", words), ("2.json.zst", words)]
+    assert [(Path(file).name, problem) for file, problem in seen(runs([tmp_path]))] == expected
 
 
 def test_standard_input_is_a_recording_or_an_archive() -> None:

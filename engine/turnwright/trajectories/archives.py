@@ -18,15 +18,15 @@ from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 from typing import BinaryIO, Final, NamedTuple, cast
 
 from .source import HEAD, Recording, may_hold_runs, opener
 
 #: The names of packed files that are opened in folders and in archives. A path that is given is opened by its content.
 SUFFIXES: Final = (".zip", ".tar", ".gz", ".tgz", ".bz2", ".tbz2", ".xz", ".txz", ".zst", ".tzst", ".eval")
-_NO_ZSTANDARD: Final = "it is packed with Zstandard, which Python 3.14 and newer can unpack"
+_NO_ZSTANDARD: Final = "it is packed with Zstandard: use Python 3.14 or newer, or `pip install backports.zstd`"
 _ZIP_ZSTANDARD: Final = 93
-_ZIP_HAS_ZSTANDARD: Final = hasattr(zipfile, "ZIP_ZSTANDARD")
 _MAGIC: Final = {
     b"PK\x03\x04": "zip",
     b"PK\x05\x06": "zip",
@@ -167,16 +167,24 @@ def _decompressed(kind: str, raw: BinaryIO) -> BinaryIO:
         return cast("BinaryIO", bz2.BZ2File(raw))
     if kind == "xz":
         return cast("BinaryIO", lzma.LZMAFile(raw))
-    try:
-        zstd = importlib.import_module("compression.zstd")
-    except ImportError:
-        raise OSError(_NO_ZSTANDARD) from None
+    zstd = _module("compression.zstd") or _module("backports.zstd")
+    if zstd is None:
+        raise OSError(_NO_ZSTANDARD)
     return cast("BinaryIO", zstd.ZstdFile(raw))
 
 
+def _module(name: str) -> ModuleType | None:
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        return None
+
+
 def _zip(name: str, raw: BinaryIO, meter: Meter, depth: int) -> Iterator[Recording | Problem]:
-    with zipfile.ZipFile(raw) as archive:
-        if not _ZIP_HAS_ZSTANDARD and any(info.compress_type == _ZIP_ZSTANDARD for info in archive.infolist()):
+    knows = hasattr(zipfile, "ZIP_ZSTANDARD")
+    newer = None if knows else _module("backports.zstd.zipfile")
+    with (newer or zipfile).ZipFile(raw) as archive:
+        if not (knows or newer) and any(info.compress_type == _ZIP_ZSTANDARD for info in archive.infolist()):
             yield Problem(name, _NO_ZSTANDARD)
             return
         for info in archive.infolist():
