@@ -1,5 +1,6 @@
 """A real browser at pages that are really served, and engines that play turns for them."""
 
+import re
 import shutil
 import socket
 from collections.abc import AsyncIterator, Iterator
@@ -28,6 +29,8 @@ TOKEN: Final = "a-token-that-nobody-guesses"  # noqa: S105 (a test's)
 CHROMIUM: Final = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), "")
 DESKTOP: Final = ViewportSize(width=1280, height=900)
 PHONE: Final = ViewportSize(width=390, height=844)
+#: The title of a turn that finished.
+DONE: Final = re.compile(r"^Done in \d+ steps?")
 #: What htmx says of a request that the next click replaced, as `hx-sync` asks. A request that failed says more.
 REPLACED: Final = ("htmx:afterRequest", "htmx:sendAbort")
 #: What a browser and htmx say of a request that failed.

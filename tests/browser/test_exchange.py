@@ -9,7 +9,7 @@ from playwright.sync_api import Browser, Page, Request, Route, expect
 
 from turnwright.model import asks_for
 
-from .stage import TOKEN, Stage, visiting
+from .stage import DONE, TOKEN, Stage, visiting
 
 WAITS = asks_for(("wait_here", {"word": "a"}))
 ASKS = asks_for(("delete_file", {"path": "old.log"}))
@@ -164,7 +164,7 @@ def test_a_link_that_leads_nowhere_takes_nothing_away(page: Page, stage: Stage) 
     stage.delete(turn)
     page.locator("#tab-journal").click()
     expect(page.get_by_role("region", name="Not shown.")).to_be_visible()
-    expect(page.locator("#stop-title")).to_have_text("The model answered")
+    expect(page.locator("#stop-title")).to_have_text(DONE)
     expect(page).to_have_url(stage.url(turn))
 
 
@@ -260,4 +260,4 @@ def test_the_watching_goes_on_after_its_connection_was_refused(page: Page, stage
             page.wait_for_timeout(50)
         page.wait_for_timeout(2500)
         stage.gate.let_one_through(stage.portal)
-        expect(page.locator("#stop-title")).to_have_text("The model answered")
+        expect(page.locator("#stop-title")).to_have_text(DONE)

@@ -22,6 +22,7 @@ from .pages.actions import TurnActions
 from .pages.background_turns import BackgroundTurns
 from .pages.compare import ComparePages
 from .pages.live import Live
+from .pages.turn_files import TurnFiles
 from .pages.turn_list import Lists
 from .pages.turn_page import Pages, page
 
@@ -41,6 +42,7 @@ class Inspector(Starlette):
             routes=[
                 *Lists(engine).routes,
                 *pages.routes,
+                *TurnFiles(pages.turns).routes,
                 *TurnActions(engine, self._background, pages).routes,
                 *ComparePages(engine, pages.turns).routes,
                 *Live(engine, pages.rest).routes,

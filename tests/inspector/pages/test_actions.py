@@ -332,7 +332,7 @@ async def test_what_is_hidden_of_an_approval_is_said_to_be(file: Path) -> None:
     async with engine_on(file, asks_for(("delete_file", {"path": f"x; evil {key}"})), "It is gone.") as engine:
         paused = await engine.run(Agent(name="Cleaner"), "Delete")
         async with person_at(inspector_app(engine, access=Token(TOKEN), store="sqlite:///t.db")) as person:
-            page = (await person.client.get(f"/turns/{paused.id}")).text
+            page = (await person.client.get(f"/turns/{paused.id}?tab=budgets")).text
     assert key not in page
     assert '| path: "x; evil ***"' in html.unescape(page)
     assert "look like secrets and are hidden here" in page

@@ -118,13 +118,18 @@ def check_journal(whole: TabContext, steps: Mapping[str, TabContext]) -> None:
 
 
 def check_transcript(whole: TabContext) -> None:
-    """Every message of the turn, with an id of its own, each part at the fact that it came from."""
-    lines = rows_of(transcript.view, whole, lambda shown: shown.lines)
+    """Every part of every message once, each result in the row of its call, at the fact that it came from."""
+    lines = transcript.view(whole).lines
     messages = whole.turn.result.messages
-    assert [tuple(said.part for said in line.parts) for line in lines] == [message.parts for message in messages]
-    assert [line.number for line in lines] == list(range(1, len(messages) + 1))
+    shown = [said for line in lines for said in line.parts]
+    rows = [said.row for said in shown if said.row is not None]
+    parts = [*(said.part for said in shown), *(row.result for row in rows if row.result is not None)]
+    written = [part for message in messages for part in message.parts if not part.type.startswith("step_")]
+    assert sorted(parts, key=lambda part: part.seq) == sorted(written, key=lambda part: part.seq)
+    assert all(row.result.call == row.id and row.status == row.result.status for row in rows if row.result)
+    assert [line.number for line in lines] == sorted({line.number for line in lines})
     assert len({line.id for line in lines}) == len(lines)
-    assert all(1 <= said.fact <= whole.turn.length for line in lines for said in line.parts)
+    assert all(1 <= said.fact <= whole.turn.length for said in shown)
 
 
 def check_places(looked: TabContext) -> None:
@@ -291,7 +296,7 @@ async def long_turn(file: Path, *, steps: int = 25, calls: int = 8) -> str:
 #: What a row of each tab has in its page, alone.
 ROWS = {
     "journal": r'id="fact-(\d+)"',
-    "transcript": r'id="said-(\d+)"',
+    "transcript": r'data-call="call(\d+)"',
     "timeline": r'aria-label="ok: ok call(\d+)',
     "request": r'<span class="quiet small">(\d+) · |<span class="label">(\d+) · ',
     "chart": r'<h3 class="way-step"><a [^>]*>([^<]*)</a>',
@@ -324,8 +329,7 @@ async def test_of_a_long_turn_a_page_has_a_part_and_links_lead_to_all_others(tab
         assert sum(map(len, map(set, found[:-1]))) == len({row for part in found[:-1] for row in part})
         whole = (await look(engine, name)).turn
         calls = sum(len(step.calls) for step in whole.steps)
-        messages = len(whole.result.messages)
-        many = {"journal": whole.length, "transcript": messages, "timeline": calls, "chart": len(whole.steps)}
+        many = {"journal": whole.length, "transcript": calls, "timeline": calls, "chart": len(whole.steps)}
         assert len(rows) >= many.get(tab, 50)
         assert max(map(len, pages)) < 400_000
         # The first part, and on from there with the links that lead there.
@@ -344,7 +348,7 @@ async def test_the_chart_shows_its_main_way_first_and_a_link_leads_to_the_full_c
         Engine(tools=TOOLS, store=SqliteStore(file)) as engine,
         browser(inspector_app(engine, access=Open())) as client,
     ):
-        main = (await client.get(f"/turns/{name}?step=1")).text
+        main = (await client.get(f"/turns/{name}?tab=chart&step=1")).text
         link = re.search(r'id="chart-view" href="([^"]*)"', main)
         assert link is not None
         assert 'class="card note"' in main

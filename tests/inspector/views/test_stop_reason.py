@@ -55,11 +55,11 @@ async def explained(
 
 
 async def submitted(
-    change: Callable[[TurnRecord], TurnRecord] = as_it_is, *, store: str = "sqlite:///turns.db"
+    change: Callable[[TurnRecord], TurnRecord] = as_it_is, *, store: str = "sqlite:///turns.db", steps: int = 5
 ) -> StopReason:
     """Return the stop reason of a submitted turn; `store` is the store's address on the page."""
     async with Engine(model=ScriptedModel("Done."), tools=[look_up]) as engine:
-        name = await engine.submit(Agent(name="Searcher", steps=5), "Find the word.")
+        name = await engine.submit(Agent(name="Searcher", steps=steps), "Find the word.")
         read = change(await read_turn(engine.store, name))
         return stop_of(TabContext(engine, read, None, store, ()))
 
@@ -79,14 +79,14 @@ async def test_the_step_cap_is_told_with_its_figures_and_what_would_have_been_ne
     stop = await explained([searching(calls=2)], steps=5, budget={"tool_calls": 11})
     assert stop.what == "cap_hit"
     assert stop.title == "Stopped by the step limit: 5 of 5"
-    assert "The tool-call limit would have stopped it next: 10 of 11." in stop.further
+    assert stop.limit == "The tool-call limit would have stopped it next: 10 of 11."
     assert stop.next_step == "Raise the agent's `steps` (now 5)."
 
 
 async def test_the_tool_budget_is_told_likewise() -> None:
     stop = await explained([searching()], steps=9, budget={"tool_calls": 2})
     assert stop.title == "Stopped by the tool-call limit: 2 of 2"
-    assert "The step limit would have stopped it next: 2 of 9." in stop.further
+    assert stop.limit == ""
 
 
 async def test_limits_that_were_reached_too_are_named() -> None:
@@ -101,10 +101,17 @@ async def test_a_doom_loop_says_what_to_do() -> None:
     assert stop.next_step == REASONS[EndReason.DOOM_LOOP].next
 
 
-async def test_an_answer_needs_no_explanation_but_has_its_nearest_limit() -> None:
-    stop = await explained(["Forty-two."], steps=4)
-    assert (stop.what, stop.title) == ("finished", "The model answered")
-    assert stop.further == ("The nearest limit was the step limit (1 of 4).",)
+async def test_an_answer_stands_for_itself_with_what_it_took_and_needs_no_advice() -> None:
+    stop = await explained([asks_for(("look_up", {"word": "a"})), "Forty-two."], steps=4)
+    assert (stop.what, stop.answer) == ("finished", "Forty-two.")
+    assert re.fullmatch(r"Done in 2 steps \(1 tool call, \d+ tokens, .*\)", stop.title)
+    assert (stop.means, stop.next_step, stop.further) == ("", "", ())
+
+
+@pytest.mark.parametrize(("steps", "limit"), [(3, ""), (2, "The nearest limit was the step limit (2 of 2).")])
+async def test_a_limit_is_told_from_seventy_percent_on(steps: int, limit: str) -> None:
+    stop = await explained([asks_for(("look_up", {"word": "a"})), "Forty-two."], steps=steps)
+    assert (stop.limit, stop.limit_share) == (limit, 1.0 if limit else 0.0)
 
 
 async def test_a_failure_shows_its_error() -> None:
@@ -137,7 +144,9 @@ async def test_a_turn_that_was_answered_says_so_until_it_is_taken_up() -> None:
 async def test_a_running_turn_says_which_limit_is_nearest() -> None:
     stop = await submitted(lambda turn: replace(turn, driven=True))
     assert (stop.what, stop.title) == ("running", "Running in STREAM")
-    assert stop.further == ("The nearest limit is the step limit (1 of 5).",)
+    assert stop.limit == ""
+    near = await submitted(lambda turn: replace(turn, driven=True), steps=1)
+    assert near.limit == "The nearest limit is the step limit (1 of 1)."
 
 
 async def test_what_waits_in_its_inbox_is_told() -> None:
@@ -177,9 +186,9 @@ async def test_a_turn_whose_driver_died_says_how_to_take_it_up() -> None:
 
 
 async def test_an_earlier_place_is_told_as_what_it_is() -> None:
-    stop = await explained([searching()], steps=2, at=2)
-    assert (stop.what, stop.title) == ("past", "As it stood after fact 2 of 14, in STREAM")
-    assert stop.further == ("The nearest limit was the step limit (1 of 2).",)
+    stop = await explained([searching()], steps=1, at=2)
+    assert (stop.what, stop.title) == ("past", "As it stood after fact 2 of 9, in STREAM")
+    assert stop.limit == "The nearest limit was the step limit (1 of 1)."
 
 
 async def test_a_fault_of_the_journal_is_said() -> None:

@@ -17,6 +17,8 @@ from turnwright.privacy.redaction import Redactor, redactor
 from turnwright.transcript.interrupt import Interrupt
 from turnwright_states.payload import thawed
 
+from .markup import highlighted, markdown
+
 #: Seconds of a minute, an hour and a day.
 _MINUTE, _HOUR, _DAY = 60.0, 3600.0, 86400.0
 #: Shorter times are in milliseconds, or in seconds.
@@ -26,6 +28,11 @@ _LONG: Final = 59.95
 _SMALL: Final = 0.001
 #: The largest number without an exponent. Only a forged journal has larger ones.
 _LARGE: Final = 10**15
+
+#: The smallest cost that is shown as it is.
+_CENT_OF_A_CENT: Final = 0.0001
+#: The longest text that is shown as JSON over several lines.
+_LONGEST_DATA: Final = 20_000
 
 #: The most characters of a secret behind the shown part of a text.
 _EDGE: Final = 16_384
@@ -54,12 +61,16 @@ def environment_with(hider: Redactor) -> Environment:
         seconds=seconds,
         moment=moment,
         amount=amount,
+        money=money,
         asked=partial(_asked, hider),
         json=lambda value: json_text(hider.hide_in(value)),
         span=span,
         # Half a secret is not known as one: it is hidden before anything is cut.
         truncate=lambda text, length: cut(hider.hide(str(text)), length),
         beginning=lambda text, length: beginning(str(text), length, hider.hide),
+        markdown=lambda text: markdown(str(text), lambda words: visible(hider.hide(words))),
+        code=lambda text, language, length: highlighted(visible(beginning(str(text), length, hider.hide)), language),
+        data_in=partial(_data_in, hider),
         urlencode=lambda fields: urlencode({name: hider.hide(value) for name, value in fields.items()}),
     )
     # What these give is taken for a template's own words, in which nothing is hidden or escaped.
@@ -153,6 +164,23 @@ def amount(value: float) -> str:
     if abs(value) < _SMALL:
         return f"{value:.2g}" if "e" not in f"{value:.2g}" else f"{value:.12f}".rstrip("0").rstrip(".") or "0"
     return f"{value:,.4f}".rstrip("0").rstrip(".")
+
+
+def money(value: float) -> str:
+    """Format a cost in US dollars, as prices are published: `$0.0042`, `$1,200.5000`; `<$0.0001` if it is less."""
+    if abs(value) >= _LARGE:
+        return f"${amount(value)}"
+    return f"${value:,.4f}" if not 0 < value < _CENT_OF_A_CENT else f"<${_CENT_OF_A_CENT:.4f}"
+
+
+def _data_in(hider: Redactor, text: str) -> str:
+    """Return a text that is a JSON object or a list as JSON over several lines; empty for any other."""
+    if len(text) > _LONGEST_DATA or text.lstrip()[:1] not in ("{", "["):
+        return ""
+    try:
+        return json_text(hider.hide_in(json.loads(text)))
+    except (ValueError, RecursionError):
+        return ""
 
 
 def cut(text: str, length: int) -> str:

@@ -25,7 +25,7 @@ from turnwright.inspector.views.turn_record import Turns, history_of
 
 from .background_turns import BackgroundTurns
 
-_FIRST_TAB: Final = "chart"
+_FIRST_TAB: Final = "transcript"
 #: The most digits of a place in a journal.
 _DIGITS: Final = 15
 #: The most pages that are rendered at once, because tools need threads too.
@@ -70,7 +70,8 @@ class Pages:
         asked, path = _asked(request, name)
         at, until = place_in(asked.get("at", "")), place_in(asked.get("until", ""))
         turn = await self.turns.read(name, at)
-        step = turn.step(asked.get("step"))
+        raw, opened = asked.get("raw") == "1", asked.get("call", "")
+        step = turn.step(asked.get("step")) or turn.step_of(opened)
         tab = TABS.get(asked.get("tab", ""), TABS[_FIRST_TAB])
         history = await history_of(self._engine.store, turn) if tab.history else ()
         tab_context = TabContext(self._engine, turn, step, self._store, history, until, asked.get("chart") == "full")
@@ -81,9 +82,19 @@ class Pages:
             "tab": tab,
             "tabs": TABS.values(),
             "asks": kind_of_question,
-            "link": _Links(path, turn.at if turn.cut else None, step, tab, full_chart=tab_context.full_chart),
+            "link": _Links(
+                path,
+                step=getattr(step, "key", None),
+                tab=tab.name,
+                at=turn.at if turn.cut else None,
+                chart="full" if tab_context.full_chart else None,
+                raw=1 if raw else None,
+            ),
             "offer": await available_actions(self._engine, self._background, turn, upto, store=self._store),
             "said": said,
+            "raw": raw,
+            "opened": opened,
+            "files": f"{path}/files" if path else "",
         }
         made = await anyio.to_thread.run_sync(
             partial(_made, request, tab, tab_context, values, status), limiter=self._making
@@ -128,12 +139,11 @@ def query_before(request: Request, path: str) -> str:
 
 
 class _Links:
-    """The addresses of this page with another step, tab, place or view of the chart."""
+    """The addresses of this page with another step, tab or place, and with other views of the chart and of texts."""
 
-    def __init__(self, path: str, at: int | None, step: object, tab: object, *, full_chart: bool) -> None:
+    def __init__(self, path: str, **now: str | int | None) -> None:
         self._path = path
-        self._now = {"step": getattr(step, "key", None), "tab": getattr(tab, "name", None), "at": at}
-        self._now["chart"] = "full" if full_chart else None
+        self._now: dict[str, object] = dict(now)
 
     def __call__(self, **changed: object) -> str:
         query = {name: value for name, value in (self._now | changed).items() if value is not None}

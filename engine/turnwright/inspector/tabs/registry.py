@@ -25,8 +25,8 @@ class Tab:
 TABS: Final = {
     tab.name: tab
     for tab in (
-        Tab("chart", "Chart", chart.view),
         Tab("transcript", "Transcript", transcript.view, history=True),
+        Tab("chart", "Chart", chart.view),
         Tab("timeline", "Timeline", timeline.view),
         Tab("budgets", "Budgets", budgets.view),
         Tab("request", "Request", request.view, history=True),

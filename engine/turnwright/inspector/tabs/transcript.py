@@ -1,35 +1,39 @@
-"""The tab of the transcript: a turn's messages with their parts, including the sentinel."""
+"""The tab of the transcript: a turn's messages with their parts, each call in a row with its result."""
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Final
 
+from turnwright.inspector.views.call_row import CallRow, call_row
 from turnwright.inspector.views.pagination import Window
-from turnwright.inspector.views.steps import Step, StepCall
+from turnwright.inspector.views.steps import Step
 from turnwright.inspector.views.tab_context import TabContext
-from turnwright.message import Message, Part, ToolCallPart, ToolResultPart
+from turnwright.message import AnyPart, Message, ToolCallPart, ToolResultPart
 from turnwright.transcript.part_seq import fact_of
 from turnwright.transcript.tool_phase import message_ids
 
-#: Messages a page, and how many of what was said before the turn.
-_PAGE: Final = 50
+#: Rows a page, and how many messages of what was said before the turn.
+_PAGE: Final = 100
 _BEFORE: Final = 50
+#: Parts that say what the head of a message says.
+_OF_THE_HEAD: Final = frozenset({"step_start", "step_finish"})
 
 
 @dataclass(frozen=True, slots=True)
 class TranscriptPart:
-    """A part of a message, and the call that it belongs to, if it does. `kind` is the part's type."""
+    """A part of a message. `kind` is the part's type; a `tool_call` has its `row`, with the result."""
 
     kind: str
-    part: Part
+    part: AnyPart
     fact: int
-    call: StepCall | None = None
+    row: CallRow | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class TranscriptLine:
-    """A message: its number, its id, its role, its parts, and its step.
+    """A message: its number, its id, its role, its parts on this page, and its step.
 
     `chosen` if that is the chosen one.
     """
@@ -44,9 +48,10 @@ class TranscriptLine:
 
 @dataclass(frozen=True, slots=True)
 class TranscriptView:
-    """The transcript, as many messages as a page has. `instructions` are the agent's.
+    """The transcript, as many rows as a page has: a call is one, and what a message says beside its calls is one.
 
-    `before` is the last of what was said before the turn, and `missing` how many messages came before that.
+    `instructions` are the agent's. `before` is the last of what was said before the turn, and `missing` how many
+    messages came before that.
     """
 
     instructions: str
@@ -56,19 +61,46 @@ class TranscriptView:
     window: Window
 
 
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """Parts of the message at `place` that are shown together."""
+
+    place: int
+    parts: tuple[AnyPart, ...]
+
+
 def view(tab_context: TabContext) -> TranscriptView:
     """Return the transcript of the turn, with the chosen step's messages marked."""
     turn, messages = tab_context.turn, tab_context.turn.result.messages
-    firsts = [_first(message) for message in messages]
-    window = Window.of(len(messages), _PAGE, tab_context.until, _lines_of(tab_context.step, firsts))
+    results = {part.call: part for message in messages for part in message.parts if isinstance(part, ToolResultPart)}
+    rows = tuple(_rows(messages))
+    window = Window.of(len(rows), _PAGE, tab_context.until, _rows_of(tab_context.step, rows, messages))
     ids = message_ids(turn.row.id, messages)
+    made = _Lines(tab_context, results)
     lines = tuple(
-        _line(number, ids[number - 1], messages[number - 1], tab_context)
-        for number in range(window.first, window.last + 1)
+        made.line(place, ids[place], messages[place], [part for row in group for part in row.parts])
+        for place, group in groupby(rows[window.part], key=lambda row: row.place)
     )
     before = tab_context.history[-_BEFORE:]
     instructions = str(turn.started.agent.get("instructions") or "")
     return TranscriptView(instructions, before, len(tab_context.history) - len(before), lines, window)
+
+
+def _rows(messages: Sequence[Message]) -> Iterator[_Row]:
+    """The rows of all messages. A result is in the row of its call; one without a call is a row."""
+    called = {part.id for message in messages for part in message.parts if isinstance(part, ToolCallPart)}
+    for place, message in enumerate(messages):
+        shown = [
+            part
+            for part in message.parts
+            if part.type not in _OF_THE_HEAD and not (isinstance(part, ToolResultPart) and part.call in called)
+        ]
+        calls = [part for part in shown if isinstance(part, ToolCallPart)]
+        said = tuple(part for part in shown if not isinstance(part, ToolCallPart))
+        if said or (not calls and message.role != "tool"):
+            yield _Row(place, said)
+        for call in calls:
+            yield _Row(place, (call,))
 
 
 def _first(message: Message) -> int:
@@ -76,25 +108,32 @@ def _first(message: Message) -> int:
     return fact_of(message.parts[0]) if message.parts else 0
 
 
-def _lines_of(step: Step | None, firsts: Sequence[int]) -> tuple[int, int] | None:
-    """The numbers of a step's first message and its last, if it has one."""
-    numbers = [number for number, fact in enumerate(firsts, start=1) if step and step.first <= fact <= step.last]
+def _rows_of(step: Step | None, rows: Sequence[_Row], messages: Sequence[Message]) -> tuple[int, int] | None:
+    """The numbers of a step's first row and its last, if it has one."""
+    if step is None:
+        return None
+    inside = {place for place, message in enumerate(messages) if step.first <= _first(message) <= step.last}
+    numbers = [number for number, row in enumerate(rows, start=1) if row.place in inside]
     return (numbers[0], numbers[-1]) if numbers else None
 
 
-def _line(number: int, name: str, message: Message, tab_context: TabContext) -> TranscriptLine:
-    steps, first = tab_context.turn.steps, _first(message)
-    place = bisect_right(steps, first, key=lambda step: step.first)
-    step = steps[place - 1] if place and first <= steps[place - 1].last else None
-    parts = tuple(TranscriptPart(part.type, part, fact_of(part), _call_of(part, step)) for part in message.parts)
-    return TranscriptLine(
-        number, name, message.role, parts, step, tab_context.step is not None and step is tab_context.step
-    )
+@dataclass(frozen=True, slots=True)
+class _Lines:
+    """Makes the lines of a turn's messages. `results` are those of its calls, by their ids."""
 
+    tab_context: TabContext
+    results: Mapping[str, ToolResultPart]
 
-def _call_of(part: Part, step: Step | None) -> StepCall | None:
-    if step is None:
-        return None
-    if isinstance(part, ToolCallPart):
-        return step.call(part.id)
-    return step.call(part.call) if isinstance(part, ToolResultPart) else None
+    def line(self, place: int, name: str, message: Message, shown: Sequence[AnyPart]) -> TranscriptLine:
+        steps, first = self.tab_context.turn.steps, _first(message)
+        before = bisect_right(steps, first, key=lambda step: step.first)
+        step = steps[before - 1] if before and first <= steps[before - 1].last else None
+        parts = tuple(TranscriptPart(part.type, part, fact_of(part), self._row(part, step)) for part in shown)
+        chosen = self.tab_context.step is not None and step is self.tab_context.step
+        return TranscriptLine(place + 1, name, message.role, parts, step, chosen)
+
+    def _row(self, part: AnyPart, step: Step | None) -> CallRow | None:
+        if not isinstance(part, ToolCallPart):
+            return None
+        call = None if step is None else step.call(part.id)
+        return call_row(part, self.results.get(part.id), call, self.tab_context.turn.children)

@@ -1,10 +1,12 @@
 """Explain why a turn stopped, what it waits for, or which limit stops it next."""
 
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, replace
+from typing import Final, TypedDict
 
 from turnwright.agents.bounds import LIMITS, figures, nearest
+from turnwright.inspector.http.render import seconds
 from turnwright.journal.inbox import answers_in
+from turnwright.result import TurnResult
 from turnwright.store import InboxKind
 from turnwright.transcript.interrupt import Interrupt
 from turnwright.transcript.transcript import Transcript
@@ -13,6 +15,11 @@ from turnwright_states import REASONS, EndReason, InterruptKind, State, Turn
 from .cli_commands import NO_ADDRESS, begun_elsewhere, resume_command
 from .tab_context import TabContext
 
+#: The share of a limit from which it is shown, and from which the page warns of it.
+SHOWN_FROM: Final = 0.7
+WARNED_FROM: Final = 0.9
+#: Endings that need no explanation and no advice: the answer is the result.
+_DONE: Final = frozenset({EndReason.ANSWERED, EndReason.TEXT_ONLY, EndReason.SYNTHESIZED})
 #: The names of the limits by the reasons that they give, and what `Turn.use` calls them.
 _LIMITS: Final = {reason: (words, name) for name, (words, reason) in LIMITS.items()}
 #: What each state that is not over means to somebody who watches.
@@ -40,6 +47,13 @@ _REQUESTED: Final = {
 }
 
 
+class _Limit(TypedDict):
+    """The fields of a `StopReason` about the nearest limit."""
+
+    limit: str
+    limit_share: float
+
+
 @dataclass(frozen=True, slots=True)
 class StopReason:
     """The explanation of a turn's state.
@@ -47,7 +61,8 @@ class StopReason:
     `what` is an outcome, `paused`, `running`, `waiting` (for a driver), or `past` where an earlier place is shown.
     `title` is a line, `means` a sentence, and `next_step` the advice. `further` has a line for each of the
     further facts; `interrupts` are a paused turn's questions; `command` resumes a turn without a driver.
-    `fault` is what is wrong with the journal, `error` what failed.
+    `fault` is what is wrong with the journal, `error` what failed. `answer` is what the turn gave, as far as it came.
+    `limit` is a sentence about the limit that is nearest, from 70 % of it on, and `limit_share` the used share of it.
     """
 
     what: str
@@ -59,6 +74,9 @@ class StopReason:
     command: str = ""
     fault: str = ""
     error: str = ""
+    answer: str = ""
+    limit: str = ""
+    limit_share: float = 0.0
 
 
 def stop_of(tab_context: TabContext) -> StopReason:
@@ -71,8 +89,13 @@ def stop_of(tab_context: TabContext) -> StopReason:
         return _over(tab_context, folded)
     waiting = tuple(_REQUESTED[item.kind] for item in turn.inbox)
     asked = (f"Requested, and not read yet: {', '.join(waiting)}.",) if waiting else ()
-    near, _ = nearest(folded)
-    further = (*asked, f"The nearest limit is {near}.") if near else asked
+    stop = _at_work(tab_context, folded, asked)
+    near, share = nearest(folded)
+    return replace(stop, **_limit(f"The nearest limit is {near}.", share))
+
+
+def _at_work(tab_context: TabContext, folded: Turn, further: tuple[str, ...]) -> StopReason:
+    turn = tab_context.turn
     if folded.state is State.PAUSED:
         given = answers_in(turn.inbox)
         count = sum(one.id not in given for one in turn.result.interrupts)
@@ -92,31 +115,48 @@ def kind_of_question(pending: Interrupt) -> str:
     return _ASKED.get(pending.kind, str(pending.kind))
 
 
+def _limit(words: str, share: float) -> _Limit:
+    near = share >= SHOWN_FROM
+    return _Limit(limit=words if near else "", limit_share=share if near else 0.0)
+
+
 def _over(tab_context: TabContext, folded: Turn) -> StopReason:
     turn, result = tab_context.turn, tab_context.turn.result
     reason, outcome = result.reason, result.outcome
     if reason is None or outcome is None:
         return StopReason("failed", "It ended, and its journal does not say why", fault=turn.fault)
-    further = []
-    if reason in _LIMITS and result.next_limit:
-        further.append(_would(result.next_limit))
-    elif result.next_limit:
-        further.append(f"The nearest limit was {result.next_limit}.")
+    further: list[str] = []
+    done = reason in _DONE
+    near = _would(result.next_limit) if reason in _LIMITS else f"The nearest limit was {result.next_limit}."
     others = [_LIMITS[one][0] if one in _LIMITS else _words(one) for one in result.also_reached]
     if others:
         further.append(f"Also reached: {', '.join(others)}.")
+    further += [result.advice] if done and result.advice else []
     further += [f"Not delivered: {text}" for text in result.undelivered]
     meaning = REASONS[reason]
     error = result.error if result.error.rstrip(".") not in meaning.means else ""
     return StopReason(
         str(outcome),
-        _title(reason, folded),
-        meaning.means,
-        result.advice or meaning.next,
+        f"Done in {_used(result)}" if done else _title(reason, folded),
+        "" if reason is EndReason.ANSWERED else meaning.means,
+        "" if done else result.advice or meaning.next,
         tuple(further),
         fault=turn.fault,
         error=error,
+        answer=result.text,
+        **_limit(near, result.next_limit_used),
     )
+
+
+def _used(result: TurnResult) -> str:
+    """`2 steps (1 tool call, 283 tokens, 2.9 s)`."""
+    figures = [_count(result.tool_calls, "tool call")] if result.tool_calls else []
+    figures += [_count(result.usage.tokens, "token")] if result.usage.tokens else []
+    return f"{_count(result.steps, 'step')} ({', '.join([*figures, seconds(result.seconds)])})"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def _title(reason: EndReason, folded: Turn) -> str:
@@ -138,16 +178,18 @@ def _figures(name: str, folded: Turn) -> str:
 
 def _would(limit: str) -> str:
     """`the tool-call limit (48 of 50)` as a sentence."""
+    if not limit:
+        return ""
     name, _, figures = limit.removesuffix(")").partition(" (")
     return f"{name[0].upper()}{name[1:]} would have stopped it next: {figures}."
 
 
 def _past(tab_context: TabContext, folded: Turn) -> StopReason:
     turn = tab_context.turn
-    near, _ = nearest(folded)
-    further = (f"The nearest limit was {near}.",) if near else ()
+    near, share = nearest(folded)
     title = f"As it stood after fact {turn.at} of {turn.length}, in {folded.state}"
-    return StopReason("past", title, "", "", further, turn.result.interrupts, fault=turn.fault)
+    limit = _limit(f"The nearest limit was {near}.", share)
+    return StopReason("past", title, "", "", (), turn.result.interrupts, fault=turn.fault, **limit)
 
 
 def _undriven(tab_context: TabContext, state: State, further: tuple[str, ...]) -> StopReason:

@@ -81,6 +81,10 @@ class TurnRecord:
     def step(self, key: str | None) -> Step | None:
         return next((step for step in self.steps if step.key == key), None)
 
+    def step_of(self, call: str) -> Step | None:
+        """Return the step that made a call, by the call's id."""
+        return next((step for step in self.steps if step.call(call)), None)
+
 
 async def read_turn(store: Store, turn_id: str, at: int | None = None) -> TurnRecord:
     return await Turns(store).read(turn_id, at)

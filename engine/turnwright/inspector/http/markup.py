@@ -1,0 +1,239 @@
+"""Render Markdown, code and JSON of models, tools and people as HTML that runs nothing and loads nothing.
+
+Only the elements that are named here are made. Every text in them has its secrets hidden and its invisible characters
+made visible, once as it was written and once more after Markdown was read, because an entity may stand for either.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
+from itertools import groupby
+from typing import TYPE_CHECKING, Final
+
+from markupsafe import Markup, escape
+
+if TYPE_CHECKING:
+    from markdown_it import MarkdownIt
+    from markdown_it.token import Token
+
+#: Changes a text before it is escaped: hides its secrets, and makes what is invisible visible.
+Shown = Callable[[str], str]
+
+#: Lists and quotes in each other, beyond which a text is shown as it was written: the parser would drop the rest.
+_DEEPEST: Final = 20
+#: The longest code whose words are colored.
+_LONGEST: Final = 12_000
+#: Lines of code beyond which a block is folded, and of JSON from which an object or a list can be.
+_LONG_CODE: Final = 40
+_LONG_JSON: Final = 4
+#: More lines of JSON are not folded, because a page has many such texts.
+_MOST_LINES: Final = 3_000
+
+_ADDRESS: Final = re.compile(r"(?:https?://|mailto:)[!-~]+", re.IGNORECASE)
+_BLOCKS: Final = {
+    "paragraph": "p",
+    "bullet_list": "ul",
+    "ordered_list": "ol",
+    "list_item": "li",
+    "blockquote": "blockquote",
+    "table": "table",
+    "thead": "thead",
+    "tbody": "tbody",
+    "tr": "tr",
+    "th": "th",
+    "td": "td",
+    "em": "em",
+    "strong": "strong",
+    "s": "s",
+}
+_DIRECTION: Final = Markup(' dir="auto"')
+_TABLE: Final = Markup('<div class="scroll" tabindex="0" role="region" aria-label="Table"><table class="table">')
+#: The languages of code whose words are colored, by the names that models give them.
+_LANGUAGES: Final = frozenset(
+    (
+        *("bash", "c", "cpp", "csharp", "css", "diff", "dockerfile", "go", "html", "ini", "java", "javascript", "js"),
+        *("json", "jsx", "kotlin", "makefile", "php", "powershell", "python", "py", "ruby", "rust", "scala", "sh"),
+        *("shell", "sql", "swift", "toml", "ts", "tsx", "typescript", "xml", "yaml", "yml"),
+    )
+)
+#: What a color says, by the beginnings of the names of Pygments' tokens.
+_COLORS: Final = {
+    "Token.Comment": "c",
+    "Token.Keyword": "k",
+    "Token.Literal.String": "s",
+    "Token.Literal.Number": "m",
+    "Token.Name.Function": "f",
+    "Token.Name.Class": "f",
+    "Token.Name.Tag": "k",
+    "Token.Name.Attribute": "f",
+    "Token.Name.Decorator": "f",
+    "Token.Generic.Inserted": "i",
+    "Token.Generic.Deleted": "d",
+}
+#: A line of JSON as `json.dumps(indent=2)` writes it: a name, and a value or what opens or closes one.
+_LINE: Final = re.compile(
+    r"""(?P<indent>\s*)(?P<name>"(?:[^"\\]|\\.)*":\s)?
+    (?:(?P<text>"(?:[^"\\]|\\.)*")|(?P<number>-?\d[\d.eE+-]*)|(?P<word>true|false|null)|(?P<mark>[\[\]{}]+))
+    (?P<rest>,?)""",
+    re.VERBOSE,
+)
+
+
+def markdown(text: str, shown: Shown) -> Markup:
+    """Render Markdown. A text with too deep lists or quotes is returned as it was written."""
+    parser = _parser()
+    tokens = parser.parse(shown(text))
+    if any(token.level >= _DEEPEST - 1 for token in tokens):
+        return Markup('<p class="prose" dir="auto">{}</p>').format(shown(text))
+    return Markup("").join(_blocks(tokens, shown))
+
+
+def highlighted(text: str, language: str) -> Markup:
+    """Color the words of a text that is fit to be shown. JSON over several lines can be folded."""
+    if language == "json":
+        return _json(text)
+    lexer = language.strip().lower()
+    if lexer not in _LANGUAGES or len(text) > _LONGEST:
+        return escape(text)
+    # Slow to load, and not every page has code.
+    from pygments.lexers import get_lexer_by_name  # type: ignore[import-untyped]  # noqa: PLC0415 (it ships no types)
+
+    found = get_lexer_by_name(lexer, stripnl=False, ensurenl=False)
+    tokens = groupby(found.get_tokens(text), key=lambda token: _color(str(token[0])))
+    return Markup("").join(_colored(color, "".join(words for _, words in group)) for color, group in tokens)
+
+
+def _color(kind: str) -> str:
+    return next((color for begins, color in _COLORS.items() if kind.startswith(begins)), "")
+
+
+def _colored(color: str, words: str) -> Markup:
+    return Markup('<span class="hl-{}">{}</span>').format(color, words) if color else escape(words)
+
+
+@cache
+def _parser() -> "MarkdownIt":
+    from markdown_it import MarkdownIt  # noqa: PLC0415 (as below)
+
+    made = MarkdownIt("commonmark", {"html": False, "breaks": True, "maxNesting": _DEEPEST})
+    return made.enable(["table", "strikethrough"])
+
+
+def _blocks(tokens: "Sequence[Token]", shown: Shown) -> Iterator[Markup]:
+    for token in tokens:
+        kind, _, side = token.type.rpartition("_")
+        if token.type == "inline":
+            yield from _inline(token.children or (), shown)
+        elif token.type in ("fence", "code_block"):
+            yield _code(token.content, token.info.split(maxsplit=1)[0] if token.info.strip() else "", shown)
+        elif token.type == "hr":
+            yield Markup("<hr>")
+        elif kind == "heading" and side in ("open", "close"):
+            # The page has headings of its own above these.
+            yield _tag(f"h{min(int(token.tag[1:]) + 3, 6)}", side)
+        elif kind == "table":
+            yield _TABLE if side == "open" else Markup("</table></div>")
+        elif kind == "ordered_list" and side == "open":
+            yield Markup('<ol start="{}">').format(int(token.attrGet("start") or 1))
+        elif kind in _BLOCKS and not token.hidden:
+            yield _tag(_BLOCKS[kind], side)
+        elif not token.hidden:
+            yield escape(shown(token.content))
+
+
+def _inline(tokens: "Sequence[Token]", shown: Shown) -> Iterator[Markup]:
+    links: list[bool] = []
+    for token in tokens:
+        kind, _, side = token.type.rpartition("_")
+        if token.type in ("softbreak", "hardbreak"):
+            yield Markup("<br>\n")
+        elif token.type == "code_inline":
+            yield Markup("<code>{}</code>").format(shown(token.content))
+        elif token.type == "image":
+            # It is not loaded: its server would learn who reads the page.
+            yield from _link(str(token.attrGet("src") or ""), f"[{shown(token.content) or 'image'}]", shown)
+        elif kind == "link" and side == "open":
+            address = shown(str(token.attrGet("href") or ""))
+            links.append(_ADDRESS.fullmatch(address) is not None)
+            if links[-1]:
+                yield _opened(address)
+        elif kind == "link" and side == "close":
+            if links.pop():
+                yield Markup("</a>")
+        elif kind in _BLOCKS:
+            yield _tag(_BLOCKS[kind], side)
+        else:
+            yield escape(shown(token.content))
+
+
+def _link(address: str, words: str, shown: Shown) -> Iterator[Markup]:
+    address = shown(address)
+    good = _ADDRESS.fullmatch(address) is not None
+    yield Markup("{}{}</a>").format(_opened(address), words) if good else escape(words)
+
+
+def _opened(address: str) -> Markup:
+    return Markup('<a href="{0}" title="{0}" rel="noopener noreferrer nofollow" hx-boost="false">').format(address)
+
+
+def _tag(name: str, side: str) -> Markup:
+    if side == "close":
+        return Markup("</{}>").format(name)
+    return Markup("<{}{}>").format(name, _DIRECTION if name in ("p", "h4", "h5", "h6") else "")
+
+
+def _code(text: str, language: str, shown: Shown) -> Markup:
+    text = shown(text)
+    words = highlighted(text, language)
+    label, lines = language[:30] or "code", text.count("\n")
+    pre = Markup('<pre tabindex="0" role="group" aria-label="{}"><code>{}</code></pre>').format(shown(label), words)
+    if lines <= _LONG_CODE:
+        return Markup('<div class="code">{}</div>').format(pre)
+    return Markup('<details class="fold code"><summary>{}, {} lines</summary>{}</details>').format(
+        shown(label), lines, pre
+    )
+
+
+def _json(text: str) -> Markup:
+    """Color JSON line by line, whether it is whole or only the beginning of a text."""
+    lines = text.split("\n")
+    ends = _ends(lines) if len(lines) <= _MOST_LINES else {}
+    made, closing = [], set(ends.values())
+    for number, line in enumerate(lines):
+        words = _json_line(line) + ("\n" if number < len(lines) - 1 else "")
+        if number in ends:
+            count = ends[number] - number - 1
+            made.append(Markup('<details class="json" open><summary data-lines="{}">{}</summary>').format(count, words))
+        elif number in closing:
+            made.append(words + Markup("</details>"))
+        else:
+            made.append(words)
+    return Markup("").join(made)
+
+
+def _ends(lines: Sequence[str]) -> dict[int, int]:
+    """The lines that open an object or a list within another, each with the line that closes it."""
+    opened: list[int] = []
+    ends: dict[int, int] = {}
+    for number, line in enumerate(lines):
+        if line.endswith(("{", "[")):
+            opened.append(number)
+        elif opened and line.lstrip().startswith(("}", "]")):
+            first = opened.pop()
+            if opened and number - first > _LONG_JSON:
+                ends[first] = number
+    return ends
+
+
+def _json_line(line: str) -> Markup:
+    found = _LINE.fullmatch(line)
+    if found is None:
+        return escape(line)
+    name = found["name"]
+    made = escape(found["indent"])
+    if name:
+        made += _colored("f", name)
+    for group, color in (("text", "s"), ("number", "m"), ("word", "k")):
+        if found[group]:
+            made += _colored(color, found[group])
+    return made + escape((found["mark"] or "") + found["rest"])

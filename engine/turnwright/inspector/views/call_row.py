@@ -1,0 +1,88 @@
+"""A tool call in one row: `look_up(word="alpha")`, what it gave, and what opens below it."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from pydantic import JsonValue
+
+from turnwright.message import ToolCallPart, ToolResultPart
+from turnwright.privacy.redaction import redactor
+from turnwright.store import TurnRow
+from turnwright_states.payload import thawed
+
+from .steps import StepCall
+
+#: Characters of the call, of one of its arguments, and of its result. A screen shows fewer.
+_CALL: Final = 160
+_ARGUMENT: Final = 60
+_RESULT: Final = 200
+#: The most characters of a secret behind the shown part of a result.
+_EDGE: Final = 16_384
+
+
+@dataclass(frozen=True, slots=True)
+class CallRow:
+    """A call. `made` and `gave` are the call and its result in a line, without secrets.
+
+    `status` is as in `StepCall`; `seconds` is None until it has ended. `raw` is what the model wrote where that is no
+    JSON object. `child` is the id of the turn that it drove, and `sub_turn` that turn's row.
+    """
+
+    id: str
+    name: str
+    made: str
+    gave: str
+    status: str
+    seconds: float | None
+    arguments: Mapping[str, JsonValue]
+    raw: str
+    result: ToolResultPart | None
+    child: str | None
+    sub_turn: TurnRow | None
+
+
+def call_row(
+    part: ToolCallPart, result: ToolResultPart | None, call: StepCall | None, children: Mapping[str, TurnRow]
+) -> CallRow:
+    """Return the row of a call. `call` is what the journal's steps say of it, None where they do not know it."""
+    raw = call.made.raw if call is not None else ""
+    arguments = redactor().hide_fields(thawed(part.arguments))
+    status = call.status if call is not None else "open" if result is None else str(result.status)
+    return CallRow(
+        id=part.id,
+        name=part.name,
+        made=f"{part.name}({_line(raw, _CALL) if raw else _in_line(arguments)})",
+        gave="" if result is None else _line(result.text, _RESULT),
+        status=status,
+        seconds=None if call is None else call.seconds,
+        arguments=part.arguments,
+        raw=raw or "",
+        result=result,
+        child=None if call is None else call.child,
+        sub_turn=children.get(part.id),
+    )
+
+
+def _in_line(arguments: Mapping[str, JsonValue]) -> str:
+    """`word="alpha", most=3`, as far as there is room."""
+    words: list[str] = []
+    size = 0
+    for name, value in arguments.items():
+        said = f"{name}={_cut(json.dumps(value, ensure_ascii=False), _ARGUMENT)}"
+        size += len(said)
+        if words and size > _CALL:
+            words.append("…")
+            break
+        words.append(said)
+    return ", ".join(words)
+
+
+def _line(text: str, most: int) -> str:
+    """The beginning of a text in one line. Secrets are hidden first, because half of one is not recognized."""
+    return _cut(" ".join(redactor().hide(text[: most + _EDGE]).split()), most)
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[:most]}…"

@@ -1,0 +1,197 @@
+"""Markdown, code and JSON become elements that run nothing, load nothing and hide nothing but secrets."""
+
+import html
+import json
+import re
+from html.parser import HTMLParser
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import JsonValue
+from tests.secrets_made import SECRETS
+
+from turnwright.inspector.http.markup import highlighted, markdown
+from turnwright.inspector.http.render import environment, json_text, visible
+from turnwright.privacy.redaction import redactor
+
+#: Every element that a text may become, with its attributes.
+ALLOWED = {
+    **dict.fromkeys(("em", "strong", "s", "code", "br", "hr", "ul", "li", "blockquote"), ()),
+    **dict.fromkeys(("thead", "tbody", "tr", "th", "td", "i"), ()),
+    **dict.fromkeys(("p", "h4", "h5", "h6"), ("dir", "class")),
+    "ol": ("start",),
+    "a": ("href", "title", "rel", "hx-boost"),
+    "pre": ("tabindex", "role", "aria-label"),
+    "div": ("class", "tabindex", "role", "aria-label"),
+    "table": ("class",),
+    "span": ("class",),
+    "details": ("class", "open"),
+    "summary": ("data-lines",),
+}
+#: Elements without an end.
+VOID = ("br", "hr")
+
+
+class Elements(HTMLParser):
+    """Fails for any element that is not allowed, and for one that is not closed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.links: list[str] = []
+        self.text = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        assert set(dict(attrs)) <= set(ALLOWED[tag]), (tag, attrs)
+        self.links += [str(value) for name, value in attrs if name == "href"]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def shown(text: str) -> str:
+    return visible(redactor().hide(text))
+
+
+def read(text: str) -> Elements:
+    found = Elements()
+    found.feed(str(text))
+    found.close()
+    assert found.open == []
+    return found
+
+
+def rendered(text: str) -> Elements:
+    return read(markdown(text, shown))
+
+
+PIECES = st.sampled_from(
+    [
+        *(
+            "<script>",
+            "</p>",
+            "<img src=x onerror=y>",
+            "[a](",
+            "![",
+            "](javascript:x)",
+            "](https://a.b/?q='\"><b>)",
+            ")",
+        ),
+        *(
+            "```py\n",
+            "```\n",
+            "`",
+            "**",
+            "_",
+            "~~",
+            "> ",
+            "- ",
+            "1. ",
+            "# ",
+            "|",
+            "\n|-|-|\n",
+            "\n",
+            "\n\n",
+            "    ",
+            "\\",
+        ),
+        *("&lt;", "&#x202e;", "&quot;", "<http://a>", "\u202e", "\x00", "word", "{", '"a": [', "]", "}", "---"),
+    ]
+)
+
+
+@given(st.lists(PIECES, max_size=60).map("".join) | st.text(max_size=200))
+def test_any_text_becomes_only_elements_that_are_named(text: str) -> None:
+    found = rendered(text)
+    assert all(link.lower().startswith(("http://", "https://", "mailto:")) for link in found.links)
+    assert not re.search("[\x00-\x08\x0e-\x1f\u202a-\u202e]", found.text)
+    for language in ("json", "python", "html", "no-such-language"):
+        assert read(highlighted(shown(text), language)).text == shown(text).replace("\r\n", "\n").replace("\r", "\n")
+
+
+def test_markdown_is_what_it_means() -> None:
+    found = markdown("# Title\n\nSome **bold** `code`\nand [a link](https://a.example/b).\n\n- one\n- two\n", shown)
+    assert found == (
+        '<h4 dir="auto">Title</h4><p dir="auto">Some <strong>bold</strong> <code>code</code><br>\nand '
+        '<a href="https://a.example/b" title="https://a.example/b" rel="noopener noreferrer nofollow" hx-boost="false">'
+        "a link</a>.</p><ul><li>one</li><li>two</li></ul>"
+    )
+
+
+def test_html_is_text_and_a_picture_of_another_server_is_a_link() -> None:
+    assert rendered("<b onclick=x>hi</b>").text == "<b onclick=x>hi</b>"
+    found = rendered("![a cat](https://a.example/cat.png) ![x](data:image/png;base64,AA) [y](javascript:alert(1))")
+    assert found.links == ["https://a.example/cat.png"]
+    assert found.text == "[a cat] [x] [y](javascript:alert(1))"
+
+
+@pytest.mark.parametrize("secret", SECRETS)
+def test_no_secret_comes_out_of_markdown_whatever_it_was_written_with(secret: str) -> None:
+    ways = [
+        secret,
+        f"`{secret}`",
+        f"```\n{secret}\n```",
+        f"[a](https://a.example/?k={secret})",
+        f"| a |\n|-|\n|{secret}|",
+    ]
+    ways += [f"&#{ord(secret[0])};{secret[1:]}", secret.replace("_", r"\_").replace("-", r"\-")]
+    for text in ways:
+        assert secret not in html.unescape(markdown(f"It is {text} .", shown)), text
+
+
+def test_what_an_entity_stands_for_is_made_visible() -> None:
+    assert rendered("a&#x202e;b").text == "a[U+202E]b"
+
+
+def test_what_is_nested_too_deep_is_shown_as_it_was_written() -> None:
+    text = "> " * 30 + "the end"
+    assert rendered(text).text == text
+    assert "the end" in rendered("- " * 15 + "the end").text
+
+
+def test_long_code_is_folded_and_its_words_are_colored() -> None:
+    found = markdown("```python\ndef f():\n    return 1  # one\n```", shown)
+    assert '<span class="hl-k">def</span>' in found
+    assert "<details" not in found
+    assert "<summary>python, 60 lines</summary>" in markdown("```python\n" + "pass\n" * 60 + "```", shown)
+
+
+NESTED: st.SearchStrategy[JsonValue] = st.recursive(
+    st.none() | st.booleans() | st.integers(-99, 99) | st.text(alphabet='a"\\{[,: ', max_size=6),
+    lambda inner: st.lists(inner, max_size=6) | st.dictionaries(st.text(alphabet='a"{', max_size=3), inner, max_size=6),
+    max_leaves=30,
+)
+
+
+@given(NESTED, st.integers(0, 400))
+def test_json_is_folded_and_reads_the_same(value: JsonValue, length: int) -> None:
+    """Whole, and cut off anywhere."""
+    text = json_text(value)
+    assert json.loads(read(highlighted(text, "json")).text) == value
+    assert read(highlighted(text[:length], "json")).text == text[:length]
+
+
+def test_parts_of_json_over_several_lines_fold() -> None:
+    found = highlighted(json_text({"a": {"b": [1, 2, 3, 4, 5]}, "c": [1]}), "json")
+    assert re.findall(r'data-lines="(\d+)"', found) == ["7", "5"]
+    assert '<span class="hl-f">&#34;c&#34;: </span>' in found
+
+
+def test_money_has_its_currency_and_four_decimals() -> None:
+    page = environment().from_string("{% for one in costs %}{{ one|money }} {% endfor %}")
+    assert page.render(costs=[0.0, 0.0042, 0.5, 1200.5, 0.00001, 1e300]) == (
+        "$0.0000 $0.0042 $0.5000 $1,200.5000 &lt;$0.0001 $1.00e+300 "
+    )
+
+
+def test_a_text_that_is_json_is_laid_out_and_another_one_is_not() -> None:
+    page = environment().from_string("{{ text|data_in }}")
+    assert page.render(text='{"a":[1]}') == html.escape(json_text({"a": [1]})).replace("&quot;", "&#34;")
+    assert [page.render(text=text) for text in ("[1", "17", "hello", '{"a": ' * 5000)] == [""] * 4
+    assert "hunter2" not in page.render(text='{"password": "hunter22"}')

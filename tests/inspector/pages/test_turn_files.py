@@ -1,0 +1,48 @@
+"""The pictures of a turn are sent to its page, and nothing else of its files is."""
+
+import re
+
+import pytest
+from tests.inspector.conftest import browser
+
+from turnwright import Agent, Engine, tool
+from turnwright.inspector import Open, inspector_app
+from turnwright.message import FilePart
+from turnwright.model import ScriptedModel, asks_for
+from turnwright.tools import ToolResult
+
+pytestmark = pytest.mark.anyio
+
+PNG = b"\x89PNG\r\n\x1a\nthe rest"
+
+
+@tool
+async def draw() -> ToolResult:
+    """Draw."""
+    return ToolResult(
+        text="drawn", files=(FilePart.of(b"no picture", "image/png"), FilePart.of(PNG, "image/png", "b.png"))
+    )
+
+
+async def test_pictures_are_thumbnails_and_other_content_is_not_sent() -> None:
+    files = [
+        FilePart.of(PNG, "image/png", "a <b>.png"),
+        FilePart.of(b"<svg onload='x'/>", "image/svg+xml"),
+        FilePart.of(b"password=hunter22", "text/plain"),
+        FilePart(media_type="image/png", url="https://a.example/cat.png"),
+    ]
+    model = ScriptedModel(asks_for(("draw", {})), "Done.")
+    async with Engine(model=model, tools=[draw]) as engine, browser(inspector_app(engine, access=Open())) as client:
+        turn = await engine.run(Agent(name="A"), "Look.", files=files)
+        page = (await client.get(f"/turns/{turn.id}")).text
+        png, svg, text, elsewhere = (one.seq for one in turn.messages[0].files)
+        (result,) = [part for message in turn.messages for part in message.parts if part.type == "tool_result"]
+        here = f"/turns/{turn.id}/files"
+        shown = re.findall(rf'<img src="{here}/([^"]*)"', page)
+        assert shown == [str(png), f"{result.seq}/0", f"{result.seq}/1"]
+        for one in (shown[0], shown[2]):
+            found = await client.get(f"{here}/{one}")
+            assert (found.status_code, found.content, found.headers["content-type"]) == (200, PNG, "image/png")
+            assert found.headers["x-content-type-options"] == "nosniff"
+        refused = [svg, text, elsewhere, f"{result.seq}/0", f"{result.seq}/9", "1", "x", "9" * 30]
+        assert [(await client.get(f"{here}/{one}")).status_code for one in refused] == [404] * len(refused)
