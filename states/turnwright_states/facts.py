@@ -133,7 +133,7 @@ class TurnStarted(Fact, frozen=True, kw_only=True, omit_defaults=False):
     )
     private_fields = frozenset(
         {"limits", "session", "model", "message_history", "synthesis", "forked_from", "forked_at", "metadata", "chart"}
-        | {"model_settings"}
+        | {"model_settings", "forked_with"}
     )
     json_fields = ("agent", "metadata", "files", "message_history", "model_settings")
     prompt: str
@@ -154,17 +154,17 @@ class TurnStarted(Fact, frozen=True, kw_only=True, omit_defaults=False):
     chart: int
     #: The settings of the turn's model calls: those of the engine, the agent and the run, merged.
     model_settings: JsonObject = field(default_factory=dict)
+    #: What a fork has otherwise than its original, such as `prompt` or `limits.steps`.
+    forked_with: tuple[str, ...] = ()
 
     def payload(self) -> str:
         """Return the JSON text for the store.
 
-        Its limits are written in full, because a later release may have other defaults. Empty `files` and
-        `model_settings` are omitted.
+        Its limits are written in full, because a later release may have other defaults. Empty `files`,
+        `model_settings` and `forked_with` are omitted.
         """
-        if self.files and self.model_settings:
-            return text_of(self)
         fields = to_builtins(self, enc_hook=plain)
-        for name in ("files", "model_settings"):
+        for name in ("files", "model_settings", "forked_with"):
             if not fields[name]:
                 del fields[name]
         return text_of(fields)

@@ -161,6 +161,8 @@ class StartedInput(Input, frozen=True, kw_only=True):
     #: The turn that this one copies, up to that turn's fact `forked_at`.
     forked_from: str | None = None
     forked_at: Annotated[int, Meta(ge=1)] | None = None
+    #: What this fork has otherwise than that turn.
+    forked_with: tuple[str, ...] = ()
     #: The app's own data, for a resumption: kept, not read.
     metadata: JsonObject = field(default_factory=dict)
     #: The settings of the turn's model calls as the engine encoded them: kept, not read.

@@ -75,7 +75,15 @@ def test_turns_of_each_kind(browser: Browser, stage: Stage, turns: dict[str, str
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize(
-    "path", ["/", "/?q=nothing-like-this", "/sessions", "/statistics", "/compare?left={mixed}&right={capped}"]
+    "path",
+    [
+        "/",
+        "/?q=nothing-like-this",
+        "/sessions",
+        "/statistics",
+        "/compare?left={mixed}&right={capped}",
+        "/turns/{mixed}/edit?step=2",
+    ],
 )
 def test_the_other_pages(browser: Browser, stage: Stage, turns: dict[str, str], path: str, size: str) -> None:
     assert turns

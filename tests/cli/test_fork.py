@@ -144,3 +144,24 @@ def test_replay_and_fork_say_of_themselves_which_executes(cli: "Cli") -> None:
     replay, fork = cli.each(["replay", "--help"], ["fork", "--help"])
     assert "No model is called, no tool runs, and nothing is written" in " ".join(replay.out.split())
     assert "the model is called and tools run" in " ".join(fork.out.split())
+
+
+def test_a_fork_runs_with_another_prompt_model_setting_limit_and_result(
+    cli: "Cli", endpoint: "Endpoint", turn: "Done"
+) -> None:
+    endpoint.says("Green it is.")
+    flags = ("--prompt", "Paint it all", "--model", "other", "--setting", "seed=1", "--limit", "steps=4")
+    done = cli.run("fork", turn.turn, "--at", "10", *flags, "--result", "call00001=green", "--json")
+    assert (done.code, done.last["text"]) == (0, "Green it is.")
+    sent = endpoint.requests[-1]
+    assert (sent.body["model"], sent.body["seed"]) == ("other", 1)
+    said = [message["content"] for message in sent.messages]
+    assert said[-3] == "Paint it all"
+    assert said[-1] == "green"
+    changed = ["prompt", "model", "model_settings", "limits.steps", "results.call00001"]
+    assert done.events[0]["forked_with"] == changed
+    shown = cli.run("show", done.turn).out.splitlines()[0]
+    assert shown == f"forked from {turn.turn} at fact 10, with another {', '.join(changed)}"
+    refused = cli.run("fork", turn.turn, "--at", "10", "--limit", "steps")
+    assert (refused.code, "write it as NAME=VALUE" in refused.err) == (2, True)
+    assert "write it as CALL=TEXT" in cli.run("fork", turn.turn, "--at", "10", "--result", "x").err

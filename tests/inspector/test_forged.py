@@ -155,7 +155,7 @@ async def test_every_page_of_a_forged_journal_is_shown(forgery: str, made: Path,
         app = inspector_app(engine, access=Open())
         async with browser(app) as client:
             pages = [f"/turns/{name}?tab={tab}{step}" for tab in TABS for step in ("", "&step=2")]
-            pages.append(f"/compare?left={name}&right={name}&pair=1")
+            pages += [f"/compare?left={name}&right={name}&pair=1", f"/turns/{name}/edit?step=2"]
             for path in (
                 "/",
                 "/sessions",

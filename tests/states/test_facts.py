@@ -103,6 +103,7 @@ FIELDS: Final[dict[type[Fact], dict[str, st.SearchStrategy[object]]]] = {
         "continue_from": st.none() | IDS,
         "forked_from": st.none() | IDS,
         "forked_at": st.none() | st.integers(1, 999),
+        "forked_with": st.lists(TEXT, max_size=2).map(tuple),
         "session": st.none() | TEXT,
         "model": TEXT,
         "metadata": OBJECT,
@@ -273,7 +274,8 @@ def plain(value: object) -> JsonValue:  # noqa: PLR0911 (one case a type: flat)
     match value:
         case facts.TurnStarted():
             whole = {name: plain(getattr(value, name)) for name in value.__struct_fields__}
-            return {name: one for name, one in whole.items() if one or name not in ("files", "model_settings")}
+            left_out = ("files", "model_settings", "forked_with")
+            return {name: one for name, one in whole.items() if one or name not in left_out}
         case Struct():
             defaults = {field.name: field.default for field in structs.fields(value)}
             shown = {name: getattr(value, name) for name in value.__struct_fields__}
@@ -356,12 +358,12 @@ def test_what_is_used_is_written_as_a_fraction() -> None:
 
 @given(FACTS)
 def test_a_fact_as_data_is_its_payload(fact: Fact) -> None:
-    """But for the version, and for files and settings that there are none of."""
+    """But for the version, and for files, settings and changes that there are none of."""
     data = fact.to_json()
     payload = json.loads(fact.payload())
     assert payload.pop("v") == PAYLOAD_VERSION
-    left_out: dict[str, JsonValue] = {"files": [], "model_settings": {}} if isinstance(fact, facts.TurnStarted) else {}
-    assert data == left_out | payload
+    left_out: dict[str, JsonValue] = {"files": [], "model_settings": {}, "forked_with": []}
+    assert data == (left_out if isinstance(fact, facts.TurnStarted) else {}) | payload
 
 
 @given(FACTS)

@@ -1,5 +1,6 @@
 """`turnwright fork`: continues from an earlier point of a turn, in a new turn."""
 
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Annotated, Final
 
@@ -9,6 +10,7 @@ from turnwright.engine import Engine
 from turnwright.events import FactEvent
 from turnwright.journal.driving_status import by_command_line
 from turnwright.journal.fork import fork_places
+from turnwright.journal.fork_changes import ForkChanges
 from turnwright.journal.turn_journal import first_fact
 from turnwright.result import result_of
 from turnwright.store import Store, open_store
@@ -18,7 +20,18 @@ from . import codes
 from .columns import print_columns
 from .display import choose_display
 from .interactive import execute
-from .options import DEFAULT_STORE, EngineFlags, JsonOption, NoInputOption, StoreOption, TurnArgument
+from .options import (
+    DEFAULT_STORE,
+    EngineFlags,
+    JsonOption,
+    ModelOption,
+    NoInputOption,
+    SettingOption,
+    StoreOption,
+    TurnArgument,
+    read_changes,
+    read_settings,
+)
 from .process import echo, echo_json, say
 from .prompts import can_ask
 from .run import engine_for
@@ -37,6 +50,20 @@ def fork(
         int | None,
         typer.Option("--at", metavar="SEQ", help="The last fact to copy. Without it, the possible facts are listed."),
     ] = None,
+    prompt: Annotated[str | None, typer.Option("--prompt", help="Another prompt.")] = None,
+    instructions: Annotated[
+        str | None, typer.Option("--instructions", metavar="TEXT", help="Other instructions of the agent.")
+    ] = None,
+    model: ModelOption = None,
+    setting: SettingOption = None,
+    limit: Annotated[
+        list[str] | None,
+        typer.Option("--limit", metavar="NAME=VALUE", help="Another limit, such as steps=20; may be repeated."),
+    ] = None,
+    result: Annotated[
+        list[str] | None,
+        typer.Option("--result", metavar="CALL=TEXT", help="Another result of a finished call; may be repeated."),
+    ] = None,
     no_run: Annotated[bool, typer.Option("--no-run", help="Copy only, and print how to continue.")] = False,
     store: StoreOption = DEFAULT_STORE,
     flags: EngineFlags,
@@ -46,7 +73,8 @@ def fork(
     """Continue from an earlier point of a turn, in a new turn.
 
     The facts up to --at are copied, and the new turn runs from there: the model is called and tools run, so that work
-    that the original did later may be done again. `turnwright replay` checks a turn without running anything. Output
+    that the original did later may be done again. What the flags change is as if the original had had it from the
+    beginning, and the new turn says so. `turnwright replay` checks a turn without running anything. Output
     and exit codes are those of `resume`.
     """
     turn = find_turn(store, turn)
@@ -54,15 +82,26 @@ def fork(
     if at is None:
         _list(turn, journal, flags=store_flag(store), as_json=as_json)
         raise typer.Exit(codes.USAGE)
+    started = first_fact(turn, journal)
+    changes = read_changes(limit, result)
+    if prompt is not None:
+        changes["prompt"] = prompt
+    if instructions is not None:
+        changes["instructions"] = instructions
+    if model is not None:
+        changes["model"] = model
+    if settings := read_settings(setting):
+        changes["model_settings"] = {**started.model_settings, **settings.to_json()}
+    make = partial(_forked, turn=turn, at=at, changes=changes)
     if no_run:
-        _copy(store, turn, at, as_json=as_json)
+        _copy(store, turn, at, make, as_json=as_json)
         return
     asked = can_ask(no_input=no_input, as_json=as_json)
     display = choose_display(as_json=as_json, store=store)
-    started, opened = first_fact(turn, journal), open_store(store, create=False)
+    opened = open_store(store, create=False)
     exporting = Exporting()
     opening = engine_for(turn, started, opened, display.show, flags, telemetry=exporting.telemetry)
-    copied, facts = use_store(store, partial(_forked, turn=turn, at=at))
+    copied, facts = use_store(store, make)
     display.show(FactEvent(turn=copied, seq=1, fact=facts[0][1]))
     display.view.recall(copied, [fact for _, fact in facts])
     with exporting.sent():
@@ -87,8 +126,10 @@ def _list(turn: str, journal: Journal, *, flags: str, as_json: bool) -> None:
     say(f"choose a fact: turnwright fork {turn}{flags} --at SEQ")
 
 
-def _copy(store: str, turn: str, at: int, *, as_json: bool) -> None:
-    copied, facts = use_store(store, partial(_forked, turn=turn, at=at))
+def _copy(
+    store: str, turn: str, at: int, make: Callable[[Store], Awaitable[tuple[str, Journal]]], *, as_json: bool
+) -> None:
+    copied, facts = use_store(store, make)
     if as_json:
         echo_json(FactEvent(turn=copied, seq=1, fact=facts[0][1]).to_json())
         return
@@ -98,6 +139,6 @@ def _copy(store: str, turn: str, at: int, *, as_json: bool) -> None:
     print_closing(result, closing_lines(result, store=store, elsewhere=elsewhere), flags=store_flag(store))
 
 
-async def _forked(store: Store, *, turn: str, at: int) -> tuple[str, Journal]:
-    copied = await Engine(store=store).fork(turn, at=at)
+async def _forked(store: Store, *, turn: str, at: int, changes: ForkChanges) -> tuple[str, Journal]:
+    copied = await Engine(store=store).fork(turn, at=at, **changes)
     return copied, await store.facts(copied)

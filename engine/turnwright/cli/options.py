@@ -24,6 +24,7 @@ from .saved_options import SavedOptions
 if TYPE_CHECKING:
     from turnwright.config.config import Config
     from turnwright.driver.subagents import AgentTool
+    from turnwright.journal.fork_changes import ForkChanges
     from turnwright.tools.load import LoadedTools
 
 DEFAULT_STORE: Final = "sqlite:///turns.db"
@@ -296,6 +297,19 @@ def read_settings(given: Sequence[str] | None) -> ModelSettings | None:
     """
     values = _pairs(given, "--setting", "NAME=VALUE, such as temperature=0")
     return parsed_settings(values, "--setting") if values else None
+
+
+def read_changes(limits: Sequence[str] | None, results: Sequence[str] | None) -> "ForkChanges":
+    """Return the changes of `--limit` and `--result` flags. Raises `ConfigError` for a flag without `=`."""
+    changes: ForkChanges = {}
+    if limits:
+        changes["limits"] = _pairs(limits, "--limit", "NAME=VALUE, such as steps=20")
+    if results:
+        pairs = [one.partition("=") for one in results]
+        if wrong := [f"{call}" for call, equals, _ in pairs if not (equals and call)]:
+            raise ConfigError(f"--result {wrong[0]}: write it as CALL=TEXT")
+        changes["results"] = {call: text for call, _, text in pairs}
+    return changes
 
 
 def read_metadata(given: Sequence[str] | None) -> dict[str, JsonValue]:

@@ -98,4 +98,7 @@ def failed_attempt(failed: f.AttemptFailed) -> str:
 
 def forked(started: f.TurnStarted) -> list[str]:
     """Return the line that names the turn this one was copied from; nothing for a turn that is no copy."""
-    return [] if started.forked_from is None else [f"forked from {started.forked_from} at fact {started.forked_at}"]
+    if started.forked_from is None:
+        return []
+    changed = f", with another {', '.join(map(one_line, started.forked_with))}" if started.forked_with else ""
+    return [f"forked from {started.forked_from} at fact {started.forked_at}{changed}"]

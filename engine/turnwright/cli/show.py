@@ -207,6 +207,7 @@ def _origin(started: TurnStarted) -> dict[str, JsonValue]:
         "parent_call": started.parent_call,
         "forked_from": started.forked_from,
         "forked_at": started.forked_at,
+        "forked_with": list(started.forked_with),
     }
 
 

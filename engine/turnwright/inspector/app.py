@@ -21,6 +21,7 @@ from .http.access import Access, AccessGuard, Token, entry
 from .pages.actions import TurnActions
 from .pages.background_turns import BackgroundTurns
 from .pages.compare import ComparePages
+from .pages.edit import EditPages
 from .pages.live import Live
 from .pages.turn_files import TurnFiles
 from .pages.turn_list import Lists
@@ -44,6 +45,7 @@ class Inspector(Starlette):
                 *pages.routes,
                 *TurnFiles(pages.turns).routes,
                 *TurnActions(engine, self._background, pages).routes,
+                *EditPages(engine, self._background, pages.turns).routes,
                 *ComparePages(engine, pages.turns).routes,
                 *Live(engine, pages.rest).routes,
                 static,

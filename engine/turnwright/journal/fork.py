@@ -6,6 +6,7 @@ without executing it, replay it (`turnwright_states.replay`). Only a turn with a
 
 import time
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import anyio
 from msgspec import structs
@@ -20,21 +21,30 @@ from turnwright_states.verdict import Verdict
 from .message_history import messages_before
 from .turn_journal import first_fact
 
+if TYPE_CHECKING:
+    from .fork_changes import ForkChanges
 
-async def fork_turn(store: Store, turn_id: str, at: int, *, new_id: str) -> str:
+
+async def fork_turn(store: Store, turn_id: str, at: int, *, new_id: str, changes: "ForkChanges | None" = None) -> str:
     """Copy the first `at` facts of a turn into a new turn with the id `new_id`, and return that id.
 
     `at` must be the last fact of an input: `fork_places` lists them. The fork has the original's prompt, agent, limits,
     usage and open interrupts up to there, and its earlier messages as history. It belongs to no session and is not
     driven yet. For a call without a result at that place, the tool's `on_crash` applies when the fork is driven.
 
-    Raises `TurnNotFoundError`, and `ConfigError` for another `at` or an invalid journal.
+    With `changes`, it is as if the original had had those from the beginning; under other limits, or with other
+    results, its inputs are played again.
+
+    Raises `TurnNotFoundError`, and `ConfigError` for another `at`, an invalid journal, or changes that are not
+    possible.
     """
     row = await store.get(turn_id)
     journal = await store.facts(turn_id)
-    _need_place(turn_id, at, fork_places(turn_id, journal), len(journal))
+    places = fork_places(turn_id, journal)
+    _need_place(turn_id, at, places, len(journal))
     first = first_fact(turn_id, journal)
-    history = await messages_before(store, turn_id, first)
+    model = (changes or {}).get("model", first.model)
+    history = await messages_before(store, turn_id, first, model)
     started = structs.replace(
         first,
         session=None,
@@ -44,9 +54,16 @@ async def fork_turn(store: Store, turn_id: str, at: int, *, new_id: str) -> str:
         message_history=tuple(message.to_json() for message in history),
         forked_from=turn_id,
         forked_at=at,
+        forked_with=(),
     )
     facts: list[Fact] = [started, *(fact for _, fact in journal[1:at])]
-    new = NewTurn(id=new_id, session=None, agent=row.agent, model=row.model, created_at=time.time())
+    model = row.model
+    if changes:
+        from .fork_changes import changed_facts  # noqa: PLC0415 (most forks have none)
+
+        facts = changed_facts(started, journal, inputs_until(at, places, journal), changes)
+        model = changes.get("model", model)
+    new = NewTurn(id=new_id, session=None, agent=row.agent, model=model, created_at=time.time())
     claim = await store.create(new, facts, Status.of(TurnMachine.resume(facts).turn))
     with anyio.CancelScope(shield=True):
         await store.release(claim)
@@ -71,6 +88,19 @@ def fork_places(turn_id: str, journal: Sequence[tuple[int, Fact]]) -> tuple[Fact
 def places_of(groups: Sequence[FactGroup], journal: Sequence[tuple[int, Fact]]) -> tuple[FactGroup, ...]:
     """Do what `fork_places` does, for the groups that a replay found in a valid journal."""
     return tuple(part for group in groups if group.state.outcome is None for part in _parts(group, journal))
+
+
+def inputs_until(at: int, places: Sequence[FactGroup], journal: Sequence[tuple[int, Fact]]) -> tuple[FactGroup, ...]:
+    """Return the inputs that a fork at the place `at` copies. The two places of a reply are one input."""
+    inputs: list[FactGroup] = []
+    for group in places:
+        if group.last > at:
+            break
+        if isinstance(group.event, ModelRepliedInput) and isinstance(journal[group.first - 1][1], CallStarted):
+            inputs[-1] = structs.replace(group, first=inputs[-1].first)
+        else:
+            inputs.append(group)
+    return tuple(inputs)
 
 
 def _parts(group: FactGroup, journal: Sequence[tuple[int, Fact]]) -> tuple[FactGroup, ...]:

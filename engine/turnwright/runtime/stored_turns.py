@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, Unpack
 
 from turnwright._base.ids import new_id
 from turnwright.events import TurnEvent
@@ -17,6 +17,7 @@ from .engine_turns import EngineTurns
 from .opened_models import OpenedModels
 
 if TYPE_CHECKING:
+    from turnwright.journal.fork_changes import ForkChanges
     from turnwright_states.replay import FactGroup
 
 
@@ -82,16 +83,17 @@ class StoredTurns:
         """
         return await self._turns.recover()
 
-    async def fork(self, turn_id: str, *, at: int) -> str:
+    async def fork(self, turn_id: str, *, at: int, **changes: "Unpack[ForkChanges]") -> str:
         """Copy the first `at` facts of a turn into a new turn, and return its id. `resume` drives it on from there.
 
-        Unlike a replay, a fork executes: actions of the original may be repeated. The original is not changed.
-        `recover` and workers resume an unfinished fork too. Raises what `fork_turn` raises: `ConfigError` for an `at`
-        that is not the end of an input, naming the nearest ones.
+        `changes` are what the fork has otherwise: `prompt`, `instructions`, `model`, `model_settings`, `limits` and
+        `results`. Unlike a replay, a fork executes: actions of the original may be repeated. The original is not
+        changed. `recover` and workers resume an unfinished fork too. Raises what `fork_turn` raises: `ConfigError` for
+        an `at` that is not the end of an input, naming the nearest ones, and for changes that are not possible.
         """
         from turnwright.journal.fork import fork_turn  # noqa: PLC0415 (imports the replay, which no turn needs)
 
-        return await fork_turn(self._turns.store, turn_id, at, new_id=f"fork-{new_id()}")
+        return await fork_turn(self._turns.store, turn_id, at, new_id=f"fork-{new_id()}", changes=changes)
 
     async def fork_places(self, turn_id: str) -> "tuple[FactGroup, ...]":
         """Return the inputs after which `fork` can copy a turn, oldest first: the `last` of each is an `at`.

@@ -1,9 +1,8 @@
 """The forms of the pages: answer, steer, stop, resume and fork turns, without scripts."""
 
 from collections.abc import Awaitable, Callable
-from typing import Final
 
-from starlette.datastructures import FormData, URLPath
+from starlette.datastructures import URLPath
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
@@ -13,14 +12,10 @@ from turnwright.engine import Engine
 from turnwright.errors import (
     ConfigError,
     InvalidAnswerError,
-    LeaseLostError,
-    RuntimeUnavailableError,
-    StoreError,
-    TurnAlreadyEndedError,
-    TurnBusyError,
     TurnNotFoundError,
     TurnwrightError,
 )
+from turnwright.inspector.http.forms import Form, status_of
 from turnwright.inspector.http.urls import address
 from turnwright.inspector.views.available_actions import PostedItem
 from turnwright.journal.answers import Answer, approve, need_root, read_arguments
@@ -30,17 +25,7 @@ from .background_turns import BackgroundTurns
 from .turn_page import Pages, place_in, query_before
 
 #: Does one thing to a turn, as a form requests. Returns the turn to show.
-_Action = Callable[[str, "_Form"], Awaitable[str]]
-#: The HTTP status of a failed action, by its error.
-_STATUS: Final[dict[type[TurnwrightError], int]] = {
-    InvalidAnswerError: 409,
-    TurnAlreadyEndedError: 409,
-    TurnBusyError: 409,
-    LeaseLostError: 409,
-    ConfigError: 422,
-    RuntimeUnavailableError: 503,
-    StoreError: 503,
-}
+_Action = Callable[[str, Form], Awaitable[str]]
 
 
 class TurnActions:
@@ -68,7 +53,7 @@ class TurnActions:
     def _route(self, action: _Action) -> Callable[[Request], Awaitable[Response]]:
         async def do(request: Request) -> Response:
             turn = request.path_params["turn"]
-            form = _Form(await request.form())
+            form = Form(await request.form())
             seen_from = form.text("page")
             seen = root_of(seen_from) == root_of(turn) and address(request, "turn", turn=seen_from)
             shown = seen_from if seen else turn
@@ -78,13 +63,13 @@ class TurnActions:
                 raise
             except TurnwrightError as error:
                 said = PostedItem(str(error), form.typed)
-                return await self._pages.show(request, shown, said=said, status=_status(error))
+                return await self._pages.show(request, shown, said=said, status=status_of(error))
             path = address(request, "turn", turn=shown if goes_to == turn else goes_to)
             return RedirectResponse(URLPath(_with_query(request, path)), 303)
 
         return do
 
-    async def _answer(self, turn: str, form: "_Form") -> str:
+    async def _answer(self, turn: str, form: Form) -> str:
         """Answer an interrupt. The turn's next driver reads the answer."""
         name, decision = form.text("interrupt"), form.text("decision")
         text = form.text("choice") or form.text("text")
@@ -105,17 +90,17 @@ class TurnActions:
         self._background.take_on(turn)
         return turn
 
-    async def _steer(self, turn: str, form: "_Form") -> str:
+    async def _steer(self, turn: str, form: Form) -> str:
         need_root(turn, "say it to")
         await self._engine.steer(turn, form.text("text"))
         return turn
 
-    async def _abort(self, turn: str, form: "_Form") -> str:  # noqa: ARG002 (one of several alike)
+    async def _abort(self, turn: str, form: Form) -> str:  # noqa: ARG002 (one of several alike)
         need_root(turn, "stop")
         await self._engine.abort(turn)
         return turn
 
-    async def _resume(self, turn: str, form: "_Form") -> str:  # noqa: ARG002 (one of several alike)
+    async def _resume(self, turn: str, form: Form) -> str:  # noqa: ARG002 (one of several alike)
         if not self._background.drives:
             raise ConfigError("this inspector drives no turns: a worker takes it up, or the command that is shown")
         need_root(turn, "resume")
@@ -123,7 +108,7 @@ class TurnActions:
         self._background.take_on(turn)
         return turn
 
-    async def _fork(self, turn: str, form: "_Form") -> str:
+    async def _fork(self, turn: str, form: Form) -> str:
         """Copy the beginning of a turn into a new one, and run that if this process runs turns."""
         at = place_in(form.text("at"))
         if at is None:
@@ -131,25 +116,6 @@ class TurnActions:
         forked = await self._engine.fork(turn, at=at)
         self._background.take_on(forked)
         return forked
-
-
-class _Form:
-    """The text fields of a form."""
-
-    def __init__(self, form: FormData) -> None:
-        self._fields = {name: value for name, value in form.items() if isinstance(value, str)}
-
-    def text(self, name: str) -> str:
-        """Return a field, with normalized line ends; empty for a missing one."""
-        return self._fields.get(name, "").replace("\r\n", "\n")
-
-    @property
-    def typed(self) -> dict[str, str]:
-        return {name: self.text(name) for name in self._fields if name != "csrf"}
-
-
-def _status(error: TurnwrightError) -> int:
-    return next((status for kind, status in _STATUS.items() if isinstance(error, kind)), 500)
 
 
 def _with_query(request: Request, path: str) -> str:

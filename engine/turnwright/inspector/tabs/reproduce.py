@@ -10,6 +10,7 @@ from turnwright.inspector.views.cli_commands import (
     IN_MEMORY,
     NO_ADDRESS,
     UNTOLD,
+    asked_at,
     begun_elsewhere,
     continue_command,
     fork_command,
@@ -126,7 +127,7 @@ def commands_of(tab_context: TabContext) -> tuple[Command, ...]:
     if step is None:
         commands += _whole(turn, store)
         return tuple(commands)
-    before, after = fork_place(turn, _asked(step)), fork_place(turn, _end(turn, step))
+    before, after = fork_place(turn, asked_at(step)), fork_place(turn, _end(turn, step))
     if before is not None:
         told = f"Repeat {step.title.lower()} in a new turn, beginning with its model call."
         commands.append(Command(told, fork_command(turn, before, store), runs=True))
@@ -146,13 +147,6 @@ def _whole(turn: TurnRecord, store: str) -> list[Command]:
         told = "Continue in a new turn with the transcript."
         return [Command(told, continue_command(name, store, elsewhere=elsewhere), runs=True)]
     return []
-
-
-def _asked(step: Step) -> int:
-    """The place before the step's model call was answered, or failed."""
-    tried = [attempt.seq for attempt in step.attempts]
-    first = min((seq for seq in (step.replied, *tried) if seq is not None), default=step.last + 1)
-    return first - 1
 
 
 def _end(turn: TurnRecord, step: Step) -> int:

@@ -7,6 +7,7 @@ from turnwright._base.ids import root_of
 from turnwright.journal.driving_status import by_command_line
 from turnwright.journal.fork import places_of
 
+from .steps import Step
 from .turn_record import TurnRecord
 
 #: The note at a command if the inspector was made without the store's address.
@@ -60,3 +61,10 @@ def fork_place(turn: TurnRecord, upto: int) -> int | None:
     """Return the last place up to the fact `upto` after which the turn can be forked; None without one."""
     ends = [place.last for place in places_of(turn.replayed.groups, turn.journal) if place.last <= upto]
     return ends[-1] if ends and not turn.fault else None
+
+
+def asked_at(step: Step) -> int:
+    """Return the place before the step's model call was answered, or failed."""
+    tried = [attempt.seq for attempt in step.attempts]
+    first = min((seq for seq in (step.replied, *tried) if seq is not None), default=step.last + 1)
+    return first - 1

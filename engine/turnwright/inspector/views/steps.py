@@ -35,7 +35,8 @@ class StepCall:
 
     `status` is that of its result, or `running`, `waiting` (for a person) or `open` (it has not started). `attempts`
     has the time and the place in the journal of each start. `child` is the turn that it drove, `interrupt` what a
-    person was asked of it. `settled` is the fact with its result.
+    person was asked of it. `settled` is the fact with its result, at the place
+    `settled_at` of the journal.
     """
 
     made: f.CallMade
@@ -45,6 +46,7 @@ class StepCall:
     child: str | None = None
     interrupt: str | None = None
     settled: f.CallSettled | None = None
+    settled_at: int = 0
 
     @property
     def seconds(self) -> float | None:
@@ -132,7 +134,8 @@ def _take_in(step: Step, seq: int, fact: f.Fact) -> None:  # noqa: C901, PLR0912
         case f.CallWaiting() if call is not None:
             call.status, call.interrupt = "waiting", fact.interrupt.id
         case f.CallSettled() if call is not None:
-            call.status, call.ended, call.settled = str(fact.status), fact.elapsed, fact
+            call.status, call.ended = str(fact.status), fact.elapsed
+            call.settled, call.settled_at = fact, seq
         case f.ModelReplied():
             step.text, step.reasoning, step.finish = fact.text, fact.reasoning, str(fact.finish)
             step.replied, step.replied_at = seq, fact.elapsed

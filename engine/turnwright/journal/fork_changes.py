@@ -1,0 +1,156 @@
+"""Changes of a fork: another prompt, model, setting, limit or result than the original has."""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Final, TypedDict, cast
+
+from msgspec import structs
+from pydantic import JsonValue, ValidationError
+
+from turnwright.agent import Agent, needs_of
+from turnwright.errors import ConfigError
+from turnwright.model_settings import ModelSettings, checked_settings, parsed_settings
+from turnwright_states import CallSettledInput, CallStatus, Input, Limits
+from turnwright_states.event_inference import started_input
+from turnwright_states.facts import CallSettled, Fact, ModelReplied, TurnStarted
+from turnwright_states.inputs import JsonObject
+from turnwright_states.payload import frozen
+from turnwright_states.rederive import rederive
+from turnwright_states.replay import FactGroup
+
+from .driving_status import by_command_line
+from .inbox import writable
+
+
+class ForkChanges(TypedDict, total=False):
+    """The changes of a fork: each is as if the original had had it. `TurnStarted.forked_with` names them."""
+
+    prompt: str
+    """Another prompt. Copied replies stay as they are."""
+    instructions: str
+    """Other instructions of the agent, if the original's are a text."""
+    model: str
+    """Another model, by name, which the agent then names. Signatures of the original's model are left out."""
+    model_settings: ModelSettings | Mapping[str, JsonValue]
+    """The settings of the model calls, in place of the original's."""
+    limits: Mapping[str, JsonValue]
+    """Fields of `Limits` with other values, such as `{"steps": 20}`."""
+    results: Mapping[str, str]
+    """Other results of finished calls, by the id of the call. The model reads them as results of the tool."""
+
+
+_NAMES: Final = tuple(ForkChanges.__annotations__)
+#: Those that the agent has.
+_OF_AGENT: Final = ("instructions", "model")
+#: The statuses of results that a tool gave.
+_GIVEN: Final = (CallStatus.OK, CallStatus.ERROR)
+
+
+def changed_facts(
+    started: TurnStarted, journal: Sequence[tuple[int, Fact]], groups: Sequence[FactGroup], changes: ForkChanges
+) -> list[Fact]:
+    """Return the facts of a fork with these changes. `started` is its first fact without them, `journal` the original.
+
+    `groups` are the inputs that it copies. Raises `ConfigError` for a change that is unknown or not possible, and if
+    the turn would have taken another course before the last of them.
+    """
+    for name in changes:
+        if name not in _NAMES:
+            raise ConfigError(f"{name[:40]!r} cannot be changed in a fork: use one of {', '.join(_NAMES)}")
+    copied = [fact for _, fact in journal[: groups[-1].last]]
+    results = _other_results(copied, changes.get("results", {}))
+    first = structs.replace(started, **_fields(started, changes))
+    limits = _limits(started.limits, changes.get("limits", {}))
+    named = [name for name in ("prompt", "model", "model_settings") if getattr(first, name) != getattr(started, name)]
+    if first.agent.get("instructions") != started.agent.get("instructions"):
+        named.append("instructions")
+    named += [f"limits.{name}" for name, value in limits if value != getattr(started.limits, name)]
+    named += [f"results.{call}" for call in results]
+    first = structs.replace(first, limits=limits, forked_with=tuple(named))
+    facts = [first, *copied[1:]]
+    if limits != started.limits or results:
+        facts = _played(first, copied, groups, results)
+    if first.model != started.model:
+        facts = list(map(_unsigned, facts))
+    return facts
+
+
+def _fields(started: TurnStarted, changes: ForkChanges) -> dict[str, object]:
+    """Return the changed fields of the first fact, but for its limits."""
+    fields: dict[str, object] = {}
+    if "prompt" in changes:
+        fields["prompt"] = writable(changes["prompt"], "the prompt")
+        if not changes["prompt"].strip():
+            raise ConfigError("prompt: is blank: write one, or leave it out")
+    if "model" in changes:
+        fields["model"] = writable(changes["model"], "the model")
+        if by_command_line(started.metadata):
+            fields["metadata"] = frozen({**started.metadata, "model": changes["model"]})
+    if "model_settings" in changes:
+        given = changes["model_settings"]
+        settings = parsed_settings(given, "model_settings") if isinstance(given, Mapping) else given
+        checked = checked_settings(settings, "model_settings")
+        fields["model_settings"] = frozen({} if checked is None else checked.to_json())
+    agent: dict[str, JsonValue] = {name: cast("str", value) for name, value in changes.items() if name in _OF_AGENT}
+    if agent:
+        fields["agent"] = _agent(started, agent)
+    return fields
+
+
+def _agent(started: TurnStarted, changes: Mapping[str, JsonValue]) -> JsonObject:
+    """Return the changed agent of the first fact."""
+    if "instructions" in changes and "instructions" in needs_of(started.agent):
+        raise ConfigError("instructions: a function of the agent makes them: change the function")
+    changed = {**started.agent, **changes}
+    try:
+        agent = Agent.from_json(changed)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise ConfigError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+    if agent.template and isinstance(agent.instructions, str):
+        from turnwright.agents.template import check_template  # noqa: PLC0415 (few agents are templates)
+
+        check_template(agent.instructions, started.metadata)
+    return frozen(changed)
+
+
+def _limits(limits: Limits, changes: Mapping[str, JsonValue]) -> Limits:
+    try:
+        return Limits.model_validate({**dict(limits), **changes}) if changes else limits
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise ConfigError(f"limits.{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+
+
+def _other_results(facts: Sequence[Fact], results: Mapping[str, str]) -> dict[str, str]:
+    """Return the results that differ from those of the copied facts."""
+    settled = {fact.call: fact for fact in facts if isinstance(fact, CallSettled) and fact.status in _GIVEN}
+    for call, text in results.items():
+        writable(text, f"the result of call {call}")
+        if call not in settled:
+            raise ConfigError(f"results: call {call[:40]!r} has no result of a tool in the first {len(facts)} facts")
+    return {call: text for call, text in results.items() if text != settled[call].result}
+
+
+def _played(
+    first: TurnStarted, copied: Sequence[Fact], groups: Sequence[FactGroup], results: Mapping[str, str]
+) -> list[Fact]:
+    found = rederive(copied, groups, started_input(first), partial(_changed, results))
+    if isinstance(found, FactGroup):
+        raise ConfigError(
+            f"with these changes the turn would have taken another course before fact {found.last}:"
+            f" fork it at an earlier fact than {found.first}"
+        )
+    return found
+
+
+def _changed(results: Mapping[str, str], event: Input) -> Input:
+    if not isinstance(event, CallSettledInput) or event.call not in results:
+        return event
+    return structs.replace(
+        event, status=CallStatus.OK, result=results[event.call], structured=None, files=(), retry=False
+    )
+
+
+def _unsigned(fact: Fact) -> Fact:
+    return structs.replace(fact, reasoning_details=()) if isinstance(fact, ModelReplied) else fact

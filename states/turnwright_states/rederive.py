@@ -1,0 +1,68 @@
+"""Plays the inputs of a journal again from another beginning or with other results, for a fork that changes them.
+
+The facts are the machine's own, so the new journal follows from its inputs as every other one does.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+
+from msgspec import structs
+from msgspec.structs import force_setattr
+
+from . import facts as f
+from .chart import CHART, Chart
+from .errors import MachineError
+from .inputs import Input, ModelRepliedInput, StartedInput
+from .machine import TurnMachine
+from .replay import FactGroup
+from .state import FINAL
+from .turn import Turn
+
+
+class _Player(TurnMachine):
+    """A machine that takes the loop keys that tools gave from the facts of the original."""
+
+    __slots__ = ("_keys",)
+
+    def __init__(self, turn: Turn, keys: dict[str, str]) -> None:
+        super().__init__(turn, Chart(CHART.rows))  # a replay must not count in this process's `Chart.taken`
+        self._keys = keys
+
+    def begin(self, event: StartedInput) -> list[f.Fact]:
+        """Begin the turn."""
+        return self._begin(event)
+
+    def _decide(self, event: ModelRepliedInput) -> tuple[f.CallMade, ...]:
+        return tuple(
+            structs.replace(made, key=self._keys[made.id]) if made.own_key and made.id in self._keys else made
+            for made in super()._decide(event)
+        )
+
+
+def rederive(
+    journal: Sequence[f.Fact],
+    groups: Iterable[FactGroup],
+    started: StartedInput,
+    change: Callable[[Input], Input] = lambda event: event,
+) -> list[f.Fact] | FactGroup:
+    """Return the facts that follow from `started` and the inputs of the groups after the first, each one changed.
+
+    Return the first group whose input does not fit any more if the turn takes another course, and the last one if
+    the turn ends there. `groups` are the beginning of those that a replay of `journal` found.
+    """
+    replied = [fact for fact in journal if isinstance(fact, f.ModelReplied)]
+    player = _Player(Turn(started.limits), {made.id: made.key for fact in replied for made in fact.calls})
+    facts = player.begin(started)
+    first, *rest = groups
+    last = first
+    for last in rest:
+        try:
+            facts += player.feed(change(last.event))
+        except MachineError:
+            return last
+    if player.state in FINAL:
+        return last
+    times = {fact.number: fact.started_at for fact in journal if isinstance(fact, f.StepStarted)}
+    for fact in facts:
+        if isinstance(fact, f.StepStarted):
+            force_setattr(fact, "started_at", times.get(fact.number))
+    return facts
