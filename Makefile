@@ -203,7 +203,7 @@ diagrams: $(VENV)/.installed ## Draw diagrams/ again: the main way (turn.*) and 
 	$(BIN)/turnwright diagram --agents examples/AGENTS.md --write examples/agents
 	$(BIN)/python .ci/draw_rooms.py
 	$(BIN)/python .ci/draw_proof.py
-	cp diagrams/turn.svg diagrams/turn-full.svg engine/turnwright/inspector/static/
+	cp diagrams/turn-full.svg engine/turnwright/inspector/static/
 
 recording: $(VENV)/.local ## Run a session in a terminal, and draw docs/assets/session.svg from it
 	$(BIN)/python .ci/record_session.py

@@ -134,20 +134,62 @@ def test_the_chart_lights_what_was_taken_and_where_it_ended(page: Page, stage: S
     expect(page.locator(".chart-picture .state.taken:not(.chosen)[data-state=CAP_HIT]")).to_have_count(1)
 
 
-def test_a_link_leads_to_the_full_chart_and_back_and_a_folded_stop_is_marked_in_both(page: Page, stage: Stage) -> None:
+def test_a_link_leads_to_the_full_chart_and_back_to_the_rows_that_were_taken(page: Page, stage: Stage) -> None:
     failed = stage.play(searching())
     page.goto(stage.url(failed, "?tab=chart"))
-    folded = page.locator('.chart-picture .note.taken .line-of-card.taken[data-rows="18 38 70"]')
-    expect(folded).to_have_count(1)
+    taken = page.locator(".chart-picture .card.taken[data-from=STREAM][data-to=FAILED]")
+    cards = page.locator(".chart-picture .card")
+    expect(cards).to_have_count(5)
+    expect(taken).to_have_count(1)
     page.locator("#chart-view").click()
     expect(page).to_have_url(re.compile(r"chart=full"))
-    expect(page.locator(".chart-picture .card.taken[data-from=STREAM][data-to=FAILED]")).to_have_count(1)
-    expect(page.locator(".chart-picture .note")).to_have_count(0)
+    expect(taken).to_have_count(1)
+    assert cards.count() > 40
     page.locator("#step-1 a").click()
     current_step(page, "Step 1")
     expect(page).to_have_url(re.compile(r"chart=full"))
     page.locator("#chart-view").click()
-    expect(folded).to_have_count(1)
+    expect(cards).to_have_count(5)
+
+
+def test_a_state_opens_its_facts_without_loading_the_page_and_the_way_back_leads_back(
+    page: Page, stage: Stage, capped: str
+) -> None:
+    page.goto(stage.url(capped, "?tab=chart"))
+    page.evaluate("window.stays = true")
+    page.locator(".chart-picture a[data-state=CONCLUDE]").click()
+    expect(page.locator("#way-title")).to_contain_text("Facts in CONCLUDE")
+    expect(page.locator("#way-list a")).to_contain_text(["stopping", "concluded", "turn_ended"])
+    assert page.evaluate("window.stays")
+    page.go_back()
+    expect(page.locator("#way-title")).to_have_text("The path, row by row")
+    page.locator(".chart-picture a[data-state=CONCLUDE]").press("Enter")
+    expect(page.locator("#way-title")).to_contain_text("Facts in CONCLUDE")
+    page.locator("#way-list a").first.click()
+    current_tab(page, "Journal")
+
+
+def test_the_chart_is_legible_at_its_first_size(browser: Browser, stage: Stage, capped: str) -> None:
+    with visiting(browser, stage, PHONE) as page:
+        page.goto(stage.url(capped, "?tab=chart"))
+        heights = page.locator(".chart-picture .card text").evaluate_all(
+            "all => all.map((one) => parseFloat(one.getAttribute('font-size')) * one.getScreenCTM().a)"
+        )
+        assert min(heights) >= 10
+
+
+def test_a_dot_follows_the_slider_through_the_chart(browser: Browser, stage: Stage, capped: str) -> None:
+    with visiting(browser, stage) as page:
+        page.emulate_media(reduced_motion="no-preference")
+        page.goto(stage.url(capped, "?tab=chart&at=2"))
+        page.evaluate(
+            "new MutationObserver((all) => { for (const one of all) for (const node of one.addedNodes)"
+            " if (node.classList?.contains('token')) document.documentElement.dataset.followed = ''; })"
+            ".observe(document.body, { childList: true, subtree: true })"
+        )
+        page.get_by_role("slider", name="Place in the journal").press("ArrowRight")
+        expect(page.locator("html")).to_have_attribute("data-followed", "")
+        expect(page.locator(".chart-picture .token")).to_have_count(0)
 
 
 #: How far each text of the chart stands within its card or state, on both sides.

@@ -34,7 +34,7 @@ from turnwright.model import ScriptedModel, asks_for
 from turnwright.model.protocol import ModelError, ModelRequest, ModelResponse
 from turnwright.model.retry import Backoff
 from turnwright.privacy.redaction import redactor
-from turnwright.store import SqliteStore
+from turnwright.store import MemoryStore, SqliteStore
 from turnwright.testing import Driven, FaultyStore, Scenario, play
 from turnwright.testing.strategies import scenarios
 from turnwright_states import Cause, Limits
@@ -342,7 +342,7 @@ async def test_of_a_long_turn_a_page_has_a_part_and_links_lead_to_all_others(tab
 
 
 @pytest.mark.slow
-async def test_the_chart_shows_its_main_way_first_and_a_link_leads_to_the_full_chart(file: Path) -> None:
+async def test_the_chart_folds_the_rows_that_were_not_taken_and_a_link_leads_to_all_of_them(file: Path) -> None:
     name = await long_turn(file, calls=1, steps=2)
     async with (
         Engine(tools=TOOLS, store=SqliteStore(file)) as engine,
@@ -351,13 +351,30 @@ async def test_the_chart_shows_its_main_way_first_and_a_link_leads_to_the_full_c
         main = (await client.get(f"/turns/{name}?tab=chart&step=1")).text
         link = re.search(r'id="chart-view" href="([^"]*)"', main)
         assert link is not None
-        assert 'class="card note"' in main
+        assert main.count('class="line-of-card') == main.count('class="line-of-card taken') < 10
         full = (await client.get(html.unescape(link[1]))).text
-        assert 'class="card note"' not in full
         assert full.count('class="line-of-card') == len(CHART.rows)
         back = re.search(r'id="chart-view" href="([^"]*)"', full)
         assert back is not None
         assert html.unescape(back[1]) == f"/turns/{name}?step=1&tab=chart"
+
+
+async def test_a_state_of_the_chart_opens_its_facts_which_lead_to_the_journal() -> None:
+    async with (
+        Engine(model=ScriptedModel(asks_for(("ok", {"n": 1})), "done"), tools=TOOLS, store=MemoryStore()) as engine,
+        browser(inspector_app(engine, access=Open())) as client,
+    ):
+        name = (await engine.run(AGENT, "hi")).id
+        page = (await client.get(f"/turns/{name}?tab=chart")).text
+        links = dict(re.findall(r'data-state="(\w+)"[^>]* href="([^"]*)"', page))
+        assert set(links) == {"CHECK", "STREAM", "TOOL_EXEC", "CONTINUE", "FINISHED"}
+        facts = (await client.get(html.unescape(links["TOOL_EXEC"]))).text
+        assert "Facts in TOOL_EXEC" in facts
+        found = re.findall(r'href="([^"]*)#fact-(\d+)">(\w+)</a>', facts)
+        assert {"model_replied", "call_settled"} <= {kind for _, _, kind in found}
+        for address, seq, _ in found:
+            assert f'id="fact-{seq}"' in (await client.get(html.unescape(address))).text
+        assert 'id="way-back"' not in (await client.get(f"/turns/{name}?tab=chart&state=nowhere")).text
 
 
 @pytest.mark.slow

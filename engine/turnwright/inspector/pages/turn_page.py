@@ -74,7 +74,8 @@ class Pages:
         step = turn.step(asked.get("step")) or turn.step_of(opened)
         tab = TABS.get(asked.get("tab", ""), TABS[_FIRST_TAB])
         history = await history_of(self._engine.store, turn) if tab.history else ()
-        tab_context = TabContext(self._engine, turn, step, self._store, history, until, asked.get("chart") == "full")
+        full, state = asked.get("chart") == "full", asked.get("state", "")
+        tab_context = TabContext(self._engine, turn, step, self._store, history, until, full, state)
         upto = turn.at if step is None else step.last
         values = {
             "turn": turn,

@@ -111,15 +111,17 @@ function arrived(page, about) {
   takeBack("look", ...(about === "look" ? [] : ["way", "action", "gone"]));
 }
 
-/** Show another address of this page in place of what is shown. Gives whether it is shown. */
-export async function go(href) {
+/** Show another address of this page in place of what is shown; with `push` the way back leads here. Gives whether. */
+export async function go(href, { push = false } = {}) {
   const way = new AbortController();
   going?.abort();
   window.htmx.trigger("#turn", "htmx:abort");
   going = way;
   setOut(way);
   const done = (await show(href, way, "way")) === "shown";
-  if (done) history.replaceState({ htmx: true }, "", href);
+  // What is left is found again by htmx, which knows its own entries.
+  if (done && push) history.replaceState({ htmx: true }, "");
+  if (done) history[push ? "pushState" : "replaceState"]({ htmx: true }, "", href);
   if (going === way) going = null;
   arrive(way);
   return done;

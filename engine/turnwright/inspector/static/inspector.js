@@ -35,7 +35,8 @@ function noted() {
     taken: new Set(all(".chart-picture .taken", shown).map((one) => one.id)),
     what: shown.dataset.what,
     turn: shown.dataset.turn,
-    tab: find("#tab", shown)?.dataset.tab + (find("#chart-view", shown)?.search ?? ""),
+    place: Number(slider()?.value),
+    tab: find("#tab", shown)?.dataset.tab + Boolean(find("#chart-view", shown)?.search.includes("chart=full")),
   };
 }
 
@@ -47,6 +48,7 @@ function settled() {
   const now = noted();
   if (before.turn === now.turn && before.tab === now.tab) {
     for (const one of all(".chart-picture .taken", shown)) one.classList.toggle("new", !before.taken.has(one.id));
+    if (now.place > before.place) follow(find("#chart-box", shown)?.dataset.last?.split(" ") ?? []);
     if (before.what !== now.what && !("cut" in shown.dataset)) say(shown.dataset.says);
   } else {
     showPlace();
@@ -148,6 +150,34 @@ function showPlace() {
     if (seen(by) > most) [best, most] = [by - outer.left, seen(by)];
   }
   box.scrollLeft += best;
+}
+
+let moving = 0;
+
+/** Move a dot along these rows of the chart. */
+function follow(rows) {
+  cancelAnimationFrame(moving);
+  find(".chart-picture .token")?.remove();
+  const ways = rows.filter(Boolean).flatMap((row) => all(`.chart-picture .arrow[data-rows~="${row}"] > path:not(.reach)`));
+  if (!ways.length || calm.matches) return;
+  const token = document.createElementNS(ways[0].namespaceURI, "circle");
+  token.setAttribute("class", "token");
+  token.setAttribute("r", "6");
+  (ways[0].closest(".graph") ?? ways[0].closest("svg")).append(token);
+  const lengths = ways.map((way) => way.getTotalLength());
+  const whole = lengths.reduce((sum, length) => sum + length, 0);
+  const began = performance.now();
+  const on = (now) => {
+    const share = Math.min(Math.max(now - began, 0) / 380, 1);
+    let [at, left] = [0, share * whole];
+    while (at < ways.length - 1 && left > lengths[at]) left -= lengths[at++];
+    const { x, y } = ways[at].getPointAtLength(left);
+    token.setAttribute("cx", x);
+    token.setAttribute("cy", y);
+    if (share < 1) moving = requestAnimationFrame(on);
+    else token.remove();
+  };
+  moving = requestAnimationFrame(on);
 }
 
 // ---- hover, both ways ----
@@ -298,6 +328,12 @@ function play() {
 // ---- what calls what ----
 
 document.addEventListener("click", (event) => {
+  // htmx leaves the links of pictures alone.
+  const link = event.target.closest("svg a[href]")?.getAttribute("href");
+  if (link && link.startsWith(location.pathname + "?") && !link.includes("#") && !(event.ctrlKey || event.metaKey || event.shiftKey)) {
+    event.preventDefault();
+    go(link, { push: true });
+  }
   const copies = event.target.closest("[data-copy]");
   if (copies) copy(copies);
   const zooms = event.target.closest(".chart-bar [data-zoom]");

@@ -1,6 +1,7 @@
 """The chart, with the path of the turn highlighted."""
 
 from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -9,12 +10,18 @@ from markupsafe import Markup
 from turnwright.draw import extract
 from turnwright.inspector.views.chart_svg import Lit, chart_svg
 from turnwright.inspector.views.pagination import Window
+from turnwright.inspector.views.path_svg import path_svg
 from turnwright.inspector.views.steps import Step
 from turnwright.inspector.views.tab_context import TabContext
+from turnwright.inspector.views.turn_record import TurnRecord
 from turnwright_states import State
+from turnwright_states import facts as f
+from turnwright_states.chart import CHART
 
-#: Steps whose rows a page has in words.
+#: Steps whose rows a page has in words, and the most facts of a state.
 _PAGE: Final = 20
+_FACTS: Final = 100
+_NUMBERS: Final = {row: number for number, row in enumerate(CHART.rows, start=1)}
 _WORDS = {line.number: (arrow, line) for arrow in extract().arrows for line in arrow.lines}
 
 
@@ -44,20 +51,43 @@ class StateSpan:
 
 
 @dataclass(frozen=True, slots=True)
+class StateFact:
+    """A fact that led into a state, out of it, or that stands in it: its place in the journal, and its words."""
+
+    seq: int
+    kind: str
+    summary: str
+
+
+@dataclass(frozen=True, slots=True)
 class ChartView:
     """The picture, and the rows that the chosen step took, or the steps one after the other, as many as a page has.
 
-    `full`: the picture has every arrow; else it is the main way.
-    `taken` counts what the whole turn took so far, `kinds` how many different rows that were, of `rows`.
+    `full`: the picture has every row; else those that the turn takes. `lit` is what is highlighted, `known` the rows
+    of the whole turn. `taken` counts what the turn took so far, `kinds` how many different rows that were, of `rows`.
+    `state` is the chosen state: `facts` are the last of its facts, of `facts_in_all`.
     """
 
-    picture: Markup
+    lit: Lit
+    known: frozenset[int]
     full: bool
     way: tuple[StateSpan, ...]
     window: Window
     taken: int
     kinds: int
     rows: int
+    last: tuple[int, ...]
+    state: State | None
+    facts: tuple[StateFact, ...]
+    facts_in_all: int
+
+    def picture(self, link: Callable[..., str]) -> Markup:
+        """The drawing, whose states lead to their facts by `link`."""
+
+        def address(state: State) -> str:
+            return link(tab="chart", state=state)
+
+        return chart_svg(self.lit, address) if self.full else path_svg(self.lit, self.known, address)
 
 
 def view(tab_context: TabContext) -> ChartView:
@@ -65,16 +95,36 @@ def view(tab_context: TabContext) -> ChartView:
     turn, step = tab_context.turn, tab_context.step
     counts = Counter(number for one in turn.steps for number in one.rows)
     stands = turn.result.path[-1]
-    lit = Lit(counts, None if step is None else frozenset(step.rows), stands, stands.outcome is not None)
     window = Window.of(len(turn.steps) if step is None else 1, _PAGE, tab_context.until)
     shown = turn.steps[window.part] if step is None else (step,)
-    way = tuple(StateSpan(one, tuple(map(Taken.of, one.rows))) for one in shown)
+    state = State.__members__.get(tab_context.state)
+    facts = [] if state is None else list(_facts_in(turn, state))
     return ChartView(
-        chart_svg(lit, full=tab_context.full_chart),
-        tab_context.full_chart,
-        way,
-        window,
-        counts.total(),
-        len(counts),
-        len(_WORDS),
+        lit=Lit(counts, None if step is None else frozenset(step.rows), stands, stands.outcome is not None),
+        known=frozenset(_NUMBERS[row] for row in turn.replayed.rows),
+        full=tab_context.full_chart,
+        way=tuple(StateSpan(one, tuple(map(Taken.of, one.rows))) for one in shown),
+        window=window,
+        taken=counts.total(),
+        kinds=len(counts),
+        rows=len(_WORDS),
+        last=next(
+            (tuple(_NUMBERS[row] for row in group.rows) for group in turn.replayed.groups if group.last == turn.at), ()
+        ),
+        state=state,
+        facts=tuple(facts[-_FACTS:]),
+        facts_in_all=len(facts),
     )
+
+
+def _facts_in(turn: TurnRecord, state: State) -> Iterator[StateFact]:
+    tools = f.tool_names(fact for _, fact in turn.journal)
+    passed = {
+        seq
+        for group in turn.replayed.groups
+        if any(state in (row.source, row.dest) for row in group.rows)
+        for seq in range(group.first, group.last + 1)
+    }
+    for seq, fact in turn.facts:
+        if seq in passed or fact.state is state:
+            yield StateFact(seq, fact.kind, fact.summary(tools))

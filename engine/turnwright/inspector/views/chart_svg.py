@@ -1,13 +1,12 @@
-"""The committed drawings of the chart, split into parts so that a turn's path can be highlighted.
+"""The committed drawing of the chart, split into parts so that a turn's path can be highlighted.
 
 Graphviz names what it draws: a state by its name, the card of an arrow `STREAM to FAILED`, and the two halves of the
-arrow `STREAM->STREAM to FAILED` and `STREAM to FAILED->FAILED`. The note of the main way is `note`, and an arrow from
-it `note->FAILED`. Each gets the numbers of its rows in the chart. Colors stay as they are drawn; the
-style sheet gives them those of the theme.
+arrow `STREAM->STREAM to FAILED` and `STREAM to FAILED->FAILED`. Each gets the numbers of its rows in the chart. Colors
+stay as they are drawn; the style sheet gives them those of the theme.
 """
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import cache
@@ -17,13 +16,11 @@ from xml.etree import ElementTree as ET
 
 from markupsafe import Markup
 
-from turnwright.draw import NodeKind, Picture, extract, main_way
+from turnwright.draw import NodeKind, extract
 from turnwright_states import State
 
-_STATIC: Final = Path(__file__).parents[1] / "static"
-#: The drawings: the main way, and the full chart.
-MAIN_FILE: Final = _STATIC / "turn.svg"
-FULL_FILE: Final = _STATIC / "turn-full.svg"
+#: The drawing of every row.
+FILE: Final = Path(__file__).parents[1] / "static" / "turn-full.svg"
 
 _NAMESPACE: Final = re.compile(r"^\{[^}]*\}")
 _POINT: Final = re.compile(r"(-?[\d.]+),(-?[\d.]+)")
@@ -46,17 +43,21 @@ class Lit:
     ended: bool
 
 
-def chart_svg(lit: Lit, *, full: bool = False) -> Markup:
-    """Return the drawing of the main way, or of the full chart, with a turn's rows highlighted, for a page."""
-    root = deepcopy(_drawing(full))
-    root.set("class", "chart-picture" + (" has-chosen" if lit.chosen is not None else ""))
-    counts = [count for element in root.iter("g") if (count := _light(element, lit)) is not None]
+def chart_svg(lit: Lit, address: Callable[[State], str]) -> Markup:
+    """Return the drawing of the chart with a turn's rows highlighted, for a page. A state leads to its `address`."""
+    return lighted(deepcopy(_drawing()), lit, address, "is-full")
+
+
+def lighted(root: ET.Element, lit: Lit, address: Callable[[State], str], kind: str) -> Markup:
+    """Highlight what the turn took of a drawing, and return it as the text of a page."""
+    root.set("class", f"chart-picture {kind}" + (" has-chosen" if lit.chosen is not None else ""))
+    counts = [count for element in list(root.iter("g")) if (count := _light(element, lit, address)) is not None]
     # Above all else: what is drawn later lies on top.
-    _child(root, "g").extend(counts)
+    ET.SubElement(root, "g").extend(counts)
     return Markup(ET.tostring(root, encoding="unicode"))  # noqa: S704 (our own drawing: nothing in it came from a turn)
 
 
-def _light(element: ET.Element, lit: Lit) -> ET.Element | None:
+def _light(element: ET.Element, lit: Lit, address: Callable[[State], str]) -> ET.Element | None:
     """Highlight an element if the turn took one of its rows. Returns the counts of a card."""
     rows = [int(number) for number in element.get("data-rows", "").split()]
     count = sum(lit.taken.get(row, 0) for row in rows)
@@ -71,18 +72,20 @@ def _light(element: ET.Element, lit: Lit) -> ET.Element | None:
         classes += ["here", "ended"] if lit.ended else ["here"]
     element.set("class", " ".join(classes))
     if (count or here) and ("card" in classes or state is not None):
-        element.set("tabindex", "0")
-        element.set("role", "img")
         element.set("aria-label", _words(element, count, here=here, ended=lit.ended))
+        if state is not None:
+            element.tag = "a"
+            element.set("href", address(State(state)))
+        else:
+            element.set("tabindex", "0")
+            element.set("role", "img")
     return _counted(element, count) if "card" in classes and count else None
 
 
 def _words(element: ET.Element, count: int, *, here: bool, ended: bool) -> str:
     if "data-state" in element.attrib:
         standing = (" The turn ended here." if ended else " The turn is here.") if here else ""
-        return f"{element.get('data-state')}.{standing}"
-    if "data-from" not in element.attrib:
-        return f"Rows that are alike in several states, taken {count} times"
+        return f"Facts in {element.get('data-state')}.{standing}"
     return f"{element.get('data-from')} to {element.get('data-to')}, taken {count} times"
 
 
@@ -101,10 +104,9 @@ def _counted(card: ET.Element, count: int) -> ET.Element:
 
 
 @cache
-def _drawing(full: bool) -> ET.Element:
+def _drawing() -> ET.Element:
     """The drawing with classes and row numbers, as each turn's begins."""
-    root = ET.parse(FULL_FILE if full else MAIN_FILE).getroot()  # noqa: S314 (our own file)
-    picture = extract() if full else main_way(extract())
+    root = ET.parse(FILE).getroot()  # noqa: S314 (our own file)
     for element in root.iter():
         element.tag = _NAMESPACE.sub("", element.tag)
         element.tail = None
@@ -118,14 +120,14 @@ def _drawing(full: bool) -> ET.Element:
     for element in root.iter("g"):
         title = element.find("title")
         if title is not None and element.get("class") in ("node", "edge"):
-            _name(element, title.text or "", picture)
+            _name(element, title.text or "")
             element.remove(title)
     graph = _child(root, "g")
     graph.remove(_child(graph, "title"))
     return root
 
 
-def _name(element: ET.Element, name: str, picture: Picture) -> None:
+def _name(element: ET.Element, name: str) -> None:
     """Give an element its accessible name."""
     if name in State.__members__:
         state = State[name]
@@ -136,7 +138,7 @@ def _name(element: ET.Element, name: str, picture: Picture) -> None:
         element.set("data-state", state)
     elif " to " in name:
         source, _, dest = _card_of(name).partition(" to ")
-        (lines,) = (one.lines for one in picture.arrows if (one.source, one.dest) == (source, dest))
+        (lines,) = (one.lines for one in extract().arrows if (one.source, one.dest) == (source, dest))
         numbers = [line.number for line in lines]
         element.set("data-from", source)
         element.set("data-to", dest)
@@ -145,17 +147,7 @@ def _name(element: ET.Element, name: str, picture: Picture) -> None:
             _widen(element)
         else:
             element.set("class", "card")
-            _set_rows(element, [[number] for number in numbers])
-    elif name.startswith("note"):
-        dest = name.removeprefix("note").removeprefix("->")
-        rows = [[line.number for line in one.lines] for one in picture.folded if dest in ("", one.dest)]
-        numbers = [number for row in rows for number in row]
-        if dest:
-            element.set("class", "arrow")
-            _widen(element)
-        else:
-            element.set("class", "card note")
-            _set_rows(element, rows)
+            _set_rows(element, numbers)
     else:
         element.set("class", "start")
         return
@@ -175,8 +167,8 @@ def _widen(arrow: ET.Element) -> None:
     ET.SubElement(arrow, "path", {"class": "reach", "d": path.get("d", ""), "fill": "none"})
 
 
-def _set_rows(card: ET.Element, rows: Sequence[Sequence[int]]) -> None:
-    """Put the text of each row of a card, or of each stop of the note, into a group that can be highlighted."""
+def _set_rows(card: ET.Element, rows: Sequence[int]) -> None:
+    """Put the text of each row of a card into a group that can be highlighted."""
     left, _, right, _ = _box(card)
     ground, *texts, border = card.findall("path")[:1] + card.findall("text") + card.findall("path")[1:]
     for text in texts:
@@ -184,12 +176,9 @@ def _set_rows(card: ET.Element, rows: Sequence[Sequence[int]]) -> None:
     card.remove(border)
     heading, *groups = _by_row(texts)
     card.extend(heading)
-    for numbers, found in zip(rows, groups, strict=True):
-        group = ET.SubElement(
-            card,
-            "g",
-            {"class": "line-of-card", "data-rows": " ".join(map(str, numbers)), "id": f"chart-row-{numbers[0]}"},
-        )
+    for number, found in zip(rows, groups, strict=True):
+        row = {"class": "line-of-card", "data-rows": str(number), "id": f"chart-row-{number}"}
+        group = ET.SubElement(card, "g", row)
         heights = [float(text.get("y", "0")) for text in found]
         top, low = min(heights) - _ABOVE, max(heights) + _BELOW
         place = {"x": f"{left + 1:g}", "y": f"{top:g}", "width": f"{right - left - 2:g}", "height": f"{low - top:g}"}

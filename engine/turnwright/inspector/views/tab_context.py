@@ -16,7 +16,8 @@ class TabContext:
 
     `store` is the address of the store as commands take it, without a password. `history` is what was said before, for
     a tab that asks for it. `until` is where what a tab shows of many rows ends; None leaves it to the tab.
-    `full_chart`: the chart is shown with every arrow, and not its main way.
+    `full_chart`: the chart is shown with every row, not only with those that the turn takes. `state` is the name of a
+    state whose facts are shown; empty for none.
     """
 
     engine: Engine
@@ -26,3 +27,4 @@ class TabContext:
     history: Sequence[Message]
     until: int | None = None
     full_chart: bool = False
+    state: str = ""

@@ -1,0 +1,128 @@
+"""The path of a turn as a drawing: every row has its card, and nothing covers anything else."""
+
+import re
+from collections.abc import Collection
+from itertools import combinations
+from xml.etree import ElementTree as ET
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from turnwright.inspector.views.chart_svg import Lit
+from turnwright.inspector.views.path_svg import path_svg
+from turnwright_states import State
+from turnwright_states.chart import CHART
+
+EVERY_ROW = range(1, len(CHART.rows) + 1)
+#: The rows of turns: one that meets its step limit, one that is answered, one that fails, one with retries and a pause.
+TURNS = (
+    {10, 13, 46, 52, 2, 63},
+    {10, 15},
+    {10, 13, 46, 52, 18},
+    {10, 16, 13, 43, 56, 46, 52, 15, 53, 9, 54, 55, 61, 62},
+)
+
+Box = tuple[float, float, float, float]
+
+
+def drawn(rows: Collection[int], stands: State = State.CHECK, taken: Collection[int] = ()) -> ET.Element:
+    lit = Lit(dict.fromkeys(taken, 1), None, stands, ended=False)
+    return ET.fromstring(path_svg(lit, rows, lambda state: f"?state={state}"))  # noqa: S314 (our own drawing)
+
+
+def of_class(root: ET.Element, name: str) -> list[ET.Element]:
+    return [element for element in root.iter() if name in element.get("class", "").split()]
+
+
+def points(path: str) -> list[tuple[float, float]]:
+    return [(float(x), float(y)) for x, y in re.findall(r"(-?[\d.]+),(-?[\d.]+)", path)]
+
+
+def box(element: ET.Element) -> Box:
+    path = element.find("path")
+    assert path is not None
+    found = points(path.get("d", ""))
+    return min(x for x, _ in found), min(y for _, y in found), max(x for x, _ in found), max(y for _, y in found)
+
+
+def meet(one: Box, other: Box) -> bool:
+    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
+
+
+def check_nothing_covers_anything(root: ET.Element) -> None:
+    width, height = float(root.get("width", "")), float(root.get("height", ""))
+    boxes = {one.get("id"): box(one) for name in ("card", "state") for one in of_class(root, name)}
+    for (name, one), (other_name, other) in combinations(boxes.items(), 2):
+        assert not meet(one, other), (name, other_name)
+    assert all(0 <= left < right <= width and 0 <= top < low <= height for left, top, right, low in boxes.values())
+
+
+@pytest.mark.parametrize("rows", [*TURNS, set(EVERY_ROW)])
+def test_every_row_is_a_line_of_a_card_between_its_states(rows: set[int]) -> None:
+    root = drawn(rows)
+    lines = [int(line.get("data-rows", "")) for line in of_class(root, "line-of-card")]
+    assert sorted(lines) == sorted(rows)
+    for card in of_class(root, "card"):
+        for number in map(int, card.get("data-rows", "").split()):
+            row = CHART.rows[number - 1]
+            assert (card.get("data-from"), card.get("data-to")) == (row.source, row.dest)
+    shown = {state for number in rows for state in (CHART.rows[number - 1].source, CHART.rows[number - 1].dest)}
+    assert {one.get("data-state") for one in of_class(root, "state")} == shown | {State.CHECK}
+    check_nothing_covers_anything(root)
+
+
+@given(st.sets(st.sampled_from(EVERY_ROW)), st.sampled_from(State))
+def test_nothing_covers_anything_whatever_the_rows(rows: set[int], stands: State) -> None:
+    check_nothing_covers_anything(drawn(rows, stands))
+
+
+@given(st.sets(st.sampled_from(EVERY_ROW), min_size=1))
+def test_an_arrow_passes_behind_no_card_of_another_but_of_a_loop(rows: set[int]) -> None:
+    root = drawn(rows)
+    cards = {
+        (one.get("data-from"), one.get("data-to")): box(one)
+        for one in of_class(root, "card")
+        if one.get("data-from") != one.get("data-to")
+    }
+    for arrow in of_class(root, "arrow"):
+        path = arrow.find("path")
+        assert path is not None
+        for (x, y), (to_x, to_y) in zip(points(path.get("d", "")), points(path.get("d", ""))[1:], strict=False):
+            line = (min(x, to_x), min(y, to_y), max(x, to_x) + 0.01, max(y, to_y) + 0.01)
+            for name, card in cards.items():
+                own = name == (arrow.get("data-from"), arrow.get("data-to"))
+                assert own or not meet(line, card), (name, path.get("d"))
+
+
+def test_an_arrow_begins_and_ends_at_its_states() -> None:
+    root = drawn(EVERY_ROW)
+    states = {one.get("data-state"): box(one) for one in of_class(root, "state")}
+    for arrow in of_class(root, "arrow"):
+        path, head = arrow.find("path"), arrow.find("polygon")
+        assert path is not None
+        assert head is not None
+        for name, (x, y) in (
+            ("data-from", points(path.get("d", ""))[0]),
+            ("data-to", points(head.get("points", ""))[0]),
+        ):
+            left, top, right, low = states[arrow.get(name)]
+            assert left <= x <= right
+            assert top <= y <= low
+
+
+def test_what_is_not_taken_yet_has_its_place_already() -> None:
+    early, late = (drawn(TURNS[0], State.STREAM, taken) for taken in ({10}, TURNS[0]))
+    assert {one.get("id"): box(one) for one in of_class(early, "card")} == {
+        one.get("id"): box(one) for one in of_class(late, "card")
+    }
+    assert [one.get("id") for one in of_class(early, "card") if "taken" in one.get("class", "")] == [
+        "path-card-CHECK-STREAM"
+    ]
+
+
+def test_a_state_that_the_turn_took_leads_to_its_facts() -> None:
+    root = drawn(TURNS[1], State.FINISHED, TURNS[1])
+    assert {one.get("data-state"): one.get("href") for one in root.iter("a")} == {
+        state: f"?state={state}" for state in ("CHECK", "STREAM", "FINISHED")
+    }
