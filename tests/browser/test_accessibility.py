@@ -83,6 +83,7 @@ def test_turns_of_each_kind(browser: Browser, stage: Stage, turns: dict[str, str
         "/statistics",
         "/compare?left={mixed}&right={capped}",
         "/turns/{mixed}/edit?step=2",
+        "/new",
     ],
 )
 def test_the_other_pages(browser: Browser, stage: Stage, turns: dict[str, str], path: str, size: str) -> None:

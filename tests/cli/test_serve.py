@@ -97,6 +97,18 @@ def test_what_is_answered_is_driven_here_if_it_is_told_to(cli: "Cli", endpoint: 
     assert child.terminate().done().code == 0
 
 
+def test_a_page_starts_turns_if_it_drives_them(cli: "Cli", endpoint: "Endpoint") -> None:
+    endpoint.says("Hello yourself.")
+    child = cli.start(*SERVE, "--drive")
+    with person(child) as client:
+        csrf = client.get("/new").text.split('name="csrf" value="')[1].split('"')[0]
+        form = {"csrf": csrf, "agent": "assistant", "prompt": "Say hello", "session": ""}
+        turn = client.post("/new", data=form).headers["location"].rpartition("/")[2]
+        cli.await_until(lambda: "Hello yourself." in cli.run("show", turn).out)
+    child.terminate().done()
+    assert endpoint.requests[-1].messages[-1]["content"] == "Say hello"
+
+
 @pytest.mark.parametrize("flags", [("--tools", "x.py"), ("--model", "x"), ("--base-url", "http://x/v1")])
 def test_flags_for_driving_need_drive(cli: "Cli", flags: tuple[str, ...]) -> None:
     done = cli.run(*SERVE, *flags)

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from turnwright.agent import Agent
 from turnwright.engine import Engine
 from turnwright.errors import ConfigError
 
@@ -55,7 +56,7 @@ def serve(
     --allow-remote is given.
 
     The process that drives a turn, or `turnwright worker`, gets the answers. With --drive, this process drives the
-    turn, with the tools and the model of the flags.
+    turn, with the tools and the model of the flags, and a page starts turns of its agents.
     """
     given = first_given(flags)
     if given is not None and not drive:
@@ -66,16 +67,18 @@ def serve(
     opened = shared_store(store, create=drive or store_flag(store) == "")
     opening: Opening = Engine(store=opened)
     sent: AbstractContextManager[object] = nullcontext()
+    agents: list[Agent] = []
     if drive:
         from .telemetry import Exporting  # noqa: PLC0415 (only a process that drives turns needs them)
-        from .worker_engine import driving, driving_model  # noqa: PLC0415 (as above)
+        from .worker_engine import driving, driving_model, startable_agents  # noqa: PLC0415 (as above)
 
         said = configuration(config, {"base_url": flags.base_url, "timeout": flags.timeout})
         named = driving_model(said, flags.model)
         exporting = Exporting()
         opening = driving(opened, said, named, flags, telemetry=exporting.telemetry)
         sent = exporting.sent()
+        agents = startable_agents(flags.agents, said)
     from .serving import serve_pages  # noqa: PLC0415 (an extra, and slow to load)
 
     with sent:
-        serve_pages(opening, place, store=without_password(store), drives=drive, as_json=as_json)
+        serve_pages(opening, place, store=without_password(store), drives=drive, as_json=as_json, agents=agents)

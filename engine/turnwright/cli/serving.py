@@ -1,7 +1,7 @@
 """Serves the inspector until a signal stops it. Needs the extra `serve`."""
 
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Final
 
@@ -10,6 +10,7 @@ import typer
 import uvicorn
 
 from turnwright._base.background_task import background_task
+from turnwright.agent import Agent
 from turnwright.engine import Engine
 from turnwright.inspector import Token, inspector_app
 
@@ -37,12 +38,13 @@ def serve_pages(
     as_json: bool,
     words: str = "",
     task: ServedTask | None = None,
+    agents: Sequence[Agent] = (),
 ) -> None:
     """Serve the inspector of the engine that `opening` opens, until Ctrl-C or SIGTERM. A second signal leaves at once.
 
     The first line on standard output is the address, or with `as_json` an object with it. `store` is printed unchanged,
-    and `words` describe what is served. `task` runs at the same time. Raises `ConfigError` if the server cannot listen,
-    and the errors of the engine and the task.
+    and `words` describe what is served. `task` runs at the same time. A page starts turns of `agents`. Raises
+    `ConfigError` if the server cannot listen, and the errors of the engine and the task.
     """
     access = Token(place.token, place.hosts) if place.token else Token(hosts=place.hosts)
     out = process.Output(alone=as_json)
@@ -57,7 +59,7 @@ def serve_pages(
         async with opening as engine:
             # An error of the store must appear before the first request.
             await engine.store.turns(limit=1)
-            app = inspector_app(engine, access=access, store=store, drives=drives)
+            app = inspector_app(engine, access=access, store=store, drives=drives, agents=agents)
             with place.listen() as listening:
                 first_page = place.address(listening.getsockname()[1])
                 server = _Server(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, TypedDict, cast
 from turnwright.agent import Agent
 from turnwright.agents.files import read_agents
 from turnwright.context import DepsFactory, GuardrailBase, HooksBase
-from turnwright.driver.subagents import agent_tools
+from turnwright.driver.subagents import agent_tools, primary_agents
 from turnwright.engine import Engine
 from turnwright.errors import ConfigError
 from turnwright.journal.event_bus import Observer
@@ -22,7 +22,7 @@ from turnwright.telemetry import Telemetry
 from turnwright.tools import Tool
 
 from .models import model_named, models_for
-from .options import DriverFlags, choose_hooks, choose_tools
+from .options import DriverFlags, choose_agent, choose_hooks, choose_tools
 from .signals import Opening
 
 if TYPE_CHECKING:
@@ -87,6 +87,14 @@ def driving(
     own = choose_tools(flags.tools or settings.tools, flags.root or Path(settings.root))
     make = partial(make, make_deps=own.make_deps, agents=found, hooks=flags.hooks or ())
     return with_mcp(flags.mcp or tuple(map(Path, settings.mcp)), make, [*own.tools, *helpers])
+
+
+def startable_agents(file: Path | None, said: "Config") -> list[Agent]:
+    """Return the agents that a person can start: those of the files that are no sub-agents, or else a default one."""
+    if file is None and not said.settings.agents:
+        return [said.prepared(choose_agent(None, None, said)[0])]
+    files = said.agent_files() if file is None else (file,)
+    return [said.prepared(one) for one in primary_agents(read_agents(*files, limits=said.limits()))]
 
 
 def engine_with(

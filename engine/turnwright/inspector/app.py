@@ -1,6 +1,6 @@
 """The inspector as an ASGI application."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Final, cast
@@ -13,6 +13,7 @@ from starlette.routing import Mount
 from starlette.staticfiles import StaticFiles
 from starlette.types import Receive, Scope, Send
 
+from turnwright.agent import Agent
 from turnwright.context import DepsT
 from turnwright.engine import Engine
 from turnwright.errors import StoreError, TurnNotFoundError
@@ -23,6 +24,7 @@ from .pages.background_turns import BackgroundTurns
 from .pages.compare import ComparePages
 from .pages.edit import EditPages
 from .pages.live import Live
+from .pages.new_turn import NewTurnPages
 from .pages.turn_files import TurnFiles
 from .pages.turn_list import Lists
 from .pages.turn_page import Pages, page
@@ -33,11 +35,14 @@ _STATIC: Final = Path(__file__).parent / "static"
 class Inspector(Starlette):
     """The inspector of an engine's store: an application to serve, or to mount in your own. See `inspector_app`."""
 
-    def __init__(self, engine: Engine, *, access: Access, store: str, drives: bool) -> None:
+    def __init__(
+        self, engine: Engine, *, access: Access, store: str, drives: bool, agents: Sequence[Agent] = ()
+    ) -> None:
         self._background = BackgroundTurns(engine, drives=drives)
         self._access = access
         self._guard = AccessGuard(super().__call__, access)
         pages = Pages(engine, self._background, store=store)
+        self._new = NewTurnPages(engine, self._background, agents)
         static = Mount("/static", StaticFiles(directory=_STATIC), name="static")
         super().__init__(
             routes=[
@@ -46,6 +51,7 @@ class Inspector(Starlette):
                 *TurnFiles(pages.turns).routes,
                 *TurnActions(engine, self._background, pages).routes,
                 *EditPages(engine, self._background, pages.turns).routes,
+                *self._new.routes,
                 *ComparePages(engine, pages.turns).routes,
                 *Live(engine, pages.rest).routes,
                 static,
@@ -56,6 +62,11 @@ class Inspector(Starlette):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._guard(scope, receive, send)
+
+    @property
+    def starts(self) -> bool:
+        """Whether a page can start turns."""
+        return bool(self._new.agents)
 
     def running(self) -> AbstractAsyncContextManager[object]:
         """Run turns during the block, if the inspector runs any: for the lifespan of an application that mounts it.
@@ -70,7 +81,12 @@ class Inspector(Starlette):
 
 
 def inspector_app(
-    engine: Engine[DepsT], *, access: Access | None = None, store: str = "", drives: bool = False
+    engine: Engine[DepsT],
+    *,
+    access: Access | None = None,
+    store: str = "",
+    drives: bool = False,
+    agents: Sequence[Agent[DepsT, object]] = (),
 ) -> Inspector:
     """Make the inspector of an engine's store.
 
@@ -79,12 +95,16 @@ def inspector_app(
 
     `store` is the store's address without a password, as the commands that the pages show take it. `drives`: turns
     that are answered, forked or resumed on a page run in this process, by the engine; otherwise workers run them. A
-    mounted inspector runs turns while `Inspector.running` is entered.
+    mounted inspector runs turns while `Inspector.running` is entered. Then a page starts turns of the engine's agents,
+    and of `agents`.
 
     The engine stays the caller's, who closes it. Raises `ConfigError` for a token that is too short.
     """
-    # The pages start no turns, so they give no dependencies.
-    return Inspector(cast("Engine", engine), access=Token() if access is None else access, store=store, drives=drives)
+    access = Token() if access is None else access
+    # The pages give no dependencies: the engine makes them, or refuses the turn.
+    return Inspector(
+        cast("Engine", engine), access=access, store=store, drives=drives, agents=cast("Sequence[Agent]", agents)
+    )
 
 
 @asynccontextmanager
