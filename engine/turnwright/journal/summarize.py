@@ -16,6 +16,8 @@ from turnwright.transcript.transcript import Transcript
 from turnwright_states import CallStatus, TurnMachine, Usage
 from turnwright_states import facts as f
 
+from .subturns import leased_calls
+
 #: The most characters of one text, and of all texts of a turn, that a search finds.
 _TEXT: Final = 10_000
 _TEXTS: Final = 200_000
@@ -80,6 +82,7 @@ def summary_of(turn_id: str, journal: Sequence[tuple[int, f.Fact]], hide: Callab
         retries=sum(isinstance(fact, f.AttemptFailed | f.Concluded) and fact.retry for fact in own),
         pauses=sum(isinstance(fact, f.Paused) for fact in own),
         failures=dict(failures),
+        sub_turns=sum(1 for _ in leased_calls(facts)),
         prompt=_shown(first.prompt, hide) if isinstance(first, f.TurnStarted) else "",
         answer=_shown(transcript.text, hide),
         text="\n".join(texts)[:_TEXTS],

@@ -17,6 +17,8 @@ from .protocol import TurnRow
 
 #: Larger counts are stored as this one.
 MOST: Final = 2**53 - 1
+#: Turns that have not ended, beside their outcomes in a filter.
+PAUSED, UNFINISHED = "paused", "unfinished"
 #: A larger cost is stored as this one.
 MOST_COST: Final = 1e9
 
@@ -25,7 +27,8 @@ class TurnSummary(Struct, frozen=True, gc=False):
     """The totals of a turn that is paused or has ended.
 
     Usage, `seconds` of driving, `retries` and `pauses` are the turn's own: the part that a fork copied counts for its
-    origin. `failures` counts the calls of each tool whose status is not `ok`.
+    origin. `failures` counts the calls of each tool whose status is not `ok`, `sub_turns` those that may have turns of
+    their own.
 
     `prompt` and `answer` are beginnings of texts, `text` is what a search finds. They have no secrets.
 
@@ -41,6 +44,7 @@ class TurnSummary(Struct, frozen=True, gc=False):
     retries: int = 0
     pauses: int = 0
     failures: Mapping[str, int] = {}
+    sub_turns: int = 0
     prompt: str = ""
     answer: str = ""
     text: str = ""
@@ -69,11 +73,14 @@ class Order(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TurnFilter:
-    """Turns of a list, without those of sub-agents. An empty field matches everything.
+    """Turns of a list. An empty field matches everything.
+
+    They are not those of sub-agents, unless `family` is a turn: then they are the turns below it, at any depth.
 
     `text` is a part of an id, an agent, a model or a session, or words of prompts, answers, tool names and results.
-    `agent` and `model` are parts of names. Letters match in either case. `outcome` and `reason` are those of an ending.
-    `since` and `until` are times of creation, in seconds since the Unix epoch.
+    `agent` and `model` are parts of names. Letters of the Latin alphabet match in either case. `outcome` is the outcome
+    of an ending, or `paused`, or `unfinished`: neither ended nor paused. `reason` is that of an ending. `since` and
+    `until` are times of creation, in seconds since the Unix epoch. Numbers of turns are below `before`.
     """
 
     text: str = ""
@@ -84,6 +91,8 @@ class TurnFilter:
     reason: str = ""
     since: float | None = None
     until: float | None = None
+    before: int | None = None
+    family: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +106,7 @@ class SummarizedTurn:
     prompt: str = ""
     answer: str = ""
     fault: str = ""
+    sub_turns: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,8 @@ from turnwright_states import EndReason, Outcome, Usage
 from .rows import Columns, turn_row
 from .summaries import (
     MOST,
+    PAUSED,
+    UNFINISHED,
     AgentTotals,
     Order,
     Quantiles,
@@ -40,7 +42,8 @@ _ORDERS: Final = {
 }
 #: The columns of a page that are not those of its turns. `n` is a turn's number, `place` its value in the order.
 _PAGE: Final = (
-    "number AS n, seq AS version, input_tokens, output_tokens, cached_tokens, reasoning_tokens, cost, seconds, fault"
+    "number AS n, seq AS version, input_tokens, output_tokens, cached_tokens, reasoning_tokens, cost, seconds, fault,"
+    " sub_turns"
 )
 #: Whole numbers, because the lists of a hundred thousand are read fast. Costs are in millionths, times in milliseconds.
 _MEASURES: Final = (
@@ -49,6 +52,17 @@ _MEASURES: Final = (
     "CAST(round(cost * 1e6) AS bigint)",
     "CAST(round(seconds * 1e3) AS bigint)",
 )
+#: The conditions of a filter's fields.
+_COMPARED: Final = {
+    "agent": "agent {like} :agent ESCAPE '!'",
+    "model": "model {like} :model ESCAPE '!'",
+    "session": "session = :session",
+    "outcome": "outcome = :outcome",
+    "reason": "reason = :reason",
+    "since": "created_at >= :since",
+    "until": "created_at < :until",
+    "before": "number < :before",
+}
 _PARAMETER: Final = re.compile(r"(?<!:):([a-z_]+)")
 _WORD: Final = re.compile(r"\w")
 _integers: Final = msgspec.json.Decoder(list[int]).decode
@@ -61,6 +75,7 @@ class Dialect:
     `turns` are the columns of `rows.turn_row`, `joined` is where they are, for a table `page` with a column `n`.
     `texts` is the table of prompts and answers, with its key. `like` ignores case. `joined_text` joins integers with
     commas. `matching` are the numbers of the turns with the `:words`. `span` is the number of a turn's span of time.
+    `paused` and `unfinished` are the numbers of such turns, `family` those of the turns below `:family`.
     `parameter` replaces a `:name`.
     """
 
@@ -72,6 +87,9 @@ class Dialect:
     joined_text: str
     matching: str
     span: str
+    paused: str
+    unfinished: str
+    family: str
     parameter: str
 
     def written(self, query: Query) -> Query:
@@ -81,20 +99,17 @@ class Dialect:
     def where(self, wanted: TurnFilter, words: str, *, ended: bool = False) -> Query:
         """Return the condition of a filter. `words` is its text as the database searches it; empty for no search."""
         clauses, values = ["root = 1"], dict[str, object]()
+        if wanted.family:
+            clauses, values = ["root = 0", f"number IN ({self.family})"], {"family": wanted.family}
+        if wanted.outcome in (PAUSED, UNFINISHED):
+            clauses.append(f"number IN ({self.paused if wanted.outcome == PAUSED else self.unfinished})")
         if ended:
             clauses.append("outcome IS NOT NULL")
-        for name in ("agent", "model"):
-            if part := getattr(wanted, name):
-                clauses.append(f"{name} {self.like} :{name} ESCAPE '!'")
-                values[name] = _part(part)
-        for name in ("session", "outcome", "reason"):
-            if exact := getattr(wanted, name):
-                clauses.append(f"{name} = :{name}")
-                values[name] = exact
-        for name, compared in (("since", ">="), ("until", "<")):
-            if (moment := getattr(wanted, name)) is not None:
-                clauses.append(f"created_at {compared} :{name}")
-                values[name] = moment
+        for name, compared in _COMPARED.items():
+            value = getattr(wanted, name)
+            if value not in (None, "", PAUSED, UNFINISHED):
+                clauses.append(compared.format(like=self.like))
+                values[name] = _part(value) if "{like}" in compared else value
         if wanted.text:
             names = ("turn_id", "agent", "model", "session")
             found = [f"{name} {self.like} :part ESCAPE '!'" for name in names]
@@ -111,7 +126,7 @@ class Dialect:
         way, value = "ASC" if ascending else "DESC", _ORDERS[order]
         text = f"""
             SELECT {self.turns}, version, input_tokens, output_tokens, cached_tokens, reasoning_tokens, cost, seconds,
-                fault, prompt, answer
+                fault, sub_turns, prompt, answer
             FROM (
                 SELECT {_PAGE}, {value} AS place FROM {self.prefix}summaries WHERE {condition}
                 ORDER BY place {way}, number {way} LIMIT :limit OFFSET :offset
@@ -175,6 +190,7 @@ def stored(turn: Unsummarized, summary: TurnSummary) -> dict[str, object]:
         "seconds": summary.seconds,
         "retries": min(summary.retries, MOST),
         "pauses": min(summary.pauses, MOST),
+        "sub_turns": min(summary.sub_turns, MOST),
         "fault": _text(summary.fault),
         "prompt": _text(summary.prompt),
         "answer": _text(summary.answer),
@@ -258,7 +274,7 @@ _OUTCOMES: Final = frozenset(Outcome)
 
 
 def _summarized(row: Columns) -> SummarizedTurn:
-    *turn, version, inputs, outputs, cached, reasoning, cost, seconds, fault, prompt, answer = row
+    *turn, version, inputs, outputs, cached, reasoning, cost, seconds, fault, below, prompt, answer = row
     if not version:
         return SummarizedTurn(turn_row(tuple(turn)))
     usage = Usage(
@@ -268,8 +284,8 @@ def _summarized(row: Columns) -> SummarizedTurn:
         reasoning_tokens=_count(reasoning),
         cost=_number(cost),
     )
-    texts = (one if isinstance(one, str) else "" for one in (prompt, answer, fault))
-    return SummarizedTurn(turn_row(tuple(turn)), True, usage, _number(seconds), *texts)
+    first, last, why = (one if isinstance(one, str) else "" for one in (prompt, answer, fault))
+    return SummarizedTurn(turn_row(tuple(turn)), True, usage, _number(seconds), first, last, why, _count(below))
 
 
 def _quantiles(values: Sequence[int], unit: float = 1) -> Quantiles:

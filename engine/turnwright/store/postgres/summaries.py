@@ -45,7 +45,7 @@ _SUMMARIZE: Final = """
         reason = %(reason)s, steps = %(steps)s, tool_calls = %(tool_calls)s, input_tokens = %(input_tokens)s,
         output_tokens = %(output_tokens)s, cached_tokens = %(cached_tokens)s,
         reasoning_tokens = %(reasoning_tokens)s, cost = %(cost)s, seconds = %(seconds)s, retries = %(retries)s,
-        pauses = %(pauses)s, fault = %(fault)s
+        pauses = %(pauses)s, sub_turns = %(sub_turns)s, fault = %(fault)s
     WHERE number = (SELECT number FROM turnwright_turns WHERE turn_id = %(turn)s) RETURNING number
 """
 _FAILURE: Final = (
@@ -65,6 +65,9 @@ _DIALECT: Final = Dialect(
     joined_text="string_agg(({})::text, ',')",
     matching="SELECT turn_number FROM turnwright_search WHERE words @@ to_tsquery('simple', :words)",
     span="floor(created_at / :width)",
+    paused="SELECT number FROM turnwright_turns WHERE live AND state = 'PAUSED'",
+    unfinished="SELECT number FROM turnwright_turns WHERE live AND state <> 'PAUSED'",
+    family="SELECT number FROM turnwright_turns WHERE turn_id > :family || ':' AND turn_id < :family || ';'",
     parameter=r"%(\1)s",
 )
 

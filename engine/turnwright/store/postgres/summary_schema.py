@@ -32,6 +32,7 @@ SUMMARIES: Final = f"""
         seconds double precision NOT NULL DEFAULT 0,
         retries bigint NOT NULL DEFAULT 0,
         pauses bigint NOT NULL DEFAULT 0,
+        sub_turns bigint NOT NULL DEFAULT 0,
         fault text NOT NULL DEFAULT ''
     );
     {NEW_SUMMARIES};

@@ -61,6 +61,7 @@ SUMMARIES: Final = f"""
         seconds REAL DEFAULT 0,
         retries INTEGER DEFAULT 0,
         pauses INTEGER DEFAULT 0,
+        sub_turns INTEGER DEFAULT 0,
         fault TEXT DEFAULT ''
     );
     {NEW_SUMMARIES};
@@ -86,9 +87,10 @@ _SUMMARIZE: Final = """
     UPDATE summaries SET seq = :seq, complete = :complete, outcome = :outcome, reason = :reason, steps = :steps,
         tool_calls = :tool_calls, input_tokens = :input_tokens, output_tokens = :output_tokens,
         cached_tokens = :cached_tokens, reasoning_tokens = :reasoning_tokens, cost = :cost, seconds = :seconds,
-        retries = :retries, pauses = :pauses, fault = :fault
+        retries = :retries, pauses = :pauses, sub_turns = :sub_turns, fault = :fault
     WHERE number = :number
 """
+_LIVE: Final = f"SELECT number FROM turns JOIN {LAST_FACT} WHERE live = 1"  # noqa: S608 (constant)
 _INDEXED: Final = "SELECT 1 FROM sqlite_master WHERE name = 'search' AND sql LIKE '%fts5%'"
 
 
@@ -102,6 +104,9 @@ def _dialect(matching: str) -> Dialect:
         joined_text="group_concat({})",
         matching=matching,
         span="CAST(created_at / :width AS bigint)",
+        paused=f"{_LIVE} AND facts.state = 'PAUSED'",
+        unfinished=f"{_LIVE} AND facts.state <> 'PAUSED'",
+        family="SELECT number FROM turns WHERE turn_id > :family || ':' AND turn_id < :family || ';'",
         parameter=r":\1",
     )
 

@@ -66,6 +66,8 @@ class SummaryFacts:
         summaries = await _summarized(store)
         (one,) = await summaries.find(TurnFilter(), limit=_ALL)
         assert (one.row.id, one.summarized, one.usage.tokens) == ("t1", False, 0)
+        assert await _found(summaries, outcome="unfinished") == ["t1"]
+        assert await _found(summaries, outcome="paused") == []
         assert (await summaries.totals(TurnFilter())).turns == 1
         assert await summaries.agents(TurnFilter()) == []
 
@@ -77,6 +79,8 @@ class SummaryFacts:
         (paused,) = await summaries.find(TurnFilter(), limit=_ALL)
         assert paused.summarized
         assert (await summaries.totals(TurnFilter())).outcomes == {}
+        assert await _found(summaries, outcome="paused") == ["t1"]
+        assert await _found(summaries, outcome="unfinished") == []
         await store.append(claim, written.abort(), written.status)
         assert [one.ended for one in await summaries.unsummarized(limit=_ALL)] == [True]
         await _summarized(store, summaries)
@@ -133,6 +137,8 @@ class SummaryFacts:
         await _ended(store, "t1:c1")
         summaries = await _summarized(store)
         assert await _found(summaries) == ["t1"]
+        assert await _found(summaries, family="t1") == ["t1:c1"]
+        assert await _found(summaries, family="t") == []
         assert (await summaries.totals(TurnFilter())).turns == 1
         assert [one.turns for one in await summaries.agents(TurnFilter())] == [1]
 
@@ -143,6 +149,7 @@ class SummaryFacts:
             await _ended(store, turn_id)
         await Written("t4").create(store)
         summaries = await _summarized(store)
+        assert await _found(summaries, before=(await store.get("t3")).number) == ["t2", "t1"]
         for order in Order:
             pages = [await summaries.find(TurnFilter(), order=order, limit=2, offset=start) for start in (0, 2, 4)]
             expected = ["t4", "t3", "t2", "t1"] if order is Order.NEWEST else ["t3", "t2", "t1", "t4"]
