@@ -40,10 +40,10 @@ _ORDERS: Final = {
     Order.TOKENS: "input_tokens + output_tokens",
     Order.COST: "cost",
 }
-#: The columns of a page that are not those of its turns. `n` is a turn's number, `place` its value in the order.
-_PAGE: Final = (
-    "number AS n, seq AS version, input_tokens, output_tokens, cached_tokens, reasoning_tokens, cost, seconds, fault,"
-    " sub_turns"
+#: The totals of a page's turns, under names that their rows do not have.
+_TOTALS: Final = (
+    "number AS summarized, seq AS version, input_tokens, output_tokens, cached_tokens, reasoning_tokens, cost, seconds,"
+    " fault, sub_turns"
 )
 #: Whole numbers, because the lists of a hundred thousand are read fast. Costs are in millionths, times in milliseconds.
 _MEASURES: Final = (
@@ -115,7 +115,7 @@ class Dialect:
             found = [f"{name} {self.like} :part ESCAPE '!'" for name in names]
             values["part"] = _part(wanted.text)
             if words:
-                found.append(f"number IN ({self.matching})")
+                found.insert(0, f"number IN ({self.matching})")
                 values["words"] = words
             clauses.append(f"({' OR '.join(found)})")
         return " AND ".join(clauses), values
@@ -128,9 +128,10 @@ class Dialect:
             SELECT {self.turns}, version, input_tokens, output_tokens, cached_tokens, reasoning_tokens, cost, seconds,
                 fault, sub_turns, prompt, answer
             FROM (
-                SELECT {_PAGE}, {value} AS place FROM {self.prefix}summaries WHERE {condition}
+                SELECT number AS n, {value} AS place FROM {self.prefix}summaries WHERE {condition}
                 ORDER BY place {way}, number {way} LIMIT :limit OFFSET :offset
-            ) AS page {self.joined} LEFT JOIN {self.texts} = n ORDER BY place {way}, n {way}
+            ) AS page {self.joined} JOIN (SELECT {_TOTALS} FROM {self.prefix}summaries) AS totals ON summarized = n
+            LEFT JOIN {self.texts} = n ORDER BY place {way}, n {way}
         """
         return self.written((text, values | {"limit": limit, "offset": offset}))
 

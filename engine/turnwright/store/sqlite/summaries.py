@@ -67,7 +67,8 @@ SUMMARIES: Final = f"""
     {NEW_SUMMARIES};
     CREATE INDEX summaries_to_write ON summaries (number) WHERE complete = 0;
     CREATE INDEX summaries_by_agent ON summaries
-        (agent, model, created_at, outcome, reason, steps, input_tokens, output_tokens, cost, seconds) WHERE root = 1;
+        (agent, model, outcome, reason, created_at, steps, tool_calls, input_tokens, output_tokens, cost, seconds)
+        WHERE root = 1;
     CREATE INDEX live_turns ON turns (number) WHERE live = 1;
     CREATE TABLE failures (
         number INTEGER NOT NULL,
