@@ -1,10 +1,11 @@
 """The inspector as an ASGI application."""
 
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final, cast
 
+import anyio
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -28,6 +29,7 @@ from .pages.new_turn import NewTurnPages
 from .pages.turn_files import TurnFiles
 from .pages.turn_list import Lists
 from .pages.turn_page import Pages, page
+from .views.summaries import Summaries
 
 _STATIC: Final = Path(__file__).parent / "static"
 
@@ -39,6 +41,7 @@ class Inspector(Starlette):
         self, engine: Engine, *, access: Access, store: str, drives: bool, agents: Sequence[Agent] = ()
     ) -> None:
         self._background = BackgroundTurns(engine, drives=drives)
+        self._summaries = Summaries(engine.store)
         self._access = access
         self._guard = AccessGuard(super().__call__, access)
         pages = Pages(engine, self._background, store=store)
@@ -46,7 +49,7 @@ class Inspector(Starlette):
         static = Mount("/static", StaticFiles(directory=_STATIC), name="static")
         super().__init__(
             routes=[
-                *Lists(engine).routes,
+                *Lists(engine, self._summaries).routes,
                 *pages.routes,
                 *TurnFiles(pages.turns).routes,
                 *TurnActions(engine, self._background, pages).routes,
@@ -68,12 +71,18 @@ class Inspector(Starlette):
         """Whether a page can start turns."""
         return bool(self._new.agents)
 
-    def running(self) -> AbstractAsyncContextManager[object]:
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
         """Run turns during the block, if the inspector runs any: for the lifespan of an application that mounts it.
 
-        The inspector's own lifespan does the same.
+        Turns without summaries are summarized meanwhile. The inspector's own lifespan does the same.
         """
-        return self._background.at_work()
+        async with self._background.at_work(), anyio.create_task_group() as group:
+            group.start_soon(self._summaries.catch_up)
+            try:
+                yield
+            finally:
+                group.cancel_scope.cancel()
 
     def entry(self, address: str) -> str:
         """Return the address with the token. `address` is that of the first page, such as `http://127.0.0.1:8321`."""

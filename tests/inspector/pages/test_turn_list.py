@@ -15,6 +15,7 @@ from turnwright.driver.subagents import agent_tool
 from turnwright.errors import TurnNotFoundError
 from turnwright.inspector import Open, inspector_app
 from turnwright.inspector.views.statistics import STANDINGS, Quantiles, quantile, statistics_of
+from turnwright.inspector.views.summaries import Summaries
 from turnwright.inspector.views.turn_query import PAGE, Listed, Query, list_turns
 from turnwright.inspector.views.turn_summary import Digests
 from turnwright.journal.answers import approve
@@ -23,6 +24,7 @@ from turnwright.model import ScriptedModel, asks_for
 from turnwright.model.protocol import ModelError, ModelResponse
 from turnwright.model.retry import Backoff
 from turnwright.store import MemoryStore, NewTurn, Status
+from turnwright.store.summaries import Order
 from turnwright_states import Cause, Limits, State, Usage
 from turnwright_states import facts as f
 
@@ -53,21 +55,21 @@ def names(turns: Sequence[Listed]) -> list[str]:
 async def test_a_text_is_looked_for_in_every_field_whatever_its_case() -> None:
     facts, store = await journal_of_a_turn(), MemoryStore()
     await write(store, "IdOne", facts)
-    await write(store, "two", facts, agent="Größe")
+    await write(store, "two", facts, agent="Grade")
     await write(store, "three", facts, model="Mistral")
     await write(store, "four", facts, session="Holiday")
     await write(store, "five", facts, prompt="Tidy UTILS.py")
     digests = Digests(store)
-    for text, name in (("idone", "IdOne"), ("GRÖSSE", "two"), ("mis", "three"), ("holi", "four"), ("utils", "five")):
-        assert names((await list_turns(store, digests, Query(text=text))).turns) == [name], text
-    nothing = await list_turns(store, digests, Query(text="nowhere"))
-    assert (nothing.turns, nothing.looked_at, nothing.after) == ((), 5, None)
+    for text, name in (("idone", "IdOne"), ("RADE", "two"), ("mis", "three"), ("holi", "four"), ("utils", "five")):
+        assert names((await list_turns(Summaries(store), digests, Query(text=text))).turns) == [name], text
+    nothing = await list_turns(Summaries(store), digests, Query(text="nowhere"))
+    assert (nothing.turns, nothing.totals.turns if nothing.totals else None, nothing.following) == ((), 0, None)
 
 
 async def test_turns_are_found_by_outcome_reason_agent_and_session() -> None:
     facts, store = await journal_of_a_turn(), MemoryStore()
     await write(store, "ended", facts, session="s")
-    await write(store, "left", facts[:3], agent="B")
+    await write(store, "left", facts[:3], agent="Bee")
     async with Engine(model=ScriptedModel(asks_for(("ask", {"n": 1}))), tools=TOOLS, store=store) as engine:
         paused = (await engine.run(AGENT, "hi")).id
         digests = Digests(store)
@@ -78,10 +80,66 @@ async def test_turns_are_found_by_outcome_reason_agent_and_session() -> None:
             (Query(standing="crashed"), []),
             (Query(reason="answered"), ["ended"]),
             (Query(reason="budget"), []),
-            (Query(agent="B"), ["left"]),
+            (Query(agent="EE"), ["left"]),
+            (Query(model="M", standing="finished"), ["ended"]),
             (Query(session="s"), ["ended"]),
         ):
-            assert names((await list_turns(store, digests, query)).turns) == found, query
+            assert names((await list_turns(Summaries(store), digests, query)).turns) == found, query
+
+
+async def test_a_list_is_sorted_by_a_column_and_its_pages_have_every_turn_once() -> None:
+    facts, store = await journal_of_a_turn(), MemoryStore()
+    for number in range(PAGE + 3):
+        await write(store, f"t{number:03}", facts, at=1e9 + 86_400 * number)
+    query, seen = Query.of({"sort": "tokens", "way": "up"}), list[str]()
+    for start in (0, PAGE):
+        listing = await list_turns(Summaries(store), Digests(store), replace(query, start=start))
+        seen += names(listing.turns)
+        assert listing.following == ({"start": str(PAGE)} if start == 0 else None)
+    assert seen == [f"t{number:03}" for number in range(PAGE + 3)]
+    assert query.sorted_by(Order.TOKENS) == {"sort": "tokens"}
+    assert Query().sorted_by(Order.NEWEST) == {"way": "up"}
+    assert Query(text="a").sorted_by(Order.COST) == {"q": "a", "sort": "cost"}
+
+
+async def test_turns_are_found_by_the_time_at_which_they_began() -> None:
+    """A day ends at midnight, UTC."""
+    facts, store = await journal_of_a_turn(), MemoryStore()
+    day = 1_000_080_000  # 2001-09-10
+    for number, at in enumerate((day - 1, day, day + 86_399, day + 86_400)):
+        await write(store, f"t{number}", facts, at=at)
+    for asked, found in (
+        ({"since": "2001-09-10", "until": "2001-09-10"}, ["t2", "t1"]),
+        ({"since": str(day + 1)}, ["t3", "t2"]),
+        ({"until": "2001-09-09"}, ["t0"]),
+        ({"range": "24h"}, []),
+        ({"since": "yesterday", "until": "2001-13-01"}, ["t3", "t2", "t1", "t0"]),
+    ):
+        assert names((await list_turns(Summaries(store), Digests(store), Query.of(asked))).turns) == found, asked
+
+
+async def test_the_totals_are_those_of_all_pages() -> None:
+    facts, store = await journal_of_a_turn(), MemoryStore()
+    for number in range(PAGE + 3):
+        await write(store, f"t{number}", facts)
+    async with (
+        Engine(model=ScriptedModel(), store=store) as engine,
+        browser(inspector_app(engine, access=Open())) as client,
+    ):
+        page = (await client.get("/")).text
+        assert f"<dt>Turns</dt><dd>{PAGE + 3}</dd>" in page
+        assert f'<dt>finished</dt><dd>{PAGE + 3} <span class="quiet">100 %</span>' in page
+        assert 'aria-sort="descending"><a class="sorts" href="/?way=up">Began' in page
+
+
+async def test_a_search_does_not_tell_whether_a_turn_has_a_secret() -> None:
+    """Neither as a word of a search, nor by what it begins with."""
+    facts, store = await journal_of_a_turn(), MemoryStore()
+    secret = "sk-" + "abcdefgh1234" * 3
+    await write(store, "t", facts, prompt=f"The key {secret} works")
+    for text, found in (("works", ["t"]), (secret, []), (secret[:12], []), ("abcdefgh1234", [])):
+        listing = await list_turns(Summaries(store), Digests(store), Query(text=text))
+        assert names(listing.turns) == found, text
 
 
 async def test_a_turn_whose_driver_died_is_crashed() -> None:
@@ -89,7 +147,7 @@ async def test_a_turn_whose_driver_died_is_crashed() -> None:
     claim = await store.create(NewTurn("dead", None, "A", "m", 1.0), facts[:3], Status(State.STREAM, 1))
     await store.release(claim, crashed=True)
     await write(store, "left", facts[:3])
-    found = await list_turns(store, Digests(store), Query(standing="crashed"))
+    found = await list_turns(Summaries(store), Digests(store), Query(standing="crashed"))
     assert names(found.turns) == ["dead"]
 
 
@@ -108,9 +166,9 @@ async def test_pages_have_every_turn_once_while_turns_are_made_and_deleted() -> 
         await write(store, f"t{number:03}", facts)
     digests, seen, before = Digests(store), list[str](), None
     for page in range(3):
-        listing = await list_turns(store, digests, Query(before=before))
+        listing = await list_turns(Summaries(store), digests, Query(before=before))
         seen += names(listing.turns)
-        before = listing.after
+        before = int(listing.following["before"]) if listing.following else None
         await write(store, f"new{page}", facts)
         if page == 0:
             await store.delete("t010")
@@ -122,7 +180,7 @@ async def test_a_page_that_is_just_full_is_the_last() -> None:
     facts, store = await journal_of_a_turn(), MemoryStore()
     for number in range(PAGE):
         await write(store, f"t{number:03}", facts)
-    assert (await list_turns(store, Digests(store), Query())).after is None
+    assert (await list_turns(Summaries(store), Digests(store), Query())).following is None
 
 
 async def test_sub_agents_stand_below_their_callers_at_every_depth() -> None:
@@ -140,7 +198,7 @@ async def test_sub_agents_stand_below_their_callers_at_every_depth() -> None:
     async with Engine(model=models[""], tools=tools, limits=Limits(tool_calls=40)) as engine:
         turn = await engine.run(AGENT, "hi")
         digests = Digests(engine.store)
-        (listed,) = (await list_turns(engine.store, digests, Query())).turns
+        (listed,) = (await list_turns(Summaries(engine.store), digests, Query())).turns
         (helper,) = listed.children
         (under,) = helper.children
         assert [one.row.agent for one in (listed, helper, under)] == ["Anybody", "Helper", "Under"]
@@ -160,7 +218,7 @@ async def test_a_column_for_the_cost_is_there_where_a_turn_has_one() -> None:
         for heading in (False, True):
             await engine.run(AGENT, "hi")
             page = (await client.get("/")).text
-            assert (">Cost</th>" in page) is heading
+            assert (">Cost</a>" in page) is heading
             assert page.count('data-label="Cost"') == 2 * heading
 
 
@@ -217,11 +275,11 @@ async def test_a_turn_that_is_deleted_meanwhile_is_left_out() -> None:
     for name in ("a", "b", "c"):
         await write(store, name, facts)
     store.gone = "b"
-    assert names((await list_turns(store, Digests(store), Query())).turns) == ["c", "a"]
+    assert names((await list_turns(Summaries(store), Digests(store), Query())).turns) == ["c", "a"]
     await write(store, "b", facts)
     assert (await statistics_of(store, Digests(store))).turns == 2
     await write(store, "b", facts, prompt="found")
-    assert (await list_turns(store, Digests(store), Query(text="found"))).turns == ()
+    assert (await list_turns(Summaries(store), Digests(store), Query(text="found"))).turns == ()
 
 
 async def test_a_digest_is_never_older_than_its_turn() -> None:
@@ -323,7 +381,7 @@ async def test_others_run_while_a_text_is_looked_for_in_turns_that_are_known() -
     for number in range(320):
         await write(store, f"t{number}", facts)
     digests = Digests(store)
-    await list_turns(store, digests, Query(text="nowhere"))
+    await list_turns(Summaries(store), digests, Query(text="nowhere"))
     turns, searched, done = 0, 0, False
 
     async def other() -> None:
@@ -334,7 +392,7 @@ async def test_others_run_while_a_text_is_looked_for_in_turns_that_are_known() -
 
     async with anyio.create_task_group() as group:
         group.start_soon(other)
-        await list_turns(store, digests, Query(text="nowhere"))
+        await list_turns(Summaries(store), digests, Query(text="nowhere"))
         searched, turns = turns, 0
         await statistics_of(store, digests)
         done = True

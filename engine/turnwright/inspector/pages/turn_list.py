@@ -11,21 +11,34 @@ from starlette.routing import Route
 
 from turnwright.engine import Engine
 from turnwright.inspector.views.statistics import LAST, MOST, statistics_of
-from turnwright.inspector.views.turn_query import PAGE, STANDINGS, Query, list_turns
+from turnwright.inspector.views.summaries import Summaries
+from turnwright.inspector.views.turn_query import PAGE, RANGES, STANDINGS, Query, list_turns
 from turnwright.inspector.views.turn_record import Journal
 from turnwright.inspector.views.turn_summary import Digests
 from turnwright.privacy.redaction import redactor, shown_fields
+from turnwright.store.summaries import Order
 from turnwright_states import EndReason
 
 from .turn_page import page
 
+#: The lists that one click shows: their names, and the fields of their addresses.
+VIEWS: Final = {
+    "All": {},
+    "Failed": {"outcome": "failed"},
+    "Stopped by a limit": {"outcome": "cap_hit"},
+    "Doom loops": {"outcome": "doom_loop"},
+    "Running": {"outcome": "unfinished"},
+    "Most expensive this week": {"range": "7d", "sort": "cost"},
+    "Slowest this week": {"range": "7d", "sort": "seconds"},
+}
 _NUMBERS: Final = len(str(MOST))
 
 
 class Lists:
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, summaries: Summaries) -> None:
         self._store = engine.store
         self._digests = Digests(engine.store)
+        self._summaries = summaries
 
     @property
     def routes(self) -> list[Route]:
@@ -38,17 +51,20 @@ class Lists:
 
     async def turns(self, request: Request) -> Response:
         query = Query.of(request.query_params)
-        listing = await list_turns(self._store, self._digests, query)
+        listing = await list_turns(self._summaries, self._digests, query)
         path = request.url_for("turns").path
-        older = None if listing.after is None else f"{path}?{urlencode(query.address | {'before': listing.after})}"
+        following = listing.following
         values = {
             "query": query,
             "listing": listing,
             "standings": STANDINGS,
             "reasons": tuple(EndReason),
-            "older": older,
+            "ranges": RANGES,
+            "views": VIEWS,
+            "orders": Order,
+            "older": None if following is None else f"{path}?{urlencode(query.address | following)}",
             # What is older does not change under the reader.
-            "live": query.before is None,
+            "live": query.first,
         }
         return page(request, "turns.html", values)
 

@@ -1,8 +1,10 @@
 """The list of turns: a query, and its results page by page."""
 
-from collections.abc import AsyncIterator, Mapping
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 import anyio.lowlevel
@@ -10,58 +12,123 @@ import anyio.lowlevel
 from turnwright._base.ids import root_of
 from turnwright.errors import TurnNotFoundError, UnreadableTurnError
 from turnwright.journal.driving_status import DriverStatus, driving_status
+from turnwright.privacy.redaction import redactor
 from turnwright.store import Store, TurnRow
+from turnwright.store.summaries import PAUSED, UNFINISHED, Order, SummarizedTurn, TurnFilter, TurnTotals
 from turnwright_states import EndReason, Outcome, State
 
+from .summaries import Summaries
 from .turn_summary import Digest, Digests
 
 #: Turns a page.
 PAGE: Final = 50
-#: Rows that are read at once, and the most that one page looks at: a search that finds little must end too.
+#: Rows that are read at once, and the most unfinished turns whose drivers one page checks.
 _WINDOW: Final = 500
-_MOST_LOOKED_AT: Final = 5_000
-#: Rows after which others may run. To look through the prompts of these takes a thousandth of a second.
+_MOST_CHECKED: Final = 2_000
+#: The most turns of sub-agents that are shown below one turn.
+_BELOW: Final = 200
+#: Rows after which others may run.
 _AT_ONCE: Final = 16
 #: What may be asked for beside an outcome.
-PAUSED, UNFINISHED, CRASHED = "paused", "unfinished", "crashed"
+CRASHED: Final = "crashed"
 STANDINGS: Final = (*map(str, Outcome), PAUSED, UNFINISHED, CRASHED)
+#: The spans of time that end now, in seconds.
+RANGES: Final = {"1h": 3_600.0, "24h": 86_400.0, "7d": 7 * 86_400.0, "30d": 30 * 86_400.0}
+#: The most digits of a number in an address.
+_DIGITS: Final = 18
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A query of turns. An empty field matches everything.
+    """A query of turns, as an address has it. An empty field matches everything.
 
-    `text` is a part of the turn's id, agent, model, session or prompt, ignoring case.
-    `standing` is one of `STANDINGS`: an outcome, `paused`, `unfinished` (neither ended nor paused), or `crashed` (of
-    these, those whose driver died). `before` is the number of the last turn of the page before.
+    `text`, `agent`, `model`, `session`, `reason`: see `TurnFilter`. `standing` is one of `STANDINGS`: an outcome,
+    `paused`, `unfinished` (neither ended nor paused), or `crashed` (of these, those whose driver died). `span` is one
+    of `RANGES`; `since` and `until` are days, `2026-11-27`, or seconds since the Unix epoch. `before` is the number of
+    the last turn of the page before, and `start` its last place, if the turns are not sorted by creation.
     """
 
     text: str = ""
     standing: str = ""
     reason: str = ""
     agent: str = ""
+    model: str = ""
     session: str = ""
+    span: str = ""
+    since: str = ""
+    until: str = ""
+    order: Order = Order.NEWEST
+    ascending: bool = False
     before: int | None = None
+    start: int = 0
 
     @classmethod
     def of(cls, asked: Mapping[str, str]) -> "Query":
         # No store has a NUL in a text, and some refuse to look for one.
         asked = {name: value.replace("\0", "").strip() for name, value in asked.items()}
-        standing, reason, before = asked.get("outcome", ""), asked.get("reason", ""), asked.get("before", "")
+        standing, reason, span = asked.get("outcome", ""), asked.get("reason", ""), asked.get("range", "")
+        order = asked.get("sort", "")
         return cls(
             text=asked.get("q", ""),
             standing=standing if standing in STANDINGS else "",
             reason=reason if reason in set(EndReason) else "",
             agent=asked.get("agent", ""),
+            model=asked.get("model", ""),
             session=asked.get("session", ""),
-            before=int(before) if before.isascii() and before.isdecimal() and len(before) < len(str(2**63)) else None,
+            span=span if span in RANGES else "",
+            since=asked.get("since", "") if _moment(asked.get("since", "")) is not None else "",
+            until=asked.get("until", "") if _moment(asked.get("until", "")) is not None else "",
+            order=Order(order) if order in set(Order) else Order.NEWEST,
+            ascending=asked.get("way", "") == "up",
+            before=_whole(asked.get("before", "")),
+            start=_whole(asked.get("start", "")) or 0,
         )
 
     @property
     def address(self) -> dict[str, str]:
         """The query as an address has it, without the page."""
-        fields = {"q": self.text, "outcome": self.standing, "reason": self.reason, "agent": self.agent}
-        return {name: value for name, value in (fields | {"session": self.session}).items() if value}
+        fields = {
+            "q": self.text,
+            "outcome": self.standing,
+            "reason": self.reason,
+            "agent": self.agent,
+            "model": self.model,
+            "session": self.session,
+            "range": self.span,
+            "since": self.since,
+            "until": self.until,
+            "sort": "" if self.order is Order.NEWEST else str(self.order),
+            "way": "up" if self.ascending else "",
+        }
+        return {name: value for name, value in fields.items() if value}
+
+    @property
+    def first(self) -> bool:
+        """Whether this is the first page."""
+        return self.before is None and not self.start
+
+    def sorted_by(self, order: Order) -> dict[str, str]:
+        """Return the address of the list sorted by a column, or the other way round if it is already."""
+        up = {"way": "up"} if self.order is order and not self.ascending else {}
+        kept = {name: value for name, value in self.address.items() if name not in ("sort", "way")}
+        return kept | ({} if order is Order.NEWEST else {"sort": str(order)}) | up
+
+    def filter(self, now: float) -> TurnFilter:
+        """Return the filter of the whole list, at the time `now`. `crashed` is not a part of it."""
+        since, until = _moment(self.since), _moment(self.until, ends=True)
+        if self.span:
+            since = max(now - RANGES[self.span], since or 0.0)
+        return TurnFilter(
+            # What looks like a secret is hidden on pages: nobody may find out whether a turn has it.
+            text=redactor().hide(self.text),
+            agent=self.agent,
+            model=self.model,
+            session=self.session,
+            outcome=UNFINISHED if self.standing == CRASHED else self.standing,
+            reason=self.reason,
+            since=since,
+            until=until,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,20 +143,20 @@ class Listed:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """One page of the list. `after` is where the next one begins; None where there is none.
+    """One page of the list. `following` are the fields of the next page's address; None where there is none.
 
-    `looked_at` is the number of searched turns, `agents` are their names.
+    `totals` are those of all pages; None for crashed turns, which are not counted. `current` is false while turns are
+    still being summarized. `agents` are the names on the page.
     """
 
     turns: tuple[Listed, ...]
-    after: int | None
-    looked_at: int
-    agents: tuple[str, ...]
+    following: dict[str, str] | None
+    totals: TurnTotals | None
+    current: bool
 
     @property
-    def full(self) -> bool:
-        """Whether the page is full; otherwise the search stopped after enough turns."""
-        return len(self.turns) == PAGE
+    def agents(self) -> tuple[str, ...]:
+        return tuple(sorted({one.row.agent for one in self.turns} - {""}))
 
 
 async def roots(store: Store, *, session: str = "", before: int | None = None) -> AsyncIterator[TurnRow]:
@@ -109,52 +176,80 @@ async def roots(store: Store, *, session: str = "", before: int | None = None) -
         before = rows[-1].number
 
 
-async def list_turns(store: Store, digests: Digests, query: Query) -> Listing:
-    """Return the next page of a query's turns, newest first, with sub-agents' turns below their callers'."""
-    found: list[TurnRow] = []
-    agents: set[str] = set()
-    looked_at, last = 0, None
-    async for row in roots(store, session=query.session, before=query.before):
-        if len(found) == PAGE or looked_at == _MOST_LOOKED_AT:
-            break
-        looked_at, last = looked_at + 1, row.number
-        agents |= {row.agent} - {""}
-        if await _answers(store, digests, row, query):
-            found.append(row)
-    else:
-        last = None
-    turns = [one for row in found if (one := await _listed(store, digests, row)) is not None]
-    return Listing(tuple(turns), last, looked_at, tuple(sorted(agents)))
+async def list_turns(summaries: Summaries, digests: Digests, query: Query) -> Listing:
+    """Return the next page of a query's turns, with sub-agents' turns below their callers'."""
+    current = await summaries.current()
+    wanted = query.filter(time.time())
+    found, following = await (_crashed if query.standing == CRASHED else _found)(summaries, query, wanted)
+    totals = None if query.standing == CRASHED else await summaries.read.totals(wanted)
+    turns = [shown for one in found if (shown := await _listed(summaries, digests, one)) is not None]
+    return Listing(tuple(turns), following, totals, current)
 
 
-async def _answers(store: Store, digests: Digests, row: TurnRow, query: Query) -> bool:
-    if query.agent and row.agent != query.agent:
-        return False
-    if query.reason and row.status.reason != query.reason:
-        return False
-    if query.standing and not await _stands(store, row, query.standing):
-        return False
-    text = query.text.casefold()
-    if not text or any(text in (field or "").casefold() for field in (row.id, row.agent, row.model, row.session)):
-        return True
-    with suppress(TurnNotFoundError):
-        return text in (await digests.of(row)).prompt.casefold()
-    return False
+async def _found(
+    summaries: Summaries, query: Query, wanted: TurnFilter
+) -> tuple[Sequence[SummarizedTurn], dict[str, str] | None]:
+    by_number = query.order is Order.NEWEST and not query.ascending
+    if by_number:
+        wanted = replace(wanted, before=query.before)
+    start = 0 if by_number else query.start
+    found = await summaries.read.find(
+        wanted, order=query.order, ascending=query.ascending, limit=PAGE + 1, offset=start
+    )
+    if len(found) <= PAGE:
+        return found, None
+    shown = found[:PAGE]
+    return shown, {"before": str(shown[-1].row.number)} if by_number else {"start": str(start + PAGE)}
 
 
-async def _stands(store: Store, row: TurnRow, standing: str) -> bool:
-    if row.fault:
-        return False
-    outcome, state = row.status.outcome, row.status.state
-    if standing == PAUSED:
-        return state is State.PAUSED
-    if standing == UNFINISHED:
-        return outcome is None and state is not State.PAUSED
-    if standing == CRASHED:
-        with suppress(TurnNotFoundError):
-            return (await driving_status(store, row))[1] is DriverStatus.CRASHED
-        return False
-    return outcome == standing
+async def _crashed(
+    summaries: Summaries, query: Query, wanted: TurnFilter
+) -> tuple[Sequence[SummarizedTurn], dict[str, str] | None]:
+    found: list[SummarizedTurn] = []
+    before, checked = query.before, 0
+    while rows := await summaries.read.find(replace(wanted, before=before), limit=_WINDOW):
+        for one in rows:
+            before, checked = one.row.number, checked + 1
+            with suppress(TurnNotFoundError):
+                if (await driving_status(summaries.store, one.row))[1] is DriverStatus.CRASHED:
+                    found.append(one)
+            if len(found) == PAGE or checked == _MOST_CHECKED:
+                return found, {"before": str(before)}
+    return found, None
+
+
+async def _listed(summaries: Summaries, digests: Digests, one: SummarizedTurn) -> Listed | None:
+    """Return a found turn. One that runs, or is not summarized yet, is read from its journal."""
+    try:
+        row, driver = await driving_status(summaries.store, one.row)
+        if one.summarized and _rests(row):
+            below = await _below(summaries, row.id) if one.sub_turns else ()
+            usage, seconds = one.usage, one.seconds
+            return Listed(
+                row,
+                driver,
+                Digest(prompt=one.prompt, usage=usage, seconds=seconds, fault=row.fault or one.fault),
+                below,
+            )
+        return await _read(summaries.store, digests, row)
+    except TurnNotFoundError:
+        return None
+
+
+def _rests(row: TurnRow) -> bool:
+    return bool(row.fault) or row.status.outcome is not None or row.status.state is State.PAUSED
+
+
+async def _below(summaries: Summaries, turn: str) -> tuple[Listed, ...]:
+    """Return the turns of a turn's sub-agents, in the order of creation."""
+    found = await summaries.read.find(TurnFilter(family=turn), ascending=True, limit=_BELOW)
+    listed: dict[str, Listed] = {}
+    for one in sorted(found, key=lambda one: one.row.id.count(":"), reverse=True):  # the deepest ones first
+        row, driver = await driving_status(summaries.store, one.row)
+        digest = Digest(prompt=one.prompt, usage=one.usage, seconds=one.seconds, fault=row.fault or one.fault)
+        below = [child for child in found if child.row.id.rpartition(":")[0] == row.id]
+        listed[row.id] = Listed(row, driver, digest, tuple(listed[child.row.id] for child in below))
+    return tuple(listed[one.row.id] for one in found if one.row.id.rpartition(":")[0] == turn)
 
 
 async def _row(store: Store, turn: str) -> TurnRow:
@@ -164,16 +259,26 @@ async def _row(store: Store, turn: str) -> TurnRow:
         return TurnRow.damaged(turn, error.why)
 
 
-async def _listed(store: Store, digests: Digests, row: TurnRow) -> Listed | None:
-    try:
-        row, driver = await driving_status(store, row)
-        digest = await digests.of(row)
-    except TurnNotFoundError:
-        return None
+async def _read(store: Store, digests: Digests, row: TurnRow) -> Listed:
+    row, driver = await driving_status(store, row)
+    digest = await digests.of(row)
     children: list[Listed] = []
     for child in digest.children:
         with suppress(TurnNotFoundError):  # it never began, or was deleted
-            below = await _listed(store, digests, await _row(store, child))
-            if below is not None:
-                children.append(below)
+            children.append(await _read(store, digests, await _row(store, child)))
     return Listed(row, driver, digest, tuple(children))
+
+
+def _whole(text: str) -> int | None:
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= _DIGITS else None
+
+
+def _moment(text: str, *, ends: bool = False) -> float | None:
+    """Return a moment of an address: a day in UTC, whose end is meant with `ends`, or seconds since the Unix epoch."""
+    if text.isascii() and text.isdecimal() and len(text) <= _DIGITS:
+        return float(text)
+    try:
+        day = datetime.strptime(text, "%Y-%m-%d").replace(tzinfo=UTC)
+        return (day + timedelta(days=1) if ends else day).timestamp()
+    except (ValueError, OverflowError):
+        return None
