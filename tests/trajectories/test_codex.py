@@ -179,6 +179,15 @@ def test_tokens_that_are_counted_before_the_items_of_a_reply_are_those_of_this_r
     assert (first.llm_call_count, second.llm_call_count) == (1, 2)
 
 
+def test_sums_alone_are_the_tokens_of_a_reply_by_their_difference() -> None:
+    values = json.loads(json.dumps(SESSION))
+    for value in values:
+        (value["payload"].get("info") or {}).pop("last_token_usage", None)
+    [run], [known] = read(lines(values), FORMAT), read(lines(SESSION), FORMAT)
+    sizes = [[step.metrics and step.metrics.prompt_tokens for step in one.steps] for one in (run, known)]
+    assert sizes[0] == sizes[1]
+
+
 def test_a_session_that_was_interrupted_says_so() -> None:
     data = lines([*SESSION[:11], record("event_msg", type="turn_aborted", reason="interrupted")])
     [run] = read(data, FORMAT)

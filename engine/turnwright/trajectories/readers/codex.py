@@ -234,7 +234,8 @@ class _Session:
 
     def _count(self, info: Info) -> None:
         """Add the tokens of a request. Numbers that were given before are no request."""
-        used, total = info.last_token_usage, info.total_token_usage
+        total = info.total_token_usage
+        used = info.last_token_usage or (total and total.since(self._total))
         if used is None or (total is not None and total == self._total):
             return
         self._total = total

@@ -24,6 +24,12 @@ class Usage(Struct):
     cached_input_tokens: int | None = None
     output_tokens: int | None = None
 
+    def since(self, before: "Usage | None") -> "Usage":
+        """Return what was used since these tokens had been used."""
+        before = before or Usage()
+        names = self.__struct_fields__
+        return Usage(*(max((getattr(self, name) or 0) - (getattr(before, name) or 0), 0) for name in names))
+
 
 class Info(Struct):
     """The tokens in an event. It is repeated when the next request starts."""
