@@ -13,7 +13,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test test-all check coverage examples demo demo-serve verify smt proof-all faults histories simulate planted scale bench bench-page bench-peers bench-guard guards validators mutants diagrams \
+.PHONY: help install run test test-all check coverage examples demo demo-serve verify smt proof-all faults histories simulate planted scale bench bench-page evidence bench-peers bench-guard guards validators mutants diagrams \
   release-check audit docs docs-serve pictures recording reference proof format clean
 
 help: ## Show the targets
@@ -136,6 +136,9 @@ bench: $(VENV)/.bench ## Measure all, or PARTS= and MEASURES= of it, RESUME=yes;
 
 bench-page: $(VENV)/.bench ## Write bench/RESULTS.md and its plots again from bench/results.json
 	$(BIN)/python -m bench --report-only
+
+evidence: $(VENV)/.installed ## Measure recordings of other agents, RUNS= their folder, OUTCOMES= labels; writes docs/evidence
+	$(BIN)/python -m bench.evidence $(RUNS) $(if $(OUTCOMES),--outcomes $(OUTCOMES))
 
 bench-peers: $(PEERS:%=$(VENV)-peers/%/.installed) ## Install the frameworks that Turnwright is measured against, each by itself
 

@@ -24,11 +24,13 @@ Concluding = Literal["after", "within"]
 DoomCompare = Literal["results", "calls"]
 DoomResponse = Literal["stop", "ask"]
 StepNotices = Literal["once", "each"]
-PresetName = Literal["default", "boocode", "opencode", "glm-cli"]
+PresetName = Literal["default", "coding", "boocode", "opencode", "glm-cli"]
 ToolClass = Literal["read_only", "writing", "default"]
 
 _PRESETS: Final[dict[PresetName, dict[str, object]]] = {
     "default": {},
+    # Of 116 recorded runs that solved a coding task, the largest had 188 calls (docs/evidence.md).
+    "coding": {"tool_calls": 200},
     "boocode": {
         "concluding": "after",
         "doom_threshold": 3,
@@ -178,7 +180,7 @@ class Limits(_Checked, frozen=True):
 
     @classmethod
     def preset(cls, name: PresetName, **changes: object) -> "Limits":
-        """Return the limits of `default`, `boocode`, `opencode` or `glm-cli`, with `changes` by name.
+        """Return the limits of `default`, `coding`, `boocode`, `opencode` or `glm-cli`, with `changes` by name.
 
         Raises `ValueError` for another name, and for a value that the preset does not allow: opencode refuses a step
         limit of 0.

@@ -147,3 +147,10 @@ def test_what_cannot_be_so_is_counted_by_kind() -> None:
 )
 def test_a_run_that_something_stopped_did_not_end_by_itself(ending: str | None, *, finished: bool) -> None:
     assert measure(run_of(call("read"), "Stopped.", ending=ending), "-").finished is finished
+
+
+@pytest.mark.parametrize(
+    ("ending", "finished"), [("Submitted", True), ("task_done", True), ("LimitsExceeded", False), (None, False)]
+)
+def test_an_agent_that_says_it_is_done_ended_by_itself(ending: str | None, *, finished: bool) -> None:
+    assert measure(run_of(call("read"), ending=ending), "-").finished is finished

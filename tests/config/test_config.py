@@ -441,7 +441,10 @@ class TestMistakes:
             ("limits = 5", "limits: must be a table, not 5"),
             ("timeout = 0", "timeout: must be a number above 0, not 0"),
             ("timeout = true", "timeout: must be a number above 0, not True"),
-            ("preset = 'claude'", "preset: must be 'default', 'boocode', 'opencode' or 'glm-cli', not 'claude'"),
+            (
+                "preset = 'claude'",
+                "preset: must be 'default', 'coding', 'boocode', 'opencode' or 'glm-cli', not 'claude'",
+            ),
             ("unpaired = 5", "unpaired: must be 'repair' or 'reject', not 5"),
             ("model = 5", "model: must be text, not 5"),
             ("model = ' '", "model: must not be blank: leave it out"),

@@ -155,8 +155,9 @@ def test_model_calls_follow_the_formula(steps: int | None, retries: int, calls: 
     assert Limits(steps=steps, max_retries=retries).model_calls == calls
 
 
-def test_the_presets_are_the_three_systems() -> None:
+def test_the_presets_are_the_three_systems_the_defaults_and_those_for_coding() -> None:
     assert Limits.preset("default") == Limits()
+    assert Limits.preset("coding") == Limits(tool_calls=200)
     assert Limits.preset("boocode") == Limits(doom_compare="calls")
     assert Limits.preset("opencode").concluding == "within"
     assert Limits.preset("opencode", steps=1).allowance == 0
@@ -174,13 +175,14 @@ def test_a_preset_knows_what_it_says_and_what_it_leaves_to_the_defaults() -> Non
     said = {name: Limits.preset(name, tokens=9).model_fields_set for name in get_args(PresetName)}
     assert said == {
         "default": {"tokens"},
+        "coding": {"tokens", "tool_calls"},
         "boocode": {"tokens", "concluding", "doom_threshold", "doom_compare", "doom_response", "tool_calls"},
         "opencode": {"tokens", "concluding", "doom_compare", "doom_response"},
         "glm-cli": {"tokens", "concluding", "steps", "step_notices"},
     }
 
 
-@pytest.mark.parametrize("name", ["default", "boocode", "glm-cli"])
+@pytest.mark.parametrize("name", ["default", "coding", "boocode", "glm-cli"])
 def test_the_other_presets_take_0(name: PresetName) -> None:
     assert Limits.preset(name, steps=0).allowance == 0
 
@@ -188,7 +190,9 @@ def test_the_other_presets_take_0(name: PresetName) -> None:
 def test_a_preset_checks_its_changes() -> None:
     with pytest.raises(ValidationError, match="seconds"):
         Limits.preset("boocode", seconds=0)
-    with pytest.raises(ValueError, match="preset must be one of default, boocode, opencode, glm-cli, not 'cursor'"):
+    with pytest.raises(
+        ValueError, match="preset must be one of default, coding, boocode, opencode, glm-cli, not 'cursor'"
+    ):
         Limits.preset("cursor")  # type: ignore[arg-type]
 
 

@@ -17,6 +17,8 @@ _UNKNOWN: Final = "unknown"
 _ANSWERED: Final = "answered"
 _TERMINAL: Final = "terminal tool"
 _BY_ITSELF: Final = (_ANSWERED, _TERMINAL)
+#: The endings of agents that said they were done, though their last reply is a call, or the last message the user's.
+_DONE: Final = frozenset({"Submitted", "submitted", "task_done", "user_stop"})
 #: The endings, up to a colon, of runs that something stopped, though their last reply may be a text.
 _STOPPED: Final = frozenset(
     {"cap_hit", "doom_loop", "failed", "aborted", "inconclusive", "paused", "continued"}  # our own words
@@ -121,7 +123,7 @@ def is_finished(run: Trajectory) -> bool:
     """Whether a run ended by itself: with an answer, or with a call of a terminal tool."""
     notes = run.run_notes
     stopped = (notes.ending or "").partition(":")[0] in _STOPPED
-    return not notes.cut and not stopped and _last_seen(run, notes) in _BY_ITSELF
+    return not notes.cut and not stopped and (notes.ending in _DONE or _last_seen(run, notes) in _BY_ITSELF)
 
 
 def _take(turn: list[AuditStep], found: RunMeasure, *, new: bool) -> None:
