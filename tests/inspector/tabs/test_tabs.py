@@ -25,9 +25,10 @@ from turnwright import Agent, Engine, StoreError
 from turnwright.inspector import Open, inspector_app
 from turnwright.inspector.http.render import beginning
 from turnwright.inspector.tabs import budgets, journal, reproduce, timeline, transcript
-from turnwright.inspector.tabs.timeline import WIDTH, BarKind
+from turnwright.inspector.tabs.timeline import WIDTH
 from turnwright.inspector.views.pagination import Window
 from turnwright.inspector.views.tab_context import TabContext
+from turnwright.inspector.views.waterfall import BarKind
 from turnwright.journal.answers import approve
 from turnwright.journal.fork import fork_places
 from turnwright.model import ScriptedModel, asks_for

@@ -20,13 +20,15 @@ from turnwright.inspector.tabs import TABS, Tab
 from turnwright.inspector.views.available_actions import PostedItem, available_actions
 from turnwright.inspector.views.step_summary import step_summaries
 from turnwright.inspector.views.stop_reason import kind_of_question, stop_of
+from turnwright.inspector.views.sub_agents import sub_agents
 from turnwright.inspector.views.tab_context import TabContext
 from turnwright.inspector.views.turn_record import Turns, history_of
 
 from .background_turns import BackgroundTurns
 
 _FIRST_TAB: Final = "transcript"
-#: The most digits of a place in a journal.
+#: The most characters of a part of the time, and digits of a place in a journal.
+_LONGEST_ZOOM: Final = 50
 _DIGITS: Final = 15
 #: The most pages that are rendered at once, because tools need threads too.
 _AT_ONCE: Final = 8
@@ -75,7 +77,9 @@ class Pages:
         tab = TABS.get(asked.get("tab", ""), TABS[_FIRST_TAB])
         history = await history_of(self._engine.store, turn) if tab.history else ()
         full, state = asked.get("chart") == "full", asked.get("state", "")
-        tab_context = TabContext(self._engine, turn, step, self._store, history, until, full, state)
+        below = await sub_agents(self._engine.store, turn.children) if tab.below else {}
+        zoom = asked.get("zoom", "")
+        tab_context = TabContext(self._engine, turn, step, self._store, history, until, full, state, zoom, below)
         upto = turn.at if step is None else step.last
         values = {
             "turn": turn,
@@ -90,6 +94,7 @@ class Pages:
                 at=turn.at if turn.cut else None,
                 chart="full" if tab_context.full_chart else None,
                 raw=1 if raw else None,
+                zoom=zoom[:_LONGEST_ZOOM] or None,
             ),
             "offer": await available_actions(self._engine, self._background, turn, upto, store=self._store),
             "said": said,

@@ -2,6 +2,7 @@
 
 import { go, listen, lookNow } from "./exchange.js";
 import { all, find, say, takeBack } from "./page.js";
+import { tellHowLong } from "./timeline.js";
 
 const root = document.documentElement;
 const turn = () => find("#turn");
@@ -42,6 +43,7 @@ function noted() {
 
 function settled() {
   tellTimes(document);
+  tellHowLong();
   listen();
   const shown = turn();
   if (!shown) return;

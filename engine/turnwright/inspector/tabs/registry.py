@@ -13,13 +13,14 @@ from . import budgets, chart, journal, reproduce, request, timeline, transcript
 class Tab:
     """A tab. Its template `tabs/{name}.html` receives the result of `view`, which runs in a thread of its own.
 
-    `history`: it shows what was said before the turn.
+    `history`: it shows what was said before the turn. `below`: it shows the turns of sub-agents.
     """
 
     name: str
     title: str
     view: Callable[[TabContext], object]
     history: bool = False
+    below: bool = False
 
 
 TABS: Final = {
@@ -27,7 +28,7 @@ TABS: Final = {
     for tab in (
         Tab("transcript", "Transcript", transcript.view, history=True),
         Tab("chart", "Chart", chart.view),
-        Tab("timeline", "Timeline", timeline.view),
+        Tab("timeline", "Timeline", timeline.view, below=True),
         Tab("budgets", "Budgets", budgets.view),
         Tab("request", "Request", request.view, history=True),
         Tab("journal", "Journal", journal.view),
