@@ -3,7 +3,7 @@
 import re
 import shutil
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +18,7 @@ from turnwright import Agent, Engine, tool
 from turnwright.driver.subagents import agent_tool
 from turnwright.inspector import Token, inspector_app
 from turnwright.journal.answers import Answer
+from turnwright.message import FilePart
 from turnwright.model import ScriptedModel, asks_for
 from turnwright.model.protocol import ModelRequest, ModelResponse
 from turnwright.model.scripted import Line
@@ -145,13 +146,20 @@ class Stage:
             model=ScriptedModel(*lines, repeat=repeat), tools=tools, store=f"sqlite:///{self.file}", poll_interval=0.02
         )
 
-    def play(self, *lines: Line, repeat: bool = False, prompt: str = "Find the word.", **agent: object) -> str:
+    def play(
+        self,
+        *lines: Line,
+        repeat: bool = False,
+        prompt: str = "Find the word.",
+        files: Sequence[FilePart] = (),
+        **agent: object,
+    ) -> str:
         """Run a turn to its end or to a pause. Returns its id."""
         who = Agent.model_validate({"name": "Searcher"} | agent)
 
         async def run() -> TurnResult:
             async with self.engine(*lines, repeat=repeat) as engine:
-                return await engine.run(who, prompt)
+                return await engine.run(who, prompt, files=files)
 
         return self.portal.call(run).id
 

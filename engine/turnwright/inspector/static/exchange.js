@@ -2,6 +2,7 @@
 
 import { isHeld, noteActions, tendActions } from "./actions.js";
 import { all, find, takeBack, tell } from "./page.js";
+import { atEnd, keepEnd } from "./transcript.js";
 
 /** What of the page is exchanged: a turn, or the list of turns. */
 const part = () => find("#turn, #turns");
@@ -95,11 +96,12 @@ async function show(address, { signal }, about) {
     failed(about, status, page);
     return status === 404 ? "gone" : "failed";
   }
-  const before = noteActions();
+  const [before, followed] = [noteActions(), atEnd()];
   const how = { swapStyle: "morph:outerHTML", swapDelay: 0, settleDelay: 20 };
   window.htmx.swap(target, html, how, { select: `#${target.id}`, contextElement: target });
   tendActions(before);
   arrived(page, about);
+  keepEnd(followed);
   return "shown";
 }
 
@@ -152,8 +154,11 @@ async function look() {
   due = Boolean(dragging || looking || ways.size);
   if (due) return;
   looking = new AbortController();
+  const old = stale;
   const became = await show(here(), looking, "look");
   looking = null;
+  // What was written is on the page now.
+  if (became === "shown" && old && stale) written(null);
   if (became === "shown") failures = 0;
   if (became === "failed") failures += 1;
   if (became === "failed" || due) refresh();
@@ -229,13 +234,17 @@ let stream = null;
 let heard = null;
 let breaks = 0;
 let said = "text";
+/** Whether what is being written belongs to a reply that is over. It stays in view until the page has that reply. */
+let stale = false;
 
 function written(text) {
   const box = find("#writing");
+  if (text === null) [stale, said] = [false, "text"];
   if (!box) return;
-  if (text === null) [find("#written").textContent, said] = ["", "text"];
-  else find("#written").textContent += text;
-  box.hidden = !find("#written").textContent || "cut" in part().dataset;
+  const [words, followed] = [find("#written"), atEnd()];
+  words.textContent = text === null ? "" : words.textContent + text;
+  box.hidden = !words.textContent;
+  keepEnd(followed, text !== null);
 }
 
 function hush() {
@@ -256,12 +265,12 @@ export function listen() {
   const on = (kind, then) => stream.addEventListener(kind, (event) => then(event.data ? JSON.parse(event.data) : {}));
   on("changed", refresh);
   on("grown", () => {
-    written(null);
+    stale = true;
     refresh();
   });
   on("piece", ({ kind, text }) => {
-    if (kind === "restarted") return written(null);
-    if (kind === "reasoning") return;
+    if (kind === "restarted" || stale) written(null);
+    if (kind === "restarted" || kind === "reasoning") return;
     // The arguments of a call stand on lines of their own, behind the name of its tool.
     const begins = kind === said ? "" : `\n${kind.replace(/^(text|call \d+: )/, "")} `.trimEnd() + (kind === "text" ? "\n" : " ");
     said = kind;

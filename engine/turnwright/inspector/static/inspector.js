@@ -3,6 +3,7 @@
 import { go, listen, lookNow } from "./exchange.js";
 import { all, find, say, takeBack } from "./page.js";
 import { tellHowLong } from "./timeline.js";
+import { keepEnd, showChosen } from "./transcript.js";
 
 const root = document.documentElement;
 const turn = () => find("#turn");
@@ -38,6 +39,7 @@ function noted() {
     turn: shown.dataset.turn,
     place: Number(slider()?.value),
     tab: find("#tab", shown)?.dataset.tab + Boolean(find("#chart-view", shown)?.search.includes("chart=full")),
+    step: find("#steps [aria-current=step]", shown)?.closest("[data-step]").dataset.step ?? null,
   };
 }
 
@@ -58,6 +60,8 @@ function settled() {
   }
   markTabs();
   showStep();
+  if (before.turn !== now.turn || before.step !== now.step) showChosen();
+  keepEnd(false);
   before = now;
 }
 
