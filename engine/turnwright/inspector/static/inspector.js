@@ -2,6 +2,7 @@
 
 import { go, listen, lookNow } from "./exchange.js";
 import { all, find, say, takeBack } from "./page.js";
+import { openPalette } from "./palette.js";
 import { tellHowLong } from "./timeline.js";
 import { keepEnd, showChosen } from "./transcript.js";
 
@@ -232,6 +233,17 @@ function walk(list, by, current) {
 }
 
 const walkSteps = (by) => walk("#steps a.step", by, 1);
+/** Move the focus along the rows of a list; Enter opens the row's link. */
+function walkRows(by) {
+  const links = all("main tbody tr").map((row) => find("a", row)).filter(Boolean);
+  const row = document.activeElement?.closest("tbody tr");
+  const now = links.findIndex((link) => link.closest("tr") === row);
+  const next = links[Math.max(0, Math.min(links.length - 1, now < 0 ? 0 : now + by))];
+  next?.focus();
+  return Boolean(next);
+}
+
+const walkOn = (by) => (turn() ? walkSteps(by) : walkRows(by));
 const walkTabs = (by) => walk("#tabs a", by, 0);
 const press = (selector) => () => {
   find(selector)?.click();
@@ -240,9 +252,9 @@ const press = (selector) => () => {
 
 const KEYS = {
   ArrowUp: () => walkSteps(-1),
-  k: () => walkSteps(-1),
+  k: () => walkOn(-1),
   ArrowDown: () => walkSteps(1),
-  j: () => walkSteps(1),
+  j: () => walkOn(1),
   Home: () => walkSteps(-Infinity),
   End: () => walkSteps(Infinity),
   ArrowLeft: () => walkTabs(-1),
@@ -261,7 +273,7 @@ const KEYS = {
     return Boolean(search);
   },
 };
-const ONLY_ON_A_TURN = new Set(["ArrowUp", "ArrowDown", "ArrowLeft", "ArrowRight", "Home", "End", "j", "k", "[", "]"]);
+const ONLY_ON_A_TURN = new Set(["ArrowUp", "ArrowDown", "ArrowLeft", "ArrowRight", "Home", "End", "[", "]"]);
 
 function onKey(event) {
   if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey) return;
@@ -345,6 +357,7 @@ document.addEventListener("click", (event) => {
   const zooms = event.target.closest(".chart-bar [data-zoom]");
   if (zooms) zoom(zooms.dataset.zoom);
   if (event.target.closest("#theme")) changeTheme();
+  if (event.target.closest("#palette-opens")) openPalette();
   if (event.target.closest("#help-opens")) find("#help")?.showModal();
   if (event.target.closest("#play")) play();
   if (event.target.closest("#notice-again")) lookNow();

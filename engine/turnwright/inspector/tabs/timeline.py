@@ -84,7 +84,7 @@ class Boundary:
 
 @dataclass(frozen=True, slots=True)
 class RunsNow:
-    """What runs now: its name, the moment at which it began (in seconds of Unix), and the turn that it is of."""
+    """A running call or model call, the moment at which it began (in seconds of Unix), and the turn that it is of."""
 
     label: str
     since: float

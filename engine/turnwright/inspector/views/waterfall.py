@@ -69,7 +69,7 @@ class WaterfallRow:
 
 @dataclass(frozen=True, slots=True)
 class _Frame:
-    """Where a turn is in the waterfall: it began at `low`, and ends by `high`. `live` is whether it runs now."""
+    """A turn in the waterfall, which began at `low` and ends by `high`. `live` is whether it runs now."""
 
     low: float
     high: float
