@@ -31,7 +31,7 @@ from openai.types.responses.response_reasoning_item import (  # pyright: ignore[
 )
 from pydantic import BaseModel
 
-from turnwright.guards.openai_agents import guarded_run
+from turnwright.guards.openai_agents import guarded_run, guarded_run_streamed
 from turnwright.journal.turn_journal import JournalFold
 from turnwright.store import open_store
 from turnwright_states import EndReason, Limits, Outcome
@@ -163,6 +163,36 @@ async def test_a_server_that_keeps_the_conversation_receives_the_refusals_once()
     assert script.stored == ["resp_0", "resp_1", "resp_2"]
     sent = [[item.get("call_id") for item in items] for items in script.requests[1:]]
     assert sent == [["c1"], ["c2", "c1"]]
+
+
+async def test_a_streamed_run_is_bounded_and_its_events_arrive_reply_by_reply() -> None:
+    ran: list[int] = []
+    script = Script(pages(3))
+    agent = agent_of(script, tools=[reader(noting(ran))])
+    stream = await guarded_run_streamed(agent, PROMPT, limits=Limits(tool_calls=7), run_config=QUIET)
+    assert stream.ending is None
+    names = [event.name async for event in stream if event.type == "run_item_stream_event"]
+    assert stream.ending is not None
+    assert stream.ending.reason is EndReason.BUDGET
+    assert stream.result.final_output == "I am not done."
+    assert (names.count("tool_called"), names.count("tool_output"), names.count("message_output_created")) == (7, 7, 1)
+    assert ran == [1, 2, 3, 4, 5, 6, 7]
+    check_pairs(stream.result.to_input_list())
+    assert stream.result.context_wrapper.usage.total_tokens == 4 * 110
+
+
+async def test_a_streamed_run_that_fails_or_is_left_ends_its_turn() -> None:
+    stream = await guarded_run_streamed(agent_of(Script(iter([ConnectionError("down")]))), PROMPT, run_config=QUIET)
+    with pytest.raises(ConnectionError):
+        _ = [event async for event in stream]
+    assert stream.ending is not None
+    assert stream.ending.reason is EndReason.MODEL_ERROR
+    left = await guarded_run_streamed(agent_of(Script(pages())), PROMPT, run_config=QUIET)
+    events = aiter(left)
+    await anext(events)
+    await events.aclose()
+    assert left.ending is not None
+    assert left.ending.outcome is Outcome.ABORTED
 
 
 async def test_a_model_that_repeats_itself_concludes() -> None:

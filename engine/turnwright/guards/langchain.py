@@ -54,7 +54,8 @@ class LoopGuardMiddleware(AgentMiddleware[GuardState, Any, Any]):  # type: ignor
     `journal` is the address of a store.
 
     An exception of the model or a tool fails the turn and is raised. A turn that is interrupted for a person keeps its
-    limits in the same process. Raises `ConfigError` for limits that a guard cannot keep.
+    limits in the same process; where another process resumes the run, it gets a new turn with fresh limits. Raises
+    `ConfigError` for limits that a guard cannot keep.
     """
 
     state_schema = GuardState

@@ -5,7 +5,8 @@ agents.
 """
 
 import json
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
 from inspect import isawaitable
 from typing import Any, Final
@@ -20,11 +21,19 @@ from agents import (  # pyright: ignore[reportMissingImports]
     RunConfig,
     Runner,
     RunResult,
+    RunResultStreaming,
+    StreamEvent,
     Usage,
 )
 from agents.models import get_default_model_settings  # pyright: ignore[reportMissingImports]
 from agents.run_config import CallModelData, ModelInputData  # pyright: ignore[reportMissingImports]
-from openai.types.responses import ResponseOutputMessage, ResponseOutputText  # pyright: ignore[reportMissingImports]
+from openai.types.responses import (  # pyright: ignore[reportMissingImports]
+    Response,
+    ResponseCompletedEvent,
+    ResponseOutputMessage,
+    ResponseOutputText,
+    ResponseUsage,
+)
 
 import turnwright_states as states
 from turnwright_states import CallDecision, CallStatus, Limits
@@ -55,23 +64,76 @@ async def guarded_run(
     An exception fails the turn and is raised. A run that is interrupted for approvals aborts its turn. Raises
     `ConfigError` for limits that a guard cannot keep.
     """
-    asked = prompt if isinstance(prompt, str) else _last_user_text(prompt)
-    turn = await GuardedTurn.begin(
-        GuardOptions(limits or Limits(), journal).checked(), app="openai-agents", prompt=asked
-    )
-    given = options.pop("run_config", None)
-    config = RunConfig(**given) if isinstance(given, dict) else given or RunConfig()
-    model = _GuardedModel(turn, agent, config)
-    inside = replace(config, model=model, call_model_input_filter=model.see(config.call_model_input_filter))
+    turn = await _begin(prompt, limits, journal)
+    model = _GuardedModel(turn, agent, _config(options))
     try:
-        result = await Runner.run(agent, prompt, run_config=inside, **({"max_turns": None} | options))
+        result = await Runner.run(agent, prompt, run_config=model.config, **({"max_turns": None} | options))
     except BaseException as error:
-        end = turn.model_failed if error is model.error else turn.broke
-        end(error)
+        model.failed(error)
         raise
     await turn.in_thread(model.finish, result)
     assert turn.ending is not None  # noqa: S101 (`finish` has ended it)
     return result, turn.ending
+
+
+async def guarded_run_streamed(
+    agent: Agent[Any],
+    prompt: str | list[Item],
+    *,
+    limits: Limits | None = None,
+    journal: str | None = None,
+    **options: Any,  # noqa: ANN401 (those of `Runner.run_streamed`)
+) -> "GuardedStream":
+    """Run an agent as `guarded_run` does, and return its events as `Runner.run_streamed` does.
+
+    Each reply arrives complete, in one event: a streamed reply would be shown before its calls could be refused.
+    """
+    turn = await _begin(prompt, limits, journal)
+    model = _GuardedModel(turn, agent, _config(options))
+    result = Runner.run_streamed(agent, prompt, run_config=model.config, **({"max_turns": None} | options))
+    return GuardedStream(turn, model, result)
+
+
+class GuardedStream:
+    """A guarded run whose events arrive one by one. Once they were iterated over, `ending` is that of its turn.
+
+    A run whose events are not read to the end is canceled, and its turn aborted.
+    """
+
+    def __init__(self, turn: GuardedTurn, model: "_GuardedModel", result: RunResultStreaming) -> None:
+        self.result = result
+        self._turn = turn
+        self._model = model
+
+    @property
+    def ending(self) -> Ending | None:
+        """The ending of the turn; None before."""
+        return self._turn.ending
+
+    async def __aiter__(self) -> AsyncIterator[StreamEvent]:
+        try:
+            async for event in self.result.stream_events():
+                yield event
+        except GeneratorExit:
+            self.result.cancel()
+            self._turn.aborted()
+            raise
+        except BaseException as error:
+            self._model.failed(error)
+            raise
+        await self._turn.in_thread(self._model.finish, self.result)
+
+
+async def _begin(prompt: str | list[Item], limits: Limits | None, journal: str | None) -> GuardedTurn:
+    asked = prompt if isinstance(prompt, str) else _last_user_text(prompt)
+    options = GuardOptions(limits or Limits(), journal).checked()
+    return await GuardedTurn.begin(options, app="openai-agents", prompt=asked)
+
+
+def _config(options: dict[str, Any]) -> RunConfig:
+    """Return the configuration of a run, taken out of its options."""
+    given = options.pop("run_config", None)
+    return RunConfig(**given) if isinstance(given, dict) else given or RunConfig()
 
 
 class _GuardedModel(Model):  # type: ignore[misc]
@@ -85,6 +147,16 @@ class _GuardedModel(Model):  # type: ignore[misc]
         self._refused: list[tuple[int, frozenset[str], list[Item]]] = []
         #: The results of refused calls that a server with the conversation has not received.
         self._unsent: list[Item] = []
+
+    @property
+    def config(self) -> RunConfig:
+        """The configuration of the run, with this model."""
+        return replace(self._config, model=self, call_model_input_filter=self.see(self._config.call_model_input_filter))
+
+    def failed(self, error: BaseException) -> None:
+        """Fail the turn with an error of the run."""
+        end = self._turn.model_failed if error is self.error else self._turn.broke
+        end(error)
 
     def see(self, own: Callable[[CallModelData[Any]], Any] | None) -> Callable[[CallModelData[Any]], Any]:
         """Return a filter of the run's input that notes which agent runs."""
@@ -145,9 +217,28 @@ class _GuardedModel(Model):  # type: ignore[misc]
             if stored:  # the server has the reply
                 given, previous_response_id = [], previous_response_id and response.response_id
 
-    def stream_response(self, *_: object, **__: object) -> Any:  # noqa: ANN401 (the SDK's)
-        """Raise `NotImplementedError`: a streamed reply was shown before the guard could refuse its calls."""
-        raise NotImplementedError("a guarded run is not streamed")
+    async def stream_response(self, *request: Any, **options: Any) -> AsyncIterator[Any]:  # noqa: ANN401 (the SDK's)
+        """Yield the reply in one event."""
+        reply = await self.get_response(*request, **options)
+        used = reply.usage
+        response = Response(
+            id=reply.response_id or "resp_turnwright",
+            created_at=time.time(),
+            model="",
+            object="response",
+            output=reply.output,
+            tool_choice="auto",
+            tools=[],
+            parallel_tool_calls=True,
+            usage=ResponseUsage(
+                input_tokens=used.input_tokens,
+                input_tokens_details=used.input_tokens_details,
+                output_tokens=used.output_tokens,
+                output_tokens_details=used.output_tokens_details,
+                total_tokens=used.total_tokens,
+            ),
+        )
+        yield ResponseCompletedEvent(type="response.completed", sequence_number=0, response=response)
 
     def get_retry_advice(self, request: Any) -> Any:  # noqa: ANN401 (the SDK's)
         """Return the advice of the agent's model."""
@@ -157,7 +248,7 @@ class _GuardedModel(Model):  # type: ignore[misc]
         for model in self._models.values():
             await model._cleanup_on_run_end(owner)  # noqa: SLF001 (the SDK's runner calls it)
 
-    def finish(self, result: RunResult) -> None:
+    def finish(self, result: RunResult | RunResultStreaming) -> None:
         """End the turn with the run. If the run ended with the result of a call, that is the answer."""
         self._turn.reviewed()
         if not result.interruptions:

@@ -94,6 +94,7 @@ class GuardOptions(Struct, frozen=True):
 class GuardedTurn:
     """A turn under `options`. `app` names the loop in the journal; `prompt` and `model` are recorded.
 
+    `seconds` of the limits are checked between steps only: the loop's own model call or tool is not interrupted.
     Its methods may be called from any thread. Those that write wait for the journal; `in_thread` keeps an event loop
     free. They raise `StoreError` and
     `LeaseLostError` if the journal cannot be written.
