@@ -138,7 +138,7 @@ def _add_items(run: RunBuilder, items: list[TrajectoryItem]) -> None:
     for item in items:
         action = item.action or ""
         text = item.response or item.thought or ""
-        if action in _EXITS or (not action and text.startswith(_EXIT_TEXT)):
+        if action.strip() in _EXITS or (not action and text.startswith(_EXIT_TEXT)):
             run.system(text or action, error=True)
             continue
         call = _add_command(run, run.reply(text), action)
