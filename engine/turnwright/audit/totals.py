@@ -157,7 +157,7 @@ class GoodRuns(_Sum):
             self.cost.add(round(cost * MICRO))
 
 
-class Totals(_Sum):
+class Totals(Struct):
     """The totals of all runs. `succeeded` and `failed` are labels; runs without one are in neither.
 
     `good` are the runs that succeeded, `finished` those that ended by themselves. `failed_steps` are the steps of
@@ -230,9 +230,9 @@ class Totals(_Sum):
             if may_matter(run.measured, trial):
                 self.tallies.setdefault(name, Tally()).take(trial, run.measured, run.success)
 
-    def merge(self, other: Self) -> None:
+    def merge(self, other: "Totals") -> None:
         """Add the totals of other runs."""
-        super().merge(other)
+        _add(self, other)
         self.loops = nlargest(_LOOPS_KEPT, self.loops, key=_worth)
 
     def _take_format(self, run: RunMeasure) -> None:
