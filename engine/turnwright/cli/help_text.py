@@ -39,6 +39,7 @@ GROUPS: Final = {
     },
     "Operate": {
         "worker": "worker",
+        "annotate": "annotate",
         "title": "sessions",
         "delete": "upkeep",
         "prune": "upkeep",
@@ -71,6 +72,7 @@ SUMMARIES: Final = {
     "replay": "Check a recorded turn against the chart.",
     "decode": "Decode recorded streams of model providers.",
     "worker": "Drive turns that other processes submit.",
+    "annotate": "Tag, score or note a turn, and list what it has.",
     "title": "Set the title of a session.",
     "delete": "Delete a turn and its sub-turns, or all of a session.",
     "prune": "Delete the turns that ended long ago, and their sub-turns.",
@@ -140,6 +142,7 @@ EXAMPLES: Final = {
         "turnwright worker --model gpt-5-mini --tools tools.py",
         "turnwright worker --store postgresql://host/db --concurrency 50",
     ],
+    "annotate": ["turnwright annotate 4f2c --score success=1 --tag slow", "turnwright annotate 4f2c"],
     "title": ['turnwright title s1 "Tests of the parser"'],
     "delete": ["turnwright delete 4f2c", "turnwright delete --session s1"],
     "prune": ["turnwright prune --older-than 30d"],

@@ -24,17 +24,27 @@ from .protocol import (
 )
 from .sessions import SessionInfo
 
-# An app that keeps its turns in memory or in PostgreSQL does not load SQLite.
+# An app that keeps its turns in memory or in PostgreSQL does not load SQLite, and few apps annotate turns.
 if TYPE_CHECKING:
+    from .annotations import Annotation, AnnotationKind, AnnotationStore
     from .sqlite.store import SqliteStore
 else:
-    __getattr__, __dir__ = lazy_imports(__name__, {"SqliteStore": ".sqlite.store"})
+    __getattr__, __dir__ = lazy_imports(
+        __name__,
+        {
+            "SqliteStore": ".sqlite.store",
+            **dict.fromkeys(("Annotation", "AnnotationKind", "AnnotationStore"), ".annotations"),
+        },
+    )
 
 __all__ = [
     "NOBODY",
     "NONE_ABANDONED",
     "QUEUED",
     "AbandonedDrivers",
+    "Annotation",
+    "AnnotationKind",
+    "AnnotationStore",
     "Changed",
     "Claim",
     "ClaimSpan",

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from itertools import count, islice
+from typing import TYPE_CHECKING
 
 from turnwright.errors import (
     ConfigError,
@@ -33,6 +34,9 @@ from .protocol import (
 )
 from .sessions import SessionInfo
 from .watching import poll_for_changes
+
+if TYPE_CHECKING:
+    from .annotations import Annotation, AnnotationKind
 
 
 @dataclass(slots=True)
@@ -97,6 +101,7 @@ class MemoryStore:
         self._sessions: dict[str, tuple[str, int]] = {}
         self._numbers = count(1)
         self._driving: set[str] = set()
+        self._annotations: dict[str, dict[tuple[AnnotationKind, str], Annotation]] = {}
 
     async def create(self, new: NewTurn, facts: Sequence[Fact], status: Status, *, driven: bool = True) -> Claim:
         if new.id in self._turns:
@@ -250,6 +255,22 @@ class MemoryStore:
         self._stored(turn_id)
         return self._delete([turn_id])
 
+    async def annotate(self, *annotations: "Annotation") -> None:
+        """See `AnnotationStore.annotate`."""
+        for one in annotations:
+            self._stored(one.turn)
+        for one in annotations:
+            self._annotations.setdefault(one.turn, {})[one.kind, one.name] = one
+
+    async def unannotate(self, turn_id: str, kind: "AnnotationKind", name: str) -> bool:
+        """See `AnnotationStore.unannotate`."""
+        return self._annotations.get(turn_id, {}).pop((kind, name), None) is not None
+
+    async def annotations(self, turn_ids: Sequence[str]) -> "list[Annotation]":
+        """See `AnnotationStore.annotations`."""
+        known = (self._annotations.get(turn_id, {}).values() for turn_id in dict.fromkeys(turn_ids))
+        return [one for some in known for one in sorted(some, key=lambda one: (one.at, one.kind, one.name))]
+
     async def migrate(self) -> tuple[int, int]:
         """See `Store.migrate`. There is only one version."""
         return (1, 1)
@@ -263,6 +284,7 @@ class MemoryStore:
             if name in self._driving:
                 raise TurnBusyError(name, "this process")
         for name in family:
+            self._annotations.pop(name, None)
             session = self._turns.pop(name).new.session
             if session is not None:
                 del self._by_session[session][name]

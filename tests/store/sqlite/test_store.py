@@ -164,7 +164,7 @@ async def test_who_waits_in_vain_for_a_writer_is_told(bench: SqliteBench) -> Non
 
 async def test_a_damaged_file_is_the_stores_error(bench: SqliteBench) -> None:
     """It says so, instead of giving what is left as if it were all."""
-    store, written = await bench.open(), Written(prompt="x" * 50_000)
+    store, written = await bench.open(), Written(prompt="x" * 200_000)
     await written.create(store)
     await store.aclose()
     size = bench.path.stat().st_size

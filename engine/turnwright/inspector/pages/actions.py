@@ -7,7 +7,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from turnwright._base.ids import root_of
+from turnwright._base.ids import new_id, root_of
 from turnwright.engine import Engine
 from turnwright.errors import (
     ConfigError,
@@ -19,6 +19,8 @@ from turnwright.inspector.http.forms import Form, status_of
 from turnwright.inspector.http.urls import address
 from turnwright.inspector.views.available_actions import PostedItem
 from turnwright.journal.answers import Answer, approve, need_root, read_arguments
+from turnwright.store import Annotation, AnnotationKind
+from turnwright.store.annotations import annotation_store
 from turnwright_states import Decision
 
 from .background_turns import BackgroundTurns
@@ -44,6 +46,8 @@ class TurnActions:
             "abort": self._abort,
             "resume": self._resume,
             "fork": self._fork,
+            "annotate": self._annotate,
+            "unannotate": self._unannotate,
         }
         return [
             Route(f"/turns/{{turn}}/{name}", self._route(action), methods=["POST"], name=name)
@@ -116,6 +120,34 @@ class TurnActions:
         forked = await self._engine.fork(turn, at=at)
         self._background.take_on(forked)
         return forked
+
+    async def _annotate(self, turn: str, form: Form) -> str:
+        """Add a tag, a note or a score, in place of the one of its name."""
+        kind, now = _kind(form), self._engine.setup.now()
+        name = new_id() if kind is AnnotationKind.NOTE else form.text("name").strip()
+        value = _number(form.text("value")) if kind is AnnotationKind.SCORE else None
+        text = "" if kind is AnnotationKind.TAG else form.text("text")
+        store = annotation_store(self._engine.store)
+        await store.annotate(Annotation(turn, kind, name, value=value, text=text, at=now))
+        return turn
+
+    async def _unannotate(self, turn: str, form: Form) -> str:
+        await annotation_store(self._engine.store).unannotate(turn, _kind(form), form.text("name"))
+        return turn
+
+
+def _kind(form: Form) -> AnnotationKind:
+    try:
+        return AnnotationKind(form.text("kind"))
+    except ValueError:
+        raise ConfigError("choose a tag, a note or a score") from None
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ConfigError(f"a score is a number, not {text[:40]!r}") from None
 
 
 def _with_query(request: Request, path: str) -> str:

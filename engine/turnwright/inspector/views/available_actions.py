@@ -9,7 +9,7 @@ from turnwright.engine import Engine
 from turnwright.inspector.pages.background_turns import BackgroundTurns
 from turnwright.journal.inbox import RESUMING_KINDS, answers_in, steers
 from turnwright.result import TurnResult, result_of
-from turnwright.store import InboxItem, InboxKind
+from turnwright.store import Annotation, AnnotationStore, InboxItem, InboxKind, Store
 from turnwright.transcript.interrupt import Interrupt
 from turnwright_states import InterruptKind, State
 
@@ -49,7 +49,8 @@ class AvailableActions:
     `live`: it has not ended. `due`: it could continue, and has no driver. `driven`: it has a driver. `drives`: this
     process can run it. `trouble` is the last error of that. The messages `said` and the request to stop (`stopping`)
     wait in the inbox. `fork_at` is the place to fork it from. `command` resumes it on a command line, and `show` shows
-    all of it there; `elsewhere`: another program started it, and has its model and tools.
+    all of it there; `elsewhere`: another program started it, and has its model and tools. `annotations` is None where
+    the store keeps none.
     """
 
     turn: str
@@ -67,6 +68,7 @@ class AvailableActions:
     show: str
     elsewhere: bool
     trouble: str
+    annotations: tuple[Annotation, ...] | None
 
     @property
     def is_root(self) -> bool:
@@ -109,7 +111,13 @@ async def available_actions(
         show=show_command(name, store),
         elsewhere=elsewhere,
         trouble=background.troubles.get(root, "") if live else "",
+        annotations=await annotations_of(engine.store, name),
     )
+
+
+async def annotations_of(store: Store, turn_id: str) -> tuple[Annotation, ...] | None:
+    """Return the tags, notes and scores of a turn; None if the store keeps none."""
+    return tuple(await store.annotations([turn_id])) if isinstance(store, AnnotationStore) else None
 
 
 async def _asking(

@@ -51,6 +51,7 @@ from turnwright.store.sessions import SessionInfo
 from turnwright_states.facts import Fact
 
 from .address import parse_address
+from .annotations import PostgresAnnotations
 from .connections import Connections
 from .notifications import Notifications
 from .owner_lock import OwnerSession, is_held
@@ -77,7 +78,7 @@ from .summaries import PostgresSummaries
 _INBOX: Final = Statement("turnwright_inbox", WAITING.replace("%s", "%(turn)s"))
 
 
-class PostgresStore(PostgresSummaries):
+class PostgresStore(PostgresSummaries, PostgresAnnotations):
     """Keeps turns in the PostgreSQL database at `address`, as libpq writes it: `postgresql://user:password@host/db`.
 
     Its methods are described at `Store`.
@@ -323,6 +324,7 @@ class PostgresStore(PostgresSummaries):
         for statement in DELETE_SUMMARIES:
             await connection.execute(statement, family)
         await connection.execute(f"DELETE FROM turnwright_facts WHERE {FAMILY}", family)
+        await connection.execute(f"DELETE FROM turnwright_annotations WHERE {FAMILY}", family)
         await connection.execute(f"DELETE FROM turnwright_inbox WHERE {FAMILY}", family)
         deleted = await connection.execute(f"DELETE FROM turnwright_turns WHERE {FAMILY}", family)
         if sessions:

@@ -1,4 +1,4 @@
-"""The tables of the summaries of a PostgreSQL store (`postgres/summaries.py`)."""
+"""The tables beside the journals of a PostgreSQL store: summaries (`postgres/summaries.py`) and annotations."""
 
 from typing import Final
 
@@ -51,4 +51,15 @@ SUMMARIES: Final = f"""
         words tsvector NOT NULL
     );
     CREATE INDEX turnwright_search_words ON turnwright_search USING gin (words);
+"""
+ANNOTATIONS: Final = """
+    CREATE TABLE turnwright_annotations (
+        turn_id text COLLATE "C" NOT NULL,
+        kind text NOT NULL,
+        name text COLLATE "C" NOT NULL,
+        value double precision,
+        text text NOT NULL,
+        at double precision NOT NULL,
+        PRIMARY KEY (turn_id, kind, name)
+    );
 """

@@ -14,6 +14,7 @@ from turnwright.errors import ConfigError
 from turnwright.store.old_words import KINDS, renamed, with_hash
 from turnwright.store.sessions import title_of
 
+from .annotations import ANNOTATIONS
 from .summaries import SUMMARIES, create_search
 
 
@@ -176,6 +177,7 @@ _STEPS: Final[tuple[str | Callable[[sqlite3.Connection], None], ...]] = (
     # Readers fill the summaries from the journals. Each turn has a row from its creation.
     SUMMARIES,
     create_search,
+    ANNOTATIONS,
 )
 
 SCHEMA_VERSION: Final = len(_STEPS)

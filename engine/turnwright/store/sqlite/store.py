@@ -43,6 +43,7 @@ from turnwright.store.sessions import SessionInfo
 from turnwright.store.watching import poll_for_changes
 from turnwright_states.facts import Fact
 
+from .annotations import SqliteAnnotations
 from .group_commit import CommitGroup
 from .owner_lock import OwnerLock
 from .place import StoreFiles
@@ -71,7 +72,7 @@ _HINTS: Final = {
 _ERRORS: Final = (sqlite3.Error, UnicodeEncodeError, OverflowError)
 
 
-class SqliteStore(SqliteSummaries):
+class SqliteStore(SqliteSummaries, SqliteAnnotations):
     """Keeps turns in the SQLite file `path`. A missing file is created, readable for this user only.
 
     Its methods are described at `Store`.
@@ -293,7 +294,7 @@ class SqliteStore(SqliteSummaries):
         numbers = f"SELECT number FROM turns WHERE {FAMILY}"  # noqa: S608 (constant)
         self._db.execute(f"DELETE FROM facts WHERE turn IN ({numbers})", family)  # noqa: S608 (constant)
         delete_summaries(self._db, numbers, family)
-        for table in ("inbox", "turns"):
+        for table in ("annotations", "inbox", "turns"):
             deleted = self._db.execute(f"DELETE FROM {table} WHERE {FAMILY}", family)  # noqa: S608 (constant)
         return deleted.rowcount
 

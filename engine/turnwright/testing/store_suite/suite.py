@@ -2,6 +2,7 @@
 
 import pytest
 
+from .annotations import AnnotationFacts
 from .claim_spans import ClaimSpanFacts
 from .claims import ClaimFacts
 from .crowds import CrowdFacts
@@ -26,6 +27,7 @@ class StoreSuite(
     DeletionFacts,
     SessionFacts,
     SummaryFacts,
+    AnnotationFacts,
     WatchFacts,
     HistoryFacts,
 ):

@@ -4,7 +4,7 @@ import sqlite3
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from pydantic import JsonValue
@@ -22,6 +22,7 @@ from turnwright_states.fact_parser import parse_fact
 from turnwright_states.facts import KINDS, CallStarted, Fact, TurnStarted
 from turnwright_states.traces import TraceEvent
 
+_SCORES: Final = "SELECT turn_id, value FROM annotations WHERE kind = 'score' AND name = 'success' AND value NOTNULL"
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 
 
@@ -181,10 +182,15 @@ class _Database:
         def below(child: str) -> _Journal | None:
             return _journal_of(db, numbers[child]) if child in numbers else None
 
+        # A person's score is better than what the ending says.
+        scores: dict[str, float] = dict(db.execute(_SCORES))
         for turn, number in numbers.items():
             above = turn.rpartition(":")[0]
             if not above or above not in numbers:
-                yield _journal_of(db, number).run(turn, below)
+                run = _journal_of(db, number).run(turn, below)
+                if turn in scores:
+                    run.run_notes.success = scores[turn] > 0
+                yield run
 
 
 def _journal_of(db: sqlite3.Connection, number: int) -> _Journal:

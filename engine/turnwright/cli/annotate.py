@@ -1,0 +1,90 @@
+"""`turnwright annotate`: the tags, notes and scores of a turn."""
+
+import time
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Annotated, Final
+
+import typer
+from pydantic import JsonValue
+
+from turnwright._base.ids import new_id
+from turnwright.errors import ConfigError
+from turnwright.store import Annotation, AnnotationKind, Store
+from turnwright.store.annotations import annotation_store
+
+from .columns import print_columns
+from .options import DEFAULT_STORE, StoreOption, TurnArgument
+from .process import echo, echo_json
+from .stores import find_turn, use_store
+from .view import local_time, one_line
+
+_COLUMNS: Final = ("KIND", "NAME", "VALUE", "WHEN", "TEXT")
+
+
+def annotate(
+    turn: TurnArgument,
+    *,
+    tag: Annotated[list[str] | None, typer.Option("--tag", metavar="NAME", help="A tag; may be repeated.")] = None,
+    score: Annotated[
+        list[str] | None,
+        typer.Option("--score", metavar="NAME=NUMBER", help="A score, such as success=1; may be repeated."),
+    ] = None,
+    note: Annotated[list[str] | None, typer.Option("--note", metavar="TEXT", help="A note; may be repeated.")] = None,
+    remove: Annotated[
+        list[str] | None, typer.Option("--remove", metavar="NAME", help="Remove what has this name; may be repeated.")
+    ] = None,
+    store: StoreOption = DEFAULT_STORE,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")] = False,
+) -> None:
+    """Tag, score or note a turn, and list what it has.
+
+    They are kept beside the journal. `turnwright audit` reads the score `success`: the turn succeeded if it is above 0.
+    """
+    turn = find_turn(store, turn)
+    given = [*_given(turn, tag or (), score or (), note or ())]
+    found = use_store(store, partial(_annotated, turn=turn, given=given, remove=remove or ()))
+    if as_json:
+        for one in found:
+            echo_json(_record(one))
+    elif found:
+        print_columns(_COLUMNS, [_cells(one) for one in found])
+    else:
+        echo("no tags, notes and scores", err=True)
+
+
+def _given(turn: str, tags: Sequence[str], scores: Sequence[str], notes: Sequence[str]) -> Iterator[Annotation]:
+    now = time.time()
+    for name in tags:
+        yield Annotation(turn, AnnotationKind.TAG, name, at=now)
+    for one in scores:
+        name, equals, number = one.rpartition("=")
+        try:
+            value = float(number if equals else "")
+        except ValueError:
+            raise ConfigError(f"--score {one}: write it as NAME=NUMBER, such as success=1") from None
+        yield Annotation(turn, AnnotationKind.SCORE, name, value=value, at=now)
+    for text in notes:
+        yield Annotation(turn, AnnotationKind.NOTE, new_id(), text=text, at=now)
+
+
+async def _annotated(
+    store: Store, *, turn: str, given: Sequence[Annotation], remove: Sequence[str]
+) -> list[Annotation]:
+    kept = annotation_store(store)
+    for one in await kept.annotations([turn]):
+        if one.name in remove:
+            await kept.unannotate(turn, one.kind, one.name)
+    await kept.annotate(*given)
+    return await kept.annotations([turn])
+
+
+def _record(one: Annotation) -> dict[str, JsonValue]:
+    fields: dict[str, JsonValue] = {"turn": one.turn, "kind": one.kind.value, "name": one.name}
+    return fields | {"value": one.value, "text": one.text, "at": one.at}
+
+
+def _cells(one: Annotation) -> tuple[str, ...]:
+    when = local_time(one.at, "%Y-%m-%d %H:%M:%S")
+    value = "" if one.value is None else f"{one.value:g}"
+    return (one.kind.value, one_line(one.name), value, when, one_line(one.text, 200))

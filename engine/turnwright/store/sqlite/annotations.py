@@ -1,0 +1,67 @@
+"""The annotations of a SQLite file (`store/annotations.py`)."""
+
+import json
+import sqlite3
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import Final
+
+from turnwright.errors import TurnNotFoundError
+from turnwright.store.annotations import Annotation, AnnotationKind
+
+ANNOTATIONS: Final = """
+    CREATE TABLE annotations (
+        turn_id TEXT NOT NULL,
+        kind TEXT NOT NULL,
+        name TEXT NOT NULL,
+        value REAL,
+        text TEXT NOT NULL,
+        at REAL NOT NULL,
+        PRIMARY KEY (turn_id, kind, name)
+    ) WITHOUT ROWID;
+"""
+_WRITE: Final = """
+    INSERT INTO annotations SELECT turn_id, ?, ?, ?, ?, ? FROM turns WHERE turn_id = ?
+    ON CONFLICT (turn_id, kind, name) DO UPDATE SET value = excluded.value, text = excluded.text, at = excluded.at
+"""
+_READ: Final = """
+    SELECT turn_id, kind, name, annotations.value, text, at
+    FROM annotations JOIN json_each(?) AS wanted ON turn_id = wanted.value ORDER BY wanted.key, at, kind, name
+"""
+
+
+class SqliteAnnotations:
+    """The annotations of a store with a SQLite connection. Its methods are described at `AnnotationStore`."""
+
+    _db: sqlite3.Connection
+
+    def _reading(self) -> AbstractContextManager[None]:
+        raise NotImplementedError
+
+    def _transaction(self) -> AbstractContextManager[None]:
+        raise NotImplementedError
+
+    async def annotate(self, *annotations: Annotation) -> None:
+        """See `AnnotationStore.annotate`."""
+        with self._transaction():
+            for one in annotations:
+                row = (one.kind, one.name, one.value, one.text, one.at, one.turn)
+                if self._db.execute(_WRITE, row).rowcount == 0:
+                    raise TurnNotFoundError(one.turn)
+
+    async def unannotate(self, turn_id: str, kind: AnnotationKind, name: str) -> bool:
+        """See `AnnotationStore.unannotate`."""
+        with self._transaction():
+            statement = "DELETE FROM annotations WHERE turn_id = ? AND kind = ? AND name = ?"
+            return self._db.execute(statement, (turn_id, kind, name)).rowcount > 0
+
+    async def annotations(self, turn_ids: Sequence[str]) -> list[Annotation]:
+        """See `AnnotationStore.annotations`."""
+        with self._reading():
+            return read_annotations(self._db, turn_ids)
+
+
+def read_annotations(db: sqlite3.Connection, turn_ids: Sequence[str]) -> list[Annotation]:
+    """Return the annotations of turns in a database of this release's schema."""
+    rows = db.execute(_READ, (json.dumps(list(dict.fromkeys(turn_ids))),)).fetchall()
+    return [Annotation(turn, AnnotationKind(kind), *rest) for turn, kind, *rest in rows]

@@ -1,0 +1,59 @@
+"""The contract of annotations, for a store that keeps them."""
+
+from dataclasses import replace
+
+import pytest
+
+from turnwright.errors import TurnNotFoundError
+from turnwright.store import Annotation, AnnotationKind, AnnotationStore, Store
+
+from .bench import Bench, Written
+
+_TAG = Annotation("t1", AnnotationKind.TAG, "slow", at=1.0)
+_SCORE = Annotation("t1", AnnotationKind.SCORE, "success", value=0.5, text="Half of it.", at=2.0)
+_NOTE = Annotation("t1", AnnotationKind.NOTE, "slow", text="It waited\nfor the disk. é\u2028", at=3.0)
+
+
+async def _opened(bench: Bench, *turns: str) -> tuple[Store, AnnotationStore]:
+    store = await bench.open()
+    if not isinstance(store, AnnotationStore):
+        pytest.skip("the store keeps no annotations")
+    for turn in turns:
+        await store.release(await Written(turn).create(store))
+    return store, store
+
+
+class AnnotationFacts:
+    async def test_annotations_are_kept_by_turn_the_oldest_first(self, bench: Bench) -> None:
+        store, notes = await _opened(bench, "t1", "t2", "t3")
+        other = replace(_TAG, turn="t2", at=0.0)
+        await notes.annotate(_NOTE, other, _SCORE, _TAG)
+        assert await notes.annotations(["t1"]) == [_TAG, _SCORE, _NOTE]
+        assert await notes.annotations(["t2", "t3", "t2", "nobody", "t1"]) == [other, _TAG, _SCORE, _NOTE]
+        assert await notes.annotations([]) == []
+        assert [len(await store.facts(turn)) for turn in ("t1", "t3")] == [2, 2]
+
+    async def test_another_one_of_its_kind_and_name_takes_its_place(self, bench: Bench) -> None:
+        _, notes = await _opened(bench, "t1")
+        await notes.annotate(_SCORE, _TAG)
+        changed = replace(_SCORE, value=1.0, text="", at=9.0)
+        await notes.annotate(changed)
+        assert await notes.annotations(["t1"]) == [_TAG, changed]
+        assert await notes.unannotate("t1", AnnotationKind.TAG, "slow")
+        assert not await notes.unannotate("t1", AnnotationKind.TAG, "slow")
+        assert not await notes.unannotate("nobody", AnnotationKind.TAG, "slow")
+        assert await notes.annotations(["t1"]) == [changed]
+
+    async def test_all_are_written_or_none(self, bench: Bench) -> None:
+        _, notes = await _opened(bench, "t1")
+        with pytest.raises(TurnNotFoundError):
+            await notes.annotate(_TAG, replace(_TAG, turn="nobody"))
+        assert await notes.annotations(["t1", "nobody"]) == []
+
+    async def test_annotations_are_deleted_with_their_turn(self, bench: Bench) -> None:
+        store, notes = await _opened(bench, "t1", "t1:c1", "t10")
+        kept = [replace(_TAG, turn=turn) for turn in ("t1", "t1:c1", "t10")]
+        await notes.annotate(*kept)
+        await store.delete("t1")
+        await store.release(await Written("t1").create(store))
+        assert await notes.annotations(["t1", "t1:c1", "t10"]) == [kept[2]]

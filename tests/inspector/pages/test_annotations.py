@@ -1,0 +1,63 @@
+"""Tags, notes and scores on a turn's page: added, shown and removed."""
+
+from pathlib import Path
+
+import pytest
+from tests.inspector.conftest import engine_on, person_at
+
+from turnwright import Agent
+from turnwright.inspector import Open, inspector_app
+from turnwright.store import Annotation, AnnotationKind, AnnotationStore
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_turn_is_judged_tagged_and_noted(file: Path) -> None:
+    async with engine_on(file, "Done.") as engine:
+        turn = await engine.run(Agent(name="Cleaner"), "Clean")
+        facts = await engine.store.facts(turn.id)
+        async with person_at(inspector_app(engine, access=Open())) as person:
+            await person.does(f"/turns/{turn.id}/annotate", kind="score", name="success", value="1")
+            await person.does(f"/turns/{turn.id}/annotate", kind="tag", name=" <b>slow</b> ")
+            text = (await person.does(f"/turns/{turn.id}/annotate", kind="note", text="password=hunter22hunter22")).text
+            assert "&lt;b&gt;slow&lt;/b&gt;" in text
+            assert "hunter22" not in text
+            store = engine.store
+            assert isinstance(store, AnnotationStore)
+            kept = await store.annotations([turn.id])
+            assert [(one.kind, one.value, one.text) for one in kept] == [
+                (AnnotationKind.SCORE, 1.0, ""),
+                (AnnotationKind.TAG, None, ""),
+                (AnnotationKind.NOTE, None, "password=hunter22hunter22"),
+            ]
+            text = (await person.does(f"/turns/{turn.id}/unannotate", kind="tag", name="<b>slow</b>")).text
+            assert "slow" not in text
+        assert await engine.store.facts(turn.id) == facts
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"kind": "score", "name": "success", "value": "much"}, "a score is a number"),
+        ({"kind": "score", "name": "success", "value": "nan"}, "has a number"),
+        ({"kind": "tag", "name": " "}, "name it in one line"),
+        ({"kind": "note", "text": " "}, "a note needs a text"),
+        ({"kind": "star", "name": "x"}, "choose a tag, a note or a score"),
+    ],
+)
+async def test_what_cannot_be_kept_is_told(fields: dict[str, str], words: str, file: Path) -> None:
+    async with engine_on(file, "Done.") as engine:
+        turn = await engine.run(Agent(name="Cleaner"), "Clean")
+        async with person_at(inspector_app(engine, access=Open())) as person:
+            response = await person.does(f"/turns/{turn.id}/annotate", **fields)
+    assert (response.status_code, words in response.text) == (422, True)
+
+
+async def test_a_turn_that_does_not_exist_gets_none(file: Path) -> None:
+    async with engine_on(file) as engine, person_at(inspector_app(engine, access=Open())) as person:
+        response = await person.does("/turns/nobody/annotate", kind="tag", name="x")
+    assert response.status_code == 404
+
+
+def test_an_annotation_is_checked() -> None:
+    assert Annotation("t", AnnotationKind.SCORE, "x", value=0).value == 0
