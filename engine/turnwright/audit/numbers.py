@@ -16,8 +16,11 @@ def money(number: float) -> str:
 
 
 def percent(part: float, whole: float) -> str:
-    """Return a share in percent; empty without a whole."""
-    return f"{100 * part / whole:.0f}%" if whole else ""
+    """Return a share in percent, with a digit more below 1 %; empty without a whole."""
+    if not whole:
+        return ""
+    share = 100 * part / whole
+    return f"{share:.1f}%" if 0 < share < 1 else f"{share:.0f}%"
 
 
 def count(number: int, what: str) -> str:
