@@ -14,7 +14,9 @@ const field = () => find("#palette-field");
 let offered = [];
 let at = 0;
 
-const nameOf = (element) => element.textContent.replace(/\s+/g, " ").trim().slice(0, 120);
+/** The name of a link or a button; of a step, its title and what it did. */
+const nameOf = (element) =>
+  (all(".step-title, .step-what", element).map((one) => one.textContent).join(": ") || element.textContent).replace(/\s+/g, " ").trim().slice(0, 120);
 
 /** Press a button, or follow a link. A form is only gone to: nobody sends one that they do not see. */
 function run({ element, href }) {
