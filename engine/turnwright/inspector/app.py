@@ -25,10 +25,12 @@ from .pages.background_turns import BackgroundTurns
 from .pages.compare import ComparePages
 from .pages.edit import EditPages
 from .pages.live import Live
+from .pages.needs_you import NeedsYouPage
 from .pages.new_turn import NewTurnPages
 from .pages.turn_files import TurnFiles
 from .pages.turn_list import Lists
 from .pages.turn_page import Pages, page
+from .views.needs_you import NeedsYou
 from .views.summaries import Summaries
 
 _STATIC: Final = Path(__file__).parent / "static"
@@ -43,7 +45,9 @@ class Inspector(Starlette):
         self._background = BackgroundTurns(engine, drives=drives)
         self._summaries = Summaries(engine.store)
         self._access = access
-        self._guard = AccessGuard(super().__call__, access)
+        self._guard = AccessGuard(self._counted, access)
+        self._needs = NeedsYou(engine, self._background, self._summaries, store=store)
+        needs = NeedsYouPage(engine, self._background, self._needs)
         pages = Pages(engine, self._background, store=store)
         self._new = NewTurnPages(engine, self._background, agents)
         static = Mount("/static", StaticFiles(directory=_STATIC), name="static")
@@ -52,7 +56,8 @@ class Inspector(Starlette):
                 *Lists(engine, self._summaries).routes,
                 *pages.routes,
                 *TurnFiles(pages.turns).routes,
-                *TurnActions(engine, self._background, pages).routes,
+                *needs.routes,
+                *TurnActions(engine, self._background, pages, needs).routes,
                 *EditPages(engine, self._background, pages.turns).routes,
                 *self._new.routes,
                 *ComparePages(engine, pages.turns).routes,
@@ -65,6 +70,17 @@ class Inspector(Starlette):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._guard(scope, receive, send)
+
+    async def _counted(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request. Pages say how many turns need somebody."""
+        if scope["type"] == "http" and scope["method"] == "GET" and "/static/" not in scope["path"]:
+            await self._needs.refresh()
+        await super().__call__(scope, receive, send)
+
+    @property
+    def needs_count(self) -> int:
+        """The number of turns that need somebody."""
+        return self._needs.count
 
     @property
     def starts(self) -> bool:

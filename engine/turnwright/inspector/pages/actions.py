@@ -24,6 +24,7 @@ from turnwright.store.annotations import annotation_store
 from turnwright_states import Decision
 
 from .background_turns import BackgroundTurns
+from .needs_you import NeedsYouPage
 from .turn_page import Pages, place_in, query_before
 
 #: Does one thing to a turn, as a form requests. Returns the turn to show.
@@ -33,10 +34,11 @@ _Action = Callable[[str, Form], Awaitable[str]]
 class TurnActions:
     """The handlers of forms. The turn's page shows a failed action, with the typed text."""
 
-    def __init__(self, engine: Engine, background: BackgroundTurns, pages: Pages) -> None:
+    def __init__(self, engine: Engine, background: BackgroundTurns, pages: Pages, needs: NeedsYouPage) -> None:
         self._engine = engine
         self._background = background
         self._pages = pages
+        self._needs = needs
 
     @property
     def routes(self) -> list[Route]:
@@ -67,7 +69,11 @@ class TurnActions:
                 raise
             except TurnwrightError as error:
                 said = PostedItem(str(error), form.typed)
+                if form.text("back"):
+                    return await self._needs.show(request, said=said, turn=turn, status=status_of(error))
                 return await self._pages.show(request, shown, said=said, status=status_of(error))
+            if form.text("back"):
+                return RedirectResponse(address(request, "needs-you"), 303)
             path = address(request, "turn", turn=shown if goes_to == turn else goes_to)
             return RedirectResponse(URLPath(_with_query(request, path)), 303)
 

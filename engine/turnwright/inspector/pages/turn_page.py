@@ -159,6 +159,7 @@ class _Links:
 def page(request: Request, template: str, values: Mapping[str, object], status: int = 200) -> HTMLResponse:
     """Return a page: the template with `values` and the values of every page."""
     common = {"url": partial(address, request), "csrf": "", "starts": getattr(request.app, "starts", False)}
+    common["needs"] = getattr(request.app, "needs_count", 0)
     with suppress(KeyError):
         common["csrf"] = request.scope["state"]["csrf"]
     return HTMLResponse(render(template, common | dict(values)), status)
