@@ -75,7 +75,9 @@ def test_turns_of_each_kind(browser: Browser, stage: Stage, turns: dict[str, str
 
 #: The addresses of each page, by the name of its route; those that are nowhere have none.
 PAGES: Final = {
-    "turns": ("/", "/?q=nothing-like-this"),
+    "turns": ("/", "/?q=nothing-like-this", "/?sort=tokens&since=2026-01-01"),
+    "needs-you": ("/needs-you",),
+    "agents": ("/agents",),
     "sessions": ("/sessions",),
     "statistics": ("/statistics",),
     "compare": ("/compare?left={mixed}&right={capped}", "/compare"),
@@ -85,7 +87,7 @@ PAGES: Final = {
     "": ("/nowhere", "/turns/nobody"),
 }
 #: What is no page: files, streams and the scripts of the pages.
-NO_PAGES: Final = {"journal", "live", "turn-live", "static", "turn-file", "file"}
+NO_PAGES: Final = {"journal", "live", "turn-live", "static", "turn-file", "file", "needs-you-count"}
 
 
 @pytest.mark.parametrize("size", SIZES)

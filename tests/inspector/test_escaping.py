@@ -100,7 +100,7 @@ async def pages_of(file: Path, names: list[str]) -> dict[str, str]:
         Engine(model=ScriptedModel(), tools=[look_up, fails, asks], store=SqliteStore(file)) as engine,
         browser(inspector_app(engine, access=Open())) as client,
     ):
-        paths = ["/", "/sessions", "/statistics", "/?q=script"]
+        paths = ["/", "/sessions", "/statistics", "/?q=script", "/agents", "/needs-you"]
         paths += [f"/turns/{name}?tab={tab}{step}" for name in names for tab in TABS for step in ("", "&step=1")]
         paths += [f"/turns/{name}/journal.jsonl" for name in names]
         paths += [f"/compare?left={names[0]}&right={names[1]}&pair={pair}" for pair in (1, 2)]

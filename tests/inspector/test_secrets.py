@@ -138,7 +138,7 @@ async def _check_pages(arguments: dict[str, JsonValue]) -> None:
         app = inspector_app(engine, access=Open())
         async with browser(app) as client:
             for _ in range(2):
-                paths = ["/", "/sessions", "/statistics", f"/turns/{turn.id}/journal.jsonl"]
+                paths = ["/", "/sessions", "/statistics", "/agents", "/needs-you", f"/turns/{turn.id}/journal.jsonl"]
                 paths += [f"/compare?left={turn.id}&right={other.id}&pair={pair}" for pair in (1, 2)]
                 paths += [f"/turns/{turn.id}/edit?step={step}" for step in (1, 2)]
                 paths += [f"/turns/{turn.id}?tab={tab}{step}" for tab in TABS for step in ("", "&step=1", "&step=2")]
@@ -146,6 +146,9 @@ async def _check_pages(arguments: dict[str, JsonValue]) -> None:
                     page = await client.get(path)
                     assert page.status_code == 200, path
                     assert words_in(page.text) == [], (path, re.findall(".{60}(?:" + "|".join(WORDS) + ")", page.text))
+                for word in words_in(text):
+                    page = await client.get("/", params={"q": word})
+                    assert 'id="row-' not in page.text, word
                 if not turn.interrupts:
                     return
                 turn = await engine.resume(turn.id, {turn.interrupts[0].id: True})

@@ -21,6 +21,7 @@ from turnwright.errors import StoreError, TurnNotFoundError
 
 from .http.access import Access, AccessGuard, Token, entry
 from .pages.actions import TurnActions
+from .pages.agents import AgentsPage
 from .pages.background_turns import BackgroundTurns
 from .pages.compare import ComparePages
 from .pages.edit import EditPages
@@ -56,6 +57,7 @@ class Inspector(Starlette):
                 *Lists(engine, self._summaries).routes,
                 *pages.routes,
                 *TurnFiles(pages.turns).routes,
+                *AgentsPage(self._summaries).routes,
                 *needs.routes,
                 *TurnActions(engine, self._background, pages, needs).routes,
                 *EditPages(engine, self._background, pages.turns).routes,

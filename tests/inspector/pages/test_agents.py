@@ -1,0 +1,74 @@
+"""The page of agents and models: what their turns take, and links to these turns."""
+
+import html
+import re
+
+import pytest
+from tests.inspector.conftest import browser
+from tests.inspector.turns_made import TOOLS
+
+from turnwright import Agent, Engine
+from turnwright.inspector import Open, inspector_app
+from turnwright.model import ScriptedModel, asks_for
+from turnwright.model.protocol import ModelResponse
+from turnwright_states import Usage
+
+pytestmark = pytest.mark.anyio
+
+
+def line(text: str, tokens: int) -> ModelResponse:
+    return ModelResponse(text=text, usage=Usage(input_tokens=tokens, output_tokens=0, cost=tokens / 1000))
+
+
+async def test_agents_have_their_figures_and_lead_to_their_turns() -> None:
+    model = ScriptedModel(
+        line("one", 100),
+        line("two", 300),
+        line("three", 900),
+        asks_for(("broken", {})),
+        asks_for(("broken", {})),
+        "sorry",
+    )
+    async with (
+        Engine(model=model, tools=TOOLS) as engine,
+        browser(inspector_app(engine, access=Open())) as client,
+    ):
+        assert "No turn has ended yet." in (await client.get("/agents")).text
+        for _ in range(3):
+            await engine.run(Agent(name="Steady"), "hi")
+        await engine.run(Agent(name="Brief", steps=1), "hi")
+        page = html.unescape((await client.get("/agents")).text)
+        steady, brief = re.findall(r"<tr>\s*<td class=\"what\">.*?</tr>", page, re.DOTALL)
+        assert "Steady" in steady
+        assert ">3</td>" in steady
+        assert "100 %" in steady
+        assert '300 <span class="quiet">/ 900</span>' in steady
+        assert '$0.3000 <span class="quiet">/ $0.9000</span>' in steady
+        assert "$1.3000" in steady
+        assert "Brief" in brief
+        assert "0 %" in brief
+        link = re.search(r'href="([^"]*reason=[^"]*)"', brief)
+        assert link is not None
+        assert "step cap" in brief
+        turns = (await client.get(link[1])).text
+        assert turns.count('id="row-') == 1
+        assert "Brief" in turns
+        assert "Cost over time" in page
+        assert "Tokens over time" in page
+
+
+async def test_the_table_is_sorted_and_filtered_by_its_address() -> None:
+    async with (
+        Engine(model=ScriptedModel(line("one", 100), line("two", 900), line("three", 100))) as engine,
+        browser(inspector_app(engine, access=Open())) as client,
+    ):
+        for name in ("Cheap", "Dear", "Cheap"):
+            await engine.run(Agent(name=name), "hi")
+        for asked, expected in (
+            ({}, ["Cheap", "Dear"]),
+            ({"sort": "cost", "by": "model"}, ["Dear", "Cheap"]),
+            ({"sort": "nonsense", "agent": "EAR"}, ["Dear"]),
+            ({"range": "1h", "agent": "x"}, []),
+        ):
+            page = (await client.get("/agents", params=asked)).text
+            assert re.findall(r'<a class="cover cut" [^>]*>(\w+)</a>', page) == expected, asked
