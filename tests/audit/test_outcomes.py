@@ -37,6 +37,11 @@ def test_runs_of_one_file_are_told_apart_by_name_or_place() -> None:
     assert found.of(run("x.json", "other"), 2) is None
 
 
+def test_a_run_whose_name_is_a_number_is_not_found_by_its_place() -> None:
+    found = Outcomes.parse("file,run,success\nx.json,x.json#3,yes\nx.json,4,no\n")
+    assert [found.of(run("x.json", str(name)), name - 1) for name in (3, 4, 5)] == [True, False, None]
+
+
 def test_a_run_may_be_named_as_its_file() -> None:
     found = Outcomes.parse("run,success\nx,yes\n")
     assert found.of(run("a/x.json", "0"), 0) is True

@@ -72,13 +72,16 @@ class Outcomes:
     def of(self, run: RunMeasure, place: int) -> bool | None:
         """Return the label of a run, which is number `place` of its file, from 0; None if it has none.
 
-        A path in the outcomes may begin anywhere in the run's. A run of a file may be named `NAME#PLACE`.
+        A path in the outcomes may begin anywhere in the run's. A run of a file may be named `NAME#RUN`, or `NAME#PLACE`
+        unless its own name is a number, which is another place perhaps.
         """
         path = PurePath(run.file.replace(":", "/"))
         rows = self._files.get(path.name)
+        own = (run.run, f"{path.name}#{run.run}")
+        placed = () if run.run.isdecimal() else (f"{path.name}#{place}",)
         if rows:
             files = ["/".join(path.parts[-count:]) for count in range(len(path.parts), 0, -1)]
-            names = (run.run, f"{path.name}#{place}", f"{run.run}#{place}", str(place))
+            names = (*own, *placed, *((f"{run.run}#{place}", str(place)) if placed else ()))
             for file in files:
                 for name in names:
                     if (label := rows.get(_key(file, name))) is not None:
@@ -86,7 +89,7 @@ class Outcomes:
             alone = [label for key, label in rows.items() if key.partition("\x1f")[0] in files]
             if len(alone) == 1 and not place:
                 return alone[0]
-        for name in (run.run, f"{path.name}#{place}", run.file, path.name, path.stem, path.parent.name):
+        for name in (*own, *placed, run.file, path.name, path.stem, path.parent.name):
             if (label := self._runs.get(name)) is not None:
                 return label
         return None
