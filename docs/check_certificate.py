@@ -32,13 +32,13 @@ LEASES = (
     " caller's"
 )
 #: The least value of each setting that is a number. Those of OPTIONAL may be off, and those of REAL need not be whole.
-LEAST = {"max_calls_per_step": 1, "tokens": 1, "doom_threshold": 2, "conclude_tokens": 1, "max_tokens": 1}
+LEAST = {"max_calls_per_step": 1, "tokens": 1, "doom_threshold": 2, "stall_errors": 2, "stall_rounds": 2, "conclude_tokens": 1, "max_tokens": 1}
 LEAST |= dict.fromkeys(("steps", "ceiling", "tool_calls", "cost", "seconds", "conclude_seconds", "nudges"), 0)
 LEAST |= dict.fromkeys(("max_retries", "output_retries", "max_compactions", "max_pauses"), 0)
-OPTIONAL = {"steps", "tool_calls", "tokens", "cost", "seconds", "doom_threshold", "max_tokens"}
+OPTIONAL = {"steps", "tool_calls", "tokens", "cost", "seconds", "doom_threshold", "stall_errors", "stall_rounds", "max_tokens"}
 REAL = dict.fromkeys(("cost", "seconds", "conclude_seconds"), 1e15)
 MOST = {"ceiling": 200, "max_calls_per_step": 32, **REAL}
-TEXTS = {"concluding": ("after", "within"), "doom_response": ("stop", "ask"), "doom_compare": ("results", "calls")}
+TEXTS = {"concluding": ("after", "within"), "doom_response": ("stop", "ask"), "doom_compare": ("results", "calls"), "stall_response": ("hint", "loop")}
 #: The keys of each object. A certificate without sub-agents has no sub_agents.
 PARTS = {
     "certificate": "schema agent chart bounds reply code sub_agents",
@@ -127,6 +127,13 @@ def expected(s, tool_class):
     steps, doom = ("steps", "ceiling", "concluding"), ("doom_threshold", "doom_compare", "doom_response")
     shown = f"min(steps, ceiling) = min({'unset' if s['steps'] is None else s['steps']}, {s['ceiling']})"
 
+    stalled = then if s["stall_response"] == "loop" else "then the model gets a hint"
+
+    def stall(name, field, what):
+        formula = f"{s[field]} rounds in a row {what}; {stalled}" if s[field] else field
+        fields = (field, "stall_response", "doom_response")
+        return name, s[field], formula, fields, exact, "doom_loop" if s["stall_response"] == "loop" else None
+
     def plain(name, field, exactness=exact, reason=None, formula=None):
         return name, s[field], formula or field, (field,), exactness, reason
 
@@ -140,6 +147,8 @@ def expected(s, tool_class):
         plain("cost", "cost", reply, "cost"),
         plain("seconds", "seconds", time, "deadline", "seconds of driving, without pauses and the concluding call"),
         ("rounds that repeat", rounds, repeats if rounds else doom[0], doom, exact, "doom_loop"),
+        stall("rounds of one error", "stall_errors", "with the same error alone"),
+        stall("rounds without news", "stall_rounds", "with nothing new"),
         plain("nudges", "nudges"),
         plain("pauses", "max_pauses"),
         plain("output retries", "output_retries"),

@@ -54,6 +54,7 @@ from .limits import MAX_STEPS, Limits, ToolCallLimits
 from .loop_guard import CallDecision, LoopGuard, NeedsAnswer, Proceed, ResultsMissing, Stopped, VerdictMissing
 from .machine import TurnMachine
 from .reasons import REASONS, REASONS_OF, Cause, EndReason, Meaning
+from .stall import Stall
 from .state import Outcome, State, Trigger
 from .turn import Turn, fold
 
@@ -108,6 +109,7 @@ __all__ = [
     "ReviewedInput",
     "RunTools",
     "Spent",
+    "Stall",
     "StartedInput",
     "State",
     "SteeredInput",

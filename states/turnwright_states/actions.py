@@ -5,6 +5,7 @@ from msgspec import Struct
 from .call import Call
 from .facts import InterruptRecord
 from .reasons import EndReason
+from .stall import Stall
 from .state import Outcome
 
 
@@ -15,13 +16,14 @@ class CallModel(Struct, frozen=True):
     conversation is to be compacted first.
 
     `tools`: whether it may call tools; if not, the definitions are kept and `tool_choice` is `none`. `nudge`: add a
-    hint, to this request alone, that the model repeats itself. `max_tokens`: the rest of the token budget; None without
-    one.
+    hint, to this request alone, that the model repeats itself. `stall`: the hint is about this stall, also without
+    `nudge`. `max_tokens`: the rest of the token budget; None without one.
     """
 
     tools: bool
     nudge: bool = False
     max_tokens: int | None = None
+    stall: Stall | None = None
 
 
 class RunTools(Struct, frozen=True):

@@ -27,6 +27,7 @@ from .inputs import (
 from .limits import MAX_DEPTH
 from .payload import frozen
 from .result_key import result_key
+from .stall import Stall
 from .turn import Turn
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ UNKNOWN_OUTCOME: Final = "outcome unknown: it had started, and this turn may not
 NO_RERUN: Final = "outcome unknown: the process died while it ran, and no retry is left; verify before retrying"
 OUTPUT_ACCEPTED: Final = "accepted"
 OUTPUT_UNUSED: Final = "not used: another call of this reply gave the answer"
+_STALLED: Final = {Stall.SAME_ERROR: "keeps getting the same error", Stall.NOTHING_NEW: "finds out nothing new"}
 NO_PAUSE: Final = "not executed: this turn may not pause for a person any more"
 
 
@@ -122,10 +124,10 @@ def key_of_result(
 ) -> str:
     """Return the key of a call's result for the doom-loop detector; empty if the result does not count.
 
-    It counts if the detector compares results, watches the call, and the result is that of the tool or of a mistake of
-    the model. A call that was denied, refused or stopped says nothing about a loop.
+    It counts if results are compared, the detector watches the call, and the result is that of the tool or of a mistake
+    of the model. A call that was denied, refused or stopped says nothing about a loop.
     """
-    if not call.made.key or not turn.compares_results or status not in _COUNTS:
+    if not call.made.key or not turn.keys_results or status not in _COUNTS:
         return ""
     return result_key(result + canonical(files).decode() if files else result)
 
@@ -173,8 +175,12 @@ def ask(turn: Turn, call: Call, event: CallWaitingInput) -> f.InterruptRecord:
 
 def ask_about_loop(turn: Turn) -> f.InterruptRecord:
     """Return the interrupt of a doom loop."""
-    kind, tools = InterruptKind.DOOM_LOOP, ", ".join(turn.loop_tools)
-    question = f"The model keeps asking for the same calls ({tools}). Go on?"
+    kind, tools = InterruptKind.DOOM_LOOP, ", ".join(turn.rounds.tools)
+    stall = turn.rounds.stalls.stall
+    what = (
+        "keeps asking for the same calls" if stall is None or turn.limits.stall_response != "loop" else _STALLED[stall]
+    )
+    question = f"The model {what} ({tools}). Go on?"
     return f.InterruptRecord(
         id=_next_id(turn, kind), kind=kind, tool=tools, question=question, choices=tuple(DECISIONS[kind])
     )

@@ -36,5 +36,7 @@ class Call(Struct, eq=False):
     counted: bool = False
     #: The key of its result for the doom-loop detector; empty if the result does not count.
     result_key: str = ""
+    #: Whether its result is an error.
+    failed: bool = False
     #: The answers to its interrupts, oldest first.
     answers: tuple[Answered, ...] = ()

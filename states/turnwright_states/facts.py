@@ -38,6 +38,7 @@ from .inputs import (
 from .limits import MAX_CALLS_PER_REPLY, Limits
 from .payload import FrozenDict, plain, text_of
 from .reasons import Cause, EndReason
+from .stall import Stall
 from .state import Outcome, State
 
 if TYPE_CHECKING:
@@ -181,7 +182,7 @@ class TurnStarted(Fact, frozen=True, kw_only=True, omit_defaults=False):
 
 
 class StepStarted(Fact, frozen=True, kw_only=True):
-    """CHECK allowed another step. `nudge`: the request has a hint that the model repeats itself.
+    """CHECK allowed another step. `nudge`: the request has a hint that the model repeats itself; `stall`: or stalls.
 
     `started_at` is the time in UTC (RFC 3339, ending in `Z`). The machine has no clock and leaves it None; the writer
     of the journal sets it. No decision depends on it.
@@ -189,13 +190,15 @@ class StepStarted(Fact, frozen=True, kw_only=True):
 
     kind = "step_started"
     noteworthy = False
-    public_fields = allow("number", "nudge", "started_at")
+    public_fields = allow("number", "nudge", "stall", "started_at")
     number: int
     nudge: bool = False
+    stall: Stall | None = None
     started_at: Annotated[str, Meta(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z$")] | None = None
 
     def _words(self, _: Mapping[str, str], /) -> str:
-        return f"step {self.number}{', with a nudge' if self.nudge else ''}"
+        hint = ", with a nudge" if self.nudge else ", with a hint" if self.stall else ""
+        return f"step {self.number}{hint}"
 
     def _logged(self, turn: LoggedTurn, /) -> LogLine:
         return INFO, f"step {self.number} of at most {turn.limits.cap}"

@@ -23,10 +23,13 @@ COUNTS_BELOW: Final = 2**31 - 1
 Concluding = Literal["after", "within"]
 DoomCompare = Literal["results", "calls"]
 DoomResponse = Literal["stop", "ask"]
+StallResponse = Literal["hint", "loop"]
 StepNotices = Literal["once", "each"]
 PresetName = Literal["default", "coding", "boocode", "opencode", "glm-cli"]
 ToolClass = Literal["read_only", "writing", "default"]
 
+#: The plans of the other presets know no stalls.
+_NO_STALLS: Final[dict[str, object]] = {"stall_errors": None, "stall_rounds": None}
 _PRESETS: Final[dict[PresetName, dict[str, object]]] = {
     "default": {},
     # Of 116 recorded runs that solved a coding task, the largest had 188 calls (docs/evidence.md).
@@ -36,10 +39,11 @@ _PRESETS: Final[dict[PresetName, dict[str, object]]] = {
         "doom_threshold": 3,
         "doom_compare": "calls",
         "doom_response": "stop",
+        **_NO_STALLS,
         "tool_calls": {"read_only": 50, "writing": 10, "default": 50},
     },
-    "opencode": {"concluding": "within", "doom_compare": "calls", "doom_response": "ask"},
-    "glm-cli": {"concluding": "within", "steps": 25, "step_notices": "each"},
+    "opencode": {"concluding": "within", "doom_compare": "calls", "doom_response": "ask", **_NO_STALLS},
+    "glm-cli": {"concluding": "within", "steps": 25, "step_notices": "each", **_NO_STALLS},
 }
 
 _NO_STEPS: Final = "steps must be at least 1 under the preset opencode, not 0"
@@ -121,6 +125,12 @@ class Limits(_Checked, frozen=True):
     """Whether a doom loop ends the turn or asks a person first."""
     nudges: int = 0
     """Hints to the model before the response to a doom loop; each costs a step."""
+    stall_errors: int | None = 4
+    """Rounds in a row with the same error alone that make a stall, whatever the arguments; at least 2."""
+    stall_rounds: int | None = 6
+    """Rounds in a row with nothing new, neither a call nor a result, that make a stall; at least 2."""
+    stall_response: StallResponse = "hint"
+    """Whether the model gets a hint in each step of a stall, or the stall is a doom loop."""
     step_notices: StepNotices = "once"
     """Whether the notice about steps comes once, at 80 % of the cap, or again at each later step but the last."""
     max_retries: int = 3
@@ -155,7 +165,7 @@ class Limits(_Checked, frozen=True):
     def _positive_count(cls, value: object) -> object:
         return _whole(value, least=1)
 
-    @field_validator("doom_threshold", mode="before")
+    @field_validator("doom_threshold", "stall_errors", "stall_rounds", mode="before")
     @classmethod
     def _threshold(cls, value: object) -> object:
         return _whole(value, least=2)
@@ -215,6 +225,25 @@ class Limits(_Checked, frozen=True):
     def allowance(self) -> int:
         """The steps of the cap that may call tools: one fewer than `cap` if the concluding call is a step."""
         return self.cap if self.concluding == "after" else max(self.cap - 1, 0)
+
+    @property
+    def watches_stalls(self) -> bool:
+        """Whether rounds can make a stall."""
+        return self.stall_errors is not None or self.stall_rounds is not None
+
+    @property
+    def results_decide(self) -> bool:
+        """Whether the results of calls can make a doom loop."""
+        same = self.doom_compare == "results" and self.doom_threshold is not None
+        return same or (self.stall_response == "loop" and self.watches_stalls)
+
+    @property
+    def shortest_loop(self) -> int | None:
+        """The fewest rounds that can make a doom loop; None if none can."""
+        rounds = [self.doom_threshold]
+        if self.stall_response == "loop":  # the first of the rounds that bring nothing new follows one that does
+            rounds += [self.stall_errors, None if self.stall_rounds is None else self.stall_rounds + 1]
+        return min((one for one in rounds if one is not None), default=None)
 
     @property
     def model_calls(self) -> int:

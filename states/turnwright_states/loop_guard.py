@@ -49,15 +49,17 @@ from .inputs import (
 from .limits import Limits
 from .machine import TurnMachine
 from .reasons import REASONS, Cause, EndReason
+from .stall import Stall
 from .state import Outcome
 
 
 class Proceed(Struct, frozen=True):
-    """The model may be called. `tools`, `nudge` and `max_tokens` are those of `CallModel`."""
+    """The model may be called. `tools`, `nudge`, `max_tokens` and `stall` are those of `CallModel`."""
 
     tools: bool
     nudge: bool = False
     max_tokens: int | None = None
+    stall: Stall | None = None
 
 
 class Stopped(Struct, frozen=True):
@@ -165,8 +167,8 @@ class LoopGuard:
         """Return whether the loop may continue, and if not, the reason. Nothing changes."""
         action = self.machine.action
         match action:
-            case CallModel(tools=tools, nudge=nudge, max_tokens=max_tokens):
-                return Proceed(tools, nudge, max_tokens)
+            case CallModel(tools=tools, nudge=nudge, max_tokens=max_tokens, stall=stall):
+                return Proceed(tools, nudge, max_tokens, stall)
             case RunTools(calls=calls):
                 return ResultsMissing(tuple(_permit(call.made) for call in calls))
             case AwaitPerson(interrupts=interrupts):

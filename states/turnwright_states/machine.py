@@ -132,7 +132,7 @@ class TurnMachine:
         turn = self.turn
         match turn.state:
             case State.STREAM:
-                return CallModel(True, turn.nudge, None if turn.limits.tokens is None else turn.tokens_left)
+                return CallModel(True, turn.nudge, None if turn.limits.tokens is None else turn.tokens_left, turn.stall)
             case State.TOOL_EXEC:
                 runnable = turn.runnable()
                 return RunTools(runnable) if runnable else Synthesize(tuple(turn.batch.values()))
@@ -207,16 +207,21 @@ class TurnMachine:
         turn, counters, seconds = self.turn, self.turn.counters, self.turn.limits.seconds
         if turn.synthesis or counters.doom or counters.waiting:
             return False
-        repeats, results = turn.compares_results and turn.rounds != () and turn.repeats_a_call(), dict[str, str]()
+        rounds = turn.rounds
+        repeats = turn.keys_results and rounds.latest != () and rounds.repeat_a_call(turn.batch.values())
+        # A stall may have other calls each time.
+        repeats = repeats or turn.limits.stall_response == "loop"
+        outcomes: dict[str, tuple[str, bool]] = {}
         for event in events:
             if type(event) is not CallSettledInput or event.spent is not None:
                 return False
             if repeats and event.call in turn.batch:
                 call = turn.batch[event.call]
-                results[call.id] = batch.key_of_result(turn, call, event.status, event.result, event.files)
+                key = batch.key_of_result(turn, call, event.status, event.result, event.files)
+                outcomes[call.id] = key, event.status is CallStatus.ERROR
             if seconds is not None and event.elapsed + _MICROSECOND >= seconds:
                 return False
-        if repeats and turn.may_loop(results):
+        if repeats and turn.may_loop(outcomes):
             return False
         row = self._chart.row(State.CHECK, Trigger.PROCEED, counters)
         return row is not None and row.dest is State.STREAM
@@ -550,7 +555,7 @@ class TurnMachine:
             decision=event.decision,
             text=event.text,
             grant=asked.grant if event.decision is Decision.APPROVE else None,
-            always_for=turn.loop_tools if event.decision is Decision.ALWAYS and not asked.call else (),
+            always_for=turn.rounds.tools if event.decision is Decision.ALWAYS and not asked.call else (),
             arguments=event.arguments if event.arguments is None else frozen(event.arguments),
         )
         self._emit(answered)
@@ -725,8 +730,8 @@ class TurnMachine:
         """Record the decision of CHECK."""
         turn = self.turn
         if row.dest is State.STREAM:
-            number, nudge = turn.counters.steps + 1, turn.counters.doom
-            self._emit_derived(f.StepStarted(self._elapsed, State.STREAM, number=number, nudge=nudge))
+            number, nudge, stall = turn.counters.steps + 1, turn.counters.doom, turn.rounds.stalls.stall
+            self._emit_derived(f.StepStarted(self._elapsed, State.STREAM, number=number, nudge=nudge, stall=stall))
         elif row.dest is State.PAUSED:
             self._emit(f.Paused(self._elapsed, State.PAUSED, interrupt=batch.ask_about_loop(turn)))
         else:

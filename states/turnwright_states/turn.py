@@ -5,31 +5,28 @@
 differ. The counters change by the effects of `effects.py`, which proofs read too; the rest of a turn changes here.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, ClassVar, Final
-from zlib import crc32
 
-from msgspec import msgpack
 from msgspec.structs import replace
 
 from . import facts as f
 from .call import Call, CallState
 from .counters import Counters
-from .doom import Round, looping, make_round, remember
+from .doom import make_round
 from .effects import REFILLS, RUN, rank_of
 from .inputs import CallStatus, Decision, Finish, Usage
 from .limits import Limits, LimitThresholds
-from .payload import FrozenDict, plain
+from .payload import FrozenDict
 from .reasons import EndReason
+from .rounds import NO_ROUNDS
+from .stall import SettledCall, Stall
 from .state import State
+from .turn_hash import digest_of
 
 Rank = tuple[int, ...]
 
-_packed: Final = msgpack.Encoder(enc_hook=plain).encode
-#: The output retries and compactions of a turn that has the defaults of chart 3 and used none. Such a turn has the hash
-#: that it had before they existed.
-_UNUSED: Final = (2, 0)
 _NOTHING_USED: Final = Usage()
 #: Shared by all turns that have no calls, no arguments or no questions.
 _EMPTY: Final[FrozenDict[Any]] = FrozenDict()
@@ -47,10 +44,12 @@ class Turn:
     tool_retries: Mapping[str, int] = MappingProxyType({})
     #: The limits that have had a notice, in alphabetical order.
     noticed: tuple[str, ...] = ()
-    #: Whether a loop needs the same results, so that the end of a step finds it.
-    compares_results: bool = True
+    #: Whether results have keys: a loop needs the same results, or stalls are watched. The end of a step finds both.
+    keys_results: bool = True
     #: Whether a message came after the reply of the open step, so that its calls are no round.
     round_forgotten: bool = False
+    #: The stall of which this step's request has a hint.
+    stall: Stall | None = None
     #: The reason of a conclusion, then the reason of the end.
     carried: EndReason | None = None
     reason: EndReason | None = None
@@ -76,10 +75,7 @@ class Turn:
         #: The open interrupts, by id.
         self.interrupts: Mapping[str, f.InterruptRecord] = _EMPTY
         self.interrupts_asked: Mapping[str, int] = _EMPTY
-        self.rounds: tuple[Round, ...] = ()
-        #: A checksum for the hash of the turn; 0 without rounds.
-        self.rounds_checksum = 0
-        self.loop_tools: tuple[str, ...] = ()
+        self.rounds = NO_ROUNDS
         self.nudge = False
         self.step_open = False
         #: Whether the last reply was cut off.
@@ -139,33 +135,26 @@ class Turn:
         """The rest of the token budget, at least 1; None without such a budget."""
         return None if self.limits.tokens is None else max(self.limits.tokens - self.tokens, 1)
 
-    def round_with(self, results: Mapping[str, str]) -> Round | None:
-        """Return the round of the batch, with the keys of `results` for calls that have none yet."""
+    def settled_calls(self, outcomes: Mapping[str, tuple[str, bool]] = _EMPTY) -> Sequence[SettledCall]:
+        """Return the calls of the batch that are a part of its round.
+
+        Those that have no result yet have the key of `outcomes` and whether they failed.
+        """
         if self.round_forgotten:
-            return None
-        return make_round(
-            [
-                (call.name, call.made.key + key)
-                for call in self.batch.values()
-                if call.made.key and (key := call.result_key or results.get(call.id))
-            ]
-        )
-
-    def repeats_a_call(self) -> bool:
-        """Return whether a call of the batch is in a round of an earlier step. Most are in none."""
-        seen = b"".join(self.rounds)
+            return ()
+        calls: list[SettledCall] = []
         for name in self.batch:  # a plain loop, because this runs once a step
-            key = self.batch[name].made.key
-            if key and key.encode() in seen:
-                return True
-        return False
+            call = self.batch[name]
+            key, failed = call.result_key, call.failed
+            if not key and name in outcomes:
+                key, failed = outcomes[name]
+            if key and call.made.key:
+                calls.append(SettledCall(call.name, call.made.key, key, failed))
+        return calls
 
-    def may_loop(self, results: Mapping[str, str]) -> bool:
+    def may_loop(self, outcomes: Mapping[str, tuple[str, bool]]) -> bool:
         """Return whether these results, which settle the batch, would close a doom loop."""
-        threshold, latest = self.limits.doom_threshold, self.round_with(results)
-        if threshold is None or latest is None:
-            return False
-        return looping(remember(self.rounds, latest, threshold), threshold) != ()
+        return self.rounds.settled(self.settled_calls(outcomes), self.limits).tools != ()
 
     def runnable(self) -> tuple[Call, ...]:
         """Return the calls of the batch that may start, or have started without a result, in call order."""
@@ -207,8 +196,9 @@ class Turn:
         self._pass_time()
 
     def _watch_for_loops(self) -> None:
-        if self.limits.doom_compare != "results" or self.limits.doom_threshold is None:
-            self.compares_results = False
+        limits = self.limits
+        if limits.doom_compare != "results" or limits.doom_threshold is None:
+            self.keys_results = limits.watches_stalls
 
     def _pass_time(self) -> None:
         if self.limits.seconds is not None:
@@ -218,7 +208,7 @@ class Turn:
     def _begin_step(self, fact: f.StepStarted) -> None:
         RUN["step_started"](self.counters, fact.number, fact.nudge)
         self.near = self.near or 5 * fact.number >= self.marks.steps
-        self.nudge = fact.nudge
+        self.nudge, self.stall = fact.nudge, fact.stall
         self.step_open, self.step_started_at, self.step_usage = True, fact.elapsed, _NOTHING_USED
         self.batch, self.synthesis_done = _EMPTY, False
 
@@ -249,22 +239,11 @@ class Turn:
                 runs, answers = runs + (not one.output), answers + one.output
                 if one.lease is not None:
                     lends += one.lease.calls or 0
-        loops = self.limits.doom_compare == "calls" and self._closes_loop(
-            make_round([(call.name, call.key) for call in fact.calls if call.key])
-        )
-        RUN["model_replied"](self.counters, runs, answers, lends, loops)
-
-    def _closes_loop(self, latest: Round | None) -> bool:
-        threshold, self.loop_tools = self.limits.doom_threshold, ()
-        if threshold is None or latest is None:
-            return False
-        self.rounds = remember(self.rounds, latest, threshold)
-        self.rounds_checksum = crc32(b"".join(self.rounds))
-        self.loop_tools = looping(self.rounds, threshold)
-        return self.loop_tools != ()
-
-    def _forget_rounds(self) -> None:
-        self.rounds, self.rounds_checksum, self.loop_tools = (), 0, ()
+        latest = None
+        if self.limits.doom_compare == "calls":
+            latest = make_round([(call.name, call.key) for call in fact.calls if call.key])
+        self.rounds = self.rounds.compared(latest, self.limits.doom_threshold)
+        RUN["model_replied"](self.counters, runs, answers, lends, self.rounds.tools != ())
 
     def _fail_attempt(self, fact: f.AttemptFailed) -> None:
         self._use(fact.usage)
@@ -320,6 +299,7 @@ class Turn:
         )
         call.state = CallState.SETTLED
         call.result_key = fact.key
+        call.failed = fact.status is CallStatus.ERROR
         if fact.retry:
             self.tool_retries = {**self.tool_retries, call.name: self.tool_retries.get(call.name, 0) + 1}
         if waited:
@@ -364,16 +344,17 @@ class Turn:
             if fact.arguments is not None and not interrupt.forwarded:
                 call.arguments = fact.arguments
         elif go_on:
-            self._forget_rounds()
+            self.rounds = NO_ROUNDS
             self.always_for |= frozenset(fact.always_for)
 
     def _synthesize(self, fact: f.Synthesized) -> None:  # noqa: ARG002 (its text is only for the transcript)
         self.synthesis_done = True
 
     def _end_step(self, fact: f.StepFinished) -> None:
-        self.step_open, self.nudge = False, False
-        if fact.state is State.CHECK and self.compares_results:
-            RUN["step_finished"](self.counters, self._closes_loop(self.round_with({})))
+        self.step_open, self.nudge, self.stall = False, False, None
+        if fact.state is State.CHECK and self.keys_results:
+            self.rounds = self.rounds.settled(self.settled_calls(), self.limits)
+            RUN["step_finished"](self.counters, self.rounds.tools != ())
 
     def _stop(self, fact: f.Stopping) -> None:
         self._use(fact.usage)
@@ -381,8 +362,8 @@ class Turn:
         RUN["stopping"](self.counters, fact.reason is EndReason.DOOM_LOOP)
 
     def _add_message(self, fact: f.MessageAdded) -> None:  # noqa: ARG002 (its text is only for the transcript)
-        self._forget_rounds()
-        if self.batch and self.compares_results:
+        self.rounds = NO_ROUNDS
+        if self.batch and self.keys_results:
             self.round_forgotten = True
         RUN["message_added"](self.counters)
 
@@ -425,45 +406,7 @@ class Turn:
         f.Notice: _notice,
     }
 
-    def digest(self) -> str:
-        """Return eight hexadecimal digits that depend on everything that can affect the rest of the turn.
-
-        They are the same on every machine and under every version of Python and msgspec, because MessagePack defines
-        each byte, including the eight bytes of the cost.
-        """
-        c, batch = self.counters, self.batch
-        # fmt: off
-        known: list[object] = [
-            self.state, c.steps, c.allowance, c.calls, c.budgeted, c.budget, c.tokens_spent, c.cost_spent,
-            c.time_spent, c.doom, c.doom_asks, c.nudges_left, c.pauses_left, c.retries_left, c.waiting,
-            c.carried_doom, self.input_tokens, self.output_tokens, self.cost, self.calls_made, self.carried,
-            self.reason, self.rounds_checksum, self.step_open, self.synthesis_done, self.noticed, self.grants,
-        ]
-        # fmt: on
-        if self.always_for or self.interrupts:
-            known += (sorted(self.always_for), [*self.interrupts])
-        if c.second_try:
-            known.append("second_try")
-        left = c.output_retries_left, c.compactions_left
-        if left != _UNUSED or c.final or c.prepared or self.tool_retries:
-            known += ("beside", *left, c.final, c.prepared, sorted(self.tool_retries.items()))
-        if self.state is State.REVIEW:
-            known.append(self.truncated)
-        if self.cached_tokens or self.reasoning_tokens:  # likewise
-            known += ("parts", self.cached_tokens, self.reasoning_tokens)
-        compares = self.compares_results
-        if self.round_forgotten:
-            known.append("forgotten")
-        for name in batch:
-            call = batch[name]
-            known += (call.state, call.attempt, call.counted, call.made.own_key)
-            if compares:
-                known += (call.made.key, call.result_key)
-        try:
-            packed = _packed(known)
-        except (OverflowError, UnicodeEncodeError):  # a count of more than 64 bits, or half a surrogate pair
-            packed = ascii(known).encode()
-        return "%08x" % crc32(packed)  # noqa: UP031 (twice as fast as an f-string)
+    digest = digest_of
 
     def copy(self) -> "Turn":
         """Return a copy that shares only immutable values."""

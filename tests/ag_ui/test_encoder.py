@@ -60,6 +60,13 @@ def encode(events: Sequence[TurnEvent], after: int = 0, run: str = "r1") -> Clie
     return heard([*(one for event in events for one in encoder.encode(event)), *encoder.close()])
 
 
+async def test_the_start_of_a_step_has_its_hint() -> None:
+    model = ScriptedModel(*[asks_for(("note", {}))] * 3, "Done.")
+    client = encode(await live(Engine(model=model, tools=[note], limits=Limits(nudges=1, stall_rounds=2))))
+    told = [event.get("metadata") for event in client.events if event["type"] == "STEP_STARTED"]
+    assert told == [None, None, None, {"turnwright": {"nudge": True, "stall": "nothing_new"}}]
+
+
 async def test_a_turn_with_a_call_is_a_run_with_steps_messages_and_a_result() -> None:
     engine = Engine(model=ScriptedModel(asks_for(("note", {"n": 1}), text="I look."), "Done."), tools=[note])
     client = encode(await live(engine))

@@ -450,6 +450,9 @@ AGENTS: st.SearchStrategy[Agent] = st.fixed_dictionaries(
         "doom_compare": st.sampled_from(["results", "calls"]),
         "doom_response": st.sampled_from(["stop", "ask"]),
         "nudges": st.integers(0, 9),
+        "stall_errors": st.integers(2, 9) | st.none(),
+        "stall_rounds": st.integers(2, 9) | st.none(),
+        "stall_response": st.sampled_from(["hint", "loop"]),
         "conclude_seconds": st.floats(min_value=0.1, max_value=1e6),
     },
 ).map(Agent.model_validate)

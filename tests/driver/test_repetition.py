@@ -22,7 +22,6 @@ from turnwright.model.protocol import (
     ToolCallDelta,
 )
 from turnwright.model.scripted import ScriptedModel, asks_for
-from turnwright.result import TurnResult
 from turnwright_states import Cause, EndReason, Limits, Outcome, Usage
 from turnwright_states import facts as f
 
@@ -196,7 +195,7 @@ async def test_a_summary_that_repeats_itself_is_asked_for_again() -> None:
 
 @pytest.mark.anyio
 async def test_a_server_that_repeats_itself_is_hung_up_on() -> None:
-    hung_up = anyio.Event()
+    hung_up, turn = anyio.Event(), None
 
     async def serve(stream: SocketStream) -> None:
         async with stream:
@@ -212,7 +211,8 @@ async def test_a_server_that_repeats_itself_is_hung_up_on() -> None:
         tasks.start_soon(listener.serve, serve)
         port = listener.extra(SocketAttribute.local_port)  # noqa: S610 (no Django)
         model = OpenAIChat("m", base_url=f"http://127.0.0.1:{port}/v1", api_key="k")
-        turn: TurnResult = await Engine(model=model, limits=Limits(max_retries=0)).run(AGENT, "hi")
+        turn = await Engine(model=model, limits=Limits(max_retries=0)).run(AGENT, "hi")
         await hung_up.wait()
         tasks.cancel_scope.cancel()
+    assert turn is not None
     assert "repeated one text" in turn.error

@@ -121,6 +121,16 @@ def test_a_model_that_repeats_itself_concludes(api: ClientApi) -> None:
 
 
 @APIS
+def test_a_model_that_stalls_gets_a_hint_in_each_request_of_it(api: ClientApi) -> None:
+    read = [WRITERS[api]("", [(f"call_{number}", "read_page", {"number": number % 5})]) for number in range(12)]
+    client, loop = Client(api, iter([*read, WRITERS[api]("Here.")])), guarded(api)
+    assert run(client, loop).reason is EndReason.ANSWERED
+    said = ["brought nothing new" in str(request[FORMATS[api].messages][-1]) for request in client.requests]
+    assert said == [False] * 11 + [True, True]
+    assert "brought nothing new" not in str(loop.messages)
+
+
+@APIS
 def test_a_model_that_concludes_without_text_is_asked_twice_and_then_summed_up(api: ClientApi) -> None:
     client, loop = Client(api, pages(api), summary=""), guarded(api, steps=1)
     assert run(client, loop).reason is EndReason.STEP_CAP

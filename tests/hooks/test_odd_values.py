@@ -42,7 +42,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.no_waiting]
 AGENT = Agent(name="Clerk")
 #: Half of a surrogate pair, which no store can encode.
 HALF = "a\ud800b"
-LONG = "long " * RESULT_LIMIT
+LONG = " ".join(map(str, range(RESULT_LIMIT)))
 
 
 @tool

@@ -394,7 +394,7 @@ class Machines(RuleBasedStateMachine):
         assert turn.only_goes_forward(counted)
         if isinstance(happening, SteeredInput):
             assert turn.machine.turn.rank == rank
-            assert not turn.machine.turn.rounds
+            assert not turn.machine.turn.rounds.latest
         else:
             assert turn.machine.turn.rank < rank
 

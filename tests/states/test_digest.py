@@ -18,6 +18,7 @@ from turnwright_states import (
     InterruptKind,
     Limits,
     ModelRepliedInput,
+    Stall,
     State,
     ToolCall,
     Turn,
@@ -73,6 +74,13 @@ def of_a_call(**fields: object) -> Callable[[Turn], None]:
     return _change
 
 
+def stalled(**fields: object) -> Callable[[Turn], None]:
+    def _change(turn: Turn) -> None:
+        turn.rounds = replace(turn.rounds, stalls=replace(turn.rounds.stalls, **fields))
+
+    return _change
+
+
 def made(**fields: object) -> Callable[[Turn], None]:
     return lambda turn: setattr(turn.batch["call00005"], "made", replace(turn.batch["call00005"].made, **fields))
 
@@ -102,6 +110,11 @@ CHANGES: Final[dict[str, Callable[[Turn], None]]] = {
     "a call's attempts": of_a_call(attempt=1),
     "a call that counts": of_a_call(counted=True),
     "a call's result": of_a_call(result_key="x"),
+    "a call's error": of_a_call(result_key="x", failed=True),
+    **{
+        f"{field} of stalls": stalled(**{field: value})
+        for field, value in {"error": "x", "errors": 1, "idle": 1, "checksum": 1, "stall": Stall.NOTHING_NEW}.items()
+    },
     "a call's key": made(key="x"),
     "who gave a call's key": made(own_key=True),
 }
@@ -120,10 +133,11 @@ def test_each_thing_that_a_turn_knows_changes_its_hash(begin: "Begin") -> None:
 
 def test_results_count_only_where_they_are_compared(begin: "Begin") -> None:
     """Journals that were written before keep their hashes."""
-    turn = begin(doom_compare="calls")
+    turn = begin(doom_compare="calls", stall_errors=None, stall_rounds=None)
     turn.reply("a")
     before = turn.machine.turn.digest()
     turn.machine.turn.batch["call00001"].result_key = "x"
+    turn.machine.turn.batch["call00001"].failed = True
     assert turn.machine.turn.digest() == before
 
 
@@ -226,8 +240,8 @@ def test_rounds_count_for_as_long_as_the_detector_can_see_them(begin: "Begin") -
         for number in numbers:
             turn.step(ToolCall(name="a", arguments={"n": number}), "b")
         known = turn.machine.turn
-        assert known.rounds_checksum == crc32(b"".join(known.rounds))
-        return known.rounds_checksum
+        assert known.rounds.checksum == crc32(b"".join(known.rounds.latest))
+        return known.rounds.checksum
 
     assert rounds_checksum([]) == 0
     assert rounds_checksum(range(30)) == rounds_checksum(range(22, 30)) == rounds_checksum([7, *range(22, 30)])

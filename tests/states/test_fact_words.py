@@ -5,7 +5,7 @@ from enum import StrEnum
 
 import pytest
 
-from turnwright_states import Cause, Decision, InterruptKind, Limits, Outcome, State, Turn, Usage, facts
+from turnwright_states import Cause, Decision, InterruptKind, Limits, Outcome, Stall, State, Turn, Usage, facts
 from turnwright_states.fact import DEBUG, INFO, Fact, PublicPart, allow
 from turnwright_states.facts import KINDS, tool_names
 from turnwright_states.reasons import EndReason
@@ -113,6 +113,11 @@ _MADE = facts.CallMade(id="call00001", name="look")
 _USED = Usage(input_tokens=3, output_tokens=2)
 SAID: list[tuple[Fact, str, str]] = [
     (facts.StepStarted(0.0, State.STREAM, number=2), "step 2", "step 2 of at most 200"),
+    (
+        facts.StepStarted(0.0, State.STREAM, number=2, stall=Stall.SAME_ERROR),
+        "step 2, with a hint",
+        "step 2 of at most 200",
+    ),
     (facts.StepStarted(0.0, State.STREAM, number=2, nudge=True), "step 2, with a nudge", "step 2 of at most 200"),
     (facts.ModelReplied(0.0, State.FINISHED, text="Hi."), "Hi.", "the model replied, without calls"),
     (

@@ -22,6 +22,7 @@ from turnwright_states import (
     Limits,
     Outcome,
     Spent,
+    Stall,
     State,
     ToolCall,
     Usage,
@@ -110,7 +111,12 @@ FIELDS: Final[dict[type[Fact], dict[str, st.SearchStrategy[object]]]] = {
         "chart": COUNT,
         "model_settings": OBJECT,
     },
-    facts.StepStarted: {"number": COUNT, "nudge": st.booleans(), "started_at": st.none() | MOMENTS},
+    facts.StepStarted: {
+        "number": COUNT,
+        "nudge": st.booleans(),
+        "stall": st.none() | st.sampled_from(Stall),
+        "started_at": st.none() | MOMENTS,
+    },
     facts.ModelReplied: {
         "text": TEXT,
         "reasoning": TEXT,

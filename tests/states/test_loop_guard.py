@@ -29,6 +29,7 @@ from turnwright_states import (
     Outcome,
     Proceed,
     ResultsMissing,
+    Stall,
     StartedInput,
     State,
     Stopped,
@@ -231,6 +232,22 @@ def test_a_doom_loop_is_noticed_and_a_hint_comes_first() -> None:
     assert guarded.may_call_model() == Stopped(EndReason.DOOM_LOOP)
     assert guarded.concluded(None) == Stopped(EndReason.DOOM_LOOP, second_try=True)
     assert guarded.concluded("") == Stopped(EndReason.DOOM_LOOP, (), Outcome.DOOM_LOOP)
+
+
+def test_a_stall_gives_a_hint_in_each_of_its_steps_and_stops_nothing() -> None:
+    guarded = guard(doom_threshold=None, stall_errors=2, stall_rounds=3)
+    stalls = []
+    for status, text in [(CallStatus.ERROR, "no such file")] * 3 + [(CallStatus.OK, "fine")] * 5:
+        may = guarded.may_call_model()
+        assert isinstance(may, Proceed)
+        stalls.append(may.stall)
+        (permit,) = guarded.replied("", [READ])
+        guarded.started(permit.id)
+        guarded.result(permit.id, status, text)
+    error, nothing = Stall.SAME_ERROR, Stall.NOTHING_NEW
+    assert stalls == [None, None, error, error, None, None, None, nothing]
+    journaled = [fact.stall for fact in guarded.take_facts() if isinstance(fact, facts.StepStarted)]
+    assert journaled == [*stalls, nothing]
 
 
 def test_a_person_may_be_asked_about_a_doom_loop() -> None:

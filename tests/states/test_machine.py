@@ -371,7 +371,7 @@ def test_before_its_first_fact_nothing_is_known_of_a_turn() -> None:
     turn = Turn()
     assert (turn.synthesis, turn.nudge, turn.step_open) == (False, False, False)
     assert (turn.depth, turn.elapsed, turn.step_started_at) == (0, 0.0, 0.0)
-    assert turn.loop_tools == ()
+    assert turn.rounds.tools == ()
 
 
 def test_what_is_no_fact_cannot_be_folded() -> None:

@@ -365,6 +365,7 @@ UNSEEN: Final = frozenset(
 OUTSIDE: Final = frozenset(
     {
         *(f"turn_started.limits.{name}" for name in ("ceiling", "tokens", "cost", "seconds", "doom_threshold")),
+        *(f"turn_started.limits.stall_{name}" for name in ("errors", "rounds", "response")),
         *(f"turn_started.{name}" for name in ("limits.max_calls_per_step", "synthesis", "depth")),
         *(f"model_replied.{name}" for name in ("text", "finish", "usage")),
         *(f"model_replied.calls.{name}" for name in ("name", "raw", "refused", "invalid", "output")),
@@ -503,7 +504,7 @@ DECIDED: Final = frozenset(
     {
         "turn_started.chart",
         *(f"{kind}.state" for kind in f.KINDS if kind != "step_finished"),
-        *(f"step_started.{name}" for name in ("number", "nudge", "elapsed")),
+        *(f"step_started.{name}" for name in ("number", "nudge", "stall", "elapsed")),
         "model_replied.calls.lease",
         "call_started.attempt",
         *(f"attempt_failed.{name}" for name in ("attempt", "retry")),

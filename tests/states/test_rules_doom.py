@@ -218,7 +218,14 @@ def test_a_call_that_cannot_run_is_a_round_with_its_error(begin: "Begin") -> Non
 
 
 def test_the_key_of_a_result_is_a_fact_only_if_results_are_compared(begin: "Begin") -> None:
-    for limits, keyed in (({}, True), ({"doom_compare": "calls"}, False), ({"doom_threshold": None}, False)):
+    off = {"stall_errors": None, "stall_rounds": None}
+    for limits, keyed in (
+        (off, True),
+        (off | {"doom_compare": "calls"}, False),
+        (off | {"doom_threshold": None}, False),
+        (off | {"doom_threshold": None, "stall_errors": 2}, True),
+        (off | {"doom_compare": "calls", "stall_rounds": 2}, True),
+    ):
         turn = begin(**limits)
         turn.step("look")
         assert turn.of(facts.CallSettled)[0].key == (result_key("") if keyed else "")
@@ -490,7 +497,7 @@ def test_a_message_to_the_turn_forgets_the_rounds(begin: "Begin") -> None:
 
 def test_a_message_before_the_calls_of_a_step_leaves_them_a_round(begin: "Begin") -> None:
     for compare, forgotten in (("results", True), ("calls", False)):
-        turn = begin(doom_threshold=2, doom_compare=compare)
+        turn = begin(doom_threshold=2, doom_compare=compare, stall_errors=None, stall_rounds=None)
         turn.feed(SteeredInput(text="Look in src/"))
         assert not turn.machine.turn.round_forgotten
         turn.reply("look")
@@ -512,18 +519,18 @@ def test_a_step_that_is_stopped_is_no_round(begin: "Begin") -> None:
     turn.feed(AbortInput())
     assert turn.machine.turn.rounds == rounds
     assert turn.of(facts.TurnEnded)[0].also_reached == ()
-    assert turn.machine.turn.loop_tools == ()
+    assert turn.machine.turn.rounds.tools == ()
 
 
 def test_results_that_do_not_count_close_no_loop(begin: "Begin") -> None:
     turn = begin(doom_threshold=2)
     turn.step("look")
     turn.reply("look")
-    assert turn.machine.turn.may_loop({"call00002": turn.of(facts.CallSettled)[0].key})
+    assert turn.machine.turn.may_loop({"call00002": (turn.of(facts.CallSettled)[0].key, False)})
     assert not turn.machine.turn.may_loop({})
     off = begin(doom_threshold=None)
     off.reply("look")
-    assert not off.machine.turn.may_loop({"call00001": "x"})
+    assert not off.machine.turn.may_loop({"call00001": ("x", False)})
 
 
 def test_only_the_machine_asks_about_a_doom_loop(begin: "Begin") -> None:

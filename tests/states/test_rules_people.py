@@ -387,7 +387,7 @@ def test_a_message_is_taken_in_while_a_call_waits_for_a_person(begin: "Begin") -
     before = turn.machine.turn.rank
     (added,) = turn.feed(SteeredInput(text="Only src/"))
     assert (added.kind, added.state, turn.machine.turn.rank) == ("message_added", State.PAUSED, before)
-    assert turn.machine.turn.rounds == ()
+    assert turn.machine.turn.rounds.latest == ()
 
 
 def test_a_message_is_never_taken_in_while_a_doom_loop_is_asked_about_or_the_turn_concludes_or_answers_in_text(

@@ -599,6 +599,48 @@ async def test_a_nudge_is_said_once_and_leaves_no_trace() -> None:
     assert not any("Do not repeat" in message.text for message in turn.messages)
 
 
+async def test_a_stall_is_said_in_each_of_its_steps_and_leaves_no_trace() -> None:
+    @tool
+    async def find(n: int) -> str:
+        raise ValueError("the index is locked" if n >= 0 else "")
+
+    model = ScriptedModel(*[asks_for(("find", {"n": n})) for n in range(5)], asks_for(("note", {})), "Done.")
+    turn = await Engine(model=model, tools=[note, find]).run(AGENT, "hi")
+    assert (turn.outcome, turn.steps) == (Outcome.FINISHED, 7)
+    hint = prompt("same_error").strip()
+    assert [request.messages[-1].text == hint for request in model.requests] == [False] * 4 + [True, True, False]
+    assert sum(message.text == hint for request in model.requests for message in request.messages) == 2
+    assert not any(hint in message.text for message in turn.messages)
+
+
+async def test_calls_that_bring_nothing_new_give_a_hint() -> None:
+    model = ScriptedModel(*[asks_for(("note", {"n": n % 5})) for n in range(11)], "Done.")
+    await Engine(model=model, tools=[note]).run(AGENT, "hi")
+    hint = prompt("nothing_new").strip()
+    assert [request.messages[-1].text == hint for request in model.requests] == [False] * 11 + [True]
+
+
+@pytest.mark.parametrize(
+    ("limits", "words"),
+    [
+        (Limits(stall_errors=2, stall_response="loop"), "got the same error again and again: lose"),
+        (Limits(stall_rounds=2, stall_response="loop", doom_threshold=None), "found out nothing new: lose"),
+    ],
+    ids=["errors", "rounds"],
+)
+async def test_a_stall_that_is_a_doom_loop_says_why_it_stopped(limits: Limits, words: str) -> None:
+    @tool
+    async def lose() -> str:
+        raise ValueError("lost")
+
+    limits = limits.model_copy(update={"stall_errors": None}) if limits.doom_threshold is None else limits
+    model = ScriptedModel(asks_for(("lose", {})), repeat=True)
+    turn = await Engine(model=model, tools=[lose], limits=limits).run(AGENT, "hi")
+    assert turn.outcome is Outcome.DOOM_LOOP
+    assert turn.sentinel is not None
+    assert f"Stopped because the model {words}" in turn.sentinel.text
+
+
 async def test_a_nudge_that_does_not_help_is_followed_by_the_end() -> None:
     model = ScriptedModel(*[asks_for(("note", {}))] * 4, "Enough.")
     turn = await Engine(model=model, tools=[note], limits=Limits(nudges=1)).run(AGENT, "hi")

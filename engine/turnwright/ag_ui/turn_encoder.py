@@ -171,11 +171,11 @@ class TurnEncoder:
                         UserMessage(id=f"{self.turn}/user-1", content=content_of(fact.prompt, files))
                     )
                     yield self._conversation.snapshot()
-            case f.StepStarted(number=number, nudge=nudge):
+            case f.StepStarted(number=number, nudge=nudge, stall=stall):
                 yield from self._end_step()
                 self._messages, self._message_open, self._index = number, True, 0
                 self.step = f"step-{number}"
-                told = metadata(nudge=True) if nudge else None
+                told = metadata(nudge=nudge or None, stall=stall)
                 yield StepStartedEvent(step_name=self.step, subagent_run_id=self.owner, metadata=told)
             case f.ModelReplied() as fact:
                 yield from self._reply(fact)

@@ -34,7 +34,7 @@ from turnwright.context import DepsT_contra, GuardrailBase, HooksBase, JsonObjec
 from turnwright.errors import ConfigError
 from turnwright.model_settings import ModelSettings
 from turnwright_states import Limits
-from turnwright_states.limits import Concluding, DoomCompare, DoomResponse
+from turnwright_states.limits import Concluding, DoomCompare, DoomResponse, StallResponse
 
 from .fields import (
     BUDGET_FIELDS,
@@ -155,6 +155,9 @@ class Agent(BaseModel, Generic[DepsT_contra, OutT_co]):
     doom_compare: DoomCompare | None = None
     doom_response: DoomResponse | None = None
     nudges: int | None = None
+    stall_errors: int | None = None
+    stall_rounds: int | None = None
+    stall_response: StallResponse | None = None
     max_retries: int | None = None
     output_retries: int | None = None
     max_pauses: int | None = None

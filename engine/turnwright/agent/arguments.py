@@ -6,7 +6,7 @@ from typing import TypedDict
 from turnwright.context import GuardrailBase, HooksBase
 from turnwright.model_settings import ModelSettings
 from turnwright_states import Limits
-from turnwright_states.limits import Concluding, DoomCompare, DoomResponse
+from turnwright_states.limits import Concluding, DoomCompare, DoomResponse, StallResponse
 
 from .fields import Compact, Mode, OutputMode, ToolsFunction
 
@@ -31,6 +31,9 @@ class AgentFields(TypedDict, total=False):
     doom_compare: DoomCompare
     doom_response: DoomResponse
     nudges: int
+    stall_errors: int | None
+    stall_rounds: int | None
+    stall_response: StallResponse
     max_retries: int
     output_retries: int
     output_mode: OutputMode

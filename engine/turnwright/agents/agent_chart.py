@@ -69,7 +69,7 @@ def _abilities(
 def _may_ask(one: CertifiedSubAgent) -> bool:
     """Return whether a sub-agent may pause its caller: by a tool, or because of a doom loop."""
     limits = limits_of(one.bounds)
-    loops = limits.doom_response == "ask" and limits.doom_threshold is not None
+    loops = limits.doom_response == "ask" and limits.shortest_loop is not None
     return loops or (one.code or _UNKNOWN).may_ask
 
 

@@ -33,9 +33,9 @@ class Trial(NamedTuple):
     nudges: int = 0
 
     def limits(self) -> Limits:
-        """Return these limits as the machine's, which knows the detectors of calls and of calls with results."""
-        rounds = (name.split(":") for name in self.loops if name.startswith(("calls:", "results:")))
-        compare, threshold = next(((one, int(number)) for one, number in rounds), ("results", None))
+        """Return these limits as the machine's. Stalls are loops, so the hints that they give by default are not."""
+        detectors = {name: int(number) for name, _, number in (one.partition(":") for one in self.loops)}
+        threshold = detectors.get("calls", detectors.get("results"))
         most = MAX_CALLS_PER_STEP if self.max_calls_per_step is None else self.max_calls_per_step
         return Limits(
             steps=self.steps,
@@ -43,8 +43,11 @@ class Trial(NamedTuple):
             tokens=self.tokens,
             cost=self.cost,
             doom_threshold=threshold,
-            doom_compare="calls" if compare == "calls" else "results",
-            nudges=self.nudges if threshold else 0,
+            doom_compare="calls" if "calls" in detectors else "results",
+            stall_errors=detectors.get("errors"),
+            stall_rounds=detectors.get("nothing"),
+            stall_response="loop",
+            nudges=self.nudges if detectors else 0,
             max_calls_per_step=most,
         )
 

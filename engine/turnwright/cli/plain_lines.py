@@ -29,8 +29,9 @@ def _fact_lines(view: TurnView, event: FactEvent) -> list[str]:  # noqa: PLR0911
             started = event.fact
             said = [] if view.path else [*forked(started), one_line(started.prompt), *map(file_line, started.files)]
             return [headline(view), *(f"             {line}" for line in said)]
-        case f.StepStarted(number=number, nudge=nudge):
-            return [f"STREAM       step {number} of {view.limits.cap}" + ("  (nudged)" if nudge else "")]
+        case f.StepStarted(number=number, nudge=nudge, stall=stall):
+            hint = "  (nudged)" if nudge else "  (hinted)" if stall else ""
+            return [f"STREAM       step {number} of {view.limits.cap}{hint}"]
         case f.ModelReplied(text=text, calls=calls):
             view.said = text or view.said
             return [

@@ -60,7 +60,7 @@ def limit_words(limits: Limits) -> Mapping[str, tuple[str, str]]:
         "tokens_spent": (f"{tokens} tokens spent", f"tokens of {tokens} left"),
         "cost_spent": (f"cost of {limits.cost or 0:g} spent", f"money of {limits.cost or 0:g} left"),
         "time_spent": (f"{limits.seconds or 0:g} s spent", f"time of {limits.seconds or 0:g} s left"),
-        "doom": (f"doom loop of {limits.doom_threshold} rounds", "no doom loop"),
+        "doom": (f"doom loop of {limits.shortest_loop} rounds", "no doom loop"),
         "nudges_left > 0": _left("nudge", limits.nudges),
         "pauses_left == 0": (f"{limits.max_pauses} pauses taken", f"a pause of {limits.max_pauses} left"),
         "retries_left > 0": _left("retry", limits.max_retries),
@@ -87,7 +87,7 @@ def known_atoms(limits: Limits) -> Mapping[str, bool]:
     never = {
         **{atom: limit is None for atom, limit in spent.items()},
         "spent": not any(limit is not None for limit in spent.values()),
-        "doom": limits.doom_threshold is None,
+        "doom": limits.shortest_loop is None,
         "nudges_left > 0": limits.nudges == 0,
         "retries_left > 0": limits.max_retries == 0,
         "output_retries_left > 0": limits.output_retries == 0,

@@ -18,7 +18,7 @@ from turnwright.errors import ConfigError, LeaseLostError, StoreError, TurnAlrea
 from turnwright.model.http.json_text import whole_object
 from turnwright.store import NewTurn
 from turnwright.store.sessions import default_title
-from turnwright.transcript.wording import conclude_instruction, fixed_summary, prompt
+from turnwright.transcript.wording import conclude_instruction, fixed_summary, hint_text
 from turnwright_states import (
     CallDecision,
     CallSettledInput,
@@ -169,8 +169,8 @@ class GuardedTurn:
                 may = self._guard.result(may.calls[0].id, CallStatus.UNKNOWN, NO_RESULT, elapsed=self._elapsed())
             self._save()
             match may:
-                case Proceed(tools=tools, nudge=nudge):
-                    return NextCall(tools, prompt("nudge").strip() if nudge else "")
+                case Proceed(tools=tools, nudge=nudge, stall=stall):
+                    return NextCall(tools, hint_text(nudge=nudge, stall=stall))
                 case Stopped(outcome=None, reason=reason, second_try=again):
                     words = conclude_instruction(self._guard.machine.turn, reason, again=again)
                     return NextCall(tools=False, hint=words, conclude=True)

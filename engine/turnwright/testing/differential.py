@@ -153,8 +153,8 @@ class _World:
             models=lambda _: self._helper,
             tools=[*map(_tool, self._script.tools), *map(agent_tool, helpers(self._script))],
             store=self._store,
-            # The reference knows loops of calls alone.
-            limits=self._script.limits.model_copy(update={"doom_compare": "calls"}),
+            # The reference knows loops of calls alone. A hint changes no course.
+            limits=self._script.limits.model_copy(update={"doom_compare": "calls", "stall_response": "hint"}),
             prices=_PRICES,
             synthesize=self._synthesize if self._script.synthesis else None,
             backoff=Backoff(initial=0),

@@ -90,6 +90,9 @@ LIMITS: Final[Mapping[str, st.SearchStrategy[object]]] = {
     "doom_compare": st.sampled_from(["results", "calls"]),
     "doom_response": st.sampled_from(["ask", "stop"]),
     "nudges": st.integers(0, 2),
+    "stall_errors": st.integers(2, 4) | st.none(),
+    "stall_rounds": st.integers(2, 4) | st.none(),
+    "stall_response": st.sampled_from(["hint", "loop"]),
     "max_retries": st.integers(0, 2),
     "max_pauses": st.integers(0, 4),
     "conclude_tokens": st.integers(1, 10),
@@ -338,7 +341,12 @@ def _kinds(
     yield (
         2,
         played(
-            loop, _only("doom_threshold", "doom_compare", "doom_response", "nudges", "max_pauses", "ceiling"), st.none()
+            loop,
+            _only(
+                *("doom_threshold", "doom_compare", "doom_response", "nudges", "max_pauses", "ceiling"),
+                *("stall_errors", "stall_rounds", "stall_response"),
+            ),
+            st.none(),
         ),
     )
     long = st.builds(lambda cycle, failed, last: (*cycle, *cycle, *failed, *last), asking, overflows(), ending)

@@ -17,7 +17,7 @@ from .compaction import Size, compacted, size_of
 from .history import History
 from .pairing import Paired, Unpaired, UnpairedError, check_pairing, repaired
 from .transcript import Transcript
-from .wording import budget_text, conclude_instruction, prompt
+from .wording import budget_text, conclude_instruction, hint_text
 
 _LOG = logging.getLogger(__name__)
 #: The instructions in use. Turns of one text share one message, which encoders find in their caches.
@@ -220,8 +220,8 @@ class Conversation:
             said.append(Message.user(budget_text(turn, template)))
         if (prepared := self._transcript.prepared) is not None:
             said += map(Message.user, prepared.append)
-        if action.nudge:
-            said.append(Message.user(prompt("nudge").strip()))
+        if hint := hint_text(nudge=action.nudge, stall=action.stall):
+            said.append(Message.user(hint))
         return said
 
     def _sent(self, messages: Sequence[Message] | None, asked: Sequence[Message]) -> tuple[Message, ...]:

@@ -21,6 +21,7 @@ from turnwright_states.blank import is_blank
 from turnwright_states.facts import Notice, TurnStarted
 from turnwright_states.payload import thawed
 from turnwright_states.reasons import NOTHING_SAID
+from turnwright_states.stall import Stall
 
 _QUOTED: Final = 400
 #: Limits on the names of refused tools: characters of each, and how many.
@@ -33,10 +34,15 @@ _RAN: Final = frozenset({CallStatus.OK, CallStatus.ERROR, CallStatus.UNKNOWN})
 
 @cache
 def prompt(name: str) -> str:
-    """Return a prompt that ships with the package: `budget`, `conclude`, `conclude_again` or `nudge`."""
+    """Return a prompt that ships with the package: such as `conclude` or `nudge`."""
     from importlib.resources import files  # noqa: PLC0415 (imports zipfile and tempfile, and few turns need a prompt)
 
     return (files("turnwright") / "prompts" / f"{name}.txt").read_text(encoding="utf-8")
+
+
+def hint_text(*, nudge: bool, stall: Stall | None) -> str:
+    """Return the text for a model that repeats itself or stalls; empty for another."""
+    return prompt(stall or "nudge").strip() if nudge or stall else ""
 
 
 #: The name of each limit.
@@ -47,6 +53,7 @@ _LIMITS: Final = {
     EndReason.COST: "cost limit",
     EndReason.DEADLINE: "time limit",
 }
+_STALLED: Final = {Stall.SAME_ERROR: "got the same error again and again", Stall.NOTHING_NEW: "found out nothing new"}
 #: The field of `Limits` behind each budget.
 _FIELDS: Final = {
     EndReason.BUDGET: "tool_calls",
@@ -68,8 +75,10 @@ def limit_reached(turn: Turn, reason: EndReason) -> str:
     if reason in _LIMITS:
         return f"Stopped at the {_LIMITS[reason]} ({_figures(turn, reason)})"
     if reason is EndReason.DOOM_LOOP:
-        tools = f": {', '.join(turn.loop_tools)}" if turn.loop_tools else ""
-        return f"Stopped because the model repeated the same tool calls{tools}"
+        stall = turn.rounds.stalls.stall if turn.limits.stall_response == "loop" else None
+        what = "repeated the same tool calls" if stall is None else _STALLED[stall]
+        tools = f": {', '.join(turn.rounds.tools)}" if turn.rounds.tools else ""
+        return f"Stopped because the model {what}{tools}"
     if reason is EndReason.TEXT_ONLY:
         why = _no_tools(turn)
         return f"{why[:1].upper()}{why[1:]}, so no tool could run"

@@ -185,7 +185,7 @@ def cases_for(limits: Limits, abilities: Abilities) -> Iterator[Case]:
 
 def loops_for(limits: Limits, abilities: Abilities) -> Iterator[Case]:
     """Yield small cases with doom loops, one call at a time. The limits on loops are real ones if the steps are few."""
-    steps, threshold, nudges, pauses = limits.allowance, limits.doom_threshold, limits.nudges, limits.max_pauses
+    steps, threshold, nudges, pauses = limits.allowance, limits.shortest_loop, limits.nudges, limits.max_pauses
     never = _LOOP_STEPS + 1
     if threshold is None or threshold >= steps:
         return
@@ -210,6 +210,8 @@ def _small(limits: Limits, most: int, fields: Mapping[str, object], budget: int 
         "tool_calls": budget,
         # A loop of the same calls can have the same results.
         "doom_compare": "calls",
+        "stall_errors": None,
+        "stall_rounds": None,
         "doom_response": limits.doom_response,
         "max_calls_per_step": min(limits.max_calls_per_step, 2),
     }

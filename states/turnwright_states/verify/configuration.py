@@ -12,7 +12,7 @@ also leaves out:
 - *Counts without a limit:* calls without `tool_calls`. Only `calls_spent` and the places left read them, and neither
   can change within a walk.
 - *Usage above a limit,* and how often a call was started or answered: only facts and texts have it.
-- *Rounds that cannot become part of a loop any more* (`loops_ahead`).
+- *Rounds that cannot become part of a loop any more* (`loops_ahead`), and stalls that only give a hint.
 
 The unreduced key keeps all of these. A test walks several cases with both keys and compares ends, rows and the longest
 path in model calls.
@@ -26,6 +26,7 @@ from turnwright_states.chart import CHART, Chart, Row
 from turnwright_states.counters import KEPT
 from turnwright_states.doom import LONGEST_PERIOD, Round
 from turnwright_states.machine import TurnMachine
+from turnwright_states.stall import NO_STALLS
 from turnwright_states.state import State, Trigger
 from turnwright_states.turn import Turn
 
@@ -72,7 +73,8 @@ def key_of(turn: Turn) -> Key:
         turn.carried,
         loops_ahead(turn),
         _results(turn),
-        turn.loop_tools,
+        turn.rounds.tools,
+        stalls_ahead(turn),
         turn.always_for,
         turn.step_open,
         turn.synthesis_done,
@@ -92,12 +94,12 @@ def loops_ahead(turn: Turn) -> Key:
     a loop once a run is long enough. Only the last `period` rounds decide whether the next round extends the run. A
     period is left out if its run cannot become long enough in the remaining steps.
     """
-    threshold, rounds = turn.limits.doom_threshold, turn.rounds
+    threshold, rounds = turn.limits.doom_threshold, turn.rounds.latest
     if threshold is None or not rounds:
         return ()
     # In STREAM and COMPACT the reply of the started step is still missing, and its results until its end.
     started = turn.state is State.STREAM or turn.state is State.COMPACT
-    to_come = turn.counters.steps_left + (started or turn.compares_results)
+    to_come = turn.counters.steps_left + (started or turn.limits.results_decide)
     return _ahead(threshold, rounds, to_come)
 
 
@@ -114,11 +116,21 @@ def _ahead(threshold: int, rounds: tuple[Round, ...], to_come: int) -> Key:
     return (rounds[-runs[-1][0] :], *runs) if runs else ()
 
 
+def stalls_ahead(turn: Turn) -> Key:
+    """Return what can still become a stall that is a doom loop. A hint changes no path."""
+    stalls = turn.rounds.stalls
+    if turn.limits.stall_response != "loop" or stalls == NO_STALLS:
+        return ()
+    # The order of what came before does not matter.
+    return stalls.error, stalls.errors, stalls.idle, *sorted(stalls.seen.split())
+
+
 def _results(turn: Turn) -> Key:
     """Return the results of the open step that become a part of its round."""
-    if not turn.compares_results or not turn.step_open:
+    if not turn.limits.results_decide or not turn.step_open:
         return ()
-    keys = sorted((call.name, call.made.key, call.result_key) for call in turn.batch.values() if call.result_key)
+    calls = [call for call in turn.batch.values() if call.result_key]
+    keys = sorted((call.name, call.made.key, call.result_key, call.failed) for call in calls)
     return (turn.round_forgotten, *keys)
 
 
@@ -130,7 +142,7 @@ def condition(turn: Turn, call: Call) -> tuple[object, ...]:
         call.counted,
         call.made.output,
         () if lease is None else (lease.calls, lease.tokens, lease.cost),
-        (call.name, call.made.key) if turn.compares_results else (),
+        (call.name, call.made.key) if turn.limits.results_decide else (),
         _asked(turn, call) if call.state is CallState.WAITING else (),
     )
 
@@ -147,10 +159,13 @@ def whole_key_of(turn: Turn) -> Key:
         turn.carried,
         turn.rounds,
         turn.round_forgotten,
-        turn.loop_tools,
+        turn.stall,
         turn.always_for,
         tuple(
-            (*condition(turn, call), call.attempt, len(call.answers), bool(call.made.refused), call.result_key)
+            (
+                *(*condition(turn, call), call.attempt, len(call.answers), bool(call.made.refused)),
+                *(call.result_key, call.failed),
+            )
             for call in turn.batch.values()
         ),
         turn.step_open,

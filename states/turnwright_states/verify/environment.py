@@ -57,7 +57,7 @@ from turnwright_states.reasons import Cause, EndReason
 from turnwright_states.turn import Turn
 
 from .case import Case
-from .configuration import condition, loops_ahead
+from .configuration import condition, loops_ahead, stalls_ahead
 
 _A, _B = ToolCall(name="a", arguments={}), ToolCall(name="b", arguments={})
 _BAD = ToolCall(name="a", problem="unknown tool")
@@ -130,7 +130,7 @@ class Environment:
         limits = case.limits
         self._reduced = reduced
         self._hooked = case.hooked
-        self._two_results = limits.doom_compare == "results" and limits.doom_threshold is not None
+        self._two_results = limits.results_decide
         self._timed = limits.seconds is not None
         #: Stops with a usage of sub-agents, and false accounts, each made once.
         self._used: dict[tuple[tuple[tuple[str, Lease], ...], bool], tuple[Input, ...]] = {}
@@ -175,7 +175,7 @@ class Environment:
 
     def _model_call(self, turn: Turn, *, tools: bool) -> Iterator[Input]:
         if tools:
-            unnamed = self._reduced and not turn.always_for and not loops_ahead(turn)
+            unnamed = self._reduced and not (turn.always_for or loops_ahead(turn) or stalls_ahead(turn))
             yield from self._first_replies if unnamed else self._replies
             yield _STEERED
             if turn.counters.compactions_left:
@@ -260,7 +260,7 @@ class Environment:
             yield from ends or _failed_check(call.id)
             return
         yield from ends or _settled(call.id)
-        if self._two_results:
+        if self._two_results and not ends:
             yield _settled_otherwise(call.id)
         if self._hooked and not ends:
             yield from _final(call.id)
@@ -308,7 +308,7 @@ def _batches(case: Case) -> Iterator[tuple[ToolCall, ...]]:
     for size in range(1, case.widest + 1):
         if case.delegates:
             yield from product((_A, _CHILD), repeat=size)
-        elif case.limits.doom_threshold is not None:
+        elif case.limits.shortest_loop is not None:
             yield from combinations_with_replacement((_A, _B), size)
         else:
             yield (_A,) * size

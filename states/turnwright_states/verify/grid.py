@@ -29,6 +29,7 @@ def grid(bound: int = BOUND) -> Iterator[Case]:
       cycle of two rounds or a nudged repetition needs as many.
     - *Doom loops of calls with their results:* threshold 2, caps 2 and 3, both responses, with and without a nudge,
       single calls and batches of 2. Elsewhere a loop needs the same calls alone, for results only make more of them.
+    - *Stalls that are doom loops:* two rounds of one error, or with nothing new, at the same caps and widths.
     - *Spent budgets:* tokens, cost, time, and all of them, at caps 0 to 3 (0 to 2 within a bound of 2), with a budget
       of 2 tool calls, a possible doom loop, both responses to it, a nudge, and with and without a synthesis.
     - *Sub-agents:* each cap from 1 with each budget from 1, 1 and 2 pauses, batches of up to 2 calls, or of the full
@@ -46,6 +47,7 @@ def grid(bound: int = BOUND) -> Iterator[Case]:
     yield from _plain(bound, widest)
     yield from _doom(bound, widest)
     yield from _doom_of_results()
+    yield from _stalled()
     yield from _spent(bound)
     yield from _delegating(bound, widest)
     yield from _hooked(bound)
@@ -73,6 +75,12 @@ def _doom_of_results() -> Iterator[Case]:
     for response, nudges, (cap, widest) in product(("stop", "ask"), (0, 1), ((_FEW, 2), (_FEW + 1, 1))):
         doom = {"doom_threshold": 2, "doom_compare": "results", "doom_response": response, "nudges": nudges}
         yield Case(_limits(steps=cap, tool_calls=4, max_retries=0, **doom), widest=widest)
+
+
+def _stalled() -> Iterator[Case]:
+    for response, nudges, (cap, widest) in product(("stop", "ask"), (0, 1), ((_FEW, 2), (_FEW + 1, 1))):
+        doom = {"stall_errors": 2, "stall_rounds": 2, "stall_response": "loop", "doom_response": response}
+        yield Case(_limits(steps=cap, tool_calls=4, max_retries=0, nudges=nudges, **doom), widest=widest)
 
 
 def _spent(bound: int) -> Iterator[Case]:
@@ -118,6 +126,7 @@ def _budgets(least: int, bound: int) -> tuple[int | None, ...]:
 
 def _limits(**fields: object) -> Limits:
     small = {"doom_threshold": None, "doom_compare": "calls", "max_retries": 1, "max_pauses": 1}
+    small |= {"stall_errors": None, "stall_rounds": None}
     return Limits.model_validate(small | fields)
 
 

@@ -102,7 +102,7 @@ def holding(turn: Turn) -> list[EndReason]:
     full = {name for name, used, most in turn.use() if used >= most}
     if turn.counters.steps >= turn.limits.allowance:  # the conclusion may be a step of the cap
         full.add("steps")
-    if turn.loop_tools:
+    if turn.rounds.tools:
         full.add("doom_threshold")
     return [reason for reason, meaning in REASONS.items() if meaning.limit in full]
 

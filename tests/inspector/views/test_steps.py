@@ -200,3 +200,15 @@ async def test_a_step_that_is_not_there_is_none(stopped: TurnRecord) -> None:
     assert stopped.step("7") is None
     assert stopped.step(None) is None
     assert stopped.step("2") is stopped.steps[1]
+
+
+async def test_a_step_with_a_hint_says_so() -> None:
+    calls = [asks_for(("look_up", {"word": "a"}))] * 4
+    nudged = await told(*calls, "Done.", nudges=2, stall_rounds=None)
+    words = [[badge.words for badge in one.marks] for one in step_summaries(nudged.steps)]
+    assert words[3] == ["the model received a notice that it repeats itself"]
+    failing = [asks_for(("broken", {"word": "a"}))] * 4
+    hinted = await told(*failing, "Done.", doom_threshold=None, stall_errors=4, stall_rounds=2)
+    words = [[badge.words for badge in one.marks] for one in step_summaries(hinted.steps)]
+    assert "the model received a notice that its calls bring nothing new" in words[3]
+    assert "the model received a notice that the same error comes again and again" in words[4]

@@ -7,6 +7,7 @@ from typing import Final
 
 from turnwright.privacy.redaction import redactor
 from turnwright_states import CallStatus
+from turnwright_states.stall import Stall
 
 from .steps import Step
 
@@ -22,6 +23,10 @@ _OF_CALLS: Final = {
     CallStatus.REFUSED: ("refused", "warn", "call refused", "calls refused"),
     CallStatus.ABORTED: ("aborted", "quiet", "call aborted", "calls aborted"),
     "waiting": ("paused", "paused", "call waits for a person", "calls wait for a person"),
+}
+_STALLED: Final = {
+    Stall.SAME_ERROR: "the model received a notice that the same error comes again and again",
+    Stall.NOTHING_NEW: "the model received a notice that its calls bring nothing new",
 }
 
 
@@ -87,6 +92,8 @@ def _marks(step: Step) -> Iterator[Badge]:
         yield Badge("retry", "warn" if attempt.retry else "bad", f"attempt {attempt.number}: {attempt.cause}, {again}")
     if step.nudge:
         yield Badge("nudge", "warn", "the model received a notice that it repeats itself")
+    elif step.stall is not None:
+        yield Badge("nudge", "warn", _STALLED[step.stall])
     if step.said:
         yield Badge("steer", "info", "a person sent a message")
     if step.answers:

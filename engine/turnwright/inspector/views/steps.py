@@ -8,6 +8,7 @@ from turnwright_states import Cause, State, Usage
 from turnwright_states import facts as f
 from turnwright_states.chart import CHART, Row
 from turnwright_states.replay import FactGroup
+from turnwright_states.stall import Stall
 
 #: The keys, in addresses, of steps without a number.
 CONCLUDE: Final = "conclude"
@@ -71,6 +72,7 @@ class Step:
     ended: float
     state: State
     nudge: bool = False
+    stall: Stall | None = None
     text: str = ""
     reasoning: str = ""
     finish: str = ""
@@ -126,8 +128,8 @@ def _take_in(step: Step, seq: int, fact: f.Fact) -> None:  # noqa: C901, PLR0912
     step.usage += fact.new_usage or Usage()
     call = step.call(getattr(fact, "call", ""))
     match fact:
-        case f.StepStarted(nudge=nudge):
-            step.nudge = nudge
+        case f.StepStarted(nudge=nudge, stall=stall):
+            step.nudge, step.stall = nudge, stall
         case f.CallStarted() if call is not None:
             call.attempts.append((fact.elapsed, seq))
             call.status, call.child = "running", fact.child or call.child
