@@ -65,8 +65,8 @@ class AgentsPage:
         wanted = query.filter(time.time())
         found = await self._summaries.read.agents(wanted)
         found.sort(key=SORTS.get(sort, SORTS["turns"]), reverse=True)
-        spent = await self._spending(wanted)
-        cost, tokens = _plot("dollars", spent, by, "cost"), _plot("tokens", spent, by, "tokens")
+        spent, width = await self._spending(wanted)
+        cost, tokens = (_plot(unit, spent, by, width) for unit in ("dollars", "tokens"))
         values = {
             "rows": found[:_MOST],
             "all": len(found),
@@ -80,19 +80,20 @@ class AgentsPage:
         }
         return page(request, "agents.html", values)
 
-    async def _spending(self, wanted: TurnFilter) -> Sequence[Spending]:
+    async def _spending(self, wanted: TurnFilter) -> tuple[Sequence[Spending], float]:
         since, until = max(wanted.since or 0.0, _EARLIEST), time.time() + _AHEAD
         wanted = replace(wanted, since=since, until=min(wanted.until or until, until))
         spent: Sequence[Spending] = ()
+        width = _WIDTHS[0]
         for width in _WIDTHS:
             spent = await self._summaries.read.spending(wanted, width=width)
             if len({one.began for one in spent}) >= _ENOUGH:
                 break
-        return spent
+        return spent, width
 
 
-def _plot(unit: str, spent: Sequence[Spending], by: str, measure: str) -> Plot | None:
+def _plot(unit: str, spent: Sequence[Spending], by: str, width: float) -> Plot | None:
     values: defaultdict[str, list[tuple[float, float]]] = defaultdict(list)
     for one in spent:
-        values[getattr(one, by) or "no name"].append((one.began, float(getattr(one, measure))))
-    return plot_of(unit, series_of(values), whole=measure == "tokens")
+        values[getattr(one, by) or "no name"].append((one.began, float(one.tokens if unit == "tokens" else one.cost)))
+    return plot_of(unit, series_of(values), whole=unit == "tokens", least=width)
