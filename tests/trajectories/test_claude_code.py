@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.trajectories.reading import assert_a_cut_is_safe, calls, read, recognized, results
 
+from turnwright.audit.invariants import check_run
 from turnwright.audit.measure import measure
 from turnwright.trajectories.atif import ResultNotes, Trajectory, TrajectoryStep
 from turnwright.trajectories.files import runs
@@ -164,6 +165,19 @@ def test_what_the_program_writes_as_the_user_opens_no_turn(words: str) -> None:
     session.user("The build is done.", origin={"kind": "task-notification"})
     [run] = read(session.data, NAME)
     assert len(turns(run)) == 1
+
+
+def test_a_message_that_was_queued_joins_the_turn_that_runs() -> None:
+    session = sample()
+    queued = {"type": "queued_command", "prompt": "Check the dates, too.", "commandMode": "prompt"}
+    notice = {**queued, "prompt": "<task-notification>", "commandMode": "task-notification"}
+    session.add("attachment", attachment=queued)
+    session.add("attachment", attachment=notice)
+    session.reply("msg_5", text("Both are fine."))
+    [run] = read(session.data, NAME)
+    assert measure(run, "f").turns == 1
+    assert [step.message for step in run.steps[-2:]] == ["Check the dates, too.", "Both are fine."]
+    assert check_run(run, "f", "r").turns == 1
 
 
 def test_a_command_that_a_model_answers_opens_a_turn() -> None:

@@ -61,6 +61,10 @@ def events_of(run: Trajectory) -> Iterator[tuple[int, traces.TraceEvent]]:
     for step in run.steps:
         if step.is_copied_context or (not turn and step.source == "system"):
             continue
+        noted = step.extra and step.extra.turnwright
+        if noted and noted.steered and turn:
+            yield step.step_id, traces.TraceMessage(turn=str(turn), text=text_of(step.message))
+            continue
         if step.source == "user" or not turn:
             if turn:
                 yield number, _end(str(turn), "")

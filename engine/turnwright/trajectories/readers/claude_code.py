@@ -63,6 +63,15 @@ class _Origin(Struct):
     kind: str | None = None
 
 
+class _Attachment(Struct):
+    """What the program adds to a request: here a message that was written while a turn was running."""
+
+    type: str = ""
+    prompt: str | list[str | Block] | None = None
+    mode: str | None = field(default=None, name="commandMode")
+    origin: _Origin | None = None
+
+
 class _Fork(Struct):
     """The session from which a record was copied."""
 
@@ -94,6 +103,7 @@ class _Record(Struct, rename="camel"):
     origin: _Origin | None = None
     forked_from: _Fork | None = None
     message: Message | None = None
+    attachment: _Attachment | None = None
     tool_use_result: _Made | str | list[Any] | None = None
 
 
@@ -171,6 +181,9 @@ class _Session:
             case "result":
                 self._ending = record.subtype or None
                 self._totals = FinalMetrics(total_cost_usd=record.total_cost)
+            case "attachment" if (found := record.attachment) is not None and found.type == "queued_command":
+                if found.mode in (None, "prompt") and (found.origin is None or found.origin.kind in (None, "human")):
+                    self._thread(record).steer(text_of(blocks_of(found.prompt)), record)
             case _ if record.uuid is not None:
                 self._thread_of[record.uuid] = self._key(record)
         return True
@@ -309,6 +322,11 @@ class _Thread:
             self._command = None
             self.run.user(text, at=record.timestamp)
             self.ending = None
+
+    def steer(self, text: str, record: _Record) -> None:
+        """Add a message of the user to a turn that runs."""
+        if text.strip() and not is_notice(text):
+            self.run.user(text, at=record.timestamp).extra = StepExtra(turnwright=StepNotes(steered=True))
 
     def system(self, record: _Record) -> None:
         """Add an event of the program: a failed request, or a conversation made shorter."""
