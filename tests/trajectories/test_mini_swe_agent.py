@@ -128,6 +128,12 @@ def test_tokens_times_and_costs_are_those_of_the_replies_and_of_the_run() -> Non
     assert run.final_metrics.total_cost_usd == 1.0
 
 
+def test_a_file_of_the_first_releases_names_no_version() -> None:
+    info = {"exit_status": "Submitted", "submission": "diff", "model_stats": {"instance_cost": 1.0, "api_calls": 4}}
+    assert recognized(dumps({"info": info, "messages": TEXT["messages"]})) == FORMAT
+    assert recognized(dumps({"info": {"exit_status": "Submitted"}, "messages": TEXT["messages"]})) == "openai-chat"
+
+
 def test_tool_calls_have_their_results_and_a_submission_is_the_last_one() -> None:
     assert recognized(dumps(TOOLS)) == FORMAT
     [run] = read(dumps(TOOLS), FORMAT)

@@ -117,13 +117,15 @@ _SHAPE: Final = Shape(Document)
 
 
 def recognizes(recording: Recording) -> bool:
-    """Whether the document names the format, or a version of the agent."""
+    """Whether the document names the format or a version of the agent, or has messages with the sums of a run."""
     first = recording.document
     if not isinstance(first, Mapping) or not isinstance(first.get("messages"), list | None):
         return False
     info = first.get("info")
     named = str(first.get("trajectory_format")).startswith("mini-swe-agent")
-    return named or (isinstance(info, Mapping) and "mini_version" in info)
+    if named or not isinstance(info, Mapping):
+        return named
+    return "mini_version" in info or ("messages" in first and {"exit_status", "model_stats"} <= info.keys())
 
 
 def read(recording: Recording) -> Iterator[Trajectory]:
