@@ -131,6 +131,14 @@ def test_a_simulation_has_the_calls_of_the_agent_and_not_those_of_the_simulated_
     assert (metrics.prompt_tokens, metrics.cost_usd) == (9, 0.25)
 
 
+def test_simulations_behind_megabytes_of_tasks_are_recognized() -> None:
+    info = {"num_trials": 4, "user_info": {}, "agent_info": {"llm": "small"}, "environment_info": {"domain_name": "x"}}
+    tasks = [{"id": str(number), "notes": "n" * 1000} for number in range(400)]
+    data = dumps({"timestamp": "now", "info": info, "tasks": tasks, "simulations": [SIMULATION] * 2})
+    assert recognized(data) == FORMAT
+    assert len(read(data, FORMAT)) == 2
+
+
 def request(count: int, usage: dict[str, Any] | None = None) -> dict[str, Any]:
     """The log of a request with so many messages; the next one is the reply."""
     return {

@@ -28,6 +28,8 @@ _NESTED: Final = ("request", "body", "response")
 #: Types of parts in Anthropic's messages, which have the same roles.
 _FOREIGN: Final = frozenset({"tool_use", "tool_result", "thinking", "redacted_thinking", "server_tool_use"})
 _LOOKED_AT: Final = 20
+#: What tau2-bench says about a file of simulations.
+_TAU2: Final = {"agent_info", "environment_info", "user_info"}
 #: Levels of nesting in which messages are looked for.
 _DEPTH: Final = 8
 #: How tau-bench's simulated user ends a conversation, and the tool that hands it to a person.
@@ -91,7 +93,14 @@ _SHAPE: Final[Shape[_Found]] = Shape(_Found)  # type: ignore[arg-type]  # a unio
 
 
 def recognizes(recording: Recording) -> bool:
-    """Whether the first messages have a role of chat completions, and no part that only Anthropic's have."""
+    """Whether the first messages have a role of chat completions, and no part that only Anthropic's have.
+
+    The simulations of tau2-bench may come after megabytes of tasks.
+    """
+    first = recording.document
+    info = first.get("info") if isinstance(first, Mapping) and "tasks" in first else None
+    if isinstance(info, Mapping) and info.keys() >= _TAU2:
+        return True
     found = list(islice(_messages(recording.document), _LOOKED_AT))
     if not found and recording.is_lines:
         found = list(islice(_messages(list(recording.records)), _LOOKED_AT))
