@@ -14,7 +14,6 @@ from .errors import MachineError
 from .inputs import Input, ModelRepliedInput, StartedInput
 from .machine import TurnMachine
 from .replay import FactGroup
-from .state import FINAL
 from .turn import Turn
 
 
@@ -46,21 +45,17 @@ def rederive(
 ) -> list[f.Fact] | FactGroup:
     """Return the facts that follow from `started` and the inputs of the groups after the first, each one changed.
 
-    Return the first group whose input does not fit any more if the turn takes another course, and the last one if
-    the turn ends there. `groups` are the beginning of those that a replay of `journal` found.
+    Return the first group whose input does not fit any more if the turn takes another course. `groups` are the
+    beginning of those that a replay of `journal` found.
     """
     replied = [fact for fact in journal if isinstance(fact, f.ModelReplied)]
     player = _Player(Turn(started.limits), {made.id: made.key for fact in replied for made in fact.calls})
     facts = player.begin(started)
-    first, *rest = groups
-    last = first
-    for last in rest:
+    for group in tuple(groups)[1:]:
         try:
-            facts += player.feed(change(last.event))
+            facts += player.feed(change(group.event))
         except MachineError:
-            return last
-    if player.state in FINAL:
-        return last
+            return group
     times = {fact.number: fact.started_at for fact in journal if isinstance(fact, f.StepStarted)}
     for fact in facts:
         if isinstance(fact, f.StepStarted):

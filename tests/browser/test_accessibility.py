@@ -87,7 +87,7 @@ PAGES: Final = {
     "": ("/nowhere", "/turns/nobody"),
 }
 #: What is no page: files, streams and the scripts of the pages.
-NO_PAGES: Final = {"journal", "live", "turn-live", "static", "turn-file", "file", "needs-you-count"}
+NO_PAGES: Final = {"journal", "export", "live", "turn-live", "static", "turn-file", "file", "needs-you-count"}
 
 
 @pytest.mark.parametrize("size", SIZES)

@@ -47,3 +47,14 @@ def test_a_turn_or_a_place_that_is_not_there_is_a_mistake(cli: "Cli", endpoint: 
     nowhere = cli.run("export", turn, "--output", "none/run.json")
     assert nowhere.code == 2
     assert "--output none/run.json: No such file or directory" in nowhere.err
+
+
+def test_a_journal_is_exported_as_lines_that_an_audit_reads(cli: "Cli", endpoint: "Endpoint") -> None:
+    endpoint.says("One line.")
+    turn = cli.run("run", "How long is it?", "--json").turn
+    done = cli.run("export", turn, "--format", "journal", "--output", "turn.jsonl")
+    assert (done.code, done.out) == (0, "")
+    first = json.loads((cli.folder / "turn.jsonl").read_text().splitlines()[0])
+    assert (first["turn"], first["seq"], first["kind"]) == (turn, 1, "turn_started")
+    run = cli.run("audit", "turn.jsonl", "--json").events[0]
+    assert (run["format"], run["steps"], run["ending"]) == ("turnwright", 1, "finished: answered")

@@ -164,6 +164,7 @@ async def test_every_page_of_a_forged_journal_is_shown(forgery: str, made: Path,
                 "/needs-you",
                 "/?q=hi",
                 f"/turns/{name}/journal.jsonl",
+                f"/turns/{name}/export.jsonl",
                 f"/compare?left={name}&right={name}&pair=1",
                 *pages,
             ):

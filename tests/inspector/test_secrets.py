@@ -139,6 +139,7 @@ async def _check_pages(arguments: dict[str, JsonValue]) -> None:
         async with browser(app) as client:
             for _ in range(2):
                 paths = ["/", "/sessions", "/statistics", "/agents", "/needs-you", f"/turns/{turn.id}/journal.jsonl"]
+                paths.append(f"/turns/{turn.id}/export.jsonl")
                 paths += [f"/compare?left={turn.id}&right={other.id}&pair={pair}" for pair in (1, 2)]
                 paths += [f"/turns/{turn.id}/edit?step={step}" for step in (1, 2)]
                 paths += [f"/turns/{turn.id}?tab={tab}{step}" for tab in TABS for step in ("", "&step=1", "&step=2")]

@@ -9,6 +9,7 @@ import typer
 from turnwright._base.regular_files import write_regular
 from turnwright.errors import ConfigError
 from turnwright.journal.subturns import sub_turns
+from turnwright.journal.transfer import export_turn
 from turnwright.privacy.redaction import redactor
 from turnwright.store import Store
 from turnwright.trajectories.journal_run import run_of
@@ -23,23 +24,29 @@ def export(
     turn: TurnArgument,
     *,
     format: Annotated[  # noqa: A002 (the flag's name)
-        Literal["atif"], typer.Option("--format", help="The format: Agent Trajectory Interchange Format 1.8, as JSON.")
+        Literal["atif", "journal"],
+        typer.Option(
+            "--format",
+            help="Agent Trajectory Interchange Format 1.8 as JSON, or the journal, which `serve --runs` opens.",
+        ),
     ] = "atif",
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write to this file, not to stdout.")
     ] = None,
     store: StoreOption = DEFAULT_STORE,
 ) -> None:
-    """Write a turn in the format of other tools.
+    """Write a turn in the format of other tools, or for another inspector.
 
     Its sub-agents are embedded. Known secrets are hidden, but prompts, arguments and results are not: read the file
     before you share it.
     """
-    del format  # there is one
     turn = find_turn(store, turn)
-    journals = use_store(store, lambda opened: _journals(opened, turn))
-    run = run_of(journals[turn], turn=turn, journals=journals.get)
-    data = msgspec.json.encode(redactor().hide_in(msgspec.to_builtins(run)))
+    if format == "journal":
+        data = "\n".join(use_store(store, lambda opened: export_turn(opened, turn))).encode()
+    else:
+        journals = use_store(store, lambda opened: _journals(opened, turn))
+        run = run_of(journals[turn], turn=turn, journals=journals.get)
+        data = msgspec.json.encode(redactor().hide_in(msgspec.to_builtins(run)))
     if output is None:
         echo(data.decode())
         return

@@ -61,7 +61,7 @@ SUMMARIES: Final = {
     "sessions": "List sessions, those with the newest turns first.",
     "show": "Show a turn: its transcript, its state, and why it ended.",
     "serve": "Serve the inspector: turns as pages in a browser.",
-    "export": "Write a turn in the format of other tools.",
+    "export": "Write a turn in the format of other tools, or for another inspector.",
     "explain": "Print every limit of an agent's turns, and who set it.",
     "config": "Print every setting, its value and its source.",
     "agents": "List agents with their limits.",

@@ -136,6 +136,8 @@ def _played(
     first: TurnStarted, copied: Sequence[Fact], groups: Sequence[FactGroup], results: Mapping[str, str]
 ) -> list[Fact]:
     found = rederive(copied, groups, started_input(first), partial(_changed, results))
+    if not isinstance(found, FactGroup) and found[-1].state.outcome is not None:
+        found = groups[-1]
     if isinstance(found, FactGroup):
         raise ConfigError(
             f"with these changes the turn would have taken another course before fact {found.last}:"

@@ -1,6 +1,7 @@
 """The Request tab shows what the model was sent: it is compared with what models got that keep their requests."""
 
 import base64
+import json
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -283,3 +284,16 @@ def test_a_picture_is_named_by_its_file() -> None:
     data = base64.b64encode(b"x").decode()
     picture = FilePart(media_type="image/png", data=data, name="shot.png")
     assert tab.title_of(Message(role="user", parts=(picture,))) == "shot.png"
+
+
+async def test_a_request_can_be_sent_by_a_command() -> None:
+    """The shell sends the text as it is, whatever is in it."""
+    said = "It's $HOME, `id` and \"all\"\nJSON\n'"
+    engine = Engine(model=ScriptedModel("Hello."))
+    turn = await engine.run(AGENT, said)
+    shown = tab.view(await look(engine, turn.id))
+    script = f"curl() {{ cat; }}\n{shown.curl}\n"
+    sent = await anyio.run_process(["sh", "-c", script])
+    assert json.loads(sent.stdout) == json.loads(shown.body)
+    assert json.loads(shown.body)["messages"][-1] == {"role": "user", "content": said}
+    assert "/chat/completions" in shown.curl

@@ -42,6 +42,11 @@ _SIGNED: Final = "If another model continued this turn, it received the thinking
 _UNANSWERED: Final = "The journal has no answer to it: it may not have been sent."
 _TAKEN_UP: Final = "Another driver resumed the turn in this step: the one before may have sent this too."
 
+#: No line of the JSON text is the word that ends it, and the shell replaces nothing in it.
+_CURL: Final = """\
+curl "${OPENAI_BASE_URL:-https://api.openai.com/v1}/chat/completions" \\
+  -H "Authorization: Bearer $OPENAI_API_KEY" -H "Content-Type: application/json" --data-binary @- <<'JSON'"""
+
 #: Messages a page, and characters of messages up to which the form of chat completions is shown.
 _PAGE: Final = 40
 _BODY: Final = 100_000
@@ -62,7 +67,8 @@ class RequestView:
 
     Of its messages there are as many as a page has: `known` are those that the request before had too (or, for the
     first one, what was said before the turn), which are `same` in all, `new` those that came since. `body` is JSON
-    text in the form of chat completions; of the last `unwritten` messages it has nothing. `differs` says how what the
+    text in the form of chat completions, and `curl` a command that sends it; of the last `unwritten` messages it has
+    nothing. `differs` says how what the
     earlier attempts sent was otherwise. `notes` say what may have been otherwise and is not recorded. `attempts` says
     how often it was sent. `missing` says why there is no request to show; then the rest is empty.
     """
@@ -79,6 +85,7 @@ class RequestView:
     first: bool = False
     tools: tuple[ToolSpec, ...] = ()
     body: str = ""
+    curl: str = ""
     unwritten: int = 0
     differs: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
@@ -123,6 +130,7 @@ def view(tab_context: TabContext) -> RequestView:
         first=before is None,
         tools=tools,
         body=body,
+        curl=f"{_CURL}\n{body}\nJSON" if body.startswith("{") and written == len(request.messages) else "",
         unwritten=len(request.messages) - written,
         differs=tuple(_differences(sendings)),
         notes=tuple(_notes(tab_context, step, sendings[-1], tools)),

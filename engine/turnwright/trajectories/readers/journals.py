@@ -22,6 +22,8 @@ from turnwright_states.fact_parser import parse_fact
 from turnwright_states.facts import KINDS, CallStarted, Fact, TurnStarted
 from turnwright_states.traces import TraceEvent
 
+#: What a line of an exported turn has besides its fact (`turnwright.journal.transfer`).
+_EXPORTED: Final = ("turn", "created_at")
 _SCORES: Final = "SELECT turn_id, value FROM annotations WHERE kind = 'score' AND name = 'success' AND value NOTNULL"
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 
@@ -109,6 +111,8 @@ def _lines(recording: Recording) -> Iterator[Trajectory]:
         else:
             cut = False
         seq, kind = value.pop("seq", None), value.pop("kind", None)
+        for name in _EXPORTED:
+            value.pop(name, None)
         if not found or (kind == TurnStarted.kind) or (isinstance(seq, int) and seq < latest):
             found.append(_Journal())
         latest = seq if isinstance(seq, int) else latest

@@ -1,0 +1,141 @@
+"""A turn as one file that another store, and another inspector, can read: its journal and those of its sub-agents.
+
+Each line is a fact as JSON, with the id of its turn; the first of a turn has the time of its creation. Earlier messages
+are in the first fact, because another store lacks their turns. Secrets are hidden.
+"""
+
+import json
+from collections.abc import Iterable, Sequence
+from functools import partial
+
+from msgspec import structs
+from pydantic import JsonValue
+
+from turnwright.errors import ConfigError, StoreError, TurnwrightError, UnreadableTurnError
+from turnwright.message import Message
+from turnwright.privacy.redaction import Redactor, redactor, without_secrets
+from turnwright.store import NewTurn, Status, Store
+from turnwright.transcript.reading import reading
+from turnwright_states import CallSettledInput, Input, InvalidJournalError, ModelRepliedInput, TurnMachine
+from turnwright_states.event_inference import started_input
+from turnwright_states.fact import PAYLOAD_VERSION
+from turnwright_states.fact_parser import parse_fact
+from turnwright_states.facts import CallSettled, Fact, ModelReplied, TurnStarted
+from turnwright_states.payload import frozen, thawed
+from turnwright_states.rederive import rederive
+from turnwright_states.replay import FactGroup, replay
+from turnwright_states.verdict import Verdict
+
+from .message_history import messages_before
+from .subturns import sub_turns
+from .turn_journal import first_fact
+
+
+async def export_turn(store: Store, turn_id: str) -> list[str]:
+    """Return the lines of the file. Raises `TurnNotFoundError` and `StoreError`."""
+    lines: list[str] = []
+    waiting = [turn_id]
+    while waiting:
+        name = waiting.pop()
+        row, journal = await store.get(name), await store.facts(name)
+        first = first_fact(name, journal)
+        history = await messages_before(store, name, first) if name == turn_id else []
+        facts = [_alone(first, history), *(fact for _, fact in journal[1:])]
+        try:
+            shown = _hidden(facts, redactor())
+        except InvalidJournalError as error:
+            raise UnreadableTurnError(name, f"it cannot be copied: {error}") from error
+        for seq, fact in enumerate(shown, start=1):
+            head: dict[str, JsonValue] = {"turn": name, "seq": seq, "kind": fact.kind, "v": PAYLOAD_VERSION}
+            if seq == 1:
+                head["created_at"] = row.created_at
+            lines.append(json.dumps({**head, **fact.to_json()}))
+        waiting += [child.id for child in (await sub_turns(store, name, journal)).values()]
+    return lines
+
+
+def _alone(first: TurnStarted, history: Sequence[Message]) -> TurnStarted:
+    """Return the first fact of a turn without its earlier turns."""
+    said = tuple(message.to_json() for message in history) or first.message_history
+    return structs.replace(first, message_history=said, continue_from=None)
+
+
+def _hidden(facts: Sequence[Fact], hider: Redactor) -> list[Fact]:
+    """Return the facts without secrets.
+
+    Loop keys are made of arguments and results. If secrets were in these, the inputs are played again without them.
+    """
+    hidden = [without_secrets(fact, hider) for fact in facts]
+    first, pairs = hidden[0], [*enumerate(facts, start=1)]
+    keyed = (ModelReplied, CallSettled)
+    if not isinstance(first, TurnStarted) or all(
+        one is other for one, other in zip(facts, hidden, strict=True) if isinstance(one, keyed)
+    ):
+        return hidden
+    replayed = replay(pairs)
+    if replayed.check.verdict is not Verdict.HOLDS:
+        return hidden
+    played = rederive(facts, replayed.groups, started_input(first), partial(_without_secrets, hider))
+    return hidden if isinstance(played, FactGroup) else [without_secrets(fact, hider) for fact in played]
+
+
+def _without_secrets(hider: Redactor, event: Input) -> Input:
+    """Return the input without secrets in what is in loop keys."""
+    if isinstance(event, CallSettledInput):
+        return structs.replace(event, result=hider.hide(event.result))
+    if not isinstance(event, ModelRepliedInput):
+        return event
+    calls = (
+        structs.replace(
+            call,
+            arguments=None if call.arguments is None else frozen(hider.hide_fields(thawed(call.arguments))),
+            raw=hider.hide(call.raw),
+        )
+        for call in event.calls
+    )
+    return structs.replace(event, calls=tuple(calls))
+
+
+async def import_turns(store: Store, lines: Iterable[str | bytes]) -> list[str]:
+    """Write the turns of such a file into a store, and return their ids, in the order of the file.
+
+    Raises `ConfigError` for a line that is no fact, and for facts that do not follow from each other, and `StoreError`
+    if a turn exists; the turns before it are written.
+    """
+    journals: dict[str, list[Fact]] = {}
+    created: dict[str, float] = {}
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            fields = json.loads(line)
+            turn, seq, kind = str(fields.pop("turn")), fields.pop("seq"), fields.pop("kind")
+            at = fields.pop("created_at", None)
+            fact = parse_fact(kind, json.dumps(fields), seq)
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError, InvalidJournalError) as error:
+            raise ConfigError(f"line {number}: it is no fact of an exported turn: {error}") from None
+        if isinstance(at, int | float):
+            created[turn] = float(at)
+        journals.setdefault(turn, []).append(fact)
+    for turn, facts in journals.items():
+        await _write(store, turn, facts, created.get(turn, 0.0))
+    return [*journals]
+
+
+async def _write(store: Store, turn: str, facts: list[Fact], created_at: float) -> None:
+    try:
+        first = first_fact(turn, [*enumerate(facts, start=1)])
+        with reading(turn):
+            status = Status.of(TurnMachine.resume(facts).turn)
+    except StoreError as error:
+        raise ConfigError(str(error)) from None
+    agent = str(first.agent.get("name", ""))
+    for session in (first.session, None):
+        new = NewTurn(id=turn, session=session, agent=agent, model=first.model, created_at=created_at)
+        try:
+            await store.create(new, facts, status, driven=False)
+        except TurnwrightError:
+            if session is None:
+                raise
+        else:
+            return
