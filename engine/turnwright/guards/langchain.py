@@ -51,7 +51,7 @@ class LoopGuardMiddleware(AgentMiddleware[GuardState, Any, Any]):  # type: ignor
 
     A call beyond the budget gets a `ToolMessage` that says so. At a limit the model answers once more, without tools
     and without `response_format`. Put it first in the list, so that retries of other middleware are inside.
-    `journal` is the address of a store.
+    `seconds` are checked between steps only. `journal` is the address of a store.
 
     An exception of the model or a tool fails the turn and is raised. A turn that is interrupted for a person keeps its
     limits in the same process; where another process resumes the run, it gets a new turn with fresh limits. Raises

@@ -33,7 +33,8 @@ class GuardedLoop:
 
     `api` is the client's method: `chat` (`chat.completions.create`), `responses` (`responses.create`) or `anthropic`
     (`messages.create`). `journal` is the address of a store. The turn is a context manager: at its end it has an
-    ending. An exception in the block fails the turn, one during the conclusion does not and is logged.
+    ending. An exception in the block fails the turn, one during the conclusion does not and is logged. `seconds` are
+    checked between steps only.
 
     Raises `ConfigError` for limits that a guard cannot keep and for another address, and `StoreError`.
     """
