@@ -6,7 +6,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from turnwright.model import asks_for
 
-from .stage import TOKEN, Stage
+from .stage import TOKEN, Stage, searching
 
 ASKS = asks_for(("delete_file", {"path": "old.log"}))
 
@@ -186,3 +186,16 @@ def test_all_of_it_works_without_scripts(browser: Browser, stage: Stage) -> None
         page.reload()
     expect(page.locator(".turn-name .badge")).to_contain_text("finished")
     context.close()
+
+
+def test_what_the_page_advises_is_a_button(page: Page, stage: Stage) -> None:
+    turn = stage.play(ASKS)
+    page.set_viewport_size({"width": 390, "height": 600})
+    page.goto(stage.url(turn))
+    page.get_by_role("link", name="Answer").click()
+    expect(page.get_by_role("heading", name="Searcher wants to run delete_file: old.log")).to_be_in_viewport()
+    capped = stage.play(searching(), repeat=True, steps=2)
+    page.goto(stage.url(capped))
+    page.get_by_role("button", name="Continue").click()
+    expect(page.locator(".relations")).to_contain_text(f"continues from {capped}")
+    expect(page.get_by_role("region", name="Answer")).to_have_text("Done.")

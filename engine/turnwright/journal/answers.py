@@ -219,7 +219,7 @@ async def post_answers(
         raise ConfigError(f"answers must map each interrupt's id to its answer, not {answers!r}")
     asked = Interrupt.all_of(turn)
     if any("/" in name and _has_arguments(answer) for name, answer in answers.items()):
-        asked = tuple([await _with_tool(store, turn_id, one) for one in asked])
+        asked = tuple([await with_tool(store, turn_id, one) for one in asked])
 
     def parse_all(answered: Collection[str] = ()) -> dict[str, Answer]:
         return {
@@ -247,7 +247,7 @@ def _has_arguments(answer: str | bool | Answer) -> bool:
     return answer.arguments is not None if isinstance(answer, Answer) else str(answer).lstrip().startswith("{")
 
 
-async def _with_tool(store: Store, turn_id: str, asked: Interrupt) -> Interrupt:
+async def with_tool(store: Store, turn_id: str, asked: Interrupt) -> Interrupt:
     """Return the interrupt with the tool that asks: a forwarded one names the sub-agent's tool instead."""
     *calls, name = asked.id.split("/")
     if not calls:

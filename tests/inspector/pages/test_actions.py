@@ -2,6 +2,7 @@
 
 import html
 import json
+import re
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -20,14 +21,18 @@ from tests.inspector.conftest import (
     person_at,
 )
 
-from turnwright import Agent, Engine
+from turnwright import Agent, Engine, tool
 from turnwright.driver.subagents import agent_tool
 from turnwright.errors import StoreError
 from turnwright.inspector import Open, Token, inspector_app
+from turnwright.inspector.views.cli_commands import continue_command
 from turnwright.journal.questions import words
 from turnwright.model import ScriptedModel, asks_for
+from turnwright.model.protocol import ModelError, ModelResponse
+from turnwright.model.scripted import Line
 from turnwright.result import TurnResult
 from turnwright.tools import Tool
+from turnwright_states import Cause, Finish
 
 pytestmark = pytest.mark.anyio
 
@@ -326,15 +331,89 @@ async def test_an_approval_shows_all_arguments_in_the_words_of_the_command_line(
     assert "look like secrets" not in page
 
 
-async def test_what_is_hidden_of_an_approval_is_said_to_be(file: Path) -> None:
+async def test_an_approval_that_is_not_shown_whole_is_not_given(file: Path) -> None:
     """A model may name an argument so that it is hidden: nobody is to approve that unread."""
     key = "sk-proj-0123456789abcdefghij"
     async with engine_on(file, asks_for(("delete_file", {"path": f"x; evil {key}"})), "It is gone.") as engine:
         paused = await engine.run(Agent(name="Cleaner"), "Delete")
         async with person_at(inspector_app(engine, access=Token(TOKEN), store="sqlite:///t.db")) as person:
             page = (await person.client.get(f"/turns/{paused.id}?tab=budgets")).text
+            refused = await person.does(f"/turns/{paused.id}/answer", **ALLOW)
+            assert (refused.status_code, "parts of it are hidden" in refused.text) == (httpx.codes.CONFLICT, True)
+            written = await person.does(f"/turns/{paused.id}/answer", **ALLOW, arguments='{"path": "old.log"}')
+            assert written.status_code == httpx.codes.OK
+        assert (await engine.resume(paused.id)).text == "It is gone."
     assert key not in page
     assert '| path: "x; evil ***"' in html.unescape(page)
     assert "look like secrets and are hidden here" in page
+    assert "It cannot be approved here, except with arguments that you write yourself." in page
+    assert ">Approve with these arguments</button>" in page
     assert "evil" not in page[page.index('name="arguments"') :], "arguments with hidden parts are not offered"
     assert f"turnwright show {paused.id} --store sqlite:///t.db" in page
+    assert any("old.log" in text for text in said_to_model(engine))
+
+
+@tool(needs_approval=True)
+async def wire_money(amount: float, currency: str, to: str) -> str:
+    """Wire money."""
+    return f"sent {amount} {currency} to {to}"
+
+
+async def test_an_approval_is_asked_for_in_a_sentence_with_the_agent_that_asks(file: Path) -> None:
+    wires = asks_for(("wire_money", {"amount": 1200.5, "currency": "EUR", "to": "ACME GmbH"}))
+    clerk = agent_tool(Agent(name="Clerk", description="Pays."), name="clerk")
+    tools: list[Tool] = [wire_money, clerk]
+    model = ScriptedModel(asks_for(("clerk", {"prompt": "Pay."})), wires)
+    async with Engine(model=model, tools=tools, store=f"sqlite:///{file}") as engine:
+        paused = await engine.run(Agent(name="Lead"), "Pay them.")
+        async with person_at(inspector_app(engine, access=Token(TOKEN))) as person:
+            page = (await person.client.get(f"/turns/{paused.id}")).text
+    heading = page[page.index("<h3 id=") :]
+    assert "Clerk wants to run wire_money: 1,200.50 EUR to ACME GmbH" in heading[: heading.index("</h3>")]
+
+
+@pytest.mark.parametrize(("reason", "steps"), [("step_cap", 1), ("truncated", 5)])
+async def test_a_turn_that_was_stopped_is_continued_in_a_new_one(file: Path, reason: str, steps: int) -> None:
+    cut = ModelResponse(text="It is", finish=Finish.LENGTH)
+    lines = [cut] if reason == "truncated" else [asks_for(("look_up", {"word": "a"})), "So far."]
+    async with engine_on(file, *lines, "The rest.") as engine:
+        first = await engine.run(Agent(name="A", steps=steps), "Tell me.")
+        assert first.reason == reason
+        async with person_at(inspector_app(engine, access=Token(TOKEN), store="sqlite:///t.db")) as person:
+            page = html.unescape((await person.client.get(f"/turns/{first.id}")).text)
+            assert continue_command(first.id, "sqlite:///t.db", elsewhere=True) in page
+            assert "/continue" not in page
+            refused = await person.does(f"/turns/{first.id}/continue", text="Go on.")
+            assert refused.status_code == httpx.codes.UNPROCESSABLE_ENTITY
+        async with person_at(inspector_app(engine, access=Token(TOKEN), drives=True)) as person:
+            page = (await person.client.get(f"/turns/{first.id}")).text
+            assert f'action="/turns/{first.id}/continue"' in page
+            assert ">Go on.</textarea>" in page
+            response = await person.does(f"/turns/{first.id}/continue", text="Go on, please.")
+            new = response.url.path.rpartition("/")[2]
+            assert new != first.id
+            assert (await ended(engine, new)).text == "The rest."
+    assert "Go on, please." in said_to_model(engine)
+
+
+async def test_a_turn_whose_model_failed_is_retried_from_the_step_that_failed(file: Path) -> None:
+    down = ModelError("down", cause=Cause.AUTHENTICATION)
+    lines: list[Line] = [asks_for(("look_up", {"word": "a"})), down, "It works now."]
+    async with engine_on(file, *lines) as engine:
+        failed = await engine.run(Agent(name="A"), "Tell me.")
+        assert failed.reason == "model_error"
+        async with person_at(inspector_app(engine, access=Token(TOKEN), drives=True)) as person:
+            page = (await person.client.get(f"/turns/{failed.id}")).text
+            (at,) = re.findall(r'id="retry-form".*?name="at" value="(\d+)"', page, re.DOTALL)
+            response = await person.does(f"/turns/{failed.id}/fork", at=at)
+            new = await ended(engine, response.url.path.rpartition("/")[2])
+    assert (new.text, new.steps) == ("It works now.", 2)
+
+
+async def test_a_turn_that_is_done_advises_nothing(file: Path) -> None:
+    async with engine_on(file, "Done.") as engine:
+        turn = await engine.run(Agent(name="A"), "Tell me.")
+        async with person_at(inspector_app(engine, access=Token(TOKEN), drives=True)) as person:
+            page = (await person.client.get(f"/turns/{turn.id}")).text
+    assert "Do this next" not in page
+    assert not re.search("/continue|retry-form|to-answer", page)

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from functools import cache, partial
@@ -11,13 +10,11 @@ from urllib.parse import urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from turnwright.journal.questions import words
 from turnwright.privacy.invisible import replaced
 from turnwright.privacy.redaction import Redactor, redactor
-from turnwright.transcript.interrupt import Interrupt
-from turnwright_states.payload import thawed
 
 from .markup import highlighted, markdown
+from .questions import question_text
 
 #: Seconds of a minute, an hour and a day.
 _MINUTE, _HOUR, _DAY = 60.0, 3600.0, 86400.0
@@ -62,7 +59,7 @@ def environment_with(hider: Redactor) -> Environment:
         moment=moment,
         amount=amount,
         money=money,
-        asked=partial(_asked, hider),
+        asked=partial(question_text, hider),
         json=lambda value: json_text(hider.hide_in(value)),
         span=span,
         # Half a secret is not known as one: it is hidden before anything is cut.
@@ -77,30 +74,6 @@ def environment_with(hider: Redactor) -> Environment:
     for name in ("safe", "tojson"):
         del made.filters[name]
     return made
-
-
-@dataclass(frozen=True, slots=True)
-class QuestionText:
-    """The text of a question, whether a part that looks like a secret is hidden, and the arguments as JSON to edit.
-
-    Arguments with hidden parts are not offered.
-    """
-
-    words: str
-    hides: bool
-    arguments: str = ""
-
-
-def _asked(hider: Redactor, pending: Interrupt) -> QuestionText:
-    """Return a question in the words of the terminal (`turnwright.journal.questions`), without secrets."""
-    whole = words(pending, choices=False)
-    shown = pending
-    if pending.arguments is not None:
-        shown = replace(shown, arguments=hider.hide_fields(pending.arguments))
-    hidden = hider.hide(words(shown, choices=False))
-    hides = hidden != whole
-    edited = "" if hides or not pending.arguments else json.dumps(thawed(pending.arguments), indent=2)
-    return QuestionText(hidden, hides=hides, arguments=edited)
 
 
 def render(template: str, values: Mapping[str, object]) -> str:

@@ -17,8 +17,9 @@ from turnwright.errors import (
 )
 from turnwright.inspector.http.forms import Form, status_of
 from turnwright.inspector.http.urls import address
-from turnwright.inspector.views.available_actions import PostedItem
+from turnwright.inspector.views.available_actions import PostedItem, need_shown_whole
 from turnwright.journal.answers import Answer, approve, need_root, read_arguments
+from turnwright.journal.turn_journal import first_fact
 from turnwright.store import Annotation, AnnotationKind
 from turnwright.store.annotations import annotation_store
 from turnwright_states import Decision
@@ -50,6 +51,7 @@ class TurnActions:
             "fork": self._fork,
             "annotate": self._annotate,
             "unannotate": self._unannotate,
+            "continue": self._continue,
         }
         return [
             Route(f"/turns/{{turn}}/{name}", self._route(action), methods=["POST"], name=name)
@@ -94,11 +96,24 @@ class TurnActions:
             edited = form.text("arguments").strip()
             if edited and answer.decision is Decision.APPROVE:
                 answer = approve(arguments=read_arguments(name, edited, [name]))
+            elif answer.decision is Decision.APPROVE:
+                await need_shown_whole(self._engine, turn, [name])
         elif not text.strip():
             raise ConfigError("the answer is empty: write one, or choose one")
         await self._engine.answer(turn, {name: answer})
         self._background.take_on(turn)
         return turn
+
+    async def _continue(self, turn: str, form: Form) -> str:
+        """Start a new turn that goes on where an ended one stopped, with the same agent, and run it."""
+        if not self._background.drives:
+            raise ConfigError("this inspector drives no turns: use the command that is shown")
+        need_root(turn, "continue")
+        started = first_fact(turn, await self._engine.store.facts(turn))
+        agent = self._engine.setup.agent_of(turn, started.agent, None)
+        new = await self._engine.submit(agent, form.text("text"), continue_from=turn)
+        self._background.take_on(new)
+        return new
 
     async def _steer(self, turn: str, form: Form) -> str:
         need_root(turn, "say it to")

@@ -11,7 +11,7 @@ from starlette.routing import Route
 from turnwright.engine import Engine
 from turnwright.errors import ConfigError, TurnNotFoundError, TurnwrightError
 from turnwright.inspector.http.urls import address
-from turnwright.inspector.views.available_actions import PostedItem
+from turnwright.inspector.views.available_actions import PostedItem, need_shown_whole
 from turnwright.inspector.views.needs_you import MOST, NeedsYou
 from turnwright.journal.answers import Answer, need_root
 from turnwright_states import Decision
@@ -75,6 +75,8 @@ class NeedsYouPage:
         if action in (Decision.APPROVE, Decision.REJECT):
             if not asked:
                 raise ConfigError("it asks for more than an approval, or not all of it is shown: answer it by itself")
+            if action == Decision.APPROVE:
+                await need_shown_whole(self._engine, turn, asked)
             # Only the questions that stood on the page: one that came since is open still.
             await self._engine.answer(turn, {name: Answer(Decision(action), "") for name in asked})
         elif action == "abort":

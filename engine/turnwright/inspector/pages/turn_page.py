@@ -17,6 +17,7 @@ from turnwright.engine import Engine
 from turnwright.inspector.http.render import render
 from turnwright.inspector.http.urls import address
 from turnwright.inspector.tabs import TABS, Tab
+from turnwright.inspector.views.advice import advice_of
 from turnwright.inspector.views.available_actions import PostedItem, available_actions
 from turnwright.inspector.views.step_summary import step_summaries
 from turnwright.inspector.views.stop_reason import kind_of_question, stop_of
@@ -97,6 +98,7 @@ class Pages:
                 zoom=zoom[:_LONGEST_ZOOM] or None,
             ),
             "offer": await available_actions(self._engine, self._background, turn, upto, store=self._store),
+            "advice": advice_of(turn, self._store),
             "said": said,
             "raw": raw,
             "opened": opened,

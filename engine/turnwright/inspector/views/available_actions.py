@@ -1,15 +1,19 @@
 """The actions that a turn allows now."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
 from turnwright._base.ids import root_of
 from turnwright.engine import Engine
+from turnwright.errors import TurnNotFoundError
+from turnwright.inspector.http.questions import need_shown
 from turnwright.inspector.pages.background_turns import BackgroundTurns
+from turnwright.journal.answers import with_tool
 from turnwright.journal.inbox import RESUMING_KINDS, answers_in, steers
 from turnwright.result import TurnResult, result_of
-from turnwright.store import Annotation, AnnotationStore, InboxItem, InboxKind, Store
+from turnwright.store import Annotation, AnnotationStore, InboxItem, InboxKind, Store, TurnRow
 from turnwright.transcript.interrupt import Interrupt
 from turnwright_states import InterruptKind, State
 
@@ -30,11 +34,15 @@ class PostedItem:
 
 @dataclass(frozen=True, slots=True)
 class OpenQuestion:
-    """An open question. `name` is its name in the answer; `answered` is whether an answer waits in the inbox."""
+    """An open question. `name` is its name in the answer; `answered` is whether an answer waits in the inbox.
+
+    `agent` is the name of the agent that asks.
+    """
 
     name: str
     pending: Interrupt
     answered: bool
+    agent: str = ""
 
     @property
     def form(self) -> str:
@@ -104,7 +112,9 @@ async def available_actions(
         driven=turn.driven,
         drives=background.drives,
         stopping=live and any(item.kind is InboxKind.ABORT for item in turn.inbox),
-        asked=tuple(OpenQuestion(call, one, call in answered) for call, one in asking),
+        asked=tuple(
+            [await question_of(engine.store, turn.row, call, one, answered=call in answered) for call, one in asking]
+        ),
         said=tuple(steers(turn.inbox).values()) if live else (),
         fork_at=fork_place(turn, upto),
         command=resume_command(name, store, elsewhere=elsewhere),
@@ -118,6 +128,27 @@ async def available_actions(
 async def annotations_of(store: Store, turn_id: str) -> tuple[Annotation, ...] | None:
     """Return the tags, notes and scores of a turn; None if the store keeps none."""
     return tuple(await store.annotations([turn_id])) if isinstance(store, AnnotationStore) else None
+
+
+async def question_of(store: Store, row: TurnRow, name: str, asked: Interrupt, *, answered: bool) -> OpenQuestion:
+    """Return a turn's question with the agent and the tool that ask: a sub-agent's, if it was forwarded.
+
+    `name` is its name in the answer. Raises `StoreError`.
+    """
+    agent = row.agent
+    *calls, _ = name.split("/")
+    with suppress(TurnNotFoundError):  # deleted since
+        if calls:
+            agent = (await store.get(":".join((root_of(row.id), *calls)))).agent
+        asked = await with_tool(store, row.id, asked)
+    return OpenQuestion(name, asked, answered, agent)
+
+
+async def need_shown_whole(engine: Engine, turn_id: str, names: Collection[str]) -> None:
+    """Raise `InvalidAnswerError` if one of these interrupts is an approval that no page shows whole."""
+    for one in (await engine.get(turn_id)).interrupts:
+        if one.id in names:
+            need_shown(one.id, one)
 
 
 async def _asking(

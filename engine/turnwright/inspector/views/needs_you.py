@@ -18,7 +18,7 @@ from turnwright.store import InboxKind, TurnRow
 from turnwright.store.summaries import PAUSED, UNFINISHED, TurnFilter
 from turnwright_states import InterruptKind
 
-from .available_actions import OpenQuestion
+from .available_actions import OpenQuestion, question_of
 from .cli_commands import resume_command, show_command
 from .summaries import Summaries
 
@@ -125,7 +125,8 @@ class NeedsYou:
         try:
             facts = await store.facts(name)
             started, answered = first_fact(name, facts), answers_in(inbox)
-            asked = tuple(OpenQuestion(one.id, one, one.id in answered) for one in result_of(name, facts).interrupts)
+            asking = result_of(name, facts).interrupts
+            asked = tuple([await question_of(store, row, one.id, one, answered=one.id in answered) for one in asking])
             prompt, elsewhere = started.prompt, not by_command_line(started.metadata)
         except TurnNotFoundError:
             raise

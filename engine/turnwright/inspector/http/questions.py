@@ -1,0 +1,113 @@
+"""A question to a person on a page: a sentence, and everything that is asked for."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from pydantic import JsonValue
+
+from turnwright.errors import InvalidAnswerError
+from turnwright.journal.questions import words
+from turnwright.privacy.invisible import exact
+from turnwright.privacy.redaction import Redactor, redactor
+from turnwright.transcript.interrupt import Interrupt
+from turnwright_states import InterruptKind
+from turnwright_states.payload import thawed
+
+#: Words of a sentence that name an argument, and the names of others that one of them stands for.
+_LINKS: Final = {
+    **{name: name for name in ("to", "from", "for", "at", "on", "in", "into", "by", "with")},
+    **dict.fromkeys(("recipient", "payee", "beneficiary", "destination"), "to"),
+    **dict.fromkeys(("sender", "payer", "source"), "from"),
+}
+#: The names of amounts of money, and of their currency.
+_AMOUNTS: Final = frozenset({"amount", "price", "sum", "total", "value"})
+_CURRENCY: Final = "currency"
+_CODE: Final = re.compile(r"[A-Z]{3}")
+#: A text that needs no quotes, and the most characters of one and of a sentence.
+_PLAIN: Final = re.compile(r"\w[\w .&/@+-]{0,58}\w|\w")
+_LONGEST: Final = 60
+_SENTENCE: Final = 240
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionText:
+    """The text of a question, whether a part that looks like a secret is hidden, and the arguments as JSON to edit.
+
+    `sentence` says what is asked for in one line, of an approval with the arguments as far as there is room. Arguments
+    with hidden parts are not offered.
+    """
+
+    words: str
+    sentence: str
+    hides: bool
+    arguments: str = ""
+
+
+def question_text(hider: Redactor, pending: Interrupt, agent: str = "") -> QuestionText:
+    """Return a question in the words of the terminal (`turnwright.journal.questions`), without secrets.
+
+    `agent` is the name of the agent that asks.
+    """
+    whole, shown = words(pending, choices=False), pending
+    if pending.arguments is not None:
+        shown = replace(shown, arguments=hider.hide_fields(pending.arguments))
+    hidden = hider.hide(words(shown, choices=False))
+    hides = hidden != whole
+    edited = "" if hides or not pending.arguments else json.dumps(thawed(pending.arguments), indent=2)
+    return QuestionText(hidden, _sentence(shown, agent), hides=hides, arguments=edited)
+
+
+def need_shown(name: str, pending: Interrupt) -> None:
+    """Raise `InvalidAnswerError` for an approval that no page shows whole: nobody can have read all of it here."""
+    if question_text(redactor(), pending).hides:
+        why = (
+            "parts of it are hidden on this page: approve it where all of it is shown, or write all arguments yourself"
+        )
+        raise InvalidAnswerError(name, why, [name])
+
+
+def _sentence(asked: Interrupt, agent: str) -> str:
+    """`Clerk wants to run wire_money: 1,200.50 EUR to ACME GmbH`; empty for a question that is a sentence itself."""
+    who = exact(agent) or "The agent"
+    if asked.kind is InterruptKind.GRANT and asked.grant:
+        return _cut(f"{who} wants to be allowed: {exact(asked.grant)}")
+    if asked.kind is not InterruptKind.APPROVAL:
+        return ""
+    said = ""
+    for link, value in _phrases(thawed(asked.arguments or {})):
+        # A phrase that begins with a word of a sentence follows without a comma.
+        before = "" if not said else " " if link in _LINKS.values() else ", "
+        said += f"{before}{link} {value}" if link else f"{before}{value}"
+    return _cut(f"{who} wants to run {exact(asked.tool)}{f': {said}' if said else ''}")
+
+
+def _phrases(arguments: Mapping[str, JsonValue]) -> Iterator[tuple[str, str]]:
+    """Yield the name of each argument, as a sentence has it, and its value."""
+    currency = arguments.get(_CURRENCY)
+    code = currency if isinstance(currency, str) and _CODE.fullmatch(currency) else ""
+    priced = [name for name, value in arguments.items() if name in _AMOUNTS and _is_number(value)] if code else []
+    for name, value in arguments.items():
+        if name in priced[:1]:
+            yield "", f"{value:,.2f} {code}"
+        elif name != _CURRENCY or not priced:
+            yield _LINKS.get(name, "" if len(arguments) == 1 else exact(name)), _value(value)
+
+
+def _is_number(value: JsonValue) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _value(value: JsonValue) -> str:
+    if isinstance(value, str):
+        said = exact(value)
+        return said if _PLAIN.fullmatch(said) else f'"{_cut(said, _LONGEST)}"'
+    if _is_number(value):
+        return f"{value:,}"
+    return _cut(exact(json.dumps(value, ensure_ascii=False)), _LONGEST)
+
+
+def _cut(text: str, most: int = _SENTENCE) -> str:
+    return text if len(text) <= most else f"{text[:most]}…"

@@ -1,0 +1,57 @@
+"""What an approval asks for, as a sentence."""
+
+import pytest
+from pydantic import JsonValue
+
+from turnwright.errors import InvalidAnswerError
+from turnwright.inspector.http.questions import need_shown, question_text
+from turnwright.privacy.redaction import Redactor
+from turnwright.transcript.interrupt import Interrupt
+from turnwright_states import InterruptKind
+
+HIDER = Redactor({})
+
+
+def asking(arguments: dict[str, JsonValue] | None, kind: InterruptKind = InterruptKind.APPROVAL) -> Interrupt:
+    grant = "reading /etc" if kind is InterruptKind.GRANT else None
+    return Interrupt("approval-1", kind, "act", arguments=arguments, grant=grant)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({}, ""),
+        ({"path": "old.log"}, ": old.log"),
+        ({"path": "old.log", "force": True}, ": path old.log, force true"),
+        ({"amount": 1200.5, "currency": "EUR", "recipient": "ACME GmbH"}, ": 1,200.50 EUR to ACME GmbH"),
+        ({"to": "a@b.example", "subject": "Hi: you"}, ': to a@b.example, subject "Hi: you"'),
+        ({"amount": 7, "currency": "coins, to you"}, ': amount 7, currency "coins, to you"'),
+        ({"text": "a\nb\u202e"}, r': "a\nb\u202e"'),
+        ({"rows": [1, {"a": None}], "n": 1234567}, ': rows [1, {"a": null}], n 1,234,567'),
+        ({"text": "x" * 100}, f': "{"x" * 60}…"'),
+    ],
+)
+def test_an_approval_is_a_sentence(arguments: dict[str, JsonValue], said: str) -> None:
+    assert question_text(HIDER, asking(arguments), "Clerk").sentence == f"Clerk wants to run act{said}"
+
+
+def test_what_has_no_room_in_the_sentence_is_below_it() -> None:
+    found = question_text(HIDER, asking({f"name{number}": "a word" for number in range(40)}), "Clerk")
+    assert found.sentence.endswith("…")
+    assert '| name39: "a word"' in found.words
+
+
+def test_a_grant_is_a_sentence_and_a_question_is_one_already() -> None:
+    assert question_text(HIDER, asking(None, InterruptKind.GRANT), "Clerk").sentence == (
+        "Clerk wants to be allowed: reading /etc"
+    )
+    assert question_text(HIDER, asking({"question": "Who?"}, InterruptKind.QUESTION), "Clerk").sentence == ""
+
+
+def test_no_secret_is_in_the_sentence_and_what_hides_one_cannot_be_approved() -> None:
+    asked = asking({"password": "correct horse battery", "to": "x"})
+    found = question_text(HIDER, asked, "Clerk")
+    assert (found.sentence, found.hides) == ('Clerk wants to run act: password "***" to x', True)
+    with pytest.raises(InvalidAnswerError, match="parts of it are hidden"):
+        need_shown("approval-1", asked)
+    need_shown("approval-1", asking({"to": "x"}))
