@@ -58,8 +58,8 @@ async def guarded_run(
     """Run an agent as `Runner.run` does, bounded by `limits`, and return its result and the ending of its turn.
 
     A call beyond the budget does not run; the model reads why. At a limit the model answers once more, without calls.
-    Handoffs count as calls, and a sub-agent that is a tool is one call, with limits of its own. `seconds`
-    are checked between steps only. `journal` is the address of a store. There is no `max_turns`, unless `options` have it.
+    Handoffs count as calls, and a sub-agent that is a tool is one call, with limits of its own. `seconds` are
+    checked between steps only. `journal` is the address of a store. There is no `max_turns`, unless `options` have it.
 
     An exception fails the turn and is raised. A run that is interrupted for approvals aborts its turn. Raises
     `ConfigError` for limits that a guard cannot keep.
