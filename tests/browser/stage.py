@@ -152,6 +152,7 @@ class Stage:
         repeat: bool = False,
         prompt: str = "Find the word.",
         files: Sequence[FilePart] = (),
+        session: str | None = None,
         **agent: object,
     ) -> str:
         """Run a turn to its end or to a pause. Returns its id."""
@@ -159,7 +160,7 @@ class Stage:
 
         async def run() -> TurnResult:
             async with self.engine(*lines, repeat=repeat) as engine:
-                return await engine.run(who, prompt, files=files)
+                return await engine.run(who, prompt, files=files, session=session)
 
         return self.portal.call(run).id
 

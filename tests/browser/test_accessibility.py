@@ -25,7 +25,7 @@ def turns(stage: Stage) -> dict[str, str]:
     mixed = asks_for(("look_up", {"word": "a"}), ("broken", {"word": "b"}), ("helper", {"prompt": "Help."}))
     return {
         "capped": stage.play(searching(), repeat=True, steps=3),
-        "mixed": stage.play(mixed, "I helped.", asks_for(("wide", {"word": "W"})), "Done."),
+        "mixed": stage.play(mixed, "I helped.", asks_for(("wide", {"word": "W"})), "Done.", session="talk"),
         "asking": stage.play(asks_for(("delete_file", {"path": "a"}), ("delete_file", {"path": "b"}))),
         "paused": stage.play(asks_for(("delete_file", {"path": "a"}), ("look_up", {"word": "b"}))),
         "doomed": stage.play(asks_for(("look_up", {"word": "a"})), repeat=True),
@@ -79,6 +79,7 @@ PAGES: Final = {
     "needs-you": ("/needs-you",),
     "agents": ("/agents",),
     "sessions": ("/sessions",),
+    "session": ("/session?session=talk",),
     "statistics": ("/statistics",),
     "compare": ("/compare?left={mixed}&right={capped}", "/compare"),
     "edit": ("/turns/{mixed}/edit?step=2",),

@@ -4,6 +4,7 @@ import json
 import re
 from html.parser import HTMLParser
 from pathlib import Path
+from urllib.parse import urlencode
 
 import pytest
 from pydantic import JsonValue
@@ -101,6 +102,7 @@ async def pages_of(file: Path, names: list[str]) -> dict[str, str]:
         browser(inspector_app(engine, access=Open())) as client,
     ):
         paths = ["/", "/sessions", "/statistics", "/?q=script", "/agents", "/needs-you"]
+        paths += ["/session?" + urlencode({"session": one.id}) for one in await engine.sessions()]
         paths += [f"/turns/{name}?tab={tab}{step}" for name in names for tab in TABS for step in ("", "&step=1")]
         paths += [f"/turns/{name}/{file}.jsonl" for name in names for file in ("journal", "export")]
         paths += [f"/compare?left={names[0]}&right={names[1]}&pair={pair}" for pair in (1, 2)]

@@ -138,7 +138,15 @@ async def _check_pages(arguments: dict[str, JsonValue]) -> None:
         app = inspector_app(engine, access=Open())
         async with browser(app) as client:
             for _ in range(2):
-                paths = ["/", "/sessions", "/statistics", "/agents", "/needs-you", f"/turns/{turn.id}/journal.jsonl"]
+                paths = [
+                    "/",
+                    "/sessions",
+                    "/statistics",
+                    "/agents",
+                    "/needs-you",
+                    "/session?session=s",
+                    f"/turns/{turn.id}/journal.jsonl",
+                ]
                 paths.append(f"/turns/{turn.id}/export.jsonl")
                 paths += [f"/compare?left={turn.id}&right={other.id}&pair={pair}" for pair in (1, 2)]
                 paths += [f"/turns/{turn.id}/edit?step={step}" for step in (1, 2)]

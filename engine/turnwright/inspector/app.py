@@ -28,6 +28,7 @@ from .pages.edit import EditPages
 from .pages.live import Live
 from .pages.needs_you import NeedsYouPage
 from .pages.new_turn import NewTurnPages
+from .pages.sessions import SessionPages
 from .pages.turn_export import TurnExport
 from .pages.turn_files import TurnFiles
 from .pages.turn_list import Lists
@@ -58,6 +59,7 @@ class Inspector(Starlette):
                 *Lists(engine, self._summaries).routes,
                 *pages.routes,
                 *TurnFiles(pages.turns).routes,
+                *SessionPages(engine, self._summaries).routes,
                 *TurnExport(engine).routes,
                 *AgentsPage(self._summaries).routes,
                 *needs.routes,

@@ -1,4 +1,7 @@
-"""The list of sessions: titles, open turns, and links to the turns."""
+"""The pages of sessions: titles, open turns, and the conversation with its totals."""
+
+import html
+import re
 
 import httpx
 import pytest
@@ -7,6 +10,7 @@ from tests.inspector.turns_made import AGENT
 
 from turnwright import Engine, tool
 from turnwright.inspector import Open, inspector_app
+from turnwright.inspector.pages.sessions import TURNS
 from turnwright.inspector.views.turn_query import PAGE
 from turnwright.model import ScriptedModel, asks_for
 
@@ -31,7 +35,7 @@ async def test_sessions_have_titles_open_turns_and_links_to_their_turns() -> Non
         shown = (await client.get("/sessions")).text
         assert "&lt;b&gt;Tidy&lt;/b&gt; up" in shown
         assert f'href="/turns/{paused.id}"' in shown
-        assert 'href="/?session=a%26b"' in shown
+        assert 'href="/session?session=a%26b"' in shown
         turns = await client.get("/", params={"session": "a&b"})
         assert turns.status_code == httpx.codes.OK
         assert turns.text.count('id="row-') == 2
@@ -51,3 +55,42 @@ async def test_older_sessions_are_on_the_next_page() -> None:
         last = (await client.get("/sessions", params={"before": before})).text
         assert "prompt 0." in last
         assert "Older sessions" not in last
+
+
+async def test_a_session_reads_as_a_conversation_with_totals() -> None:
+    """The oldest turn comes first. What one turn was asked and answered is shown whole."""
+    long = "word " * 2000
+    model = ScriptedModel(f"First *answer*. {long}", asks_for(("erase", {})))
+    async with (
+        Engine(model=model, tools=[erase]) as engine,
+        browser(inspector_app(engine, access=Open())) as client,
+    ):
+        agent = AGENT.model_copy(update={"tools": None})
+        await engine.run(agent, f"<b>One</b> {long}", session="a/b")
+        await engine.run(agent, "Two", session="a/b")
+        shown = (await client.get("/session", params={"session": "a/b"})).text
+        assert shown.count(long.strip()) == 2
+        assert "&lt;b&gt;One&lt;/b&gt;" in shown
+        assert "<em>answer</em>" in shown
+        assert shown.index("First") < shown.index("Two") < shown.index("It waits for an answer.")
+        assert '<dt>Turns</dt><dd><a href="/?session=a%2Fb">2</a></dd>' in shown
+        assert "<dt>Steps</dt><dd>2</dd>" in shown
+        missing = await client.get("/session", params={"session": "a"})
+        assert missing.status_code == httpx.codes.NOT_FOUND
+        assert (await client.get("/session")).status_code == httpx.codes.NOT_FOUND
+
+
+async def test_earlier_turns_of_a_session_are_on_another_page() -> None:
+    async with (
+        Engine(model=ScriptedModel("Hi.", repeat=True)) as engine,
+        browser(inspector_app(engine, access=Open())) as client,
+    ):
+        for number in range(TURNS + 1):
+            await engine.run(AGENT, f"prompt {number}.", session="s")
+        shown = (await client.get("/session", params={"session": "s"})).text
+        assert ">prompt 0.</p>" not in shown
+        link = re.search(r'href="(/session\?session=s&amp;before=\d+)">Earlier turns', shown)
+        assert link is not None
+        earlier = (await client.get(html.unescape(link[1]))).text
+        assert ">prompt 0.</p>" in earlier
+        assert ">prompt 1.</p>" not in earlier

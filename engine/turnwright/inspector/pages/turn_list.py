@@ -1,4 +1,4 @@
-"""The pages about many turns: the list, the sessions and the statistics; and a turn's journal as a file."""
+"""The pages about many turns: the list and the statistics; and a turn's journal as a file."""
 
 import json
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from starlette.routing import Route
 from turnwright.engine import Engine
 from turnwright.inspector.views.statistics import LAST, MOST, statistics_of
 from turnwright.inspector.views.summaries import Summaries
-from turnwright.inspector.views.turn_query import PAGE, RANGES, STANDINGS, Query, list_turns
+from turnwright.inspector.views.turn_query import RANGES, STANDINGS, Query, list_turns
 from turnwright.inspector.views.turn_record import Journal
 from turnwright.inspector.views.turn_summary import Digests
 from turnwright.privacy.redaction import redactor, shown_fields
@@ -44,7 +44,6 @@ class Lists:
     def routes(self) -> list[Route]:
         return [
             Route("/", self.turns, name="turns"),
-            Route("/sessions", self.sessions, name="sessions"),
             Route("/statistics", self.statistics, name="statistics"),
             Route("/turns/{turn}/journal.jsonl", self.journal, name="journal"),
         ]
@@ -67,13 +66,6 @@ class Lists:
             "live": query.first,
         }
         return page(request, "turns.html", values)
-
-    async def sessions(self, request: Request) -> Response:
-        before = Query.of(request.query_params).before
-        found = await self._store.sessions(limit=PAGE + 1, before=before)
-        shown = found[:PAGE]
-        older = f"{request.url_for('sessions').path}?before={shown[-1].number}" if len(found) > PAGE else None
-        return page(request, "sessions.html", {"sessions": shown, "older": older})
 
     async def statistics(self, request: Request) -> Response:
         asked = request.query_params
