@@ -64,7 +64,7 @@ class _Origin(Struct):
 
 
 class _Attachment(Struct):
-    """What the program adds to a request: here a message that was written while a turn was running."""
+    """An addition of the program to a request, such as a message that was written while a turn was running."""
 
     type: str = ""
     prompt: str | list[str | Block] | None = None
