@@ -5,7 +5,7 @@ from msgspec import Struct
 from .call import Call
 from .facts import InterruptRecord
 from .reasons import EndReason
-from .stall import Stall
+from .rounds import Stall
 from .state import Outcome
 
 

@@ -27,7 +27,7 @@ from .inputs import (
 from .limits import MAX_DEPTH
 from .payload import frozen
 from .result_key import result_key
-from .stall import Stall
+from .rounds import Stall
 from .turn import Turn
 
 if TYPE_CHECKING:

@@ -38,7 +38,7 @@ from .inputs import (
 from .limits import MAX_CALLS_PER_REPLY, Limits
 from .payload import FrozenDict, plain, text_of
 from .reasons import Cause, EndReason
-from .stall import Stall
+from .rounds import Stall
 from .state import Outcome, State
 
 if TYPE_CHECKING:

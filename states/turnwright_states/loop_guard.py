@@ -49,7 +49,7 @@ from .inputs import (
 from .limits import Limits
 from .machine import TurnMachine
 from .reasons import REASONS, Cause, EndReason
-from .stall import Stall
+from .rounds import Stall
 from .state import Outcome
 
 

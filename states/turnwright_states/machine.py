@@ -208,7 +208,7 @@ class TurnMachine:
         if turn.synthesis or counters.doom or counters.waiting:
             return False
         rounds = turn.rounds
-        repeats = turn.keys_results and rounds.latest != () and rounds.repeat_a_call(turn.batch.values())
+        repeats = turn.keys_results and rounds.latest != () and rounds.repeat_a_call(turn.batch)
         # A stall may have other calls each time.
         repeats = repeats or turn.limits.stall_response == "loop"
         outcomes: dict[str, tuple[str, bool]] = {}

@@ -1,15 +1,86 @@
-"""The rounds of a turn so far, and what they have become: a doom loop or a stall."""
+"""The rounds of a turn so far, and what they have become: a doom loop, or a stall.
 
-from collections.abc import Iterable, Sequence
-from typing import Final
+A stall are rounds in a row that have the same error alone, or bring nothing new (docs/rules.md#stalls). It is no doom
+loop, since the calls may differ: by default it gives the model a hint and stops nothing.
+"""
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
 from zlib import crc32
 
 from msgspec import Struct
 
-from .call import Call
 from .doom import Round, looping, make_round, remember
 from .limits import Limits
-from .stall import NO_STALLS, SettledCall, Stalls
+
+if TYPE_CHECKING:
+    from .call import Call
+
+
+class Stall(StrEnum):
+    """The kind of a stall, which decides the words of the hint."""
+
+    SAME_ERROR = "same_error"
+    NOTHING_NEW = "nothing_new"
+
+
+class SettledCall(Struct, frozen=True, gc=False):
+    """A call that counts in the comparison of rounds: its tool, its key, the key of its result, whether it failed."""
+
+    name: str
+    key: str
+    result: str
+    failed: bool
+
+
+class Stalls(Struct, frozen=True, gc=False):
+    """The rounds that bring nothing new, counted. No count exceeds its limit.
+
+    The calls of the whole turn are kept with their results, 25 characters each.
+    """
+
+    #: The error of the last rounds, and how many of them have it alone.
+    error: str = ""
+    errors: int = 0
+    #: How many of the last rounds have only calls that were made before, with the same results.
+    idle: int = 0
+    #: Each different call with its result.
+    seen: str = ""
+    #: A checksum of `seen` for the hash of the turn.
+    checksum: int = 0
+    #: The stall that the last round belongs to.
+    stall: Stall | None = None
+
+    def after(self, calls: Sequence[SettledCall], limits: Limits) -> "Stalls":
+        """Return the counts after a round of these calls. A round without calls neither counts nor breaks a row."""
+        if not calls:
+            return Stalls(self.error, self.errors, self.idle, self.seen, self.checksum) if self.stall else self
+        error, errors, idle, seen, checksum = "", 0, 0, self.seen, self.checksum
+        if limits.stall_errors is not None and calls[0].failed:
+            error = _common_error(calls)
+            if error:
+                errors = min(self.errors + 1, limits.stall_errors) if error == self.error else 1
+        if limits.stall_rounds is not None:
+            new = ""
+            for call in calls:
+                exchange = f"{call.key}{call.result} "
+                if exchange not in seen and exchange not in new:
+                    new += exchange
+            if new:
+                seen, checksum = seen + new, crc32(new.encode(), checksum)
+            else:
+                idle = min(self.idle + 1, limits.stall_rounds)
+        stall = None
+        if error and errors == limits.stall_errors:
+            stall = Stall.SAME_ERROR
+        elif idle and idle == limits.stall_rounds:
+            stall = Stall.NOTHING_NEW
+        return Stalls(error, errors, idle, seen, checksum, stall)
+
+
+#: A turn without rounds.
+NO_STALLS: Final = Stalls()
 
 
 class Rounds(Struct, frozen=True, gc=False):
@@ -36,21 +107,30 @@ class Rounds(Struct, frozen=True, gc=False):
         if limits.doom_compare == "results":
             latest = make_round([(call.name, call.key + call.result) for call in calls])
             rounds = self.compared(latest, limits.doom_threshold)
-        if not limits.watches_stalls:
+        if limits.stall_errors is None and limits.stall_rounds is None:
             return rounds
         tools, stalls = rounds.tools, self.stalls.after(calls, limits)
         if not tools and stalls.stall and limits.stall_response == "loop":
             tools = tuple(sorted({call.name for call in calls}))
         return Rounds(rounds.latest, rounds.checksum, tools, stalls)
 
-    def repeat_a_call(self, batch: Iterable[Call]) -> bool:
-        """Return whether one of these calls is in a round of an earlier step. Most are in none."""
+    def repeat_a_call(self, batch: "Mapping[str, Call]") -> bool:
+        """Return whether a call of the batch is in a round of an earlier step. Most are in none."""
         seen = b"".join(self.latest)
-        for call in batch:  # a plain loop, because this runs once a step
-            key = call.made.key
+        for name in batch:  # a plain loop, because this runs once a step
+            key = batch[name].made.key
             if key and key.encode() in seen:
                 return True
         return False
 
 
 NO_ROUNDS: Final = Rounds()
+
+
+def _common_error(calls: Sequence[SettledCall]) -> str:
+    """Return the key of the error that all calls have; empty if one succeeded, or errors differ."""
+    error = calls[0].result
+    for call in calls:
+        if not call.failed or call.result != error:
+            return ""
+    return error

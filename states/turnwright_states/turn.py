@@ -20,8 +20,7 @@ from .inputs import CallStatus, Decision, Finish, Usage
 from .limits import Limits, LimitThresholds
 from .payload import FrozenDict
 from .reasons import EndReason
-from .rounds import NO_ROUNDS
-from .stall import SettledCall, Stall
+from .rounds import NO_ROUNDS, SettledCall, Stall
 from .state import State
 from .turn_hash import digest_of
 
@@ -239,10 +238,10 @@ class Turn:
                 runs, answers = runs + (not one.output), answers + one.output
                 if one.lease is not None:
                     lends += one.lease.calls or 0
-        latest = None
-        if self.limits.doom_compare == "calls":
-            latest = make_round([(call.name, call.key) for call in fact.calls if call.key])
-        self.rounds = self.rounds.compared(latest, self.limits.doom_threshold)
+        by_calls = self.limits.doom_compare == "calls"
+        if by_calls or self.rounds.tools:
+            latest = make_round([(call.name, call.key) for call in fact.calls if call.key]) if by_calls else None
+            self.rounds = self.rounds.compared(latest, self.limits.doom_threshold)
         RUN["model_replied"](self.counters, runs, answers, lends, self.rounds.tools != ())
 
     def _fail_attempt(self, fact: f.AttemptFailed) -> None:

@@ -6,7 +6,7 @@ from zlib import crc32
 from msgspec import msgpack
 
 from .payload import plain
-from .stall import NO_STALLS
+from .rounds import NO_STALLS
 from .state import State
 
 if TYPE_CHECKING:

@@ -170,7 +170,7 @@ class GuardedTurn:
             self._save()
             match may:
                 case Proceed(tools=tools, nudge=nudge, stall=stall):
-                    return NextCall(tools, hint_text(nudge=nudge, stall=stall))
+                    return NextCall(tools, hint_text(stall) if nudge or stall else "")
                 case Stopped(outcome=None, reason=reason, second_try=again):
                     words = conclude_instruction(self._guard.machine.turn, reason, again=again)
                     return NextCall(tools=False, hint=words, conclude=True)

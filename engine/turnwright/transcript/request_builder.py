@@ -220,8 +220,8 @@ class Conversation:
             said.append(Message.user(budget_text(turn, template)))
         if (prepared := self._transcript.prepared) is not None:
             said += map(Message.user, prepared.append)
-        if hint := hint_text(nudge=action.nudge, stall=action.stall):
-            said.append(Message.user(hint))
+        if action.nudge or action.stall:
+            said.append(Message.user(hint_text(action.stall)))
         return said
 
     def _sent(self, messages: Sequence[Message] | None, asked: Sequence[Message]) -> tuple[Message, ...]:

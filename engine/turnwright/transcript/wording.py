@@ -21,7 +21,7 @@ from turnwright_states.blank import is_blank
 from turnwright_states.facts import Notice, TurnStarted
 from turnwright_states.payload import thawed
 from turnwright_states.reasons import NOTHING_SAID
-from turnwright_states.stall import Stall
+from turnwright_states.rounds import Stall
 
 _QUOTED: Final = 400
 #: Limits on the names of refused tools: characters of each, and how many.
@@ -40,9 +40,9 @@ def prompt(name: str) -> str:
     return (files("turnwright") / "prompts" / f"{name}.txt").read_text(encoding="utf-8")
 
 
-def hint_text(*, nudge: bool, stall: Stall | None) -> str:
-    """Return the text for a model that repeats itself or stalls; empty for another."""
-    return prompt(stall or "nudge").strip() if nudge or stall else ""
+def hint_text(stall: Stall | None) -> str:
+    """Return the text for a model that stalls, or else repeats itself."""
+    return prompt(stall or "nudge").strip()
 
 
 #: The name of each limit.

@@ -26,7 +26,7 @@ from turnwright_states.chart import CHART, Chart, Row
 from turnwright_states.counters import KEPT
 from turnwright_states.doom import LONGEST_PERIOD, Round
 from turnwright_states.machine import TurnMachine
-from turnwright_states.stall import NO_STALLS
+from turnwright_states.rounds import NO_STALLS
 from turnwright_states.state import State, Trigger
 from turnwright_states.turn import Turn
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from turnwright.privacy.redaction import redactor
 from turnwright_states import CallStatus
-from turnwright_states.stall import Stall
+from turnwright_states.rounds import Stall
 
 from .steps import Step
 
