@@ -36,6 +36,8 @@ from .pages.turn_page import Pages, page
 from .views.needs_you import NeedsYou
 from .views.summaries import Summaries
 
+#: Seconds until turns are summarized that no page needs: the first pages come before.
+_LATER: Final = 1.0
 _STATIC: Final = Path(__file__).parent / "static"
 
 
@@ -100,11 +102,15 @@ class Inspector(Starlette):
         Turns without summaries are summarized meanwhile. The inspector's own lifespan does the same.
         """
         async with self._background.at_work(), anyio.create_task_group() as group:
-            group.start_soon(self._summaries.catch_up)
+            group.start_soon(self._summarize)
             try:
                 yield
             finally:
                 group.cancel_scope.cancel()
+
+    async def _summarize(self) -> None:
+        await anyio.sleep(_LATER)
+        await self._summaries.catch_up()
 
     def entry(self, address: str) -> str:
         """Return the address with the token. `address` is that of the first page, such as `http://127.0.0.1:8321`."""

@@ -126,10 +126,22 @@ async def test_the_totals_are_those_of_all_pages() -> None:
         Engine(model=ScriptedModel(), store=store) as engine,
         browser(inspector_app(engine, access=Open())) as client,
     ):
-        page = (await client.get("/")).text
+        page = (await client.get("/?agent=A")).text
         assert f"<dt>Turns</dt><dd>{PAGE + 3}</dd>" in page
         assert f'<dt>finished</dt><dd>{PAGE + 3} <span class="quiet">100 %</span>' in page
-        assert 'aria-sort="descending"><a class="sorts" href="/?way=up">Began' in page
+        assert 'aria-sort="descending"><a class="sorts" href="/?agent=A&amp;way=up">Began' in page
+
+
+async def test_turns_are_listed_before_they_are_summarized_which_happens_by_itself() -> None:
+    facts, store = await journal_of_a_turn(), MemoryStore()
+    for number in range(PAGE):
+        await write(store, f"t{number}", facts)
+    summaries = Summaries(store)
+    listing = await list_turns(summaries, Digests(store), Query())
+    assert (len(listing.turns), listing.current) == (PAGE, False)
+    assert all(one.digest.prompt == "hi" for one in listing.turns)
+    await summaries.catch_up()
+    assert (await list_turns(summaries, Digests(store), Query())).current
 
 
 async def test_a_search_does_not_tell_whether_a_turn_has_a_secret() -> None:

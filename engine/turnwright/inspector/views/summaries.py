@@ -1,6 +1,7 @@
 """The summaries of a store's turns, as the pages keep them up to date."""
 
 import logging
+from math import inf
 from typing import Final
 
 import anyio
@@ -12,15 +13,16 @@ from turnwright.store import Store
 from turnwright.store.memory_summaries import summaries_of
 
 _LOG = logging.getLogger(__name__)
-#: Turns that are summarized in one transaction, and the seconds that a page waits for summaries.
-_AT_ONCE: Final = 50
-_PATIENCE: Final = 0.3
+#: Turns that are summarized in one transaction.
+_AT_ONCE: Final = 10
+#: Seconds for which a page that needs all summaries writes missing ones.
+_PATIENCE: Final = 0.1
 
 
 class Summaries:
     """Reads the summaries of a store, and writes those that are missing. `search`: the texts of turns can be searched.
 
-    Turns that other processes drove are summarized when a page needs them, and all at once while `catch_up` runs.
+    A page writes a few of them, and `catch_up` all.
     """
 
     def __init__(self, store: Store, *, search: bool = True) -> None:
@@ -29,21 +31,24 @@ class Summaries:
         self._search = search
         self._writing = anyio.Lock()
 
-    async def current(self) -> bool:
-        """Summarize turns for a moment. Return whether all turns that rest are summarized now."""
-        with anyio.move_on_after(_PATIENCE):
-            return await self.catch_up()
-        return False
+    async def current(self, patience: float = _PATIENCE) -> bool:
+        """Summarize some turns, for about `patience` seconds. Return whether all turns that rest are summarized now."""
+        if self._writing.locked():  # all of them are being written
+            return False
+        return await self._write(anyio.current_time() + patience)
 
-    async def catch_up(self) -> bool:
-        """Summarize all turns that rest. Return False if the store cannot be written."""
+    async def catch_up(self) -> None:
+        """Summarize all turns that rest."""
+        await self._write(inf)
+
+    async def _write(self, until: float) -> bool:
         async with self._writing:
             try:
                 while await summarize_turns(
                     self.store, self.read, redactor().hide, limit=_AT_ONCE, search=self._search
                 ):
-                    await anyio.lowlevel.checkpoint()
+                    if anyio.current_time() >= until:
+                        return False
             except StoreError as error:
                 _LOG.warning("the turns cannot be summarized: %s", error)
-                return False
         return True

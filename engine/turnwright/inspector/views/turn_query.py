@@ -178,7 +178,8 @@ async def roots(store: Store, *, session: str = "", before: int | None = None) -
 
 async def list_turns(summaries: Summaries, digests: Digests, query: Query) -> Listing:
     """Return the next page of a query's turns, with sub-agents' turns below their callers'."""
-    current = await summaries.current()
+    # The newest turns are listed without their summaries too.
+    current = await (summaries.current() if query.address else summaries.current(0.0))
     wanted = query.filter(time.time())
     found, following = await (_crashed if query.standing == CRASHED else _found)(summaries, query, wanted)
     totals = None if query.standing == CRASHED else await summaries.read.totals(wanted)
