@@ -97,7 +97,7 @@ class TurnFilter:
 
 @dataclass(frozen=True, slots=True)
 class SummarizedTurn:
-    """A turn of a list. `prompt` and `answer` are empty until it is summarized, and usage and time are 0."""
+    """A turn of a list. `prompt` and `answer` are empty until it is summarized, and usage, time and counts are 0."""
 
     row: TurnRow
     summarized: bool = False
@@ -107,6 +107,8 @@ class SummarizedTurn:
     answer: str = ""
     fault: str = ""
     sub_turns: int = 0
+    retries: int = 0
+    pauses: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,7 +43,7 @@ _ORDERS: Final = {
 #: The totals of a page's turns, under names that their rows do not have.
 _TOTALS: Final = (
     "number AS summarized, seq AS version, input_tokens, output_tokens, cached_tokens, reasoning_tokens, cost, seconds,"
-    " fault, sub_turns"
+    " fault, sub_turns, retries, pauses"
 )
 #: Whole numbers, because the lists of a hundred thousand are read fast. Costs are in millionths, times in milliseconds.
 _MEASURES: Final = (
@@ -126,7 +126,7 @@ class Dialect:
         way, value = "ASC" if ascending else "DESC", _ORDERS[order]
         text = f"""
             SELECT {self.turns}, version, input_tokens, output_tokens, cached_tokens, reasoning_tokens, cost, seconds,
-                fault, sub_turns, prompt, answer
+                fault, sub_turns, retries, pauses, prompt, answer
             FROM (
                 SELECT number AS n, {value} AS place FROM {self.prefix}summaries WHERE {condition}
                 ORDER BY place {way}, number {way} LIMIT :limit OFFSET :offset
@@ -275,7 +275,9 @@ _OUTCOMES: Final = frozenset(Outcome)
 
 
 def _summarized(row: Columns) -> SummarizedTurn:
-    *turn, version, inputs, outputs, cached, reasoning, cost, seconds, fault, below, prompt, answer = row
+    *turn, version, inputs, outputs, cached, reasoning, cost, seconds, fault, below, retries, pauses, prompt, answer = (
+        row
+    )
     if not version:
         return SummarizedTurn(turn_row(tuple(turn)))
     usage = Usage(
@@ -286,7 +288,8 @@ def _summarized(row: Columns) -> SummarizedTurn:
         cost=_number(cost),
     )
     first, last, why = (one if isinstance(one, str) else "" for one in (prompt, answer, fault))
-    return SummarizedTurn(turn_row(tuple(turn)), True, usage, _number(seconds), first, last, why, _count(below))
+    counts = map(_count, (below, retries, pauses))
+    return SummarizedTurn(turn_row(tuple(turn)), True, usage, _number(seconds), first, last, why, *counts)
 
 
 def _quantiles(values: Sequence[int], unit: float = 1) -> Quantiles:

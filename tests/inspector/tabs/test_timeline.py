@@ -155,6 +155,33 @@ async def test_what_runs_now_is_named_and_its_bar_goes_on(tmp_path: Path) -> Non
         assert timeline.view(await look(engine, row.id)).now == ()
 
 
+async def test_what_runs_in_a_sub_agent_is_named_with_its_turn() -> None:
+    begun, open_ = anyio.Event(), anyio.Event()
+
+    @tool
+    async def wait_here() -> str:
+        """Wait."""
+        begun.set()
+        await open_.wait()
+        return "done"
+
+    waiter = Agent(name="Waiter", description="It waits.", tools=("wait_here",))
+    model = ScriptedModel(asks_for(("Waiter", {"prompt": "a"})), asks_for(("wait_here", {})), "waited", "done")
+    async with (
+        Engine(model=model, tools=(wait_here, agent_tool(waiter)), store=MemoryStore()) as engine,
+        anyio.create_task_group() as tasks,
+    ):
+        tasks.start_soon(engine.run, AGENT, "hi")
+        await begun.wait()
+        name = next(row.id for row in await engine.store.turns() if ":" not in row.id)
+        shown = timeline.view(await with_sub_agents(engine, name))
+        assert [(one.label, one.owner) for one in shown.now] == [
+            ("Waiter (call00001)", ""),
+            ("wait_here (call00001)", f"{name}:call00001"),
+        ]
+        open_.set()
+
+
 async def test_bars_and_names_lead_to_the_step_also_of_a_sub_agent() -> None:
     model = ScriptedModel(asks_for(("Helper", {"prompt": "a"})), asks_for(("ok", {"n": 1})), "helped", "done")
     async with (

@@ -73,7 +73,7 @@ class Lists:
         last = int(number) if number.isascii() and number.isdecimal() and len(number) <= _NUMBERS else LAST
         agent = asked.get("agent", "").replace("\0", "").strip()
         last = min(max(last, 1), MOST)
-        counted = await statistics_of(self._store, self._digests, last=last, agent=agent)
+        counted = await statistics_of(self._summaries, self._digests, last=last, agent=agent)
         return page(request, "statistics.html", {"statistics": counted, "last": last, "agent": agent})
 
     async def journal(self, request: Request) -> Response:

@@ -15,10 +15,11 @@ import anyio.to_thread
 from turnwright.agents.bounds import LIMITS
 from turnwright.errors import TurnNotFoundError, UnreadableTurnError
 from turnwright.store import Store, TurnRow
+from turnwright.store.summaries import SummarizedTurn, TurnFilter
 from turnwright_states import REASONS, CallStatus, EndReason, Outcome, State, Usage
 
 from .plot import Plot, Series, plot_of
-from .turn_query import roots
+from .summaries import Summaries
 from .turn_summary import Digest, Digests
 
 #: How many turns are looked at unless somebody asks for another number, and the most that one may ask for.
@@ -27,7 +28,8 @@ MOST: Final = 5_000
 #: No turn began before 2001: that says a clock which nobody has set (1970, 1980, 2000). Nor so many seconds from now.
 _EARLIEST: Final = 1e9
 _AHEAD: Final = 86_400.0
-#: Turns after which others may run.
+#: The newest turns whose journals are read for the times of their tools, and turns after which others may run.
+_JOURNALS: Final = 200
 _AT_ONCE: Final = 50
 #: Upper edges of the groups of steps a turn.
 _STEPS: Final = (0, 1, 2, 3, 5, 8, 13, 25, 50, 100, 200)
@@ -60,11 +62,10 @@ class TurnGroup:
 
 @dataclass(frozen=True, slots=True)
 class Fired:
-    """The number of turns that a limit stopped, and of those that another one stopped when it was reached too."""
+    """The number of turns that a limit stopped."""
 
     reason: EndReason
     stopped: int
-    also: int
     next: str
 
 
@@ -86,7 +87,8 @@ class Statistics:
     Sub-agents' turns are not counted as turns: their tools are, and their usage is part of their callers'. The copied
     part of a fork counts for its origin. `plot` has the outcomes over time; `untimed` turns have an impossible start,
     and are not in it. `all_seen` is false if there are older turns. `unreadable` turns have a damaged row or journal,
-    and the damaged part is not counted. `limits` are those that turns reached.
+    and the damaged part is not counted. `limits` are those that stopped turns. `tools` are those of the newest
+    `journals` turns.
     """
 
     turns: int
@@ -99,6 +101,7 @@ class Statistics:
     limits: tuple[Fired, ...]
     reasons: tuple[tuple[EndReason, int], ...]
     tools: tuple[ToolTimes, ...]
+    journals: int
     usage: Usage
     seconds: Quantiles
     step_counts: Quantiles
@@ -108,33 +111,41 @@ class Statistics:
     pauses: int
 
 
-async def statistics_of(store: Store, digests: Digests, *, last: int = LAST, agent: str = "") -> Statistics:
-    """Return the statistics of the newest `last` turns, at most `MOST`, or of those of one agent."""
-    newest: list[TurnRow] = []
-    last, whole = min(last, MOST), True
-    async for row in roots(store):
-        if len(newest) == last:
-            whole = False
-            break
-        newest.append(row)
-    seen: list[tuple[TurnRow, Digest]] = []
-    below: list[Digest] = []
-    for place, row in enumerate(newest):
+async def statistics_of(summaries: Summaries, digests: Digests, *, last: int = LAST, agent: str = "") -> Statistics:
+    """Return the statistics of the newest `last` turns, at most `MOST`. `agent` is a part of their agent's name."""
+    last = min(last, MOST)
+    await summaries.current()
+    found = await summaries.read.find(TurnFilter(agent=agent), limit=last + 1)
+    turns: list[SummarizedTurn] = []
+    read: list[Digest] = []
+    for place, one in enumerate(found[:last]):
         if not place % _AT_ONCE:
             await anyio.lowlevel.checkpoint()
-        if not agent or row.agent == agent:
-            with suppress(TurnNotFoundError):  # deleted since
-                seen.append((row, digest := await digests.of(row)))
-                below += [one async for one in _below(store, digests, digest)]
-    return await anyio.to_thread.run_sync(partial(_counted_up, seen, below, whole=whole, now=time.time()))
+        with suppress(TurnNotFoundError):  # deleted since
+            digest = await digests.of(one.row) if place < _JOURNALS or not one.summarized else None
+            turns.append(one if one.summarized or digest is None else _summarized(one.row, digest))
+            if digest is not None and place < _JOURNALS:
+                read += [digest, *[below async for below in _below(summaries.store, digests, digest)]]
+    counted = partial(_counted_up, turns, read, whole=len(found) <= last, now=time.time())
+    return await anyio.to_thread.run_sync(counted)
 
 
-def _counted_up(
-    seen: Sequence[tuple[TurnRow, Digest]], below: Sequence[Digest], *, whole: bool, now: float
-) -> Statistics:
+def _summarized(row: TurnRow, digest: Digest) -> SummarizedTurn:
+    return SummarizedTurn(
+        row,
+        summarized=True,
+        usage=digest.own_usage,
+        seconds=digest.own_seconds,
+        fault=digest.fault,
+        retries=digest.retries,
+        pauses=digest.pauses,
+    )
+
+
+def _counted_up(turns: Sequence[SummarizedTurn], journals: Sequence[Digest], *, whole: bool, now: float) -> Statistics:
     """The statistics of these turns and of their sub-agents'; in a thread of its own, for there may be many."""
-    rows = [row for row, _ in seen if not row.fault]
-    read = [(row, digest) for row, digest in seen if not digest.fault]
+    rows = [one.row for one in turns if not one.row.fault]
+    read = [one for one in turns if not (one.row.fault or one.fault)]
     timed = [row for row in rows if _EARLIEST <= row.created_at <= now + _AHEAD]
     return Statistics(
         turns=len(rows),
@@ -142,20 +153,19 @@ def _counted_up(
         standings=_counted(rows),
         plot=plot_of("turns", list(_over_time(timed)), whole=True),
         untimed=len(rows) - len(timed),
-        unreadable=sum(bool(digest.fault) for _, digest in seen),
+        unreadable=len(turns) - len(read),
         steps=tuple(_steps(rows)),
-        limits=tuple(_limits(seen)),
+        limits=tuple(_limits(rows)),
         reasons=tuple(Counter(row.status.reason for row in rows if row.status.reason is not None).most_common()),
-        tools=tuple(
-            sorted(_tools([*(digest for _, digest in seen), *below]), key=lambda one: one.times.p50, reverse=True)
-        ),
-        usage=sum((digest.own_usage for _, digest in seen), Usage()),
-        seconds=Quantiles.of([digest.own_seconds for _, digest in read]),
+        tools=tuple(sorted(_tools(journals), key=lambda one: one.times.p50, reverse=True)),
+        journals=min(len(turns), _JOURNALS),
+        usage=sum((one.usage for one in read), Usage()),
+        seconds=Quantiles.of([one.seconds for one in read]),
         step_counts=Quantiles.of([row.status.steps for row in rows]),
-        tokens=Quantiles.of([digest.own_usage.tokens for _, digest in read]),
-        costs=Quantiles.of([digest.own_usage.cost for _, digest in read]),
-        retries=sum(digest.retries for _, digest in seen),
-        pauses=sum(digest.pauses for _, digest in seen),
+        tokens=Quantiles.of([one.usage.tokens for one in read]),
+        costs=Quantiles.of([one.usage.cost for one in read]),
+        retries=sum(one.retries for one in read),
+        pauses=sum(one.pauses for one in read),
     )
 
 
@@ -196,12 +206,10 @@ def _steps(rows: Sequence[TurnRow]) -> Iterable[TurnGroup]:
     return groups[filled[0] : filled[-1] + 1] if filled else []
 
 
-def _limits(seen: Sequence[tuple[TurnRow, Digest]]) -> Iterable[Fired]:
+def _limits(rows: Sequence[TurnRow]) -> Iterable[Fired]:
     for reason in _LIMITS:
-        stopped = sum(row.status.reason is reason for row, _ in seen)
-        also = sum(reason in digest.also_reached for _, digest in seen)
-        if stopped or also:
-            yield Fired(reason, stopped, also, REASONS[reason].next)
+        if stopped := sum(row.status.reason is reason for row in rows):
+            yield Fired(reason, stopped, REASONS[reason].next)
 
 
 def _tools(digests: Iterable[Digest]) -> Iterable[ToolTimes]:
