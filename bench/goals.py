@@ -14,6 +14,9 @@ OURS: Final = (MEMORY, NORMAL, FULL, POSTGRES)
 SHORT: Final = {MEMORY: "in memory", NORMAL: "SQLite NORMAL", FULL: "SQLite FULL"}
 
 
+#: The reads of summaries, by their figures.
+READS: Final = ("list", "sorted", "totals", "search", "search-totals", "agents", "spending")
+
 NOT_MEASURED: Final = "not measured"
 MISSED: Final = "**missed**"
 
@@ -143,6 +146,12 @@ def _goals(results: Results) -> Iterator[Goal]:
             _Value("start of `serve`", figures("serve-start-ms"), 300),
             _Value("its first page", figures("serve-page-ms"), 60),
         ],
+    )
+    yield _row(
+        "CPU of reads of 100,000 turns, ms",
+        NOT_MEASURED,
+        "{:.0f}",
+        [_Value(name.replace("-", " "), figures(f"read-{name}-ms"), 150) for name in READS],
     )
     yield _row("CPU of the walk of `verify`, s", "about 110", "{:.0f}", [_Value("", figures("walk-cpu-s"), 50)])
     yield _row(
