@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import pytest
 from hypothesis import example, given, settings
@@ -73,11 +73,12 @@ limits = st.builds(
     cost=seldom(st.integers(1, 150).map(float)),
     seconds=seldom(st.integers(0, 12).map(lambda n: n + 0.5)),
     doom_threshold=st.none() | st.integers(2, 4),
+    doom_compare=st.sampled_from(["results", "calls"]),
     doom_response=st.sampled_from(["stop", "ask"]),
     nudges=st.integers(0, 2),
     max_retries=st.integers(0, 2),
     max_pauses=st.integers(0, 3),
-    conclude_seconds=st.sampled_from([1.375, 30.375]),
+    conclude_seconds=st.sampled_from([1 + 29 / 128, 30 + 29 / 128]),
 )
 
 
@@ -125,6 +126,16 @@ ABORTED_IN_A_LOOP = TurnScript(
 )
 
 
+#: Calls that count as equal, with other results: a loop only where calls alone are compared.
+EQUAL_CALLS = TurnScript(
+    tuple(ScriptedReply(calls=(ScriptedCall("same", number),), seconds=1.0) for number in range(5)), TOOLS
+)
+
+
+@example(EQUAL_CALLS)
+@example(replace(EQUAL_CALLS, limits=Limits(doom_compare="calls")))
+#: A message that comes while the call of the first reply runs clears its round, too.
+@example(TurnScript((ScriptedReply(calls=(ScriptedCall("plain", seconds=2.0),)),), TOOLS, messages=(0.75,)))
 @example(ABORTED_IN_A_LOOP)
 @example(replace(ABORTED_IN_A_LOOP, people=("change",)))
 @given(script=scripts)
@@ -154,14 +165,19 @@ def test_no_turn_takes_more_than_two_hundred_steps(steps: int | None, concluding
     cycle=st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=2), min_size=1, max_size=5),
     threshold=st.integers(2, 3),
     nudges=st.integers(0, 1),
+    compare=st.sampled_from(["results", "calls"]),
     messages=st.just(()) | messages,
 )
 def test_a_cycle_of_rounds_stops_a_turn_where_the_rules_say(
-    cycle: list[list[int]], threshold: int, nudges: int, messages: tuple[float, ...]
+    cycle: list[list[int]],
+    threshold: int,
+    nudges: int,
+    compare: Literal["results", "calls"],
+    messages: tuple[float, ...],
 ) -> None:
     """The model repeats a few rounds, and nothing else stops it before its twentieth step."""
     replies = tuple(
         ScriptedReply(calls=tuple(ScriptedCall("plain", number) for number in one), seconds=1.0) for one in cycle
     )
-    bounds = Limits(steps=20, doom_threshold=threshold, nudges=nudges, tool_calls=None)
+    bounds = Limits(steps=20, doom_threshold=threshold, doom_compare=compare, nudges=nudges, tool_calls=None)
     assert_as_predicted(TurnScript(replies=replies, tools=TOOLS, limits=bounds, messages=messages))

@@ -74,7 +74,7 @@ choices: list[tuple[str, ...] | Literal["raise"] | None] = [
 offered = st.lists(st.sampled_from(choices), max_size=3).map(tuple)
 
 
-helper_calls = st.builds(replace, calls, tool=st.just(HELPER), before=st.just(""), after=st.just(""))
+helper_calls = st.builds(replace, calls, tool=st.just(HELPER))
 helper_replies = st.builds(replace, plain_replies, calls=st.lists(calls, max_size=3).map(tuple))
 
 
@@ -82,7 +82,7 @@ helper_replies = st.builds(replace, plain_replies, calls=st.lists(calls, max_siz
 def teams(draw: st.DrawFn) -> TurnScript:
     """Turns with sub-agents."""
     script = draw(agent_scripts())
-    delegating = st.lists(helper_calls | calls, min_size=1, max_size=4).map(tuple)
+    delegating = st.lists(helper_calls | calls, min_size=1, max_size=4).map(_one_fault)
     asked = st.builds(replace, replies, calls=st.just(()) | delegating)
     team = replace(
         script,
@@ -91,6 +91,12 @@ def teams(draw: st.DrawFn) -> TurnScript:
         offered=tuple((*one, HELPER) if isinstance(one, tuple) else one for one in script.offered),
     )
     return draw(maybe_calm(team))
+
+
+def _one_fault(asked: list[ScriptedCall]) -> tuple[ScriptedCall, ...]:
+    """Keep the first fault after a sub-agent, because the simulator runs the sub-agents one after the other."""
+    faults = [one for one in asked if one.tool == HELPER and one.after not in ("", "hide")]
+    return tuple(replace(one, after="") if any(one is later for later in faults[1:]) else one for one in asked)
 
 
 @st.composite
@@ -128,6 +134,7 @@ HIDES = replace(ASKS, calls=(ScriptedCall("plain", does="fail", after="hide"),))
 TRIPS = replace(SAYS, trips=True)
 TOO_LONG = replace(ASKS, tokens=LONG)
 SAYS_LATER = replace(SAYS, seconds=4.0)
+OVERFLOWS = ScriptedReply(error=Cause.CONTEXT_OVERFLOW, tokens=20)
 SHORT = Limits(steps=1)
 PARALLEL_FAILS = ScriptedGuardrail(1.03, parallel=True, fault="model")
 
@@ -145,6 +152,8 @@ PARALLEL_FAILS = ScriptedGuardrail(1.03, parallel=True, fault="model")
 @example(TurnScript((replace(SAYS, seconds=4.0),), guardrail=ScriptedGuardrail(1.1, raises=True, parallel=True)))
 @example(TurnScript((TOO_LONG,), TOOLS, Limits(steps=6), compactions=3, keep_steps=3))
 @example(TurnScript((TOO_LONG,), TOOLS, Limits(steps=6), compactions=3, keep_steps=1, clears=True))
+#: A failed attempt has spent the tokens before a compaction that calls no model.
+@example(TurnScript((ASKS, OVERFLOWS, SAYS), TOOLS, Limits(tokens=20), compactions=1, clears=True))
 #: The own model of the guardrail of a prompt fails: before an attempt, beside it, in a conclusion, in a text-only turn.
 @example(TurnScript((SAYS,), guardrail=ScriptedGuardrail(1.03, fault="model")))
 @example(TurnScript((SAYS_LATER,), guardrail=ScriptedGuardrail(1.03, parallel=True, fault="once")))
@@ -161,6 +170,14 @@ def test_a_turn_of_such_an_agent_takes_the_course_that_the_rules_say(script: Tur
 
 DELEGATES = ScriptedReply(calls=(ScriptedCall(HELPER, 1), ScriptedCall(HELPER, 2)))
 DELEGATES_BESIDE = replace(ASKS, calls=(ScriptedCall(HELPER), ScriptedCall("plain", before="result", after="trip")))
+
+
+def hooked_team(delegates: ScriptedCall, works: ScriptedCall = ASKS.calls[0]) -> TurnScript:
+    """Return the turn of an agent that calls two sub-agents, one of them so, and each of them works so."""
+    asks = ScriptedReply(calls=(delegates, ScriptedCall(HELPER)))
+    return TurnScript((asks, SAYS), TOOLS, hooked=True, helper=(ScriptedReply(calls=(works,)), SAYS_LATER))
+
+
 POLLS = ScriptedReply(calls=(ScriptedCall("polls"),) * 4, tokens=30)
 NEEDS_PEOPLE = ScriptedReply(calls=(ScriptedCall("asks", 1), ScriptedCall("asks", 2)))
 
@@ -175,6 +192,14 @@ NEEDS_PEOPLE = ScriptedReply(calls=(ScriptedCall("asks", 1), ScriptedCall("asks"
 @example(TurnScript((DELEGATES, SAYS), TOOLS, people=("change", "no"), helper=(NEEDS_PEOPLE, SAYS)))
 # The synthesis of a sub-agent's batch is its answer, and raises in that of its caller.
 @example(TurnScript((DELEGATES, SAYS), TOOLS, synthesis=(None, "Together.", RuntimeError), helper=(ASKS, SAYS)))
+# Hooks and guardrails decide about the call of a sub-agent and about its calls.
+@example(hooked_team(ScriptedCall(HELPER, before="change")))
+@example(hooked_team(ScriptedCall(HELPER, before="spoil")))
+@example(hooked_team(ScriptedCall(HELPER, before="ask", after="hide")))
+@example(hooked_team(ScriptedCall(HELPER, before="result", after="trip")))
+@example(hooked_team(ScriptedCall(HELPER, after="hide"), ScriptedCall("plain", after="trip")))
+@example(hooked_team(ScriptedCall(HELPER, after="late"), ScriptedCall("plain", before="change")))
+@example(hooked_team(ScriptedCall(HELPER, before="late"), ScriptedCall("plain", before="late")))
 @given(script=teams())
 def test_a_turn_with_sub_agents_takes_the_course_that_the_rules_say(script: TurnScript) -> None:
     assert_as_predicted(script)

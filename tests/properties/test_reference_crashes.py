@@ -118,7 +118,12 @@ def mortal_teams(draw: st.DrawFn) -> TurnScript:
 
 def _lasting(call: ScriptedCall, tool: str) -> ScriptedCall:
     known = {one.name for one in MORTAL_TOOLS}
-    return replace(call, tool=tool if tool and call.tool in known else call.tool, seconds=max(call.seconds, 1.0))
+    return replace(
+        call,
+        tool=tool if tool and call.tool in known else call.tool,
+        seconds=max(call.seconds, 1.0),
+        after="" if call.tool == HELPER and call.after != "hide" else call.after,
+    )
 
 
 #: A process dies after it has added messages to a batch, before it settles the call that the last one left.
@@ -185,6 +190,15 @@ NEEDS_PERSON = ScriptedReply(calls=(ScriptedCall("asks", seconds=1.0),))
 SAYS_LATER = replace(SAYS, seconds=4.0)
 AGAIN, DOUBTFUL_LONGER = ScriptedCall("again", seconds=2.0), ScriptedCall("doubtful", seconds=4.0)
 RUNS_AGAIN = ScriptedReply(calls=(AGAIN, DOUBTFUL_LONGER), seconds=1.0)
+ENDED_EARLY = TurnScript(
+    (ScriptedReply(calls=(ScriptedCall(HELPER), ScriptedCall(HELPER, before="ask"))),),
+    MORTAL_TOOLS,
+    messages=(0.75,),
+    crashes=(10, 11, 2),
+    hooked=True,
+    helper=(ScriptedReply(calls=(ScriptedCall("asks_direct", seconds=1.0),)),),
+)
+DOUBTS = ScriptedReply(calls=(DOUBTFUL, ScriptedCall("asks_doubtful", seconds=1.0)))
 MORTAL_TEAM = TurnScript((DELEGATES, SAYS), MORTAL_TOOLS, helper=(NEEDS_PERSON, SAYS))
 
 
@@ -204,6 +218,10 @@ MORTAL_TEAM = TurnScript((DELEGATES, SAYS), MORTAL_TOOLS, helper=(NEEDS_PERSON, 
 @example(replace(MORTAL_TEAM, helper=(SAYS_LATER,), limits=Limits(seconds=2.5), crashes=(7, 1)))
 #: A question about a crash of a sub-agent does not expire.
 @example(replace(MORTAL_TEAM, helper=(RUNS_AGAIN, SAYS_LATER), people=("expire", "yes"), dies_at=2.6))
+#: A caller passes on the questions of a sub-agent in the order of its calls, also if a crash caused the first one.
+@example(replace(MORTAL_TEAM, helper=(DOUBTS,), people=("expire", "yes"), dies_at=1.625))
+#: A question is answered with other arguments, though its sub-agent was ended before a process died.
+@example(replace(ENDED_EARLY, people=("change", "yes", "message")))
 #: The time of a sub-agent ends before that of its caller, which has lost more of it.
 @example(replace(MORTAL_TEAM, helper=(RUNS_AGAIN, SAYS_LATER), limits=Limits(seconds=5.5), dies_at=2.6))
 @given(script=mortal_teams())

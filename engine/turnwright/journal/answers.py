@@ -18,7 +18,7 @@ from turnwright.tools.errors import ToolError
 from turnwright.tools.tool import Tool
 from turnwright.transcript.interrupt import Interrupt
 from turnwright_states import DECISIONS, Decision, EndReason, InterruptKind, Outcome
-from turnwright_states.facts import Answered
+from turnwright_states.facts import Answered, CallWaiting
 from turnwright_states.payload import thawed
 
 from .inbox import ANSWER_PREFIX, answers_in, steers
@@ -248,13 +248,16 @@ def _has_arguments(answer: str | bool | Answer) -> bool:
 
 
 async def with_tool(store: Store, turn_id: str, asked: Interrupt) -> Interrupt:
-    """Return the interrupt with the tool that asks: a forwarded one names the sub-agent's tool instead."""
+    """Return the interrupt with the tool that asks: a forwarded one names the sub-agent's tool instead.
+
+    The sub-agent may have ended meanwhile.
+    """
     *calls, name = asked.id.split("/")
     if not calls:
         return asked
     child = ":".join((turn_id, *calls))
-    inner = (one for one in result_of(child, await store.facts(child)).interrupts if one.id == name)
-    return replace(asked, tool=next((one.tool for one in inner), asked.tool))
+    waited = (fact.interrupt for _, fact in await store.facts(child) if isinstance(fact, CallWaiting))
+    return replace(asked, tool=next((one.tool for one in waited if one.id == name), asked.tool))
 
 
 async def need_accepted(store: Store, known: JournalFold, result: TurnResult, replies: Mapping[str, Answer]) -> None:

@@ -16,7 +16,7 @@ import anyio.lowlevel
 from pydantic import JsonValue
 
 from turnwright.agent import Agent
-from turnwright.driver.subagents import agent_tool
+from turnwright.driver.subagents import AgentTool, agent_tool
 from turnwright.engine import Engine
 from turnwright.errors import Retry, StoreError, TurnAlreadyEndedError
 from turnwright.journal.answers import Answer
@@ -35,7 +35,7 @@ from turnwright_states import CallStatus, Cause, Decision, InterruptKind, State,
 from . import clock
 from .mortal_store import DRIVEN, MortalStore
 from .reference import predict
-from .scripted_agent import helpers, scripted_agent
+from .scripted_agent import helpers, prompt_of, scripted_agent
 from .turn_script import (
     CHANGED_BY,
     HELPER,
@@ -151,10 +151,10 @@ class _World:
         return Engine(
             model=self._model,
             models=lambda _: self._helper,
-            tools=[*map(_tool, self._script.tools), *map(agent_tool, helpers(self._script))],
+            tools=[*map(_tool, self._script.tools), *self._helpers()],
             store=self._store,
-            # The reference knows loops of calls alone. A hint changes no course.
-            limits=self._script.limits.model_copy(update={"doom_compare": "calls", "stall_response": "hint"}),
+            # A hint changes no course.
+            limits=self._script.limits.model_copy(update={"stall_response": "hint"}),
             prices=_PRICES,
             synthesize=self._synthesize if self._script.synthesis else None,
             backoff=Backoff(initial=0),
@@ -162,6 +162,13 @@ class _World:
             now=lambda: anyio.current_time() + self._waited,
             clock=anyio.current_time,
         )
+
+    def _helpers(self) -> list[AgentTool[None]]:
+        # The simulator knows no texts of sub-agents, which a detector of equal results compares.
+        ignored = self._script.limits.doom_compare == "results"
+        return [
+            agent_tool(one, ignore_in_loop_detection=ignored, expires_in=_EXPIRES_IN) for one in helpers(self._script)
+        ]
 
     async def _live(self, turn: str) -> TurnResult:
         """Drive the turn to its end, in one process."""
@@ -365,6 +372,6 @@ async def _reply(scripted: ScriptedReply) -> ModelResponse:
 def _arguments(call: ScriptedCall) -> dict[str, JsonValue]:
     number: JsonValue = call.number if call.fits else [call.number]
     if call.tool == HELPER:
-        return {"prompt": f"{call.number} {call.does} {call.seconds}" if call.fits else number}
+        return {"prompt": prompt_of(call) if call.fits else number}
     decided = {name: said for name, said in (("before", call.before), ("after", call.after)) if said}
     return {"number": number, "does": call.does, "seconds": float(call.seconds), **decided}

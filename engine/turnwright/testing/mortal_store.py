@@ -134,16 +134,9 @@ class MortalStore(StoreWrapper):
             results=results,
             helpers=tuple((place, one.written) for place, one in helpers),
         )
-        asked: dict[str, int] = {}
-        for fact in facts:
-            if isinstance(fact, f.CallWaiting):
-                asked[fact.interrupt.id] = places[fact.call]
-            elif isinstance(fact, f.Answered):
-                asked.pop(fact.interrupt, None)
         return Death(
             at=self._died_at,
             written=written,
-            asked=tuple(asked.values()),
             just_started=frozenset(place for call, place in places.items() if self._has_not_run(f"{turn}:{call}")),
             lost=self._died_at - self._wrote_at[turn] if turn in self._wrote_at else self._lost.get(turn, 0.0),
             released=turn not in self._wrote_at,

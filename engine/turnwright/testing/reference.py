@@ -3,26 +3,24 @@
 `predict` returns the course of a scripted turn. It is written by hand from docs/rules.md, and shares no code with the
 machine, the limits or the driver: a test checks its imports. `differential.observe` runs the same script on the real
 engine. Where both return the same course, two programs agree on the rules. `reference_core` has a turn of a plain
-agent. `reference_helpers` adds sub-agents, `reference_guards` the guardrails of prompts and texts, this module hooks,
-guardrails of calls, typed answers and compaction. `reference_crashes` and `reference_mortals` add deaths of processes.
+agent. `reference_hooks` adds hooks and guardrails of calls, `reference_helpers` sub-agents, `reference_guards` the
+guardrails of prompts and texts, this module reviews, typed answers and compaction. `reference_crashes` and
+`reference_mortals` add deaths of processes.
 """
 
 from collections.abc import Sequence
 from dataclasses import replace
 
-from turnwright_states import CallStatus, Cause, EndReason
+from turnwright_states import CallStatus, Cause, EndReason, Outcome
 
 from .reference_core import course_of
 from .reference_guards import GuardedTurn
+from .reference_hooks import FAULTS, HookedCalls
 from .reference_parts import Call, EndError, Life
 from .turn_script import (
     ANSWER,
-    CHANGED_BY,
-    LATE_AFTER,
     LONG,
     OUTPUT_TOOL,
-    RAISES_AFTER,
-    TRIPS_AFTER,
     Course,
     Death,
     ScriptedCall,
@@ -31,9 +29,6 @@ from .turn_script import (
 )
 
 __all__ = ["predict"]
-
-#: The faults of hooks and guardrails of calls, and the seconds until they end the turn.
-_FAULTS = {"trip": TRIPS_AFTER, "raise": RAISES_AFTER, "late": LATE_AFTER}
 
 
 def predict(script: TurnScript, deaths: Sequence[Death] = ()) -> Course:
@@ -52,7 +47,7 @@ def predict(script: TurnScript, deaths: Sequence[Death] = ()) -> Course:
     return course
 
 
-class AgentTurn(GuardedTurn):
+class AgentTurn(HookedCalls, GuardedTurn):
     """One turn of an agent with hooks, guardrails, a typed answer or a compaction."""
 
     def __init__(self, script: TurnScript) -> None:
@@ -107,7 +102,7 @@ class AgentTurn(GuardedTurn):
         self.compactions += 1
         self.is_long = False
         spent = [reason for reason in self._reached() if reason in (EndReason.TOKENS, EndReason.COST)]
-        if spent and not self.script.clears:
+        if spent:
             self._stop(spent[0])
         self._wrote()
 
@@ -145,7 +140,9 @@ class AgentTurn(GuardedTurn):
         if self.script.typed and asked.tool == OUTPUT_TOOL:
             return Call(asked, None, answers=True)
         names = self._offered()
-        return super()._call(asked) if names is None or asked.tool in names else Call(asked, None)
+        if names is None or asked.tool in names or asked.tool not in self.tools:
+            return super()._call(asked)
+        return Call(asked, None, result=names)
 
     def _offered(self) -> tuple[str, ...] | str | None:
         """Return the tools that the hook before the model offers in this step."""
@@ -160,6 +157,13 @@ class AgentTurn(GuardedTurn):
         return [
             self._call(one) if answers else next(others) for one, answers in zip(reply.calls, is_answer, strict=True)
         ]
+
+    def _decision(self, call: Call) -> tuple[str, str]:
+        """Return the decisions about a call. A sub-agent that asks a person or is aborted has no result."""
+        before, after = super()._decision(call)
+        child = self.children.get(id(call))
+        has_result = child is None or (child.ended and child.outcome is not Outcome.ABORTED)
+        return before, after if has_result else ""
 
     def _accepted(self, reply: ScriptedReply, batch: list[Call]) -> bool:
         """Review a reply, unless nothing does."""
@@ -181,7 +185,7 @@ class AgentTurn(GuardedTurn):
         if not self._check_prompt():
             return self._review_again(reply, batch)
         if self.script.hooked and reply.fault in ("raise", "late"):
-            self._work(_FAULTS[reply.fault])
+            self._work(FAULTS[reply.fault])
             raise self._failed()
         if self._refuses(reply, batch):
             if not self.output_retries:
@@ -215,59 +219,6 @@ class AgentTurn(GuardedTurn):
         if answers:
             return not any(map(_is_valid, answers))
         return self.script.typed and not batch and reply.text != ANSWER
-
-    # Hooks and guardrails of calls (docs/rules.md#hooks).
-
-    def _run(self, open_: list[Call], batch: list[Call]) -> Life:
-        self._begin()
-        for call in open_:
-            self._judge(call)
-        return super()._run([call for call in open_ if call.status is None], batch)
-
-    def _judge(self, call: Call) -> None:
-        """Ask the hook before a call, once."""
-        if call.judged or not self.script.hooked:
-            return
-        call.judged = True
-        match call.asked.before:
-            case "reject":
-                call.status = CallStatus.REJECTED
-            case "spoil":
-                call.status = CallStatus.ERROR
-            case "change":
-                call.asked = replace(call.asked, number=call.asked.number + CHANGED_BY)
-            case "ask":
-                call.asks = True
-            case "result" | "trip" | "raise" | "late":
-                call.asks = False
-            case _:
-                pass
-
-    def _decision(self, call: Call) -> tuple[str, str]:
-        """Return the decisions before and after a call."""
-        return (call.asked.before, call.asked.after) if self.script.hooked else ("", "")
-
-    def _trips(self, call: Call) -> bool:
-        return any(one in _FAULTS for one in self._decision(call))
-
-    def _runs(self, call: Call) -> bool:
-        return self._decision(call)[0] not in ("result", *_FAULTS)
-
-    def _lasts(self, call: Call) -> float:
-        before, after = self._decision(call)
-        seconds = super()._lasts(call) if self._runs(call) else 0.0
-        return seconds + _FAULTS.get(before if before in _FAULTS else after, 0.0)
-
-    def _settle(self, call: Call) -> None:
-        before, after = self._decision(call)
-        if self._trips(call):
-            raise self._trip() if (before if before in _FAULTS else after) == "trip" else self._failed()
-        if before == "result":
-            self.started, call.starts = self.started + 1, call.starts + 1
-        if before == "result" or after == "hide":
-            call.status = CallStatus.OK
-        else:
-            super()._settle(call)
 
 
 def _is_output(call: Call) -> bool:

@@ -61,6 +61,8 @@ class Turn(Counted):
 
     def _check(self) -> Life:
         """Start a step, unless a limit is reached: the first one is the reason (docs/rules.md#precedence)."""
+        if self.limits.doom_compare == "results":
+            self._end_round()
         while True:
             reached = self._reached()
             spent = bool(set(reached) - {EndReason.STEP_CAP, EndReason.DOOM_LOOP})
@@ -202,7 +204,7 @@ class Turn(Counted):
         self._wrote()
         if reply.finish is Finish.CONTENT_FILTER:
             raise EndError(EndReason.CONTENT_FILTER)
-        self._watch_for_loops(reply)
+        self._watch_for_loops(batch)
         if not self._accepted(reply, batch):
             return
         self.retries_left = self.limits.max_retries
@@ -229,8 +231,11 @@ class Turn(Counted):
             places = min(places, self.budget - self.started)
         batch = [self._call(asked) for asked in reply.calls]
         for call in batch:
-            if call.tool is None or not call.asked.fits or self.asked_again[call.tool.name] > call.tool.retries:
+            if call.tool is None:
                 call.status = CallStatus.ERROR
+            elif not call.asked.fits or self.asked_again[call.tool.name] > call.tool.retries:
+                call.status = CallStatus.ERROR
+                call.result = self.asked_again[call.tool.name] > call.tool.retries or "does not fit"
             elif places <= 0:
                 call.status = CallStatus.REFUSED
             else:
@@ -259,7 +264,8 @@ class Turn(Counted):
 
     def _goes_on(self, calls: list[Call]) -> bool:
         """Return whether these calls are settled and a step follows in any case. It reads the messages then."""
-        return not self.script.synthesis and not self._reached() and all(call.status for call in calls)
+        stops = self.script.synthesis or self._reached() or self._loop()
+        return not stops and all(call.status for call in calls)
 
     def _run_side_by_side(self, calls: list[Call]) -> None:
         """Run calls until the last one has its result, or an abort or the deadline cuts them off.
@@ -280,6 +286,7 @@ class Turn(Counted):
         return min(self.deadline, self.abort_at + self.script.cancel_grace)
 
     def _start(self, calls: list[Call]) -> None:
+        calls = [call for call in calls if self._runs(call)]
         self._count_starts(calls)
         self.executed += [call.asked for call in calls]
 
@@ -291,6 +298,10 @@ class Turn(Counted):
     def _judge(self, call: Call) -> None:
         """Ask the hooks before a call. An agent of this class has none."""
 
+    def _trips(self, call: Call) -> bool:  # noqa: ARG002 (an agent without hooks)
+        """Return whether a hook or a guardrail of the call ends the turn."""
+        return False
+
     def _runs(self, call: Call) -> bool:  # noqa: ARG002 (an agent without hooks)
         """Return whether the tool of a call runs."""
         return True
@@ -300,6 +311,7 @@ class Turn(Counted):
 
     def _settle(self, call: Call) -> None:
         call.status = CallStatus.OK if call.asked.does == "return" else CallStatus.ERROR
+        call.result = call.asked.number if call.asked.does == "return" else call.asked.does
         self.asked_again[call.asked.tool] += call.asked.does == "retry"
 
     def _synthesize(self, batch: list[Call]) -> None:

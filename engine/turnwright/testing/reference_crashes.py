@@ -145,8 +145,6 @@ class Mortal(Turn):
     def _die_in(self, calls: list[Call]) -> None:
         """Run calls until the process dies. What it wrote says which of them had started and finished."""
         death = self.deaths[0]
-        for place in death.asked:
-            self._ask_next(self.calls[place])
         for call in calls:
             self._judge(call)
         for call in calls:
@@ -192,7 +190,6 @@ class Mortal(Turn):
         policy = "unknown" if call.tool is None else call.tool.on_crash
         if policy == "ask" and self.pauses < self.limits.max_pauses:
             call.runs, call.asks, call.approved = False, True, False
-            self._ask_next(call)
             call.declined, call.expires = CallStatus.UNKNOWN, False
             return True
         if policy != "rerun" or not self.retries_left:
@@ -202,11 +199,6 @@ class Mortal(Turn):
         call.runs = False
         self._wrote_in_batch()
         return not self.lost
-
-    def _ask_next(self, call: Call) -> None:
-        """Note that the question about a call follows all others so far."""
-        if call.order == inf:
-            call.order = 1 + max((one.order for one in self.calls if one.order < inf), default=0)
 
     def _rerun(self, call: Call) -> bool:
         """Run an interrupted call again, for a retry. Return False if the process died meanwhile."""

@@ -1,9 +1,8 @@
 """Guardrails of the prompt and of texts in the reference simulator (docs/rules.md#guardrails)."""
 
-from turnwright_states import Cause, EndReason
+from turnwright_states import Cause
 
 from .reference_helpers import LeadingTurn
-from .reference_parts import EndError
 from .turn_script import ScriptedGuardrail, ScriptedReply, TurnScript
 
 
@@ -24,13 +23,6 @@ class GuardedTurn(LeadingTurn):
         self.questions, self.decides_in = 0, 0.0
         #: How often it and the output guardrail have decided, or their models failed.
         self.prompts = self.asked = 0
-
-    def _trip(self) -> EndError:
-        return EndError(EndReason.GUARDRAIL, self.stopped_by)
-
-    def _failed(self) -> EndError:
-        """Return the end of a turn of which a hook or a guardrail raises, or takes too long."""
-        return EndError(EndReason.ENGINE_ERROR, self.stopped_by)
 
     def _check_prompt(self) -> bool:
         """Ask the guardrail of the prompt, unless it has passed. Return False if its own model fails."""

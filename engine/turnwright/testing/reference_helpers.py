@@ -7,8 +7,9 @@ from math import inf
 from turnwright_states import CallStatus, Outcome
 
 from .reference_core import Turn
+from .reference_hooks import HookedCalls
 from .reference_parts import Call, Life
-from .turn_script import HELPER, Death, PersonAct, ScriptedReply, ScriptedTool, TurnScript
+from .turn_script import HELPER, LATER_IN_HELPER, Death, PersonAct, ScriptedReply, ScriptedTool, TurnScript
 
 #: Times that differ by less are equal.
 _MOMENT = 1e-6
@@ -28,7 +29,10 @@ class LeadingTurn(Turn):
         self.children: dict[int, HelperTurn] = {}
         self.share, self.helper_calls = script.limits, 0
         if script.helper:
-            self.tools[HELPER] = ScriptedTool(HELPER)
+            # The simulator knows no texts of sub-agents, which would have to be compared.
+            by_calls = script.limits.doom_compare == "calls"
+            self.tools[HELPER] = ScriptedTool(HELPER, ignore_in_loop_detection=not by_calls)
+            self.unwatched |= set() if by_calls else {HELPER}
 
     def _decided(self, reply: ScriptedReply) -> list[Call]:
         """Lease each sub-agent an equal share of what is left, and refuse them an empty one."""
@@ -45,18 +49,17 @@ class LeadingTurn(Turn):
                 call.status = CallStatus.REFUSED if 0 in (calls, tokens, cost) else None
         return batch
 
-    def _trips(self, call: Call) -> bool:  # noqa: ARG002 (an agent without guardrails)
-        """Return whether a guardrail trips on the call."""
-        return False
-
     def _start(self, calls: list[Call]) -> None:
         """Start calls. The sub-agents among them run until they end, ask a person, or are cut off."""
-        super()._start([call for call in calls if self._runs(call) and not is_helper(call)])
-        cut = self._cut_in(calls)
-        for call in filter(is_helper, calls):
+        helpers = [call for call in calls if is_helper(call) and self._runs(call)]
+        others = [call for call in calls if not (is_helper(call) and self._runs(call))]
+        super()._start(others)
+        cut = self._cut_in(others)
+        for call in sorted(helpers, key=lambda call: not self._trips(call)):
             if call.due:
                 self._count_starts([call])
             self._run_helper(call, cut)
+            cut = min(cut, self._cut_in([call]))
 
     def _cut_in(self, calls: list[Call]) -> float:
         """Return the seconds until these calls are cut off: by a guardrail or a hook of one of them, too."""
@@ -78,7 +81,8 @@ class LeadingTurn(Turn):
         left = None if self.limits.seconds is None else max(self.deadline - self.now, _MOMENT)
         limits = self.share.model_copy(update={"seconds": left})
         tools = self.script.tools
-        return TurnScript(self.script.helper, tools, limits, synthesis=self.script.synthesis)
+        synthesis, hooked = self.script.synthesis, self.script.hooked
+        return TurnScript(self.script.helper, tools, limits, synthesis=synthesis, hooked=hooked)
 
     def _goes_on(self, calls: list[Call]) -> bool:
         return super()._goes_on(calls) and not any(map(is_helper, calls))
@@ -101,7 +105,7 @@ class LeadingTurn(Turn):
         if act == "expire" and call.expires:
             for child in self.children.values():
                 child.is_late = True
-        if is_helper(call):
+        if id(call) in self.children:
             call.approved, call.act, call.due = True, act, True
         else:
             super()._answer(call, act)
@@ -128,8 +132,10 @@ class LeadingTurn(Turn):
         self.executed += child.executed
 
 
-class HelperTurn(Turn):
+class HelperTurn(HookedCalls, Turn):
     """The turn of a sub-agent. The number of its reply is that of the replies before it."""
+
+    later = LATER_IN_HELPER
 
     def __init__(self, script: TurnScript) -> None:
         super().__init__(script)

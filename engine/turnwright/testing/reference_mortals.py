@@ -10,7 +10,7 @@ from turnwright_states import EndReason
 from .reference import AgentTurn
 from .reference_crashes import DiedError, Mortal
 from .reference_helpers import HelperTurn, is_helper
-from .reference_parts import Call, EndError, Life
+from .reference_parts import Call, EndError
 from .turn_script import Death, JournalCounts, PersonAct, ScriptedReply, TurnScript
 
 #: Times that differ by less are equal.
@@ -92,7 +92,7 @@ class MortalTurn(Mortal, AgentTurn):
 
     def _leave(self, call: Call, place: int, death: Death) -> bool:
         its_death = dict(death.helpers).get(place)
-        if not is_helper(call) or (call.asks and not call.approved):
+        if not is_helper(call) or not self._runs(call) or (call.asks and not call.approved):
             self._end_early(call, its_death)
             return super()._leave(call, place, death)
         # A sub-agent is run as far as its own journal goes.
@@ -193,12 +193,6 @@ class MortalHelper(Mortal, HelperTurn):
             self._next_stretch()
         elif not self.ended:
             raise SuspendedError
-
-    def _ask_about(self, calls: list[Call]) -> Life:
-        """Ask in the order of the questions: its caller passes the first one on."""
-        yield from super()._ask_about(sorted(calls, key=lambda call: call.order))
-        for call in calls:
-            call.order = inf
 
     def _is_between(self, moment: float, ends: float) -> bool:
         """Return whether a moment is before the end of work, or at it: its caller may have died at the same time."""

@@ -8,7 +8,7 @@ from typing import Final
 
 from turnwright_states import CallStatus, Cause, EndReason, Outcome, ToolCallLimits
 
-from .turn_script import Course, PersonAct, ScriptedCall, ScriptedReply, ScriptedTool, TurnScript
+from .turn_script import Course, PersonAct, ScriptedCall, ScriptedTool, TurnScript
 
 #: The most steps of any turn (docs/rules.md#steps).
 _MOST_STEPS: Final = 200
@@ -40,6 +40,12 @@ OUTCOMES: Final = {
 Life = Generator[None, PersonAct, None]
 
 
+#: What makes two calls equal: the tool, and the call unless the tool has a key of its own.
+Key = tuple[str, ScriptedCall | None]
+#: The calls of a round, with what their results say where results are compared.
+Round = Counter[tuple[Key, object]]
+
+
 class StopError(Exception):
     """The reason why the turn stops, and the other limits that were reached."""
 
@@ -65,14 +71,14 @@ class Call:
     asks: bool = False
     approved: bool = False
     judged: bool = False
+    #: What its result says, so that the results of two calls can be compared.
+    result: object = None
     answers: bool = False
     starts: int = 0
     runs: bool = False
     #: Its status if a person declines, and whether the question expires.
     declined: CallStatus = CallStatus.REJECTED
     expires: bool = True
-    #: Its place among the questions, if it was asked about before or after a crash.
-    order: float = inf
     #: Whether the journal has yet to say that it starts, and the answer to the question of its sub-agent.
     due: bool = True
     act: PersonAct | None = None
@@ -116,9 +122,11 @@ class Counted:
         #: Whether it has sub-agents, or is one.
         self.in_team = bool(script.helper)
         self.nudges_left = limits.nudges
-        self.rounds: list[Counter[tuple[str, ScriptedCall | None]]] = []
+        self.rounds: list[Round] = []
         self.doom = False
         self.loop_tools: set[str] = set()
+        #: The calls of the open step that the doom-loop detector watches, with what makes them equal.
+        self.watched: list[tuple[Key, Call]] = []
         self.unwatched: set[str] = {tool.name for tool in script.tools if tool.ignore_in_loop_detection}
         self.asked_again = Counter[str]()
         self.calls: list[Call] = []
@@ -128,27 +136,52 @@ class Counted:
         self.end: EndError
         self.outcome: Outcome
 
-    def _watch_for_loops(self, reply: ScriptedReply) -> None:
-        """Remember the round, and look whether it closes a loop (docs/rules.md#doom-loops)."""
-        threshold = self.limits.doom_threshold
-        latest = Counter(self._key(asked) for asked in reply.calls if asked.tool not in self.unwatched)
-        self.doom = False
-        if threshold is None or not latest:
-            return
-        self.rounds.append(latest)
-        for period in range(1, _LONGEST_CYCLE + 1):
-            rounds = self.rounds[-period:]
-            if self.rounds[-period * threshold :] == rounds * threshold:
-                self.doom, self.loop_tools = True, {tool for one in rounds for tool, _ in one}
-                return
+    def _trip(self) -> EndError:
+        return EndError(EndReason.GUARDRAIL, self.stopped_by)
 
-    def _key(self, asked: ScriptedCall) -> tuple[str, ScriptedCall | None]:
-        """Return what makes two calls equal: the tool and its own key, or the tool and the arguments."""
+    def _failed(self) -> EndError:
+        """Return the end of a turn of which a hook or a guardrail raises, or takes too long."""
+        return EndError(EndReason.ENGINE_ERROR, self.stopped_by)
+
+    def _watch_for_loops(self, batch: list[Call]) -> None:
+        """Watch the calls of a reply. Where their results are compared, the round ends with the step."""
+        self.doom = False
+        self.watched = [(self._key(call.asked), call) for call in batch if call.asked.tool not in self.unwatched]
+        if self.limits.doom_compare == "calls":
+            self._end_round()
+
+    def _end_round(self) -> None:
+        """Remember the round, and look whether it closes a loop (docs/rules.md#doom-loops)."""
+        self.loop_tools = self._loop()
+        self.doom = self.doom or bool(self.loop_tools)
+        self.rounds += filter(None, [self._round()])
+        self.watched = []
+
+    def _round(self) -> Round:
+        """Return the round of the open step. A call that was denied, or whose outcome is unknown, is not in it."""
+        if self.limits.doom_compare == "calls":
+            return Counter((key, None) for key, _ in self.watched)
+        counts = (CallStatus.OK, CallStatus.ERROR)
+        return Counter((key, call.result) for key, call in self.watched if call.status in counts)
+
+    def _loop(self) -> set[str]:
+        """Return the tools of the loop that the round of the open step closes."""
+        threshold, latest = self.limits.doom_threshold, self._round()
+        if threshold is None or not latest:
+            return set()
+        rounds = [*self.rounds, latest]
+        for period in range(1, _LONGEST_CYCLE + 1):
+            cycle = rounds[-period:]
+            if rounds[-period * threshold :] == cycle * threshold:
+                return {tool for one in cycle for (tool, _), _ in one}
+        return set()
+
+    def _key(self, asked: ScriptedCall) -> Key:
         tool = self.tools.get(asked.tool)
         return asked.tool, None if tool is not None and tool.one_loop_key and asked.fits else asked
 
     def _forget_rounds(self) -> None:
-        self.rounds, self.doom = [], False
+        self.rounds, self.watched, self.doom = [], [], False
 
     def _unread(self) -> int:
         return sum(at <= self.now for at in self.script.messages) - self.read

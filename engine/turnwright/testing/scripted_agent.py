@@ -33,8 +33,21 @@ from turnwright.model.protocol import ModelError, ModelRequest, ModelResponse
 from turnwright.tools import ToolContext, ToolResult
 from turnwright_states import Cause
 
-from .turn_script import CHANGED_BY, HELPER, LATE_AFTER, LONG, RAISES_AFTER, TRIPS_AFTER, ScriptedReply, TurnScript
+from .turn_script import (
+    CHANGED_BY,
+    HELPER,
+    LATE_AFTER,
+    LATER_IN_HELPER,
+    LONG,
+    RAISES_AFTER,
+    TRIPS_AFTER,
+    ScriptedCall,
+    ScriptedReply,
+    TurnScript,
+)
 
+#: The word for no decision, in a prompt.
+_NONE: Final = "-"
 #: More than the time of a hook.
 _TOO_LONG: Final = 1_000.0
 
@@ -77,7 +90,15 @@ def scripted_agent(script: TurnScript, said: Callable[[], ScriptedReply]) -> Age
 def helpers(script: TurnScript) -> list[Agent[None, object]]:
     """Return the sub-agent of a scripted turn, if it has one."""
     tools = [tool.name for tool in script.tools]
-    helper = Agent(name=HELPER, description="It helps.", mode="subagent", model=HELPER, tools=tools)
+    helper = Agent(
+        name=HELPER,
+        description="It helps.",
+        mode="subagent",
+        model=HELPER,
+        tools=tools,
+        hooks=_hooks_of_calls(LATE_AFTER + LATER_IN_HELPER) if script.hooked else [],
+        guardrails=_guardrails_of_calls() if script.hooked else [],
+    )
     return [helper] if script.helper else []
 
 
@@ -102,7 +123,7 @@ class _Decisions:
             hooks.append(before_model(self._offer))
         if self.script.hooked:
             hooks.append(after_model(timeout=LATE_AFTER)(self._judge_reply))
-            hooks += [before_tool(timeout=LATE_AFTER)(_decide), after_tool(timeout=LATE_AFTER)(_replace)]
+            hooks += _hooks_of_calls(LATE_AFTER)
         return hooks
 
     def guardrails(self) -> list[Guardrail[None]]:
@@ -111,8 +132,7 @@ class _Decisions:
         if prompt is not None:
             guardrails.append(input_guardrail(run_in_parallel=prompt.parallel)(self._check_prompt))
         if self.script.hooked:
-            guardrails += [output_guardrail(self._check_reply), tool_input_guardrail(_check_call)]
-            guardrails.append(tool_output_guardrail(_check_result))
+            guardrails += [output_guardrail(self._check_reply), *_guardrails_of_calls()]
         return guardrails
 
     async def _offer(self, ctx: TurnContext[None], _: ModelRequest) -> ChangeRequest | None:
@@ -150,12 +170,36 @@ class _Decisions:
             raise ModelError("scripted", cause=Cause.SERVER_ERROR)
 
 
-async def _decide(_: ToolContext[None], call: CallView) -> ToolDecision | None:
-    await _fail(call.arguments.get("before"))
-    match call.arguments.get("before"):
+def prompt_of(call: ScriptedCall) -> str:
+    """Return the prompt of a sub-agent, from which the hooks read their decisions."""
+    return f"{call.number} {call.does} {call.seconds} {call.before or _NONE} {call.after or _NONE}"
+
+
+def _hooks_of_calls(timeout: float) -> list[Hooks[None]]:
+    return [before_tool(timeout=timeout)(_decide), after_tool(timeout=timeout)(_replace)]
+
+
+def _guardrails_of_calls() -> list[Guardrail[None]]:
+    return [tool_input_guardrail(_check_call), tool_output_guardrail(_check_result)]
+
+
+def _scripted(call: CallView) -> tuple[object, object]:
+    """Return the decisions before and after a call, which are in its arguments."""
+    prompt = call.arguments.get("prompt")
+    if isinstance(prompt, str):
+        _, _, _, before, after = prompt.split()
+        return before, after
+    return call.arguments.get("before"), call.arguments.get("after")
+
+
+async def _decide(ctx: ToolContext[None], call: CallView) -> ToolDecision | None:  # noqa: PLR0911 (one for each decision)
+    before, _after = _scripted(call)
+    await _fail(before, _later(ctx))
+    match before:
         case "change":
-            number = call.arguments["number"]
-            assert isinstance(number, int)  # noqa: S101 (it has been validated)
+            number = call.arguments.get("number")
+            if not isinstance(number, int):
+                return ChangeArguments({"prompt": f"{CHANGED_BY}{call.arguments['prompt']}"})
             return ChangeArguments({**call.arguments, "number": number + CHANGED_BY})
         case "spoil":
             return ChangeArguments({**call.arguments, "number": "none"})
@@ -169,30 +213,35 @@ async def _decide(_: ToolContext[None], call: CallView) -> ToolDecision | None:
             return None
 
 
-async def _replace(_: ToolContext[None], call: CallView, __: ToolResult) -> ReturnResult | None:
-    await _fail(call.arguments.get("after"))
-    return ReturnResult("Hidden.") if call.arguments.get("after") == "hide" else None
+async def _replace(ctx: ToolContext[None], call: CallView, __: ToolResult) -> ReturnResult | None:
+    _before, after = _scripted(call)
+    await _fail(after, _later(ctx))
+    return ReturnResult("Hidden.") if after == "hide" else None
 
 
-async def _fail(fault: object) -> None:
+def _later(ctx: ToolContext[None]) -> float:
+    return LATER_IN_HELPER if ctx.agent == HELPER else 0.0
+
+
+async def _fail(fault: object, later: float = 0.0) -> None:
     """Raise, or take too long, if the script says so."""
     if fault == "raise":
-        await anyio.sleep(RAISES_AFTER)
+        await anyio.sleep(RAISES_AFTER + later)
         raise RuntimeError
     if fault == "late":
         await anyio.sleep(_TOO_LONG)
 
 
-async def _check_call(_: ToolContext[None], call: CallView) -> Trip | None:
-    return await _trip_later(call.arguments.get("before") == "trip")
+async def _check_call(ctx: ToolContext[None], call: CallView) -> Trip | None:
+    return await _trip_later(_later(ctx), trips=_scripted(call)[0] == "trip")
 
 
-async def _check_result(_: ToolContext[None], call: CallView, __: ToolResult) -> Trip | None:
-    return await _trip_later(call.arguments.get("after") == "trip")
+async def _check_result(ctx: ToolContext[None], call: CallView, __: ToolResult) -> Trip | None:
+    return await _trip_later(_later(ctx), trips=_scripted(call)[1] == "trip")
 
 
-async def _trip_later(trips: bool) -> Trip | None:
+async def _trip_later(later: float, *, trips: bool) -> Trip | None:
     if not trips:
         return None
-    await anyio.sleep(TRIPS_AFTER)
+    await anyio.sleep(TRIPS_AFTER + later)
     return _TRIP

@@ -33,6 +33,8 @@ HELPER = "helper"
 LONG = 1_000
 #: The seconds until a guardrail of calls trips, and until a hook raises or its time is up.
 TRIPS_AFTER, RAISES_AFTER, LATE_AFTER = 19 / 64, 27 / 64, 41 / 64
+#: The seconds by which those of a sub-agent take longer, so that it and its caller never fail at once.
+LATER_IN_HELPER = 1 / 128
 #: What a hook or a person adds to the number of a call that they change.
 CHANGED_BY = 10
 
@@ -184,8 +186,6 @@ class Death:
     """The calls that this process started and whose tools did not run."""
     lost: float = 0.0
     """The seconds since the last append."""
-    asked: tuple[int, ...] = ()
-    """The calls that wait for a person, in the order in which they were asked about."""
     released: bool = False
     """Whether the process had released the turn before, so that its next driver finds no crash."""
     calls: int = 0
