@@ -53,7 +53,7 @@ class Inspector(Starlette):
         self._guard = AccessGuard(self._counted, access)
         self._needs = NeedsYou(engine, self._background, self._summaries, store=store)
         needs = NeedsYouPage(engine, self._background, self._needs)
-        pages = Pages(engine, self._background, store=store)
+        pages = Pages(engine, self._background, self._summaries, store=store)
         self._new = NewTurnPages(engine, self._background, agents)
         static = Mount("/static", StaticFiles(directory=_STATIC), name="static")
         super().__init__(

@@ -89,8 +89,15 @@ def summary_of(turn_id: str, journal: Sequence[tuple[int, f.Fact]], hide: Callab
     )
 
 
+def fork_word(turn_id: str) -> str:
+    """Return the word by which a search finds the forks of a turn."""
+    return f"forked_from:{turn_id}"
+
+
 def _texts(facts: Sequence[f.Fact]) -> Iterator[str]:
     """Yield the texts of a turn that a search finds, in the order of the journal."""
+    if isinstance(facts[0], f.TurnStarted) and facts[0].forked_from is not None:
+        yield fork_word(facts[0].forked_from)
     for fact in facts:
         match fact:
             case f.TurnStarted(prompt=text) | f.MessageAdded(text=text) | f.CallSettled(result=text):

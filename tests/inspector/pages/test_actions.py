@@ -417,3 +417,20 @@ async def test_a_turn_that_is_done_advises_nothing(file: Path) -> None:
             page = (await person.client.get(f"/turns/{turn.id}")).text
     assert "Do this next" not in page
     assert not re.search("/continue|retry-form|to-answer", page)
+
+
+async def test_a_fork_and_its_origin_lead_to_each_other(file: Path) -> None:
+    async with engine_on(file, "One.", "Two.", "Three.") as engine:
+        origin = (await engine.run(Agent(name="A"), "Tell me.")).id
+        fork = await engine.fork(origin, at=2)
+        assert (await engine.resume(fork)).text == "Two."
+        again = await engine.fork(fork, at=2)
+        await engine.resume(again)
+        async with person_at(inspector_app(engine, access=Token(TOKEN))) as person:
+            await person.client.get("/")
+            pages = {name: (await person.client.get(f"/turns/{name}")).text for name in (origin, fork, again)}
+    heads = {
+        name: page[page.index('<header class="turn-head"') :].split("</header>")[0] for name, page in pages.items()
+    }
+    links = {name: re.findall(r'href="/turns/([^"?]*)', head) for name, head in heads.items()}
+    assert links == {origin: [fork], fork: [origin, again], again: [fork]}

@@ -22,6 +22,7 @@ from turnwright.inspector.views.available_actions import PostedItem, available_a
 from turnwright.inspector.views.step_summary import step_summaries
 from turnwright.inspector.views.stop_reason import kind_of_question, stop_of
 from turnwright.inspector.views.sub_agents import sub_agents
+from turnwright.inspector.views.summaries import Summaries
 from turnwright.inspector.views.tab_context import TabContext
 from turnwright.inspector.views.turn_record import Turns, history_of
 
@@ -43,9 +44,10 @@ _REMEMBERED: Final = 500
 class Pages:
     """The handlers of a turn's page. `store` is the store's address for commands, without a password."""
 
-    def __init__(self, engine: Engine, background: BackgroundTurns, *, store: str) -> None:
+    def __init__(self, engine: Engine, background: BackgroundTurns, summaries: Summaries, *, store: str) -> None:
         self._engine = engine
         self._background = background
+        self._summaries = summaries
         self._store = store
         #: The turns that were read last.
         self.turns = Turns(engine.store)
@@ -98,6 +100,8 @@ class Pages:
                 zoom=zoom[:_LONGEST_ZOOM] or None,
             ),
             "offer": await available_actions(self._engine, self._background, turn, upto, store=self._store),
+            # A turn that runs is shown again and again.
+            "forks": () if turn.driven else await self._summaries.forks_of(name),
             "advice": advice_of(turn, self._store),
             "said": said,
             "raw": raw,

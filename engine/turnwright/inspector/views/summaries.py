@@ -7,16 +7,19 @@ from typing import Final
 import anyio
 
 from turnwright.errors import StoreError
-from turnwright.journal.summarize import summarize_turns
+from turnwright.journal.summarize import fork_word, summarize_turns
 from turnwright.privacy.redaction import redactor
-from turnwright.store import Store
+from turnwright.store import Store, TurnRow
 from turnwright.store.memory_summaries import summaries_of
+from turnwright.store.summaries import TurnFilter
 
 _LOG = logging.getLogger(__name__)
 #: Turns that are summarized in one transaction.
 _AT_ONCE: Final = 10
 #: Seconds for which a page that needs all summaries writes missing ones.
 _PATIENCE: Final = 0.1
+#: The most forks that a page names.
+_FORKS: Final = 20
 
 
 class Summaries:
@@ -30,6 +33,11 @@ class Summaries:
         self.read = summaries_of(store)
         self._search = search
         self._writing = anyio.Lock()
+
+    async def forks_of(self, turn_id: str) -> tuple[TurnRow, ...]:
+        """Return the newest forks of a turn, of those that were summarized. Raises `StoreError`."""
+        found = await self.read.find(TurnFilter(text=fork_word(turn_id)), limit=_FORKS)
+        return tuple(one.row for one in found if one.row.id.startswith("fork-"))
 
     async def current(self, patience: float = _PATIENCE) -> bool:
         """Summarize some turns, for about `patience` seconds. Return whether all turns that rest are summarized now."""
