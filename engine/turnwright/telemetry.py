@@ -311,7 +311,7 @@ class ObservedModel:
                     work.error = str(Cause.TIMEOUT)
                 raise
             except GeneratorExit:  # the driver ends a stream early only for a reply that repeats itself
-                work.error = str(Cause.INTERRUPTED)
+                work.error = str(Cause.REPETITION)
                 raise
             except Exception as error:
                 work.error = error_type(error)

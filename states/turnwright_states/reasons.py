@@ -46,6 +46,7 @@ class Cause(StrEnum):
     OVERLOADED = "overloaded"
     INTERRUPTED = "interrupted"
     EMPTY_REPLY = "empty_reply"
+    REPETITION = "repetition"
     CRASH = "crash"
 
     BAD_REQUEST = "bad_request"
@@ -152,7 +153,7 @@ REASONS: Final[dict[EndReason, Meaning]] = {
         "The newer message is answered instead.",
     ),
     EndReason.MODEL_ERROR: _failure(
-        "The model could not be reached, or refused the request.",
+        "The model could not be reached, refused the request, or gave no usable reply.",
         "Read the error; retry when its cause has passed.",
         _TRY_AGAIN,
         passing=(
@@ -163,6 +164,7 @@ REASONS: Final[dict[EndReason, Meaning]] = {
             Cause.SERVER_ERROR,
             Cause.OVERLOADED,
             Cause.INTERRUPTED,
+            Cause.REPETITION,
         ),
         lasting=(Cause.BAD_REQUEST, Cause.AUTHENTICATION, Cause.PERMISSION, Cause.NOT_FOUND, Cause.REJECTED),
     ),

@@ -154,7 +154,7 @@ async def test_a_stream_that_repeats_itself_is_closed_and_asked_for_again(make: 
         turn = await engine.run(AGENT, "hi")
         failed = [fact for _, fact in await engine.store.facts(turn.id) if isinstance(fact, f.AttemptFailed)]
     assert (turn.outcome, turn.text, model.left) == (Outcome.FINISHED, "Done.", 1)
-    assert [(one.cause, one.retry) for one in failed] == [(Cause.INTERRUPTED, True)]
+    assert [(one.cause, one.retry) for one in failed] == [(Cause.REPETITION, True)]
     assert failed[0].message == (
         "model raving: the reply repeated one text for 16,384 characters, so it was stopped (`stop_repetition`)"
     )

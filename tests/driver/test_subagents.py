@@ -182,8 +182,8 @@ async def test_how_it_failed_is_told_as_an_error_with_what_it_had_said() -> None
     ((status, told),) = results(turn)
     assert (turn.outcome, status) == (Outcome.FINISHED, CallStatus.ERROR)
     assert told == (
-        "Looking.\n\n[sub-agent: failed, model_error: The model could not be reached, or refused the request;"
-        f" turn {turn.id}:call00001]"
+        "Looking.\n\n[sub-agent: failed, model_error: The model could not be reached, refused the request, or gave"
+        f" no usable reply; turn {turn.id}:call00001]"
     )
 
 

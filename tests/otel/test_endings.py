@@ -140,7 +140,7 @@ async def test_a_reply_that_repeats_itself_is_an_error(told: Told) -> None:
     engine = Engine(model=ScriptedModel("so on and " * 9_000), telemetry=told.telemetry, limits=Limits(max_retries=0))
     await engine.run(AGENT, "Tidy up")
     span = told.one("chat")
-    assert (attributes(span)["error.type"], span.status.status_code) == ("interrupted", StatusCode.ERROR)
+    assert (attributes(span)["error.type"], span.status.status_code) == ("repetition", StatusCode.ERROR)
     assert "turnwright.interrupted" not in attributes(span)
 
 

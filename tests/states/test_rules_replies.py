@@ -42,6 +42,7 @@ PASSING = (
     Cause.OVERLOADED,
     Cause.INTERRUPTED,
     Cause.EMPTY_REPLY,
+    Cause.REPETITION,
     Cause.CRASH,
 )
 #: Texts that show nothing: spaces, controls, a byte order mark, zero-width and other invisible characters.

@@ -67,4 +67,4 @@ def repeats(text: str) -> bool:
 def repeats_itself(model: str) -> ModelError:
     """Make the error of a reply that repeats its own end."""
     what = f"the reply repeated one text for {REPEATED:,} characters, so it was stopped (`stop_repetition`)"
-    return ModelError(f"model {model}: {what}", cause=Cause.INTERRUPTED)
+    return ModelError(f"model {model}: {what}", cause=Cause.REPETITION)
