@@ -45,10 +45,17 @@ class Inspector(Starlette):
     """The inspector of an engine's store: an application to serve, or to mount in your own. See `inspector_app`."""
 
     def __init__(
-        self, engine: Engine, *, access: Access, store: str, drives: bool, agents: Sequence[Agent] = ()
+        self,
+        engine: Engine,
+        *,
+        access: Access,
+        store: str,
+        drives: bool,
+        agents: Sequence[Agent] = (),
+        search: bool = True,
     ) -> None:
         self._background = BackgroundTurns(engine, drives=drives)
-        self._summaries = Summaries(engine.store)
+        self._summaries = Summaries(engine.store, search=search)
         self._access = access
         self._guard = AccessGuard(self._counted, access)
         self._needs = NeedsYou(engine, self._background, self._summaries, store=store)
@@ -124,6 +131,7 @@ def inspector_app(
     store: str = "",
     drives: bool = False,
     agents: Sequence[Agent[DepsT, object]] = (),
+    search: bool = True,
 ) -> Inspector:
     """Make the inspector of an engine's store.
 
@@ -135,12 +143,20 @@ def inspector_app(
     mounted inspector runs turns while `Inspector.running` is entered. Then a page starts turns of the engine's agents,
     and of `agents`.
 
+    The inspector writes a row of totals for each turn that rests, and an index of its texts, without secrets, for
+    searches. Without `search` it writes no texts, and only names and ids are found.
+
     The engine stays the caller's, who closes it. Raises `ConfigError` for a token that is too short.
     """
     access = Token() if access is None else access
     # The pages give no dependencies: the engine makes them, or refuses the turn.
     return Inspector(
-        cast("Engine", engine), access=access, store=store, drives=drives, agents=cast("Sequence[Agent]", agents)
+        cast("Engine", engine),
+        access=access,
+        store=store,
+        drives=drives,
+        agents=cast("Sequence[Agent]", agents),
+        search=search,
     )
 
 

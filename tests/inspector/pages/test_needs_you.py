@@ -28,7 +28,7 @@ async def engine(asking: Callable[[], Engine]) -> AsyncIterator[Engine]:
 
 
 def boxes(page: str) -> list[str]:
-    """What the boxes of a page stand for."""
+    """Return the values of the boxes of a page."""
     return [html.unescape(one) for one in re.findall(r'name="chosen" form="all-form" value="([^"]*)"', page)]
 
 

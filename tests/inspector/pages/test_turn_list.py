@@ -144,6 +144,16 @@ async def test_turns_are_listed_before_they_are_summarized_which_happens_by_itse
     assert (await list_turns(summaries, Digests(store), Query())).current
 
 
+async def test_without_searches_no_text_is_kept_and_names_are_found() -> None:
+    async with (
+        Engine(model=ScriptedModel("done"), tools=TOOLS, store=MemoryStore()) as engine,
+        browser(inspector_app(engine, access=Open(), search=False)) as client,
+    ):
+        turn = await engine.run(AGENT, "zebra")
+        for text, count in (("zebra", 0), ("done", 0), (turn.id, 1), ("nybod", 1)):
+            assert (await client.get("/", params={"q": text})).text.count('id="row-') == count, text
+
+
 async def test_a_search_does_not_tell_whether_a_turn_has_a_secret() -> None:
     """Neither as a word of a search, nor by what it begins with."""
     facts, store = await journal_of_a_turn(), MemoryStore()
