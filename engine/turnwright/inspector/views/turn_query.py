@@ -1,15 +1,12 @@
 """The list of turns: a query, and its results page by page."""
 
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-import anyio.lowlevel
-
-from turnwright._base.ids import root_of
 from turnwright.errors import TurnNotFoundError, UnreadableTurnError
 from turnwright.journal.driving_status import DriverStatus, driving_status
 from turnwright.privacy.redaction import redactor
@@ -27,8 +24,6 @@ _WINDOW: Final = 500
 _MOST_CHECKED: Final = 2_000
 #: The most turns of sub-agents that are shown below one turn.
 _BELOW: Final = 200
-#: Rows after which others may run.
-_AT_ONCE: Final = 16
 #: What may be asked for beside an outcome.
 CRASHED: Final = "crashed"
 STANDINGS: Final = (*map(str, Outcome), PAUSED, UNFINISHED, CRASHED)
@@ -157,23 +152,6 @@ class Listing:
     @property
     def agents(self) -> tuple[str, ...]:
         return tuple(sorted({one.row.agent for one in self.turns} - {""}))
-
-
-async def roots(store: Store, *, session: str = "", before: int | None = None) -> AsyncIterator[TurnRow]:
-    """The turns that are no sub-agent's, the newest first: those of a session, or all, with a number below `before`.
-
-    Other tasks run between the rows, because a caller may not wait for anything.
-    """
-    while True:
-        rows = await store.turns(session=session or None, limit=_WINDOW, before=before)
-        for place, row in enumerate(rows):
-            if not place % _AT_ONCE:
-                await anyio.lowlevel.checkpoint()
-            if root_of(row.id) == row.id:
-                yield row
-        if len(rows) < _WINDOW:
-            return
-        before = rows[-1].number
 
 
 async def list_turns(summaries: Summaries, digests: Digests, query: Query) -> Listing:

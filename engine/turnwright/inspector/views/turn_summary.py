@@ -13,7 +13,7 @@ from turnwright.errors import StoreError, TurnNotFoundError, UnreadableTurnError
 from turnwright.journal.subturns import leased_calls
 from turnwright.store import Store, TurnRow
 from turnwright.transcript.reading import reading
-from turnwright_states import CallStatus, EndReason, TurnMachine, Usage
+from turnwright_states import CallStatus, TurnMachine, Usage
 from turnwright_states import facts as f
 
 #: How many turns are remembered: more than the statistics look at, with those of their sub-agents.
@@ -46,7 +46,6 @@ class Digest:
     seconds: float = 0.0
     own_usage: Usage = field(default_factory=Usage)
     own_seconds: float = 0.0
-    also_reached: tuple[EndReason, ...] = ()
     runs: tuple[ToolRun, ...] = ()
     retries: int = 0
     pauses: int = 0
@@ -138,7 +137,6 @@ def _digest(turn_id: str, facts: Sequence[f.Fact]) -> Digest:
         seconds=turn.elapsed,
         own_usage=turn.usage if before is None else _less(turn.usage, before.usage),
         own_seconds=turn.elapsed if before is None else max(turn.elapsed - before.elapsed, 0.0),
-        also_reached=turn.also_reached,
         runs=tuple(runs),
         retries=sum(isinstance(fact, f.AttemptFailed | f.Concluded) and fact.retry for fact in facts[copied:]),
         pauses=sum(isinstance(fact, f.Paused) for fact in facts[copied:]),
