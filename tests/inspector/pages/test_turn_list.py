@@ -126,7 +126,9 @@ async def test_the_totals_are_those_of_all_pages() -> None:
         Engine(model=ScriptedModel(), store=store) as engine,
         browser(inspector_app(engine, access=Open())) as client,
     ):
-        page = (await client.get("/?agent=A")).text
+        # A page waits for the summaries for a moment only.
+        while "the totals grow" in (page := (await client.get("/?agent=A")).text):
+            await anyio.lowlevel.checkpoint()
         assert f"<dt>Turns</dt><dd>{PAGE + 3}</dd>" in page
         assert f'<dt>finished</dt><dd>{PAGE + 3} <span class="quiet">100 %</span>' in page
         assert 'aria-sort="descending"><a class="sorts" href="/?agent=A&amp;way=up">Began' in page
