@@ -51,6 +51,11 @@ def results(runs: Iterable[Trajectory]) -> int:
     )
 
 
+def without_events(run: Trajectory) -> Trajectory:
+    """A run as a trajectory alone, without the events of a recording."""
+    return Trajectory(**{name: getattr(run, name) for name in Trajectory.__struct_fields__})
+
+
 def assert_a_cut_is_safe(data: bytes, at: int, format: str) -> None:  # noqa: A002
     """A recording that ends at this byte is read without an error, and no call of it is invented."""
     whole = calls(read(data, format))

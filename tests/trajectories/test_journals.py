@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from pydantic import JsonValue
-from tests.trajectories.reading import assert_a_cut_is_safe, calls, read, recognized, results
+from tests.trajectories.reading import assert_a_cut_is_safe, calls, read, recognized, results, without_events
 
 from turnwright import Agent, Engine, Trip, TurnContext, agent_tool, output_guardrail, tool
 from turnwright.audit.invariants import check_run
@@ -73,10 +73,6 @@ def as_lines(facts: Sequence[Fact]) -> bytes:
     listed = enumerate(facts, 1)
     lines = (json.dumps({"seq": seq, "kind": fact.kind, **json.loads(fact.payload())}) for seq, fact in listed)
     return "\n".join(lines).encode()
-
-
-def without_events(run: Trajectory) -> Trajectory:
-    return Trajectory(**{name: getattr(run, name) for name in Trajectory.__struct_fields__})
 
 
 def replies(run: Trajectory) -> list[TrajectoryStep]:
