@@ -104,6 +104,7 @@ async def pages_of(file: Path, names: list[str]) -> dict[str, str]:
         paths = ["/", "/sessions", "/statistics", "/?q=script", "/agents", "/needs-you"]
         paths += ["/session?" + urlencode({"session": one.id}) for one in await engine.sessions()]
         paths += [f"/turns/{name}?tab={tab}{step}" for name in names for tab in TABS for step in ("", "&step=1")]
+        paths += [f"/turns/{name}?raw=1" for name in names]
         paths += [f"/turns/{name}/{file}.jsonl" for name in names for file in ("journal", "export")]
         paths += [f"/compare?left={names[0]}&right={names[1]}&pair={pair}" for pair in (1, 2)]
         paths += [f"/turns/{name}/edit?step=conclude" for name in names]

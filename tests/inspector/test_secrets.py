@@ -151,6 +151,7 @@ async def _check_pages(arguments: dict[str, JsonValue]) -> None:
                 paths += [f"/compare?left={turn.id}&right={other.id}&pair={pair}" for pair in (1, 2)]
                 paths += [f"/turns/{turn.id}/edit?step={step}" for step in (1, 2)]
                 paths += [f"/turns/{turn.id}?tab={tab}{step}" for tab in TABS for step in ("", "&step=1", "&step=2")]
+                paths += [f"/turns/{turn.id}?raw=1"]
                 for path in paths:
                     page = await client.get(path)
                     assert page.status_code == 200, path

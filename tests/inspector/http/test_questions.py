@@ -1,4 +1,4 @@
-"""What an approval asks for, as a sentence."""
+"""Approvals as sentences."""
 
 import pytest
 from pydantic import JsonValue

@@ -377,7 +377,7 @@ async def test_a_turn_that_was_stopped_is_continued_in_a_new_one(file: Path, rea
     cut = ModelResponse(text="It is", finish=Finish.LENGTH)
     lines = [cut] if reason == "truncated" else [asks_for(("look_up", {"word": "a"})), "So far."]
     async with engine_on(file, *lines, "The rest.") as engine:
-        first = await engine.run(Agent(name="A", steps=steps), "Tell me.")
+        first = await engine.run(Agent(name="A", steps=steps), "Say it.")
         assert first.reason == reason
         async with person_at(inspector_app(engine, access=Token(TOKEN), store="sqlite:///t.db")) as person:
             page = html.unescape((await person.client.get(f"/turns/{first.id}")).text)
@@ -400,7 +400,7 @@ async def test_a_turn_whose_model_failed_is_retried_from_the_step_that_failed(fi
     down = ModelError("down", cause=Cause.AUTHENTICATION)
     lines: list[Line] = [asks_for(("look_up", {"word": "a"})), down, "It works now."]
     async with engine_on(file, *lines) as engine:
-        failed = await engine.run(Agent(name="A"), "Tell me.")
+        failed = await engine.run(Agent(name="A"), "Say it.")
         assert failed.reason == "model_error"
         async with person_at(inspector_app(engine, access=Token(TOKEN), drives=True)) as person:
             page = (await person.client.get(f"/turns/{failed.id}")).text
@@ -412,7 +412,7 @@ async def test_a_turn_whose_model_failed_is_retried_from_the_step_that_failed(fi
 
 async def test_a_turn_that_is_done_advises_nothing(file: Path) -> None:
     async with engine_on(file, "Done.") as engine:
-        turn = await engine.run(Agent(name="A"), "Tell me.")
+        turn = await engine.run(Agent(name="A"), "Say it.")
         async with person_at(inspector_app(engine, access=Token(TOKEN), drives=True)) as person:
             page = (await person.client.get(f"/turns/{turn.id}")).text
     assert "Do this next" not in page
@@ -421,7 +421,7 @@ async def test_a_turn_that_is_done_advises_nothing(file: Path) -> None:
 
 async def test_a_fork_and_its_origin_lead_to_each_other(file: Path) -> None:
     async with engine_on(file, "One.", "Two.", "Three.") as engine:
-        origin = (await engine.run(Agent(name="A"), "Tell me.")).id
+        origin = (await engine.run(Agent(name="A"), "Say it.")).id
         fork = await engine.fork(origin, at=2)
         assert (await engine.resume(fork)).text == "Two."
         again = await engine.fork(fork, at=2)

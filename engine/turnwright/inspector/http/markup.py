@@ -1,7 +1,7 @@
 """Render Markdown, code and JSON of models, tools and people as HTML that runs nothing and loads nothing.
 
 Only the elements that are named here are made. Every text in them has its secrets hidden and its invisible characters
-made visible, once as it was written and once more after Markdown was read, because an entity may stand for either.
+made visible, once as it was written and once more after Markdown was read, because an entity may mean either.
 """
 
 import re
@@ -70,6 +70,9 @@ _COLORS: Final = {
     "Token.Generic.Inserted": "i",
     "Token.Generic.Deleted": "d",
 }
+_TAGS: Final = {color: Markup('<span class="hl-{}">').format(color) for color in _COLORS.values()}
+_END, _SUMMARY_END, _DETAILS_END = Markup("</span>"), Markup("</summary>"), Markup("</details>")
+_LINE_COLORS: Final = (("name", "f"), ("text", "s"), ("number", "m"), ("word", "k"))
 #: A line of JSON as `json.dumps(indent=2)` writes it: a name, and a value or what opens or closes one.
 _LINE: Final = re.compile(
     r"""(?P<indent>\s*)(?P<name>"(?:[^"\\]|\\.)*":\s)?
@@ -100,15 +103,17 @@ def highlighted(text: str, language: str) -> Markup:
 
     found = get_lexer_by_name(lexer, stripnl=False, ensurenl=False)
     tokens = groupby(found.get_tokens(text), key=lambda token: _color(str(token[0])))
-    return Markup("").join(_colored(color, "".join(words for _, words in group)) for color, group in tokens)
+    colored = (_colored(color, "".join(words for _, words in group)) for color, group in tokens)
+    return Markup("").join(piece for pieces in colored for piece in pieces)
 
 
 def _color(kind: str) -> str:
     return next((color for begins, color in _COLORS.items() if kind.startswith(begins)), "")
 
 
-def _colored(color: str, words: str) -> Markup:
-    return Markup('<span class="hl-{}">{}</span>').format(color, words) if color else escape(words)
+def _colored(color: str, words: str) -> tuple[str, ...]:
+    """The pieces of colored words: tags, and a text to be escaped."""
+    return (_TAGS[color], words, _END) if color else (words,)
 
 
 @cache
@@ -195,19 +200,23 @@ def _code(text: str, language: str, shown: Shown) -> Markup:
 
 
 def _json(text: str) -> Markup:
-    """Color JSON line by line, whether it is whole or only the beginning of a text."""
+    """Color JSON line by line, complete, or only the beginning of a text."""
     lines = text.split("\n")
     ends = _ends(lines) if len(lines) <= _MOST_LINES else {}
-    made, closing = [], set(ends.values())
+    closing = set(ends.values())
+    # Plain pieces are escaped once, when they are joined: that takes a fifth of the time of formats.
+    made: list[str] = []
     for number, line in enumerate(lines):
-        words = _json_line(line) + ("\n" if number < len(lines) - 1 else "")
         if number in ends:
-            count = ends[number] - number - 1
-            made.append(Markup('<details class="json" open><summary data-lines="{}">{}</summary>').format(count, words))
+            made.append(
+                Markup('<details class="json" open><summary data-lines="{}">').format(ends[number] - number - 1)
+            )
+        made += _json_line(line)
+        made.append("\n" if number < len(lines) - 1 else "")
+        if number in ends:
+            made.append(_SUMMARY_END)
         elif number in closing:
-            made.append(words + Markup("</details>"))
-        else:
-            made.append(words)
+            made.append(_DETAILS_END)
     return Markup("").join(made)
 
 
@@ -225,15 +234,15 @@ def _ends(lines: Sequence[str]) -> dict[int, int]:
     return ends
 
 
-def _json_line(line: str) -> Markup:
+def _json_line(line: str) -> Iterator[str]:
+    """The pieces of a line: tags, and texts to be escaped."""
     found = _LINE.fullmatch(line)
     if found is None:
-        return escape(line)
-    name = found["name"]
-    made = escape(found["indent"])
-    if name:
-        made += _colored("f", name)
-    for group, color in (("text", "s"), ("number", "m"), ("word", "k")):
+        yield line
+        return
+    yield found["indent"]
+    for group, color in _LINE_COLORS:
         if found[group]:
-            made += _colored(color, found[group])
-    return made + escape((found["mark"] or "") + found["rest"])
+            yield from _colored(color, found[group])
+    yield found["mark"] or ""
+    yield found["rest"]

@@ -16,7 +16,7 @@ from turnwright.transcript.interrupt import Interrupt
 from turnwright_states import InterruptKind
 from turnwright_states.payload import thawed
 
-#: Words of a sentence that name an argument, and the names of others that one of them stands for.
+#: Words of a sentence that name an argument, and the names of others that mean one of them.
 _LINKS: Final = {
     **{name: name for name in ("to", "from", "for", "at", "on", "in", "into", "by", "with")},
     **dict.fromkeys(("recipient", "payee", "beneficiary", "destination"), "to"),

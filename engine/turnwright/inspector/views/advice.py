@@ -1,4 +1,4 @@
-"""What the page of an ended turn advises: to continue in a new turn, or to retry the step that failed."""
+"""Advice on the page of an ended turn: to continue in a new turn, or to retry the step that failed."""
 
 from dataclasses import dataclass
 from typing import Final
