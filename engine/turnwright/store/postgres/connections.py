@@ -145,10 +145,12 @@ class Connections:
 async def _configure(connection: Connection) -> None:
     """Set the isolation level, whatever the database's default is: after a row lock, the other's write is visible.
 
-    The encoding is that of `run_together`.
+    The encoding is that of `run_together`. Compiling a query takes longer than any query here.
     """
     keep_from_forks(connection)
-    await connection.execute("SET default_transaction_isolation TO 'read committed'; SET client_encoding TO 'UTF8'")
+    await connection.execute(
+        "SET default_transaction_isolation TO 'read committed'; SET client_encoding TO 'UTF8'; SET jit TO off"
+    )
 
 
 async def _check(connection: Connection) -> None:
