@@ -1,0 +1,106 @@
+"""The pages of many turns with a real browser: searched, sorted and filtered; turns that need somebody; sessions."""
+
+import re
+
+from playwright.sync_api import Browser, Page, expect
+
+from turnwright.model import asks_for
+
+from .stage import PHONE, Stage, visiting
+
+ASKS = asks_for(("delete_file", {"path": "old.log"}))
+
+
+def test_a_search_finds_words_of_results_while_they_are_typed(page: Page, stage: Stage) -> None:
+    """The address keeps the search."""
+    found = stage.play(asks_for(("look_up", {"word": "quokka"})), "It is small.", prompt="Find an animal.")
+    stage.play("Nothing.", prompt="Find a plant.")
+    page.goto(stage.address)
+    page.get_by_role("searchbox", name="Search").press_sequentially("quok")
+    expect(page.locator("#turns tbody tr")).to_have_count(1)
+    expect(page.locator("#turns tbody tr")).to_contain_text(found)
+    expect(page).to_have_url(re.compile(r"[?&]q=quok"))
+    page.reload()
+    expect(page.locator("#turns tbody tr")).to_have_count(1)
+
+
+def test_a_click_sorts_the_list_and_another_one_turns_it_round(page: Page, stage: Stage) -> None:
+    stage.play(asks_for(("look_up", {"word": "a"})), "Two steps.", name="Sorted")
+    stage.play("One step.", name="Sorted")
+    page.goto(f"{stage.address}/?agent=sorted")
+    steps = page.locator("#turns tbody td[data-label=Steps]")
+    for expected, way in ((["2", "1"], "descending"), (["1", "2"], "ascending")):
+        page.get_by_role("link", name="Steps").click()
+        expect(steps).to_have_text(expected)
+        expect(page.get_by_role("columnheader", name="Steps")).to_have_attribute("aria-sort", way)
+    expect(page.get_by_label("Totals of these turns")).to_contain_text(
+        re.compile(r"Turns\s*2\b.*Steps\s*3\b", re.DOTALL)
+    )
+
+
+def test_an_agent_leads_to_its_turns(page: Page, stage: Stage) -> None:
+    turn = stage.play("Done.", name="Solitary")
+    page.goto(f"{stage.address}/agents")
+    page.get_by_role("link", name="Solitary").click()
+    expect(page.locator("#turns tbody tr")).to_have_count(1)
+    expect(page.locator("#turns tbody tr")).to_contain_text(turn)
+
+
+def test_a_turn_that_needs_somebody_is_answered_where_it_stands(browser: Browser, stage: Stage) -> None:
+    """On a phone too. Every page says how many there are."""
+    turn = stage.play(ASKS, prompt="Delete it alone.")
+    with visiting(browser, stage, PHONE) as page:
+        page.get_by_role("link", name="Needs you").click()
+        expect(page).to_have_title(re.compile(r"^\(\d+\) Needs you"))
+        page.evaluate("window.sameDocument = true")
+        card = page.locator(f"#turns article[id^='waiting-{turn}']")
+        card.get_by_role("button", name="Approve").click()
+        expect(card).to_have_count(0)
+        assert page.evaluate("window.sameDocument")
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_several_turns_are_rejected_at_once_and_those_that_are_not_chosen_stay(page: Page, stage: Stage) -> None:
+    turns = [stage.play(ASKS, prompt=f"Delete number {number}.") for number in range(3)]
+    page.goto(f"{stage.address}/needs-you")
+    for turn in turns[:2]:
+        page.locator(f"article[id^='waiting-{turn}'] input[type=checkbox]").check()
+    page.locator("#all-reject").click()
+    for turn in turns[:2]:
+        expect(page.locator(f"article[id^='waiting-{turn}']")).to_have_count(0)
+    expect(page.locator(f"article[id^='waiting-{turns[2]}']")).to_be_visible()
+
+
+def test_a_box_that_was_chosen_for_one_question_does_not_answer_another(browser: Browser, stage: Stage) -> None:
+    turn = stage.play(ASKS, prompt="Delete two.")
+    with visiting(browser, stage, unanswered=True) as page:
+        page.goto(f"{stage.address}/needs-you")
+        page.locator(f"article[id^='waiting-{turn}'] input[type=checkbox]").check()
+        stage.answered_elsewhere(turn, "approval-1", asks_for(("delete_file", {"path": "other.log"})))
+        expect(page.locator(f"article[id^='waiting-{turn}']")).to_contain_text("other.log")
+        page.locator("#all-approve").click()
+        expect(page.get_by_role("alert")).to_contain_text("no turn is chosen")
+        assert stage.asked(turn) == ["approval-2"]
+
+
+def test_a_notification_is_offered_and_remembered(browser: Browser, stage: Stage) -> None:
+    with visiting(browser, stage) as page:
+        page.context.grant_permissions(["notifications"])
+        page.goto(f"{stage.address}/needs-you")
+        button = page.get_by_role("button", name="Notify me in this browser")
+        button.click()
+        expect(button).to_have_attribute("aria-pressed", "true")
+        page.reload()
+        expect(button).to_have_attribute("aria-pressed", "true")
+        button.click()
+        expect(button).to_have_attribute("aria-pressed", "false")
+
+
+def test_a_session_is_read_from_its_list(page: Page, stage: Stage) -> None:
+    for prompt, answer in (("How are you?", "**Well**, thanks."), ("And today?", "Better.")):
+        stage.play(answer, prompt=prompt, session="small talk")
+    page.goto(f"{stage.address}/sessions")
+    page.get_by_role("link", name="How are you?").click()
+    expect(page.locator(".talk > li")).to_have_count(2)
+    expect(page.locator(".says").first.locator("strong")).to_have_text("Well")
+    expect(page.get_by_label("Totals of the session")).to_contain_text(re.compile(r"Turns\s*2\b"))
