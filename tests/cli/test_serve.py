@@ -109,6 +109,29 @@ def test_a_page_starts_turns_if_it_drives_them(cli: "Cli", endpoint: "Endpoint")
     assert endpoint.requests[-1].messages[-1]["content"] == "Say hello"
 
 
+def test_recorded_runs_and_exported_turns_are_served_without_a_store(cli: "Cli", endpoint: "Endpoint") -> None:
+    endpoint.says("Done.")
+    turn = cli.run("run", "Say hello", "--json").turn
+    cli.run("export", turn, "--format", "journal", "--output", "turn.jsonl")
+    said = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello."}]
+    cli.write("run.json", json.dumps(said))
+    child = cli.start(*SERVE, "--runs", "turn.jsonl", "--runs", "run.json")
+    with person(child) as client:
+        assert "Say hello" in client.get("/").text
+        cli.await_until(lambda: "run.json" in client.get("/runs").text)
+        assert "Hello." in client.get("/runs/1").text
+    done = child.terminate().done()
+    assert (done.code, done.err) == (0, "")
+
+
+@pytest.mark.parametrize("flags", [("--drive",), ("--store", "sqlite:///other.db"), ("--runs", "nowhere")])
+def test_runs_are_served_alone_and_exist(cli: "Cli", flags: tuple[str, ...]) -> None:
+    cli.write("run.json", "[]")
+    done = cli.run(*SERVE, "--runs", "run.json", *flags)
+    assert done.code == 2
+    assert ("there is no such file" if "nowhere" in flags else "is served without a store") in done.err
+
+
 @pytest.mark.parametrize("flags", [("--tools", "x.py"), ("--model", "x"), ("--base-url", "http://x/v1")])
 def test_flags_for_driving_need_drive(cli: "Cli", flags: tuple[str, ...]) -> None:
     done = cli.run(*SERVE, *flags)

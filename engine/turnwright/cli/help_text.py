@@ -118,7 +118,11 @@ EXAMPLES: Final = {
         "turnwright show 4f2c --journal",
         "turnwright show 4f2c --as-test > test_4f2c.py",
     ],
-    "serve": ["turnwright serve", "turnwright serve --drive --model gpt-5-mini"],
+    "serve": [
+        "turnwright serve",
+        "turnwright serve --drive --model gpt-5-mini",
+        "turnwright serve --runs ~/.claude/projects",
+    ],
     "export": ["turnwright export 4f2c --output run.json", "turnwright export 4f2c | jq .final_metrics"],
     "explain": ["turnwright explain --agents AGENTS.md --agent Coder", "turnwright explain --steps 5 --json"],
     "config": ["turnwright config", "turnwright config --agent Coder"],

@@ -1,6 +1,8 @@
 """`turnwright serve`: serves the inspector as pages for a browser."""
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -8,6 +10,7 @@ import typer
 from turnwright.agent import Agent
 from turnwright.engine import Engine
 from turnwright.errors import ConfigError
+from turnwright.store import MemoryStore
 
 from .options import (
     DEFAULT_STORE,
@@ -46,6 +49,12 @@ def serve(
     drive: Annotated[
         bool, typer.Option("--drive", help="Drive turns that are answered, forked or resumed on the pages.")
     ] = False,
+    runs: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--runs", metavar="PATH", help="Serve recorded runs of any agent, or exported turns; may be repeated."
+        ),
+    ] = None,
     flags: DriverFlags,
     config: ConfigOption = None,
     as_json: JsonLinesOption = False,
@@ -57,12 +66,19 @@ def serve(
 
     The process that drives a turn, or `turnwright worker`, gets the answers. With --drive, this process drives the
     turn, with the tools and the model of the flags, and a page starts turns of its agents.
+
+    With --runs, it serves files, folders and archives of recordings that `turnwright audit` reads, and no store.
     """
     given = first_given(flags)
     if given is not None and not drive:
         raise ConfigError(f"{given}: needs --drive: give --drive, or start a worker instead")
     place = ServerOptions.of(host, port, token, allow_hosts or (), root_path=root_path, remote=allow_remote)
     need_extra()
+    if runs:
+        if drive or store_flag(store):
+            raise ConfigError("--runs: is served without a store: leave --drive and --store out")
+        _serve_runs(runs, place, as_json=as_json)
+        return
     # A named store that does not exist is a mistake. The default store may be created later.
     opened = shared_store(store, create=drive or store_flag(store) == "")
     opening: Opening = Engine(store=opened)
@@ -82,3 +98,14 @@ def serve(
 
     with sent:
         serve_pages(opening, place, store=without_password(store), drives=drive, as_json=as_json, agents=agents)
+
+
+def _serve_runs(paths: Sequence[Path], place: ServerOptions, *, as_json: bool) -> None:
+    from turnwright.inspector.views.run_library import RunLibrary  # noqa: PLC0415 (an extra, and slow to load)
+
+    from .serving import serve_pages  # noqa: PLC0415 (as above)
+
+    words = f"inspector of the runs in {', '.join(map(str, paths))}; Ctrl-C stops it"
+    opening = Engine(store=MemoryStore())
+    with RunLibrary(paths) as library:
+        serve_pages(opening, place, store="memory:", drives=False, as_json=as_json, words=words, runs=library)

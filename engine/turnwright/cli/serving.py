@@ -13,6 +13,7 @@ from turnwright._base.background_task import background_task
 from turnwright.agent import Agent
 from turnwright.engine import Engine
 from turnwright.inspector import Token, inspector_app
+from turnwright.inspector.views.run_library import RunLibrary
 
 from . import codes, process
 from .process import json_line
@@ -39,12 +40,15 @@ def serve_pages(
     words: str = "",
     task: ServedTask | None = None,
     agents: Sequence[Agent] = (),
+    runs: RunLibrary | None = None,
 ) -> None:
     """Serve the inspector of the engine that `opening` opens, until Ctrl-C or SIGTERM. A second signal leaves at once.
 
     The first line on standard output is the address, or with `as_json` an object with it. `store` is printed unchanged,
-    and `words` describe what is served. `task` runs at the same time. A page starts turns of `agents`. Raises
-    `ConfigError` if the server cannot listen, and the errors of the engine and the task.
+    and `words` describe what is served. `task` runs at the same time. A page starts turns of `agents`. `runs` have
+    pages too, and exported turns among them are put into the store.
+
+    Raises `ConfigError` if the server cannot listen, and the errors of the engine and the task.
     """
     access = Token(place.token, place.hosts) if place.token else Token(hosts=place.hosts)
     out = process.Output(alone=as_json)
@@ -59,7 +63,10 @@ def serve_pages(
         async with opening as engine:
             # An error of the store must appear before the first request.
             await engine.store.turns(limit=1)
-            app = inspector_app(engine, access=access, store=store, drives=drives, agents=agents)
+            if runs is not None:
+                await runs.take_turns(engine.store)
+                runs.start()
+            app = inspector_app(engine, access=access, store=store, drives=drives, agents=agents, runs=runs)
             with place.listen() as listening:
                 first_page = place.address(listening.getsockname()[1])
                 server = _Server(

@@ -28,12 +28,14 @@ from .pages.edit import EditPages
 from .pages.live import Live
 from .pages.needs_you import NeedsYouPage
 from .pages.new_turn import NewTurnPages
+from .pages.recorded_runs import RunPages
 from .pages.sessions import SessionPages
 from .pages.turn_export import TurnExport
 from .pages.turn_files import TurnFiles
 from .pages.turn_list import Lists
 from .pages.turn_page import Pages, page
 from .views.needs_you import NeedsYou
+from .views.run_library import RunLibrary
 from .views.summaries import Summaries
 
 #: Seconds until turns are summarized that no page needs: the first pages come before.
@@ -53,10 +55,13 @@ class Inspector(Starlette):
         drives: bool,
         agents: Sequence[Agent] = (),
         search: bool = True,
+        runs: RunLibrary | None = None,
     ) -> None:
         self._background = BackgroundTurns(engine, drives=drives)
         self._summaries = Summaries(engine.store, search=search)
         self._access = access
+        #: The runs that were recorded elsewhere, if pages show some.
+        self.runs = runs
         self._guard = AccessGuard(self._counted, access)
         self._needs = NeedsYou(engine, self._background, self._summaries, store=store)
         needs = NeedsYouPage(engine, self._background, self._needs)
@@ -65,6 +70,7 @@ class Inspector(Starlette):
         static = Mount("/static", StaticFiles(directory=_STATIC), name="static")
         super().__init__(
             routes=[
+                *(() if runs is None else RunPages(runs).routes),
                 *Lists(engine, self._summaries).routes,
                 *pages.routes,
                 *TurnFiles(pages.turns).routes,
@@ -132,6 +138,7 @@ def inspector_app(
     drives: bool = False,
     agents: Sequence[Agent[DepsT, object]] = (),
     search: bool = True,
+    runs: RunLibrary | None = None,
 ) -> Inspector:
     """Make the inspector of an engine's store.
 
@@ -141,7 +148,7 @@ def inspector_app(
     `store` is the store's address without a password, as the commands that the pages show take it. `drives`: turns
     that are answered, forked or resumed on a page run in this process, by the engine; otherwise workers run them. A
     mounted inspector runs turns while `Inspector.running` is entered. Then a page starts turns of the engine's agents,
-    and of `agents`.
+    and of `agents`. `runs` were recorded elsewhere, and have pages of their own.
 
     The inspector writes a row of totals for each turn that rests, and an index of its texts, without secrets, for
     searches. Without `search` it writes no texts, and only names and ids are found.
@@ -157,6 +164,7 @@ def inspector_app(
         drives=drives,
         agents=cast("Sequence[Agent]", agents),
         search=search,
+        runs=runs,
     )
 
 

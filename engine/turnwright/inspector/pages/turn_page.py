@@ -164,7 +164,12 @@ class _Links:
 
 def page(request: Request, template: str, values: Mapping[str, object], status: int = 200) -> HTMLResponse:
     """Return a page: the template with `values` and the values of every page."""
-    common = {"url": partial(address, request), "csrf": "", "starts": getattr(request.app, "starts", False)}
+    common = {
+        "url": partial(address, request),
+        "csrf": "",
+        "starts": getattr(request.app, "starts", False),
+        "runs": getattr(request.app, "runs", None) is not None,
+    }
     common["needs"] = getattr(request.app, "needs_count", 0)
     with suppress(KeyError):
         common["csrf"] = request.scope["state"]["csrf"]

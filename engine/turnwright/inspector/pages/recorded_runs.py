@@ -1,0 +1,97 @@
+"""The pages of runs that were recorded elsewhere."""
+
+from functools import partial
+from typing import Final
+from urllib.parse import urlencode
+
+import anyio.to_thread
+import msgspec
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+
+from turnwright.inspector.views.recorded_run import recorded_run
+from turnwright.inspector.views.run_library import RunEntry, RunLibrary, matching
+from turnwright.privacy.redaction import redactor
+from turnwright.trajectories.atif import Trajectory
+
+from .turn_page import page, place_in
+
+#: Runs a page, and problems that are listed.
+_PAGE: Final = 50
+_PROBLEMS: Final = 20
+_LONGEST: Final = 300
+
+
+class RunPages:
+    """The handlers of the list of runs, and of each run."""
+
+    def __init__(self, library: RunLibrary) -> None:
+        self._library = library
+
+    @property
+    def routes(self) -> list[Route]:
+        first = [] if self._library.turns else [Route("/", self.first)]
+        return [
+            *first,
+            Route("/runs", self.runs, name="runs"),
+            Route("/runs/{number}", self.run, name="run"),
+            Route("/runs/{number}/atif.json", self.file, name="run-file"),
+        ]
+
+    async def first(self, request: Request) -> Response:
+        """Lead from the list of turns, which has none, to the runs."""
+        return RedirectResponse(request.url_for("runs").path)
+
+    async def runs(self, request: Request) -> Response:
+        """List runs in the order of the files: those whose names have the text `q`, after the run `after`."""
+        library, text = self._library, request.query_params.get("q", "").strip()[:_LONGEST]
+        after = place_in(request.query_params.get("after", "")) or 0
+        entries = list(library.entries)
+        found = await anyio.to_thread.run_sync(lambda: list(matching(entries, text)))
+        rest = [entry for entry in found if entry.number > after]
+        later = None
+        if len(rest) > _PAGE:
+            later = urlencode({"q": text, "after": rest[_PAGE - 1].number})
+        values = {
+            "text": text,
+            "entries": rest[:_PAGE],
+            "found": len(found),
+            "total": len(entries),
+            "later": later,
+            "reading": library.reading,
+            "problems": library.problems[:_PROBLEMS],
+            "more_problems": max(len(library.problems) - _PROBLEMS, 0),
+        }
+        return page(request, "runs.html", values)
+
+    async def run(self, request: Request) -> Response:
+        """Show a run, or with `inner` the run of a sub-agent in it. Raises `HTTPException` (404)."""
+        entry, whole = await self._found(request)
+        asked = request.query_params
+        inner, step = (place_in(asked.get(name, "")) or 0 for name in ("inner", "step"))
+        make = partial(recorded_run, whole, entry.found, inner=inner, step=step, until=place_in(asked.get("until", "")))
+        view = await anyio.to_thread.run_sync(make)
+        path = request.url_for("run", number=str(entry.number)).path
+
+        def link(**changed: object) -> str:
+            query = {"inner": inner or None, "step": step or None, **changed}
+            told = {name: value for name, value in query.items() if value is not None}
+            return f"{path}?{urlencode(told)}" if told else path
+
+        return page(request, "run.html", {"entry": entry, "view": view, "inner": inner, "link": link})
+
+    async def file(self, request: Request) -> Response:
+        """Return a run in the Agent Trajectory Interchange Format, without secrets."""
+        entry, whole = await self._found(request)
+        hidden = redactor().hide_in(msgspec.to_builtins(whole))
+        headers = {"Content-Disposition": f'attachment; filename="run_{entry.number}.json"'}
+        return Response(msgspec.json.encode(hidden), media_type="application/json", headers=headers)
+
+    async def _found(self, request: Request) -> tuple[RunEntry, Trajectory]:
+        number = place_in(request.path_params["number"])
+        found = await anyio.to_thread.run_sync(self._library.run, number or 0)
+        if found is None:
+            raise HTTPException(404)
+        return found

@@ -1,0 +1,193 @@
+"""A recorded run as its page shows it: as far as the recording goes, and what it lacks in words."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Final
+
+from turnwright.audit.measure import RunMeasure
+from turnwright.audit.rounds import is_reply, shared_result, text_of
+from turnwright.message import ToolCallPart, ToolResultPart
+from turnwright.trajectories.atif import (
+    CallNotes,
+    ResultNotes,
+    StepMetrics,
+    StepNotes,
+    Trajectory,
+    TrajectoryCall,
+    TrajectoryResult,
+    TrajectoryStep,
+)
+
+from .call_row import CallRow, call_row
+from .pagination import Window
+from .step_summary import named
+
+#: Rows a page.
+_PAGE: Final = 60
+_STATUSES: Final = {"ok": "ok", "error": "error", "denied": "rejected", "canceled": "aborted"}
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedCall:
+    """A call with its result. `recorded` is the status in the recording, empty without one.
+
+    `inner` is the number of the sub-agent's run.
+    """
+
+    row: CallRow
+    recorded: str
+    inner: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedLine:
+    """A message or an event. `step` is the number of the reply, 0 for others. `what` is the reply in a line.
+
+    `at` is in seconds since the Unix epoch. `orphans` are results whose calls are nowhere.
+    """
+
+    number: int
+    role: str
+    step: int
+    what: str
+    text: str
+    reasoning: str
+    calls: tuple[RecordedCall, ...]
+    orphans: tuple[str, ...]
+    at: float | None
+    tokens: int
+    cost: float
+    model: str
+    error: bool
+    copied: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedRun:
+    """A run, or that of a sub-agent in it. `lacks` says what was not recorded, a sentence each.
+
+    `shown` are the lines of this page, `replies` all replies. `inner` are the runs of sub-agents, by number.
+    """
+
+    run: Trajectory
+    lacks: tuple[str, ...]
+    shown: tuple[RecordedLine, ...]
+    replies: tuple[RecordedLine, ...]
+    window: Window
+    inner: Mapping[int, Trajectory]
+    chosen: int
+
+
+def recorded_run(whole: Trajectory, found: RunMeasure, *, inner: int, step: int, until: int | None) -> RecordedRun:
+    """Return a run as its page shows it. `inner` is the number of a sub-agent's run, 0 for the whole run.
+
+    `step` is a reply that the page begins with, and `until` is where its lines end.
+    """
+    every = list(whole.every())
+    run = every[inner] if 0 < inner < len(every) else whole
+    numbers = {one.trajectory_id: number for number, one in enumerate(every) if number and one.trajectory_id}
+    lines = tuple(_lines(run, numbers))
+    chosen = next((line.number for line in lines if line.step == step), 0) if step else 0
+    first = chosen or 1
+    window = Window.of(len(lines), _PAGE, until, (first, min(first + _PAGE - 1, len(lines))))
+    return RecordedRun(
+        run=run,
+        lacks=tuple(_lacks(whole, found)),
+        shown=lines[window.part],
+        replies=tuple(line for line in lines if line.step),
+        window=window,
+        inner={number: one for number, one in enumerate(every) if number},
+        chosen=chosen,
+    )
+
+
+def _lacks(run: Trajectory, found: RunMeasure) -> Iterator[str]:
+    notes, steps = run.run_notes, run.steps
+    if notes.cut:
+        yield "The recording ends inside the run."
+    if notes.ending is None:
+        yield f"How the run ended was not recorded; its last step shows: {found.ending}."
+    if not any(step.timestamp for step in steps):
+        yield "Times were not recorded."
+    if not found.tokens:
+        yield "Tokens were not recorded."
+    if not found.cost:
+        yield "Costs were not recorded."
+    if notes.limits is None:
+        yield "Limits were not recorded."
+    if not any(step.source == "system" and text_of(step.message).strip() for step in steps):
+        yield "Instructions were not recorded."
+    for count, one, several in (
+        (found.unpaired, "call has no recorded result", "calls have no recorded result"),
+        (found.lost_calls + found.unreadable, "call or result could not be read", "calls or results could not be read"),
+        (found.unreadable_lines, "line could not be read", "lines could not be read"),
+    ):
+        if count:
+            yield f"{count:,} {one if count == 1 else several}."
+
+
+def _lines(run: Trajectory, numbers: Mapping[str, int]) -> Iterator[RecordedLine]:
+    reply = 0
+    for number, step in enumerate(run.steps, start=1):
+        notes = (step.extra and step.extra.turnwright) or StepNotes()
+        is_step = is_reply(step)
+        reply += is_step
+        metrics = step.metrics or StepMetrics()
+        calls = tuple(_calls(step, numbers))
+        text = text_of(step.message)
+        yield RecordedLine(
+            number=number,
+            role="assistant" if step.source == "agent" else step.source,
+            step=reply if is_step else 0,
+            what=named(one.row.name for one in calls) if calls else " ".join(text.split())[:2000] or "no text",
+            text=text,
+            reasoning=step.reasoning_content or "",
+            calls=calls,
+            orphans=tuple(_orphans(step)),
+            at=_seconds(step.timestamp),
+            tokens=(metrics.prompt_tokens or 0) + (metrics.completion_tokens or 0),
+            cost=metrics.cost_usd or 0.0,
+            model=step.model_name or "",
+            error=notes.error,
+            copied=bool(step.is_copied_context),
+        )
+
+
+def _calls(step: TrajectoryStep, numbers: Mapping[str, int]) -> Iterator[RecordedCall]:
+    results = step.observation.results if step.observation else ()
+    shared = shared_result(step)
+    for call in step.tool_calls or ():
+        own = (one for one in results if one.source_call_id == call.tool_call_id)
+        yield _call(call, next(own, shared), numbers)
+
+
+def _call(call: TrajectoryCall, result: TrajectoryResult | None, numbers: Mapping[str, int]) -> RecordedCall:
+    notes = (call.extra and call.extra.turnwright) or CallNotes()
+    part = ToolCallPart(id=call.tool_call_id, name=call.function_name, arguments=call.arguments)
+    given = None
+    status = ""
+    if result is not None:
+        said = (result.extra and result.extra.turnwright) or ResultNotes()
+        status = _STATUSES.get(said.status or "", "")
+        given = ToolResultPart(call=part.id, name=part.name, text=text_of(result.content))
+    row = call_row(part, given, None, {})
+    row = replace(row, status=status or "open", raw=notes.arguments_raw or "")
+    refs = (result.subagent_trajectory_ref if result is not None else None) or ()
+    inner = next((numbers[ref.trajectory_id or ""] for ref in refs if ref.trajectory_id in numbers), None)
+    return RecordedCall(row, status or ("" if result is not None else "no result recorded"), inner)
+
+
+def _orphans(step: TrajectoryStep) -> Sequence[str]:
+    called = {call.tool_call_id for call in step.tool_calls or ()}
+    shared = shared_result(step) if called else None
+    results = step.observation.results if step.observation else ()
+    return [text_of(one.content) for one in results if one.source_call_id not in called and one is not shared]
+
+
+def _seconds(timestamp: str | None) -> float | None:
+    try:
+        at = datetime.fromisoformat(timestamp) if timestamp else None
+        return None if at is None else (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError):
+        return None

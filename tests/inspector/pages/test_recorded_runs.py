@@ -1,0 +1,118 @@
+"""Runs that were recorded elsewhere have pages: what was recorded, what was not, and nothing that was not there."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import anyio
+import httpx
+import pytest
+from tests.inspector.conftest import browser, engine_on
+
+from turnwright import Agent, ConfigError, Engine
+from turnwright.inspector import Open, inspector_app
+from turnwright.inspector.views.run_library import RunLibrary
+from turnwright.journal.transfer import export_turn
+from turnwright.store import MemoryStore
+
+pytestmark = pytest.mark.anyio
+
+EVIL = "<script>document.title='owned'</script> \u202e password=hunter22hunter22"
+
+
+def call(name: str, number: int, **arguments: object) -> dict[str, object]:
+    return {
+        "id": f"c{number}",
+        "type": "function",
+        "function": {"name": name, "arguments": json.dumps(arguments)},
+    }
+
+
+def conversation(*more: dict[str, object]) -> str:
+    """A conversation in the form of chat completions, with a call that has a result and one that has none."""
+    return json.dumps(
+        [
+            {"role": "system", "content": "Be brief."},
+            {"role": "user", "content": f"Look up alpha {EVIL}"},
+            {
+                "role": "assistant",
+                "content": "I look.",
+                "tool_calls": [call("look_up", 1, word="alpha"), call("lost", 2)],
+            },
+            {"role": "tool", "tool_call_id": "c1", "content": f"nothing {EVIL}"},
+            {"role": "assistant", "content": "Nothing was found."},
+            *more,
+        ]
+    )
+
+
+async def pages(asked: Sequence[str], *paths: Path) -> list[httpx.Response]:
+    """Open pages of an inspector of these files."""
+    with RunLibrary(paths) as runs:
+        async with Engine(store=MemoryStore()) as engine:
+            await runs.take_turns(engine.store)
+            await anyio.to_thread.run_sync(runs.read)
+            async with browser(inspector_app(engine, access=Open(), runs=runs)) as client:
+                return [await client.get(path, follow_redirects=True) for path in asked]
+
+
+async def test_a_run_shows_its_calls_and_what_was_not_recorded(tmp_path: Path) -> None:
+    (tmp_path / "one.json").write_text(conversation())
+    (tmp_path / "two.json").write_text(conversation({"role": "user", "content": "And beta?"}))
+    asked = ("/", "/runs/1", "/runs/2?step=2", "/runs/1/atif.json")
+    first, run, chosen, file = await pages(asked, tmp_path)
+    assert first.url.path == "/runs"
+    assert "one.json" in first.text
+    assert "two.json" in first.text
+    text = run.text
+    assert "look_up(word=&#34;alpha&#34;)" in text
+    assert "no result recorded" in text
+    for lack in ("Times were", "Tokens were", "Costs were", "Limits were"):
+        assert f"{lack} not recorded." in text
+    assert "1 call has no recorded result." in text
+    assert "Instructions were not recorded." not in text
+    assert "journal or replay" in text
+    assert 'aria-current="step"' in chosen.text
+    assert "chosen" in chosen.text
+    assert json.loads(file.text)["schema_version"].startswith("ATIF")
+    for page in (first, run, chosen, file):
+        assert page.status_code == 200
+        assert "hunter22" not in page.text
+        assert "<script>document" not in page.text or page is file
+        assert "\u202e" not in page.text or page is file
+
+
+async def test_runs_are_found_by_their_names_and_in_pages(tmp_path: Path) -> None:
+    for number in range(60):
+        (tmp_path / f"run-{number:02}.json").write_text(conversation())
+    asked = ("/runs", "/runs?after=50", "/runs?q=RUN-07", "/runs?q=nothing-like")
+    listed, later, some, none = await pages(asked, tmp_path)
+    assert listed.text.count('class="cover cut"') == 50
+    assert "after=50" in listed.text
+    assert later.text.count('class="cover cut"') == 10
+    assert some.text.count('class="cover cut"') == 1
+    assert "No matches in 60 runs." in none.text
+
+
+async def test_an_exported_turn_has_the_pages_of_a_turn(tmp_path: Path, file: Path) -> None:
+    async with engine_on(file, "Done.") as engine:
+        turn = await engine.run(Agent(name="Cleaner"), "Clean up")
+        lines = await export_turn(engine.store, turn.id)
+    (tmp_path / "turn.jsonl").write_text("\n".join(lines))
+    (tmp_path / "broken.jsonl").write_text("\n".join([lines[0], "{}"]))
+    asked = ("/", f"/turns/{turn.id}?tab=chart", "/runs")
+    listed, page, others = await pages(asked, tmp_path / "turn.jsonl", tmp_path / "broken.jsonl")
+    assert "Clean up" in listed.text
+    assert page.status_code == 200
+    assert "FINISHED" in page.text
+    assert "No file holds a recorded run." in others.text
+    assert "line 2: it is no fact of an exported turn" in others.text
+
+
+async def test_what_is_not_there_is_told(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("Nothing of the kind.")
+    listed, missing, odd = await pages(("/runs", "/runs/1", "/runs/x"), tmp_path / "notes.txt")
+    assert "notes.txt" in listed.text
+    assert (missing.status_code, odd.status_code) == (404, 404)
+    with pytest.raises(ConfigError, match="there is no such file or folder"):
+        RunLibrary([tmp_path / "nowhere"])
