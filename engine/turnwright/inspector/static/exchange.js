@@ -7,7 +7,8 @@ import { atEnd, keepEnd } from "./transcript.js";
 /** What of the page is exchanged: a turn, or the list of turns. */
 const part = () => find("#turn, #turns");
 const here = () => location.pathname + location.search;
-const read = (html) => new DOMParser().parseFromString(html, "text/html");
+/** Parse a page. That of a refusal has a style in it, which the policy of this one forbids. */
+const read = (html) => new DOMParser().parseFromString(html.replace(/<style>.*?<\/style>/s, ""), "text/html");
 
 // ---- what stays as it is ----
 
