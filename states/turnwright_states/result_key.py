@@ -1,8 +1,8 @@
 """The key of a tool's result, by which the doom-loop detector compares results.
 
 Results are equal if their texts are, except for what is noise by its shape: times, durations, UUIDs and other long
-hexadecimal ids, addresses in memory, and paths of temporary files. Plain numbers count, since a counter that moves is
-progress.
+hexadecimal ids, ids of sub-agents' turns, addresses in memory, and paths of temporary files. Plain numbers count, since
+a counter that moves is progress.
 """
 
 import re
@@ -23,6 +23,8 @@ _NOISES: Final = re.compile(
     )(?!\w)
     # The times in a listing of files.
   | \b(?:{_MONTH})\ {{1,2}}\d\d?\ \d\d:\d\d\b
+    # The ids of sub-agents' turns, which end with the number of their call.
+  | \b[\w-]{{1,99}}(?::call\d{{5,9}})+\b
     # UUIDs, and ids of at least twelve hexadecimal digits that are neither all digits nor all letters.
   | \b[0-9a-fA-F]{{8}}-(?:[0-9a-fA-F]{{4}}-){{3}}[0-9a-fA-F]{{12}}\b
   | \b(?=[0-9]{{0,99}}[a-f])(?=[a-f]{{0,99}}[0-9])[0-9a-f]{{12,}}\b

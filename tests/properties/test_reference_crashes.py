@@ -90,8 +90,8 @@ def mortal_compactions(draw: st.DrawFn) -> TurnScript:
 def mortal_teams(draw: st.DrawFn) -> TurnScript:
     """Turns whose first reply calls sub-agents, most of which run when a process dies.
 
-    None has a deadline, and none is aborted while it works: both may end a sub-agent and its caller at once, and either
-    may be first. No question expires: several would, in the order in which they were asked.
+    The work of a caller ends a little after whole seconds, because the deadline of a sub-agent, from where its caller
+    goes on, comes as long after them as the caller's own.
     """
     team = draw(teams())
     names = st.sampled_from(["", "", "again", "doubtful", "asks_again", "asks_doubtful"])
@@ -105,15 +105,17 @@ def mortal_teams(draw: st.DrawFn) -> TurnScript:
     return replace(
         team,
         tools=MORTAL_TOOLS,
-        limits=team.limits.model_copy(update={"seconds": None}),
-        replies=(draw(st.sampled_from([first, replace(first, fault="", trips=False)])), *more),
+        replies=tuple(map(_longer, (draw(st.sampled_from([first, replace(first, fault="", trips=False)])), *more))),
         helper=lasting(team.helper),
         guardrail=draw(seldom(st.just(team.guardrail))),
-        abort_at=None,
-        people=tuple("no" if act == "expire" else act for act in team.people),
         crashes=tuple(draw(st.lists(st.integers(1, 12), max_size=6))),
         dies_at=draw(st.none() | st.integers(0, 12).map(lambda n: n + 0.625)),
     )
+
+
+def _longer(reply: ScriptedReply) -> ScriptedReply:
+    calls = tuple(replace(call, seconds=call.seconds + 1 / 256) for call in reply.calls)
+    return replace(reply, calls=calls, seconds=reply.seconds + 1 / 256 if reply.seconds else 0.0)
 
 
 def _lasting(call: ScriptedCall, tool: str) -> ScriptedCall:

@@ -21,6 +21,8 @@ SAME = [
     ("wrote /tmp/pytest-1/a.txt.", "wrote /tmp/pytest-22/a.txt."),
     ("wrote /var/folders/x1/T/a", "wrote /var/folders/x2/T/b"),
     ("in tmp_9x2k3ab", "in tmpq1w2e3r4"),
+    ("[sub-agent: finished; turn a1b2:call00001]", "[sub-agent: finished; turn a1b2:call00002]"),
+    ("turn a1b2:call00001:call00007", "turn a1b2:call00003:call00002"),
 ]
 DIFFERENT = [
     ("page 1", "page 2"),

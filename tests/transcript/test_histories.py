@@ -165,8 +165,9 @@ async def test_a_hook_that_cuts_between_a_call_and_its_result_is_repaired(caplog
         [("user", "hi"), ("assistant", ""), ("tool", "ok: noted 1"), ("tool", "ok: noted 2")],
         [("user", "hi"), ("assistant", ""), ("tool", "ok: noted 3")],
     ]
-    (warning,) = caplog.messages
-    assert warning == (
+    (record,) = caplog.records
+    assert vars(record)["turn"] == turn.id
+    assert record.getMessage() == (
         f"turn {turn.id}: a request is repaired: message 1:"
         " the result of 'call00002' answers no open call: it is left out"
     )

@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from typing import Final, TypedDict, TypeVar, Unpack, cast
 
 import anyio
@@ -17,7 +16,7 @@ from turnwright.errors import CannotRunError, ConfigError, TurnBusyError, TurnNo
 from turnwright.journal.admission import NewTurnClaim, admit, write_turn
 from turnwright.journal.answers import Answer, answer_item, unanswered
 from turnwright.journal.inbox import abort_item
-from turnwright.journal.termination import end_child, spent_by
+from turnwright.journal.termination import spent_by
 from turnwright.journal.turn_journal import first_fact
 from turnwright.result import TurnResult, result_of
 from turnwright.store import InboxItem
@@ -205,13 +204,7 @@ class SubagentCalls:
         except ConfigError as error:
             known = {"turn": self._segment.journal.turn_id, "call": call.id, "tool": call.name}
             _LOG.warning("turn %s: sub-agent %s cannot run here: %s", known["turn"], call.name, error, extra=known)
-            spent = Spent()
-            with suppress(TurnNotFoundError):  # it never began
-                journal = self._segment.journal
-                abandoned = journal.claim.abandoned.for_children
-                await end_child(self._store, child, journal.listeners, abandoned=abandoned)
-                spent = spent_by(result_of(child, await self._store.facts(child)))
-            return self._settled(call, CallStatus.ERROR, _CANNOT_RUN, spent)
+            return self._settled(call, CallStatus.ERROR, _CANNOT_RUN, Spent())  # its turn has not begun
 
     async def _drive_on(
         self, child: str, call: Call, begun: NewTurnClaim | None

@@ -129,6 +129,7 @@ class Mortal(Turn):
     # Calls with results stay, calls that had not started run, and the policy of its tool is for an interrupted one.
 
     def _run(self, open_: list[Call], batch: list[Call]) -> Life:
+        crashed = any(call.runs and call.status is None for call in batch)
         while not self._recover(batch):
             pass
         open_ = [call for call in open_ if call.status is None]
@@ -139,6 +140,10 @@ class Mortal(Turn):
         if self.deaths and _phase(self.deaths[0].written) == _phase(self._written()):
             self._begin()
             self._die_in(open_)
+        elif crashed and open_ and all(call.asks and not call.approved for call in open_):
+            # The turn pauses with the last of the others, also while an abort leaves it time.
+            self._read_messages()
+            yield from self._ask_about(open_)
         elif open_:
             yield from super()._run(open_, batch)
 
