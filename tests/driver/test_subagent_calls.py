@@ -81,7 +81,7 @@ def test_an_agent_without_a_list_of_tools_may_call_sub_agents_unless_it_is_one()
 async def test_a_question_that_its_caller_has_no_pause_for_is_rejected_and_says_so() -> None:
     store = MemoryStore()
     reader = ScriptedModel(asks_for(("erase", {"path": "a"})), asks_for(("choose", {})), "Done.")
-    tools: list[Tool] = [erase, choose, agent_tool(READER.model_copy(update={"max_pauses": 5}))]
+    tools: list[Tool[None]] = [erase, choose, agent_tool(READER.model_copy(update={"max_pauses": 5}))]
     models = {"lead": ScriptedModel(DELEGATES, "Done."), "reader": reader}
     running = Engine(models=models.__getitem__, tools=tools, store=store, limits=Limits(max_pauses=0))
     turn = await running.run(LEAD, "Read.")
