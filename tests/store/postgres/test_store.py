@@ -85,7 +85,8 @@ async def bench(place: str) -> AsyncIterator[PostgresBench]:
     await bench.execute(
         "WITH t AS (DELETE FROM turnwright_turns), f AS (DELETE FROM turnwright_facts),"
         " s AS (DELETE FROM turnwright_sessions), m AS (DELETE FROM turnwright_summaries),"
-        " w AS (DELETE FROM turnwright_search), x AS (DELETE FROM turnwright_failures) DELETE FROM turnwright_inbox"
+        " w AS (DELETE FROM turnwright_search), x AS (DELETE FROM turnwright_failures),"
+        " a AS (DELETE FROM turnwright_annotations) DELETE FROM turnwright_inbox"
     )
 
 
