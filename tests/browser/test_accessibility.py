@@ -60,6 +60,16 @@ def test_a_turn_with_each_tab(browser: Browser, stage: Stage, turns: dict[str, s
         assert violations(page) == []
 
 
+def test_a_transcript_with_all_of_it_open(page: Page, stage: Stage) -> None:
+    """Calls, Markdown with code, a table and a list, and JSON."""
+    text = "# It\n\n- **a** [b](https://a.example)\n\n| a | b |\n|-|-|\n| 1 | 2 |\n\n```python\nx = 'a' # b\n```\n\n> c"
+    calls = asks_for(("look_up", {"word": "a", "in": [1, 2, 3, 4, 5]}), ("broken", {"word": "b"}), text=text)
+    turn = stage.play(calls, '{"a": {"b": [1, 2, 3, 4, 5], "c": true}}', prompt=text)
+    page.goto(stage.url(turn))
+    page.evaluate("for (const one of document.querySelectorAll('#turn details')) one.open = true")
+    assert violations(page) == []
+
+
 @pytest.mark.parametrize("size", SIZES)
 def test_turns_of_each_kind(browser: Browser, stage: Stage, turns: dict[str, str], size: str) -> None:
     with visiting(browser, stage, SIZES[size]) as page:

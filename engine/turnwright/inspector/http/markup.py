@@ -47,7 +47,7 @@ _BLOCKS: Final = {
     "s": "s",
 }
 _DIRECTION: Final = Markup(' dir="auto"')
-_TABLE: Final = Markup('<div class="scroll" tabindex="0" role="region" aria-label="Table"><table class="table">')
+_TABLE: Final = Markup('<div class="scroll" tabindex="0" role="group" aria-label="Table"><table class="table">')
 #: The languages of code whose words are colored, by the names that models give them.
 _LANGUAGES: Final = frozenset(
     (
@@ -134,8 +134,9 @@ def _blocks(tokens: "Sequence[Token]", shown: Shown) -> Iterator[Markup]:
         elif token.type == "hr":
             yield Markup("<hr>")
         elif kind == "heading" and side in ("open", "close"):
-            # The page has headings of its own above these.
-            yield _tag(f"h{min(int(token.tag[1:]) + 3, 6)}", side)
+            # It is no heading of the page, whose outline is its own.
+            opened = Markup('<p class="md-{}" dir="auto">').format(token.tag)
+            yield opened if side == "open" else _tag("p", side)
         elif kind == "table":
             yield _TABLE if side == "open" else Markup("</table></div>")
         elif kind == "ordered_list" and side == "open":
@@ -184,7 +185,7 @@ def _opened(address: str) -> Markup:
 def _tag(name: str, side: str) -> Markup:
     if side == "close":
         return Markup("</{}>").format(name)
-    return Markup("<{}{}>").format(name, _DIRECTION if name in ("p", "h4", "h5", "h6") else "")
+    return Markup("<{}{}>").format(name, _DIRECTION if name == "p" else "")
 
 
 def _code(text: str, language: str, shown: Shown) -> Markup:

@@ -18,6 +18,38 @@ from .steps import StepCall
 _CALL: Final = 160
 _ARGUMENT: Final = 60
 _RESULT: Final = 200
+#: The names of arguments that are a path, and the languages of files by their endings.
+_PATHS: Final = ("path", "file_path", "file", "filename")
+_LANGUAGES: Final = {
+    **{
+        name: name
+        for name in (
+            "c",
+            "cpp",
+            "css",
+            "go",
+            "html",
+            "ini",
+            "java",
+            "json",
+            "php",
+            "sql",
+            "toml",
+            "xml",
+            "yaml",
+            "diff",
+        )
+    },
+    "cs": "csharp",
+    "js": "javascript",
+    "py": "python",
+    "rb": "ruby",
+    "rs": "rust",
+    "sh": "bash",
+    "ts": "typescript",
+    "tsx": "typescript",
+    "yml": "yaml",
+}
 #: The most characters of a secret behind the shown part of a result.
 _EDGE: Final = 16_384
 
@@ -25,6 +57,8 @@ _EDGE: Final = 16_384
 @dataclass(frozen=True, slots=True)
 class CallRow:
     """A call. `made` and `gave` are the call and its result in a line, without secrets.
+
+    `language` is that of a result that is a file's content, by the ending of its path; empty for an unknown one.
 
     `status` is as in `StepCall`; `seconds` is None until it has ended. `raw` is what the model wrote where that is no
     JSON object. `child` is the id of the turn that it drove, and `sub_turn` that turn's row.
@@ -38,6 +72,7 @@ class CallRow:
     seconds: float | None
     arguments: Mapping[str, JsonValue]
     raw: str
+    language: str
     result: ToolResultPart | None
     child: str | None
     sub_turn: TurnRow | None
@@ -59,10 +94,17 @@ def call_row(
         seconds=None if call is None else call.seconds,
         arguments=part.arguments,
         raw=raw or "",
+        language=_language(part.arguments),
         result=result,
         child=None if call is None else call.child,
         sub_turn=children.get(part.id),
     )
+
+
+def _language(arguments: Mapping[str, JsonValue]) -> str:
+    path = next((value for name in _PATHS if isinstance(value := arguments.get(name), str)), "")
+    _, dot, ending = path.rpartition(".")
+    return _LANGUAGES.get(ending.lower(), "") if dot else ""
 
 
 def _in_line(arguments: Mapping[str, JsonValue]) -> str:
