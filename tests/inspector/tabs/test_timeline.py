@@ -137,22 +137,22 @@ async def test_what_runs_now_is_named_and_its_bar_goes_on(tmp_path: Path) -> Non
         return "done"
 
     model = ScriptedModel(asks_for(("wait_here", {})), "done")
-    store = f"sqlite:///{tmp_path / 'turns.db'}"
+    name, store = "", f"sqlite:///{tmp_path / 'turns.db'}"
     async with (
         Engine(model=model, tools=(*TOOLS, wait_here), store=store, poll_interval=0.02) as engine,
         anyio.create_task_group() as tasks,
     ):
         tasks.start_soon(engine.run, AGENT, "hi")
         await begun.wait()
-        (row,) = await engine.store.turns()
-        shown = timeline.view(await look(engine, row.id))
+        (name,) = [row.id for row in await engine.store.turns()]
+        shown = timeline.view(await look(engine, name))
         assert [one.label for one in shown.now] == ["wait_here (call00001)"]
         (call,) = [lane for lane in shown.lanes if lane.label == "wait_here"]
         assert [bar.status for bar in call.bars] == ["running"]
         assert call.bars[0].x + call.bars[0].width == pytest.approx(WIDTH)
         open_.set()
     async with Engine(tools=TOOLS, store=store) as engine:
-        assert timeline.view(await look(engine, row.id)).now == ()
+        assert timeline.view(await look(engine, name)).now == ()
 
 
 async def test_what_runs_in_a_sub_agent_is_named_with_its_turn() -> None:
