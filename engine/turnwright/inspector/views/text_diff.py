@@ -1,16 +1,18 @@
 """The difference of two texts, line by line, with long stretches of equal lines left out."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
+from itertools import takewhile
 from typing import Final
 
 from turnwright.privacy.redaction import redactor
 
 #: Equal lines that are shown before and after a difference.
 _AROUND: Final = 3
-#: The most lines of a text that are compared: time grows with their square where lines repeat.
-_MOST: Final = 1500
+#: The most lines between the first and the last difference that are compared: time grows with their square where lines
+#: repeat.
+_MOST: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,21 +31,29 @@ def text_diff(left: str, right: str) -> tuple[DiffLine, ...]:
     if left == right:
         return ()
     one, other = (redactor().hide(text).splitlines() for text in (left, right))
-    cut = max(len(one), len(other)) - _MOST
-    one, other = one[:_MOST], other[:_MOST]
-    blocks = SequenceMatcher(None, one, other, autojunk=False).get_opcodes()
-    lines = [line for block in blocks for line in _lines(one, other, block, last=block is blocks[-1])]
+    head = _common(zip(one, other, strict=False))
+    tail = _common(zip(reversed(one[head:]), reversed(other[head:]), strict=False))
+    inner, outer = one[head : len(one) - tail], other[head : len(other) - tail]
+    cut = max(len(inner), len(outer)) - _MOST
+    inner, outer = inner[:_MOST], outer[:_MOST]
+    blocks = SequenceMatcher(None, inner, outer, autojunk=False).get_opcodes()
+    lines = [*_equal(one[:head], after=False, before=True)]
+    lines += [line for block in blocks for line in _lines(inner, outer, block)]
     if cut > 0:
         lines.append(DiffLine("gap", f"{cut:,} more lines are not compared"))
+    lines += _equal(one[len(one) - tail :], after=True, before=False)
     return tuple(lines)
 
 
-def _lines(
-    one: Sequence[str], other: Sequence[str], block: tuple[str, int, int, int, int], *, last: bool
-) -> Iterator[DiffLine]:
+def _common(pairs: Iterable[tuple[str, str]]) -> int:
+    """Return how many pairs there are before the first that differs."""
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+
+
+def _lines(one: Sequence[str], other: Sequence[str], block: tuple[str, int, int, int, int]) -> Iterator[DiffLine]:
     kind, first, end, to_first, to_end = block
     if kind == "equal":
-        yield from _equal(one[first:end], after=first > 0 or to_first > 0, before=not last)
+        yield from _equal(one[first:end], after=True, before=True)
         return
     yield from (DiffLine("left", line) for line in one[first:end])
     yield from (DiffLine("right", line) for line in other[to_first:to_end])

@@ -1,0 +1,37 @@
+"""A person runs a turn again with changes, compares both, and judges a turn, in a real browser."""
+
+from playwright.sync_api import Page, expect
+
+from turnwright.model import asks_for
+
+from .stage import Stage
+
+
+def test_a_step_is_run_again_with_another_result_and_both_turns_are_compared(page: Page, stage: Stage) -> None:
+    turn = stage.play(asks_for(("look_up", {"word": "alpha"})), "It is not there.")
+    page.goto(stage.url(turn, "?step=2"))
+    page.get_by_role("link", name="Edit and run again").click()
+    expect(page.get_by_label("Begin")).to_contain_text("Before the model call of step 2")
+    page.get_by_label("Prompt").fill("Find the letter.")
+    page.locator("summary").filter(has_text="Step 1: look_up").click()
+    page.get_by_role("textbox", name="Step 1: look_up").fill("alpha: a letter\nof the Greeks")
+    page.get_by_role("button", name="Fork and run").click()
+    expect(page.locator(".turn-name .badge")).to_contain_text("finished")
+    expect(page.locator(".relations")).to_contain_text("with another prompt")
+    page.get_by_role("link", name="compare", exact=True).click()
+    expect(page.locator(".diff-right").filter(has_text="Find the letter.").first).to_be_visible()
+    page.get_by_role("link", name="text in pair 2").click()
+    expect(page.get_by_role("group", name="Difference of: request")).to_contain_text("of the Greeks")
+
+
+def test_a_turn_is_judged_and_the_judgment_taken_back(page: Page, stage: Stage) -> None:
+    turn = stage.play("Done.")
+    page.goto(stage.url(turn))
+    page.get_by_role("button", name="Good").click()
+    expect(page.locator(".annotation")).to_contain_text("success 1")
+    page.get_by_text("Tag, note or score").click()
+    page.get_by_role("textbox", name="Tag").fill("slow")
+    page.locator("#tag-add").click()
+    expect(page.locator(".annotation")).to_have_count(2)
+    page.get_by_role("button", name="Remove the score success").click()
+    expect(page.locator(".annotation")).to_have_count(1)
