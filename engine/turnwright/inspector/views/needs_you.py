@@ -109,10 +109,18 @@ class NeedsYou:
         return waiting
 
     async def _left(self) -> AsyncIterator[tuple[TurnRow, DriverStatus | None]]:
-        """Yield the turns whose driver died or released them."""
+        """Yield the turns whose driver died or released them.
+
+        Of the turns of another process that lives, one is checked: a store may have to ask a server each time.
+        """
+        store, alive = self._summaries.store, set[str | None]()
         for one in await self._summaries.read.find(TurnFilter(outcome=UNFINISHED), limit=_MOST_CHECKED):
+            if one.row.owner in alive:
+                continue
             with suppress(TurnNotFoundError):
-                row, driver = await driving_status(self._summaries.store, one.row)
+                row, driver = await driving_status(store, one.row)
+                if driver is DriverStatus.RUNNING and row.owner != store.owner:
+                    alive.add(row.owner)
                 if driver in (DriverStatus.CRASHED, DriverStatus.LEFT):
                     yield row, driver
 

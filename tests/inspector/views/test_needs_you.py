@@ -1,0 +1,64 @@
+"""The turns that need somebody are found with few questions to the store, and lists need no writable store."""
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from turnwright import Engine
+from turnwright.errors import StoreError
+from turnwright.inspector.pages.background_turns import BackgroundTurns
+from turnwright.inspector.views.needs_you import NeedsYou
+from turnwright.inspector.views.summaries import Summaries
+from turnwright.inspector.views.turn_query import Query, list_turns
+from turnwright.inspector.views.turn_summary import Digests
+from turnwright.model import ScriptedModel
+from turnwright.store import SqliteStore
+from turnwright.store.summaries import TurnSummary, Unsummarized
+from turnwright.testing.store_suite import Written
+
+pytestmark = pytest.mark.anyio
+
+
+class Counting(SqliteStore):
+    """Counts the questions whether a turn is driven."""
+
+    asked: Counter[str]
+
+    async def is_driven(self, turn_id: str) -> bool:
+        self.asked[turn_id] += 1
+        return await super().is_driven(turn_id)
+
+
+async def test_of_a_process_that_lives_one_turn_is_checked(tmp_path: Path) -> None:
+    driver, store = SqliteStore(tmp_path / "a.db"), Counting(tmp_path / "a.db")
+    store.asked = Counter()
+    for number in range(20):
+        await Written(f"t{number}").create(driver)
+    async with Engine(model=ScriptedModel(), store=store) as engine:
+        needs = NeedsYou(engine, BackgroundTurns(engine, drives=False), Summaries(store), store="")
+        assert await needs.refresh() == 0
+        assert store.asked.total() == 1
+        await driver.aclose()
+        assert len(await needs.find()) == 20
+        assert {one.crashed for one in await needs.find()} == {True}
+    await store.aclose()
+
+
+class Full(SqliteStore):
+    """A store that cannot be written."""
+
+    async def summarize(self, summaries: Sequence[tuple[Unsummarized, TurnSummary]]) -> None:  # noqa: ARG002 (as it is named)
+        raise StoreError("the disk is full")
+
+
+async def test_a_store_that_cannot_be_written_is_listed(tmp_path: Path) -> None:
+    """From the journals, without totals of usage."""
+    store, written = Full(tmp_path / "a.db"), Written("t1", prompt="hello")
+    claim = await written.create(store)
+    await store.append(claim, written.answer(), written.status)
+    await store.release(claim)
+    listing = await list_turns(Summaries(store), Digests(store), Query())
+    assert [(one.row.id, one.digest.prompt) for one in listing.turns] == [("t1", "hello")]
+    await store.aclose()
