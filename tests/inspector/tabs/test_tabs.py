@@ -42,6 +42,8 @@ from turnwright_states import Cause, Limits
 from turnwright_states import facts as f
 from turnwright_states.chart import CHART
 
+#: The width of the narrowest bar.
+NARROWEST = 2.0
 NEVER_WAIT = Backoff(initial=0.0, max_retry_after=0.0)
 
 
@@ -84,7 +86,7 @@ def check_budgets(whole: TabContext, steps: Mapping[str, TabContext]) -> None:
 
 
 def check_timeline(whole: TabContext) -> None:
-    """Bars lie on the picture, and those of calls and attempts within their step's."""
+    """Bars lie on the picture, and those of calls and attempts within their step's, but for the narrowest."""
     processes = timeline.view(whole).processes
     lanes = rows_of(timeline.view, whole, lambda shown: shown.lanes)
     for lane in (*processes, *lanes):
@@ -96,7 +98,7 @@ def check_timeline(whole: TabContext) -> None:
         assert step.kind is BarKind.STEP
         for bar in lane.bars:
             assert step.x - 1e-6 <= bar.x
-            assert bar.x + bar.width <= step.x + step.width + 1e-6
+            assert bar.x + bar.width <= step.x + step.width + NARROWEST + 1e-6
     assert [lane.step for lane in lanes if not lane.depth] == [step.key for step in whole.turn.steps]
     calls = sum(len(step.calls) for step in whole.turn.steps)
     assert sum(lane.depth == 1 for lane in lanes) == calls
@@ -482,3 +484,16 @@ async def test_a_page_shows_the_beginning_of_a_very_long_text_and_no_half_of_a_s
         assert "more characters" in shown
         assert secret[:8] not in shown
         assert len(shown) < 20_100
+
+
+@pytest.mark.parametrize(("calls", "warned"), [(8, False), (9, True)])
+async def test_a_limit_warns_from_ninety_percent_on(calls: int, warned: bool) -> None:
+    numbers = iter(range(calls))
+    model = ScriptedModel(asks_for(*[("ok", {"n": number}) for number in numbers]), "done")
+    async with Engine(model=model, tools=TOOLS, limits=Limits(tool_calls=10)) as engine:
+        turn = await engine.run(AGENT, "hi")
+        async with browser(inspector_app(engine, access=Open())) as client:
+            page = (await client.get(f"/turns/{turn.id}?tab=budgets")).text
+    assert ("near its limit" in page) is warned
+    assert ("stop-warns" in page) is warned
+    assert f"The nearest limit was the tool-call limit ({calls} of 10)." in page
