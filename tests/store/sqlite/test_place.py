@@ -93,6 +93,28 @@ async def test_a_turn_whose_file_is_lost_does_not_finish(lose: Loss, file: Path)
     assert ran == ["cut"]
 
 
+async def test_a_file_that_is_lost_in_a_model_call_is_missed_before_the_calls_of_the_reply_run(
+    lose: Loss, file: Path
+) -> None:
+    ran: list[str] = []
+
+    @tool
+    def never() -> str:
+        """Run what nobody would know of."""
+        ran.append("never")
+        return "ran"
+
+    async def prepare(messages: tuple[Message, ...]) -> Sequence[Message]:
+        lose(file)
+        return messages
+
+    model, store = ScriptedModel(asks_for(("never", {})), "Done."), f"sqlite:///{file}"
+    async with Engine(model=model, tools=[never], store=store, history_processor=prepare) as engine:
+        with pytest.raises(StoreReplacedError):
+            await engine.run(AGENT, "go on")
+    assert ran == []
+
+
 async def test_a_file_that_is_lost_in_the_last_model_call_is_missed_with_the_last_append(
     lose: Loss, file: Path
 ) -> None:

@@ -77,7 +77,8 @@ async def test_an_older_file_is_not_used_before_it_is_migrated(store: SqliteStor
         store.delete("t-b"),
     ):
         with pytest.raises(
-            ConfigError, match=f"schema {older}, .* needs {SCHEMA_VERSION}: run `turnwright migrate --store"
+            ConfigError,
+            match=f"store {path}: schema {older}, .* needs {SCHEMA_VERSION}: run `turnwright migrate --store",
         ):
             await call
     assert dump(path, "turns", "facts", "inbox") == before

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from turnwright.errors import ConfigError, StoreError, TurnBusyError
+from turnwright.errors import ConfigError, LeaseLostError, StoreError, TurnBusyError
 from turnwright.store import InboxItem, InboxKind, SqliteStore, Store
 from turnwright.testing.faults.disk import full_disk
 from turnwright.testing.store_suite import StoreSuite, Written
@@ -241,8 +241,18 @@ async def test_a_name_that_is_no_text_is_the_stores_error(bench: SqliteBench) ->
 async def test_an_id_that_is_taken_is_named(bench: SqliteBench) -> None:
     store = await bench.open()
     await Written().create(store)
-    with pytest.raises(StoreError, match="turn t1 already exists"):
+    with pytest.raises(StoreError, match=r"store .*\.db: turn t1 already exists"):
         await Written().create(store)
+
+
+async def test_an_append_without_facts_names_the_claim_that_it_lost(bench: SqliteBench) -> None:
+    store, turn = await bench.open(), Written()
+    claim = await turn.create(store)
+    await store.release(claim)
+    await store.claim("t1")
+    with pytest.raises(LeaseLostError) as lost:
+        await store.append(claim, (), turn.status)
+    assert (lost.value.turn, lost.value.epoch) == ("t1", 1)
 
 
 def test_a_place_that_cannot_be_used_is_a_mistake_of_the_caller(tmp_path: Path) -> None:
