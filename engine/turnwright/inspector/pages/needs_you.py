@@ -77,7 +77,7 @@ class NeedsYouPage:
                 raise ConfigError("it asks for more than an approval, or not all of it is shown: answer it by itself")
             if action == Decision.APPROVE:
                 await need_shown_whole(self._engine, turn, asked)
-            # Only the questions that stood on the page: one that came since is open still.
+            # Only the questions that were on the page: one that came since is still open.
             await self._engine.answer(turn, {name: Answer(Decision(action), "") for name in asked})
         elif action == "abort":
             await self._engine.abort(turn)
