@@ -17,6 +17,7 @@ from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, V
 from turnwright import Agent, Engine, tool
 from turnwright.driver.subagents import agent_tool
 from turnwright.inspector import Token, inspector_app
+from turnwright.inspector.views.run_library import RunLibrary
 from turnwright.journal.answers import Answer
 from turnwright.message import FilePart
 from turnwright.model import ScriptedModel, asks_for
@@ -226,21 +227,21 @@ class Stage:
 
 
 @contextmanager
-def serving(file: Path) -> Iterator[Stage]:
-    """Pages of a store, served from a thread while the block runs."""
+def serving(file: Path, runs: RunLibrary | None = None) -> Iterator[Stage]:
+    """Pages of a store, and of recorded runs, served from a thread while the block runs."""
     with socket.socket() as listening, start_blocking_portal() as portal:
         listening.bind(("127.0.0.1", 0))
         address = f"http://127.0.0.1:{listening.getsockname()[1]}"
         stage = Stage(address, file, portal)
-        served = portal.wrap_async_context_manager(_served(stage, listening))
+        served = portal.wrap_async_context_manager(_served(stage, listening, runs))
         with served:
             yield stage
 
 
 @asynccontextmanager
-async def _served(stage: Stage, listening: socket.socket) -> AsyncIterator[None]:
+async def _served(stage: Stage, listening: socket.socket, runs: RunLibrary | None) -> AsyncIterator[None]:
     async with stage.engine("Done.", repeat=True) as engine:
-        app = inspector_app(engine, access=Token(TOKEN), store="sqlite:///turns.db", drives=True)
+        app = inspector_app(engine, access=Token(TOKEN), store="sqlite:///turns.db", drives=True, runs=runs)
         config = uvicorn.Config(app, log_level="error", timeout_graceful_shutdown=1)
         server = uvicorn.Server(config)
         async with anyio.create_task_group() as tasks:
