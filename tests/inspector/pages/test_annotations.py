@@ -30,6 +30,9 @@ async def test_a_turn_is_judged_tagged_and_noted(file: Path) -> None:
                 (AnnotationKind.TAG, None, ""),
                 (AnnotationKind.NOTE, None, "password=hunter22hunter22"),
             ]
+            listed = (await person.client.get("/")).text
+            assert "&lt;b&gt;slow&lt;/b&gt;" in listed
+            assert 'is-good">success 1<' in listed
             text = (await person.does(f"/turns/{turn.id}/unannotate", kind="tag", name="<b>slow</b>")).text
             assert "slow" not in text
         assert await engine.store.facts(turn.id) == facts

@@ -10,6 +10,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from turnwright.engine import Engine
+from turnwright.inspector.views.annotations import marks_of
 from turnwright.inspector.views.statistics import LAST, MOST, statistics_of
 from turnwright.inspector.views.summaries import Summaries
 from turnwright.inspector.views.turn_query import RANGES, STANDINGS, Query, list_turns
@@ -56,6 +57,7 @@ class Lists:
         values = {
             "query": query,
             "listing": listing,
+            "marks": await marks_of(self._store, [one.row.id for one in listing.turns]),
             "standings": STANDINGS,
             "reasons": tuple(EndReason),
             "ranges": RANGES,

@@ -13,10 +13,11 @@ from turnwright.inspector.pages.background_turns import BackgroundTurns
 from turnwright.journal.answers import with_tool
 from turnwright.journal.inbox import RESUMING_KINDS, answers_in, steers
 from turnwright.result import TurnResult, result_of
-from turnwright.store import Annotation, AnnotationStore, InboxItem, InboxKind, Store, TurnRow
+from turnwright.store import Annotation, InboxItem, InboxKind, Store, TurnRow
 from turnwright.transcript.interrupt import Interrupt
 from turnwright_states import InterruptKind, State
 
+from .annotations import annotations_of
 from .cli_commands import begun_elsewhere, fork_place, resume_command, show_command
 from .turn_record import TurnRecord
 
@@ -123,11 +124,6 @@ async def available_actions(
         trouble=background.troubles.get(root, "") if live else "",
         annotations=await annotations_of(engine.store, name),
     )
-
-
-async def annotations_of(store: Store, turn_id: str) -> tuple[Annotation, ...] | None:
-    """Return the tags, notes and scores of a turn; None if the store keeps none."""
-    return tuple(await store.annotations([turn_id])) if isinstance(store, AnnotationStore) else None
 
 
 async def question_of(store: Store, row: TurnRow, name: str, asked: Interrupt, *, answered: bool) -> OpenQuestion:
