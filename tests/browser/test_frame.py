@@ -5,7 +5,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from turnwright.model import asks_for
 
-from .stage import DESKTOP, PHONE, Stage, visiting
+from .stage import DESKTOP, PHONE, Stage, searching, visiting
 
 
 @pytest.fixture(scope="module")
@@ -39,6 +39,10 @@ def test_on_a_phone_the_content_begins_on_the_first_screen(browser: Browser, sta
         box = page.locator("#tab").bounding_box()
         assert box is not None
         assert box["y"] < PHONE["height"] * 2 / 3
+        page.goto(stage.url(stage.play(searching(), repeat=True, steps=2)))
+        box = page.locator("#tab").bounding_box()
+        assert box is not None
+        assert box["y"] < PHONE["height"] * 4 / 5
         page.goto(stage.url(mixed, "?tab=timeline"))
         page.locator(".children").scroll_into_view_if_needed()
         below(page, "#tab", ".children")
