@@ -3,8 +3,7 @@
     turnwright explain --agents AGENTS.md --agent Coder --json > certificate.json
     python check_certificate.py certificate.json
 
-Each bound is computed again from the settings in the certificate, by the formulas of docs/rules.md. Without a file the
-certificate is read from standard input. Whether the formulas hold is another question: docs/proof.md. Exit codes:
+It computes each bound again by the formulas of docs/rules.md. Without a file it reads standard input. Exit codes:
 
     0  every number, formula and origin in the certificate follows from its settings
     1  the certificate contradicts itself, the formulas, or the chart that it names; each fault is one line
@@ -15,10 +14,9 @@ import json
 import sys
 from pathlib import Path
 
-FORMAT = "turnwright/certificate/2"
+FORMAT, MAX_DEPTH = "turnwright/certificate/2", 3
 #: The known charts: the number of rows and the digest of each version.
 CHARTS = {3: (74, "dfd8a9d70ed1fe9c0e7e6a4a14d76041f64523fc0945dd8849a8eb5dc463b613")}
-MAX_DEPTH = 3
 EXACTNESS = {
     "exact": "never exceeded",
     "overshot_by_one_reply": "may be exceeded by the attempts of one reply and the concluding call",
@@ -32,13 +30,15 @@ LEASES = (
     " caller's"
 )
 #: The least value of each setting that is a number. Those of OPTIONAL may be off, and those of REAL need not be whole.
-LEAST = {"max_calls_per_step": 1, "tokens": 1, "doom_threshold": 2, "stall_errors": 2, "stall_rounds": 2, "conclude_tokens": 1, "max_tokens": 1}
+ROUNDS = ("doom_threshold", "stall_errors", "stall_rounds")
+LEAST = dict.fromkeys(("max_calls_per_step", "tokens", "conclude_tokens", "max_tokens"), 1) | dict.fromkeys(ROUNDS, 2)
 LEAST |= dict.fromkeys(("steps", "ceiling", "tool_calls", "cost", "seconds", "conclude_seconds", "nudges"), 0)
 LEAST |= dict.fromkeys(("max_retries", "output_retries", "max_compactions", "max_pauses"), 0)
-OPTIONAL = {"steps", "tool_calls", "tokens", "cost", "seconds", "doom_threshold", "stall_errors", "stall_rounds", "max_tokens"}
+OPTIONAL = {"steps", "tool_calls", "tokens", "cost", "seconds", "max_tokens", *ROUNDS}
 REAL = dict.fromkeys(("cost", "seconds", "conclude_seconds"), 1e15)
 MOST = {"ceiling": 200, "max_calls_per_step": 32, **REAL}
-TEXTS = {"concluding": ("after", "within"), "doom_response": ("stop", "ask"), "doom_compare": ("results", "calls"), "stall_response": ("hint", "loop")}
+TEXTS = {"concluding": ("after", "within"), "doom_response": ("stop", "ask"), "doom_compare": ("results", "calls")}
+TEXTS["stall_response"] = ("hint", "loop")
 #: The keys of each object. A certificate without sub-agents has no sub_agents.
 PARTS = {
     "certificate": "schema agent chart bounds reply code sub_agents",
@@ -85,9 +85,8 @@ def is_allowed(field, value):
     """Return whether a setting may have this value."""
     if field in TEXTS or value is None:
         return value in TEXTS[field] if field in TEXTS else field in OPTIONAL
-    if type(value) is not int and not (field in REAL and type(value) is float):
-        return False
-    return (value > 0 if field in REAL else value >= LEAST[field]) and value <= MOST.get(field, 2**31 - 2)
+    number = type(value) is int or (field in REAL and type(value) is float)
+    return number and (value > 0 if field in REAL else value >= LEAST[field]) and value <= MOST.get(field, 2**31 - 2)
 
 
 def settings_of(bounds, where):
@@ -95,8 +94,7 @@ def settings_of(bounds, where):
     known = {}
     for bound in bounds:
         for one in part(bound, "bound", f"{where}: a bound")["settings"]:
-            part(one, "setting", f"{where}: a setting")
-            field, value, origin = one["field"], one["value"], one["set_by"]
+            field, value, origin = map(part(one, "setting", f"{where}: a setting").get, ("field", "value", "set_by"))
             need(field in LEAST or field in TEXTS, f"{where}: there is no setting {field!r}")
             need(is_allowed(field, value), f"{where}: {field} cannot be {value!r}")
             need(origin in ("agent", "configuration", "default"), f"{where}: {field} is set by {origin!r}")
@@ -126,13 +124,7 @@ def expected(s, tool_class):
     exact, reply, time, provider = EXACTNESS
     steps, doom = ("steps", "ceiling", "concluding"), ("doom_threshold", "doom_compare", "doom_response")
     shown = f"min(steps, ceiling) = min({'unset' if s['steps'] is None else s['steps']}, {s['ceiling']})"
-
-    stalled = then if s["stall_response"] == "loop" else "then the model gets a hint"
-
-    def stall(name, field, what):
-        formula = f"{s[field]} rounds in a row {what}; {stalled}" if s[field] else field
-        fields = (field, "stall_response", "doom_response")
-        return name, s[field], formula, fields, exact, "doom_loop" if s["stall_response"] == "loop" else None
+    stalls = "doom_loop" if s["stall_response"] == "loop" else None
 
     def plain(name, field, exactness=exact, reason=None, formula=None):
         return name, s[field], formula or field, (field,), exactness, reason
@@ -147,8 +139,8 @@ def expected(s, tool_class):
         plain("cost", "cost", reply, "cost"),
         plain("seconds", "seconds", time, "deadline", "seconds of driving, without pauses and the concluding call"),
         ("rounds that repeat", rounds, repeats if rounds else doom[0], doom, exact, "doom_loop"),
-        stall("rounds of one error", "stall_errors", "with the same error alone"),
-        stall("rounds without news", "stall_rounds", "with nothing new"),
+        ("rounds of one error", s["stall_errors"], "stall_errors", ("stall_errors", "stall_response"), exact, stalls),
+        ("rounds without news", s["stall_rounds"], "stall_rounds", ("stall_rounds", "stall_response"), exact, stalls),
         plain("nudges", "nudges"),
         plain("pauses", "max_pauses"),
         plain("output retries", "output_retries"),
@@ -255,9 +247,8 @@ def check_team(team, root, root_delegates):
         right = set() if one["depth"] == MAX_DEPTH else delegating[name]
         need(right in (None, set(one["calls"])), f"sub-agent {name}: its tools call {right or 'nobody'}")
     need(root_delegates in (None, set(team["calls"])), f"sub_agents: the tools of the agent call {root_delegates}")
-    part(team["tree"], "tree", "tree")
     for name, right in zip(PARTS["tree"].split(), tree(root, team["calls"], below), strict=True):
-        if not same(team["tree"][name], right):
+        if not same(part(team["tree"], "tree", "tree")[name], right):
             yield f"tree: {name} is {team['tree'][name]!r}, and the formulas give {right}"
 
 

@@ -72,9 +72,9 @@ class Stalls(Struct, frozen=True, gc=False):
             else:
                 idle = min(self.idle + 1, limits.stall_rounds)
         stall = None
-        if error and errors == limits.stall_errors:
+        if errors == limits.stall_errors:
             stall = Stall.SAME_ERROR
-        elif idle and idle == limits.stall_rounds:
+        elif idle == limits.stall_rounds:
             stall = Stall.NOTHING_NEW
         return Stalls(error, errors, idle, seen, checksum, stall)
 

@@ -1,10 +1,12 @@
 """The machine's responses to stalls: the same error, or nothing new (docs/rules.md#stalls)."""
 
 from typing import TYPE_CHECKING
+from zlib import crc32
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from turnwright_states import (
     AnsweredInput,
@@ -91,6 +93,15 @@ def test_all_calls_of_a_round_must_have_the_error(begin: "Begin") -> None:
     assert [fact.stall for fact in turn.of(facts.StepStarted)] == [None, None, None, ERROR]
 
 
+def test_a_round_with_two_errors_has_no_common_one(begin: "Begin") -> None:
+    turn = begin(**OFF | {"stall_errors": 2})
+    for _ in range(3):
+        turn.reply("a", "b")
+        for call, error in zip(turn.ready, ("no", "never"), strict=True):
+            turn.settle_one(call, CallStatus.ERROR, error)
+        assert turn.action == CallModel(tools=True)
+
+
 def test_six_rounds_with_nothing_new_give_a_hint(begin: "Begin") -> None:
     """A cycle of five rounds is no doom loop."""
     turn = begin()
@@ -109,7 +120,11 @@ def test_a_new_call_and_a_new_result_are_news(begin: "Begin") -> None:
 def test_within_one_round_a_call_is_new_once(begin: "Begin") -> None:
     turn = begin(**OFF | {"stall_rounds": 2})
     assert [go(turn, *"aa"), go(turn, "a"), go(turn, *"aaa")] == [None, None, NOTHING]
-    assert len(turn.machine.turn.rounds.stalls.seen) == 25
+    stalls = turn.machine.turn.rounds.stalls
+    assert (len(stalls.seen), stalls.checksum) == (25, crc32(stalls.seen.encode()))
+    go(turn, "b")
+    stalls = turn.machine.turn.rounds.stalls
+    assert (len(stalls.seen), stalls.checksum) == (50, crc32(stalls.seen.encode()))
 
 
 def test_an_error_has_the_first_word(begin: "Begin") -> None:
@@ -120,13 +135,16 @@ def test_an_error_has_the_first_word(begin: "Begin") -> None:
 @pytest.mark.parametrize("status", [CallStatus.REFUSED, CallStatus.UNKNOWN, CallStatus.ABORTED, CallStatus.REJECTED])
 def test_calls_that_were_denied_or_stopped_neither_count_nor_break_a_row(begin: "Begin", status: CallStatus) -> None:
     turn = begin(**OFF | {"stall_errors": 2, "stall_rounds": 2})
-    hints = []
-    for now in (CallStatus.ERROR, status, CallStatus.ERROR, status):
+    hints, stalls = [], []
+    for now in (CallStatus.ERROR, status, CallStatus.ERROR, status, status):
         turn.reply("a")
         turn.feed(CallSettledInput(call=turn.ready[0], status=now, result="no"))
         assert isinstance(turn.action, CallModel)
         hints.append(turn.action.stall)
-    assert hints == [None, None, ERROR, None]
+        stalls.append(turn.machine.turn.rounds.stalls)
+    assert hints == [None, None, ERROR, None, None]
+    assert stalls[1] == stalls[0]
+    assert stalls[4] == stalls[3] == replace(stalls[2], stall=None)
 
 
 def test_tools_that_are_left_out_do_not_count(begin: "Begin") -> None:
@@ -230,6 +248,14 @@ def test_rounds_without_news_too(begin: "Begin") -> None:
         assert turn.action == CallModel(tools=True)
         turn.step(name)
     assert turn.action == Conclude(EndReason.DOOM_LOOP, 30.0, 1024)
+
+
+def test_a_loop_of_equal_rounds_keeps_its_tools(begin: "Begin") -> None:
+    turn = begin(doom_threshold=2, stall_errors=None, stall_rounds=2, stall_response="loop")
+    for name in "abab":
+        turn.step(name)
+    assert isinstance(turn.action, Conclude)
+    assert turn.machine.turn.rounds.tools == ("a", "b")
 
 
 def test_a_nudge_comes_first_with_the_words_of_the_stall(begin: "Begin") -> None:

@@ -85,7 +85,7 @@ def bounds_of(limits: Limits, tools: ToolClass | None = None) -> tuple[Bound, ..
         f"{limits.doom_threshold} rounds of identical {limits.doom_compare}, or a cycle of 2 to 4 repeated as often"
     )
     then = "a person is asked" if limits.doom_response == "ask" else "the turn stops"
-    stalled = then if limits.stall_response == "loop" else "the model gets a hint"
+    stalls = EndReason.DOOM_LOOP if limits.stall_response == "loop" else None
     calls_from = f"tool_calls.{tools}" if by_class else "tool_calls"
     of_steps = ("steps", "ceiling")
     of_allowance = (*of_steps, "concluding")
@@ -119,19 +119,21 @@ def bounds_of(limits: Limits, tools: ToolClass | None = None) -> tuple[Bound, ..
             ("doom_threshold", "doom_compare", "doom_response"),
             EndReason.DOOM_LOOP,
         ),
-        *(
-            Bound(
-                name,
-                count,
-                field if count is None else f"{count} rounds in a row {what}; then {stalled}",
-                exact,
-                (field, "stall_response", "doom_response"),
-                EndReason.DOOM_LOOP if limits.stall_response == "loop" else None,
-            )
-            for name, field, count, what in (
-                ("rounds of one error", "stall_errors", limits.stall_errors, "with the same error alone"),
-                ("rounds without news", "stall_rounds", limits.stall_rounds, "with nothing new"),
-            )
+        Bound(
+            "rounds of one error",
+            limits.stall_errors,
+            "stall_errors",
+            exact,
+            ("stall_errors", "stall_response"),
+            stalls,
+        ),
+        Bound(
+            "rounds without news",
+            limits.stall_rounds,
+            "stall_rounds",
+            exact,
+            ("stall_rounds", "stall_response"),
+            stalls,
         ),
         Bound("nudges", limits.nudges, "nudges", exact, ("nudges",)),
         Bound("pauses", limits.max_pauses, "max_pauses", exact, ("max_pauses",)),
