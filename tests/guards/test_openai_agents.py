@@ -3,7 +3,7 @@
 
 import itertools
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -190,6 +190,7 @@ async def test_a_streamed_run_that_fails_or_is_left_ends_its_turn() -> None:
     left = await guarded_run_streamed(agent_of(Script(pages())), PROMPT, run_config=QUIET)
     events = aiter(left)
     await anext(events)
+    assert isinstance(events, AsyncGenerator)
     await events.aclose()
     assert left.ending is not None
     assert left.ending.outcome is Outcome.ABORTED
