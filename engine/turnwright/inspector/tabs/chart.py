@@ -52,7 +52,7 @@ class StateSpan:
 
 @dataclass(frozen=True, slots=True)
 class StateFact:
-    """A fact that led into a state, out of it, or that stands in it: its place in the journal, and its words."""
+    """A fact that led into a state, out of it, or that was recorded in it: its place in the journal, and its words."""
 
     seq: int
     kind: str

@@ -124,7 +124,7 @@ class _Drawing:
         return self.center + arc.side * arc.track * _LANE
 
     def _port(self, arc: _Arc, place: int) -> float:
-        """Where an arc meets a state's side: those from above before those from below, and none crosses another."""
+        """Return the place on a state's side at which an arc meets it: arcs from above before those from below, and none crosses."""
         if arc.source == arc.dest:
             return self.middles[place] - _HIGH / 4
 
