@@ -124,7 +124,10 @@ class _Drawing:
         return self.center + arc.side * arc.track * _LANE
 
     def _port(self, arc: _Arc, place: int) -> float:
-        """Return the place on a state's side at which an arc meets it: arcs from above before those from below, and none crosses."""
+        """Return the place on a state's side where an arc meets it.
+
+        Arcs from above are before those from below, and none crosses another.
+        """
         if arc.source == arc.dest:
             return self.middles[place] - _HIGH / 4
 
