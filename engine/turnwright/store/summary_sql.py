@@ -100,7 +100,7 @@ class Dialect:
         """Return the condition of a filter. `words` is its text as the database searches it; empty for no search."""
         clauses, values = ["root = 1"], dict[str, object]()
         if wanted.family:
-            clauses, values = ["root = 0", f"number IN ({self.family})"], {"family": wanted.family}
+            clauses, values["family"] = ["root = 0", f"number IN ({self.family})"], wanted.family
         if wanted.outcome in (PAUSED, UNFINISHED):
             clauses.append(f"number IN ({self.paused if wanted.outcome == PAUSED else self.unfinished})")
         if ended:
