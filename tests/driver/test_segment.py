@@ -1,0 +1,76 @@
+"""A segment of a turn: the waits of its retries, the prices of its models, and what functions of the app see of it."""
+
+from dataclasses import dataclass, field
+
+import anyio
+import pytest
+
+from turnwright import Agent, Compact, Engine, Price, TurnContext
+from turnwright.driver.segment import refuse_compaction
+from turnwright.hooks.hooks import before_model
+from turnwright.model.protocol import ModelError, ModelRequest, ModelResponse
+from turnwright.model.retry import Backoff
+from turnwright.model.scripted import ScriptedModel
+from turnwright.store import MemoryStore
+from turnwright_states import AttemptFailedInput, Cause, CompactHistory, Usage
+from turnwright_states import facts as f
+
+pytestmark = [pytest.mark.anyio, pytest.mark.no_waiting]
+
+AGENT = Agent(name="Helper")
+
+
+@dataclass(frozen=True)
+class Recorded(Backoff):
+    """It waits for three seconds, and notes the attempts that failed."""
+
+    attempts: list[int] = field(default_factory=list)
+
+    def wait(self, attempt: int, retry_after: float | None = None) -> float:
+        """Note the attempt."""
+        self.attempts.append(attempt)
+        return super().wait(attempt, retry_after)
+
+
+async def test_each_failed_attempt_has_its_number_its_time_and_its_wait() -> None:
+    async def fails(_: ModelRequest) -> ModelResponse:
+        await anyio.sleep(2)
+        raise ModelError("busy", cause=Cause.OVERLOADED, retry_after=3)
+
+    store, backoff = MemoryStore(), Recorded(initial=0)
+    engine = Engine(model=ScriptedModel(fails, fails, "Done."), store=store, backoff=backoff, clock=anyio.current_time)
+    turn = await engine.run(AGENT, "Go.")
+    failed = [fact for _, fact in await store.facts(turn.id) if isinstance(fact, f.AttemptFailed)]
+    assert backoff.attempts == [1, 2]
+    assert [fact.wait for fact in failed] == [3, 3]
+    assert [fact.elapsed for fact in failed] == [pytest.approx(2, abs=0.5), pytest.approx(7, abs=0.5)]
+
+
+async def test_a_summary_has_the_price_of_the_model_that_writes_it() -> None:
+    spent = ModelResponse(text="Said.", usage=Usage(input_tokens=10))
+    models = {"main": ScriptedModel(spent, spent, name="main"), "short": ScriptedModel(spent, name="short")}
+    prices = {"main": Price(input=1_000_000, output=0), "short": Price(input=5_000_000, output=0)}
+    compact = Compact(at_tokens=1, keep_steps=0, max_compactions=1, model="short")
+    agent = Agent(name="Helper", model="main", compaction=compact)
+    engine = Engine(models=models.__getitem__, prices=prices, store=MemoryStore())
+    await engine.run(agent.model_copy(update={"compaction": None}), "First.", session="one")
+    turn = await engine.run(agent, "Second.", session="one")
+    assert turn.usage.cost == 60
+
+
+async def test_a_hook_sees_the_metadata_of_the_turn_and_no_dependencies_where_there_are_none() -> None:
+    seen = []
+
+    @before_model
+    async def looks(ctx: TurnContext[None], _: ModelRequest) -> None:
+        seen.append((dict(ctx.metadata), ctx.deps))
+
+    agent = AGENT.model_copy(update={"hooks": (looks,)})
+    await Engine(model=ScriptedModel("Done.")).run(agent, "Go.", metadata={"for": "you"})
+    assert seen == [({"for": "you"}, None)]
+
+
+async def test_a_compaction_that_the_agent_here_does_not_have_is_no_passing_fault() -> None:
+    """The agent had one in the process that began it."""
+    refused = await refuse_compaction(CompactHistory())
+    assert refused == AttemptFailedInput(cause=Cause.REJECTED, message="the agent has no `compaction` here")
