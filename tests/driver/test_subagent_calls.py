@@ -26,9 +26,9 @@ async def erase(path: str) -> str:
 
 
 @tool
-async def choose(ctx: ToolContext[None]) -> str:
+async def choose(ctx: ToolContext[None], among: str = "") -> str:
     """Choose."""
-    return str(ctx.ask("Which?"))
+    return ctx.ask(f"Which {among}?")
 
 
 def engine(
@@ -70,6 +70,20 @@ async def test_a_sub_agents_tool_takes_a_prompt_and_runs_in_a_turn_alone() -> No
     assert made.parse({"prompt": "Read."}) == {"prompt": "Read."}
     with pytest.raises(ConfigError, match=r"^Reader is a sub-agent \(call1, \['prompt'\]\): only a turn can run it$"):
         await made.execute({"prompt": "Read."}, ToolContext(turn_id="one", call_id="call1"))
+
+
+def test_the_error_of_an_unknown_option_says_what_limits_a_sub_agent() -> None:
+    options = {"timeout": 1}
+    with pytest.raises(ConfigError, match=r"agent's `seconds` limits its time, and its own journal handles crashes$"):
+        agent_tool(READER, **options)  # type: ignore[arg-type]
+
+
+async def test_a_question_of_a_sub_agents_tool_is_asked_without_arguments() -> None:
+    store = MemoryStore()
+    reader = ScriptedModel(asks_for(("choose", {"among": "two"})), "Done.")
+    paused = await engine(store, ScriptedModel(DELEGATES, "Done."), reader).run(LEAD, "Read.")
+    (waiting,) = [one for one in await facts_of(store, paused.id) if isinstance(one, f.CallWaiting)]
+    assert waiting.interrupt.arguments is None
 
 
 def test_an_agent_without_a_list_of_tools_may_call_sub_agents_unless_it_is_one() -> None:

@@ -78,7 +78,7 @@ limits = st.builds(
     nudges=st.integers(0, 2),
     max_retries=st.integers(0, 2),
     max_pauses=st.integers(0, 3),
-    conclude_seconds=st.sampled_from([1 + 29 / 128, 30 + 29 / 128]),
+    conclude_seconds=st.sampled_from([1 + 13 / 64, 30 + 13 / 64]),
 )
 
 

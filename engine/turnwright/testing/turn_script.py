@@ -34,7 +34,7 @@ LONG = 1_000
 #: The seconds until a guardrail of calls trips, and until a hook raises or its time is up.
 TRIPS_AFTER, RAISES_AFTER, LATE_AFTER = 19 / 64, 27 / 64, 41 / 64
 #: The seconds by which those of a sub-agent take longer, so that it and its caller never fail at once.
-LATER_IN_HELPER = 1 / 128
+LATER_IN_HELPER = 2 / 64
 #: What a hook or a person adds to the number of a call that they change.
 CHANGED_BY = 10
 
