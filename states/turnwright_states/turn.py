@@ -145,9 +145,9 @@ class Turn:
         for name in self.batch:  # a plain loop, because this runs once a step
             call = self.batch[name]
             key, failed = call.result_key, call.failed
-            if not key and name in outcomes:
+            if name in outcomes:
                 key, failed = outcomes[name]
-            if key and call.made.key:
+            if key:
                 calls.append(SettledCall(call.name, call.made.key, key, failed))
         return calls
 

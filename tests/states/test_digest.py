@@ -139,6 +139,12 @@ def test_results_count_only_where_they_are_compared(begin: "Begin") -> None:
     turn.machine.turn.batch["call00001"].result_key = "x"
     turn.machine.turn.batch["call00001"].failed = True
     assert turn.machine.turn.digest() == before
+    other = begin(stall_errors=None)
+    other.reply("a", "b")
+    other.settle_one("call00001")
+    before = other.machine.turn.digest()
+    other.machine.turn.batch["call00001"].failed = True
+    assert other.machine.turn.digest() == before
 
 
 @pytest.mark.parametrize("name", PASSING)

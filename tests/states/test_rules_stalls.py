@@ -289,6 +289,15 @@ def test_a_person_may_be_asked(begin: "Begin", limits: dict[str, object], what: 
     assert isinstance(turn.action, CallModel)
 
 
+def test_a_doom_loop_beside_a_stall_that_gives_a_hint_is_asked_about_as_such(begin: "Begin") -> None:
+    turn = begin(doom_response="ask", stall_rounds=2)
+    for _ in range(3):
+        turn.step("a")
+    assert isinstance(turn.action, AwaitPerson)
+    assert turn.machine.turn.rounds.stalls.stall is NOTHING
+    assert turn.action.interrupts[0].question == "The model keeps asking for the same calls (a). Go on?"
+
+
 def test_always_leaves_the_tools_out(begin: "Begin") -> None:
     turn = begin(**OFF | {"stall_errors": 2, "stall_response": "loop", "doom_response": "ask"})
     assert stopped(turn)
