@@ -179,6 +179,7 @@ def hooked_team(delegates: ScriptedCall, works: ScriptedCall = ASKS.calls[0]) ->
 
 
 POLLS = ScriptedReply(calls=(ScriptedCall("polls"),) * 4, tokens=30)
+DELEGATES_AND_WORKS = ScriptedReply(calls=(ScriptedCall(HELPER), ScriptedCall("plain", seconds=3.0)))
 NEEDS_PEOPLE = ScriptedReply(calls=(ScriptedCall("asks", 1), ScriptedCall("asks", 2)))
 
 
@@ -192,6 +193,8 @@ NEEDS_PEOPLE = ScriptedReply(calls=(ScriptedCall("asks", 1), ScriptedCall("asks"
 @example(TurnScript((DELEGATES, SAYS), TOOLS, people=("change", "no"), helper=(NEEDS_PEOPLE, SAYS)))
 # The synthesis of a sub-agent's batch is its answer, and raises in that of its caller.
 @example(TurnScript((DELEGATES, SAYS), TOOLS, synthesis=(None, "Together.", RuntimeError), helper=(ASKS, SAYS)))
+# A message comes while an abort leaves time to the last call, which is not the sub-agent's.
+@example(TurnScript((DELEGATES_AND_WORKS,), TOOLS, messages=(2.75,), abort_at=2.25, helper=(SAYS_LATER,)))
 # Hooks and guardrails decide about the call of a sub-agent and about its calls.
 @example(hooked_team(ScriptedCall(HELPER, before="change")))
 @example(hooked_team(ScriptedCall(HELPER, before="spoil")))

@@ -28,6 +28,8 @@ class LeadingTurn(Turn):
         #: The turns of the sub-agents that run or ask a person, and the share that each of a batch gets.
         self.children: dict[int, HelperTurn] = {}
         self.share, self.helper_calls = script.limits, 0
+        #: When a call was last settled, and whether one of a sub-agent was then.
+        self.settled_at, self.helped = 0.0, False
         if script.helper:
             # The simulator knows no texts of sub-agents, which would have to be compared.
             by_calls = script.limits.doom_compare == "calls"
@@ -85,12 +87,14 @@ class LeadingTurn(Turn):
         return TurnScript(self.script.helper, tools, limits, synthesis=synthesis, hooked=hooked)
 
     def _goes_on(self, calls: list[Call]) -> bool:
-        return super()._goes_on(calls) and not any(map(is_helper, calls))
+        return super()._goes_on(calls) and not self.helped
 
     def _lasts(self, call: Call) -> float:
         return self.children[id(call)].lasted() if is_helper(call) else super()._lasts(call)
 
     def _settle(self, call: Call) -> None:
+        self.helped = is_helper(call) or (self.helped and self.settled_at == self.now)
+        self.settled_at = self.now
         if not is_helper(call):
             super()._settle(call)
         elif (child := self.children[id(call)]).asks:
