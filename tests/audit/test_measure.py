@@ -5,7 +5,7 @@ from tests.audit.recorded import call, run_of
 
 from turnwright.audit.measure import measure
 from turnwright.audit.totals import Totals
-from turnwright.trajectories.atif import ResultExtra, ResultNotes, StepExtra, StepMetrics, StepNotes
+from turnwright.trajectories.atif import ResultExtra, ResultNotes, StepExtra, StepMetrics, StepNotes, TrajectoryStep
 from turnwright.trajectories.builder import RunBuilder
 
 
@@ -143,6 +143,13 @@ def test_what_cannot_be_so_is_counted_by_kind() -> None:
         ("cap_hit: step_cap", False),
         ("max_steps", False),
         ("interrupted", False),
+        ("turn_aborted", False),
+        ("LimitsExceeded", False),
+        ("submitted (exit_cost)", False),
+        ("timed out", False),
+        ("message limit", False),
+        ("error: 500", False),
+        ("answered: no error", True),
     ],
 )
 def test_a_run_that_something_stopped_did_not_end_by_itself(ending: str | None, *, finished: bool) -> None:
@@ -154,3 +161,31 @@ def test_a_run_that_something_stopped_did_not_end_by_itself(ending: str | None, 
 )
 def test_an_agent_that_says_it_is_done_ended_by_itself(ending: str | None, *, finished: bool) -> None:
     assert measure(run_of(call("read"), ending=ending), "-").finished is finished
+
+
+@pytest.mark.parametrize(
+    ("text", "ending", "finished"),
+    [("It rains.", "end_turn", True), ("", "end_turn", False), ("It rains.", "tool_use", False)],
+)
+def test_an_answer_may_have_calls_that_the_models_server_ran(text: str, ending: str, *, finished: bool) -> None:
+    run = RunBuilder("atif", agent="clerk")
+    run.user("Is it raining?")
+    run.reply(text)
+    run.call("a", "web_search")
+    run.result("a", "Rain.")
+    assert measure(run.finish(ending=ending), "-").finished is finished
+
+
+def test_a_message_after_an_answer_is_one_without_a_reply() -> None:
+    run = run_of("Done.", ending="end_turn")
+    run.steps.append(TrajectoryStep(step_id=3, source="user", message="And now?"))
+    assert not measure(run, "-").finished
+
+
+def test_tokens_after_several_loops_of_a_turn_count_once() -> None:
+    loop = [call("read", result="x")] * 3
+    found = measure(run_of(*loop, call("write"), *loop, "Done."), "-")
+    assert [one.tokens_after for one in found.loops] == [500, 100]
+    totals = Totals()
+    totals.take(found)
+    assert totals.kinds["same result"].tokens_after == 500

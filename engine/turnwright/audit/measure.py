@@ -1,5 +1,6 @@
 """The measures of one run, small enough to be kept while thousands of other runs are read."""
 
+import re
 from collections import Counter
 from collections.abc import Collection, Iterator
 from typing import Final
@@ -19,19 +20,27 @@ _TERMINAL: Final = "terminal tool"
 _BY_ITSELF: Final = (_ANSWERED, _TERMINAL)
 #: The endings of agents that said they were done, though their last reply is a call, or the last message the user's.
 _DONE: Final = frozenset({"Submitted", "submitted", "task_done", "user_stop"})
-#: The endings, up to a colon, of runs that something stopped, though their last reply may be a text.
+#: The endings of a reply that is an answer, though the model's server ran calls in it.
+_REPLY_DONE: Final = frozenset(
+    {"end_turn", "stop_sequence", "stop", "completed", "task_complete", "turn_complete", "success", "natural stop"}
+)
+#: How endings begin, up to a colon, of runs that something stopped, though their last reply may be a text.
 _STOPPED: Final = frozenset(
-    {"cap_hit", "doom_loop", "failed", "aborted", "inconclusive", "paused", "continued"}  # our own words
-    | {"cap", "max turns", "max_turns", "max_steps", "max_tokens", "length", "error_max_turns"}
-    | {"error", "api_error", "error_during_execution", "interrupted", "blocked"}
+    {"cap_hit", "doom_loop", "failed", "inconclusive", "paused", "continued", "cap", "max turns", "blocked"}
+)
+#: What else is in the names of such endings, which differ between versions: LimitsExceeded, turn_aborted, exit_cost.
+_STOPPED_WORD: Final = re.compile(
+    r"abort|cancel|content_filter|error|exceed|exit_(?:api|context|cost|format)|incomplete|interrupt|length|limit|max_"
+    r"|time(?:d[ _]?)?out",
+    re.IGNORECASE,
 )
 
 
 class TurnMeasure(Struct):
     """One turn as the limits see it: a number for each step, and the places of steps at which loop detectors act.
 
-    `calls` are those that take a place in a budget, and `ran` those of them that were not denied. `answered`: the last
-    step has no call. `first` is the number of its first step in the run.
+    `calls` are those that take a place in a budget, and `ran` those of them that were not denied. `first` is the
+    number of the turn's first step in the run.
     """
 
     first: int
@@ -53,7 +62,8 @@ class RunMeasure(Struct):
     Of the `calls`, those that have no result are `terminal` (calls of terminal tools), `unreadable` (the record of the
     result could not be read) or else `unpaired`. `lost_calls` could not be read, `orphans` are results whose call is
     nowhere. `findings` counts what cannot be so in a recording, by kind. `finished`: it ended by itself, with an answer
-    or a terminal tool. `first` marks the first run of a file.
+    or a terminal tool. `first` marks the first run of a file. `tokens_after` are those after the first loop of each
+    kind in each turn.
     """
 
     file: str
@@ -86,6 +96,7 @@ class RunMeasure(Struct):
     cost: float = 0.0
     findings: dict[str, int] = field(default_factory=dict)
     loops: list[Loop] = field(default_factory=list)
+    tokens_after: dict[str, int] = field(default_factory=dict)
     measured: list[TurnMeasure] = field(default_factory=list)
     invariants: Invariants | None = None
 
@@ -122,8 +133,10 @@ def measure(run: Trajectory, file: str, place: int = 0) -> RunMeasure:
 def is_finished(run: Trajectory) -> bool:
     """Whether a run ended by itself: with an answer, or with a call of a terminal tool."""
     notes = run.run_notes
-    stopped = (notes.ending or "").partition(":")[0] in _STOPPED
-    return not notes.cut and not stopped and (notes.ending in _DONE or _last_seen(run, notes) in _BY_ITSELF)
+    ending = (notes.ending or "").partition(":")[0]
+    if notes.cut or ending in _STOPPED or _STOPPED_WORD.search(ending):
+        return False
+    return ending in _DONE or _last_seen(run, notes) in _BY_ITSELF or (ending in _REPLY_DONE and _answers(run))
 
 
 def _take(turn: list[AuditStep], found: RunMeasure, *, new: bool) -> None:
@@ -132,6 +145,9 @@ def _take(turn: list[AuditStep], found: RunMeasure, *, new: bool) -> None:
         return
     loops, acts = loops_of(turn)
     found.loops += loops
+    for kind in {loop.kind for loop in loops}:
+        after = max(loop.tokens_after for loop in loops if loop.kind is kind)
+        found.tokens_after[kind] = found.tokens_after.get(kind, 0) + after
     found.errors += sum(call.status == "error" for step in turn for call in step.calls)
     found.denied += sum(call.status == "denied" for step in turn for call in step.calls)
     found.measured.append(
@@ -220,6 +236,12 @@ def _own(run: Trajectory) -> Iterator[TrajectoryStep]:
 def _ending(run: Trajectory, notes: RunNotes) -> str:
     """Return the ending in the words of the recording, or what the last step shows."""
     return notes.ending or ("cut" if notes.cut else _last_seen(run, notes))
+
+
+def _answers(run: Trajectory) -> bool:
+    """Whether the last reply has a text, and no message of the user follows it."""
+    last = next((step for step in reversed(run.steps) if step.source != "system"), None)
+    return last is not None and last.source == "agent" and bool(last.message)
 
 
 def _last_seen(run: Trajectory, notes: RunNotes) -> str:

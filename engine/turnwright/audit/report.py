@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def run_json(run: RunMeasure) -> dict[str, JsonValue]:
     """Return the measures of a run as one JSON object."""
     fields: dict[str, JsonValue] = msgspec.to_builtins(run)
-    for name in ("measured", "first"):
+    for name in ("measured", "first", "tokens_after"):
         fields.pop(name)
     fields["cost"] = round(run.cost, 6)
     if run.invariants is None:

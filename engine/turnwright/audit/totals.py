@@ -114,7 +114,7 @@ class OfFormat(_Sum):
 
 
 class OfKind(_Sum):
-    """The loops of one kind."""
+    """The loops of one kind. Tokens after several loops of a turn count once."""
 
     loops: int = 0
     runs: int = 0
@@ -249,11 +249,11 @@ class Totals(Struct):
             kind = self.kinds.setdefault(loop.kind, OfKind())
             kind.loops += 1
             kind.rounds += loop.length
-            kind.tokens_after += loop.tokens_after
             self.loops.append(SeenLoop(run.file, run.run, run.steps, run.success, loop))
         for name in {loop.kind for loop in run.loops}:
             self.kinds[name].runs += 1
             self.kinds[name].succeeded += run.success is True
+            self.kinds[name].tokens_after += run.tokens_after.get(name, 0)
         if len(self.loops) > 2 * _LOOPS_KEPT:
             self.loops = nlargest(_LOOPS_KEPT, self.loops, key=_worth)
 
