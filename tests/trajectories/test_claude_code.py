@@ -325,6 +325,40 @@ def test_a_stream_of_the_program_is_read_as_a_session() -> None:
     assert [len(agent_steps(one)) for one in run.every()] == [1, 1]
 
 
+def streamed(*lines: dict[str, Any]) -> Trajectory:
+    first = {"type": "system", "subtype": "init", "tools": []}
+    data = b"\n".join(
+        json.dumps({"session_id": "s", "parent_tool_use_id": None} | line).encode() for line in (first, *lines)
+    )
+    [run] = read(data, NAME)
+    return run
+
+
+ANSWERED = {"type": "result", "subtype": "success"}
+
+
+def answer(id: str) -> dict[str, Any]:  # noqa: A002
+    return {"type": "assistant", "message": {"id": id, "role": "assistant", "content": [text("Yes.")]}}
+
+
+@pytest.mark.parametrize(
+    ("between", "opened"),
+    [
+        ([], 2),
+        ([{"type": "user", "isReplay": True, "message": {"role": "user", "content": "And now?"}}], 2),
+        ([{"type": "system", "subtype": "task_notification"}], 1),
+    ],
+)
+def test_a_reply_after_the_result_of_a_stream_answers_another_message(between: Any, opened: int) -> None:  # noqa: ANN401
+    run = streamed(answer("m1"), ANSWERED, *between, answer("m2"), ANSWERED)
+    assert (len(turns(run)), len(agent_steps(run))) == (opened, 2)
+    assert len(turns(streamed(answer("m1"), ANSWERED))) == 1
+
+
+def test_the_result_of_an_earlier_turn_is_not_the_ending() -> None:
+    assert streamed(answer("m1"), ANSWERED, answer("m2")).run_notes.ending is None
+
+
 def test_a_session_without_messages_is_empty() -> None:
     data = b"\n".join(SAMPLE.split(b"\n")[:2])
     assert recognized(data) == NAME

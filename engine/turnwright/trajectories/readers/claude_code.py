@@ -181,6 +181,7 @@ class _Session:
             case "result":
                 self._ending = record.subtype or None
                 self._totals = FinalMetrics(total_cost_usd=record.total_cost)
+                self._thread(record).command = record  # a reply after it answers a message that a stream does not have
             case "attachment" if (found := record.attachment) is not None and found.type == "queued_command":
                 if found.mode in (None, "prompt") and (found.origin is None or found.origin.kind in (None, "human")):
                     self._thread(record).steer(text_of(blocks_of(found.prompt)), record)
@@ -227,6 +228,7 @@ class _Session:
         return self._others[origin]
 
     def _reply(self, thread: "_Thread", record: _Record, message: Message) -> None:
+        self._ending = None
         for block in thread.reply(record, message):
             prompt = block.input.get("prompt") if isinstance(block.input, dict) else None
             if block.name in _SUBAGENT_TOOLS and block.id and isinstance(prompt, str):
@@ -301,25 +303,25 @@ class _Thread:
         self._replies: dict[str, TrajectoryStep] = {}
         self._calls: set[str] = set()
         self._waiting: list[_Waiting] = []
-        self._command: _Record | None = None
+        self.command: _Record | None = None
 
     def user(self, text: str, record: _Record) -> None:
         """Add what stands as a message of the user, though the program wrote many of these."""
         of_program = record.origin is not None and record.origin.kind not in (None, "human")
         if is_notice(text) or text.startswith(_NOTIFICATION) or of_program:
-            self._command = None
+            self.command = None
             self.run.system(text, at=record.timestamp)
             self.ending = "interrupted" if text.startswith(INTERRUPTED) else None
         elif record.is_compact_summary or text.startswith(_SUMMARY):
             self.run.system(text, at=record.timestamp)
         elif text.startswith(_LOCAL):
-            self._command = None
+            self.command = None
         elif record.is_meta or not text.strip():
             pass
         elif text.startswith(_COMMAND):
-            self._command = record  # a turn only if a model replies
+            self.command = record  # a turn only if a model replies
         else:
-            self._command = None
+            self.command = None
             self.run.user(text, at=record.timestamp)
             self.ending = None
 
@@ -336,15 +338,15 @@ class _Thread:
             self.ending = "api_error"
         elif record.subtype == "compact_boundary":
             self.run.system(record.content if isinstance(record.content, str) else "", at=record.timestamp)
-        elif record.subtype == "local_command" and isinstance(record.content, str):
-            self._command = None
+        elif record.subtype in ("local_command", "task_notification"):
+            self.command = None
 
     def reply(self, record: _Record, message: Message) -> Iterator[Block]:
         """Add a record of a reply, and yield its new calls. A reply has one record for each of its blocks."""
         if record.streamed_session is not None and not self.run.steps:
             self.run.user("")  # a stream does not repeat the prompt
-        if self._command is not None:
-            command, self._command = self._command, None
+        if self.command is not None:
+            command, self.command = self.command, None
             self.run.user(
                 text_of(blocks_of(command.message.content if command.message else None)), at=command.timestamp
             )
