@@ -177,6 +177,20 @@ def test_of_the_events_of_a_stream_whole_responses_are_read() -> None:
     assert calls([run]).total() == 2
 
 
+def test_of_a_response_that_was_still_streamed_whole_items_are_read() -> None:
+    events = [
+        {"type": "response.created", "response": response("r1", [])},
+        *({"type": "response.output_item.done", "item": item} for item in FIRST),
+        {"type": "response.completed", "response": response("r1", FIRST)},
+        {"type": "response.created", "response": {**response("r2", []), "status": "in_progress"}},
+        {"type": "response.output_item.added", "item": call("c9", "look", "")},
+        {"type": "response.output_item.done", "item": call("c3", "look", '{"place": 3}')},
+    ]
+    first, second = read(lines(events), FORMAT)
+    assert (calls([first]).total(), calls([second])) == (2, {("look", '{"place": 3}'): 1})
+    assert second.run_notes.ending == "in_progress"
+
+
 def test_a_response_that_failed_is_an_error_of_the_system() -> None:
     failed = {**response("r1", []), "status": "failed", "error": {"code": "server_error"}}
     [run] = read(lines([{"request": {"input": "Hello"}, "response": failed}]), FORMAT)
@@ -203,7 +217,12 @@ def test_messages_without_items_are_left_to_chat_completions() -> None:
     assert recognized(dumps([ASKED])) == "openai-chat"
 
 
-DOCUMENTS: list[Any] = [ITEMS, [ASKED, *HOSTED, *SEEN], STATELESS, CHAINED]
+STREAMED: list[dict[str, Any]] = [
+    {"type": "response.created", "response": response("r1", [])},
+    *({"type": "response.output_item.done", "item": item} for item in FIRST),
+    {"type": "response.completed", "response": response("r1", FIRST)},
+]
+DOCUMENTS: list[Any] = [ITEMS, [ASKED, *HOSTED, *SEEN], STATELESS, CHAINED, STREAMED]
 
 
 @given(document=st.sampled_from(DOCUMENTS), share=st.floats(0, 1), by_line=st.booleans())

@@ -1,7 +1,8 @@
 """Reads OpenAI's responses.
 
 A document is a list of items, a request with its input, a response, a pair of a request and its response, or a list of
-these; so is each line of a file of JSON lines. Of the events of a stream, those with a whole response are read.
+these; so is each line of a file of JSON lines. Of the events of a stream, those with a whole response are read, and of
+a response that has not ended, those with a whole item.
 """
 
 from collections.abc import Iterator, Mapping
@@ -25,6 +26,8 @@ from .response_items import Item, Items
 NAME: Final = "openai-responses"
 _RESPONSE: Final = "response"
 _FINAL: Final = frozenset({"response.completed", "response.incomplete", "response.failed"})
+_BEGUN: Final = "response.created"
+_ITEM: Final = "response.output_item.done"
 _PARTS: Final = frozenset({"input_text", "output_text", "input_image"})
 _NESTED: Final = ("request", "body", "response", "input", "output", "items")
 _LOOKED_AT: Final = 20
@@ -77,6 +80,7 @@ class Record(Item):
     body: Request | None = None
     response: Response | None = None
     items: list[Item] | None = None
+    item: Item | None = None
 
 
 _Found = Record | list[Record | list[Item]]
@@ -125,6 +129,8 @@ class _Reader:
         self._all: list[_Conversation] = []
         self._by_id: dict[str, _Conversation] = {}
         self._logged: Joined[_Conversation] = Joined()
+        self._begun = Response()
+        self._streamed: list[Item] = []
 
     def add(self, value: _Found) -> None:
         """Add a value of the recording."""
@@ -133,14 +139,26 @@ class _Reader:
         for record in value if isinstance(value, list) else [value]:
             if isinstance(record, list):
                 self._new().extend(record)
+            elif record.type.startswith("response."):
+                self._event(record)
             elif record.response is not None or record.request is not None or record.body is not None:
-                if not record.type.startswith("response.") or record.type in _FINAL:
-                    self._log(record.request or record.body or Request(), record.response)
+                self._log(record.request or record.body or Request(), record.response)
             elif record.type or (record.role and record.object != _RESPONSE):
                 self._own = self._own or self._new()
                 self._own.extend([record])
             else:
                 self._add_fields(record)
+
+    def _event(self, event: Record) -> None:
+        """Add an event of a stream. Items are kept until their response ends with all of them."""
+        if event.type == _ITEM and event.item is not None:
+            self._streamed.append(event.item)
+        elif event.type == _BEGUN:
+            self._begun = event.response or Response()
+        elif event.type in _FINAL and event.response is not None:
+            ended = {item.id for item in event.response.output or ()}
+            self._streamed = [item for item in self._streamed if item.id not in ended]
+            self._log(Request(), event.response)
 
     def _add_fields(self, record: Record) -> None:
         if record.object == _RESPONSE or isinstance(record.output, list):
@@ -152,6 +170,9 @@ class _Reader:
 
     def runs(self) -> Iterator[Trajectory]:
         """Yield the conversations."""
+        if self._streamed:
+            self._begun.output = self._streamed
+            self._log(Request(), self._begun)
         several = len(self._all) > 1
         for one in self._all:
             if one.run.steps:
