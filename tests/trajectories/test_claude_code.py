@@ -284,6 +284,7 @@ def test_what_a_session_repeats_of_another_is_copied_context(forked: bool, tmp_p
     assert isinstance(resumed, Trajectory)
     assert [step.message for step in resumed.steps if not step.is_copied_context] == ["And the receipts?", "Done, too."]
     assert not any(step.is_copied_context for step in alone.steps)
+    assert {alone.session_id, resumed.session_id} == {"s-2"}
 
 
 def test_a_call_or_a_result_in_a_corrupt_line_is_unreadable_and_not_lost() -> None:

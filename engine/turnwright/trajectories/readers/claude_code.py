@@ -215,6 +215,8 @@ class _Session:
         if self._is_copy(record):
             for step in thread.run.steps[known:]:
                 step.is_copied_context = True
+        elif record.session is not None and record.session == self._name:
+            thread.run.trajectory.session_id = self._name  # older versions copy records with the session they are from
 
     def _is_copy(self, record: _Record) -> bool:
         """Whether a record is in a file beside this one too: that of the session it is from, or of its sub-agent."""
@@ -291,14 +293,8 @@ class _Thread:
 
     def __init__(self, record: _Record, key: str | None) -> None:
         self.key = key
-        self.run = RunBuilder(
-            NAME,
-            agent=NAME,
-            version=record.version or "",
-            session=record.session or record.streamed_session,
-            run=key,
-            id=key,
-        )
+        session = record.session or record.streamed_session
+        self.run = RunBuilder(NAME, agent=NAME, version=record.version or "", session=session, run=key, id=key)
         self.ending: str | None = None
         self._replies: dict[str, TrajectoryStep] = {}
         self._calls: set[str] = set()
