@@ -195,6 +195,20 @@ def test_a_session_that_was_interrupted_says_so() -> None:
     assert not run.run_notes.cut
 
 
+@pytest.mark.parametrize(
+    ("told", "status"),
+    [
+        ("apply_patch verification failed: Failed to find expected lines in a.py", "error"),
+        ("unsupported call: lookup", "error"),
+        ("Exit code: 0\nOutput:\nfailed to parse a.toml", "ok"),
+        ("a plan", "ok"),
+    ],
+)
+def test_a_tool_that_could_not_run_failed(told: str, status: str) -> None:
+    [run] = read(lines([*SESSION[:1], item(call("c1", "x")), item(output("c1", told))]), FORMAT)
+    assert [note.status for note in notes(run)] == [status]
+
+
 def test_a_request_that_failed_is_an_error_of_the_system() -> None:
     [run] = read(lines([*SESSION[:5], record("event_msg", type="stream_error", message="again")]), FORMAT)
     last = run.steps[-1]

@@ -14,6 +14,11 @@ from .chat_messages import Content, Part, text_of
 _DENIED: Final = re.compile(r"(?:[\w ]{0,40} )?(?:rejected|denied) by (?:the )?user")
 _CANCELED: Final = re.compile(r"aborted(?: by user)?\b")
 _EXIT: Final = re.compile(r"(?:Exit code:|Process exited with code) (-?\d+)")
+#: How the texts begin that Codex gives the model when a tool could not run. These have no exit code.
+_FAILED: Final = re.compile(
+    r"apply_patch (?:verification|handler) failed|failed to parse |failed in sandbox|execution error: "
+    r"|unsupported call: |(?:exec_command|write_stdin) failed|tool call (?:error|failed)"
+)
 _HEAD: Final = 400
 
 
@@ -146,4 +151,4 @@ def status_of(text: str, *, failed: bool | None) -> ResultStatus:
         return "denied"
     if _CANCELED.match(head):
         return "canceled"
-    return "error" if failed else "ok"
+    return "error" if failed or (failed is None and _FAILED.match(head)) else "ok"
