@@ -17,13 +17,14 @@ from turnwright.privacy.redaction import redactor
 
 #: Every element that a text may become, with its attributes.
 ALLOWED = {
-    **dict.fromkeys(("em", "strong", "s", "code", "br", "hr", "ul", "li", "blockquote"), ()),
+    **dict.fromkeys(("em", "strong", "s", "code", "br", "hr", "li"), ()),
+    **dict.fromkeys(("ul", "blockquote"), ("dir",)),
     **dict.fromkeys(("thead", "tbody", "tr", "th", "td", "i"), ()),
     "p": ("dir", "class"),
-    "ol": ("start",),
+    "ol": ("start", "dir"),
     "a": ("href", "title", "rel", "hx-boost"),
     "pre": ("tabindex", "role", "aria-label"),
-    "div": ("class", "tabindex", "role", "aria-label"),
+    "div": ("class", "tabindex", "role", "aria-label", "dir"),
     "table": ("class",),
     "span": ("class",),
     "details": ("class", "open"),
@@ -120,8 +121,15 @@ def test_markdown_is_what_it_means() -> None:
     assert found == (
         '<p class="md-h1" dir="auto">Title</p><p dir="auto">Some <strong>bold</strong> <code>code</code><br>\nand '
         '<a href="https://a.example/b" title="https://a.example/b" rel="noopener noreferrer nofollow" hx-boost="false">'
-        "a link</a>.</p><ul><li>one</li><li>two</li></ul>"
+        'a link</a>.</p><ul dir="auto"><li>one</li><li>two</li></ul>'
     )
+
+
+def test_a_block_within_another_has_its_direction() -> None:
+    loose = markdown("1. שלום\n\n2. two\n\n> a\n\n| a |\n|-|\n| b |", shown)
+    assert '<ol start="1" dir="auto"><li><p>שלום</p></li><li><p>two</p></li></ol>' in loose
+    assert '<blockquote dir="auto"><p>a</p></blockquote>' in loose
+    assert 'aria-label="Table" dir="auto"><table class="table">' in loose
 
 
 def test_html_is_text_and_a_picture_of_another_server_is_a_link() -> None:

@@ -85,8 +85,12 @@ async def test_a_change_that_is_not_possible_is_told_with_what_was_typed(file: P
             other, _ = await sends(person, turn.id, model="nobody's")
             settings, _ = await sends(person, turn.id, model_settings="[1]")
             unknown, _ = await sends(person, turn.id, model_settings='{"temprature": 1}')
+            deep, refused = await sends(person, turn.id, **{"limit.steps": "[" * 100_000})
+            nested, _ = await sends(person, turn.id, model_settings='{"a":' * 20_000 + "1" + "}" * 20_000)
         assert len(await engine.store.turns()) == 1
-    assert status == 422
+    assert status == refused == 422
+    assert "Steps: it is nested too deeply" in deep
+    assert "Model settings, as JSON" in nested
     assert "Not done." in text
     assert "Steps: Expecting value" in text
     assert "Look up &lt;beta&gt;</textarea>" in text

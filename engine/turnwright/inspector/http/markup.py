@@ -47,7 +47,7 @@ _BLOCKS: Final = {
     "s": "s",
 }
 _DIRECTION: Final = Markup(' dir="auto"')
-_TABLE: Final = Markup('<div class="scroll" tabindex="0" role="group" aria-label="Table"><table class="table">')
+_TABLE: Final = Markup('<div class="scroll" tabindex="0" role="group" aria-label="Table"{}><table class="table">')
 #: The languages of code whose words are colored, by the names that models give them.
 _LANGUAGES: Final = frozenset(
     (
@@ -127,6 +127,8 @@ def _parser() -> "MarkdownIt":
 def _blocks(tokens: "Sequence[Token]", shown: Shown) -> Iterator[Markup]:
     for token in tokens:
         kind, _, side = token.type.rpartition("_")
+        # A block within another has its direction, so that a list has its marks on the side of its texts.
+        direction = "" if token.level else _DIRECTION
         if token.type == "inline":
             yield from _inline(token.children or (), shown)
         elif token.type in ("fence", "code_block"):
@@ -135,14 +137,14 @@ def _blocks(tokens: "Sequence[Token]", shown: Shown) -> Iterator[Markup]:
             yield Markup("<hr>")
         elif kind == "heading" and side in ("open", "close"):
             # It is no heading of the page, whose outline is its own.
-            opened = Markup('<p class="md-{}" dir="auto">').format(token.tag)
+            opened = Markup('<p class="md-{}"{}>').format(token.tag, direction)
             yield opened if side == "open" else _tag("p", side)
         elif kind == "table":
-            yield _TABLE if side == "open" else Markup("</table></div>")
+            yield _TABLE.format(direction) if side == "open" else Markup("</table></div>")
         elif kind == "ordered_list" and side == "open":
-            yield Markup('<ol start="{}">').format(int(token.attrGet("start") or 1))
+            yield Markup('<ol start="{}"{}>').format(int(token.attrGet("start") or 1), direction)
         elif kind in _BLOCKS and not token.hidden:
-            yield _tag(_BLOCKS[kind], side)
+            yield _tag(_BLOCKS[kind], side, direction)
         elif not token.hidden:
             yield escape(shown(token.content))
 
@@ -182,10 +184,8 @@ def _opened(address: str) -> Markup:
     return Markup('<a href="{0}" title="{0}" rel="noopener noreferrer nofollow" hx-boost="false">').format(address)
 
 
-def _tag(name: str, side: str) -> Markup:
-    if side == "close":
-        return Markup("</{}>").format(name)
-    return Markup("<{}{}>").format(name, _DIRECTION if name == "p" else "")
+def _tag(name: str, side: str, direction: str = "") -> Markup:
+    return Markup("</{}>").format(name) if side == "close" else Markup("<{}{}>").format(name, direction)
 
 
 def _code(text: str, language: str, shown: Shown) -> Markup:

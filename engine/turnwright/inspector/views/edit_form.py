@@ -129,6 +129,8 @@ def _json(label: str, text: str) -> JsonValue:
         value: JsonValue = json.loads(text)
     except ValueError as error:
         raise ConfigError(f"{label}: {error}") from None
+    except RecursionError:
+        raise ConfigError(f"{label}: it is nested too deeply") from None
     return value
 
 
