@@ -4,7 +4,7 @@ from playwright.sync_api import Page, expect
 
 from turnwright.model import asks_for
 
-from .stage import Stage
+from .stage import PHONE, Stage
 
 
 def test_a_step_is_run_again_with_another_result_and_both_turns_are_compared(page: Page, stage: Stage) -> None:
@@ -35,3 +35,14 @@ def test_a_turn_is_judged_and_the_judgment_taken_back(page: Page, stage: Stage) 
     expect(page.locator(".annotation")).to_have_count(2)
     page.get_by_role("button", name="Remove the score success").click()
     expect(page.locator(".annotation")).to_have_count(1)
+
+
+def test_two_runs_are_compared_on_a_phone_in_two_clicks(page: Page, stage: Stage) -> None:
+    other = stage.play("It is a word.", prompt="Define it.", name="Definer")
+    turn = stage.play("It is no word.", prompt="Define it.", name="Definer")
+    page.set_viewport_size(PHONE)
+    page.goto(stage.url(turn))
+    page.get_by_role("link", name="Compare", exact=True).click()
+    page.get_by_role("list", name="Turns of the same agent").get_by_role("link", name="Define it.").click()
+    expect(page.get_by_role("group", name="Difference of: answer")).to_contain_text("It is a word.")
+    expect(page.get_by_label("Right turn")).to_have_value(other)

@@ -81,7 +81,7 @@ class Inspector(Starlette):
                 *TurnActions(engine, self._background, pages, needs).routes,
                 *EditPages(engine, self._background, pages.turns).routes,
                 *self._new.routes,
-                *ComparePages(engine, pages.turns).routes,
+                *ComparePages(engine, pages.turns, self._summaries).routes,
                 *Live(engine, pages.rest).routes,
                 static,
             ],

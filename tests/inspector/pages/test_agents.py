@@ -72,3 +72,18 @@ async def test_the_table_is_sorted_and_filtered_by_its_address() -> None:
         ):
             page = (await client.get("/agents", params=asked)).text
             assert re.findall(r'<a class="cover cut" [^>]*>(\w+)</a>', page) == expected, asked
+
+
+async def test_one_link_shows_first_the_agents_that_fail_most() -> None:
+    async with (
+        Engine(model=ScriptedModel("one", "two", asks_for(("broken", {})), "sorry"), tools=TOOLS) as engine,
+        browser(inspector_app(engine, access=Open())) as client,
+    ):
+        await engine.run(Agent(name="Steady"), "hi")
+        await engine.run(Agent(name="Steady"), "hi")
+        await engine.run(Agent(name="Brief", steps=1), "hi")
+        link = re.search(r'href="([^"]*)">Fail most<', (await client.get("/agents")).text)
+        assert link is not None
+        page = (await client.get(html.unescape(link[1]))).text
+    assert re.findall(r'<a class="cover cut" [^>]*>(\w+)</a>', page) == ["Brief", "Steady"]
+    assert 'aria-sort="ascending"' in page

@@ -1,5 +1,6 @@
 """The page that compares two turns: the figures, the steps in pairs, and what differs in one."""
 
+import re
 from pathlib import Path
 
 import httpx
@@ -78,3 +79,19 @@ async def test_without_two_turns_there_is_a_form_and_an_unknown_one_is_not_found
     assert f'value="{turn.id}"' in form.text
     assert "Enter the ids" in form.text
     assert missing.status_code == 404
+
+
+async def test_a_turn_is_compared_with_one_that_the_page_offers(file: Path) -> None:
+    async with engine_on(file, "A.", "B.", "C.", "D.") as engine:
+        one = await engine.run(Agent(name="Reader"), "Look up")
+        same = await engine.run(Agent(name="Reader"), "Look up")
+        later = await engine.run(Agent(name="Reader"), "Look <down>")
+        other = await engine.run(Agent(name="Reader of others"), "Look up")
+        async with browser(inspector_app(engine, access=Open())) as client:
+            page = (await client.get("/compare", params={"left": one.id})).text
+            assert re.findall(r'right=(\w+)"', page) == [same.id, later.id]
+            assert "Look &lt;down&gt;" in page
+            assert other.id not in page
+            assert "Choose a turn" not in (await client.get("/compare")).text
+            page = (await client.get("/compare", params={"left": one.id, "right": same.id})).text
+    assert "- A." in _plain(page)

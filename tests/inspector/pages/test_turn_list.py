@@ -380,6 +380,17 @@ async def test_the_page_has_the_quantiles_and_leaves_out_columns_that_are_all_ze
     assert Quantiles.of([1.0, 2.0, 3.0]) == Quantiles(2.0, 3.0, 3.0, 3.0)
 
 
+async def test_the_cost_of_a_turn_has_its_currency() -> None:
+    answer = ModelResponse(text="done", usage=Usage(input_tokens=1, output_tokens=1, cost=0.25))
+    async with (
+        Engine(model=ScriptedModel(answer), store=MemoryStore()) as engine,
+        browser(inspector_app(engine, access=Open())) as client,
+    ):
+        await engine.run(AGENT, "hi")
+        page = (await client.get("/statistics")).text
+    assert page.count('<td class="num">$0.2500</td>') == 4
+
+
 async def test_others_run_while_many_journals_are_read() -> None:
     facts, store = await journal_of_a_turn(), MemoryStore()
     for number in range(20):

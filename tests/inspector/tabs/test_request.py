@@ -11,10 +11,12 @@ import pytest
 from hypothesis import given, settings
 from pydantic import JsonValue
 from tests.hypothesis_examples import percent_of_examples
+from tests.inspector.conftest import browser
 from tests.inspector.turns_made import AGENT, TOOLS, kept, look, look_at_each_step, rows_of
 
 from turnwright import Agent, Engine, ModelSettings, StoreError
 from turnwright.driver.subagents import agent_tool
+from turnwright.inspector import Open, inspector_app
 from turnwright.inspector.tabs import request as tab
 from turnwright.inspector.views.request_replay import Rebuilt
 from turnwright.inspector.views.tab_context import TabContext
@@ -260,6 +262,8 @@ async def test_a_hook_that_may_have_changed_it_is_told_of() -> None:
     async with Engine(model=ScriptedModel("done"), history_processor=prepare) as engine:
         turn = await engine.run(AGENT, "hi")
         view = tab.view(await look(engine, turn.id))
+        async with browser(inspector_app(engine, access=Open())) as client:
+            assert "<dd>not known</dd>" in (await client.get(f"/turns/{turn.id}?tab=request")).text
         assert any(note.startswith("A `history_processor` hook may have changed") for note in view.notes)
         assert any("does not have the agent's tools" in note for note in view.notes)
 

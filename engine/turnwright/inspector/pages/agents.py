@@ -34,16 +34,25 @@ def success(one: AgentTotals) -> float:
     return done / one.turns if one.turns else 0.0
 
 
-#: The columns by which the table is sorted, the largest value first.
+#: The columns by which the table is sorted, the largest value first; of the successes, the smallest.
 SORTS: Final[Mapping[str, Callable[[AgentTotals], float]]] = {
     "turns": lambda one: one.turns,
-    "success": success,
+    "success": lambda one: -success(one),
     "steps": lambda one: one.steps.p50,
     "tokens": lambda one: one.tokens.p50,
     "cost": lambda one: one.cost.p50,
     "time": lambda one: one.seconds.p50,
     "spent": lambda one: one.total_cost,
     "failures": lambda one: sum(count for _, count in one.failures),
+}
+
+#: The sorted tables that have links, which a narrow page has instead of the columns' heads.
+VIEWS: Final = {
+    "Most turns": "turns",
+    "Fail most": "success",
+    "Most expensive": "spent",
+    "Slowest": "time",
+    "Most failed calls": "failures",
 }
 
 
@@ -74,6 +83,7 @@ class AgentsPage:
             "current": current,
             "query": query,
             "sort": sort if sort in SORTS else "turns",
+            "views": VIEWS,
             "by": by,
             "ranges": RANGES,
             "plots": [(name, one) for name, one in (("Cost", cost), ("Tokens", tokens)) if one is not None],
