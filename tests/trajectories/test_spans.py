@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from pydantic import JsonValue
 from tests.trajectories.reading import assert_a_cut_is_safe, calls, read, recognized, results
 
-from turnwright.trajectories.atif import Trajectory, TrajectoryStep
+from turnwright.audit.measure import measure
+from turnwright.trajectories.atif import ResultNotes, Trajectory, TrajectoryStep
 from turnwright.trajectories.files import runs
 from turnwright.trajectories.formats import format_of
 from turnwright.trajectories.source import Recording, UnreadableRecordingError
@@ -240,6 +241,11 @@ def test_results_that_only_a_later_request_has_are_results() -> None:
     assert results([run]) == 1
 
 
+def status_notes(run: Trajectory) -> list[ResultNotes]:
+    found = [result for step in run.steps for result in (step.observation.results if step.observation else ())]
+    return [result.extra.turnwright for result in found if result.extra and result.extra.turnwright]
+
+
 def test_a_failed_tool_is_an_error() -> None:
     run = one_run(
         span(1, None, chat([call("c1", "look_up")])),
@@ -252,6 +258,22 @@ def test_a_failed_tool_is_an_error() -> None:
     assert result.extra is not None
     assert result.extra.turnwright is not None
     assert result.extra.turnwright.status == "error"
+
+
+@pytest.mark.parametrize(
+    ("code", "status"), [("UNSET", "error"), ("StatusCode.UNSET", "error"), ("ERROR", "error"), ("OK", None)]
+)
+def test_the_type_of_an_error_is_one_unless_the_status_is_ok(code: str, status: str | None) -> None:
+    tool: dict[str, JsonValue] = {"gen_ai.tool.name": "look_up", "error.type": "KeyError"}
+    run = one_run(span(1, None, chat([call("c1", "look_up")])), span(2, None, tool, status={"status_code": code}))
+    assert [result.status for result in status_notes(run)] == [status]
+    assert measure(run, "f").errors == (status is not None)
+
+
+def test_an_error_may_stand_in_the_result_of_a_tool_alone() -> None:
+    tool: dict[str, JsonValue] = {"gen_ai.tool.name": "look_up", "gen_ai.tool.call.result": "Error: no such place"}
+    run = one_run(span(1, None, chat([call("c1", "look_up")])), span(2, None, tool))
+    assert measure(run, "f").errors == 1
 
 
 def test_a_failed_request_is_a_step_with_an_error_and_no_new_turn_follows_it() -> None:

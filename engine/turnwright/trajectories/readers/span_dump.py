@@ -239,7 +239,7 @@ def _span(value: Mapping[str, JsonValue], service: str) -> Span:
         name=name if isinstance(name, str) else "",
         start=_time(value.get("start_time") or value.get("startTimeUnixNano") or value.get("start_time_unix_nano")),
         end=_time(value.get("end_time") or value.get("endTimeUnixNano") or value.get("end_time_unix_nano")),
-        error=_error(value, found),
+        error=_error(value, attributes, found),
         attributes=attributes,
         events=found,
         service=_service(value.get("resource")) or service,
@@ -320,15 +320,17 @@ def _time(value: JsonValue) -> float:
     return 0.0
 
 
-def _error(value: Mapping[str, JsonValue], events: list[SpanEvent]) -> str | None:
+def _error(value: Mapping[str, JsonValue], attributes: Mapping[str, object], events: list[SpanEvent]) -> str | None:
     """Return the words of the error with which a span ended; None if it has none."""
     status = value.get("status")
     found: Mapping[str, JsonValue] = status if isinstance(status, Mapping) else {}
-    code = found.get("status_code") or found.get("code") or value.get("status_code")
-    if code != 2 and str(code).upper().rpartition("_")[2] != "ERROR" and str(code) != "StatusCode.ERROR":  # noqa: PLR2004
+    code = str(found.get("status_code") or found.get("code") or value.get("status_code") or "UNSET")
+    code = code.upper().rpartition("_")[2].rpartition(".")[2]
+    kind = attributes.get("error.type")
+    if code not in ("2", "ERROR") and (code in ("1", "OK") or not kind):
         return None
     words = found.get("description") or found.get("message") or value.get("status_message")
     if not words:
         thrown = (one.attributes.get("exception.message") for one in events if one.name == "exception")
         words = next((one for one in thrown if one), None)
-    return words if isinstance(words, str) else ""
+    return words if isinstance(words, str) else kind if isinstance(kind, str) else ""
