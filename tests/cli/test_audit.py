@@ -79,6 +79,13 @@ def test_nothing_that_can_be_read_is_a_mistake(tmp_path: Path) -> None:
         audit([str(tmp_path)])
 
 
+def test_files_that_are_no_recordings_are_counted(runs: Path) -> None:
+    (runs / "notes.txt").write_text("no run")
+    assert "1 file had no known format" in run(runs).stderr
+    as_json = run(runs, "--json")
+    assert (as_json.stderr, lines(as_json)[-1]["files_skipped"]) == ("", 1)
+
+
 def test_the_report_has_every_part(runs: Path) -> None:
     result = run(runs)
     assert result.exit_code == 0

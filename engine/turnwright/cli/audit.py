@@ -81,6 +81,9 @@ def audit(
                 echo_json(redactor().hide_in(run_json(run)))
         suggestion = suggest(found.totals, found.runs())
     totals = found.totals
+    unknown = f"{count(found.skipped, 'file')} had no known format" if found.skipped else ""
+    if unknown and totals.runs and not as_json:
+        process.say(unknown)
     if settings.outcomes is not None and totals.runs and not found.labels:
         process.say(f"--outcomes {outcomes}: it has no label for any of these runs")
     if html is not None and totals.runs:
@@ -91,8 +94,7 @@ def audit(
     elif totals.runs:
         _print(found, suggestion, strict=strict)
     if not totals.runs:
-        skipped = f"; {count(found.skipped, 'file')} had no known format" if found.skipped else ""
-        raise ConfigError(f"no run could be read{skipped}")
+        raise ConfigError("; ".join(filter(None, ("no run could be read", unknown))))
     raise typer.Exit(_exit_code(totals, conditions, strict=strict))
 
 
