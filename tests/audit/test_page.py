@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from itertools import pairwise
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -80,6 +81,25 @@ def test_a_histogram_has_each_number_in_one_bar(numbers: list[int]) -> None:
         found.add(number)
     counts = re.findall(r"<title>(\d+) runs?</title>", histogram("Steps", found, str))
     assert sum(map(int, counts)) == len(numbers)
+
+
+@pytest.mark.parametrize("most", [[900, 1000], [9_000_000, 12_800_000], [540_000, 12_800_000], [30, 206]])
+def test_labels_of_quantiles_in_one_row_do_not_overlap(most: list[int]) -> None:
+    found = Distribution()
+    for number in [*range(10, 110), *most, *most, *most]:
+        found.add(number)
+    picture = histogram("Tokens", found, str)
+    rows: dict[str, list[tuple[float, float]]] = {}
+    for x, y, anchor in re.findall(r'<text x="([\d.]+)" y="([\d.]+)" text-anchor="(\w+)">(?:p|max)', picture):
+        rows.setdefault(y, []).append((float(x) - 70, float(x)) if anchor == "end" else (float(x), float(x) + 70))
+    assert sum(map(len, rows.values())) == 4
+    assert all(end <= begin for row in rows.values() for (_, end), (begin, _) in pairwise(sorted(row)))
+
+
+def test_the_share_of_successes_is_of_the_runs_with_a_label() -> None:
+    found = page([run_of("Done.", success=True), run_of("Done.", success=False), run_of("Done.")])
+    assert "<b>50%</b><span>succeeded of the 2 with a label</span>" in found
+    assert "<b>100%</b><span>succeeded</span>" in page([run_of("Done.", success=True)])
 
 
 def test_a_curve_has_a_point_for_each_value() -> None:

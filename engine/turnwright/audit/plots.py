@@ -14,6 +14,8 @@ _LEFT: Final = 40
 _BOTTOM: Final = 172
 _TOP: Final = 26
 _BINS: Final = 24
+#: The width of a label of a quantile.
+_LABEL: Final = 80
 #: The highest shares that an axis may end with.
 _TOPS: Final = (0.05, 0.1, 0.2, 0.5, 1.0)
 
@@ -41,12 +43,12 @@ def histogram(name: str, numbers: Distribution, words: Callable[[float], str]) -
         if runs
     ]
     row = 0
-    before = -100.0
+    taken = -100.0  # where the labels of this row end
     for share, number in numbers.shares().items():
         x = min(_LEFT + (scale.place(number)) * (_WIDTH - _LEFT), _WIDTH - 1)
-        row = row + 1 if x - before < 80 else 0  # noqa: PLR2004 (the width of a label)
-        before = x
-        anchor = "end" if x > _WIDTH - 80 else "start"
+        anchor = "end" if x > _WIDTH - _LABEL else "start"
+        row = row + 1 if (x - _LABEL if anchor == "end" else x) < taken else 0
+        taken = max(taken, x if anchor == "end" else x + _LABEL)
         shapes.append(f'<line class="mark" x1="{x:.1f}" x2="{x:.1f}" y1="{_TOP + 12 * row - 8}" y2="{_BOTTOM}"/>')
         side = -4 if anchor == "end" else 4
         shapes.append(_text(x + side, _TOP + 12 * row, f"{share} {words(number)}", anchor))
