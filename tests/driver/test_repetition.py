@@ -156,7 +156,8 @@ async def test_a_stream_that_repeats_itself_is_closed_and_asked_for_again(make: 
     assert (turn.outcome, turn.text, model.left) == (Outcome.FINISHED, "Done.", 1)
     assert [(one.cause, one.retry) for one in failed] == [(Cause.REPETITION, True)]
     assert failed[0].message == (
-        "model raving: the reply repeated one text for 16,384 characters, so it was stopped (`stop_repetition`)"
+        "model raving: the reply repeated one text for 16,384 characters, so it was stopped; "
+        "to allow such a reply, set `stop_repetition` to false"
     )
     assert failed[0].partial.startswith("I will look once more. ") is (make is TextDelta)
     assert len(failed[0].partial) <= ENOUGH
