@@ -356,6 +356,16 @@ def test_a_reply_after_the_result_of_a_stream_answers_another_message(between: A
     assert len(turns(streamed(answer("m1"), ANSWERED))) == 1
 
 
+def test_a_mark_of_an_interruption_may_stand_beside_a_result() -> None:
+    session = Session()
+    session.user("Clean up.")
+    session.reply("m1", call("toolu_1"))
+    block = {"type": "tool_result", "tool_use_id": "toolu_1", "content": "Stopped.", "is_error": True}
+    session.user([block, text("[Request interrupted by user for tool use]")])
+    [run] = read(session.data, NAME)
+    assert (run.run_notes.ending, len(turns(run)), results([run])) == ("interrupted", 1, 1)
+
+
 def test_the_result_of_an_earlier_turn_is_not_the_ending() -> None:
     assert streamed(answer("m1"), ANSWERED, answer("m2")).run_notes.ending is None
 

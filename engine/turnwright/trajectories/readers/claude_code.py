@@ -243,9 +243,9 @@ class _Session:
         for block in results:
             agent = made.agent_id if isinstance(made, _Made) else None
             thread.result(block, record.timestamp, self._subagent(block.tool_use_id, agent, record))
-        if results:
-            return
         text = text_of(blocks)
+        if results and not is_notice(text):
+            return
         if not thread.run.steps and thread.key is not None and text in self._prompts:
             self._made[self._prompts[text]] = thread.key
         thread.user(text, record)
