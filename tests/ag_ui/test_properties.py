@@ -92,7 +92,7 @@ class Told:
             transcript.add(seq, fact)
             new = held.take(event_of(turn, seq, fact, transcript))
             self.journal += new
-            self.stood.append((folded.state, [f"{turn}/{name}" for name in folded.interrupts]))
+            self.stood.append((folded.state, [f"{turn}/{one.id}" for one in Interrupt.all_of(folded)]))
             self.told_again += new
             rests = folded.state is State.PAUSED and not isinstance(fact, f.Paused) and folded.interrupts
             if rests and isinstance(following, f.Answered | None):

@@ -45,7 +45,7 @@ SPENT = "not executed: the tool budget is spent"
 @pytest.mark.parametrize("cap", [1, 2, 5, 200])
 def test_after_takes_the_cap_in_steps_and_then_one_concluding_call(begin: "Begin", cap: int) -> None:
     """`concluding = "after"`: `cap` steps, then one concluding call."""
-    turn = begin(steps=cap, tool_calls=None, doom_threshold=None)
+    turn = begin(steps=cap, tool_calls=None, doom_threshold=None, stall_rounds=None)
     for number in range(1, cap + 1):
         assert turn.action == CallModel(tools=True)
         assert turn.steps == number
@@ -198,7 +198,7 @@ def test_a_large_budget_is_exact(begin: "Begin", budget: int, left: int) -> None
 
 
 def test_none_switches_a_limit_off_and_is_not_zero(begin: "Begin") -> None:
-    turn = begin(tool_calls=None, doom_threshold=None)
+    turn = begin(tool_calls=None, doom_threshold=None, stall_rounds=None)
     for _ in range(10):
         turn.step(*["look"] * 32)
     assert turn.calls == 320
