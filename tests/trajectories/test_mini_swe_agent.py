@@ -118,6 +118,13 @@ def test_a_reply_with_one_block_is_a_call_and_the_next_message_its_result() -> N
     assert (run.agent.version, run.agent.model_name) == ("1.15.0", "lab/small")
 
 
+def test_a_command_that_timed_out_failed() -> None:
+    told = "The last command <command>sleep 99\nls</command> timed out and has been killed.\nThe output was:"
+    messages = [*TEXT["messages"][:2], reply(block("sleep 99\nls")), {"role": "user", "content": told}]
+    [run] = read(dumps({**TEXT, "messages": messages}), FORMAT)
+    assert statuses(run) == ["error"]
+
+
 def test_tokens_times_and_costs_are_those_of_the_replies_and_of_the_run() -> None:
     [run] = read(dumps(TEXT), FORMAT)
     metrics = run.steps[2].metrics

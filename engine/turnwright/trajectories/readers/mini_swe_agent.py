@@ -25,6 +25,7 @@ NAME: Final = "mini-swe-agent"
 _SUBMITTED: Final = "Submitted"
 _BLOCK: Final = re.compile(r"```bash\s*\n(.*?)\n```", re.DOTALL)
 _NAMED_BLOCK: Final = re.compile(r"```mswea_bash_command\s*\n(.*?)\n```", re.DOTALL)
+_TIMED_OUT: Final = re.compile(r"The last command <command>.*?</command> timed out and has been killed", re.DOTALL)
 _RETURN_CODE: Final = re.compile(r"\s*<returncode>(-?\d+)</returncode>")
 
 
@@ -231,7 +232,8 @@ class _AgentChat(Chat):
             self.run.user(text)
         elif self.run.open_calls:
             code = _RETURN_CODE.match(text)
-            self.run.result(None, text, status=_status(int(code[1]) if code else extra.returncode))
+            status = _status(int(code[1]) if code else extra.returncode)
+            self.run.result(None, text, status="error" if _TIMED_OUT.match(text) else status)
         else:
             self.run.system(text)
 
