@@ -127,6 +127,14 @@ def test_mistakes_of_the_options_are_named(runs: Path) -> None:
         audit([str(runs)], outcomes=runs / "one.json")
 
 
+def test_turns_of_sub_agents_are_checked_too(tmp_path: Path) -> None:
+    outer, inner = run_of(call("ask"), "Done."), run_of("Found.")
+    inner.trajectory_id = "inner"
+    outer.subagent_trajectories = [inner]
+    (tmp_path / "run.json").write_bytes(msgspec.json.encode(outer))
+    assert run(tmp_path / "run.json", "--strict").stdout.startswith("Turns: 2 (those of sub-agents too)\n")
+
+
 def test_strict_prints_verdicts_with_numbers_of_turns(runs: Path) -> None:
     result = run(runs, "--strict")
     assert result.exit_code == 1

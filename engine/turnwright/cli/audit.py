@@ -100,7 +100,7 @@ def audit(
 
 def _print(found: Audit, suggestion: Suggestion | None, *, strict: bool) -> None:
     if strict:
-        print_invariants(found.totals.invariants, hide=_hidden)
+        print_invariants(found.totals.invariants, subagents=found.totals.subagents, hide=_hidden)
     else:
         print_report(found.totals, suggestion, files=found.files, hide=_hidden)
 

@@ -56,9 +56,10 @@ def print_report(totals: Totals, suggestion: Suggestion | None, *, files: int, h
     print_lines(_suggested(totals, suggestion))
 
 
-def print_invariants(found: Invariants, *, hide: Callable[[str], str]) -> None:
+def print_invariants(found: Invariants, *, subagents: int = 0, hide: Callable[[str], str]) -> None:
     """Print the verdict on each claim with the numbers of turns, and the first faults."""
-    print_lines([f"Turns: {found.turns:,}", f"{'verdict':<13} holds broken unknown  claim"])
+    beside = " (those of sub-agents too)" if subagents else ""
+    print_lines([f"Turns: {found.turns:,}{beside}", f"{'verdict':<13} holds broken unknown  claim"])
     for claim, one in found.claims.items():
         numbers = f"{one.holds:>6,} {one.violated:>6,} {one.unknown:>7,}"
         lines = wrap(claim, 43)
