@@ -356,6 +356,16 @@ def test_a_reply_after_the_result_of_a_stream_answers_another_message(between: A
     assert len(turns(streamed(answer("m1"), ANSWERED))) == 1
 
 
+def test_a_tool_that_the_server_ran_has_its_result_in_the_reply() -> None:
+    session = Session()
+    session.user("What is new?")
+    searched = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "news"}}
+    found = {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": []}
+    session.reply("m1", searched, found, text("Nothing."))
+    [run] = read(session.data, NAME)
+    assert (calls([run]).total(), results([run]), len(agent_steps(run))) == (1, 1, 1)
+
+
 def test_a_mark_of_an_interruption_may_stand_beside_a_result() -> None:
     session = Session()
     session.user("Clean up.")

@@ -18,16 +18,15 @@ from turnwright.trajectories.shapes import Shape
 from turnwright.trajectories.source import Recording
 from turnwright.trajectories.values import Values
 
-from .anthropic_blocks import Block, Content, Message, blocks_of, is_notice, result_text, status_of, text_of
+from .anthropic_blocks import CALLS, Block, Content, Message, blocks_of, is_notice, result_text, status_of, text_of
 from .joined import Joined
 
 NAME: Final = "anthropic-messages"
 _LISTS: Final = ("messages", "results")
 _NESTED: Final = ("request", "params", "body", "trace", "response", "result", "message")
-_CALLS: Final = frozenset({"tool_use", "server_tool_use", "mcp_tool_use"})
 _RESULTS: Final = ("tool_result", "_tool_result")
 #: What only these messages have: types of blocks, a role, and reasons to stop.
-_BLOCKS: Final = frozenset({*_CALLS, "tool_result", "thinking", "redacted_thinking"})
+_BLOCKS: Final = frozenset({*CALLS, "tool_result", "thinking", "redacted_thinking"})
 _STOPS: Final = frozenset({"end_turn", "tool_use", "max_tokens", "stop_sequence", "pause_turn", "refusal"})
 _LOOKED_AT: Final = 40
 
@@ -154,7 +153,7 @@ class _Chat:
         )
         self.ending = message.stop_reason
         for block in blocks:
-            if block.type in _CALLS and block.name:
+            if block.type in CALLS and block.name:
                 self.run.call(block.id, block.name, block.input, step=step)
         self._results(blocks)
 

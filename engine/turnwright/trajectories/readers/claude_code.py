@@ -22,6 +22,7 @@ from turnwright.trajectories.atif import (
 )
 from turnwright.trajectories.builder import RunBuilder
 from turnwright.trajectories.readers.anthropic_blocks import (
+    CALLS,
     INTERRUPTED,
     Block,
     Message,
@@ -357,10 +358,12 @@ class _Thread:
         step.message = "\n".join(part for part in (step.message, text) if isinstance(part, str) and part)
         step.reasoning_content = "\n".join(part for part in (step.reasoning_content, thinking) if part) or None
         for block in blocks:
-            if block.type == "tool_use" and block.name and block.id not in self._calls:
+            if block.type in CALLS and block.name and block.id not in self._calls:
                 call = self.run.call(block.id, block.name, block.input, step=step)
                 self._calls.add(block.id or call.tool_call_id)
                 yield block
+            elif block.type.endswith("_tool_result"):  # of a tool that the server runs
+                self.result(block, record.timestamp, None)
 
     def _step(self, record: _Record, message: Message) -> TrajectoryStep:
         """Return the step of a reply, with the usage of its latest record."""
