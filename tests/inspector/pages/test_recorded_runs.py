@@ -116,3 +116,11 @@ async def test_what_is_not_there_is_told(tmp_path: Path) -> None:
     assert (missing.status_code, odd.status_code) == (404, 404)
     with pytest.raises(ConfigError, match="there is no such file or folder"):
         RunLibrary([tmp_path / "nowhere"])
+
+
+async def test_a_search_does_not_find_a_secret_in_the_name_of_a_run(tmp_path: Path) -> None:
+    (tmp_path / "password=hunter22hunter22.json").write_text(conversation())
+    secret, shown = await pages(("/runs?q=hunter22", "/runs?q=PASSWORD"), tmp_path)
+    assert "No matches in 1 run" in secret.text
+    assert 'href="/runs/1"' in shown.text
+    assert "hunter22hunter22" not in shown.text

@@ -19,6 +19,7 @@ import msgspec
 from turnwright.audit.measure import RunMeasure, measure
 from turnwright.errors import ConfigError, TurnwrightError
 from turnwright.journal.transfer import import_turns
+from turnwright.privacy.redaction import redactor
 from turnwright.store import Store
 from turnwright.trajectories.archives import Problem
 from turnwright.trajectories.atif import Trajectory
@@ -31,19 +32,21 @@ _decode = msgspec.json.Decoder(Trajectory).decode
 
 @dataclass(frozen=True, slots=True)
 class RunEntry:
-    """A run in the list. `loops` is the number of its loops; `found` has its other measures."""
+    """A run in the list. `loops` is the number of its loops; `found` has its other measures.
+
+    `names` are those that a search looks in, as pages show them: a search must not find out what is hidden.
+    """
 
     number: int
     found: RunMeasure
     loops: int
     offset: int
     length: int
+    names: tuple[str, ...]
 
     def matches(self, text: str) -> bool:
         """Whether the text is a part of a name of the run, in either case."""
-        found = self.found
-        names = (found.run, found.file, found.format, found.agent, found.model, found.ending)
-        return any(text.casefold() in name.casefold() for name in names)
+        return any(text.casefold() in name for name in self.names)
 
 
 class RunLibrary:
@@ -120,7 +123,9 @@ class RunLibrary:
         with self._lock:
             offset = self._runs.seek(0, 2)
             self._runs.write(data)
-        self.entries.append(RunEntry(len(self.entries) + 1, found, loops, offset, len(data)))
+        names = (found.run, found.file, found.format, found.agent, found.model, found.ending)
+        shown = tuple(redactor().hide(name).casefold() for name in names)
+        self.entries.append(RunEntry(len(self.entries) + 1, found, loops, offset, len(data), shown))
 
 
 def _encoded(run: Trajectory) -> bytes:
