@@ -44,6 +44,16 @@ def test_the_palette_goes_to_steps_tabs_and_pages(page: Page, stage: Stage, answ
         expect(page.get_by_role("dialog")).to_have_count(0)
 
 
+@pytest.mark.usefixtures("answered")
+def test_the_palette_goes_to_a_view_of_a_list(page: Page, stage: Stage) -> None:
+    page.goto(f"{stage.address}/agents")
+    page.keyboard.press("Control+k")
+    page.locator("#palette-field").fill("fail most")
+    expect(page.locator("#palette-list > li").first).to_contain_text("view")
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(re.compile("sort=success"))
+
+
 def test_the_palette_searches_turns_and_is_accessible(page: Page, stage: Stage, answered: str) -> None:
     page.goto(stage.url(answered))
     page.get_by_role("button", name="Commands").click()

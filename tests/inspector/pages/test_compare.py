@@ -11,6 +11,7 @@ from turnwright import Agent, Engine
 from turnwright.inspector import Open, inspector_app
 from turnwright.model import asks_for
 from turnwright.model.protocol import ModelResponse, ResponseToolCall
+from turnwright_states import Usage
 
 pytestmark = pytest.mark.anyio
 
@@ -61,12 +62,14 @@ async def test_the_requests_of_a_chosen_pair_are_compared(file: Path) -> None:
 
 
 async def test_a_step_that_only_one_turn_has_stands_beside_nothing(file: Path) -> None:
-    async with engine_on(file, looks_up("alpha"), "Done.", "At once.") as engine:
+    priced = ModelResponse(text="At once.", usage=Usage(input_tokens=1, output_tokens=1, cost=0.25))
+    async with engine_on(file, looks_up("alpha"), "Done.", priced) as engine:
         one = await engine.run(Agent(name="Reader"), "Look up")
         other = await engine.run(Agent(name="Reader"), "Look up")
         text = (await page_of(engine, left=one.id, right=other.id)).text
         same = (await page_of(engine, left=one.id, right=one.id)).text
     assert "only in one" in text
+    assert '<td class="wrap">$0.2500</td>' in text
     assert "No step differs" in same
 
 

@@ -5,6 +5,7 @@ import { all, find } from "./page.js";
 const MOST = 12;
 const PLACES = {
   page: ".top nav a",
+  view: ".views a",
   tab: "#tabs a",
   step: "#steps a.step",
   action: "main a.button, main button.button:not([aria-disabled=true]), .top-tools button",

@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 from pydantic import ValidationError
 
 from turnwright.errors import TurnwrightError
-from turnwright.inspector.http.render import amount, json_text, seconds
+from turnwright.inspector.http.render import amount, json_text, money, seconds
 from turnwright.journal.dependencies import Dependencies
 from turnwright.message import FilePart, Message, ReasoningPart, ToolCallPart, ToolResultPart
 from turnwright.model.protocol import ModelRequest
@@ -147,7 +147,7 @@ def _figures(turn: TurnRecord) -> dict[str, str]:
         "Steps": amount(result.steps),
         "Tool calls": amount(result.tool_calls),
         "Tokens": amount(result.usage.tokens),
-        "Cost": amount(result.usage.cost),
+        "Cost": money(result.usage.cost),
         "Active time": seconds(result.seconds),
     }
 
