@@ -82,6 +82,7 @@ def test_nothing_that_can_be_read_is_a_mistake(tmp_path: Path) -> None:
 def test_files_that_are_no_recordings_are_counted(runs: Path) -> None:
     (runs / "notes.txt").write_text("no run")
     assert "1 file had no known format" in run(runs).stderr
+    assert "1 file had another format" in run(runs, "--format", "atif").stderr
     as_json = run(runs, "--json")
     assert (as_json.stderr, lines(as_json)[-1]["files_skipped"]) == ("", 1)
 
@@ -170,8 +171,10 @@ def test_the_page_is_written_to_a_file(runs: Path) -> None:
     page = runs.parent / "audit.html"
     assert run(runs, "--html", page).exit_code == 0
     assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
-    with pytest.raises(ConfigError, match="No such file"):
-        audit([str(runs)], html=runs / "nowhere" / "audit.html")
+    with pytest.raises(ConfigError, match="nowhere is no folder"):
+        audit(["missing"], html=runs / "nowhere" / "audit.html")
+    with pytest.raises(ConfigError, match="Is a directory"):
+        audit([str(runs)], html=runs)
 
 
 def test_a_file_whose_name_has_a_line_break_is_named_in_one_line(tmp_path: Path, runs: Path) -> None:

@@ -71,6 +71,7 @@ def audit(
     """
     conditions = [] if fail_on is None else _conditions(fail_on)
     settings = Settings(_format(format_), None if outcomes is None else _outcomes(outcomes), strict)
+    _check(html)
     unreadable: set[str] = set()
     with Audit(paths, settings, jobs=jobs or cpus()) as found, _progress(found.size) as advance:
         for batch in found.batches(advance):
@@ -81,7 +82,9 @@ def audit(
                 echo_json(redactor().hide_in(run_json(run)))
         suggestion = suggest(found.totals, found.runs())
     totals = found.totals
-    unknown = f"{count(found.skipped, 'file')} had no known format" if found.skipped else ""
+    unknown = (
+        f"{count(found.skipped, 'file')} had {'another' if format_ else 'no known'} format" if found.skipped else ""
+    )
     if unknown and totals.runs and not as_json:
         process.say(unknown)
     if settings.outcomes is not None and totals.runs and not found.labels:
@@ -103,6 +106,12 @@ def _print(found: Audit, suggestion: Suggestion | None, *, strict: bool) -> None
         print_invariants(found.totals.invariants, subagents=found.totals.subagents, hide=_hidden)
     else:
         print_report(found.totals, suggestion, files=found.files, hide=_hidden)
+
+
+def _check(page: Path | None) -> None:
+    """Raise `ConfigError` if the page has no place. To read the files may take a while."""
+    if page is not None and not page.parent.is_dir():
+        raise ConfigError(f"--html {page}: {page.parent} is no folder")
 
 
 def _write(path: Path, page: str) -> None:
