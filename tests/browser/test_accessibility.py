@@ -91,7 +91,7 @@ PAGES: Final = {
     "sessions": ("/sessions",),
     "session": ("/session?session=talk",),
     "statistics": ("/statistics",),
-    "compare": ("/compare?left={mixed}&right={capped}", "/compare"),
+    "compare": ("/compare?left={mixed}&right={capped}", "/compare?left={mixed}", "/compare"),
     "edit": ("/turns/{mixed}/edit?step=2",),
     "new": ("/new",),
     "turn": ("/turns/{mixed}?tab=chart&state=STREAM", "/turns/{mixed}?tab=chart&chart=full"),
