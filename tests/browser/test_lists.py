@@ -2,11 +2,12 @@
 
 import re
 
-from playwright.sync_api import Browser, Page, expect
+import pytest
+from playwright.sync_api import Browser, Page, ViewportSize, expect
 
 from turnwright.model import asks_for
 
-from .stage import PHONE, Stage, visiting
+from .stage import DESKTOP, PHONE, Stage, visiting
 
 ASKS = asks_for(("delete_file", {"path": "old.log"}))
 
@@ -69,6 +70,22 @@ def test_several_turns_are_rejected_at_once_and_those_that_are_not_chosen_stay(p
     for turn in turns[:2]:
         expect(page.locator(f"article[id^='waiting-{turn}']")).to_have_count(0)
     expect(page.locator(f"article[id^='waiting-{turns[2]}']")).to_be_visible()
+
+
+@pytest.mark.parametrize("size", [DESKTOP, PHONE])
+def test_the_buttons_for_several_turns_stay_below_the_head_of_the_page(
+    browser: Browser, stage: Stage, size: ViewportSize
+) -> None:
+    for number in range(3):
+        stage.play(ASKS, prompt=f"Delete file {number}.")
+    with visiting(browser, stage, size) as page:
+        page.goto(f"{stage.address}/needs-you")
+        page.locator("article input[type=checkbox]").last.check()
+        page.evaluate("scrollTo(0, 700)")
+        head, bar = page.locator(".top").bounding_box(), page.locator("#all-form").bounding_box()
+        assert head is not None
+        assert bar is not None
+        assert bar["y"] >= head["y"] + head["height"] - 1
 
 
 def test_a_box_that_was_chosen_for_one_question_does_not_answer_another(browser: Browser, stage: Stage) -> None:
