@@ -284,7 +284,7 @@ class _Scope:
         self._asked = True
         inner = self.trace.inner.get(span.id, [])
         kinds = {self.trace.kinds[one.id] for one in self.trace.within(inner)}
-        status: ResultStatus | None = None if span.error is None else "error"  # an error may stand in the result alone
+        status: ResultStatus | None = None if span.error is None else "error"  # the result alone may be an error
         self.builder.result(
             call.tool_call_id,
             read.tool_result(span),
