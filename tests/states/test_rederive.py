@@ -1,0 +1,114 @@
+"""Inputs that are played again give the same journal; with a change, the journal that follows from it."""
+
+import pytest
+from msgspec import structs
+from msgspec.structs import force_setattr
+
+from turnwright_states import (
+    CallSettledInput,
+    CallStatus,
+    Input,
+    Limits,
+    StartedInput,
+    State,
+    ToolCall,
+    facts,
+)
+from turnwright_states.chart import CHART
+from turnwright_states.rederive import rederive
+from turnwright_states.replay import FactGroup, replay
+from turnwright_states.verdict import Verdict
+
+from .conftest import Script
+
+LIMITS = Limits(steps=3)
+BEGINNING = StartedInput(prompt="Tidy utils.py", limits=LIMITS)
+#: A tool made the loop key of the second call, from what nobody else knows.
+CALLS = (
+    ToolCall(name="look", arguments={"n": 1}),
+    ToolCall(name="poll", arguments={"n": 2}, loop_key="poll the queue"),
+)
+
+
+@pytest.fixture
+def journal(script: Script) -> list[facts.Fact]:
+    """A turn of two steps and an answer, as a store has it: the engine notes when each step began."""
+    for number in (1, 2):
+        script.reply(*CALLS)
+        script.settle(result=f"seen {number}")
+    script.reply(text="Done.")
+    assert script.state is State.FINISHED
+    for fact in script.facts:
+        if isinstance(fact, facts.StepStarted):
+            force_setattr(fact, "started_at", f"2026-11-27T0{fact.number}:00:00Z")
+    return script.facts
+
+
+@pytest.fixture
+def script() -> Script:
+    return Script(BEGINNING)
+
+
+def groups_of(journal: list[facts.Fact]) -> list[FactGroup]:
+    replayed = replay([*enumerate(journal, start=1)])
+    assert replayed.check.verdict is Verdict.HOLDS
+    return list(replayed.groups)
+
+
+def played(journal: list[facts.Fact]) -> list[facts.Fact]:
+    found = rederive(journal, groups_of(journal), BEGINNING)
+    assert not isinstance(found, FactGroup)
+    return found
+
+
+def test_unchanged_inputs_give_the_same_facts_with_their_keys_and_times(journal: list[facts.Fact]) -> None:
+    assert [fact.to_json() for fact in played(journal)] == [fact.to_json() for fact in journal]
+    calls = [made for fact in journal if isinstance(fact, facts.ModelReplied) for made in fact.calls]
+    assert [made.own_key for made in calls] == [False, True, False, True]
+
+
+def test_a_beginning_of_the_groups_gives_a_beginning_of_the_journal(journal: list[facts.Fact]) -> None:
+    for count in range(1, len(groups_of(journal)) + 1):
+        groups = groups_of(journal)[:count]
+        assert rederive(journal, groups, BEGINNING) == journal[: groups[-1].last]
+
+
+def test_a_changed_result_is_in_a_journal_that_replays(journal: list[facts.Fact]) -> None:
+    def other(event: Input) -> Input:
+        return structs.replace(event, result="changed") if isinstance(event, CallSettledInput) else event
+
+    found = rederive(journal, groups_of(journal), BEGINNING, other)
+    assert not isinstance(found, FactGroup)
+    assert {fact.result for fact in found if isinstance(fact, facts.CallSettled)} == {"changed"}
+    assert [type(fact) for fact in found] == [type(fact) for fact in journal]
+    assert groups_of(found)
+
+
+def test_where_the_turn_takes_another_course_the_group_that_does_not_fit_is_returned(
+    journal: list[facts.Fact],
+) -> None:
+    found = rederive(journal, groups_of(journal), structs.replace(BEGINNING, limits=Limits(steps=1)))
+    assert isinstance(found, FactGroup)
+    assert isinstance(journal[found.last - 1], facts.ModelReplied | facts.CallStarted)
+    assert found.first > next(number for number, fact in enumerate(journal, 1) if isinstance(fact, facts.StepFinished))
+
+
+def test_a_call_that_the_original_never_made_keeps_its_key(journal: list[facts.Fact]) -> None:
+    first = next(number for number, fact in enumerate(journal) if isinstance(fact, facts.ModelReplied))
+    found = rederive(journal[:first], groups_of(journal), BEGINNING)
+    assert not isinstance(found, FactGroup)
+    made = [one for fact in found if isinstance(fact, facts.ModelReplied) for one in fact.calls]
+    assert [one.own_key for one in made] == [False, True, False, True]
+
+
+def test_rows_that_are_played_again_are_not_counted_as_taken(journal: list[facts.Fact]) -> None:
+    groups, before = groups_of(journal), list(CHART.taken)
+    rederive(journal, groups, BEGINNING)
+    assert CHART.taken == before
+
+
+def test_a_failed_call_stays_one(script: Script) -> None:
+    script.reply("look")
+    script.settle(CallStatus.ERROR, "no such file")
+    script.reply(text="It is not there.")
+    assert played(script.facts) == script.facts
