@@ -38,11 +38,11 @@ def test_on_a_phone_the_content_begins_on_the_first_screen(browser: Browser, sta
         page.goto(stage.url(mixed))
         box = page.locator("#tab").bounding_box()
         assert box is not None
-        assert box["y"] < PHONE["height"] * 2 / 3
+        assert box["y"] < PHONE["height"] * 7 / 10
         page.goto(stage.url(stage.play(searching(), repeat=True, steps=2)))
         box = page.locator("#tab").bounding_box()
         assert box is not None
-        assert box["y"] < PHONE["height"] * 4 / 5
+        assert box["y"] < PHONE["height"] * 5 / 6
         page.goto(stage.url(mixed, "?tab=timeline"))
         page.locator(".children").scroll_into_view_if_needed()
         below(page, "#tab", ".children")
