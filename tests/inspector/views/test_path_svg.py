@@ -6,7 +6,7 @@ from itertools import combinations
 from xml.etree import ElementTree as ET
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from turnwright.inspector.views.chart_svg import Lit
@@ -72,6 +72,7 @@ def test_every_row_is_a_line_of_a_card_between_its_states(rows: set[int]) -> Non
     check_nothing_covers_anything(root)
 
 
+@example({58}, State.CHECK)
 @given(st.sets(st.sampled_from(EVERY_ROW)), st.sampled_from(State))
 def test_nothing_covers_anything_whatever_the_rows(rows: set[int], stands: State) -> None:
     check_nothing_covers_anything(drawn(rows, stands))

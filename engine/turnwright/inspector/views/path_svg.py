@@ -115,7 +115,9 @@ class _Drawing:
 
     @property
     def height(self) -> float:
-        return self.middles[-1] + _HIGH / 2 + _MARGIN
+        last = len(self.states) - 1
+        loops = [arc.height for arc in self.arcs if arc.source == arc.dest == last]
+        return self.middles[-1] + max([_HIGH, *loops]) / 2 + _MARGIN
 
     def _half(self, side: int) -> float:
         return _CARD / 2 + _MARGIN + _LANE * max((arc.track for arc in self.arcs if arc.side == side), default=0)
