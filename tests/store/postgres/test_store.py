@@ -718,7 +718,7 @@ async def test_closing_is_as_good_as_dying(bench: PostgresBench) -> None:
     await Written().create(store)
     await store.aclose()
     other = await bench.open()
-    while await other.is_driven("t1"):  # the server ends a session a moment after its client has left
+    while await other.is_driven("t1"):  # noqa: ASYNC110 (the server ends a session a moment after its client has left)
         await anyio.sleep(0.01)
     assert (await other.claim("t1")).crashed
 
