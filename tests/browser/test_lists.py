@@ -53,6 +53,7 @@ def test_a_turn_that_needs_somebody_is_answered_where_it_stands(browser: Browser
     with visiting(browser, stage, PHONE) as page:
         page.get_by_role("link", name="Needs you").click()
         expect(page).to_have_title(re.compile(r"^\(\d+\) Needs you"))
+        page.wait_for_load_state()  # before its scripts run, a form leads to another document
         page.evaluate("window.sameDocument = true")
         card = page.locator(f"#turns article[id^='waiting-{turn}']")
         card.get_by_role("button", name="Approve").click()
