@@ -1,7 +1,7 @@
 """Makes summaries of turns from their journals (`turnwright.store.summaries`)."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 import anyio.to_thread
@@ -71,7 +71,6 @@ def summary_of(turn_id: str, journal: Sequence[tuple[int, f.Fact]], hide: Callab
     failures = Counter(
         names.get(fact.call, "") for fact in own if isinstance(fact, f.CallSettled) and fact.status is not CallStatus.OK
     )
-    texts = [hide(text[: _TEXT + _EDGE])[:_TEXT] for text in _texts(facts)]
     return TurnSummary(
         outcome=turn.state.outcome,
         reason=turn.reason,
@@ -83,9 +82,9 @@ def summary_of(turn_id: str, journal: Sequence[tuple[int, f.Fact]], hide: Callab
         pauses=sum(isinstance(fact, f.Paused) for fact in own),
         failures=dict(failures),
         sub_turns=sum(1 for _ in leased_calls(facts)),
-        prompt=_shown(first.prompt, hide) if isinstance(first, f.TurnStarted) else "",
-        answer=_shown(transcript.text, hide),
-        text="\n".join(texts)[:_TEXTS],
+        prompt=shown_line(first.prompt, hide) if isinstance(first, f.TurnStarted) else "",
+        answer=shown_line(transcript.text, hide),
+        text=searched_text(_texts(facts), hide),
     )
 
 
@@ -113,7 +112,20 @@ def _texts(facts: Sequence[f.Fact]) -> Iterator[str]:
                 pass
 
 
-def _shown(text: str, hide: Callable[[str], str]) -> str:
+def searched_text(texts: Iterable[str], hide: Callable[[str], str]) -> str:
+    """Return what a search finds of some texts, without secrets: the beginning of each, as far as there is room."""
+    found: list[str] = []
+    room = _TEXTS
+    for text in texts:
+        if room <= 0:
+            break
+        found.append(hide(text[: _TEXT + _EDGE])[:_TEXT])
+        room -= len(found[-1]) + 1
+    return "\n".join(found)[:_TEXTS]
+
+
+def shown_line(text: str, hide: Callable[[str], str]) -> str:
+    """Return the beginning of a text without secrets, in one line, as lists show it."""
     return one_line(hide(text[: 4 * _SHOWN + _EDGE])[: 4 * _SHOWN])[:_SHOWN]
 
 

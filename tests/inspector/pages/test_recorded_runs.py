@@ -1,6 +1,7 @@
 """Runs that were recorded elsewhere have pages: what was recorded, what was not, and nothing that was not there."""
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -85,13 +86,79 @@ async def test_a_run_shows_its_calls_and_what_was_not_recorded(tmp_path: Path) -
 async def test_runs_are_found_by_their_names_and_in_pages(tmp_path: Path) -> None:
     for number in range(60):
         (tmp_path / f"run-{number:02}.json").write_text(conversation())
-    asked = ("/runs", "/runs?after=50", "/runs?q=RUN-07", "/runs?q=nothing-like")
+    asked = ("/runs", "/runs?start=50", "/runs?q=RUN-07", "/runs?q=nothing-like")
     listed, later, some, none = await pages(asked, tmp_path)
-    assert listed.text.count('class="cover cut"') == 50
-    assert "after=50" in listed.text
-    assert later.text.count('class="cover cut"') == 10
-    assert some.text.count('class="cover cut"') == 1
+    assert rows(listed) == [*range(1, 51)]
+    assert "start=50" in listed.text
+    assert rows(later) == [*range(51, 61)]
+    assert "start=" not in later.text
+    assert rows(some) == [8]
     assert "No matches in 60 runs." in none.text
+
+
+def rows(page: httpx.Response) -> list[int]:
+    """The numbers of the runs in a list."""
+    return [int(number) for number in re.findall(r'class="cover cut" dir="auto" href="/runs/(\d+)"', page.text)]
+
+
+def atif(name: str, *said: dict[str, object], **run: object) -> str:
+    """A run in the Agent Trajectory Interchange Format."""
+    agent = {"name": name, "version": "1", "model_name": f"{name}-model"}
+    steps = [{"step_id": number, **one} for number, one in enumerate(said, start=1)]
+    return json.dumps({"schema_version": "ATIF-v1.8", "session_id": name, "agent": agent, "steps": steps, **run})
+
+
+def replies(number: int, tokens: int, day: str = "2026-01-01") -> list[dict[str, object]]:
+    """A question and replies with their tokens, a minute each."""
+    first: dict[str, object] = {"source": "user", "message": "How many?", "timestamp": f"{day}T10:00:00Z"}
+    metrics = {"prompt_tokens": tokens, "completion_tokens": 0, "cost_usd": tokens / 1000}
+    return [first] + [
+        {"source": "agent", "message": f"Reply {one}", "timestamp": f"{day}T10:{one:02}:00Z", "metrics": metrics}
+        for one in range(1, number + 1)
+    ]
+
+
+async def test_runs_are_sorted_filtered_and_added_up(tmp_path: Path) -> None:
+    labels = {"extra": {"turnwright": {"success": False, "ending": "cap"}}}
+    (tmp_path / "a.json").write_text(atif("cheap", *replies(3, 10)))
+    (tmp_path / "b.json").write_text(atif("dear", *replies(2, 500, day="2026-02-01"), **labels))
+    (tmp_path / "c.json").write_text(conversation())
+    by_tokens, by_steps, by_time, failed, named, ending, several = await pages(
+        (
+            "/runs?sort=tokens",
+            "/runs?sort=steps&way=up",
+            "/runs?sort=began",
+            "/runs?result=failed",
+            "/runs?agent=CHE&model=cheap-",
+            "/runs?ending=cap&sort=time",
+            "/runs?format=ATIF&result=nonsense&sort=nonsense",
+        ),
+        tmp_path,
+    )
+    assert rows(by_tokens) == [2, 1, 3]
+    assert rows(by_steps) == [2, 3, 1]
+    assert rows(by_time) == [2, 1, 3]  # what has no time is the last
+    assert rows(failed) == rows(ending) == [2]
+    assert rows(named) == [1]
+    assert rows(several) == [1, 2]
+    totals = re.sub(r"<[^>]+>|\s+", " ", by_tokens.text.split('aria-label="Totals of these runs"')[1].split("</dl>")[0])
+    totals = " ".join(totals.split())
+    assert "Runs 3 Succeeded 0 0 % of 1 that say" in totals
+    assert "Steps 7" in totals
+    assert "Tokens 1,030" in totals
+    assert "$1.0300" in totals
+    assert "3 min 0 s" in named.text
+    assert 'aria-sort="descending"' in by_tokens.text
+
+
+async def test_prompts_answers_tools_and_results_are_searched_without_their_secrets(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text(conversation())
+    (tmp_path / "b.json").write_text(conversation({"role": "user", "content": "And then?"}))
+    asked = [f"/runs?q={words}" for words in ("alpha", "LOOK_UP", "was+found", "then%3F", "hunter22hunter22", '"*')]
+    alpha, tool, answer, then, secret, odd = await pages(asked, tmp_path)
+    assert rows(alpha) == rows(tool) == rows(answer) == [1, 2]
+    assert rows(then) == [2]
+    assert rows(secret) == rows(odd) == []
 
 
 async def test_an_exported_turn_has_the_pages_of_a_turn(tmp_path: Path, file: Path) -> None:

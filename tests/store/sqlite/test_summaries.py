@@ -9,6 +9,7 @@ import pytest
 
 from turnwright.journal.summarize import summarize_turns
 from turnwright.store import SqliteStore
+from turnwright.store.sqlite.summaries import create_search, numbers_with
 from turnwright.store.summaries import TurnFilter
 from turnwright.testing.store_suite import Written
 
@@ -74,6 +75,18 @@ async def test_without_a_full_text_index_a_search_reads_the_texts(store: SqliteS
     for text, expected in (("EVIL", ["t2"]), ("0% of", ["t1"]), ("done", ["t2", "t1"]), ("%", ["t1"])):
         found = await store.find(TurnFilter(text=text), limit=9)
         assert [one.row.id for one in found] == (expected if text != "%" else []), text
+
+
+@pytest.mark.parametrize("indexed", [True, False])
+def test_texts_alone_are_searched_with_and_without_an_index(indexed: bool) -> None:
+    with closing(sqlite3.connect("")) as db:
+        if indexed:
+            create_search(db)
+        else:
+            db.execute("CREATE TABLE search (prompt TEXT, answer TEXT, text TEXT)")
+        db.executemany("INSERT INTO search (rowid, text) VALUES (?, ?)", [(3, "Look up alpha"), (7, "100% of beta")])
+        found = [list(numbers_with(db, text)) for text in ("ALPHA", "up al", "gamma", "*", "")]
+    assert found == [[3], [3], [], [], []]
 
 
 async def test_a_damaged_journal_is_summarized_as_such(store: SqliteStore) -> None:

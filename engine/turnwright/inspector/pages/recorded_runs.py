@@ -12,16 +12,25 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from turnwright.inspector.views.recorded_run import recorded_run
-from turnwright.inspector.views.run_library import RunEntry, RunLibrary, matching
+from turnwright.inspector.views.run_library import RunEntry, RunLibrary
+from turnwright.inspector.views.run_query import RESULTS, RunQuery, list_runs
 from turnwright.privacy.redaction import redactor
 from turnwright.trajectories.atif import Trajectory
 
 from .turn_page import page, place_in
 
-#: Runs a page, and problems that are listed.
-_PAGE: Final = 50
+#: Problems that are listed.
 _PROBLEMS: Final = 20
-_LONGEST: Final = 300
+#: The lists that one click shows: their names, and the fields of their addresses.
+VIEWS: Final = {
+    "All": {},
+    "Failed": {"result": "failed"},
+    "Stopped or cut": {"result": "stopped or cut"},
+    "Loops": {"result": "with a loop", "sort": "loops"},
+    "Lost results": {"result": "with a lost result", "sort": "lost"},
+    "Most expensive": {"sort": "cost"},
+    "Longest": {"sort": "steps"},
+}
 
 
 class RunPages:
@@ -45,21 +54,15 @@ class RunPages:
         return RedirectResponse(request.url_for("runs").path)
 
     async def runs(self, request: Request) -> Response:
-        """List runs in the order of the files: those whose names have the text `q`, after the run `after`."""
-        library, text = self._library, request.query_params.get("q", "").strip()[:_LONGEST]
-        after = place_in(request.query_params.get("after", "")) or 0
-        entries = list(library.entries)
-        found = await anyio.to_thread.run_sync(lambda: list(matching(entries, text)))
-        rest = [entry for entry in found if entry.number > after]
-        later = None
-        if len(rest) > _PAGE:
-            later = urlencode({"q": text, "after": rest[_PAGE - 1].number})
+        """List the runs of a query, page by page."""
+        library, query = self._library, RunQuery.of(request.query_params)
+        start = place_in(request.query_params.get("start", "")) or 0
+        listing = await anyio.to_thread.run_sync(list_runs, library, query, start)
         values = {
-            "text": text,
-            "entries": rest[:_PAGE],
-            "found": len(found),
-            "total": len(entries),
-            "later": later,
+            "query": query,
+            "listing": listing,
+            "results": tuple(RESULTS),
+            "views": VIEWS,
             "reading": library.reading,
             "problems": library.problems[:_PROBLEMS],
             "more_problems": max(len(library.problems) - _PROBLEMS, 0),

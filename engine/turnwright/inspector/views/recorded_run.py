@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from typing import Final
 
 from turnwright.audit.measure import RunMeasure
@@ -21,6 +20,7 @@ from turnwright.trajectories.atif import (
 
 from .call_row import CallRow, call_row
 from .pagination import Window
+from .run_library import seconds_of
 from .step_summary import named
 
 #: Rows a page.
@@ -145,7 +145,7 @@ def _lines(run: Trajectory, numbers: Mapping[str, int]) -> Iterator[RecordedLine
             reasoning=step.reasoning_content or "",
             calls=calls,
             orphans=tuple(_orphans(step)),
-            at=_seconds(step.timestamp),
+            at=seconds_of(step.timestamp),
             tokens=(metrics.prompt_tokens or 0) + (metrics.completion_tokens or 0),
             cost=metrics.cost_usd or 0.0,
             model=step.model_name or "",
@@ -183,11 +183,3 @@ def _orphans(step: TrajectoryStep) -> Sequence[str]:
     shared = shared_result(step) if called else None
     results = step.observation.results if step.observation else ()
     return [text_of(one.content) for one in results if one.source_call_id not in called and one is not shared]
-
-
-def _seconds(timestamp: str | None) -> float | None:
-    try:
-        at = datetime.fromisoformat(timestamp) if timestamp else None
-        return None if at is None else (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
-    except (ValueError, OverflowError):
-        return None

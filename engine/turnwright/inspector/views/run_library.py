@@ -1,26 +1,30 @@
-"""The recorded runs at some paths: their measures in memory, and the runs themselves in a file of their own.
+"""The recorded runs at some paths: their measures in memory, the runs and their texts in a temporary database.
 
 They are read in a thread, so that pages show those that were read meanwhile. Turns that were exported for another
 inspector are no runs: they go to its store.
 """
 
 import json
+import sqlite3
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
-from tempfile import TemporaryFile
 from threading import Lock, Thread
-from typing import Final, Self
+from typing import Final, NamedTuple, Self
 
 import anyio
 import anyio.to_thread
 import msgspec
 
 from turnwright.audit.measure import RunMeasure, measure
+from turnwright.audit.rounds import text_of
 from turnwright.errors import ConfigError, TurnwrightError
+from turnwright.journal.summarize import searched_text, shown_line
 from turnwright.journal.transfer import import_turns
 from turnwright.privacy.redaction import redactor
 from turnwright.store import Store
+from turnwright.store.sqlite.summaries import create_search, numbers_with
 from turnwright.trajectories.archives import Problem
 from turnwright.trajectories.atif import Trajectory
 from turnwright.trajectories.files import FoundFile, find, runs_of
@@ -30,23 +34,32 @@ _HEAD: Final = 64 * 1024 * 1024
 _decode = msgspec.json.Decoder(Trajectory).decode
 
 
+class RunNames(NamedTuple):
+    """The names of a run in lower case, as pages show them: a search must not find out what is hidden."""
+
+    run: str
+    file: str
+    format: str
+    agent: str
+    model: str
+    ending: str
+
+
 @dataclass(frozen=True, slots=True)
 class RunEntry:
-    """A run in the list. `loops` is the number of its loops; `found` has its other measures.
+    """A run in the list. `found` has its measures, and `loops` is the number of its loops.
 
-    `names` are those that a search looks in, as pages show them: a search must not find out what is hidden.
+    `prompt` is the beginning of its first message. `began` is the first moment in it, in seconds since the Unix epoch,
+    and `seconds` the time from there to the last one; None where no times were recorded.
     """
 
     number: int
     found: RunMeasure
     loops: int
-    offset: int
-    length: int
-    names: tuple[str, ...]
-
-    def matches(self, text: str) -> bool:
-        """Whether the text is a part of a name of the run, in either case."""
-        return any(text.casefold() in name for name in self.names)
+    names: RunNames
+    prompt: str
+    began: float | None
+    seconds: float | None
 
 
 class RunLibrary:
@@ -54,7 +67,7 @@ class RunLibrary:
 
     `turns` is the number of exported turns among them.
 
-    Use it as a context manager: it has a temporary file. Raises `ConfigError` for a path that does not exist.
+    Use it as a context manager: it has a temporary database. Raises `ConfigError` for a path that does not exist.
     """
 
     def __init__(self, paths: Sequence[str | Path]) -> None:
@@ -66,14 +79,20 @@ class RunLibrary:
         self.reading = True
         self.turns = 0
         self._files = list(find(paths))
-        self._runs = TemporaryFile()  # noqa: SIM115 (it is open as long as the library)
+        # The database without a name is a file that is gone when it is closed. Nothing is committed: none recovers it.
+        self._db = sqlite3.connect("", isolation_level=None, check_same_thread=False)
+        self._db.execute("PRAGMA journal_mode = OFF")
+        self._db.execute("CREATE TABLE runs (number INTEGER PRIMARY KEY, run BLOB)")
+        create_search(self._db)
+        self._db.execute("BEGIN")
         self._lock = Lock()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        self._runs.close()
+        with self._lock:
+            self._db.close()
 
     async def take_turns(self, store: Store) -> int:
         """Import the exported turns among the files into a store, and return how many there are."""
@@ -110,22 +129,53 @@ class RunLibrary:
         """Return a run; None for an unknown number."""
         if not 0 < number <= len(self.entries):
             return None
-        entry = self.entries[number - 1]
         with self._lock:
-            self._runs.seek(entry.offset)
-            data = self._runs.read(entry.length)
-        return entry, _decode(data)
+            (data,) = self._db.execute("SELECT run FROM runs WHERE number = ?", (number,)).fetchone()
+        return self.entries[number - 1], _decode(data)
+
+    def saying(self, text: str) -> frozenset[int]:
+        """Return the numbers of the runs whose prompts, answers, tool names and results have the words of a text."""
+        with self._lock:
+            return frozenset(numbers_with(self._db, text))
 
     def _keep(self, run: Trajectory, file: str, place: int) -> None:
         found = measure(run, file, place)
         loops, found.loops, found.measured = len(found.loops), [], []
-        data = _encoded(run)
-        with self._lock:
-            offset = self._runs.seek(0, 2)
-            self._runs.write(data)
+        hide = redactor().hide
         names = (found.run, found.file, found.format, found.agent, found.model, found.ending)
-        shown = tuple(redactor().hide(name).casefold() for name in names)
-        self.entries.append(RunEntry(len(self.entries) + 1, found, loops, offset, len(data), shown))
+        times = [at for one in run.every() for step in one.steps if (at := seconds_of(step.timestamp)) is not None]
+        prompt = next((text_of(step.message) for step in run.steps if step.source == "user"), "")
+        entry = RunEntry(
+            number=len(self.entries) + 1,
+            found=found,
+            loops=loops,
+            names=RunNames(*(hide(name).casefold() for name in names)),
+            prompt=shown_line(prompt, hide),
+            began=min(times, default=None),
+            seconds=max(times) - min(times) if len(times) > 1 else None,
+        )
+        data, text = _encoded(run), searched_text(_texts(run), hide).encode(errors="replace").decode()
+        with self._lock:
+            self._db.execute("INSERT INTO runs VALUES (?, ?)", (entry.number, data))
+            self._db.execute("INSERT INTO search (rowid, text) VALUES (?, ?)", (entry.number, text))
+        self.entries.append(entry)
+
+
+def seconds_of(timestamp: str | None) -> float | None:
+    """Return a moment of a recording in seconds since the Unix epoch; None for one that nobody can read."""
+    try:
+        at = datetime.fromisoformat(timestamp) if timestamp else None
+        return None if at is None else (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError):
+        return None
+
+
+def _texts(run: Trajectory) -> Iterator[str]:
+    for one in run.every():
+        for step in one.steps:
+            yield text_of(step.message)
+            yield from (call.function_name for call in step.tool_calls or ())
+            yield from (text_of(result.content) for result in (step.observation.results if step.observation else ()))
 
 
 def _encoded(run: Trajectory) -> bytes:
@@ -146,8 +196,3 @@ def _is_exported(file: FoundFile) -> bool:
     except (OSError, ValueError, RecursionError):
         return False
     return isinstance(first, dict) and first.keys() >= {"turn", "seq", "kind", "v", "created_at"}
-
-
-def matching(entries: Sequence[RunEntry], text: str) -> Iterator[RunEntry]:
-    """Yield the runs whose names have a text, in order; all for an empty one."""
-    return (entry for entry in entries if not text or entry.matches(text))

@@ -1,7 +1,7 @@
 """The summaries of a SQLite file (`store/summaries.py`), with a full-text index of their texts (FTS5)."""
 
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Final
 
@@ -202,8 +202,25 @@ class SqliteSummaries:
             return _SEARCHED, ""
         if not self._rows((_INDEXED, {})):
             return _SCANNED, f"%{wanted.text}%"
-        # In quotes a word is text, whatever characters it has. With the star it may go on.
-        return _SEARCHED, " ".join('"{}"*'.format(word.replace('"', '""')) for word in words)
+        return _SEARCHED, _matching(words)
+
+
+def numbers_with(db: sqlite3.Connection, text: str) -> Iterator[int]:
+    """Yield the numbers of the texts with the words of a search, from the table of `create_search` alone."""
+    words = words_of(text)
+    if not words:
+        return
+    if db.execute(_INDEXED).fetchone():
+        found = db.execute("SELECT rowid FROM search WHERE search MATCH ?", (_matching(words),))
+    else:
+        found = db.execute("SELECT rowid FROM search WHERE instr(lower(text), lower(?))", (text,))
+    for (number,) in found:
+        yield number
+
+
+def _matching(words: Iterable[str]) -> str:
+    """Return the words as FTS5 looks for them. In quotes a word is text; with the star it may go on."""
+    return " ".join('"{}"*'.format(word.replace('"', '""')) for word in words)
 
 
 def _plain(text: str) -> str:
