@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
 import anyio
@@ -18,6 +18,7 @@ from turnwright.store import MemoryStore
 
 pytestmark = pytest.mark.anyio
 
+SECRET = {"password": "hunter22hunter22"}
 EVIL = "<script>document.title='owned'</script> \u202e password=hunter22hunter22"
 
 
@@ -47,7 +48,7 @@ def conversation(*more: dict[str, object]) -> str:
     )
 
 
-async def pages(asked: Sequence[str], *paths: Path) -> list[httpx.Response]:
+async def pages(asked: Iterable[str], *paths: Path) -> list[httpx.Response]:
     """Open pages of an inspector of these files."""
     with RunLibrary(paths) as runs:
         async with Engine(store=MemoryStore()) as engine:
@@ -191,3 +192,39 @@ async def test_a_search_does_not_find_a_secret_in_the_name_of_a_run(tmp_path: Pa
     assert "No matches in 1 run" in secret.text
     assert 'href="/runs/1"' in shown.text
     assert "hunter22hunter22" not in shown.text
+
+
+async def test_two_runs_are_compared_step_by_step(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text(conversation({"role": "user", "content": "And beta?"}))
+    (tmp_path / "b.json").write_text(conversation({"role": "assistant", "content": "Once more: none."}))
+    (tmp_path / "c.json").write_text(atif("other", *replies(1, 5)))
+    both = "/runs/compare?left=1&right=2"
+    asked = (both, f"{both}&pair=2", "/runs/compare?left=1", "/runs/compare", "/runs/compare?left=1&right=x")
+    found, second, offered, empty, unknown = await pages(asked, tmp_path)
+    pairs = [row.split("</tr>")[0] for row in found.text.split('<tr id="pair-')[1:]]
+    assert ["nothing" in row for row in pairs] == [True, True, False]
+    assert "only in one" in pairs[2]
+    assert "message without a reply" in found.text
+    assert "Once more: none." in found.text
+    assert "The same was sent." in second.text
+    assert re.findall(r'right=(\d+)"', offered.text) == ["2"]
+    assert "Enter the numbers of two runs" in empty.text
+    assert unknown.status_code == 404
+    for page in (found, second, offered):
+        assert page.status_code == 200
+        assert "hunter22" not in page.text
+        assert "<script>document" not in page.text
+        assert "\u202e" not in page.text
+
+
+async def test_what_was_sent_and_asked_is_compared_in_a_pair_of_steps(tmp_path: Path) -> None:
+    for name, word in (("a", "alpha"), ("b", "beta")):
+        said = json.loads(conversation())
+        said[2]["tool_calls"] = [call("look_up", 1, word=word, **SECRET)]
+        (tmp_path / f"{name}.json").write_text(json.dumps(said))
+    first, second = await pages((f"/runs/compare?left=1&right=2&pair={pair}" for pair in "12"), tmp_path)
+    assert "&#34;word&#34;: &#34;beta&#34;" in first.text
+    assert "The same was sent." in first.text
+    request = second.text.split('aria-label="Difference of: request"')[1].split("</pre>")[0]
+    assert "look_up({&#34;word&#34;: &#34;alpha&#34;" in request
+    assert "hunter22" not in first.text + second.text

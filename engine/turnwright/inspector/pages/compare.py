@@ -1,6 +1,5 @@
 """The page that compares two turns."""
 
-from functools import partial
 from typing import Final
 
 import anyio.to_thread
@@ -11,7 +10,8 @@ from starlette.routing import Route
 from turnwright.engine import Engine
 from turnwright.inspector.views.comparison import Side, compare
 from turnwright.inspector.views.summaries import Summaries
-from turnwright.inspector.views.turn_record import Turns, history_of
+from turnwright.inspector.views.turn_record import TurnRecord, Turns, history_of
+from turnwright.inspector.views.turn_side import turn_side
 from turnwright.privacy.redaction import redactor
 from turnwright.store.summaries import SummarizedTurn, TurnFilter
 
@@ -43,29 +43,31 @@ class ComparePages:
         Raises `TurnNotFoundError` and `StoreError`.
         """
         left, right = (request.query_params.get(name, "").strip()[:_LONGEST] for name in ("left", "right"))
-        other = await self._side(right) if right else None
+        other = await self._turns.read(right) if right else None
         if other is not None and not left:
-            left = other.turn.started.forked_from or ""
-        one = await self._side(left) if left else None
-        values = {"one": one, "other": other, "left": left, "right": right}
+            left = other.started.forked_from or ""
+        one = await self._turns.read(left) if left else None
+        started = None if other is None else other.started
+        forked_at = started.forked_at if started is not None and started.forked_from == left else None
+        values = {"noun": "turn", "path": "compare", "left": left, "right": right, "forked_at": forked_at}
         if one is None or other is None:
             known = one or other
             offered = await self._others(known) if known is not None else ()
             return page(request, "compare.html", {**values, "found": None, "offered": offered})
         chosen = place_in(request.query_params.get("pair", ""))
-        found = await anyio.to_thread.run_sync(partial(compare, one, other, self._engine.setup, chosen))
+        sides = await self._side(one), await self._side(other)
+        found = await anyio.to_thread.run_sync(compare, *sides, chosen)
         return page(request, "compare.html", {**values, "found": found})
 
-    async def _others(self, side: Side) -> list[SummarizedTurn]:
+    async def _others(self, turn: TurnRecord) -> list[SummarizedTurn]:
         """Return the newest turns of a turn's agent: first those with its prompt."""
         await self._summaries.current()
-        row, prompt = side.turn.row, side.turn.started.prompt
+        row, prompt = turn.row, turn.started.prompt
         found = await self._summaries.read.find(TurnFilter(agent=row.agent), limit=_READ)
         others = [one for one in found if one.row.agent == row.agent and one.row.id != row.id]
         shown = redactor().hide(prompt)
         others.sort(key=lambda one: not one.prompt or not shown.startswith(one.prompt.rstrip("…")))
         return others[:_OFFERED]
 
-    async def _side(self, turn_id: str) -> Side:
-        turn = await self._turns.read(turn_id)
-        return Side(turn, await history_of(self._engine.store, turn))
+    async def _side(self, turn: TurnRecord) -> Side:
+        return turn_side(turn, await history_of(self._engine.store, turn), self._engine.setup)

@@ -11,9 +11,11 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
+from turnwright.inspector.views.comparison import Comparison, compare
 from turnwright.inspector.views.recorded_run import recorded_run
 from turnwright.inspector.views.run_library import RunEntry, RunLibrary
-from turnwright.inspector.views.run_query import RESULTS, RunQuery, list_runs
+from turnwright.inspector.views.run_query import RESULTS, RunQuery, list_runs, others_of
+from turnwright.inspector.views.run_side import run_side
 from turnwright.privacy.redaction import redactor
 from turnwright.trajectories.atif import Trajectory
 
@@ -45,6 +47,7 @@ class RunPages:
         return [
             *first,
             Route("/runs", self.runs, name="runs"),
+            Route("/runs/compare", self.compare, name="run-compare"),
             Route("/runs/{number}", self.run, name="run"),
             Route("/runs/{number}/atif.json", self.file, name="run-file"),
         ]
@@ -71,7 +74,7 @@ class RunPages:
 
     async def run(self, request: Request) -> Response:
         """Show a run, or with `inner` the run of a sub-agent in it. Raises `HTTPException` (404)."""
-        entry, whole = await self._found(request)
+        entry, whole = await self._found(request.path_params["number"])
         asked = request.query_params
         inner, step = (place_in(asked.get(name, "")) or 0 for name in ("inner", "step"))
         make = partial(recorded_run, whole, entry.found, inner=inner, step=step, until=place_in(asked.get("until", "")))
@@ -85,16 +88,33 @@ class RunPages:
 
         return page(request, "run.html", {"entry": entry, "view": view, "inner": inner, "link": link})
 
+    async def compare(self, request: Request) -> Response:
+        """Compare the runs with the numbers `left` and `right`. With one of them, others are offered.
+
+        `pair` is the number of the pair of steps to show. Raises `HTTPException` (404).
+        """
+        asked = {name: request.query_params.get(name, "").strip() for name in ("left", "right")}
+        found = {name: await self._found(number) for name, number in asked.items() if number}
+        values = {"noun": "run", "path": "run-compare", "forked_at": None, **asked}
+        if len(found) < len(asked):
+            offered = [one for entry, _ in found.values() for one in others_of(entry, list(self._library.entries))]
+            return page(request, "compare.html", {**values, "found": None, "offered": offered})
+        chosen = place_in(request.query_params.get("pair", ""))
+
+        def compared() -> Comparison:
+            return compare(run_side(*found["left"]), run_side(*found["right"]), chosen)
+
+        return page(request, "compare.html", {**values, "found": await anyio.to_thread.run_sync(compared)})
+
     async def file(self, request: Request) -> Response:
         """Return a run in the Agent Trajectory Interchange Format, without secrets."""
-        entry, whole = await self._found(request)
+        entry, whole = await self._found(request.path_params["number"])
         hidden = redactor().hide_in(msgspec.to_builtins(whole))
         headers = {"Content-Disposition": f'attachment; filename="run_{entry.number}.json"'}
         return Response(msgspec.json.encode(hidden), media_type="application/json", headers=headers)
 
-    async def _found(self, request: Request) -> tuple[RunEntry, Trajectory]:
-        number = place_in(request.path_params["number"])
-        found = await anyio.to_thread.run_sync(self._library.run, number or 0)
+    async def _found(self, number: str) -> tuple[RunEntry, Trajectory]:
+        found = await anyio.to_thread.run_sync(self._library.run, place_in(number) or 0)
         if found is None:
             raise HTTPException(404)
         return found

@@ -1,7 +1,6 @@
-"""Two turns side by side: their figures, their steps in pairs, and the difference of a pair."""
+"""Two turns or recorded runs side by side: figures, steps in pairs, and the difference of a pair."""
 
-import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from itertools import zip_longest
@@ -10,18 +9,13 @@ from typing import Final, TypeVar
 from pydantic import ValidationError
 
 from turnwright.errors import TurnwrightError
-from turnwright.inspector.http.render import amount, json_text, money, seconds
-from turnwright.journal.dependencies import Dependencies
-from turnwright.message import FilePart, Message, ReasoningPart, ToolCallPart, ToolResultPart
-from turnwright.model.protocol import ModelRequest
+from turnwright.inspector.http.render import json_text
 from turnwright.privacy.redaction import redactor
 from turnwright_states.payload import thawed
 
-from .request_replay import Rebuilt
 from .step_summary import StepSummary, step_summaries
 from .steps import Step, StepCall
 from .text_diff import DiffLine, text_diff
-from .turn_record import TurnRecord
 
 #: Characters of a text that are compared.
 _TEXT: Final = 100_000
@@ -31,10 +25,20 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """A turn of the two, with what was said before it."""
+    """A turn or a run to compare. `sent` returns what was sent in a step; it raises `TurnwrightError` or `ValidationError`.
 
-    turn: TurnRecord
-    history: Sequence[Message]
+    `figures` of both have the same names. Of the limits and the settings, those that differ are shown.
+    """
+
+    id: str
+    figures: Mapping[str, str]
+    limits: Mapping[str, str]
+    settings: Mapping[str, str]
+    prompt: str
+    instructions: str
+    answer: str
+    steps: Sequence[Step]
+    sent: Callable[[Step], str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +90,7 @@ class PairDetails:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Two turns compared. `pairs` are their steps; `details` belong to the chosen pair, if there is one.
+    """Two turns or runs compared. `pairs` are their steps; `details` belong to the chosen pair, if there is one.
 
     `answer` is the difference of their final texts, `instructions` that of their agents' instructions, and `prompt`
     that of their prompts.
@@ -101,20 +105,19 @@ class Comparison:
     details: PairDetails | None
 
 
-def compare(left: Side, right: Side, setup: Dependencies, chosen: int | None) -> Comparison:
-    """Compare two turns. `chosen` is the number of a pair; by default the first one that differs."""
-    one, other = left.turn, right.turn
-    pairs = tuple(_pairs(one, other))
+def compare(left: Side, right: Side, chosen: int | None) -> Comparison:
+    """Compare two sides. `chosen` is the number of a pair; by default the first one that differs."""
+    pairs = tuple(_pairs(left, right))
     shown = next((pair for pair in pairs if pair.number == chosen), None) if chosen is not None else None
     shown = shown or next((pair for pair in pairs if pair.differs), None)
     return Comparison(
-        lines=tuple(_lines(one, other)),
-        prompt=_diff(one.started.prompt, other.started.prompt),
-        instructions=_diff(_instructions(one), _instructions(other)),
-        answer=_diff(one.result.text, other.result.text),
+        lines=tuple(_figures(left, right)),
+        prompt=_diff(left.prompt, right.prompt),
+        instructions=_diff(left.instructions, right.instructions),
+        answer=_diff(left.answer, right.answer),
         pairs=pairs,
         chosen=shown,
-        details=None if shown is None else _details(shown, left, right, setup),
+        details=None if shown is None else _details(shown, left, right),
     )
 
 
@@ -122,49 +125,17 @@ def _diff(left: str, right: str) -> tuple[DiffLine, ...]:
     return text_diff(left[:_TEXT], right[:_TEXT])
 
 
-def _instructions(turn: TurnRecord) -> str:
-    return str(turn.started.agent.get("instructions") or "")
-
-
-def _lines(one: TurnRecord, other: TurnRecord) -> Iterator[Line]:
-    """Yield the figures of both turns, and each limit and setting in which they differ."""
-    left, right = _figures(one), _figures(other)
-    yield from (Line(name, value, right[name]) for name, value in left.items())
-    for kind, ours, theirs in (("Limit", _limits(one), _limits(other)), ("Setting", _settings(one), _settings(other))):
+def _figures(left: Side, right: Side) -> Iterator[Line]:
+    """Yield the figures of both, and each limit and setting in which they differ."""
+    yield from (Line(name, value, right.figures[name]) for name, value in left.figures.items())
+    for kind, ours, theirs in (("Limit", left.limits, right.limits), ("Setting", left.settings, right.settings)):
         for name in sorted(ours.keys() | theirs.keys()):
             line = Line(f"{kind} {name}", ours.get(name, "not set"), theirs.get(name, "not set"))
             if line.differs:
                 yield line
 
 
-def _figures(turn: TurnRecord) -> dict[str, str]:
-    result = turn.result
-    reason = "" if result.reason is None or str(result.reason) == str(result.outcome) else f": {result.reason}"
-    return {
-        "Outcome": f"{result.outcome or result.state}{reason}".replace("_", " "),
-        "Agent": turn.row.agent,
-        "Model": turn.row.model or "not named",
-        "Steps": amount(result.steps),
-        "Tool calls": amount(result.tool_calls),
-        "Tokens": amount(result.usage.tokens),
-        "Cost": money(result.usage.cost),
-        "Active time": seconds(result.seconds),
-    }
-
-
-def _limits(turn: TurnRecord) -> dict[str, str]:
-    return {name: _words(value) for name, value in turn.started.limits.model_dump(mode="json").items()}
-
-
-def _settings(turn: TurnRecord) -> dict[str, str]:
-    return {name: _words(value) for name, value in turn.started.model_settings.items()}
-
-
-def _words(value: object) -> str:
-    return "not set" if value is None else value if isinstance(value, str) else json.dumps(thawed(value))
-
-
-def _pairs(one: TurnRecord, other: TurnRecord) -> Iterator[StepPair]:
+def _pairs(one: Side, other: Side) -> Iterator[StepPair]:
     left, right = step_summaries(one.steps), step_summaries(other.steps)
     aligned = _aligned(left, right, [_signature(each.step) for each in left], [_signature(each.step) for each in right])
     for number, (ours, theirs) in enumerate(aligned, start=1):
@@ -220,12 +191,12 @@ def _result(call: StepCall | None) -> str:
     return call.status if settled is None else f"{call.status}\n{settled.result}"
 
 
-def _details(pair: StepPair, left: Side, right: Side, setup: Dependencies) -> PairDetails:
+def _details(pair: StepPair, left: Side, right: Side) -> PairDetails:
     one, other = (None if side is None else side.step for side in (pair.left, pair.right))
     unsent, texts = "", ["", ""]
     if one is not None and other is not None:
         try:
-            texts = [_sent(side, step, setup) for side, step in ((left, one), (right, other))]
+            texts = [left.sent(one), right.sent(other)]
         except (TurnwrightError, ValidationError) as error:
             unsent = f"The requests cannot be built again: {error}"
     ours, theirs = (() if step is None else step.calls for step in (one, other))
@@ -239,35 +210,3 @@ def _details(pair: StepPair, left: Side, right: Side, setup: Dependencies) -> Pa
             CallPair(a, b, _diff(_arguments(a), _arguments(b)), _diff(_result(a), _result(b))) for a, b in calls
         ),
     )
-
-
-def _sent(side: Side, step: Step, setup: Dependencies) -> str:
-    """Return the request of a step's last attempt as text."""
-    request = Rebuilt.of(side.turn, setup, side.history).last(step)
-    return "" if request is None else "\n".join(_request_lines(side.turn.row.model, request))
-
-
-def _request_lines(model: str, request: ModelRequest) -> Iterator[str]:
-    yield f"model: {model or 'not named'}"
-    yield f"tool_choice: {request.tool_choice}"
-    if request.max_tokens is not None:
-        yield f"max_tokens: {request.max_tokens}"
-    for name, value in ({} if request.settings is None else request.settings.to_json()).items():
-        yield f"{name}: {_words(redactor().hide_in(value, name))}"
-    for message in request.messages:
-        yield from ("", f"{message.role}:", *_message_lines(message))
-
-
-def _message_lines(message: Message) -> Iterator[str]:
-    for part in message.parts:
-        match part:
-            case ToolCallPart():
-                yield f"{part.name}({json.dumps(redactor().hide_fields(thawed(part.arguments)), ensure_ascii=False)})"
-            case ToolResultPart():
-                yield f"{part.name}: {part.status}: {part.text}"
-            case FilePart():
-                yield f"[file {part.name or part.media_type}]"
-            case ReasoningPart():
-                yield f"[thinking] {part.text}"
-            case _:
-                yield str(getattr(part, "text", ""))

@@ -9,23 +9,20 @@ from turnwright.audit.rounds import is_reply, shared_result, text_of
 from turnwright.message import ToolCallPart, ToolResultPart
 from turnwright.trajectories.atif import (
     CallNotes,
-    ResultNotes,
     StepMetrics,
     StepNotes,
     Trajectory,
-    TrajectoryCall,
-    TrajectoryResult,
     TrajectoryStep,
 )
 
 from .call_row import CallRow, call_row
 from .pagination import Window
+from .recorded_steps import STATUSES, inner_of, inner_runs, notes_of, result_in
 from .run_library import seconds_of
 from .step_summary import named
 
 #: Rows a page.
 _PAGE: Final = 60
-_STATUSES: Final = {"ok": "ok", "error": "error", "denied": "rejected", "canceled": "aborted"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +83,7 @@ def recorded_run(whole: Trajectory, found: RunMeasure, *, inner: int, step: int,
     """
     every = list(whole.every())
     run = every[inner] if 0 < inner < len(every) else whole
-    numbers = {one.trajectory_id: number for number, one in enumerate(every) if number and one.trajectory_id}
-    lines = tuple(_lines(run, numbers))
+    lines = tuple(_lines(run, inner_runs(whole)))
     chosen = next((line.number for line in lines if line.step == step), 0) if step else 0
     first = chosen or 1
     window = Window.of(len(lines), _PAGE, until, (first, min(first + _PAGE - 1, len(lines))))
@@ -155,27 +151,16 @@ def _lines(run: Trajectory, numbers: Mapping[str, int]) -> Iterator[RecordedLine
 
 
 def _calls(step: TrajectoryStep, numbers: Mapping[str, int]) -> Iterator[RecordedCall]:
-    results = step.observation.results if step.observation else ()
-    shared = shared_result(step)
     for call in step.tool_calls or ():
-        own = (one for one in results if one.source_call_id == call.tool_call_id)
-        yield _call(call, next(own, shared), numbers)
-
-
-def _call(call: TrajectoryCall, result: TrajectoryResult | None, numbers: Mapping[str, int]) -> RecordedCall:
-    notes = (call.extra and call.extra.turnwright) or CallNotes()
-    part = ToolCallPart(id=call.tool_call_id, name=call.function_name, arguments=call.arguments)
-    given = None
-    status = ""
-    if result is not None:
-        said = (result.extra and result.extra.turnwright) or ResultNotes()
-        status = _STATUSES.get(said.status or "", "")
-        given = ToolResultPart(call=part.id, name=part.name, text=text_of(result.content))
-    row = call_row(part, given, None, {})
-    row = replace(row, status=status or "open", raw=notes.arguments_raw or "")
-    refs = (result.subagent_trajectory_ref if result is not None else None) or ()
-    inner = next((numbers[ref.trajectory_id or ""] for ref in refs if ref.trajectory_id in numbers), None)
-    return RecordedCall(row, status or ("" if result is not None else "no result recorded"), inner)
+        result = result_in(step, call)
+        notes = (call.extra and call.extra.turnwright) or CallNotes()
+        part = ToolCallPart(id=call.tool_call_id, name=call.function_name, arguments=call.arguments)
+        given = None
+        status = STATUSES.get(notes_of(result).status or "", "")
+        if result is not None:
+            given = ToolResultPart(call=part.id, name=part.name, text=text_of(result.content))
+        row = replace(call_row(part, given, None, {}), status=status or "open", raw=notes.arguments_raw or "")
+        yield RecordedCall(row, status or ("no result recorded" if result is None else ""), inner_of(result, numbers))
 
 
 def _orphans(step: TrajectoryStep) -> Sequence[str]:

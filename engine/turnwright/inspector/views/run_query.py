@@ -14,6 +14,8 @@ PAGE: Final = 50
 #: The most characters of a filter, and the most names that a field suggests.
 _LONGEST: Final = 300
 _SUGGESTED: Final = 100
+#: The most runs that a comparison offers.
+_OFFERED: Final = 20
 #: The endings that the totals count by name.
 _ENDINGS: Final = 4
 
@@ -191,6 +193,13 @@ def list_runs(library: RunLibrary, query: RunQuery, start: int) -> RunList:
         endings=_names(one.found.ending for one in entries),
         formats=sorted({one.found.format for one in entries}),
     )
+
+
+def others_of(run: RunEntry, entries: Sequence[RunEntry]) -> list[RunEntry]:
+    """Return other runs to compare one with: first those with its prompt, then those of its agent."""
+    same = [one for one in entries if one.prompt and one.prompt == run.prompt]
+    related = [one for one in entries if one.found.agent == run.found.agent and one.prompt != run.prompt]
+    return [one for one in [*same, *related] if one.number != run.number][:_OFFERED]
 
 
 def _names(names: Iterable[str]) -> Sequence[str]:

@@ -36,8 +36,8 @@ class StepCall:
 
     `status` is that of its result, or `running`, `waiting` (for a person) or `open` (it has not started). `attempts`
     has the time and the place in the journal of each start. `child` is the turn that it drove, `interrupt` what a
-    person was asked of it. `settled` is the fact with its result, at the place
-    `settled_at` of the journal.
+    person was asked of it. `settled` is the fact with its result, at the place `settled_at` of the journal. `timed`:
+    its times are known if there are any.
     """
 
     made: f.CallMade
@@ -48,6 +48,7 @@ class StepCall:
     interrupt: str | None = None
     settled: f.CallSettled | None = None
     settled_at: int = 0
+    timed: bool = True
 
     @property
     def seconds(self) -> float | None:

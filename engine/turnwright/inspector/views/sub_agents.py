@@ -13,25 +13,22 @@ from turnwright.transcript.reading import reading
 from .steps import Step, steps_of
 
 #: The most turns of sub-agents that a page reads.
-_MOST: Final = 50
+MOST: Final = 50
 
 
 @dataclass(frozen=True, slots=True)
 class SubAgent:
-    """The turn of a sub-agent: its steps so far, and its own sub-agents, by the call that they belong to."""
+    """The turn of a sub-agent: its id, its steps so far, and its own sub-agents, by the call that they belong to."""
 
-    row: TurnRow
+    id: str
     steps: tuple[Step, ...]
     below: Mapping[str, "SubAgent"]
-
-    @property
-    def live(self) -> bool:
-        return self.row.status.outcome is None
+    live: bool = False
 
 
 async def sub_agents(store: Store, rows: Mapping[str, TurnRow]) -> Mapping[str, SubAgent]:
     """Read the turns of these rows, which are by call, and those below; the first ones, where there are very many."""
-    left = [_MOST]
+    left = [MOST]
 
     async def read(rows: Mapping[str, TurnRow]) -> Mapping[str, SubAgent]:
         found: dict[str, SubAgent] = {}
@@ -43,7 +40,8 @@ async def sub_agents(store: Store, rows: Mapping[str, TurnRow]) -> Mapping[str, 
                 facts = await store.facts(row.id)
                 with reading(row.id):
                     steps = steps_of(facts, ())
-                found[call] = SubAgent(row, steps, await read(await sub_turns(store, row.id, facts)))
+                below = await read(await sub_turns(store, row.id, facts))
+                found[call] = SubAgent(row.id, steps, below, live=row.status.outcome is None)
         return found
 
     return await read(rows)

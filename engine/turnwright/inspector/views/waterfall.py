@@ -103,7 +103,7 @@ def _rows(steps: Sequence[Step], below: Mapping[str, SubAgent], frame: _Frame) -
                 yield from _rows(
                     child.steps,
                     child.below,
-                    _Frame(row.began, row.ended, frame.depth + 2, child.row.id, inner.step, running),
+                    _Frame(row.began, row.ended, frame.depth + 2, child.id, inner.step, running),
                 )
 
 
@@ -153,7 +153,7 @@ def _of_call(call: StepCall, step: Step, frame: _Frame) -> WaterfallRow:
         spans.append(Span(BarKind.CALL, start, end, title, call.status if last else "cut", "transcript"))
     return WaterfallRow(
         label=call.made.name,
-        detail=call.status if starts else f"{call.status}, did not run",
+        detail=call.status if starts or not call.timed else f"{call.status}, did not run",
         spans=tuple(spans),
         seconds=ended - frame.at(starts[0]) if running else call.seconds,
         step=frame.step,
