@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from turnwright.errors import TurnNotFoundError, UnreadableTurnError
 from turnwright.store import Store
 from turnwright.store.sessions import one_line
-from turnwright.store.summaries import MOST, MOST_COST, SummaryStore, TurnSummary, Unsummarized
+from turnwright.store.summaries import MOST, MOST_COST, UNREAD, SummaryStore, TurnNames, TurnSummary, Unsummarized
 from turnwright.transcript.reading import reading
 from turnwright.transcript.transcript import Transcript
 from turnwright_states import CallStatus, TurnMachine, Usage
@@ -34,8 +34,9 @@ async def summarize_turns(
 ) -> int:
     """Summarize at most `limit` turns that rest and have no current summary, and return their number.
 
-    `hide` replaces the secrets of a text: a search must not find what pages hide. Without `search` no texts are stored
-    but the beginnings of prompts and answers, and only names and ids can be searched.
+    New turns that run get their names. `hide` replaces the secrets of a text or a name: a search must not find what
+    pages hide. Without `search` no texts are stored but the beginnings of prompts and answers, and only names and ids
+    can be searched.
 
     Raises `StoreError`.
     """
@@ -43,17 +44,25 @@ async def summarize_turns(
     made: list[tuple[Unsummarized, TurnSummary]] = []
     for one in found:
         try:
-            facts = await store.facts(one.id)
-            # A long journal takes seconds, and turns are driven meanwhile.
-            summary = await anyio.to_thread.run_sync(summary_of, one.id, facts, hide)
+            summary = TurnSummary() if one.version == UNREAD else await _summary(store, one.id, hide)
         except TurnNotFoundError:
             continue
-        except UnreadableTurnError as error:
-            summary = TurnSummary(fault=error.why)
+        own = one.names
+        session = None if own.session is None else hide(own.session)
+        summary = replace(summary, names=TurnNames(hide(own.id), hide(own.agent), hide(own.model), session))
         made.append((one, summary if search else replace(summary, text="")))
     if made:
         await summaries.summarize(made)
     return len(found)
+
+
+async def _summary(store: Store, turn_id: str, hide: Callable[[str], str]) -> TurnSummary:
+    try:
+        facts = await store.facts(turn_id)
+        # A long journal takes seconds, and turns are driven meanwhile.
+        return await anyio.to_thread.run_sync(summary_of, turn_id, facts, hide)
+    except UnreadableTurnError as error:
+        return TurnSummary(fault=error.why)
 
 
 def summary_of(turn_id: str, journal: Sequence[tuple[int, f.Fact]], hide: Callable[[str], str]) -> TurnSummary:

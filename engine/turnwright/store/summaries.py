@@ -21,6 +21,17 @@ MOST: Final = 2**53 - 1
 PAUSED, UNFINISHED = "paused", "unfinished"
 #: A larger cost is stored as this one.
 MOST_COST: Final = 1e9
+#: The version of a summary that has only names.
+UNREAD: Final = -1
+
+
+class TurnNames(Struct, frozen=True, gc=False):
+    """The id of a turn, and the names of its agent, model and session."""
+
+    id: str = ""
+    agent: str = ""
+    model: str = ""
+    session: str | None = None
 
 
 class TurnSummary(Struct, frozen=True, gc=False):
@@ -30,9 +41,10 @@ class TurnSummary(Struct, frozen=True, gc=False):
     origin. `failures` counts the calls of each tool whose status is not `ok`, `sub_turns` those that may have turns of
     their own.
 
-    `prompt` and `answer` are beginnings of texts, `text` is what a search finds. They have no secrets.
+    `prompt` and `answer` are beginnings of texts, `text` is what a search finds, `names` what filters compare. They
+    have no secrets.
 
-    `fault` says why the journal cannot be read. Then the rest is empty.
+    `fault` says why the journal cannot be read. Then the rest is empty, as it is for a turn that does not rest yet.
     """
 
     outcome: Outcome | None = None
@@ -49,15 +61,20 @@ class TurnSummary(Struct, frozen=True, gc=False):
     answer: str = ""
     text: str = ""
     fault: str = ""
+    names: TurnNames = TurnNames()
 
 
 @dataclass(frozen=True, slots=True)
 class Unsummarized:
-    """A turn whose summary is missing or old. `version` grows with the journal; `ended`: there will be no more."""
+    """A turn whose summary is missing or old. `version` grows with the journal; `ended`: there will be no more.
+
+    `version` is `UNREAD` for a new turn that does not rest yet: only its names are to be written.
+    """
 
     id: str
     version: int
     ended: bool
+    names: TurnNames
 
 
 class Order(StrEnum):
@@ -78,9 +95,10 @@ class TurnFilter:
     They are not those of sub-agents, unless `family` is a turn: then they are the turns below it, at any depth.
 
     `text` is a part of an id, an agent, a model or a session, or words of prompts, answers, tool names and results.
-    `agent` and `model` are parts of names. Letters of the Latin alphabet match in either case. `outcome` is the outcome
-    of an ending, or `paused`, or `unfinished`: neither ended nor paused. `reason` is that of an ending. `since` and
-    `until` are times of creation, in seconds since the Unix epoch. Numbers of turns are below `before`.
+    `agent` and `model` are parts of names, `session` is a whole name. Names are compared as summaries have them:
+    without secrets. Letters of the Latin alphabet match in either case. `outcome` is the outcome of an ending, or
+    `paused`, or `unfinished`: neither ended nor paused. `reason` is that of an ending. `since` and `until` are times of
+    creation, in seconds since the Unix epoch. Numbers of turns are below `before`.
     """
 
     text: str = ""
@@ -173,7 +191,10 @@ class SummaryStore(Protocol):
     """
 
     async def unsummarized(self, *, limit: int) -> list[Unsummarized]:
-        """Return turns that rest, paused or ended, and whose summaries are missing or old; the newest first."""
+        """Return turns whose summaries are missing, or that rest, paused or ended, and whose summaries are old.
+
+        The newest are first.
+        """
         ...
 
     async def summarize(self, summaries: Sequence[tuple[Unsummarized, TurnSummary]]) -> None:

@@ -18,12 +18,14 @@ from .summaries import (
     MOST,
     PAUSED,
     UNFINISHED,
+    UNREAD,
     AgentTotals,
     Order,
     Quantiles,
     Spending,
     SummarizedTurn,
     TurnFilter,
+    TurnNames,
     TurnSummary,
     TurnTotals,
     Unsummarized,
@@ -177,6 +179,10 @@ def stored(turn: Unsummarized, summary: TurnSummary) -> dict[str, object]:
     usage = summary.usage
     return {
         "turn": turn.id,
+        "turn_id": _text(summary.names.id),
+        "agent": _text(summary.names.agent),
+        "model": _text(summary.names.model),
+        "session": None if summary.names.session is None else _text(summary.names.session),
         "seq": turn.version,
         "complete": int(turn.ended),
         "outcome": None if summary.outcome is None else str(summary.outcome),
@@ -205,8 +211,14 @@ def words_of(text: str) -> list[str]:
 
 
 def unsummarized_of(rows: Iterable[Columns]) -> list[Unsummarized]:
-    """Return turns from rows (id, version, whether it has ended)."""
-    return [Unsummarized(turn, version, bool(ended)) for turn, version, ended in rows if isinstance(turn, str)]
+    """Return turns from rows (id, agent, model, session, version, whether it has ended). Damaged names are empty."""
+    return [
+        Unsummarized(
+            turn, version, bool(ended), TurnNames(turn, _name(agent) or "", _name(model) or "", _name(session))
+        )
+        for turn, agent, model, session, version, ended in rows
+        if isinstance(turn, str)
+    ]
 
 
 def summarized_turns(rows: Iterable[Columns]) -> list[SummarizedTurn]:
@@ -278,7 +290,7 @@ def _summarized(row: Columns) -> SummarizedTurn:
     *turn, version, inputs, outputs, cached, reasoning, cost, seconds, fault, below, retries, pauses, prompt, answer = (
         row
     )
-    if not version:
+    if not version or version == UNREAD:
         return SummarizedTurn(turn_row(tuple(turn)))
     usage = Usage(
         input_tokens=_count(inputs),
@@ -296,6 +308,10 @@ def _quantiles(values: Sequence[int], unit: float = 1) -> Quantiles:
     """Return the quantiles of sorted values."""
     p50, p90 = (values[ceil(len(values) * share) - 1] / unit if values else 0.0 for share in (0.5, 0.9))
     return Quantiles(p50, p90)
+
+
+def _name(value: object) -> str | None:
+    return value if isinstance(value, str) else None
 
 
 def _part(text: str) -> str:

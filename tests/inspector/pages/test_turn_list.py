@@ -1,9 +1,12 @@
 """The list of turns and the statistics: what is found, page by page, and what is counted."""
 
+import html
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 
 import anyio.lowlevel
+import httpx
 import pytest
 from msgspec import structs
 from pydantic import JsonValue
@@ -64,6 +67,39 @@ async def test_a_text_is_looked_for_in_every_field_whatever_its_case() -> None:
         assert names((await list_turns(Summaries(store), digests, Query(text=text))).turns) == [name], text
     nothing = await list_turns(Summaries(store), digests, Query(text="nowhere"))
     assert (nothing.turns, nothing.totals.turns if nothing.totals else None, nothing.following) == ((), 0, None)
+
+
+async def test_secrets_in_names_are_not_found_and_links_with_hidden_names_find_their_turns() -> None:
+    """The searched text is hidden too, so a whole name finds its turn."""
+    facts, store, secret = await journal_of_a_turn(), MemoryStore(), "hunter22hunter22"
+    named = {name: f"{name} password={secret}" for name in ("agent", "model", "session")}
+    await write(store, "named", facts, agent=named["agent"], model=named["model"], session=named["session"])
+    await write(store, "other", facts, session="other")
+    digests, summaries = Digests(store), Summaries(store)
+    for name, value in named.items():
+        for part in (secret, secret[:6]):
+            for field in (name, "q"):
+                assert names((await list_turns(summaries, digests, Query.of({field: part}))).turns) == [], (field, part)
+        for whole in (value, f"{name} password=***"):
+            assert names((await list_turns(summaries, digests, Query.of({name: whole}))).turns) == ["named"], whole
+    async with (
+        Engine(model=ScriptedModel(), store=store) as engine,
+        browser(inspector_app(engine, access=Open())) as client,
+    ):
+        pages = [(await client.get(path)).text for path in ("/sessions", "/agents")]
+        links = [
+            html.unescape(link)
+            for page in pages
+            for link in re.findall(r'href="([^"]*\*\*\*[^"]*|[^"]*%2A[^"]*)"', page)
+        ]
+        assert any(link.startswith("/session?") for link in links)
+        assert any("agent=" in link for link in links)
+        for link in links:
+            shown = await client.get(link)
+            assert shown.status_code == httpx.codes.OK, link
+            assert "named" in shown.text, link
+            assert secret not in shown.text, link
+        assert (await client.get("/session", params={"session": named["session"]})).status_code == httpx.codes.OK
 
 
 async def test_turns_are_found_by_outcome_reason_agent_and_session() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from turnwright.journal.summarize import summarize_turns
 from turnwright.store import SqliteStore
+from turnwright.store.sqlite.schema import SCHEMA_VERSION
 from turnwright.store.sqlite.summaries import create_search, numbers_with
 from turnwright.store.summaries import TurnFilter
 from turnwright.testing.store_suite import Written
@@ -50,6 +51,21 @@ async def test_turns_of_an_older_release_are_summarized(tmp_path: Path, older: i
     assert {one.row.id: one.summarized for one in found} == {"a-late": False, "t-b": True, "t-a": True}
     assert [one.ended for one in await store.unsummarized(limit=9)] == []
     await store.aclose()
+
+
+async def test_names_with_secrets_of_an_older_release_are_written_again(store: SqliteStore) -> None:
+    """Until then they are not compared."""
+    await ended(store, "t1", "Hello")
+    await summarized(store)
+    with closing(sqlite3.connect(store.path, isolation_level=None)) as other:
+        other.execute("UPDATE summaries SET agent = 'password=hunter22'")
+        other.execute(f"PRAGMA user_version = {SCHEMA_VERSION - 1}")
+    await store.migrate()
+    for agent in ("hunter", "Tidier"):
+        assert await store.find(TurnFilter(agent=agent), limit=9) == []
+    await summarized(store)
+    (one,) = await store.find(TurnFilter(agent="Tidier"), limit=9)
+    assert (one.row.id, one.prompt) == ("t1", "Hello")
 
 
 async def test_no_word_of_a_deleted_turn_stays_in_the_file(store: SqliteStore) -> None:

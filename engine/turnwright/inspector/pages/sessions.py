@@ -15,6 +15,7 @@ from turnwright.inspector.views.summaries import Summaries
 from turnwright.inspector.views.turn_query import PAGE, Query
 from turnwright.journal.turn_journal import first_fact
 from turnwright.message import SentinelPart
+from turnwright.privacy.redaction import redactor
 from turnwright.result import result_of
 from turnwright.store import TurnRow
 from turnwright.store.summaries import SummarizedTurn, TurnFilter
@@ -67,7 +68,7 @@ class SessionPages:
         Its id may have any characters, so it is no part of the path.
         """
         asked = Query.of(request.query_params)
-        name = asked.session
+        name = redactor().hide(asked.session)  # as summaries have it
         await self._summaries.current()
         wanted = TurnFilter(session=name)
         totals = await self._summaries.read.totals(wanted)
@@ -90,7 +91,8 @@ class SessionPages:
 
     async def _title(self, name: str) -> str:
         """Return the title of a session; its id if the session is not among the newest."""
-        found = (one.title for one in await self._store.sessions(limit=PAGE) if one.id == name)
+        hide = redactor().hide
+        found = (one.title for one in await self._store.sessions(limit=PAGE) if hide(one.id) == name)
         return next(found, "") or name
 
     async def _exchange(self, one: SummarizedTurn) -> Exchange | None:

@@ -14,6 +14,7 @@ import anyio.to_thread
 
 from turnwright.agents.bounds import LIMITS
 from turnwright.errors import TurnNotFoundError, UnreadableTurnError
+from turnwright.privacy.redaction import redactor
 from turnwright.store import Store, TurnRow
 from turnwright.store.summaries import SummarizedTurn, TurnFilter
 from turnwright_states import REASONS, CallStatus, EndReason, Outcome, State, Usage
@@ -115,7 +116,7 @@ async def statistics_of(summaries: Summaries, digests: Digests, *, last: int = L
     """Return the statistics of the newest `last` turns, at most `MOST`. `agent` is a part of their agent's name."""
     last = min(last, MOST)
     await summaries.current()
-    found = await summaries.read.find(TurnFilter(agent=agent), limit=last + 1)
+    found = await summaries.read.find(TurnFilter(agent=redactor().hide(agent)), limit=last + 1)
     turns: list[SummarizedTurn] = []
     read: list[Digest] = []
     for place, one in enumerate(found[:last]):

@@ -1,6 +1,7 @@
 """The summaries of a store's turns, as the pages keep them up to date."""
 
 import logging
+from contextlib import suppress
 from math import inf
 from typing import Final
 
@@ -41,8 +42,6 @@ class Summaries:
 
     async def current(self, patience: float = _PATIENCE) -> bool:
         """Summarize some turns, for about `patience` seconds. Return whether all turns that rest are summarized now."""
-        if self._writing.locked():  # all of them are being written
-            return False
         return await self._write(anyio.current_time() + patience)
 
     async def catch_up(self) -> None:
@@ -50,13 +49,27 @@ class Summaries:
         await self._write(inf)
 
     async def _write(self, until: float) -> bool:
-        async with self._writing:
+        """Write summaries, until none is missing or it is late. Of several writers each takes its turn."""
+        while await self._may_write(until):
             try:
-                while await summarize_turns(
+                if not await summarize_turns(
                     self.store, self.read, redactor().hide, limit=_AT_ONCE, search=self._search
                 ):
-                    if anyio.current_time() >= until:
-                        return False
+                    return True
             except StoreError as error:
                 _LOG.warning("the turns cannot be summarized: %s", error)
-        return True
+                return True
+            finally:
+                self._writing.release()
+            if anyio.current_time() >= until:
+                break
+        return False
+
+    async def _may_write(self, until: float) -> bool:
+        """Wait for the lock, until it is late. One that is free is taken even then."""
+        with suppress(anyio.WouldBlock):
+            self._writing.acquire_nowait()
+            return True
+        with anyio.move_on_after(until - anyio.current_time()) as waiting:
+            await self._writing.acquire()
+        return not waiting.cancelled_caught

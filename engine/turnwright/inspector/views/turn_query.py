@@ -113,12 +113,13 @@ class Query:
         since, until = _moment(self.since), _moment(self.until, ends=True)
         if self.span:
             since = max(now - RANGES[self.span], since or 0.0)
+        # What looks like a secret is hidden on pages: nobody may find out whether a turn has it.
+        hide = redactor().hide
         return TurnFilter(
-            # What looks like a secret is hidden on pages: nobody may find out whether a turn has it.
-            text=redactor().hide(self.text),
-            agent=self.agent,
-            model=self.model,
-            session=self.session,
+            text=hide(self.text),
+            agent=hide(self.agent),
+            model=hide(self.model),
+            session=hide(self.session),
             outcome=UNFINISHED if self.standing == CRASHED else self.standing,
             reason=self.reason,
             since=since,

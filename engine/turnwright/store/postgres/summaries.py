@@ -7,6 +7,7 @@ from typing import Final
 
 from turnwright.store.rows import LAST_SEQ, Columns
 from turnwright.store.summaries import (
+    UNREAD,
     AgentTotals,
     Order,
     Spending,
@@ -32,17 +33,20 @@ from .connections import Connections
 from .rows import COLUMNS
 
 _UNSUMMARIZED: Final = f"""
-    SELECT turn.turn_id, last.seq, NOT live FROM turnwright_summaries summary
+    SELECT turn.turn_id, turn.agent, turn.model, turn.session,
+        CASE WHEN NOT live OR state = 'PAUSED' THEN last.seq ELSE {UNREAD} END, NOT live
+    FROM turnwright_summaries summary
     JOIN turnwright_turns turn USING (number)
     CROSS JOIN LATERAL (
         SELECT {LAST_SEQ} AS seq FROM turnwright_facts WHERE turn_id = turn.turn_id ORDER BY seq DESC LIMIT 1
     ) last
-    WHERE complete = 0 AND (NOT live OR state = 'PAUSED') AND summary.seq <> last.seq
+    WHERE complete = 0 AND summary.seq <> last.seq AND (summary.seq = 0 OR NOT live OR state = 'PAUSED')
     ORDER BY number DESC LIMIT %(limit)s
 """
 _SUMMARIZE: Final = """
-    UPDATE turnwright_summaries SET seq = %(seq)s, complete = %(complete)s, outcome = %(outcome)s,
-        reason = %(reason)s, steps = %(steps)s, tool_calls = %(tool_calls)s, input_tokens = %(input_tokens)s,
+    UPDATE turnwright_summaries SET turn_id = %(turn_id)s, agent = %(agent)s, model = %(model)s,
+        session = %(session)s, seq = %(seq)s, complete = %(complete)s, outcome = %(outcome)s, reason = %(reason)s,
+        steps = %(steps)s, tool_calls = %(tool_calls)s, input_tokens = %(input_tokens)s,
         output_tokens = %(output_tokens)s, cached_tokens = %(cached_tokens)s,
         reasoning_tokens = %(reasoning_tokens)s, cost = %(cost)s, seconds = %(seconds)s, retries = %(retries)s,
         pauses = %(pauses)s, sub_turns = %(sub_turns)s, fault = %(fault)s

@@ -2,11 +2,14 @@
 
 from typing import Final
 
-#: Copies turns into rows without totals.
+#: Copies turns into rows without names and totals, which readers write: drivers do not look for secrets.
 NEW_SUMMARIES: Final = (
-    "INSERT INTO turnwright_summaries (number, turn_id, root, agent, model, session, created_at)"
-    " SELECT number, turn_id, (strpos(turn_id, ':') = 0)::integer, agent, model, session, created_at"
-    " FROM turnwright_turns"
+    "INSERT INTO turnwright_summaries (number, turn_id, root, agent, model, created_at)"
+    " SELECT number, '', (strpos(turn_id, ':') = 0)::integer, '', '', created_at FROM turnwright_turns"
+)
+#: Rows of an older release have names with their secrets.
+UNNAMED: Final = (
+    "UPDATE turnwright_summaries SET seq = 0, complete = 0, turn_id = '', agent = '', model = '', session = NULL"
 )
 #: `seq` is the last fact up to which a turn is summarized. `complete`: it has ended, and nothing will change.
 SUMMARIES: Final = f"""

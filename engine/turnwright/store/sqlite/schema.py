@@ -15,7 +15,7 @@ from turnwright.store.old_words import KINDS, renamed, with_hash
 from turnwright.store.sessions import title_of
 
 from .annotations import ANNOTATIONS
-from .summaries import SUMMARIES, create_search
+from .summaries import SUMMARIES, UNNAMED, create_search
 
 
 def _rename_words(db: sqlite3.Connection) -> None:
@@ -178,6 +178,8 @@ _STEPS: Final[tuple[str | Callable[[sqlite3.Connection], None], ...]] = (
     SUMMARIES,
     create_search,
     ANNOTATIONS,
+    # From here on the names in summaries have no secrets: readers write them.
+    UNNAMED,
 )
 
 SCHEMA_VERSION: Final = len(_STEPS)

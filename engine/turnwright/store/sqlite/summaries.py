@@ -7,6 +7,7 @@ from typing import Final
 
 from turnwright.store.rows import Columns
 from turnwright.store.summaries import (
+    UNREAD,
     AgentTotals,
     Order,
     Spending,
@@ -32,10 +33,13 @@ from turnwright_states.state import FINAL
 
 from .rows import LAST_FACT, TURN_COLUMNS
 
-#: Copies turns into rows without totals.
+#: Copies turns into rows without names and totals, which readers write: drivers do not look for secrets.
 NEW_SUMMARIES: Final = (
-    "INSERT INTO summaries (number, turn_id, root, agent, model, session, created_at)"
-    " SELECT number, turn_id, instr(turn_id, ':') = 0, agent, model, session, created_at FROM turns"
+    "INSERT INTO summaries (number, root, created_at) SELECT number, instr(turn_id, ':') = 0, created_at FROM turns"
+)
+#: Rows of an older release have names with their secrets.
+UNNAMED: Final = (
+    "UPDATE summaries SET seq = 0, complete = 0, turn_id = NULL, agent = NULL, model = NULL, session = NULL"
 )
 #: `seq` is the row of facts up to which a turn is summarized. `complete`: it has ended, and nothing will change.
 SUMMARIES: Final = f"""
@@ -81,14 +85,18 @@ SUMMARIES: Final = f"""
 _FORGETS: Final = (3, 42)
 _RESTING: Final = ", ".join(f"'{state}'" for state in sorted({*FINAL, State.PAUSED}))
 _UNSUMMARIZED: Final = f"""
-    SELECT summaries.turn_id, facts.seq, live = 0 FROM summaries JOIN turns USING (number) JOIN {LAST_FACT}
-    WHERE complete = 0 AND facts.seq <> summaries.seq AND facts.state IN ({_RESTING}) ORDER BY number DESC LIMIT :limit
+    SELECT turns.turn_id, turns.agent, turns.model, turns.session,
+        CASE WHEN facts.state IN ({_RESTING}) THEN facts.seq ELSE {UNREAD} END AS version, live = 0
+    FROM summaries JOIN turns USING (number) JOIN {LAST_FACT}
+    WHERE complete = 0 AND version <> summaries.seq AND (summaries.seq = 0 OR version <> {UNREAD})
+    ORDER BY number DESC LIMIT :limit
 """  # noqa: S608 (constant)
 _SUMMARIZE: Final = """
-    UPDATE summaries SET seq = :seq, complete = :complete, outcome = :outcome, reason = :reason, steps = :steps,
-        tool_calls = :tool_calls, input_tokens = :input_tokens, output_tokens = :output_tokens,
-        cached_tokens = :cached_tokens, reasoning_tokens = :reasoning_tokens, cost = :cost, seconds = :seconds,
-        retries = :retries, pauses = :pauses, sub_turns = :sub_turns, fault = :fault
+    UPDATE summaries SET turn_id = :turn_id, agent = :agent, model = :model, session = :session, seq = :seq,
+        complete = :complete, outcome = :outcome, reason = :reason, steps = :steps, tool_calls = :tool_calls,
+        input_tokens = :input_tokens, output_tokens = :output_tokens, cached_tokens = :cached_tokens,
+        reasoning_tokens = :reasoning_tokens, cost = :cost, seconds = :seconds, retries = :retries,
+        pauses = :pauses, sub_turns = :sub_turns, fault = :fault
     WHERE number = :number
 """
 _LIVE: Final = f"SELECT number FROM turns JOIN {LAST_FACT} WHERE live = 1"  # noqa: S608 (constant)

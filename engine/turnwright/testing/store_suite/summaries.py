@@ -111,6 +111,21 @@ class SummaryFacts:
         (one,) = await summaries.find(TurnFilter(), limit=_ALL)
         assert "hunter" not in one.prompt + one.answer
 
+    async def test_names_are_compared_without_their_secrets(self, bench: Bench) -> None:
+        """Also those of a turn that runs, and that of a session, which is compared whole."""
+        store = await bench.open()
+        await _ended(store, "t1-hunter2hunter2", session="of hunter2hunter2")
+        await Written("t2-hunter2hunter2", session="now hunter2hunter2").create(store)
+        assert await _found(summaries_of(store), text="hunter") == []  # before they have names
+        summaries = await _summarized(store)
+        for text in ("hunter2hunter2", "hunt", "2"):
+            assert await _found(summaries, text=text) == (["t2-hunter2hunter2"] if text == "2" else []), text
+        assert await _found(summaries, session="of hunter2hunter2") == []
+        assert await _found(summaries, session="of ***") == await _found(summaries, text="t1-***")
+        assert await _found(summaries, session="now ***") == await _found(summaries, text="t2") == ["t2-hunter2hunter2"]
+        found = await summaries.find(TurnFilter(text="T1-***"), limit=_ALL)
+        assert [one.row for one in found] == [await store.get("t1-hunter2hunter2")]
+
     async def test_filters_match_parts_of_names_sessions_endings_and_times(self, bench: Bench) -> None:
         store = await bench.open()
         await _ended(store, "t1", session="s1", age=10)
