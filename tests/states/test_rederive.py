@@ -12,6 +12,7 @@ from turnwright_states import (
     StartedInput,
     State,
     ToolCall,
+    TurnMachine,
     facts,
 )
 from turnwright_states.chart import CHART
@@ -65,6 +66,12 @@ def test_unchanged_inputs_give_the_same_facts_with_their_keys_and_times(journal:
     assert [fact.to_json() for fact in played(journal)] == [fact.to_json() for fact in journal]
     calls = [made for fact in journal if isinstance(fact, facts.ModelReplied) for made in fact.calls]
     assert [made.own_key for made in calls] == [False, True, False, True]
+
+
+def test_the_first_row_of_a_turn_without_any_step_is_chosen_by_its_limits() -> None:
+    started = StartedInput(prompt="Only answer.", limits=Limits(steps=0))
+    first = TurnMachine.start(started)[1]
+    assert rederive(first, groups_of(first), started) == first
 
 
 def test_a_beginning_of_the_groups_gives_a_beginning_of_the_journal(journal: list[facts.Fact]) -> None:
