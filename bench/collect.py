@@ -1,7 +1,7 @@
 """Measures part by part, each in a process of its own, subjects in their environments, and keeps each result at once.
 
-A part is a file of subjects, `streams`, `bodies`, `guard`, or a part of `bench.program`. What failed is reported, and
-left out. A run that was interrupted is resumed: what it has measured is not measured again.
+A part is a file of subjects, `streams`, `bodies`, `guard`, `reads`, or a part of `bench.program`. What failed is
+reported, and left out. A run that was interrupted is resumed: what it has measured is not measured again.
 """
 
 import json
@@ -78,6 +78,7 @@ class Run:
         self._part("streams", ["bench.streams", "--json"], lambda text: results.update({"streams": json.loads(text)}))
         self._part("bodies", ["bench.bodies"], lambda text: results.update({"bodies": text}))
         self._part("guard", ["bench.guard", "--json"], lambda text: results.update({"counts": json.loads(text)}))
+        self._part("reads", ["bench.reads"], lambda text: results.update({"reads": json.loads(text)}))
         for name in MEASURED:
             self._part(name, ["bench.program", name], lambda text: results["figures"].update(json.loads(text)))
 

@@ -1,13 +1,12 @@
 """The CPU of what Turnwright does beside turns, each as numbers by name.
 
-    python -m bench.program startup|lists|reads|replay|walk
+    python -m bench.program startup|lists|replay|walk
 
 - `startup`: CPU of a process, all threads and system time included, over that of `python -c pass`, which runs just
   before it: the least of nine over the least. Bytecode is compiled before.
 - `lists`: with 10,000 turns in a SQLite store, CPU of `turnwright turns --limit 50`: of the whole process, and of the
   command when the process has run it before. And of `turnwright serve`: until its address is printed, and of the first
   page after that. The least of the repeats.
-- `reads`: CPU of the lists, totals, searches and agents of 100,000 turns (`bench/reads.py`).
 - `replay`: facts a CPU second of a replay that checks that each fact follows, of a turn of 120 steps; the best of nine.
 - `walk`: CPU of `turnwright verify`, all processes, whose walk finds as many configurations as `docs/proof.json` says.
 """
@@ -31,7 +30,6 @@ from typing import Final
 
 from bench.guard import kept_facts
 from bench.measure import least_ratio
-from bench.reads import reads
 from bench.results import FOLDER
 from bench.turnwright_turns import TurnwrightSqlite
 from bench.yardstick import Script, run
@@ -166,7 +164,6 @@ def walk() -> dict[str, float]:
 MEASURED: Final[dict[str, Callable[[], dict[str, float]]]] = {
     "startup": startup,
     "lists": lists,
-    "reads": reads,
     "replay": replays,
     "walk": walk,
 }

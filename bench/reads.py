@@ -1,101 +1,154 @@
-"""The CPU of reads of a store with 100,000 turns, as the inspector's pages make them: lists, totals, searches, agents.
+"""The inspector's pages on a store with 100,000 turns.
 
-    python -m bench.program reads
+    python -m bench.reads
 
-A thousand turns are driven and summarized. Their rows are then copied with other agents, models, times and amounts,
-because 100,000 turns would take an hour. The least of the repeats, in milliseconds.
+A page is requested from the application in this process: all that it reads, and its rendering. *first* is the first
+request to a new application on a store that was just opened; the system has the file in memory. The others are medians
+of the next five. CPU is that of all threads; with PostgreSQL, that of the server's processes too. Milliseconds. Of
+`turnwright serve` the CPU is shown until it prints its address, and that of its first page after that: the least of
+three.
+
+The turns are of half a year, of 12 agents and 4 models. A few wait for somebody, and some have sub-agents, tags or
+scores (`bench/many_turns.py`). A search is for a word that most turns have, for one that 20 have, and for one that none
+has.
 """
 
 import asyncio
+import json
+import os
 import sqlite3
 import tempfile
 import time
-from collections.abc import Awaitable, Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, suppress
 from pathlib import Path
+from statistics import median
 from typing import Final
 
-from bench.turnwright_turns import TurnwrightSqlite
-from bench.yardstick import Script, run
+import httpx
+import psycopg
+from bench.many_turns import COMMON, NOTHING, RARE, TURNS, copy_turns, write_turns
+from bench.program import serve
+from bench.results import Record
 
-from turnwright.journal.summarize import summarize_turns
-from turnwright.privacy.redaction import redactor
-from turnwright.store import SqliteStore
-from turnwright.store.summaries import Order, TurnFilter
+from turnwright import Engine
+from turnwright.inspector import Open, inspector_app
+from turnwright.inspector.views.turn_query import PAGE, RANGES, STANDINGS
+from turnwright.model import ScriptedModel
+from turnwright.store.summaries import Order
+from turnwright.testing.postgres_server import PostgresServer
 
-TURNS: Final = 100_000
-DRIVEN: Final = 1_000
-#: Turns of a page, and its repeats.
-PAGE: Final = 50
 REPEATS: Final = 5
-DAY: Final = 86_400.0
-
-#: Copies the turns up to :last behind the turn :top. A row has one of 12 agents and 3 models; amounts vary.
-COPIES: Final = (
-    """INSERT INTO turns (number, turn_id, session, agent, model, created_at, epoch, owner, live)
-    SELECT number + :top, printf('%016x', number + :top), session, 'Agent ' || (abs(random()) % 12),
-        'model-' || (abs(random()) % 3), created_at - 60 * :top, epoch, owner, live FROM turns WHERE number <= :last""",
-    """INSERT INTO facts SELECT turn + :top, seq, kind, payload, at, state, reason, steps, tool_calls, epoch, owner
-    FROM facts WHERE turn <= :last""",
-    """INSERT INTO summaries SELECT one.number + :top, new.turn_id, root, new.agent, new.model, new.session,
-        new.created_at, seq, complete, iif(abs(random()) % 5, outcome, 'CAP_HIT'),
-        iif(abs(random()) % 5, reason, 'step_cap'), abs(random()) % 40, tool_calls, abs(random()) % 50000,
-        abs(random()) % 4000, cached_tokens, reasoning_tokens, (abs(random()) % 100000) / 1e5,
-        (abs(random()) % 100000) / 1e3, retries, pauses, sub_turns, fault
-    FROM summaries AS one JOIN turns AS new ON new.number = one.number + :top WHERE one.number <= :last""",
-    """INSERT INTO search (rowid, prompt, answer, text) SELECT rowid + :top, prompt, answer, text
-    FROM search WHERE rowid <= :last""",
-)
+SERVED: Final = 3
+#: The figures of a page in one store.
+FIGURES: Final = ("first", "CPU", "wall")
+_DEEP: Final = "SELECT number FROM summaries WHERE root = 1 ORDER BY cost DESC, number DESC LIMIT 1 OFFSET :skipped"
+_TICKS: Final = os.sysconf("SC_CLK_TCK")
+_MS: Final = 1e3
 
 
-def reads() -> dict[str, float]:
-    """Milliseconds of CPU of each read, and of the summary of one turn."""
+def addresses(deep: int) -> Iterator[tuple[str, str]]:
+    """Yield the pages that are measured: what they are, and their address. `deep` is the turn before the last page."""
+    yield "list", "/"
+    yield "list", "/?before=51"
+    for order in Order:
+        down = "/" if order is Order.NEWEST else f"/?sort={order}"
+        yield from (("list", one) for one in (down, f"/?sort={order}&way=up") if one != "/")
+    yield "list", f"/?sort=cost&before={deep}"
+    for standing in STANDINGS:
+        yield "list", f"/?outcome={standing}"
+    yield from (("list", f"/?range={span}") for span in RANGES)
+    for asked in ("reason=step_cap", "agent=Agent 11", "agent=nobody", "model=model-1", "session=session-1"):
+        yield "list", f"/?{asked}"
+    yield "list", "/?agent=Agent 3&model=model-1&outcome=failed&range=30d&sort=cost"
+    for word in (COMMON, RARE, NOTHING, f"{COMMON} {RARE}"):
+        yield "search", f"/?q={word}"
+    yield "search", f"/?q={COMMON}&sort=cost"
+    yield "search", f"/?q={COMMON}&agent=Agent 3&range=30d"
+    yield "agents", "/agents"
+    yield from (("agents", f"/agents?range={span}") for span in RANGES)
+    yield from (("agents", f"/agents?{asked}") for asked in ("by=model", "agent=Agent 3", f"q={COMMON}"))
+    for asked in ("", "?last=5000", "?last=5000&agent=Agent 3"):
+        yield "statistics", f"/statistics{asked}"
+    yield from (("sessions", one) for one in ("/sessions", "/sessions?before=5000", "/session?session=session-1"))
+    yield from (("needs you", one) for one in ("/needs-you", "/needs-you/count"))
+
+
+def main() -> None:
+    """Measure all pages with each store, and print them as JSON."""
     with tempfile.TemporaryDirectory() as folder:
-        return asyncio.run(measured(Path(folder) / "turns.db", DRIVEN, TURNS))
+        print(json.dumps(asyncio.run(measured(Path(folder)))))
 
 
-async def measured(path: Path, driven: int, turns: int) -> dict[str, float]:
-    """The figures of a store with so many turns, of which some are driven."""
-    subject = TurnwrightSqlite(path)
-    async with subject.opened():
-        for _ in range(driven):
-            await run(subject, Script(1))
-    store = SqliteStore(path, durability="normal")
-    began = time.process_time()
-    while await summarize_turns(store, store, redactor().hide, limit=PAGE):
-        pass
-    summary = (time.process_time() - began) / driven
-    multiply(path, driven, turns)
-    every, word = TurnFilter(), TurnFilter(text="look")
-    figures = {
-        "read-list-ms": await least(lambda: store.find(every, limit=PAGE)),
-        "read-sorted-ms": await least(lambda: store.find(every, order=Order.COST, limit=PAGE)),
-        "read-totals-ms": await least(lambda: store.totals(every)),
-        "read-search-ms": await least(lambda: store.find(word, order=Order.COST, limit=PAGE)),
-        "read-search-totals-ms": await least(lambda: store.totals(word)),
-        "read-agents-ms": await least(lambda: store.agents(every)),
-        "read-spending-ms": await least(lambda: store.spending(every, width=DAY)),
-    }
-    await store.aclose()
-    return {**figures, "summary-ms": summary * 1e3}
-
-
-def multiply(path: Path, there: int, turns: int) -> None:
-    """Copy the turns of a store until it has so many."""
+async def measured(folder: Path, turns: int = TURNS, repeats: int = REPEATS, served: int = SERVED) -> list[Record]:
+    """A row for each page, with figures for each store."""
+    path = folder / "turns.db"
+    await write_turns(path, turns)
+    address = f"sqlite:///{path}"
     with closing(sqlite3.connect(path)) as db:
-        while there < turns:
-            last = min(there, turns - there)
-            for statement in COPIES:
-                db.execute(statement, {"top": there, "last": last})
-            db.commit()
-            there += last
+        (deep,) = db.execute(_DEEP, {"skipped": max(turns - PAGE - 1, 0)}).fetchone()
+    rows: list[Record] = [{"what": what, "page": page} for what, page in addresses(deep)]
+    await _measure(rows, "SQLite", address, repeats)
+    if PostgresServer.reason_missing() is None:
+        with PostgresServer(fsync=False, settings={"shared_buffers": "256MB"}) as server:
+            database = server.new_database()
+            await copy_turns(path, database)
+            await _measure(rows, "PostgreSQL", database, repeats)
+    found = [serve(address) for _ in range(served)]
+    for name, place in (("until it answers", 0), ("its first page", 1)):
+        rows.append({"what": "serve", "page": name, "SQLite first": min(one[place] for one in found) * _MS})
+    return rows
 
 
-async def least(read: Callable[[], Awaitable[object]]) -> float:
-    """The least milliseconds of CPU of a read."""
-    taken: list[float] = []
-    for _ in range(REPEATS):
-        began = time.process_time()
-        await read()
-        taken.append(time.process_time() - began)
-    return min(taken) * 1e3
+async def _measure(rows: Sequence[Record], store: str, address: str, repeats: int) -> None:
+    spent = _cpu_with(address) if store == "PostgreSQL" else time.process_time
+    for row in rows:
+        taken = await _requests(address, str(row["page"]), repeats + 1, spent)
+        values = (taken[0][0], *(median(one[place] for one in taken[1:]) for place in (0, 1)))
+        row |= {f"{store} {name}": value * _MS for name, value in zip(FIGURES, values, strict=True)}
+
+
+async def _requests(address: str, page: str, count: int, spent: Callable[[], float]) -> list[tuple[float, float]]:
+    """CPU and time of each request."""
+    taken: list[tuple[float, float]] = []
+    async with Engine(model=ScriptedModel(), store=address) as engine:
+        transport = httpx.ASGITransport(app=inspector_app(engine, access=Open()))
+        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+            for _ in range(count):
+                began, cpu = time.perf_counter(), spent()
+                response = await client.get(page)
+                taken.append((spent() - cpu, time.perf_counter() - began))
+                if response.status_code != httpx.codes.OK:
+                    raise SystemExit(f"{page}: {response.status_code}: {response.text[:200]}")
+    return taken
+
+
+def _cpu_with(address: str) -> Callable[[], float]:
+    """Return the CPU seconds of this process and of the database's server, whose processes it starts itself."""
+    with psycopg.connect(address) as connection:
+        backend = connection.info.backend_pid
+    server = _parent(backend)
+
+    def spent() -> float:
+        used = time.process_time()
+        for process in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):  # it has ended
+                if _parent(int(process.name)) == server:
+                    used += int((process / "schedstat").read_text().split()[0]) / 1e9
+        ended = _fields(server)[13:15]  # of those that have ended
+        return used + sum(map(int, ended)) / _TICKS
+
+    return spent
+
+
+def _parent(process: int) -> int:
+    return int(_fields(process)[1])
+
+
+def _fields(process: int) -> list[str]:
+    """The fields of a process behind its name, which may contain anything."""
+    return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+
+
+if __name__ == "__main__":
+    main()

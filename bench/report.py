@@ -7,6 +7,7 @@ import bench.bodies
 import bench.guard
 import bench.measure
 import bench.program
+import bench.reads
 import bench.streams
 from bench.goals import MEMORY, OURS, goals
 from bench.results import FOLDER, Measured, Record, Results, Taken
@@ -29,6 +30,7 @@ def page(results: Results) -> str:
         "notes": _notes(results),
         "flights": _flights(results),
         "streams": _records("A chunk of a stream", bench.streams, results["streams"]),
+        "reads": _records("The inspector's pages", bench.reads, results["reads"]),
         "bodies": _printed("The body of a request", bench.bodies, results["bodies"]),
         "counts": _counts(results),
         "sessions": _sessions(results),

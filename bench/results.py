@@ -122,6 +122,7 @@ class Results(TypedDict):
     subjects: list[Measured]
     missing: list[str]
     streams: list[Record]
+    reads: list[Record]
     bodies: str
     counts: dict[str, float]
     figures: dict[str, float]
@@ -136,6 +137,7 @@ def empty() -> Results:
         "subjects": [],
         "missing": [],
         "streams": [],
+        "reads": [],
         "bodies": "",
         "counts": {},
         "figures": {},

@@ -5,12 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from bench.goals import READS
 from bench.program import cpu, filled, repeated, replays
-from bench.reads import measured
-
-from turnwright.store import SqliteStore
-from turnwright.store.summaries import TurnFilter
 
 
 def test_the_cpu_of_a_process_includes_its_children() -> None:
@@ -36,11 +31,3 @@ def test_a_command_is_run_again_in_one_process(tmp_path: Path) -> None:
 
 def test_a_replay_has_a_speed() -> None:
     assert replays()["replay-facts-per-s"] > 0
-
-
-def test_reads_are_measured_on_copies_of_driven_turns(tmp_path: Path) -> None:
-    figures = asyncio.run(measured(tmp_path / "turns.db", 3, 20))
-    assert figures.keys() == {*(f"read-{name}-ms" for name in READS), "summary-ms"}
-    store = SqliteStore(tmp_path / "turns.db")
-    assert asyncio.run(store.totals(TurnFilter(text="look"))).turns == 20
-    asyncio.run(store.aclose())

@@ -15,7 +15,7 @@ from turnwright.errors import TurnNotFoundError, UnreadableTurnError
 from .protocol import Store, TurnRow
 from .sqlite.schema import create_tables, immediate
 from .sqlite.summaries import NEW_SUMMARIES, SqliteSummaries, delete_summaries
-from .summaries import AgentTotals, Order, Spending, SummarizedTurn, SummaryStore, TurnFilter, TurnTotals, Unsummarized
+from .summaries import AgentStatistics, Order, SummarizedTurn, SummaryStore, TurnFilter, TurnTotals, Unsummarized
 
 #: Rows that are read at once.
 _PAGE: Final = 500
@@ -44,12 +44,18 @@ class MemorySummaries(SqliteSummaries):
         return await super().unsummarized(limit=limit)
 
     async def find(
-        self, wanted: TurnFilter, *, order: Order = Order.NEWEST, ascending: bool = False, limit: int, offset: int = 0
+        self,
+        wanted: TurnFilter,
+        *,
+        order: Order = Order.NEWEST,
+        ascending: bool = False,
+        limit: int,
+        after: int | None = None,
     ) -> list[SummarizedTurn]:
         """See `SummaryStore.find`. Turns that were deleted are noticed when they are found."""
         await self._follow()
         while True:
-            found = await super().find(wanted, order=order, ascending=ascending, limit=limit, offset=offset)
+            found = await super().find(wanted, order=order, ascending=ascending, limit=limit, after=after)
             deleted = [one.row.id for one in found if not await self._exists(one.row.id)]
             if not deleted:
                 return found
@@ -61,15 +67,10 @@ class MemorySummaries(SqliteSummaries):
         await self._follow()
         return await super().totals(wanted)
 
-    async def agents(self, wanted: TurnFilter) -> list[AgentTotals]:
+    async def agents(self, wanted: TurnFilter) -> AgentStatistics:
         """See `SummaryStore.agents`."""
         await self._follow()
         return await super().agents(wanted)
-
-    async def spending(self, wanted: TurnFilter, *, width: float) -> list[Spending]:
-        """See `SummaryStore.spending`."""
-        await self._follow()
-        return await super().spending(wanted, width=width)
 
     @contextmanager
     def _reading(self) -> Iterator[None]:

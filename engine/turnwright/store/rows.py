@@ -26,6 +26,8 @@ Columns = tuple[Any, ...]
 #: SQL: the seq of the last fact of a row.
 LAST_SEQ: Final = "seq + length(kind) - length(replace(kind, ',', ''))"
 
+_STATES: Final[dict[object, State]] = {str(one): one for one in State}
+_REASONS: Final[dict[object, EndReason]] = {str(one): one for one in EndReason}
 #: Larger counts are damaged. Each count, and the one after it, must be exact as a float.
 _MOST: Final = 2**53
 #: The largest number of a row.
@@ -196,15 +198,15 @@ def _item(turn: object, name: object, kind: object, payload: object) -> InboxIte
 
 
 def _state(value: object) -> State:
-    if value not in set(State):
+    if (state := _STATES.get(value)) is None:
         raise _damaged("state", value)
-    return State(str(value))
+    return state
 
 
 def _why(value: object) -> EndReason:
-    if value not in set(EndReason):
+    if (reason := _REASONS.get(value)) is None:
         raise _damaged("reason", value)
-    return EndReason(str(value))
+    return reason
 
 
 def _text(name: str, value: object) -> str:

@@ -98,7 +98,7 @@ class TurnFilter:
     `agent` and `model` are parts of names, `session` is a whole name. Names are compared as summaries have them:
     without secrets. Letters of the Latin alphabet match in either case. `outcome` is the outcome of an ending, or
     `paused`, or `unfinished`: neither ended nor paused. `reason` is that of an ending. `since` and `until` are times of
-    creation, in seconds since the Unix epoch. Numbers of turns are below `before`.
+    creation, in seconds since the Unix epoch.
     """
 
     text: str = ""
@@ -109,7 +109,6 @@ class TurnFilter:
     reason: str = ""
     since: float | None = None
     until: float | None = None
-    before: int | None = None
     family: str = ""
 
 
@@ -183,6 +182,19 @@ class Spending:
     cost: float
 
 
+@dataclass(frozen=True, slots=True)
+class AgentStatistics:
+    """The agents and models of turns, those with the most turns first, and their usage over time, the oldest first.
+
+    A span of time has `width` seconds, so many that there are few spans, and begins at a multiple of them. A turn with
+    an impossible time of creation is in no span.
+    """
+
+    agents: Sequence[AgentTotals]
+    spending: Sequence[Spending]
+    width: float
+
+
 @runtime_checkable
 class SummaryStore(Protocol):
     """The optional ability of a store to keep summaries. Every method raises `StoreError`, as those of `Store` do.
@@ -202,22 +214,24 @@ class SummaryStore(Protocol):
         ...
 
     async def find(
-        self, wanted: TurnFilter, *, order: Order = Order.NEWEST, ascending: bool = False, limit: int, offset: int = 0
+        self,
+        wanted: TurnFilter,
+        *,
+        order: Order = Order.NEWEST,
+        ascending: bool = False,
+        limit: int,
+        after: int | None = None,
     ) -> list[SummarizedTurn]:
-        """Return the turns that match, at most `limit`, after the first `offset`."""
+        """Return the turns that match, at most `limit`. `after` is the number of the last turn of the page before.
+
+        If turns are not sorted by creation and that one was deleted, there are none behind it.
+        """
         ...
 
     async def totals(self, wanted: TurnFilter) -> TurnTotals:
         """Return the sums over all turns that match."""
         ...
 
-    async def agents(self, wanted: TurnFilter) -> list[AgentTotals]:
-        """Return the ended turns that match, by agent and model; those with the most turns first."""
-        ...
-
-    async def spending(self, wanted: TurnFilter, *, width: float) -> list[Spending]:
-        """Return the usage of the ended turns that match, by spans of `width` seconds, agent and model; oldest first.
-
-        A span begins at a multiple of its width.
-        """
+    async def agents(self, wanted: TurnFilter) -> AgentStatistics:
+        """Return the ended turns that match, by agent and model."""
         ...

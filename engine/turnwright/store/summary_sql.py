@@ -3,15 +3,11 @@
 # ruff: noqa: S608 (every query is made of constants)
 
 import re
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from math import ceil
 from typing import Any, Final
 
-import msgspec
-
-from turnwright_states import EndReason, Outcome, Usage
+from turnwright_states import Outcome, Usage
 
 from .rows import Columns, turn_row
 from .summaries import (
@@ -19,10 +15,7 @@ from .summaries import (
     PAUSED,
     UNFINISHED,
     UNREAD,
-    AgentTotals,
     Order,
-    Quantiles,
-    Spending,
     SummarizedTurn,
     TurnFilter,
     TurnNames,
@@ -58,16 +51,17 @@ _MEASURES: Final = (
 _COMPARED: Final = {
     "agent": "agent {like} :agent ESCAPE '!'",
     "model": "model {like} :model ESCAPE '!'",
-    "session": "session = :session",
+    # The index of the other columns does not have it. In a query of its own SQLite reads the rows in their order.
+    "session": "number IN (SELECT number FROM {prefix}summaries WHERE session = :session)",
     "outcome": "outcome = :outcome",
     "reason": "reason = :reason",
     "since": "created_at >= :since",
     "until": "created_at < :until",
-    "before": "number < :before",
 }
 _PARAMETER: Final = re.compile(r"(?<!:):([a-z_]+)")
 _WORD: Final = re.compile(r"\w")
-_integers: Final = msgspec.json.Decoder(list[int]).decode
+#: The columns that the `text` of a filter may be a part of.
+_NAMES: Final = ("turn_id", "agent", "model", "session")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +70,9 @@ class Dialect:
 
     `turns` are the columns of `rows.turn_row`, `joined` is where they are, for a table `page` with a column `n`.
     `texts` is the table of prompts and answers, with its key. `like` ignores case. `joined_text` joins integers with
-    commas. `matching` are the numbers of the turns with the `:words`. `span` is the number of a turn's span of time.
-    `paused` and `unfinished` are the numbers of such turns, `family` those of the turns below `:family`.
-    `parameter` replaces a `:name`.
+    commas. `named` is the condition of turns whose `{names}` match, and `found` that of those and of the turns with the
+    `:words`. `minute` is the number of the minute in which a turn began. `paused` and `unfinished` are the numbers of
+    turns that wait or run, `family` those of the turns below `:family`. `parameter` replaces a `:name`.
     """
 
     prefix: str
@@ -87,8 +81,9 @@ class Dialect:
     texts: str
     like: str
     joined_text: str
-    matching: str
-    span: str
+    named: str
+    found: str
+    minute: str
     paused: str
     unfinished: str
     family: str
@@ -110,68 +105,62 @@ class Dialect:
         for name, compared in _COMPARED.items():
             value = getattr(wanted, name)
             if value not in (None, "", PAUSED, UNFINISHED):
-                clauses.append(compared.format(like=self.like))
+                clauses.append(compared.format(like=self.like, prefix=self.prefix))
                 values[name] = _part(value) if "{like}" in compared else value
         if wanted.text:
-            names = ("turn_id", "agent", "model", "session")
-            found = [f"{name} {self.like} :part ESCAPE '!'" for name in names]
-            values["part"] = _part(wanted.text)
-            if words:
-                found.insert(0, f"number IN ({self.matching})")
-                values["words"] = words
-            clauses.append(f"({' OR '.join(found)})")
+            names = " OR ".join(f"{name} {self.like} :part ESCAPE '!'" for name in _NAMES)
+            clauses.append((self.found if words else self.named).format(names=names))
+            values |= {"part": _part(wanted.text)} | ({"words": words} if words else {})
         return " AND ".join(clauses), values
 
-    def find(self, wanted: TurnFilter, words: str, *, order: Order, ascending: bool, limit: int, offset: int) -> Query:
+    def find(
+        self, wanted: TurnFilter, words: str, *, order: Order, ascending: bool, limit: int, after: int | None
+    ) -> Query:
         """Return the query of `summarized_turns`."""
         condition, values = self.where(wanted, words)
-        way, value = "ASC" if ascending else "DESC", _ORDERS[order]
+        way, beyond, value = "ASC" if ascending else "DESC", ">" if ascending else "<", _ORDERS[order]
+        if after is not None:
+            place = (
+                f"({value}, number) {beyond} (SELECT {value}, number FROM {self.prefix}summaries WHERE number = :after)"
+            )
+            condition += f" AND {f'number {beyond} :after' if order is Order.NEWEST else place}"
+            values["after"] = after
         text = f"""
             SELECT {self.turns}, version, input_tokens, output_tokens, cached_tokens, reasoning_tokens, cost, seconds,
                 fault, sub_turns, retries, pauses, prompt, answer
             FROM (
                 SELECT number AS n, {value} AS place FROM {self.prefix}summaries WHERE {condition}
-                ORDER BY place {way}, number {way} LIMIT :limit OFFSET :offset
+                ORDER BY place {way}, number {way} LIMIT :limit
             ) AS page {self.joined} JOIN (SELECT {_TOTALS} FROM {self.prefix}summaries) AS totals ON summarized = n
             LEFT JOIN {self.texts} = n ORDER BY place {way}, n {way}
         """
-        return self.written((text, values | {"limit": limit, "offset": offset}))
+        return self.written((text, values | {"limit": limit}))
 
     def totals(self, wanted: TurnFilter, words: str) -> Query:
-        """Return the query of `turn_totals`."""
+        """Return the query of `turn_totals`. In its groups SQLite's index has the turns, so it sorts none."""
         condition, values = self.where(wanted, words)
         text = f"""
             SELECT outcome, count(*), sum(steps), sum(tool_calls), sum(input_tokens + output_tokens), sum(cost),
                 sum(seconds)
-            FROM {self.prefix}summaries WHERE {condition} GROUP BY outcome
+            FROM {self.prefix}summaries WHERE {condition} GROUP BY agent, model, outcome
         """
         return self.written((text, values))
 
-    def agents(self, wanted: TurnFilter, words: str) -> tuple[Query, Query, Query]:
-        """Return the queries of `agent_totals`: measures, endings, and failures of tools."""
+    def agents(self, wanted: TurnFilter, words: str) -> tuple[Query, Query]:
+        """Return the queries of `agent_statistics`: measures of turns by their endings, and failures of tools."""
         condition, values = self.where(wanted, words, ended=True)
         table = f"{self.prefix}summaries"
-        lists = ", ".join(map(self.joined_text.format, _MEASURES))
-        measures = f"SELECT agent, model, sum(cost), {lists} FROM {table} WHERE {condition} GROUP BY agent, model"
-        endings = (
-            f"SELECT agent, model, outcome, reason, count(*) FROM {table} WHERE {condition}"
+        lists = ", ".join(map(self.joined_text.format, (*_MEASURES, self.minute)))
+        measures = (
+            f"SELECT agent, model, outcome, reason, sum(cost), {lists} FROM {table} WHERE {condition}"
             " GROUP BY agent, model, outcome, reason"
         )
+        # Few turns have failures: SQLite begins with the first table of a cross join.
         failures = (
-            f"SELECT agent, model, tool, sum(failed) FROM {self.prefix}failures JOIN {table} USING (number)"
-            f" WHERE {condition} GROUP BY agent, model, tool"
+            f"SELECT agent, model, tool, sum(failed) FROM (SELECT number AS n, tool, failed FROM {self.prefix}failures)"
+            f" AS failures CROSS JOIN {table} WHERE number = n AND {condition} GROUP BY agent, model, tool"
         )
-        first, second, third = (self.written((text, values)) for text in (measures, endings, failures))
-        return first, second, third
-
-    def spending(self, wanted: TurnFilter, words: str, width: float) -> Query:
-        """Return the query of `spending_of`."""
-        condition, values = self.where(wanted, words, ended=True)
-        text = f"""
-            SELECT {self.span} AS span, agent, model, count(*), sum(input_tokens + output_tokens), sum(cost)
-            FROM {self.prefix}summaries WHERE {condition} GROUP BY span, agent, model ORDER BY span, agent, model
-        """
-        return self.written((text, values | {"width": width}))
+        return self.written((measures, values)), self.written((failures, values))
 
 
 def stored(turn: Unsummarized, summary: TurnSummary) -> dict[str, object]:
@@ -227,62 +216,17 @@ def summarized_turns(rows: Iterable[Columns]) -> list[SummarizedTurn]:
 
 
 def turn_totals(rows: Iterable[Columns]) -> TurnTotals:
-    """Return the sums from one row an outcome."""
+    """Return the sums from rows of an outcome and its sums."""
     outcomes: dict[Outcome, int] = {}
     sums = [0.0] * 6
     for outcome, *values in rows:
-        if (ending := _outcome(outcome)) is not None:
-            outcomes[ending] = _count(values[0])
-        sums = [whole + _number(value) for whole, value in zip(sums, values, strict=True)]
+        if (ending := outcome_of(outcome)) is not None:
+            outcomes[ending] = outcomes.get(ending, 0) + count_of(values[0])
+        sums = [whole + number_of(value) for whole, value in zip(sums, values, strict=True)]
     turns, steps, calls, tokens, cost, seconds = sums
     return TurnTotals(int(turns), outcomes, int(steps), int(calls), int(tokens), cost, seconds)
 
 
-def agent_totals(
-    measures: Iterable[Columns], endings: Iterable[Columns], failures: Iterable[Columns]
-) -> list[AgentTotals]:
-    """Return the rows of agents, those with the most turns first."""
-    outcomes: defaultdict[tuple[object, object], Counter[Outcome]] = defaultdict(Counter)
-    reasons: defaultdict[tuple[object, object], Counter[EndReason]] = defaultdict(Counter)
-    failed: defaultdict[tuple[object, object], Counter[str]] = defaultdict(Counter)
-    for agent, model, outcome, reason, count in endings:
-        if (ending := _outcome(outcome)) is not None:
-            outcomes[agent, model][ending] += count
-        if reason in _REASONS:
-            reasons[agent, model][EndReason(reason)] += count
-    for agent, model, tool, count in failures:
-        failed[agent, model][str(tool)] += _count(count)
-    found = []
-    for agent, model, cost, *texts in measures:
-        steps, tokens, micros, millis = (sorted(_integers(f"[{text}]")) for text in texts)
-        found.append(
-            AgentTotals(
-                agent=str(agent),
-                model=str(model),
-                turns=len(steps),
-                outcomes=outcomes[agent, model],
-                reasons=reasons[agent, model].most_common(),
-                steps=_quantiles(steps),
-                tokens=_quantiles(tokens),
-                cost=_quantiles(micros, 1e6),
-                seconds=_quantiles(millis, 1e3),
-                total_tokens=sum(tokens),
-                total_cost=_number(cost),
-                failures=failed[agent, model].most_common(),
-            )
-        )
-    return sorted(found, key=lambda one: (-one.turns, one.agent, one.model))
-
-
-def spending_of(rows: Iterable[Columns], width: float) -> list[Spending]:
-    """Return the usage over time."""
-    return [
-        Spending(_number(span) * width, str(agent), str(model), _count(turns), _count(tokens), _number(cost))
-        for span, agent, model, turns, tokens, cost in rows
-    ]
-
-
-_REASONS: Final = frozenset(EndReason)
 _OUTCOMES: Final = frozenset(Outcome)
 
 
@@ -293,21 +237,15 @@ def _summarized(row: Columns) -> SummarizedTurn:
     if not version or version == UNREAD:
         return SummarizedTurn(turn_row(tuple(turn)))
     usage = Usage(
-        input_tokens=_count(inputs),
-        output_tokens=_count(outputs),
-        cached_tokens=_count(cached),
-        reasoning_tokens=_count(reasoning),
-        cost=_number(cost),
+        input_tokens=count_of(inputs),
+        output_tokens=count_of(outputs),
+        cached_tokens=count_of(cached),
+        reasoning_tokens=count_of(reasoning),
+        cost=number_of(cost),
     )
     first, last, why = (one if isinstance(one, str) else "" for one in (prompt, answer, fault))
-    counts = map(_count, (below, retries, pauses))
-    return SummarizedTurn(turn_row(tuple(turn)), True, usage, _number(seconds), first, last, why, *counts)
-
-
-def _quantiles(values: Sequence[int], unit: float = 1) -> Quantiles:
-    """Return the quantiles of sorted values."""
-    p50, p90 = (values[ceil(len(values) * share) - 1] / unit if values else 0.0 for share in (0.5, 0.9))
-    return Quantiles(p50, p90)
+    counts = map(count_of, (below, retries, pauses))
+    return SummarizedTurn(turn_row(tuple(turn)), True, usage, number_of(seconds), first, last, why, *counts)
 
 
 def _name(value: object) -> str | None:
@@ -324,15 +262,17 @@ def _text(text: str) -> str:
     return text.replace("\0", "").encode(errors="replace").decode()
 
 
-def _outcome(value: object) -> Outcome | None:
+def outcome_of(value: object) -> Outcome | None:
+    """Return the outcome of a row; None for a damaged one."""
     return Outcome(str(value)) if value in _OUTCOMES else None
 
 
-def _count(value: Any) -> int:  # noqa: ANN401 (a sum of a database, of any numeric type)
-    return int(_number(value))
+def count_of(value: Any) -> int:  # noqa: ANN401 (a sum of a database, of any numeric type)
+    """Return a whole number of a row; 0 for a damaged one."""
+    return int(number_of(value))
 
 
-def _number(value: Any) -> float:  # noqa: ANN401 (likewise)
+def number_of(value: Any) -> float:  # noqa: ANN401 (likewise)
     """Return a number of a row; 0 for a damaged one. PostgreSQL's sums are decimals."""
     try:
         number = float(value or 0)

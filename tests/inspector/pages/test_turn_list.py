@@ -128,10 +128,11 @@ async def test_a_list_is_sorted_by_a_column_and_its_pages_have_every_turn_once()
     for number in range(PAGE + 3):
         await write(store, f"t{number:03}", facts, at=1e9 + 86_400 * number)
     query, seen = Query.of({"sort": "tokens", "way": "up"}), list[str]()
-    for start in (0, PAGE):
-        listing = await list_turns(Summaries(store), Digests(store), replace(query, start=start))
+    for following in ({"before": str(PAGE)}, None):
+        listing = await list_turns(Summaries(store), Digests(store), query)
         seen += names(listing.turns)
-        assert listing.following == ({"start": str(PAGE)} if start == 0 else None)
+        assert listing.following == following
+        query = replace(query, before=PAGE)
     assert seen == [f"t{number:03}" for number in range(PAGE + 3)]
     assert query.sorted_by(Order.TOKENS) == {"sort": "tokens"}
     assert Query().sorted_by(Order.NEWEST) == {"way": "up"}

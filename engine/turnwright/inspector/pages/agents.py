@@ -3,7 +3,6 @@
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Final
 
 from starlette.requests import Request
@@ -13,19 +12,13 @@ from starlette.routing import Route
 from turnwright.inspector.views.plot import Plot, plot_of, series_of
 from turnwright.inspector.views.summaries import Summaries
 from turnwright.inspector.views.turn_query import RANGES, Query
-from turnwright.store.summaries import AgentTotals, Spending, TurnFilter
+from turnwright.store.summaries import AgentTotals, Spending
 from turnwright_states import Outcome
 
 from .turn_page import page
 
 #: The most rows of the table.
 _MOST: Final = 200
-#: Spans of time for the usage, in seconds: the first that gives enough columns.
-_WIDTHS: Final = (86_400.0, 3_600.0, 60.0)
-_ENOUGH: Final = 3
-#: No turn began before 2001, which is what a clock says that nobody has set, or a day from now.
-_EARLIEST: Final = 1e9
-_AHEAD: Final = 86_400.0
 
 
 def success(one: AgentTotals) -> float:
@@ -71,11 +64,9 @@ class AgentsPage:
         sort = request.query_params.get("sort", "turns")
         by = "model" if request.query_params.get("by") == "model" else "agent"
         current = await self._summaries.current()
-        wanted = query.filter(time.time())
-        found = await self._summaries.read.agents(wanted)
-        found.sort(key=SORTS.get(sort, SORTS["turns"]), reverse=True)
-        spent, width = await self._spending(wanted)
-        cost, tokens = (_plot(unit, spent, by, width) for unit in ("dollars", "tokens"))
+        counted = await self._summaries.read.agents(query.filter(time.time()))
+        found = sorted(counted.agents, key=SORTS.get(sort, SORTS["turns"]), reverse=True)
+        cost, tokens = (_plot(unit, counted.spending, by, counted.width) for unit in ("dollars", "tokens"))
         values = {
             "rows": found[:_MOST],
             "all": len(found),
@@ -89,17 +80,6 @@ class AgentsPage:
             "plots": [(name, one) for name, one in (("Cost", cost), ("Tokens", tokens)) if one is not None],
         }
         return page(request, "agents.html", values)
-
-    async def _spending(self, wanted: TurnFilter) -> tuple[Sequence[Spending], float]:
-        since, until = max(wanted.since or 0.0, _EARLIEST), time.time() + _AHEAD
-        wanted = replace(wanted, since=since, until=min(wanted.until or until, until))
-        spent: Sequence[Spending] = ()
-        width = _WIDTHS[0]
-        for width in _WIDTHS:
-            spent = await self._summaries.read.spending(wanted, width=width)
-            if len({one.began for one in spent}) >= _ENOUGH:
-                break
-        return spent, width
 
 
 def _plot(unit: str, spent: Sequence[Spending], by: str, width: float) -> Plot | None:

@@ -75,8 +75,7 @@ class SessionPages:
         if not name or not totals.turns:
             said = {"title": "Session not found", "message": f"There is no session {name!r} in this store."}
             return page(request, "missing.html", said, 404)
-        wanted = TurnFilter(session=name, before=asked.before)
-        found = await self._summaries.read.find(wanted, limit=TURNS + 1)
+        found = await self._summaries.read.find(wanted, limit=TURNS + 1, after=asked.before)
         exchanges = [await self._exchange(one) for one in reversed(found[:TURNS])]
         values = {
             "session": name,

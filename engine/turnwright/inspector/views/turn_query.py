@@ -3,7 +3,7 @@
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -40,7 +40,7 @@ class Query:
     `text`, `agent`, `model`, `session`, `reason`: see `TurnFilter`. `standing` is one of `STANDINGS`: an outcome,
     `paused`, `unfinished` (neither ended nor paused), or `crashed` (of these, those whose driver died). `span` is one
     of `RANGES`; `since` and `until` are days, `2026-11-27`, or seconds since the Unix epoch. `before` is the number of
-    the last turn of the page before, and `start` its last place, if the turns are not sorted by creation.
+    the last turn of the page before.
     """
 
     text: str = ""
@@ -55,7 +55,6 @@ class Query:
     order: Order = Order.NEWEST
     ascending: bool = False
     before: int | None = None
-    start: int = 0
 
     @classmethod
     def of(cls, asked: Mapping[str, str]) -> "Query":
@@ -76,7 +75,6 @@ class Query:
             order=Order(order) if order in set(Order) else Order.NEWEST,
             ascending=asked.get("way", "") == "up",
             before=_whole(asked.get("before", "")),
-            start=_whole(asked.get("start", "")) or 0,
         )
 
     @property
@@ -100,7 +98,7 @@ class Query:
     @property
     def first(self) -> bool:
         """Whether this is the first page."""
-        return self.before is None and not self.start
+        return self.before is None
 
     def sorted_by(self, order: Order) -> dict[str, str]:
         """Return the address of the list sorted by a column, or the other way round if it is already."""
@@ -169,17 +167,11 @@ async def list_turns(summaries: Summaries, digests: Digests, query: Query) -> Li
 async def _found(
     summaries: Summaries, query: Query, wanted: TurnFilter
 ) -> tuple[Sequence[SummarizedTurn], dict[str, str] | None]:
-    by_number = query.order is Order.NEWEST and not query.ascending
-    if by_number:
-        wanted = replace(wanted, before=query.before)
-    start = 0 if by_number else query.start
     found = await summaries.read.find(
-        wanted, order=query.order, ascending=query.ascending, limit=PAGE + 1, offset=start
+        wanted, order=query.order, ascending=query.ascending, limit=PAGE + 1, after=query.before
     )
-    if len(found) <= PAGE:
-        return found, None
     shown = found[:PAGE]
-    return shown, {"before": str(shown[-1].row.number)} if by_number else {"start": str(start + PAGE)}
+    return shown, {"before": str(shown[-1].row.number)} if len(found) > PAGE else None
 
 
 async def _crashed(
@@ -187,7 +179,7 @@ async def _crashed(
 ) -> tuple[Sequence[SummarizedTurn], dict[str, str] | None]:
     found: list[SummarizedTurn] = []
     before, checked = query.before, 0
-    while rows := await summaries.read.find(replace(wanted, before=before), limit=_WINDOW):
+    while rows := await summaries.read.find(wanted, limit=_WINDOW, after=before):
         for one in rows:
             before, checked = one.row.number, checked + 1
             with suppress(TurnNotFoundError):

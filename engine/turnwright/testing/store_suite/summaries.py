@@ -69,7 +69,7 @@ class SummaryFacts:
         assert await _found(summaries, outcome="unfinished") == ["t1"]
         assert await _found(summaries, outcome="paused") == []
         assert (await summaries.totals(TurnFilter())).turns == 1
-        assert await summaries.agents(TurnFilter()) == []
+        assert (await summaries.agents(TurnFilter())).agents == []
 
     async def test_a_paused_turn_is_summarized_again_when_it_has_ended(self, bench: Bench) -> None:
         store, written = await bench.open(), Written("t1")
@@ -155,7 +155,7 @@ class SummaryFacts:
         assert await _found(summaries, family="t1") == ["t1:c1"]
         assert await _found(summaries, family="t") == []
         assert (await summaries.totals(TurnFilter())).turns == 1
-        assert [one.turns for one in await summaries.agents(TurnFilter())] == [1]
+        assert [one.turns for one in (await summaries.agents(TurnFilter())).agents] == [1]
 
     async def test_lists_are_sorted_and_paged(self, bench: Bench) -> None:
         """Turns with the same value are in the order of creation."""
@@ -164,13 +164,16 @@ class SummaryFacts:
             await _ended(store, turn_id)
         await Written("t4").create(store)
         summaries = await _summarized(store)
-        assert await _found(summaries, before=(await store.get("t3")).number) == ["t2", "t1"]
         for order in Order:
-            pages = [await summaries.find(TurnFilter(), order=order, limit=2, offset=start) for start in (0, 2, 4)]
+            pages = [await summaries.find(TurnFilter(), order=order, limit=2)]
+            while pages[-1]:
+                pages += [await summaries.find(TurnFilter(), order=order, limit=2, after=pages[-1][-1].row.number)]
             expected = ["t4", "t3", "t2", "t1"] if order is Order.NEWEST else ["t3", "t2", "t1", "t4"]
             assert [one.row.id for page in pages for one in page] == expected, order
             back = await summaries.find(TurnFilter(), order=order, ascending=True, limit=_ALL)
             assert [one.row.id for one in back] == expected[::-1], order
+            rest = await summaries.find(TurnFilter(), order=order, ascending=True, limit=_ALL, after=back[1].row.number)
+            assert rest == back[2:], order
 
     async def test_agents_have_quantiles_endings_and_failures(self, bench: Bench) -> None:
         """Of ended turns. The median of an even number is the smaller value."""
@@ -181,7 +184,7 @@ class SummaryFacts:
         claim = await written.create(store)
         await store.append(claim, written.abort(), written.status)
         await Written("t5").create(store)
-        (one,) = await (await _summarized(store)).agents(TurnFilter())
+        (one,) = (await (await _summarized(store)).agents(TurnFilter())).agents
         assert (one.agent, one.model, one.turns) == ("Tidier", "scripted", 4)
         assert one.outcomes == {Outcome.FINISHED: 3, Outcome.ABORTED: 1}
         assert one.reasons == [(EndReason.ANSWERED, 3), (EndReason.ABORTED, 1)]
@@ -192,16 +195,21 @@ class SummaryFacts:
         assert one.failures == [("look_up", 3)]
 
     async def test_spending_is_counted_by_spans_of_time(self, bench: Bench) -> None:
+        """Of a minute, an hour, a day: so many that there are few. No span is before the time of computers."""
         store, day = await bench.open(), 86_400.0
-        for turn_id, age in (("t1", 2 * day), ("t2", 0.0), ("t3", 0.0)):
+        for turn_id, age in (("t1", 2 * day), ("t2", 0.0), ("t3", 0.0), ("t4", NOW - 60)):
             await _ended(store, turn_id, age=age)
-        spans = await (await _summarized(store)).spending(TurnFilter(), width=day)
+        summaries = await _summarized(store)
+        found = await summaries.agents(TurnFilter())
         begins = NOW // day * day
-        assert [(one.began, one.agent, one.model, one.turns, one.tokens) for one in spans] == [
+        assert (found.width, found.agents[0].turns) == (day, 4)
+        assert [(one.began, one.agent, one.model, one.turns, one.tokens) for one in found.spending] == [
             (begins - 2 * day, "Tidier", "scripted", 1, 3),
             (begins, "Tidier", "scripted", 2, 6),
         ]
-        assert spans[1].cost == pytest.approx(0.2)
+        assert found.spending[1].cost == pytest.approx(0.2)
+        newest = await summaries.agents(TurnFilter(since=NOW - day))
+        assert (newest.width, [one.began for one in newest.spending]) == (60, [NOW // 60 * 60])
 
     async def test_a_deleted_turn_is_found_no_more(self, bench: Bench) -> None:
         """Nor are those of its sub-agents. A new turn with its id is another one."""

@@ -1,0 +1,52 @@
+"""The inspector's pages are measured on a store that the benchmark writes itself."""
+
+from pathlib import Path
+
+import pytest
+from bench.goals import PAGES, goals
+from bench.many_turns import COMMON, NOTHING, RARE, write_turns
+from bench.reads import FIGURES, measured
+from bench.report import page
+from bench.results import Results, empty
+
+from turnwright.journal.summarize import summarize_turns
+from turnwright.store import SqliteStore
+from turnwright.store.summaries import PAUSED, UNFINISHED, TurnFilter
+from turnwright.testing.postgres_server import PostgresServer
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_store_of_copies_has_turns_of_every_kind(tmp_path: Path) -> None:
+    await write_turns(tmp_path / "turns.db", 2_000)
+    store = SqliteStore(tmp_path / "turns.db")
+
+    async def count(**wanted: str) -> int:
+        return (await store.totals(TurnFilter(**wanted))).turns  # type: ignore[arg-type]
+
+    assert await count() == 2_000
+    assert await count(text=COMMON) > 1_000
+    assert (await count(text=RARE), await count(text=NOTHING)) == (0, 0)
+    assert (await count(outcome=PAUSED), await count(outcome=UNFINISHED)) == (2, 1)
+    for wanted in ({"outcome": "failed"}, {"reason": "step_cap"}, {"outcome": "doom_loop"}, {"agent": "Agent 11"}):
+        assert await count(**wanted), wanted
+    assert len((await store.agents(TurnFilter())).agents) > 12
+    assert await summarize_turns(store, store, str, limit=9) == 1, "but for the one whose driver died, all are written"
+    await store.aclose()
+
+
+@pytest.mark.slow
+async def test_each_page_has_figures_and_the_dearest_are_beside_their_target(tmp_path: Path) -> None:
+    rows = await measured(tmp_path, turns=60, repeats=1, served=1)
+    stores = ["SQLite", *([] if PostgresServer.reason_missing() else ["PostgreSQL"])]
+    pages = [row for row in rows if row["what"] != "serve"]
+    assert {row["what"] for row in pages} == {*PAGES}
+    assert all(
+        row.keys() == {"what", "page", *(f"{one} {name}" for one in stores for name in FIGURES)} for row in pages
+    )
+    found: Results = {**empty(), "reads": rows}
+    assert "| list | / |" in page(found)
+    (goal,) = (goal for goal in goals(found) if "SQLite, ms" in goal.what)
+    assert goal.now.startswith(
+        f"{max(float(str(row['SQLite CPU'])) for row in pages if row['what'] == 'list'):.0f} (list)"
+    )
