@@ -121,16 +121,16 @@ def _texts(facts: Sequence[f.Fact]) -> Iterator[str]:
                 pass
 
 
-def searched_text(texts: Iterable[str], hide: Callable[[str], str]) -> str:
-    """Return what a search finds of some texts, without secrets: the beginning of each, as far as there is room."""
+def searched_text(texts: Iterable[str], hide: Callable[[str], str], *, room: int = _TEXTS) -> str:
+    """Return what a search finds of some texts, without secrets: the beginning of each, `room` characters in all."""
     found: list[str] = []
-    room = _TEXTS
+    left = room
     for text in texts:
-        if room <= 0:
+        if left <= 0:
             break
         found.append(hide(text[: _TEXT + _EDGE])[:_TEXT])
-        room -= len(found[-1]) + 1
-    return "\n".join(found)[:_TEXTS]
+        left -= len(found[-1]) + 1
+    return "\n".join(found)[:room]
 
 
 def shown_line(text: str, hide: Callable[[str], str]) -> str:

@@ -152,13 +152,18 @@ async def test_runs_are_sorted_filtered_and_added_up(tmp_path: Path) -> None:
     assert 'aria-sort="descending"' in by_tokens.text
 
 
-async def test_prompts_answers_tools_and_results_are_searched_without_their_secrets(tmp_path: Path) -> None:
+async def test_prompts_answers_calls_and_results_are_searched_without_their_secrets(tmp_path: Path) -> None:
+    made: dict[str, object] = {
+        "role": "assistant",
+        "content": "",
+        "tool_calls": [call("write", 3, path="notes.md", **SECRET)],
+    }
     (tmp_path / "a.json").write_text(conversation())
-    (tmp_path / "b.json").write_text(conversation({"role": "user", "content": "And then?"}))
-    asked = [f"/runs?q={words}" for words in ("alpha", "LOOK_UP", "was+found", "then%3F", "hunter22hunter22", '"*')]
-    alpha, tool, answer, then, secret, odd = await pages(asked, tmp_path)
+    (tmp_path / "b.json").write_text(conversation({"role": "user", "content": "And then?"}, made))
+    words = ("alpha", "LOOK_UP", "was+found", "then%3F", "write+notes.md", "hunter22hunter22", '"*')
+    alpha, tool, answer, then, argument, secret, odd = await pages((f"/runs?q={one}" for one in words), tmp_path)
     assert rows(alpha) == rows(tool) == rows(answer) == [1, 2]
-    assert rows(then) == [2]
+    assert rows(then) == rows(argument) == [2]
     assert rows(secret) == rows(odd) == []
 
 
@@ -228,3 +233,29 @@ async def test_what_was_sent_and_asked_is_compared_in_a_pair_of_steps(tmp_path: 
     request = second.text.split('aria-label="Difference of: request"')[1].split("</pre>")[0]
     assert "look_up({&#34;word&#34;: &#34;alpha&#34;" in request
     assert "hunter22" not in first.text + second.text
+
+
+async def test_a_timeline_has_the_times_that_were_recorded(tmp_path: Path) -> None:
+    steps = replies(3, 10)
+    steps[1]["tool_calls"] = [{"tool_call_id": "a", "function_name": "look_up", "arguments": {}}]
+    times = {"turnwright": {"started_at": "2026-01-01T10:01:10Z", "ended_at": "2026-01-01T10:01:40Z"}}
+    steps[1]["observation"] = {"results": [{"source_call_id": "a", "content": "nothing", "extra": times}]}
+    (tmp_path / "a.json").write_text(atif("timed", *steps))
+    (tmp_path / "b.json").write_text(conversation())
+    asked = (
+        "/runs/1?tab=timeline",
+        "/runs/1?tab=timeline&step=2&zoom=60-120",
+        "/runs/1?call=call-2-1",
+        "/runs/2?tab=timeline",
+    )
+    whole, zoomed, opened, untimed = await pages(asked, tmp_path)
+    assert "look_up call-2-1, attempt 1: recorded, 30.000 s" in whole.text
+    assert "model call: 10.000 s" in whole.text
+    assert "Step 1: 60.000 s" in whole.text
+    assert 'href="/runs/1?step=1&amp;call=call-2-1#call-2-1"' in whole.text
+    assert "Whole run" in zoomed.text
+    assert 'href="/runs/1?tab=timeline&amp;step=2"' in zoomed.text
+    assert 'id="call-2-1" open' in opened.text
+    assert "3 min 0 s" in opened.text
+    assert "Timeline" not in untimed.text
+    assert "Times were not recorded." in untimed.text

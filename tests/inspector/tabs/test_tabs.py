@@ -25,9 +25,9 @@ from turnwright import Agent, Engine, StoreError
 from turnwright.inspector import Open, inspector_app
 from turnwright.inspector.http.render import beginning
 from turnwright.inspector.tabs import budgets, journal, reproduce, timeline, transcript
-from turnwright.inspector.tabs.timeline import WIDTH
 from turnwright.inspector.views.pagination import Window
 from turnwright.inspector.views.tab_context import TabContext
+from turnwright.inspector.views.timeline import WIDTH, marks_of
 from turnwright.inspector.views.waterfall import BarKind
 from turnwright.journal.answers import approve
 from turnwright.journal.fork import fork_places
@@ -277,7 +277,7 @@ async def test_a_pause_is_no_other_process() -> None:
 
 @pytest.mark.parametrize("total", [0.0, 1e-320, 1e-5, 0.3, 1.0, 7.0, 3599.0, 1e6, 1e300])
 def test_a_scale_has_few_marks_and_all_lie_on_it(total: float) -> None:
-    marks = timeline.marks_of(total)
+    marks = marks_of(total)
     assert 1 <= len(marks) <= 9
     assert all(0 <= mark <= max(total, 0) * (1 + 1e-9) for mark in marks)
 

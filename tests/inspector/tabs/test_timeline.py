@@ -15,9 +15,9 @@ from turnwright import Agent, Engine, tool
 from turnwright.driver.subagents import agent_tool
 from turnwright.inspector import Open, inspector_app
 from turnwright.inspector.tabs import timeline
-from turnwright.inspector.tabs.timeline import WIDTH
 from turnwright.inspector.views.sub_agents import sub_agents
 from turnwright.inspector.views.tab_context import TabContext
+from turnwright.inspector.views.timeline import WIDTH
 from turnwright.inspector.views.waterfall import BarKind
 from turnwright.model import ScriptedModel, asks_for
 from turnwright.model.protocol import ModelRequest, ModelResponse

@@ -1,6 +1,5 @@
 """The pages of runs that were recorded elsewhere."""
 
-from functools import partial
 from typing import Final
 from urllib.parse import urlencode
 
@@ -12,7 +11,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from turnwright.inspector.views.comparison import Comparison, compare
-from turnwright.inspector.views.recorded_run import recorded_run
+from turnwright.inspector.views.recorded_run import recorded_run, run_timeline
 from turnwright.inspector.views.run_library import RunEntry, RunLibrary
 from turnwright.inspector.views.run_query import RESULTS, RunQuery, list_runs, others_of
 from turnwright.inspector.views.run_side import run_side
@@ -23,6 +22,8 @@ from .turn_page import page, place_in
 
 #: Problems that are listed.
 _PROBLEMS: Final = 20
+#: The most characters of a part of the time.
+_LONGEST: Final = 50
 #: The lists that one click shows: their names, and the fields of their addresses.
 VIEWS: Final = {
     "All": {},
@@ -73,20 +74,45 @@ class RunPages:
         return page(request, "runs.html", values)
 
     async def run(self, request: Request) -> Response:
-        """Show a run, or with `inner` the run of a sub-agent in it. Raises `HTTPException` (404)."""
+        """Show a run, or with `inner` the run of a sub-agent in it, as a transcript or, with `tab`, as a timeline.
+
+        Raises `HTTPException` (404).
+        """
         entry, whole = await self._found(request.path_params["number"])
         asked = request.query_params
         inner, step = (place_in(asked.get(name, "")) or 0 for name in ("inner", "step"))
-        make = partial(recorded_run, whole, entry.found, inner=inner, step=step, until=place_in(asked.get("until", "")))
-        view = await anyio.to_thread.run_sync(make)
+        until, zoom, opened = place_in(asked.get("until", "")), asked.get("zoom", "")[:_LONGEST], asked.get("call", "")
         path = request.url_for("run", number=str(entry.number)).path
+        timed = asked.get("tab") == "timeline"
 
         def link(**changed: object) -> str:
-            query = {"inner": inner or None, "step": step or None, **changed}
+            query = {
+                "inner": inner or None,
+                "tab": "timeline" if timed else None,
+                "step": step or None,
+                "zoom": zoom or None,
+                **changed,
+            }
+            if query["tab"] != "timeline":
+                query |= {"tab": None, "zoom": None}
             told = {name: value for name, value in query.items() if value is not None}
-            return f"{path}?{urlencode(told)}" if told else path
+            there = f"{path}?{urlencode(told)}" if told else path
+            return f"{there}#{told['call']}" if "call" in told else there
 
-        return page(request, "run.html", {"entry": entry, "view": view, "inner": inner, "link": link})
+        def inner_link(number: str, **query: object) -> str:
+            return link(**{"inner": number, "tab": None, "step": None, **query})
+
+        def made() -> dict[str, object]:
+            shown = recorded_run(whole, entry.found, inner=inner, step=step, until=None if timed else until)
+            chosen = next((one for one in shown.steps if one.key == str(step)), None)
+            values: dict[str, object] = {"recorded": shown, "step": chosen, "view": None}
+            if timed and shown.seconds:
+                values["view"] = run_timeline(whole, shown, zoom=zoom, step=step, until=until)
+            return values
+
+        values = await anyio.to_thread.run_sync(made)
+        values |= {"entry": entry, "number": inner, "opened": opened, "link": link, "inner": inner_link, "whole": "run"}
+        return page(request, "run.html", values)
 
     async def compare(self, request: Request) -> Response:
         """Compare the runs with the numbers `left` and `right`. With one of them, others are offered.

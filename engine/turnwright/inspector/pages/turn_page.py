@@ -99,6 +99,7 @@ class Pages:
                 raw=1 if raw else None,
                 zoom=zoom[:_LONGEST_ZOOM] or None,
             ),
+            "inner": partial(_inner, request),
             "offer": await available_actions(self._engine, self._background, turn, upto, store=self._store),
             # A turn that runs is shown again and again.
             "forks": () if turn.driven else await self._summaries.forks_of(name),
@@ -131,6 +132,12 @@ def _made(request: Request, tab: Tab, tab_context: TabContext, values: Mapping[s
 def place_in(text: str) -> int | None:
     """Parse a place in a journal; None for a text that is no place."""
     return int(text) if text.isascii() and text.isdecimal() and len(text) <= _DIGITS else None
+
+
+def _inner(request: Request, turn: str, **query: str) -> str:
+    """Return the address of a sub-agent's turn; empty where no address can have its id."""
+    there = address(request, "turn", turn=turn)
+    return f"{there}?{urlencode(query)}" if there and query else there
 
 
 def _asked(request: Request, name: str) -> tuple[Mapping[str, str], str]:

@@ -116,6 +116,7 @@ function arrived(page, about) {
 
 /** Show another address of this page in place of what is shown; with `push` the way back leads here. Gives whether. */
 export async function go(href, { push = false } = {}) {
+  if (!part()) return location.assign(href);
   const way = new AbortController();
   going?.abort();
   window.htmx.trigger("#turn", "htmx:abort");

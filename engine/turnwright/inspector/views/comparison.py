@@ -25,7 +25,7 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """A turn or a run to compare. `sent` returns what was sent in a step; it raises `TurnwrightError` or `ValidationError`.
+    """A turn or a run to compare. `sent` returns a step's request, or raises `TurnwrightError` or `ValidationError`.
 
     `figures` of both have the same names. Of the limits and the settings, those that differ are shown.
     """

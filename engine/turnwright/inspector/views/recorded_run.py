@@ -17,9 +17,21 @@ from turnwright.trajectories.atif import (
 
 from .call_row import CallRow, call_row
 from .pagination import Window
-from .recorded_steps import STATUSES, inner_of, inner_runs, notes_of, result_in
+from .recorded_steps import (
+    STATUSES,
+    inner_of,
+    inner_runs,
+    lasts,
+    notes_of,
+    recorded_steps,
+    recorded_sub_agents,
+    result_in,
+)
 from .run_library import seconds_of
 from .step_summary import named
+from .steps import Step
+from .timeline import TimelineView, timeline_of
+from .waterfall import waterfall
 
 #: Rows a page.
 _PAGE: Final = 60
@@ -64,13 +76,16 @@ class RecordedLine:
 class RecordedRun:
     """A run, or that of a sub-agent in it. `lacks` says what was not recorded, a sentence each.
 
-    `shown` are the lines of this page, `replies` all replies. `inner` are the runs of sub-agents, by number.
+    `shown` are the lines of this page, `replies` all replies, and `steps` the same as steps, whose times end at
+    `seconds`. `inner` are the runs of sub-agents, by number.
     """
 
     run: Trajectory
     lacks: tuple[str, ...]
     shown: tuple[RecordedLine, ...]
     replies: tuple[RecordedLine, ...]
+    steps: tuple[Step, ...]
+    seconds: float
     window: Window
     inner: Mapping[int, Trajectory]
     chosen: int
@@ -85,27 +100,35 @@ def recorded_run(whole: Trajectory, found: RunMeasure, *, inner: int, step: int,
     run = every[inner] if 0 < inner < len(every) else whole
     lines = tuple(_lines(run, inner_runs(whole)))
     chosen = next((line.number for line in lines if line.step == step), 0) if step else 0
+    steps = recorded_steps(run, inner_runs(whole))
     first = chosen or 1
     window = Window.of(len(lines), _PAGE, until, (first, min(first + _PAGE - 1, len(lines))))
     return RecordedRun(
         run=run,
-        lacks=tuple(_lacks(whole, found)),
+        lacks=tuple(_lacks(whole, found, steps)),
         shown=lines[window.part],
         replies=tuple(line for line in lines if line.step),
+        steps=steps,
+        seconds=lasts(steps),
         window=window,
         inner={number: one for number, one in enumerate(every) if number},
         chosen=chosen,
     )
 
 
-def _lacks(run: Trajectory, found: RunMeasure) -> Iterator[str]:
+def run_timeline(whole: Trajectory, shown: RecordedRun, *, zoom: str, step: int, until: int | None) -> TimelineView:
+    """Return the waterfall of a run with its sub-agents."""
+    rows = waterfall(shown.steps, recorded_sub_agents(whole, shown.steps), shown.seconds, live=False)
+    return timeline_of(list(rows), shown.seconds, zoom=zoom, step=str(step) if step else None, until=until)
+
+
+def _lacks(run: Trajectory, found: RunMeasure, shown: Sequence[Step]) -> Iterator[str]:
     notes, steps = run.run_notes, run.steps
     if notes.cut:
         yield "The recording ends inside the run."
     if notes.ending is None:
         yield f"How the run ended was not recorded; its last step shows: {found.ending}."
-    if not any(step.timestamp for step in steps):
-        yield "Times were not recorded."
+    yield from _times(shown)
     if not found.tokens:
         yield "Tokens were not recorded."
     if not found.cost:
@@ -121,6 +144,13 @@ def _lacks(run: Trajectory, found: RunMeasure) -> Iterator[str]:
     ):
         if count:
             yield f"{count:,} {one if count == 1 else several}."
+
+
+def _times(steps: Sequence[Step]) -> Iterator[str]:
+    if not lasts(steps):
+        yield "Times were not recorded."
+    elif not any(call.ended is not None for step in steps for call in step.calls):
+        yield "How long calls took was not recorded."
 
 
 def _lines(run: Trajectory, numbers: Mapping[str, int]) -> Iterator[RecordedLine]:

@@ -5,6 +5,7 @@ inspector are no runs: they go to its store.
 """
 
 import json
+import os
 import sqlite3
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -31,6 +32,8 @@ from turnwright.trajectories.files import FoundFile, find, runs_of
 
 #: Bytes that may hold the first line of an exported turn.
 _HEAD: Final = 64 * 1024 * 1024
+#: Characters of a run that a search looks in.
+_TEXTS: Final = 2_000_000
 _decode = msgspec.json.Decoder(Trajectory).decode
 
 
@@ -49,14 +52,16 @@ class RunNames(NamedTuple):
 class RunEntry:
     """A run in the list. `found` has its measures, and `loops` is the number of its loops.
 
-    `prompt` is the beginning of its first message. `began` is the first moment in it, in seconds since the Unix epoch,
-    and `seconds` the time from there to the last one; None where no times were recorded.
+    `place` is the file, below the folder that was given. `prompt` is the beginning of its first message. `began` is the
+    first moment in it, in seconds since the Unix epoch, and `seconds` the time from there to the last one; None where
+    no times were recorded.
     """
 
     number: int
     found: RunMeasure
     loops: int
     names: RunNames
+    place: str
     prompt: str
     began: float | None
     seconds: float | None
@@ -79,6 +84,7 @@ class RunLibrary:
         self.reading = True
         self.turns = 0
         self._files = list(find(paths))
+        self._above = f"{paths[0]}{os.sep}" if len(paths) == 1 else ""
         # The database without a name is a file that is gone when it is closed. Nothing is committed: none recovers it.
         self._db = sqlite3.connect("", isolation_level=None, check_same_thread=False)
         self._db.execute("PRAGMA journal_mode = OFF")
@@ -134,7 +140,7 @@ class RunLibrary:
         return self.entries[number - 1], _decode(data)
 
     def saying(self, text: str) -> frozenset[int]:
-        """Return the numbers of the runs whose prompts, answers, tool names and results have the words of a text."""
+        """Return the numbers of the runs whose prompts, answers, calls and results have the words of a text."""
         with self._lock:
             return frozenset(numbers_with(self._db, text))
 
@@ -150,11 +156,12 @@ class RunLibrary:
             found=found,
             loops=loops,
             names=RunNames(*(hide(name).casefold() for name in names)),
+            place=file.removeprefix(self._above),
             prompt=shown_line(prompt, hide),
             began=min(times, default=None),
             seconds=max(times) - min(times) if len(times) > 1 else None,
         )
-        data, text = _encoded(run), searched_text(_texts(run), hide).encode(errors="replace").decode()
+        data, text = _encoded(run), searched_text(_texts(run), hide, room=_TEXTS).encode(errors="replace").decode()
         with self._lock:
             self._db.execute("INSERT INTO runs VALUES (?, ?)", (entry.number, data))
             self._db.execute("INSERT INTO search (rowid, text) VALUES (?, ?)", (entry.number, text))
@@ -174,7 +181,9 @@ def _texts(run: Trajectory) -> Iterator[str]:
     for one in run.every():
         for step in one.steps:
             yield text_of(step.message)
-            yield from (call.function_name for call in step.tool_calls or ())
+            for call in step.tool_calls or ():
+                arguments = redactor().hide_fields(call.arguments)
+                yield f"{call.function_name} {json.dumps(arguments, ensure_ascii=False)}"
             yield from (text_of(result.content) for result in (step.observation.results if step.observation else ()))
 
 

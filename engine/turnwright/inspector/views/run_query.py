@@ -47,7 +47,7 @@ RESULTS: Final[Mapping[str, Callable[[RunEntry], bool]]] = {
 class RunQuery:
     """A query of runs, as an address has it. An empty field matches everything.
 
-    `text` is a part of a name or words of prompts, answers, tool names and results. `agent`, `model` and `ending` are
+    `text` is a part of a name or words of prompts, answers, calls and results. `agent`, `model` and `ending` are
     parts of names, `format` is a whole one. `result` is one of `RESULTS`. `sort` is one of `COLUMNS`, or empty for the
     order of the files.
     """
