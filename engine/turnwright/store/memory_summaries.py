@@ -12,6 +12,7 @@ import anyio
 
 from turnwright.errors import TurnNotFoundError, UnreadableTurnError
 
+from .annotations import AnnotationStore
 from .protocol import Store, TurnRow
 from .sqlite.schema import create_tables, immediate
 from .sqlite.summaries import NEW_SUMMARIES, SqliteSummaries, delete_summaries
@@ -53,7 +54,7 @@ class MemorySummaries(SqliteSummaries):
         after: int | None = None,
     ) -> list[SummarizedTurn]:
         """See `SummaryStore.find`. Turns that were deleted are noticed when they are found."""
-        await self._follow()
+        await self._follow(wanted.tag)
         while True:
             found = await super().find(wanted, order=order, ascending=ascending, limit=limit, after=after)
             deleted = [one.row.id for one in found if not await self._exists(one.row.id)]
@@ -64,12 +65,12 @@ class MemorySummaries(SqliteSummaries):
 
     async def totals(self, wanted: TurnFilter) -> TurnTotals:
         """See `SummaryStore.totals`."""
-        await self._follow()
+        await self._follow(wanted.tag)
         return await super().totals(wanted)
 
     async def agents(self, wanted: TurnFilter) -> AgentStatistics:
         """See `SummaryStore.agents`."""
-        await self._follow()
+        await self._follow(wanted.tag)
         return await super().agents(wanted)
 
     @contextmanager
@@ -90,10 +91,16 @@ class MemorySummaries(SqliteSummaries):
             return False
         return True
 
-    async def _follow(self) -> None:
-        """Copy the rows of new turns, and those of turns that had not ended."""
+    async def _follow(self, tag: str = "") -> None:
+        """Copy the rows of new turns, those of turns that had not ended, and, for a tag, the turns that have it."""
         async with self._following:
             await self._copy_all()
+            if tag and isinstance(self._store, AnnotationStore):
+                turns = [turn for (turn,) in self._db.execute("SELECT turn_id FROM turns").fetchall()]
+                tagged = [(one.turn, one.name) for one in await self._store.annotations(turns) if one.kind == "tag"]
+                with self._transaction():
+                    self._db.execute("DELETE FROM annotations")
+                    self._db.executemany("INSERT INTO annotations VALUES (?, 'tag', ?, NULL, '', 0)", tagged)
 
     async def _copy_all(self) -> None:
         new: list[TurnRow] = []

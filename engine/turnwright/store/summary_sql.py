@@ -72,7 +72,8 @@ class Dialect:
     `texts` is the table of prompts and answers, with its key. `like` ignores case. `joined_text` joins integers with
     commas. `named` is the condition of turns whose `{names}` match, and `found` that of those and of the turns with the
     `:words`. `minute` is the number of the minute in which a turn began. `paused` and `unfinished` are the numbers of
-    turns that wait or run, `family` those of the turns below `:family`. `parameter` replaces a `:name`.
+    turns that wait or run, `family` those of the turns below `:family`, `tagged` those of the turns with the `:tag`.
+    `parameter` replaces a `:name`.
     """
 
     prefix: str
@@ -87,6 +88,7 @@ class Dialect:
     paused: str
     unfinished: str
     family: str
+    tagged: str
     parameter: str
 
     def written(self, query: Query) -> Query:
@@ -100,6 +102,9 @@ class Dialect:
             clauses, values["family"] = ["root = 0", f"number IN ({self.family})"], wanted.family
         if wanted.outcome in (PAUSED, UNFINISHED):
             clauses.append(f"number IN ({self.paused if wanted.outcome == PAUSED else self.unfinished})")
+        if wanted.tag:
+            clauses.append(f"number IN ({self.tagged})")
+            values["tag"] = wanted.tag
         if ended:
             clauses.append("outcome IS NOT NULL")
         for name, compared in _COMPARED.items():

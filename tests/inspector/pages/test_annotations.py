@@ -1,5 +1,6 @@
 """Tags, notes and scores on a turn's page: added, shown and removed."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,27 @@ async def test_a_turn_is_judged_tagged_and_noted(file: Path) -> None:
             text = (await person.does(f"/turns/{turn.id}/unannotate", kind="tag", name="<b>slow</b>")).text
             assert "slow" not in text
         assert await engine.store.facts(turn.id) == facts
+
+
+async def test_a_tag_leads_to_the_turns_that_have_it_unless_it_has_a_secret(file: Path) -> None:
+    secret = "password=hunter22hunter22"  # noqa: S105 (nobody's)
+    async with engine_on(file, "Done.", repeat=True) as engine:
+        turns = [(await engine.run(Agent(name="Cleaner"), "Clean")).id for _ in range(2)]
+        async with person_at(inspector_app(engine, access=Open())) as person:
+            for turn, tag in ((turns[0], "a&b"), (turns[1], secret)):
+                await person.does(f"/turns/{turn}/annotate", kind="tag", name=tag)
+            for path in ("/", f"/turns/{turns[0]}"):
+                assert 'href="/?tag=a%26b">a&amp;b</a>' in (await person.client.get(path)).text
+            for path in ("/", f"/turns/{turns[1]}"):
+                page = (await person.client.get(path)).text
+                assert re.search('<span class="(annotation is-info)?">password=[*]{3}</span>', page), path
+                assert "hunter22" not in page
+            found = (await person.client.get("/?tag=a%26b")).text
+            assert f'id="row-{turns[0]}"' in found
+            assert 'value="a&amp;b" list="tags"' in found
+            assert turns[1] not in found
+            for tag in (secret, "password=***"):
+                assert "No matches" in (await person.client.get("/", params={"tag": tag})).text
 
 
 @pytest.mark.parametrize(

@@ -62,6 +62,7 @@ def environment_with(hider: Redactor) -> Environment:
         asked=partial(question_text, hider),
         json=lambda value: json_text(hider.hide_in(value)),
         span=span,
+        shown=lambda text: visible(hider.hide(str(text))),
         # Half a secret is not known as one: it is hidden before anything is cut.
         truncate=lambda text, length: cut(hider.hide(str(text)), length),
         beginning=lambda text, length: beginning(str(text), length, hider.hide),

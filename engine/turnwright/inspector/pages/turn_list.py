@@ -54,10 +54,12 @@ class Lists:
         listing = await list_turns(self._summaries, self._digests, query)
         path = request.url_for("turns").path
         following = listing.following
+        marks = await marks_of(self._store, [one.row.id for one in listing.turns])
         values = {
             "query": query,
             "listing": listing,
-            "marks": await marks_of(self._store, [one.row.id for one in listing.turns]),
+            "marks": marks,
+            "tags": sorted({one.name for some in marks.values() for one in some if one.kind == "tag"}),
             "standings": STANDINGS,
             "reasons": tuple(EndReason),
             "ranges": RANGES,

@@ -37,10 +37,10 @@ _DIGITS: Final = 18
 class Query:
     """A query of turns, as an address has it. An empty field matches everything.
 
-    `text`, `agent`, `model`, `session`, `reason`: see `TurnFilter`. `standing` is one of `STANDINGS`: an outcome,
-    `paused`, `unfinished` (neither ended nor paused), or `crashed` (of these, those whose driver died). `span` is one
-    of `RANGES`; `since` and `until` are days, `2026-11-27`, or seconds since the Unix epoch. `before` is the number of
-    the last turn of the page before.
+    `text`, `agent`, `model`, `session`, `tag`, `reason`: see `TurnFilter`. `standing` is one of `STANDINGS`: an
+    outcome, `paused`, `unfinished` (neither ended nor paused), or `crashed` (of these, those whose driver died). `span`
+    is one of `RANGES`; `since` and `until` are days, `2026-11-27`, or seconds since the Unix epoch. `before` is the
+    number of the last turn of the page before.
     """
 
     text: str = ""
@@ -49,6 +49,7 @@ class Query:
     agent: str = ""
     model: str = ""
     session: str = ""
+    tag: str = ""
     span: str = ""
     since: str = ""
     until: str = ""
@@ -69,6 +70,7 @@ class Query:
             agent=asked.get("agent", ""),
             model=asked.get("model", ""),
             session=asked.get("session", ""),
+            tag=asked.get("tag", ""),
             span=span if span in RANGES else "",
             since=asked.get("since", "") if _moment(asked.get("since", "")) is not None else "",
             until=asked.get("until", "") if _moment(asked.get("until", "")) is not None else "",
@@ -87,6 +89,7 @@ class Query:
             "agent": self.agent,
             "model": self.model,
             "session": self.session,
+            "tag": self.tag,
             "range": self.span,
             "since": self.since,
             "until": self.until,
@@ -118,6 +121,7 @@ class Query:
             agent=hide(self.agent),
             model=hide(self.model),
             session=hide(self.session),
+            tag=hide(self.tag),
             outcome=UNFINISHED if self.standing == CRASHED else self.standing,
             reason=self.reason,
             since=since,

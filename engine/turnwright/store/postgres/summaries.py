@@ -74,6 +74,10 @@ _DIALECT: Final = Dialect(
     paused="SELECT number FROM turnwright_turns WHERE live AND state = 'PAUSED'",
     unfinished="SELECT number FROM turnwright_turns WHERE live AND state <> 'PAUSED'",
     family="SELECT number FROM turnwright_turns WHERE turn_id > :family || ':' AND turn_id < :family || ';'",
+    tagged=(
+        "SELECT number FROM turnwright_annotations JOIN turnwright_turns USING (turn_id)"
+        " WHERE kind = 'tag' AND name = :tag"
+    ),
     parameter=r"%(\1)s",
 )
 

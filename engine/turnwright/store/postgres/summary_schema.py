@@ -66,3 +66,4 @@ ANNOTATIONS: Final = """
         PRIMARY KEY (turn_id, kind, name)
     );
 """
+TAGS: Final = "CREATE INDEX turnwright_tags ON turnwright_annotations (name, turn_id) WHERE kind = 'tag'"

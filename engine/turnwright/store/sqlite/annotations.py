@@ -20,6 +20,7 @@ ANNOTATIONS: Final = """
         PRIMARY KEY (turn_id, kind, name)
     ) WITHOUT ROWID;
 """
+TAGS: Final = "CREATE INDEX annotations_by_tag ON annotations (name, turn_id) WHERE kind = 'tag'"
 _WRITE: Final = """
     INSERT INTO annotations SELECT turn_id, ?, ?, ?, ?, ? FROM turns WHERE turn_id = ?
     ON CONFLICT (turn_id, kind, name) DO UPDATE SET value = excluded.value, text = excluded.text, at = excluded.at

@@ -14,7 +14,7 @@ from turnwright.errors import ConfigError
 from turnwright.store.old_words import KINDS, renamed, with_hash
 from turnwright.store.sessions import title_of
 
-from .annotations import ANNOTATIONS
+from .annotations import ANNOTATIONS, TAGS
 from .summaries import SUMMARIES, UNNAMED, create_search
 
 
@@ -178,6 +178,7 @@ _STEPS: Final[tuple[str | Callable[[sqlite3.Connection], None], ...]] = (
     SUMMARIES,
     create_search,
     ANNOTATIONS,
+    TAGS,
     # From here on the names in summaries have no secrets: readers write them.
     UNNAMED,
 )

@@ -120,6 +120,7 @@ def _dialect(matching: str) -> Dialect:
         paused=f"{_LIVE} AND facts.state = 'PAUSED'",
         unfinished=f"{_LIVE} AND facts.state <> 'PAUSED'",
         family="SELECT number FROM turns WHERE turn_id > :family || ':' AND turn_id < :family || ';'",
+        tagged="SELECT number FROM annotations JOIN turns USING (turn_id) WHERE kind = 'tag' AND name = :tag",
         parameter=r":\1",
     )
 

@@ -6,6 +6,8 @@ import pytest
 
 from turnwright.errors import TurnNotFoundError
 from turnwright.store import Annotation, AnnotationKind, AnnotationStore, Store
+from turnwright.store.memory_summaries import summaries_of
+from turnwright.store.summaries import TurnFilter
 
 from .bench import Bench, Written
 
@@ -43,6 +45,18 @@ class AnnotationFacts:
         assert not await notes.unannotate("t1", AnnotationKind.TAG, "slow")
         assert not await notes.unannotate("nobody", AnnotationKind.TAG, "slow")
         assert await notes.annotations(["t1"]) == [changed]
+
+    async def test_turns_are_found_by_a_whole_tag(self, bench: Bench) -> None:
+        """Not by a note or a score of that name, nor by a tag that was removed."""
+        store, notes = await _opened(bench, "t1", "t2", "t3", "t4")
+        await notes.annotate(*(replace(_TAG, turn=turn) for turn in ("t1", "t2", "t3")), replace(_NOTE, turn="t4"))
+        await notes.unannotate("t2", AnnotationKind.TAG, "slow")
+        summaries = summaries_of(store)
+        for tag, turns in (("slow", ["t3", "t1"]), ("Slow", []), ("slo", []), ("success", [])):
+            assert [one.row.id for one in await summaries.find(TurnFilter(tag=tag), limit=9)] == turns, tag
+            assert (await summaries.totals(TurnFilter(tag=tag))).turns == len(turns)
+        await notes.unannotate("t3", AnnotationKind.TAG, "slow")
+        assert [one.row.id for one in await summaries.find(TurnFilter(tag="slow"), limit=9)] == ["t1"]
 
     async def test_all_are_written_or_none(self, bench: Bench) -> None:
         _, notes = await _opened(bench, "t1")
