@@ -269,6 +269,13 @@ def test_a_damaged_turn_can_be_deleted(column: str, made: Made, tmp_path: Path) 
     assert made.ended not in run(file, "turns")
 
 
+@pytest.mark.parametrize("owner", ["x'ff00'", "1.5", "2"])
+def test_a_turn_whose_owner_is_no_text_can_be_deleted(owner: str, made: Made, tmp_path: Path) -> None:
+    file = tmp_path / "turns.db"
+    damaged(made, file, f"UPDATE turns SET owner = {owner} WHERE turn_id = '{made.ended}'")  # noqa: S608
+    assert run(file, "delete", made.ended) == f"turn {made.ended}: deleted\n"
+
+
 def test_no_test_is_made_of_a_turn_whose_calls_were_renamed(made: Made, tmp_path: Path) -> None:
     """Each command prints what `show` prints about that turn."""
     file = tmp_path / "turns.db"

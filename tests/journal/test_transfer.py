@@ -1,6 +1,7 @@
 """A turn goes to another store in one file: the same facts, its sub-agents, and what was said before; no secret."""
 
 import json
+from collections.abc import Callable
 
 import pytest
 from tests.journal.test_fork import KINDS, holds, journals
@@ -72,8 +73,13 @@ async def test_secrets_stay_and_the_journal_still_follows() -> None:
     [
         ("no JSON", "line 2: it is no fact"),
         ("[1]", "line 2: it is no fact"),
-        ('{"turn": "t", "seq": 2, "kind": "nothing", "v": 1}', "unknown to this release"),
+        ('{"turn": "t", "seq": 1, "kind": "nothing", "v": 1}', "unknown to this release"),
         ("\ud800", "line 2: it is no fact"),
+        ('{"turn": "\\ud800", "seq": 1, "kind": "message_added", "v": 1}', "line 2: it is no fact"),
+        *(
+            (f'{{"turn": "t", "seq": 1, "kind": "message_added", "v": 1, "created_at": {at}}}', "is no time")
+            for at in ("1e999", "true", "9" * 400)
+        ),
     ],
 )
 async def test_what_is_no_fact_is_refused_with_its_line(line: str, why: str) -> None:
@@ -83,10 +89,23 @@ async def test_what_is_no_fact_is_refused_with_its_line(line: str, why: str) -> 
         lines = await export_turn(engine.store, turn.id)
     with pytest.raises(ConfigError, match=why):
         await import_turns(store, [lines[0], line, *lines[1:]])
-    with pytest.raises(ConfigError, match="does not begin with turn_started"):
+    with pytest.raises(ConfigError, match=r"line 1: .*its seq is 2, and fact 1 of turn .* is missing"):
         await import_turns(store, lines[1:])
+    with pytest.raises(ConfigError, match="does not begin with turn_started"):
+        await import_turns(store, [json.dumps({**json.loads(lines[1]), "seq": 1})])
     assert await store.turns() == []
     await import_turns(store, ["", *lines])
     with pytest.raises(StoreError, match="already exists"):
         await import_turns(store, lines)
     assert json.loads(lines[0])["kind"] == "turn_started"
+
+
+@pytest.mark.parametrize("change", [lambda two: two[:1], lambda two: [*two, two[1]], lambda two: [two[1], two[0]]])
+async def test_a_line_that_is_left_out_doubled_or_moved_is_refused(change: Callable[[list[str]], list[str]]) -> None:
+    store = MemoryStore()
+    async with Engine(model=ScriptedModel("Done.")) as engine:
+        turn = await engine.run(Agent(name="Clerk"), "hi")
+        lines = await export_turn(engine.store, turn.id)
+    with pytest.raises(ConfigError, match=r"its seq is \d, and fact \d of turn"):
+        await import_turns(store, [lines[0], *change(lines[1:3]), *lines[3:]])
+    assert await store.turns() == []

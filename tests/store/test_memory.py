@@ -5,8 +5,11 @@ from collections.abc import Sequence
 import pytest
 from anyio.lowlevel import checkpoint
 
-from turnwright.store import Claim, InboxItem, MemoryStore, Status, Store
+from turnwright.store import Claim, InboxItem, MemoryStore, NewTurn, Status, Store
+from turnwright.store.memory_summaries import summaries_of
+from turnwright.store.summaries import TurnFilter
 from turnwright.testing.store_suite import Bench, StoreSuite
+from turnwright_states import StartedInput, State, TurnMachine
 from turnwright_states.facts import Fact
 
 
@@ -51,3 +54,14 @@ class SlowToLook(MemoryStore):
 def test_what_a_subclass_does_is_not_taken_for_inline() -> None:
     """It may suspend, as these do."""
     assert [store().inline for store in (MemoryStore, SlowToWrite, SlowToLook)] == [True, False, False]
+
+
+@pytest.mark.anyio
+async def test_a_forged_count_that_no_database_holds_hides_no_turn() -> None:
+    """The summaries of this store are in SQLite, whose largest integer has 63 bits."""
+    store, (_, facts) = MemoryStore(), TurnMachine.start(StartedInput(prompt="hi"))
+    for name, count in (("sound", 1), ("forged", 2**63)):
+        new = NewTurn(id=name, session=None, agent="A", model="m", created_at=0.0)
+        await store.create(new, facts, Status(State.STREAM, steps=count, tool_calls=count), driven=False)
+    found = await summaries_of(store).find(TurnFilter(), limit=9)
+    assert [one.row.id for one in found] == ["forged", "sound"]

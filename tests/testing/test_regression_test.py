@@ -730,6 +730,13 @@ def test_a_turn_that_does_not_come_out_is_refused() -> None:
         as_test("t1", facts)
 
 
+def test_a_turn_whose_review_was_taken_out_is_refused() -> None:
+    facts = [fact for _, fact in facts_of("finished: answered with a type")]
+    at = max(place for place, fact in enumerate(facts) if isinstance(fact, f.Reviewed))
+    with pytest.raises(PlaybackError, match=r"turn t1 cannot be played again as it was recorded: .* typed answer"):
+        as_test("t1", [*enumerate([*facts[:at], *facts[at + 1 :]], start=1)])
+
+
 def test_results_that_come_out_otherwise_are_said_to() -> None:
     """An engine never answers a call whose arguments were not whole with other words than its own."""
     facts = list(facts_of("finished: answered after mistakes"))

@@ -16,7 +16,7 @@ from .annotations import AnnotationStore
 from .protocol import Store, TurnRow
 from .sqlite.schema import create_tables, immediate
 from .sqlite.summaries import NEW_SUMMARIES, SqliteSummaries, delete_summaries
-from .summaries import AgentStatistics, Order, SummarizedTurn, SummaryStore, TurnFilter, TurnTotals, Unsummarized
+from .summaries import MOST, AgentStatistics, Order, SummarizedTurn, SummaryStore, TurnFilter, TurnTotals, Unsummarized
 
 #: Rows that are read at once.
 _PAGE: Final = 500
@@ -147,10 +147,11 @@ class MemorySummaries(SqliteSummaries):
     def _write_status(self, row: TurnRow) -> None:
         """Write a status as that of one more fact, so that an older summary is outdated."""
         status = row.status
+        counts = min(status.steps, MOST), min(status.tool_calls, MOST)  # only a forged journal has larger ones
         self._db.execute(
             "INSERT INTO facts (turn, seq, kind, payload, at, state, reason, steps, tool_calls)"
             " SELECT ?, 1 + count(*), '', '', ?, ?, ?, ?, ? FROM facts WHERE turn = ?",
-            (row.number, row.updated_at, status.state, status.reason, status.steps, status.tool_calls, row.number),
+            (row.number, row.updated_at, status.state, status.reason, *counts, row.number),
         )
 
     def _forget(self, turn: str) -> None:

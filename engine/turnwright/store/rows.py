@@ -71,7 +71,7 @@ def turn_row(row: Columns) -> TurnRow:
                 for name, text in {"session": session, "agent": agent, "model": model}.items()
                 if _is_text(text)
             },
-            **{name: at for name, at in {"created_at": created, "updated_at": updated}.items() if _is_time(at)},
+            **{name: at for name, at in {"created_at": created, "updated_at": updated}.items() if is_time(at)},
             "number": _order(number),
         }
         return replace(TurnRow.damaged(turn if _is_text(turn) else f"?{number}", str(error)), **known)
@@ -87,8 +87,8 @@ def session_info(row: Columns) -> SessionInfo:
         id=session if _is_text(session) else "",
         title=title if _is_text(title) else "",
         turns=turns if _is_count(turns) else 0,
-        created_at=float(created) if _is_time(created) else 0.0,
-        updated_at=float(updated) if _is_time(updated) else 0.0,
+        created_at=float(created) if is_time(created) else 0.0,
+        updated_at=float(updated) if is_time(updated) else 0.0,
         open_turn=open_turn if _is_text(open_turn) else None,
         number=_order(number),
     )
@@ -222,7 +222,7 @@ def _count(name: str, value: object) -> int:
 
 
 def _time(name: str, value: object) -> float:
-    if not isinstance(value, float | int) or not _is_time(value):
+    if not isinstance(value, float | int) or not is_time(value):
         raise _damaged(name, value)
     return float(value)
 
@@ -242,7 +242,8 @@ def _is_count(value: object) -> bool:
     return type(value) is int and 0 <= value < _MOST
 
 
-def _is_time(value: object) -> bool:
+def is_time(value: object) -> bool:
+    """Whether it is a time, in seconds since the Unix epoch, that pages can show."""
     return isinstance(value, float | int) and not isinstance(value, bool) and _FIRST < value < _LAST
 
 

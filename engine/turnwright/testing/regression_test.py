@@ -10,7 +10,7 @@ from turnwright.errors import TurnwrightError
 from turnwright.message import Message
 from turnwright.result import TurnResult, result_of
 from turnwright.transcript.reading import reading
-from turnwright_states import EndReason
+from turnwright_states import EndReason, MachineError
 from turnwright_states.facts import Fact
 
 from .facts_to_recording import read_facts
@@ -72,7 +72,7 @@ def _compared(was: TurnResult, recording: Recording) -> tuple[list[tuple[str, ob
     """Return the assertions of the test, and sentences about those that do not hold here."""
     try:
         played = playback(recording)
-    except TurnwrightError as error:
+    except (TurnwrightError, MachineError) as error:  # the machine refuses facts that somebody changed
         raise PlaybackError(f"turn {was.id} cannot be played again as it was recorded: {error}") from error
     kept: list[tuple[str, object]] = []
     lost: list[str] = []

@@ -305,8 +305,9 @@ class SqliteStore(SqliteSummaries, SqliteAnnotations):
 
     def _driven(self, where: str = "1", turn_id: str = "") -> Iterator[tuple[str, str]]:
         query = f"SELECT turn_id, owner FROM turns WHERE {where} AND owner <> ''"  # noqa: S608 (constant)
-        owned: list[tuple[str, str]] = self._db.execute(query, {"id": turn_id}).fetchall()
-        return (one for one in owned if self._lives(*one))
+        owned = self._db.execute(query, {"id": turn_id}).fetchall()
+        # In a damaged row the owner may be no text, and then no process has its name.
+        return ((name, owner) for name, owner in owned if isinstance(owner, str) and self._lives(name, owner))
 
     def _refuse_if_driven(self) -> None:
         for name, owner in self._driven():
