@@ -190,6 +190,9 @@ class TurnMachine:
                     return False
                 case CallSettledInput() | CallWaitingInput():
                     settled += 1
+                case CallStartedInput(call=call) if not turn.counters.retries_left and call in turn.batch:
+                    # Without a retry, an interrupted call does not run again.
+                    settled += turn.batch[call].state is CallState.STARTED
                 case AnsweredInput():
                     asks = [bool(asked.call) for asked in turn.interrupts.values()]
                     return turn.state is State.PAUSED and asks == [True] and not turn.counters.final

@@ -222,6 +222,23 @@ async def test_a_read_only_call_runs_again_after_the_crash(on_crash: OnCrash | N
     assert started == ([1, 2] if status is CallStatus.OK else [1])
 
 
+async def test_a_message_comes_before_the_result_of_a_call_that_may_not_run_again() -> None:
+    """It clears the doom-loop detector, so the turn goes on, and the model reads it."""
+
+    @tool(read_only=True)
+    async def look() -> str:
+        return "looked"
+
+    limits = Limits(doom_threshold=2, doom_compare="calls", max_retries=0)
+    looks = [asks_for(("look", {}))] * 2
+    memory, turn_id = await dead(*looks, tools=[look], at=4, limits=limits)  # at the second result
+    engine = Engine(model=ScriptedModel("I see."), tools=[look], store=memory)
+    await engine.steer(turn_id, "Look elsewhere.")
+    (turn,) = await engine.recover()
+    assert [one for one, _ in results(turn)] == [CallStatus.OK, CallStatus.UNKNOWN]
+    assert (turn.outcome, turn.text, turn.undelivered) == (Outcome.FINISHED, "I see.", ())
+
+
 async def test_who_was_overtaken_stops_and_writes_nothing() -> None:
     """`LeaseLostError` is an exception, not an outcome; the one that took over ends the turn."""
     memory, started = MemoryStore(), anyio.Event()

@@ -140,6 +140,9 @@ LONG_WORK = replace(WORKS, tokens=LONG)
 OVERFLOWS = ScriptedReply(error=Cause.CONTEXT_OVERFLOW, seconds=1.0)
 WORKS_LONGER = ScriptedReply(calls=(ScriptedCall("plain", seconds=2.0),))
 DOUBTFUL, ASKS = ScriptedCall("doubtful", seconds=1.0), ScriptedCall("asks")
+AGAIN = ScriptedCall("again", seconds=2.0)
+WORKS_AGAIN = ScriptedReply(calls=(AGAIN,))
+LAST_STEP = Limits(steps=1, max_retries=0)
 NO_RETRY, ONE_RETRY = Limits(max_retries=0), Limits(max_retries=1)
 PASSES = ScriptedGuardrail(2.1, parallel=True)
 FAILS = ScriptedGuardrail(1.03, fault="model")
@@ -153,6 +156,10 @@ IS_LATE, TRIPS = ScriptedCall("plain", before="late"), ScriptedCall("plain", bef
 @example(TurnScript((replace(WORKS, calls=(DOUBTFUL, ASKS)),), MORTAL_TOOLS, people=("yes", "no"), dies_at=0.6))
 #: A turn that was aborted before its process died is not repaired.
 @example(TurnScript((WORKS_LONGER,), MORTAL_TOOLS, NO_RETRY, synthesis=(None,), abort_at=1.25, crashes=(3,)))
+#: A call that needs a person is refused after a crash too, if no pause is left.
+@example(TurnScript((replace(WORKS, calls=(DOUBTFUL, ASKS)),), MORTAL_TOOLS, Limits(max_pauses=0), crashes=(3,)))
+#: A message comes before the result of a call that may not run again.
+@example(TurnScript((WORKS_AGAIN,), MORTAL_TOOLS, LAST_STEP, messages=(0.75, 0.75), crashes=(3,)))
 @given(script=mortal_scripts)
 def test_a_turn_whose_processes_die_takes_the_course_that_the_rules_say(script: TurnScript) -> None:
     assert_as_predicted(script)
@@ -171,6 +178,8 @@ def test_a_turn_whose_processes_die_takes_the_course_that_the_rules_say(script: 
 #: A guardrail that passed in a conclusion is asked again, because no fact says so. A process may die while it is asked.
 @example(replace(TOO_LATE, messages=(4.75,), dies_at=2.6))
 @example(replace(TOO_LATE, dies_at=1.25))
+#: A text-only reply is written when the guardrail beside it has passed. Until then a crash loses it with its tokens.
+@example(TurnScript((replace(SAYS, tokens=3),), limits=Limits(steps=0), guardrail=PASSES, dies_at=0.6))
 #: The failed attempts of a compaction are in the journal, and a crash of it costs a retry of its step.
 @example(TurnScript((OVERFLOWS,), limits=ONE_RETRY, crashes=(2, 1, 3), compactions=2, clears=True))
 @example(TurnScript((LONG_WORK, SAYS), MORTAL_TOOLS, ONE_RETRY, crashes=(4, 1), compactions=1))
@@ -184,9 +193,10 @@ def test_a_turn_of_an_agent_whose_processes_die_takes_it_too(script: TurnScript)
 
 
 DELEGATES = ScriptedReply(calls=(ScriptedCall(HELPER, 1), ScriptedCall(HELPER, 2)))
+ASKS_TOO = ScriptedReply(calls=(ScriptedCall(HELPER), ASKS))
 NEEDS_PERSON = ScriptedReply(calls=(ScriptedCall("asks", seconds=1.0),))
 SAYS_LATER = replace(SAYS, seconds=4.0)
-AGAIN, DOUBTFUL_LONGER = ScriptedCall("again", seconds=2.0), ScriptedCall("doubtful", seconds=4.0)
+DOUBTFUL_LONGER = ScriptedCall("doubtful", seconds=4.0)
 RUNS_AGAIN = ScriptedReply(calls=(AGAIN, DOUBTFUL_LONGER), seconds=1.0)
 ENDED_EARLY = TurnScript(
     (ScriptedReply(calls=(ScriptedCall(HELPER), ScriptedCall(HELPER, before="ask"))),),
@@ -222,6 +232,10 @@ MORTAL_TEAM = TurnScript((DELEGATES, SAYS), MORTAL_TOOLS, helper=(NEEDS_PERSON, 
 @example(replace(ENDED_EARLY, people=("change", "yes", "message")))
 #: The time of a sub-agent ends before that of its caller, which has lost more of it.
 @example(replace(MORTAL_TEAM, helper=(RUNS_AGAIN, SAYS_LATER), limits=Limits(seconds=5.5), dies_at=2.6))
+#: An aborted sub-agent whose process died needs no repair, so it has no failed attempt.
+@example(replace(MORTAL_TEAM, helper=(SAYS_LATER,), limits=NO_RETRY, abort_at=1.25, crashes=(7, 1)))
+#: Questions that expire at once do so in any order, and a process may die between two of them.
+@example(TurnScript((ASKS_TOO, SAYS), MORTAL_TOOLS, people=("expire",), helper=(NEEDS_PERSON, SAYS), crashes=(9,)))
 @given(script=mortal_teams())
 def test_a_turn_with_sub_agents_whose_processes_die_takes_it_too(script: TurnScript) -> None:
     assert_as_predicted(script)

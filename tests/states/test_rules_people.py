@@ -118,6 +118,19 @@ def test_a_message_comes_before_the_last_results_of_a_batch_that_arrive_together
     assert not turn.machine.takes_messages_before(results[0])
 
 
+@pytest.mark.parametrize(("retries", "taken"), [(0, True), (1, False)])
+def test_a_message_comes_before_a_call_that_may_not_run_again(begin: "Begin", retries: int, *, taken: bool) -> None:
+    """A crash interrupted the call. Without a retry, its next start settles it."""
+    turn = begin(max_retries=retries)
+    turn.reply("look")
+    again = CallStartedInput(call="call00001")
+    assert not turn.machine.takes_messages_before(again)
+    turn.feed(again)
+    assert turn.machine.takes_messages_before(again) is taken
+    turn.feed(again)
+    assert taken is (turn.state is State.STREAM)
+
+
 def test_no_message_comes_before_an_answer_while_calls_run(begin: "Begin") -> None:
     turn = begin()
     turn.reply("write", "look")

@@ -158,7 +158,7 @@ class Turn(Counted):
     def _answer_in_text(self) -> NoReturn:
         """Make the one model call of a turn that may take no step or run no tool (docs/rules.md#zero)."""
         try:
-            reply = self._text_reply()
+            reply = self._reply(step=False)
         except LimitError as limit:
             raise EndError(limit.why, limit.also) from None
         self.calls += [Call(asked, None, CallStatus.REFUSED) for asked in reply.calls]
@@ -166,9 +166,6 @@ class Turn(Counted):
         if reply.finish is Finish.CONTENT_FILTER:
             raise EndError(EndReason.CONTENT_FILTER)
         raise EndError(EndReason.TEXT_ONLY)
-
-    def _text_reply(self) -> ScriptedReply:
-        return self._reply(step=False)
 
     def _conclude(self, limit: LimitError) -> NoReturn:
         """Let the model sum up, without tools and without the turn's deadline (docs/rules.md#concluding)."""
@@ -359,7 +356,7 @@ class Turn(Counted):
         while calls := [call for call in calls if not call.approved and call.status is None]:
             act = yield from self._ask(expires=calls[0].expires)
             expired = act == "expire" and calls[0].expires
-            for call in [one for one in calls if one.expires] if expired else calls[:1]:
+            for call in self._expiring([one for one in calls if one.expires]) if expired else calls[:1]:
                 self._answer(call, act)
                 self.answers += 1
                 self._wrote()

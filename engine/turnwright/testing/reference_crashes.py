@@ -27,6 +27,8 @@ class Mortal(Turn):
 
     #: The deaths to come.
     deaths: list[Death]
+    #: The tokens of a reply that the journal does not have yet.
+    unwritten = 0
 
     def _written(self) -> JournalCounts:
         settled = frozenset(place for place, call in enumerate(self.calls) if call.status is not None)
@@ -51,7 +53,7 @@ class Mortal(Turn):
         return ()
 
     def _wrote(self) -> None:
-        self.lost = False
+        self.lost, self.unwritten = False, 0
         if self._next_is_now() and self.deaths[0].written == self._written():
             self._die()
             self._revive()
@@ -114,7 +116,9 @@ class Mortal(Turn):
         return self._unless_crashed(super()._attempt_conclusion)
 
     def _attempt(self, most_seconds: float = inf) -> ScriptedReply:
-        return self._unless_crashed(lambda: super(Mortal, self)._attempt(most_seconds))
+        before, reply = self.tokens, self._unless_crashed(lambda: super(Mortal, self)._attempt(most_seconds))
+        self.unwritten = self.tokens - before
+        return reply
 
     def _unless_crashed(self, attempt: Callable[[], ScriptedReply]) -> ScriptedReply:
         """Make an attempt. If the process releases the turn before it dies, it is made anew."""
@@ -122,9 +126,14 @@ class Mortal(Turn):
             try:
                 return attempt()
             except DiedError:
-                crashed, self.lost = self.lost, False
-                if crashed:
+                self.tokens, self.unwritten = self.tokens - self.unwritten, 0
+                if self._is_lost():
                     return ScriptedReply(error=Cause.CRASH)
+
+    def _expiring(self, calls: list[Call]) -> list[Call]:
+        """Return calls whose questions expire at once, those with results at the next death first: any order may be."""
+        results = self.deaths[0].written.results if self.deaths else ()
+        return sorted(calls, key=lambda call: self._place(call) not in results)
 
     # Calls with results stay, calls that had not started run, and the policy of its tool is for an interrupted one.
 
@@ -140,7 +149,7 @@ class Mortal(Turn):
         if self.deaths and _phase(self.deaths[0].written) == _phase(self._written()):
             self._begin()
             self._die_in(open_)
-        elif crashed and open_ and all(call.asks and not call.approved for call in open_):
+        elif crashed and open_ and self._may_ask() and all(call.asks and not call.approved for call in open_):
             # The turn pauses with the last of the others, also while an abort leaves it time.
             self._read_messages()
             yield from self._ask_about(open_)
@@ -165,7 +174,7 @@ class Mortal(Turn):
         """Leave a call as it was when the process died. Return whether the rules let it be so."""
         began, settled, starts = self.now, place in death.written.results, death.written.starts[place] - call.starts
         if call.asks and not call.approved:
-            if settled and self.pauses == self.limits.max_pauses:
+            if settled and not self._may_ask():
                 call.status = CallStatus.REFUSED
             return not starts and (not settled or call.status is not None)
         if not 0 <= starts <= 1 or (settled and not starts):
@@ -181,6 +190,9 @@ class Mortal(Turn):
         ends_later = began + self._lasts(call) > death.at - _MOMENT
         return ends_later and (bool(starts) or not self._runs(call) or death.at < began + _MOMENT)
 
+    def _may_ask(self) -> bool:
+        return self.pauses < self.limits.max_pauses
+
     def _recover(self, batch: list[Call]) -> bool:
         """Apply the policy to the calls that were interrupted. Return False if the process died once more."""
         interrupted = [call for call in batch if call.runs and call.status is None]
@@ -193,7 +205,7 @@ class Mortal(Turn):
 
     def _recover_call(self, call: Call) -> bool:
         policy = "unknown" if call.tool is None else call.tool.on_crash
-        if policy == "ask" and self.pauses < self.limits.max_pauses:
+        if policy == "ask" and self._may_ask():
             call.runs, call.asks, call.approved = False, True, False
             call.declined, call.expires = CallStatus.UNKNOWN, False
             return True

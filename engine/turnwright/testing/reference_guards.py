@@ -83,7 +83,11 @@ class GuardedTurn(LeadingTurn):
         if guardrail is not None and self.unchecked:
             self.questions = 1 if self.steps else self.limits.max_retries + 1
             self.decides_in = guardrail.seconds
-        return self._attempt()
+        reply = self._attempt()
+        if not self.steps and reply.error is None and (reply.calls or reply.text.strip()):
+            self._check_text(reply)
+            self._finish_beside()
+        return reply
 
     def _receive(self, seconds: float) -> None:
         while self.questions and self.decides_in < seconds:
@@ -108,13 +112,6 @@ class GuardedTurn(LeadingTurn):
                 self.questions = 0
             elif not self.questions and not self.steps:
                 raise self._failed()
-
-    def _text_reply(self) -> ScriptedReply:
-        reply = super()._text_reply()
-        self._check_text(reply)
-        if reply.calls or reply.text.strip():
-            self._finish_beside()
-        return reply
 
     def _attempt_conclusion(self) -> ScriptedReply:
         self._begin()

