@@ -2,7 +2,7 @@
 
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Final
 
@@ -87,7 +87,10 @@ def view(tab_context: TabContext) -> TranscriptView:
 
 
 def _rows(messages: Sequence[Message]) -> Iterator[_Row]:
-    """The rows of all messages. A result is in the row of its call; one without a call is a row."""
+    """The rows of all messages. A result is in the row of its call; one without a call is a row.
+
+    A reply of which nothing came is a row only while it is the last message.
+    """
     called = {part.id for message in messages for part in message.parts if isinstance(part, ToolCallPart)}
     for place, message in enumerate(messages):
         shown = [
@@ -97,7 +100,8 @@ def _rows(messages: Sequence[Message]) -> Iterator[_Row]:
         ]
         calls = [part for part in shown if isinstance(part, ToolCallPart)]
         said = tuple(part for part in shown if not isinstance(part, ToolCallPart))
-        if said or (not calls and message.role != "tool"):
+        empty = message.role == "tool" or (message.role == "assistant" and place + 1 < len(messages))
+        if said or not (calls or empty):
             yield _Row(place, said)
         for call in calls:
             yield _Row(place, (call,))
@@ -136,4 +140,7 @@ class _Lines:
         if not isinstance(part, ToolCallPart):
             return None
         call = None if step is None else step.call(part.id)
-        return call_row(part, self.results.get(part.id), call, self.tab_context.turn.children)
+        turn = self.tab_context.turn
+        row = call_row(part, self.results.get(part.id), call, turn.children)
+        gone = row.status == "running" and not turn.cut and not turn.driven
+        return replace(row, status="interrupted") if gone else row

@@ -58,7 +58,8 @@ class _Limit(TypedDict):
 class StopReason:
     """The explanation of a turn's state.
 
-    `what` is an outcome, `paused`, `running`, `waiting` (for a driver), or `past` where an earlier place is shown.
+    `what` is an outcome, `paused`, `running`, or `past` where an earlier place is shown. A turn without a driver is
+    `waiting` (for its first), `crashed` or `left`.
     `title` is a line, `means` a sentence, and `next_step` the advice. `further` has a line for each of the
     further facts; `interrupts` are a paused turn's questions; `command` resumes a turn without a driver.
     `fault` is what is wrong with the journal, `error` what failed. `answer` is what the turn gave, as far as it came.
@@ -212,9 +213,8 @@ def _undriven(tab_context: TabContext, state: State, further: tuple[str, ...]) -
     crashed = row.owner is not None
     gone = f"Its driver is gone{f' ({row.owner})' if row.owner else ''}." if crashed else "Its driver released it."
     told = f"{gone} Finished calls never run again. `Engine.recover()` or `turnwright resume` resumes it."
-    return StopReason(
-        "waiting", f"{'Crashed' if crashed else 'Left'} in {state}", told + how, "", further, (), command, turn.fault
-    )
+    what = "crashed" if crashed else "left"
+    return StopReason(what, f"{what.capitalize()} in {state}", told + how, "", further, (), command, turn.fault)
 
 
 def _words(reason: EndReason) -> str:

@@ -1,0 +1,38 @@
+"""The tab of the transcript: what became of calls whose driver died, and of replies of which nothing came."""
+
+from dataclasses import replace
+
+import pytest
+from tests.inspector.turns_made import TOOLS, keep, look
+
+from turnwright import Agent, Engine
+from turnwright.inspector.tabs import transcript
+from turnwright.model import ScriptedModel, asks_for
+from turnwright.store import MemoryStore
+from turnwright_states import Outcome
+from turnwright_states.facts import CallStarted
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.mark.parametrize(("driven", "status"), [(True, "running"), (False, "interrupted")])
+async def test_a_call_without_a_driver_is_interrupted(driven: bool, status: str) -> None:
+    async with Engine(model=ScriptedModel(asks_for(("ok", {})), "Done."), tools=TOOLS, store=MemoryStore()) as engine:
+        facts = [fact for _, fact in await engine.store.facts((await engine.run(Agent(name="Reader"), "Look")).id)]
+        started = next(place for place, fact in enumerate(facts, start=1) if isinstance(fact, CallStarted))
+        await keep(engine.store, "crashed", facts[:started])
+        looked = await look(engine, "crashed")
+        looked = replace(looked, turn=replace(looked.turn, driven=driven))
+    rows = [part.row for line in transcript.view(looked).lines for part in line.parts if part.row]
+    assert [row.status for row in rows] == [status]
+
+
+async def test_a_reply_of_which_nothing_came_has_no_row_of_its_own() -> None:
+    async with Engine(model=ScriptedModel(asks_for(("ok", {}))), tools=TOOLS, store=MemoryStore()) as engine:
+        looked = await look(engine, (await engine.run(Agent(name="Reader"), "Look")).id)
+    assert looked.turn.result.outcome is Outcome.FAILED
+    assert [[part.kind for part in line.parts] for line in transcript.view(looked).lines] == [
+        ["text"],
+        ["tool_call"],
+        ["sentinel"],
+    ]
