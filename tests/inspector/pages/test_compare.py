@@ -98,3 +98,25 @@ async def test_a_turn_is_compared_with_one_that_the_page_offers(file: Path) -> N
             assert "Choose a turn" not in (await client.get("/compare")).text
             page = (await client.get("/compare", params={"left": one.id, "right": same.id})).text
     assert "- A." in _plain(page)
+
+
+async def test_a_turn_is_compared_at_once_with_the_newest_before_it_that_has_its_prompt(file: Path) -> None:
+    async with engine_on(file, "A.", "B.", "C.", "D.", "E.") as engine:
+        first = await engine.run(Agent(name="Reader"), "Look up")
+        newest = await engine.run(Agent(name="Reader"), "Look up")
+        another = await engine.run(Agent(name="Reader"), "Look down")
+        turn = await engine.run(Agent(name="Reader"), "Look up")
+        await engine.run(Agent(name="Reader"), "Look up")
+        page, none = (await page_of(engine, right=turn.id)).text, (await page_of(engine, right=another.id)).text
+    assert f'value="{newest.id}"' in page
+    assert "- B." in _plain(page)
+    assert re.findall(r'left=(\w+)&amp;right=(\w+)"', page) == [(first.id, turn.id), (another.id, turn.id)]
+    assert "Choose a turn of the same agent" in none
+
+
+async def test_a_step_of_one_turn_alone_is_named_as_such(file: Path) -> None:
+    async with engine_on(file, looks_up("alpha"), looks_up("beta"), "Done.", looks_up("alpha"), "Done.") as engine:
+        one = await engine.run(Agent(name="Reader"), "Look up")
+        other = await engine.run(Agent(name="Reader"), "Look up")
+        page = (await page_of(engine, left=one.id, right=other.id, pair="2")).text
+    assert '<h2 id="pair-title">Step 2, only left</h2>' in page

@@ -37,37 +37,45 @@ class ComparePages:
         return [Route("/compare", self.compare, name="compare")]
 
     async def compare(self, request: Request) -> Response:
-        """Compare the turns `left` and `right`; without `left`, the origin of the fork `right`.
+        """Compare the turns `left` and `right`. `pair` is the number of the pair of steps to show.
 
-        `pair` is the number of the pair of steps to show. With one turn, others to compare it with are offered.
+        Without `left`, `right` is compared with its origin if it is a fork, else with the newest turn before it that
+        has its agent and its prompt. Where one turn was named, others to compare it with are offered.
         Raises `TurnNotFoundError` and `StoreError`.
         """
         left, right = (request.query_params.get(name, "").strip()[:_LONGEST] for name in ("left", "right"))
         other = await self._turns.read(right) if right else None
+        offered: list[SummarizedTurn] = []
         if other is not None and not left:
             left = other.started.forked_from or ""
+            offered = [] if left else await self._others(other, earlier=True)
+            if offered and _same_prompt(other, offered[0]):
+                left = offered.pop(0).row.id
         one = await self._turns.read(left) if left else None
         started = None if other is None else other.started
         forked_at = started.forked_at if started is not None and started.forked_from == left else None
         values = {"noun": "turn", "path": "compare", "left": left, "right": right, "forked_at": forked_at}
         if one is None or other is None:
             known = one or other
-            offered = await self._others(known) if known is not None else ()
+            offered = await self._others(known) if known is not None else []
             return page(request, "compare.html", {**values, "found": None, "offered": offered})
         chosen = place_in(request.query_params.get("pair", ""))
         sides = await self._side(one), await self._side(other)
         found = await anyio.to_thread.run_sync(compare, *sides, chosen)
-        return page(request, "compare.html", {**values, "found": found})
+        return page(request, "compare.html", {**values, "found": found, "offered": offered})
 
-    async def _others(self, turn: TurnRecord) -> list[SummarizedTurn]:
-        """Return the newest turns of a turn's agent: first those with its prompt."""
+    async def _others(self, turn: TurnRecord, *, earlier: bool = False) -> list[SummarizedTurn]:
+        """Return the newest turns of a turn's agent: first those with its prompt. `earlier`: those before it."""
         await self._summaries.current()
-        row, prompt = turn.row, turn.started.prompt
-        found = await self._summaries.read.find(TurnFilter(agent=row.agent), limit=_READ)
+        row = turn.row
+        after = row.number if earlier else None
+        found = await self._summaries.read.find(TurnFilter(agent=row.agent), limit=_READ, after=after)
         others = [one for one in found if one.row.agent == row.agent and one.row.id != row.id]
-        shown = redactor().hide(prompt)
-        others.sort(key=lambda one: not one.prompt or not shown.startswith(one.prompt.rstrip("…")))
-        return others[:_OFFERED]
+        return sorted(others, key=lambda one: not _same_prompt(turn, one))[:_OFFERED]
 
     async def _side(self, turn: TurnRecord) -> Side:
         return turn_side(turn, await history_of(self._engine.store, turn), self._engine.setup)
+
+
+def _same_prompt(turn: TurnRecord, other: SummarizedTurn) -> bool:
+    return bool(other.prompt) and redactor().hide(turn.started.prompt).startswith(other.prompt.rstrip("…"))
