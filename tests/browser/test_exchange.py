@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, Page, Request, Route, expect
 
+from turnwright.inspector.http.refusals import failure
 from turnwright.model import asks_for
 
 from .stage import DONE, TOKEN, Stage, visiting
@@ -46,7 +47,9 @@ class Held:
             route.continue_()
 
 
-def failing(page: Page, address: re.Pattern[str], *, times: int, status: int = 503, method: str = "GET") -> list[str]:
+def failing(
+    page: Page, address: re.Pattern[str], *, times: int, status: int = 503, method: str = "GET", body: str = TROUBLE
+) -> list[str]:
     """Answer the next requests with an error. Gives the addresses of those that were."""
     failed: list[str] = []
 
@@ -54,7 +57,7 @@ def failing(page: Page, address: re.Pattern[str], *, times: int, status: int = 5
         asked = route.request
         if asked.method == method and asked.resource_type in ("xhr", "fetch") and len(failed) < times:
             failed.append(asked.url)
-            route.fulfill(status=status, content_type="text/html", body=TROUBLE)
+            route.fulfill(status=status, content_type="text/html", body=body)
         else:
             route.continue_()
 
@@ -166,6 +169,18 @@ def test_a_link_that_leads_nowhere_takes_nothing_away(page: Page, stage: Stage) 
     expect(page.get_by_role("region", name="Not shown.")).to_be_visible()
     expect(page.locator("#stop-title")).to_have_text(DONE)
     expect(page).to_have_url(stage.url(turn))
+
+
+def test_an_error_of_the_inspector_is_told_and_takes_nothing_away(page: Page, stage: Stage) -> None:
+    turn = stage.play("Done.")
+    page.goto(stage.url(turn))
+    failing(page, of(turn), times=1, status=500, body=bytes(failure().body).decode())
+    page.locator("#tab-journal").click()
+    notice = page.get_by_role("region", name="Not shown.")
+    expect(notice).to_contain_text("The inspector failed: This is an error of the inspector, not of a turn")
+    expect(page.locator("#stop-title")).to_have_text(DONE)
+    page.locator("#tab-journal").click()
+    expect(page).to_have_url(stage.url(turn, "?tab=journal"))
 
 
 def test_a_replay_stops_where_nothing_is_answered(page: Page, stage: Stage) -> None:

@@ -16,6 +16,8 @@ from starlette.routing import Mount
 from turnwright import Engine
 from turnwright.inspector import Inspector, Open, Token, inspector_app
 from turnwright.inspector.tabs import TABS
+from turnwright.model import ScriptedModel
+from turnwright.store import MemoryStore, TurnRow
 
 from .conftest import ADDRESS, TOKEN, csrf_of, enter, paused_turn, person_at
 
@@ -66,6 +68,33 @@ async def test_mounted_all_its_addresses_are_below_the_mount(
         fields = {"csrf": csrf_of(pages[0]), "text": "Mind the gap"}
         done = await client.post(f"/ops/turns/turns/{turn}/steer", data=fields)
         assert (done.status_code, done.headers["location"]) == (303, f"/ops/turns/turns/{turn}")
+
+
+async def test_an_error_of_the_inspector_is_a_page_without_the_error() -> None:
+    """Also one of the count that every page has. The server gets the error, for its log."""
+
+    class Broken(MemoryStore):
+        async def get(self, turn_id: str) -> TurnRow:
+            raise RuntimeError(f"password=hunter22hunter22 of {turn_id}")
+
+        async def turns(self, **wanted: object) -> list[TurnRow]:
+            raise RuntimeError("password=hunter22hunter22")
+
+    async with Engine(model=ScriptedModel(), store=Broken()) as engine:
+        transport = httpx.ASGITransport(app=inspector_app(engine, access=Open()), raise_app_exceptions=False)
+        async with httpx.AsyncClient(transport=transport, base_url=ADDRESS) as client:
+            for path in ("/", "/turns/t1", "/turns/t1?tab=journal", "/statistics"):
+                page = await client.get(path, headers={"HX-Request": "true"})
+                assert page.status_code == httpx.codes.INTERNAL_SERVER_ERROR
+                assert "<h1>The inspector failed</h1>" in page.text
+                assert "style-src 'sha256-" in page.headers["Content-Security-Policy"]
+                assert page.headers["X-Content-Type-Options"] == "nosniff"
+                for part in ("hunter22", "RuntimeError", "Traceback", ".py"):
+                    assert part not in page.text
+        loud = httpx.ASGITransport(app=inspector_app(engine, access=Open()))
+        async with httpx.AsyncClient(transport=loud, base_url=ADDRESS) as client:
+            with pytest.raises(RuntimeError, match="hunter22"):
+                await client.get("/")
 
 
 async def test_mounted_it_drives_while_its_host_runs(engine: Engine) -> None:

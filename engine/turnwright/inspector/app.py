@@ -8,11 +8,12 @@ from typing import Final, cast
 import anyio
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Mount
 from starlette.staticfiles import StaticFiles
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from turnwright.agent import Agent
 from turnwright.context import DepsT
@@ -20,6 +21,7 @@ from turnwright.engine import Engine
 from turnwright.errors import StoreError, TurnNotFoundError
 
 from .http.access import Access, AccessGuard, Token, entry
+from .http.refusals import failure
 from .pages.actions import TurnActions
 from .pages.agents import AgentsPage
 from .pages.background_turns import BackgroundTurns
@@ -43,6 +45,19 @@ _LATER: Final = 1.0
 _STATIC: Final = Path(__file__).parent / "static"
 
 
+class _Counting:
+    """Middleware that counts the turns that need somebody, which pages say."""
+
+    def __init__(self, app: ASGIApp, needs: NeedsYou) -> None:
+        self._app = app
+        self._needs = needs
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["method"] == "GET" and "/static/" not in scope["path"]:
+            await self._needs.refresh()
+        await self._app(scope, receive, send)
+
+
 class Inspector(Starlette):
     """The inspector of an engine's store: an application to serve, or to mount in your own. See `inspector_app`."""
 
@@ -62,7 +77,7 @@ class Inspector(Starlette):
         self._access = access
         #: The runs that were recorded elsewhere, if pages show some.
         self.runs = runs
-        self._guard = AccessGuard(self._counted, access)
+        self._guard = AccessGuard(super().__call__, access)
         self._needs = NeedsYou(engine, self._background, self._summaries, store=store)
         needs = NeedsYouPage(engine, self._background, self._needs)
         pages = Pages(engine, self._background, self._summaries, store=store)
@@ -85,18 +100,18 @@ class Inspector(Starlette):
                 *Live(engine, pages.rest).routes,
                 static,
             ],
-            exception_handlers={TurnNotFoundError: _missing, StoreError: _trouble, HTTPException: _refused},
+            exception_handlers={
+                TurnNotFoundError: _missing,
+                StoreError: _trouble,
+                HTTPException: _refused,
+                Exception: _failed,
+            },
+            middleware=[Middleware(_Counting, self._needs)],
             lifespan=_lifespan,
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._guard(scope, receive, send)
-
-    async def _counted(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request. Pages say how many turns need somebody."""
-        if scope["type"] == "http" and scope["method"] == "GET" and "/static/" not in scope["path"]:
-            await self._needs.refresh()
-        await super().__call__(scope, receive, send)
 
     @property
     def needs_count(self) -> int:
@@ -194,3 +209,7 @@ async def _refused(request: Request, error: Exception) -> Response:
     response = page(request, "actions/trouble.html", {"title": "Not possible", "message": str(error)}, status)
     response.headers.update(headers or {})
     return response
+
+
+async def _failed(request: Request, error: Exception) -> Response:  # noqa: ARG001 (a handler takes both)
+    return failure()

@@ -1,7 +1,7 @@
-"""The pages of requests that are not let in.
+"""The pages of requests that are not let in, or that fail.
 
-Such a page has no other file, because the browser would not receive it. Its style is in it, and its policy allows that
-style alone.
+Such a page has no other file, because the browser would not receive it, and no template, which may be what failed. Its
+style is in it, and its policy allows that style alone.
 """
 
 from base64 import b64encode
@@ -48,6 +48,16 @@ def refusal(status: int, title: str, text: str, *, head: str = "", form: str = "
     )
     headers = {"Content-Security-Policy": _POLICY}
     return HTMLResponse(page, status, headers | ({"WWW-Authenticate": "Bearer"} if status == _UNAUTHORIZED else {}))
+
+
+def failure() -> HTMLResponse:
+    """Return the page of a request that ended in an error of the inspector. The error is for the log alone."""
+    return refusal(
+        500,
+        "The inspector failed",
+        "This is an error of the inspector, not of a turn: turns go on. Load the page again. If it fails again, the"
+        " terminal or the log of the server says why: please report that.",
+    )
 
 
 def token_required(address: str, *, linked: bool, wrong: bool) -> HTMLResponse:
