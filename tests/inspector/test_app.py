@@ -77,7 +77,7 @@ async def test_an_error_of_the_inspector_is_a_page_without_the_error() -> None:
         async def get(self, turn_id: str) -> TurnRow:
             raise RuntimeError(f"password=hunter22hunter22 of {turn_id}")
 
-        async def turns(self, **wanted: object) -> list[TurnRow]:
+        async def turns(self, **_: object) -> list[TurnRow]:
             raise RuntimeError("password=hunter22hunter22")
 
     async with Engine(model=ScriptedModel(), store=Broken()) as engine:
