@@ -54,6 +54,7 @@ async def test_agents_have_their_figures_and_lead_to_their_turns() -> None:
         assert turns.count('id="row-') == 1
         assert "Brief" in turns
         assert "Cost over time" in page
+        assert 'Steady <span class="num soft">$1.3000</span>' in page
         assert "Tokens over time" in page
 
 
