@@ -20,7 +20,11 @@ class Window:
 
     @classmethod
     def of(cls, total: int, size: int, until: int | None, chosen: tuple[int, int] | None = None) -> "Window":
-        """The window of `size` rows that ends at `until`; else at the last row, or where all it can of `chosen` is."""
+        """The window of `size` rows that ends at `until`; else at the last row, or where all it can of `chosen` is.
+
+        Where a tenth more is all there is, the window has all rows.
+        """
+        size = max(size, total) if total <= size + size // 10 else size
         full = min(size, total)
         rests = total if chosen is None else max(min(chosen[1], chosen[0] + size - 1), full)
         last = rests if until is None else max(min(until, total), full)
