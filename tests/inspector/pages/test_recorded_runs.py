@@ -259,3 +259,22 @@ async def test_a_timeline_has_the_times_that_were_recorded(tmp_path: Path) -> No
     assert "3 min 0 s" in opened.text
     assert "Timeline" not in untimed.text
     assert "Times were not recorded." in untimed.text
+
+
+async def test_a_run_with_very_many_steps_is_shown_and_compared_in_parts(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text(atif("long", *({"source": "agent", "message": f"Reply {n}"} for n in range(700))))
+    (tmp_path / "b.json").write_text(atif("other", *({"source": "agent", "message": f"Word {n}"} for n in range(1500))))
+    asked = ("/runs/1", "/runs/1?step=400", "/runs/compare?left=1&right=2", "/runs/compare?left=1&right=2&pair=1400")
+    first, middle, compared, last = await pages(asked, tmp_path)
+    assert steps_in(first) == [*range(1, 301), 301]  # and a link to later ones
+    assert steps_in(middle) == [249, *range(250, 550), 550]
+    pairs = [[int(number) for number in re.findall(r'<tr id="pair-(\d+)"', page.text)] for page in (compared, last)]
+    assert pairs == [[*range(1, 301)], [*range(1201, 1501)]]
+    assert "pair=301#steps-title" in compared.text
+    assert "pair=1200#steps-title" in last.text
+
+
+def steps_in(page: httpx.Response) -> list[int]:
+    """The numbers of the steps that the list beside a run leads to."""
+    listed = page.text.split('id="steps"')[1].split("</ol>")[0]
+    return [int(number) for number in re.findall(r"step=(\d+)", listed)]

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
-from itertools import zip_longest
+from itertools import takewhile, zip_longest
 from typing import Final, TypeVar
 
 from pydantic import ValidationError
@@ -13,12 +13,16 @@ from turnwright.inspector.http.render import json_text
 from turnwright.privacy.redaction import redactor
 from turnwright_states.payload import thawed
 
+from .pagination import Window
 from .step_summary import StepSummary, step_summaries
 from .steps import Step, StepCall
 from .text_diff import DiffLine, text_diff
 
 #: Characters of a text that are compared.
 _TEXT: Final = 100_000
+#: Pairs a page, and steps from the first difference on that are aligned.
+_PAIRS: Final = 300
+_ALIGNED: Final = 1_000
 
 Item = TypeVar("Item")
 
@@ -90,7 +94,9 @@ class PairDetails:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Two turns or runs compared. `pairs` are their steps; `details` belong to the chosen pair, if there is one.
+    """Two turns or runs compared. `details` belong to the chosen pair of steps, if there is one.
+
+    `pairs` are those around the chosen one, `before` and `after` the numbers of the next ones.
 
     `answer` is the difference of their final texts, `instructions` that of their agents' instructions, and `prompt`
     that of their prompts.
@@ -101,6 +107,8 @@ class Comparison:
     instructions: tuple[DiffLine, ...]
     answer: tuple[DiffLine, ...]
     pairs: tuple[StepPair, ...]
+    before: int | None
+    after: int | None
     chosen: StepPair | None
     details: PairDetails | None
 
@@ -110,12 +118,16 @@ def compare(left: Side, right: Side, chosen: int | None) -> Comparison:
     pairs = tuple(_pairs(left, right))
     shown = next((pair for pair in pairs if pair.number == chosen), None) if chosen is not None else None
     shown = shown or next((pair for pair in pairs if pair.differs), None)
+    first = max((1 if shown is None else shown.number) - _PAIRS // 2, 1)
+    window = Window.of(len(pairs), _PAIRS, None, (first, len(pairs)))
     return Comparison(
         lines=tuple(_figures(left, right)),
         prompt=_diff(left.prompt, right.prompt),
         instructions=_diff(left.instructions, right.instructions),
         answer=_diff(left.answer, right.answer),
-        pairs=pairs,
+        pairs=pairs[window.part],
+        before=window.earlier,
+        after=None if window.later is None else window.last + 1,
         chosen=shown,
         details=None if shown is None else _details(shown, left, right),
     )
@@ -148,9 +160,17 @@ def _pairs(one: Side, other: Side) -> Iterator[StepPair]:
 def _aligned(
     left: Sequence[Item], right: Sequence[Item], ours: Sequence[object], theirs: Sequence[object]
 ) -> Iterator[tuple[Item | None, Item | None]]:
-    """Pair items in order: those with equal signatures, and between these the first with the first."""
-    for _, first, last, to_first, to_last in SequenceMatcher(None, ours, theirs, autojunk=False).get_opcodes():
-        yield from zip_longest(left[first:last], right[to_first:to_last])
+    """Pair items in order: those with equal signatures, and between these the first with the first.
+
+    Where very many differ, the rest is paired as it comes: time grows with the square.
+    """
+    same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(ours, theirs, strict=False)))
+    yield from zip(left[:same], right[:same], strict=True)
+    end = same + _ALIGNED
+    matched = SequenceMatcher(None, ours[same:end], theirs[same:end], autojunk=False)
+    for _, first, last, to_first, to_last in matched.get_opcodes():
+        yield from zip_longest(left[same + first : same + last], right[same + to_first : same + to_last])
+    yield from zip_longest(left[end:], right[end:])
 
 
 def _signature(step: Step) -> object:

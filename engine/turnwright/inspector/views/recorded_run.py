@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from turnwright.audit.measure import RunMeasure
-from turnwright.audit.rounds import is_reply, shared_result, text_of
+from turnwright.audit.rounds import shared_result, text_of
 from turnwright.message import ToolCallPart, ToolResultPart
 from turnwright.trajectories.atif import (
     CallNotes,
@@ -28,13 +28,14 @@ from .recorded_steps import (
     result_in,
 )
 from .run_library import seconds_of
-from .step_summary import named
+from .step_summary import StepSummary, step_summaries
 from .steps import Step
 from .timeline import TimelineView, timeline_of
 from .waterfall import waterfall
 
-#: Rows a page.
+#: Rows a page, and steps in the list beside them.
 _PAGE: Final = 60
+_LISTED: Final = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,7 @@ class RecordedCall:
 
 @dataclass(frozen=True, slots=True)
 class RecordedLine:
-    """A message or an event. `step` is the number of the reply, 0 for others. `what` is the reply in a line.
+    """A message or an event. `step` is the number of the reply, 0 for others.
 
     `at` is in seconds since the Unix epoch. `orphans` are results whose calls are nowhere.
     """
@@ -59,7 +60,6 @@ class RecordedLine:
     number: int
     role: str
     step: int
-    what: str
     text: str
     reasoning: str
     calls: tuple[RecordedCall, ...]
@@ -76,14 +76,17 @@ class RecordedLine:
 class RecordedRun:
     """A run, or that of a sub-agent in it. `lacks` says what was not recorded, a sentence each.
 
-    `shown` are the lines of this page, `replies` all replies, and `steps` the same as steps, whose times end at
-    `seconds`. `inner` are the runs of sub-agents, by number.
+    `shown` are the lines of this page. `steps` are all replies, whose times end at `seconds`. `listed` are some of them
+    around the chosen one, with the numbers of the steps before and after them. `inner` are the runs of sub-agents, by
+    number.
     """
 
     run: Trajectory
     lacks: tuple[str, ...]
     shown: tuple[RecordedLine, ...]
-    replies: tuple[RecordedLine, ...]
+    listed: tuple[StepSummary, ...]
+    before: int | None
+    after: int | None
     steps: tuple[Step, ...]
     seconds: float
     window: Window
@@ -96,18 +99,20 @@ def recorded_run(whole: Trajectory, found: RunMeasure, *, inner: int, step: int,
 
     `step` is a reply that the page begins with, and `until` is where its lines end.
     """
-    every = list(whole.every())
+    every, numbers = list(whole.every()), inner_runs(whole)
     run = every[inner] if 0 < inner < len(every) else whole
-    lines = tuple(_lines(run, inner_runs(whole)))
-    chosen = next((line.number for line in lines if line.step == step), 0) if step else 0
-    steps = recorded_steps(run, inner_runs(whole))
+    steps = recorded_steps(run, numbers)
+    chosen = steps[step - 1].first if 0 < step <= len(steps) else 0
     first = chosen or 1
-    window = Window.of(len(lines), _PAGE, until, (first, min(first + _PAGE - 1, len(lines))))
+    window = Window.of(len(run.steps), _PAGE, until, (first, min(first + _PAGE - 1, len(run.steps))))
+    listed = Window.of(len(steps), _LISTED, None, (max(step - _LISTED // 2, 1), len(steps)))
     return RecordedRun(
         run=run,
         lacks=tuple(_lacks(whole, found, steps)),
-        shown=lines[window.part],
-        replies=tuple(line for line in lines if line.step),
+        shown=tuple(_lines(run, window, {one.first: int(one.key) for one in steps}, numbers)),
+        listed=step_summaries(steps[listed.part]),
+        before=listed.earlier,
+        after=None if listed.later is None else listed.last + 1,
         steps=steps,
         seconds=lasts(steps),
         window=window,
@@ -153,23 +158,19 @@ def _times(steps: Sequence[Step]) -> Iterator[str]:
         yield "How long calls took was not recorded."
 
 
-def _lines(run: Trajectory, numbers: Mapping[str, int]) -> Iterator[RecordedLine]:
-    reply = 0
-    for number, step in enumerate(run.steps, start=1):
+def _lines(
+    run: Trajectory, window: Window, replies: Mapping[int, int], numbers: Mapping[str, int]
+) -> Iterator[RecordedLine]:
+    for number, step in enumerate(run.steps[window.part], start=window.first):
         notes = (step.extra and step.extra.turnwright) or StepNotes()
-        is_step = is_reply(step)
-        reply += is_step
         metrics = step.metrics or StepMetrics()
-        calls = tuple(_calls(step, numbers))
-        text = text_of(step.message)
         yield RecordedLine(
             number=number,
             role="assistant" if step.source == "agent" else step.source,
-            step=reply if is_step else 0,
-            what=named(one.row.name for one in calls) if calls else " ".join(text.split())[:2000] or "no text",
-            text=text,
+            step=replies.get(number, 0),
+            text=text_of(step.message),
             reasoning=step.reasoning_content or "",
-            calls=calls,
+            calls=tuple(_calls(step, numbers)),
             orphans=tuple(_orphans(step)),
             at=seconds_of(step.timestamp),
             tokens=(metrics.prompt_tokens or 0) + (metrics.completion_tokens or 0),
