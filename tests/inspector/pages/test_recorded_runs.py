@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import anyio
@@ -102,7 +102,7 @@ def rows(page: httpx.Response) -> list[int]:
     return [int(number) for number in re.findall(r'class="cover cut" dir="auto" href="/runs/(\d+)"', page.text)]
 
 
-def atif(name: str, *said: dict[str, object], **run: object) -> str:
+def atif(name: str, *said: Mapping[str, object], **run: object) -> str:
     """A run in the Agent Trajectory Interchange Format."""
     agent = {"name": name, "version": "1", "model_name": f"{name}-model"}
     steps = [{"step_id": number, **one} for number, one in enumerate(said, start=1)]
