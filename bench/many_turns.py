@@ -30,7 +30,7 @@ from turnwright.store import SqliteStore
 from turnwright.store.postgres.store import PostgresStore
 from turnwright.store.rows import LAST_SEQ
 from turnwright.store.summaries import TurnNames, Unsummarized
-from turnwright.store.summary_sql import stored
+from turnwright.store.summary_sql import stored, stored_tools
 from turnwright_states import Cause
 
 TURNS: Final = 100_000
@@ -109,6 +109,7 @@ class _Driven:
     end: str
     facts: Sequence[tuple[Any, ...]]
     summary: Mapping[str, Any]
+    tools: Sequence[tuple[str, int, int, str]]
     live: bool
 
 
@@ -145,7 +146,7 @@ async def _driven(path: Path, script: _Script) -> list[_Driven]:
             live = script.crashed or row.status.outcome is None
             summary = summary_of(row.id, journal, redactor().hide)
             state = Unsummarized(row.id, 0 if script.crashed else facts[-1][0], not live, TurnNames())
-            found.append(_Driven(row.id.removeprefix(turn), facts, stored(state, summary), live))
+            found.append(_Driven(row.id.removeprefix(turn), facts, stored(state, summary), stored_tools(summary), live))
         return found
 
 
@@ -161,6 +162,7 @@ _INSERTS: Final = {
     "summaries": f"INSERT INTO summaries ({_SUMMARY}) VALUES ({_VALUES})",
     "search": "INSERT INTO search (rowid, prompt, answer, text) VALUES (:number, :prompt, :answer, :text)",
     "failures": "INSERT INTO failures VALUES (?, 'fail', 4)",
+    "tools": "INSERT INTO tools VALUES (?, ?, ?, ?, ?)",
     "sessions": "INSERT OR REPLACE INTO sessions VALUES (?, ?, ?)",
     "annotations": "INSERT INTO annotations VALUES (?, ?, ?, ?, '', ?)",
 }
@@ -228,6 +230,7 @@ class _Numbers:
                 "text": text,
             }
             yield "search", summary
+            yield from (("tools", (number, *columns)) for columns in one.tools)
             if "fail" in one.summary["text"]:
                 yield "failures", (number,)
         yield "summaries", summary
@@ -252,6 +255,7 @@ _COPIES: Final = {
     f"turnwright_summaries ({_SUMMARY})": f"SELECT {_SUMMARY.replace(' seq,', _LAST)} FROM summaries",
     "texts (number, prompt, answer, text)": "SELECT rowid, prompt, answer, text FROM search",
     "turnwright_failures (number, tool, failed)": "SELECT number, tool, failed FROM failures",
+    "turnwright_tools (number, tool, calls, failed, millis)": "SELECT number, tool, calls, failed, millis FROM tools",
     "turnwright_sessions (session, title, number)": "SELECT session, title, number FROM sessions",
     "turnwright_annotations (turn_id, kind, name, value, text, at)": "SELECT turn_id, kind, name, value, text, at"
     " FROM annotations",

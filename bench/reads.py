@@ -58,7 +58,14 @@ def addresses(deep: int) -> Iterator[tuple[str, str]]:
     for standing in STANDINGS:
         yield "list", f"/?outcome={standing}"
     yield from (("list", f"/?range={span}") for span in RANGES)
-    for asked in ("reason=step_cap", "agent=Agent 11", "agent=nobody", "model=model-1", "session=session-1"):
+    for asked in (
+        "reason=step_cap",
+        "agent=Agent 11",
+        "agent=nobody",
+        "model=model-1",
+        "session=session-1",
+        "tag=looked at",
+    ):
         yield "list", f"/?{asked}"
     yield "list", "/?agent=Agent 3&model=model-1&outcome=failed&range=30d&sort=cost"
     for word in (COMMON, RARE, NOTHING, f"{COMMON} {RARE}"):

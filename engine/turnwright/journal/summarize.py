@@ -1,7 +1,7 @@
 """Makes summaries of turns from their journals (`turnwright.store.summaries`)."""
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import anyio.to_thread
@@ -10,7 +10,16 @@ from msgspec.structs import replace
 from turnwright.errors import TurnNotFoundError, UnreadableTurnError
 from turnwright.store import Store
 from turnwright.store.sessions import one_line
-from turnwright.store.summaries import MOST, MOST_COST, UNREAD, SummaryStore, TurnNames, TurnSummary, Unsummarized
+from turnwright.store.summaries import (
+    MOST,
+    MOST_COST,
+    UNREAD,
+    SummaryStore,
+    ToolCalls,
+    TurnNames,
+    TurnSummary,
+    Unsummarized,
+)
 from turnwright.transcript.reading import reading
 from turnwright.transcript.transcript import Transcript
 from turnwright_states import CallStatus, TurnMachine, Usage
@@ -21,6 +30,8 @@ from .subturns import leased_calls
 #: The most characters of one text, and of all texts of a turn, that a search finds.
 _TEXT: Final = 10_000
 _TEXTS: Final = 200_000
+#: The most calls of a tool whose times are stored.
+_TIMES: Final = 1_000
 #: The most seconds, about thirty years, that are stored.
 _LONGEST: Final = 1e9
 #: The characters of a prompt or an answer that lists show.
@@ -90,11 +101,34 @@ def summary_of(turn_id: str, journal: Sequence[tuple[int, f.Fact]], hide: Callab
         retries=sum(isinstance(fact, f.AttemptFailed | f.Concluded) and fact.retry for fact in own),
         pauses=sum(isinstance(fact, f.Paused) for fact in own),
         failures=dict(failures),
+        tools={tool: _tool_calls(runs) for tool, runs in _runs(facts, copied, names).items()},
         sub_turns=sum(1 for _ in leased_calls(facts)),
         prompt=shown_line(first.prompt, hide) if isinstance(first, f.TurnStarted) else "",
         answer=shown_line(transcript.text, hide),
         text=searched_text(_texts(facts), hide),
     )
+
+
+def _runs(
+    facts: Sequence[f.Fact], copied: int, names: Mapping[str, str]
+) -> Mapping[str, list[tuple[float, CallStatus]]]:
+    """Return the times and the statuses of the calls that ran, by tool; without those of the copied facts."""
+    began: dict[str, float] = {}
+    runs: defaultdict[str, list[tuple[float, CallStatus]]] = defaultdict(list)
+    for place, fact in enumerate(facts):
+        match fact:
+            case f.CallStarted(call=call):
+                began.setdefault(call, fact.elapsed)
+            case f.CallSettled(call=call, status=status) if call in began and place >= copied:
+                runs[names.get(call, "")].append((fact.elapsed - began[call], status))
+            case _:
+                pass
+    return runs
+
+
+def _tool_calls(runs: Sequence[tuple[float, CallStatus]]) -> ToolCalls:
+    times = [min(max(seconds, 0.0), _LONGEST) for seconds, _ in runs[:_TIMES]]
+    return ToolCalls(len(runs), sum(status is not CallStatus.OK for _, status in runs), times)
 
 
 def fork_word(turn_id: str) -> str:

@@ -7,15 +7,12 @@ from dataclasses import dataclass, field
 from math import ceil
 from typing import Final
 
-import msgspec
-
 from turnwright_states import EndReason, Outcome
 
 from .rows import Columns
 from .summaries import AgentStatistics, AgentTotals, Quantiles, Spending
-from .summary_sql import count_of, number_of, outcome_of
+from .summary_sql import count_of, integers, number_of, outcome_of
 
-_integers: Final = msgspec.json.Decoder(list[int]).decode
 _REASONS: Final = frozenset(EndReason)
 #: The spans of time, in minutes: the shortest of which there are few.
 _WIDTHS: Final = (1, 60, 1_440, 7 * 1_440, 28 * 1_440)
@@ -51,7 +48,7 @@ def agent_statistics(measures: Iterable[Columns], failures: Iterable[Columns]) -
         lists = (group.steps, group.tokens, group.micros, group.millis, group.minutes)
         before = len(group.steps)
         for values, text in zip(lists, texts, strict=True):
-            values.extend(_integers(f"[{text}]"))
+            values.extend(integers(text))
         count = len(group.steps) - before
         group.cost += number_of(cost)
         if (ending := outcome_of(outcome)) is not None:
@@ -93,15 +90,14 @@ def _width(groups: Iterable[_Group], latest: int) -> int:
 
 def _spending(groups: Mapping[tuple[str, str], _Group], width: int, latest: int) -> Iterator[Spending]:
     for (agent, model), group in groups.items():
-        spans: dict[int, list[int]] = {}
-        for minute, tokens, micros in zip(group.minutes, group.tokens, group.micros, strict=False):
-            if _EARLIEST <= minute <= latest:
-                span = spans.setdefault(minute // width, [0, 0, 0])
-                span[0] += 1
-                span[1] += tokens
-                span[2] += micros
-        for number, (turns, used, spent) in spans.items():
-            yield Spending(number * width * 60.0, agent, model, turns, used, spent / 1e6)
+        spans = [minute // width for minute in group.minutes]
+        tokens, micros = defaultdict[int, int](int), defaultdict[int, int](int)
+        for span, used, spent in zip(spans, group.tokens, group.micros, strict=False):
+            tokens[span] += used
+            micros[span] += spent
+        for span, turns in Counter(spans).items():
+            if _EARLIEST // width <= span <= latest // width:
+                yield Spending(span * width * 60.0, agent, model, turns, tokens[span], micros[span] / 1e6)
 
 
 def _quantiles(values: Sequence[int], unit: float = 1) -> Quantiles:

@@ -4,7 +4,7 @@ The copy follows the store's rows before each query.
 """
 
 import sqlite3
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final
 
@@ -16,7 +16,17 @@ from .annotations import AnnotationStore
 from .protocol import Store, TurnRow
 from .sqlite.schema import create_tables, immediate
 from .sqlite.summaries import NEW_SUMMARIES, SqliteSummaries, delete_summaries
-from .summaries import MOST, AgentStatistics, Order, SummarizedTurn, SummaryStore, TurnFilter, TurnTotals, Unsummarized
+from .summaries import (
+    MOST,
+    AgentStatistics,
+    Order,
+    SummarizedTurn,
+    SummaryStore,
+    ToolCalls,
+    TurnFilter,
+    TurnTotals,
+    Unsummarized,
+)
 
 #: Rows that are read at once.
 _PAGE: Final = 500
@@ -72,6 +82,11 @@ class MemorySummaries(SqliteSummaries):
         """See `SummaryStore.agents`."""
         await self._follow(wanted.tag)
         return await super().agents(wanted)
+
+    async def tools(self, wanted: TurnFilter, *, limit: int) -> Mapping[str, ToolCalls]:
+        """See `SummaryStore.tools`."""
+        await self._follow(wanted.tag)
+        return await super().tools(wanted, limit=limit)
 
     @contextmanager
     def _reading(self) -> Iterator[None]:

@@ -210,21 +210,23 @@ def _why(value: object) -> EndReason:
 
 
 def _text(name: str, value: object) -> str:
-    if not isinstance(value, str) or not _is_text(value):
-        raise _damaged(name, value)
-    return value
+    if isinstance(value, str) and (value.isascii() or _is_text(value)):
+        return value
+    raise _damaged(name, value)
 
 
 def _count(name: str, value: object) -> int:
-    if not isinstance(value, int) or not _is_count(value):
-        raise _damaged(name, value)
-    return value
+    if type(value) is int and 0 <= value < _MOST:
+        return value
+    raise _damaged(name, value)
 
 
 def _time(name: str, value: object) -> float:
-    if not isinstance(value, float | int) or not is_time(value):
-        raise _damaged(name, value)
-    return float(value)
+    if type(value) is float and _FIRST < value < _LAST:
+        return value
+    if isinstance(value, int) and is_time(value):
+        return float(value)
+    raise _damaged(name, value)
 
 
 def _is_text(value: object) -> bool:

@@ -34,12 +34,20 @@ class TurnNames(Struct, frozen=True, gc=False):
     session: str | None = None
 
 
+class ToolCalls(Struct, frozen=True, gc=False):
+    """The calls of a tool that ran: how many, how many of them failed, and the times of some in seconds of driving."""
+
+    calls: int
+    failed: int
+    seconds: Sequence[float]
+
+
 class TurnSummary(Struct, frozen=True, gc=False):
     """The totals of a turn that is paused or has ended.
 
     Usage, `seconds` of driving, `retries` and `pauses` are the turn's own: the part that a fork copied counts for its
     origin. `failures` counts the calls of each tool whose status is not `ok`, `sub_turns` those that may have turns of
-    their own.
+    their own. `tools` has the calls that ran.
 
     `prompt` and `answer` are beginnings of texts, `text` is what a search finds, `names` what filters compare. They
     have no secrets.
@@ -56,6 +64,7 @@ class TurnSummary(Struct, frozen=True, gc=False):
     retries: int = 0
     pauses: int = 0
     failures: Mapping[str, int] = {}
+    tools: Mapping[str, ToolCalls] = {}
     sub_turns: int = 0
     prompt: str = ""
     answer: str = ""
@@ -235,4 +244,11 @@ class SummaryStore(Protocol):
 
     async def agents(self, wanted: TurnFilter) -> AgentStatistics:
         """Return the ended turns that match, by agent and model."""
+        ...
+
+    async def tools(self, wanted: TurnFilter, *, limit: int) -> Mapping[str, ToolCalls]:
+        """Return the calls of each tool in the newest `limit` turns that match, and in the turns of their sub-agents.
+
+        Turns that do not rest have none yet.
+        """
         ...

@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
+import msgspec
+
 from turnwright_states import Outcome, Usage
 
 from .rows import Columns, turn_row
@@ -17,6 +19,7 @@ from .summaries import (
     UNREAD,
     Order,
     SummarizedTurn,
+    ToolCalls,
     TurnFilter,
     TurnNames,
     TurnSummary,
@@ -60,6 +63,7 @@ _COMPARED: Final = {
 }
 _PARAMETER: Final = re.compile(r"(?<!:):([a-z_]+)")
 _WORD: Final = re.compile(r"\w")
+_integers: Final = msgspec.json.Decoder(list[int]).decode
 #: The columns that the `text` of a filter may be a part of.
 _NAMES: Final = ("turn_id", "agent", "model", "session")
 
@@ -167,6 +171,24 @@ class Dialect:
         )
         return self.written((measures, values)), self.written((failures, values))
 
+    def tools(self, wanted: TurnFilter, words: str, limit: int) -> Query:
+        """Return the query of `tool_calls`. The turns of sub-agents are found by the beginnings of their ids."""
+        condition, values = self.where(wanted, words)
+        turns, millis = f"{self.prefix}turns", self.joined_text.format("millis")
+        text = f"""
+            WITH page AS (
+                SELECT number AS n, sub_turns FROM {self.prefix}summaries WHERE {condition}
+                ORDER BY number DESC LIMIT :limit
+            ), counted AS (
+                SELECT n FROM page UNION ALL SELECT below.number
+                FROM page JOIN {turns} AS one ON one.number = n JOIN {turns} AS below
+                ON below.turn_id > one.turn_id || ':' AND below.turn_id < one.turn_id || ';' WHERE sub_turns > 0
+            )
+            SELECT tool, sum(calls), sum(failed), {millis} FROM counted CROSS JOIN {self.prefix}tools
+            WHERE number = n GROUP BY tool
+        """
+        return self.written((text, values | {"limit": limit}))
+
 
 def stored(turn: Unsummarized, summary: TurnSummary) -> dict[str, object]:
     """Return the columns of a summary."""
@@ -196,6 +218,22 @@ def stored(turn: Unsummarized, summary: TurnSummary) -> dict[str, object]:
         "prompt": _text(summary.prompt),
         "answer": _text(summary.answer),
         "text": _text(summary.text),
+    }
+
+
+def stored_tools(summary: TurnSummary) -> list[tuple[str, int, int, str]]:
+    """Return the columns of the tools of a summary: name, calls, failed ones, times in milliseconds."""
+    return [
+        (_text(tool), one.calls, one.failed, ",".join(str(round(value * 1e3)) for value in one.seconds))
+        for tool, one in summary.tools.items()
+    ]
+
+
+def tool_calls(rows: Iterable[Columns]) -> dict[str, ToolCalls]:
+    """Return the calls of tools from rows like `stored_tools`."""
+    return {
+        str(tool): ToolCalls(count_of(calls), count_of(failed), [value / 1e3 for value in integers(millis)])
+        for tool, calls, failed, millis in rows
     }
 
 
@@ -272,8 +310,15 @@ def outcome_of(value: object) -> Outcome | None:
     return Outcome(str(value)) if value in _OUTCOMES else None
 
 
+def integers(text: object) -> list[int]:
+    """Return integers that a query has joined."""
+    return _integers(f"[{text}]")
+
+
 def count_of(value: Any) -> int:  # noqa: ANN401 (a sum of a database, of any numeric type)
     """Return a whole number of a row; 0 for a damaged one."""
+    if type(value) is int and 0 <= value <= MOST:
+        return value
     return int(number_of(value))
 
 

@@ -2,10 +2,11 @@
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from itertools import starmap
 from math import ceil
 from typing import Final
 
@@ -13,11 +14,11 @@ import anyio.lowlevel
 import anyio.to_thread
 
 from turnwright.agents.bounds import LIMITS
-from turnwright.errors import TurnNotFoundError, UnreadableTurnError
+from turnwright.errors import TurnNotFoundError
 from turnwright.privacy.redaction import redactor
-from turnwright.store import Store, TurnRow
-from turnwright.store.summaries import SummarizedTurn, TurnFilter
-from turnwright_states import REASONS, CallStatus, EndReason, Outcome, State, Usage
+from turnwright.store import TurnRow
+from turnwright.store.summaries import SummarizedTurn, ToolCalls, TurnFilter
+from turnwright_states import REASONS, EndReason, Outcome, State, Usage
 
 from .plot import Plot, Series, plot_of
 from .summaries import Summaries
@@ -29,8 +30,7 @@ MOST: Final = 5_000
 #: No turn began before 2001: that says a clock which nobody has set (1970, 1980, 2000). Nor so many seconds from now.
 _EARLIEST: Final = 1e9
 _AHEAD: Final = 86_400.0
-#: The newest turns whose journals are read for the times of their tools, and turns after which others may run.
-_JOURNALS: Final = 200
+#: Turns after which others may run.
 _AT_ONCE: Final = 50
 #: Upper edges of the groups of steps a turn.
 _STEPS: Final = (0, 1, 2, 3, 5, 8, 13, 25, 50, 100, 200)
@@ -88,8 +88,8 @@ class Statistics:
     Sub-agents' turns are not counted as turns: their tools are, and their usage is part of their callers'. The copied
     part of a fork counts for its origin. `plot` has the outcomes over time; `untimed` turns have an impossible start,
     and are not in it. `all_seen` is false if there are older turns. `unreadable` turns have a damaged row or journal,
-    and the damaged part is not counted. `limits` are those that stopped turns. `tools` are those of the newest
-    `journals` turns.
+    and the damaged part is not counted. `limits` are those that stopped turns. The tools of a turn that runs are not
+    counted yet.
     """
 
     turns: int
@@ -102,7 +102,6 @@ class Statistics:
     limits: tuple[Fired, ...]
     reasons: tuple[tuple[EndReason, int], ...]
     tools: tuple[ToolTimes, ...]
-    journals: int
     usage: Usage
     seconds: Quantiles
     step_counts: Quantiles
@@ -116,18 +115,16 @@ async def statistics_of(summaries: Summaries, digests: Digests, *, last: int = L
     """Return the statistics of the newest `last` turns, at most `MOST`. `agent` is a part of their agent's name."""
     last = min(last, MOST)
     await summaries.current()
-    found = await summaries.read.find(TurnFilter(agent=redactor().hide(agent)), limit=last + 1)
+    wanted = TurnFilter(agent=redactor().hide(agent))
+    found = await summaries.read.find(wanted, limit=last + 1)
+    tools = await summaries.read.tools(wanted, limit=last)
     turns: list[SummarizedTurn] = []
-    read: list[Digest] = []
     for place, one in enumerate(found[:last]):
         if not place % _AT_ONCE:
             await anyio.lowlevel.checkpoint()
         with suppress(TurnNotFoundError):  # deleted since
-            digest = await digests.of(one.row) if place < _JOURNALS or not one.summarized else None
-            turns.append(one if one.summarized or digest is None else _summarized(one.row, digest))
-            if digest is not None and place < _JOURNALS:
-                read += [digest, *[below async for below in _below(summaries.store, digests, digest)]]
-    counted = partial(_counted_up, turns, read, whole=len(found) <= last, now=time.time())
+            turns.append(one if one.summarized else _summarized(one.row, await digests.of(one.row)))
+    counted = partial(_counted_up, turns, tools, whole=len(found) <= last, now=time.time())
     return await anyio.to_thread.run_sync(counted)
 
 
@@ -143,7 +140,9 @@ def _summarized(row: TurnRow, digest: Digest) -> SummarizedTurn:
     )
 
 
-def _counted_up(turns: Sequence[SummarizedTurn], journals: Sequence[Digest], *, whole: bool, now: float) -> Statistics:
+def _counted_up(
+    turns: Sequence[SummarizedTurn], tools: Mapping[str, ToolCalls], *, whole: bool, now: float
+) -> Statistics:
     """The statistics of these turns and of their sub-agents'; in a thread of its own, for there may be many."""
     rows = [one.row for one in turns if not one.row.fault]
     read = [one for one in turns if not (one.row.fault or one.fault)]
@@ -158,8 +157,7 @@ def _counted_up(turns: Sequence[SummarizedTurn], journals: Sequence[Digest], *, 
         steps=tuple(_steps(rows)),
         limits=tuple(_limits(rows)),
         reasons=tuple(Counter(row.status.reason for row in rows if row.status.reason is not None).most_common()),
-        tools=tuple(sorted(_tools(journals), key=lambda one: one.times.p50, reverse=True)),
-        journals=min(len(turns), _JOURNALS),
+        tools=tuple(sorted(starmap(_times, tools.items()), key=lambda one: one.times.p50, reverse=True)),
         usage=sum((one.usage for one in read), Usage()),
         seconds=Quantiles.of([one.seconds for one in read]),
         step_counts=Quantiles.of([row.status.steps for row in rows]),
@@ -168,15 +166,6 @@ def _counted_up(turns: Sequence[SummarizedTurn], journals: Sequence[Digest], *, 
         retries=sum(one.retries for one in read),
         pauses=sum(one.pauses for one in read),
     )
-
-
-async def _below(store: Store, digests: Digests, digest: Digest) -> AsyncIterator[Digest]:
-    for child in digest.children:
-        with suppress(TurnNotFoundError, UnreadableTurnError):  # it never began, was deleted, or is damaged
-            one = await digests.of(await store.get(child))
-            yield one
-            async for other in _below(store, digests, one):
-                yield other
 
 
 def _standing(row: TurnRow) -> str:
@@ -213,15 +202,8 @@ def _limits(rows: Sequence[TurnRow]) -> Iterable[Fired]:
             yield Fired(reason, stopped, REASONS[reason].next)
 
 
-def _tools(digests: Iterable[Digest]) -> Iterable[ToolTimes]:
-    runs: defaultdict[str, list[tuple[float, CallStatus]]] = defaultdict(list)
-    for digest in digests:
-        for run in digest.runs:
-            runs[run.tool].append((run.seconds, run.status))
-    for tool, calls in runs.items():
-        times = [seconds for seconds, _ in calls]
-        failed = sum(status is not CallStatus.OK for _, status in calls)
-        yield ToolTimes(tool, len(calls), failed, Quantiles.of(times), sum(times))
+def _times(tool: str, one: ToolCalls) -> ToolTimes:
+    return ToolTimes(tool, one.calls, one.failed, Quantiles.of(one.seconds), sum(one.seconds))
 
 
 def quantile(values: Sequence[float], share: float) -> float:

@@ -13,7 +13,7 @@ from turnwright.errors import StoreError, TurnNotFoundError, UnreadableTurnError
 from turnwright.journal.subturns import leased_calls
 from turnwright.store import Store, TurnRow
 from turnwright.transcript.reading import reading
-from turnwright_states import CallStatus, TurnMachine, Usage
+from turnwright_states import TurnMachine, Usage
 from turnwright_states import facts as f
 
 #: How many turns are remembered: more than the statistics look at, with those of their sub-agents.
@@ -23,20 +23,11 @@ _PROMPT: Final = 20_000
 
 
 @dataclass(frozen=True, slots=True)
-class ToolRun:
-    """One finished call of a tool: its status, and its duration in seconds of driving."""
-
-    tool: str
-    status: CallStatus
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True)
 class Digest:
     """The totals of a turn so far. `seconds` are active time, `children` the possible turns of its sub-agents.
 
     `usage` and `seconds` are as its page has them. What a fork copied is another turn's doing: `own_usage`,
-    `own_seconds`, `runs`, `retries` and `pauses` are without that. `prompt` is its beginning, where it is very long.
+    `own_seconds`, `retries` and `pauses` are without that. `prompt` is its beginning, where it is very long.
 
     `fault` says why its journal cannot be read; then the rest is empty.
     """
@@ -46,7 +37,6 @@ class Digest:
     seconds: float = 0.0
     own_usage: Usage = field(default_factory=Usage)
     own_seconds: float = 0.0
-    runs: tuple[ToolRun, ...] = ()
     retries: int = 0
     pauses: int = 0
     children: tuple[str, ...] = ()
@@ -120,24 +110,12 @@ def _digest(turn_id: str, facts: Sequence[f.Fact]) -> Digest:
     first = facts[0]
     copied = max(first.forked_at or 0, 0) if isinstance(first, f.TurnStarted) else 0
     before = TurnMachine.resume(facts[:copied]).turn if copied else None
-    names = f.tool_names(facts)
-    began: dict[str, float] = {}
-    runs: list[ToolRun] = []
-    for seq, fact in enumerate(facts, start=1):
-        match fact:
-            case f.CallStarted(call=call):
-                began.setdefault(call, fact.elapsed)
-            case f.CallSettled(call=call, status=status) if call in began and seq > copied:
-                runs.append(ToolRun(names.get(call, ""), status, fact.elapsed - began[call]))
-            case _:
-                pass
     return Digest(
         prompt=next((fact.prompt[:_PROMPT] for fact in facts if isinstance(fact, f.TurnStarted)), ""),
         usage=turn.usage,
         seconds=turn.elapsed,
         own_usage=turn.usage if before is None else _less(turn.usage, before.usage),
         own_seconds=turn.elapsed if before is None else max(turn.elapsed - before.elapsed, 0.0),
-        runs=tuple(runs),
         retries=sum(isinstance(fact, f.AttemptFailed | f.Concluded) and fact.retry for fact in facts[copied:]),
         pauses=sum(isinstance(fact, f.Paused) for fact in facts[copied:]),
         children=tuple(child_id(turn_id, call) for call in leased_calls(facts)),

@@ -25,6 +25,7 @@ _NUMBERS: Final = f"SELECT number FROM turnwright_turns WHERE {FAMILY}"
 DELETE_SUMMARIES: Final = (
     f"DELETE FROM turnwright_search WHERE turn_number IN ({_NUMBERS})",
     f"DELETE FROM turnwright_failures WHERE number IN ({_NUMBERS})",
+    f"DELETE FROM turnwright_tools WHERE number IN ({_NUMBERS})",
     f"DELETE FROM turnwright_summaries WHERE number IN ({_NUMBERS})",
 )
 #: The facts after fact `after`. The first row may begin before them. A turn without such a row is one row of nulls, and

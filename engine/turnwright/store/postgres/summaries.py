@@ -2,7 +2,7 @@
 
 # ruff: noqa: S608 (every query is made of constants)
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from turnwright.store.agent_statistics import agent_statistics
@@ -12,6 +12,7 @@ from turnwright.store.summaries import (
     AgentStatistics,
     Order,
     SummarizedTurn,
+    ToolCalls,
     TurnFilter,
     TurnSummary,
     TurnTotals,
@@ -21,7 +22,9 @@ from turnwright.store.summary_sql import (
     Dialect,
     Query,
     stored,
+    stored_tools,
     summarized_turns,
+    tool_calls,
     turn_totals,
     unsummarized_of,
     words_of,
@@ -53,6 +56,10 @@ _SUMMARIZE: Final = """
 _FAILURE: Final = (
     "INSERT INTO turnwright_failures VALUES (%(number)s, %(tool)s, %(failed)s)"
     " ON CONFLICT (number, tool) DO UPDATE SET failed = excluded.failed"
+)
+_TOOL: Final = (
+    "INSERT INTO turnwright_tools VALUES (%s, %s, %s, %s, %s) ON CONFLICT (number, tool) DO UPDATE SET"
+    " calls = excluded.calls, failed = excluded.failed, millis = excluded.millis"
 )
 _INDEX: Final = """
     INSERT INTO turnwright_search VALUES (%(number)s, %(prompt)s, %(answer)s, to_tsvector('simple', %(text)s))
@@ -101,6 +108,9 @@ class PostgresSummaries:
                     await connection.execute("DELETE FROM turnwright_failures WHERE number = %s", (number,))
                     for tool, failed in summary.failures.items():
                         await connection.execute(_FAILURE, {"number": number, "tool": _plain(tool), "failed": failed})
+                    await connection.execute("DELETE FROM turnwright_tools WHERE number = %s", (number,))
+                    for one in stored_tools(summary):
+                        await connection.execute(_TOOL, (number, *one))
                     await connection.execute(_INDEX, columns | {"number": number})
 
     async def find(
@@ -125,6 +135,10 @@ class PostgresSummaries:
         """See `SummaryStore.agents`."""
         measures, failures = _DIALECT.agents(wanted, _search(wanted.text))
         return agent_statistics(await self._rows(measures), await self._rows(failures))
+
+    async def tools(self, wanted: TurnFilter, *, limit: int) -> Mapping[str, ToolCalls]:
+        """See `SummaryStore.tools`."""
+        return tool_calls(await self._rows(_DIALECT.tools(wanted, _search(wanted.text), limit)))
 
     async def _rows(self, query: Query) -> list[Columns]:
         text, values = query

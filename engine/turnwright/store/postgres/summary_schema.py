@@ -55,6 +55,18 @@ SUMMARIES: Final = f"""
     );
     CREATE INDEX turnwright_search_words ON turnwright_search USING gin (words);
 """
+#: The calls of each turn's tools. Turns that were summarized before are summarized again.
+TOOLS: Final = """
+    CREATE TABLE turnwright_tools (
+        number bigint NOT NULL,
+        tool text NOT NULL,
+        calls bigint NOT NULL,
+        failed bigint NOT NULL,
+        millis text NOT NULL,
+        PRIMARY KEY (number, tool)
+    );
+    UPDATE turnwright_summaries SET seq = 0, complete = 0;
+"""
 ANNOTATIONS: Final = """
     CREATE TABLE turnwright_annotations (
         turn_id text COLLATE "C" NOT NULL,

@@ -15,7 +15,7 @@ from turnwright.store.old_words import KINDS, renamed, with_hash
 from turnwright.store.sessions import title_of
 
 from .annotations import ANNOTATIONS, TAGS
-from .summaries import SUMMARIES, UNNAMED, create_search
+from .summaries import SUMMARIES, TOOLS, UNNAMED, create_search
 
 
 def _rename_words(db: sqlite3.Connection) -> None:
@@ -181,6 +181,7 @@ _STEPS: Final[tuple[str | Callable[[sqlite3.Connection], None], ...]] = (
     TAGS,
     # From here on the names in summaries have no secrets: readers write them.
     UNNAMED,
+    TOOLS,
 )
 
 SCHEMA_VERSION: Final = len(_STEPS)

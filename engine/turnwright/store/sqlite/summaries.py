@@ -12,6 +12,7 @@ from turnwright.store.summaries import (
     AgentStatistics,
     Order,
     SummarizedTurn,
+    ToolCalls,
     TurnFilter,
     TurnSummary,
     TurnTotals,
@@ -21,7 +22,9 @@ from turnwright.store.summary_sql import (
     Dialect,
     Query,
     stored,
+    stored_tools,
     summarized_turns,
+    tool_calls,
     turn_totals,
     unsummarized_of,
     words_of,
@@ -78,6 +81,18 @@ SUMMARIES: Final = f"""
         failed INTEGER NOT NULL,
         PRIMARY KEY (number, tool)
     ) WITHOUT ROWID;
+"""
+#: The calls of each turn's tools. Turns that were summarized before are summarized again.
+TOOLS: Final = """
+    CREATE TABLE tools (
+        number INTEGER NOT NULL,
+        tool TEXT NOT NULL,
+        calls INTEGER NOT NULL,
+        failed INTEGER NOT NULL,
+        millis TEXT NOT NULL,
+        PRIMARY KEY (number, tool)
+    ) WITHOUT ROWID;
+    UPDATE summaries SET seq = 0, complete = 0;
 """
 #: From this version on, FTS5 can forget deleted words at once.
 _FORGETS: Final = (3, 42)
@@ -142,7 +157,7 @@ def create_search(db: sqlite3.Connection) -> None:
 
 def delete_summaries(db: sqlite3.Connection, numbers: str, values: Mapping[str, object]) -> None:
     """Delete the summaries of turns, whose numbers are the results of a query. No word of theirs stays in the file."""
-    for table, key in (("failures", "number"), ("summaries", "number"), ("search", "rowid")):
+    for table, key in (("failures", "number"), ("tools", "number"), ("summaries", "number"), ("search", "rowid")):
         deleted = db.execute(f"DELETE FROM {table} WHERE {key} IN ({numbers})", values)  # noqa: S608 (constant)
     if deleted.rowcount > 0 and sqlite3.sqlite_version_info < _FORGETS and db.execute(_INDEXED).fetchone():
         db.execute("INSERT INTO search (search) VALUES ('optimize')")
@@ -175,6 +190,11 @@ class SqliteSummaries:
                         "INSERT OR REPLACE INTO failures VALUES (?, ?, ?)",
                         [(number, _plain(tool), count) for tool, count in summary.failures.items()],
                     )
+                    self._db.execute("DELETE FROM tools WHERE number = ?", (number,))
+                    self._db.executemany(
+                        "INSERT OR REPLACE INTO tools VALUES (?, ?, ?, ?, ?)",
+                        [(number, *columns) for columns in stored_tools(summary)],
+                    )
                     self._db.execute("DELETE FROM search WHERE rowid = ?", (number,))
                     self._db.execute(
                         "INSERT INTO search (rowid, prompt, answer, text) VALUES (:number, :prompt, :answer, :text)",
@@ -204,6 +224,11 @@ class SqliteSummaries:
         """See `SummaryStore.agents`."""
         dialect, words = self._search(wanted)
         return agent_statistics(*map(self._rows, dialect.agents(wanted, words)))
+
+    async def tools(self, wanted: TurnFilter, *, limit: int) -> Mapping[str, ToolCalls]:
+        """See `SummaryStore.tools`."""
+        dialect, words = self._search(wanted)
+        return tool_calls(self._rows(dialect.tools(wanted, words, limit)))
 
     def _rows(self, query: Query) -> list[Columns]:
         with self._reading():

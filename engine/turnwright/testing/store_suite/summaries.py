@@ -5,7 +5,7 @@ import pytest
 from turnwright.journal.summarize import summarize_turns
 from turnwright.store import Store
 from turnwright.store.memory_summaries import summaries_of
-from turnwright.store.summaries import Order, SummaryStore, TurnFilter
+from turnwright.store.summaries import Order, SummaryStore, ToolCalls, TurnFilter
 from turnwright_states import CallSettledInput, CallStartedInput, CallStatus, EndReason, Outcome
 
 from .bench import NOW, Bench, Written
@@ -193,6 +193,22 @@ class SummaryFacts:
         assert (one.cost.p50, one.seconds.p50, one.seconds.p90) == (0.1, 1.25, 2)
         assert one.total_cost == pytest.approx(0.3)
         assert one.failures == [("look_up", 3)]
+
+    async def test_tools_have_their_calls_and_times(self, bench: Bench) -> None:
+        """Of the newest turns that match. A turn that runs has none yet, and one that was deleted none any more."""
+        store = await bench.open()
+        for turn_id in ("t1", "t2", "t3"):
+            await _ended(store, turn_id)
+        await Written("t4").create(store)
+        summaries = await _summarized(store)
+        assert await summaries.tools(TurnFilter(), limit=1) == {}
+        (one,) = (await summaries.tools(TurnFilter(), limit=2)).items()
+        assert one == ("look_up", ToolCalls(calls=1, failed=1, seconds=[0.25]))
+        assert (await summaries.tools(TurnFilter(), limit=_ALL))["look_up"].calls == 3  # noqa: PLR2004 (t1, t2, t3)
+        assert await summaries.tools(TurnFilter(agent="nobody"), limit=_ALL) == {}
+        await store.delete("t3")
+        assert await _found(summaries) == ["t4", "t2", "t1"]
+        assert (await summaries.tools(TurnFilter(), limit=_ALL))["look_up"].calls == 2  # noqa: PLR2004 (t1, t2)
 
     async def test_spending_is_counted_by_spans_of_time(self, bench: Bench) -> None:
         """Of a minute, an hour, a day: so many that there are few. No span is before the time of computers."""
