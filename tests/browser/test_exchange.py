@@ -276,3 +276,12 @@ def test_the_watching_goes_on_after_its_connection_was_refused(page: Page, stage
         page.wait_for_timeout(2500)
         stage.gate.let_one_through(stage.portal)
         expect(page.locator("#stop-title")).to_have_text(DONE)
+
+
+def test_a_turn_and_its_journal_are_downloaded(page: Page, stage: Stage) -> None:
+    turn = stage.play("Done.")
+    for tab, link in (("reproduce", "Download the turn"), ("journal", "Download as JSON lines")):
+        page.goto(stage.url(turn, f"?tab={tab}"))
+        with page.expect_download() as downloaded:
+            page.get_by_role("link", name=link).click()
+        assert "turn_started" in downloaded.value.path().read_text(encoding="utf-8")
