@@ -160,7 +160,7 @@ async def test_a_submitted_turn_says_that_nobody_drives_it_yet() -> None:
     assert (stop.what, stop.title) == ("waiting", "Queued: no worker has started it yet")
     assert stop.command.startswith("turnwright resume ")
     assert stop.command.endswith(" --store sqlite:///turns.db --base-url URL --tools FILE")
-    assert "Add the program's model and tools to the command." in stop.means
+    assert "Add the program's model and tools to the command." in stop.how
 
 
 async def test_what_a_command_line_began_needs_nothing_named() -> None:
@@ -175,7 +175,7 @@ async def test_what_a_command_line_began_needs_nothing_named() -> None:
 async def test_where_the_store_has_no_address_the_command_says_so_beside(epoch: int) -> None:
     stop = await submitted(lambda turn: replace(turn, row=replace(turn.row, epoch=epoch)), store="")
     assert re.fullmatch(r"turnwright resume \w+ --base-url URL --tools FILE", stop.command)
-    assert "add it with `--store`" in stop.means
+    assert "add it with `--store`" in stop.how
 
 
 async def test_a_turn_whose_driver_died_says_how_to_take_it_up() -> None:

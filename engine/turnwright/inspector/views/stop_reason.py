@@ -61,7 +61,8 @@ class StopReason:
     `what` is an outcome, `paused`, `running`, or `past` where an earlier place is shown. A turn without a driver is
     `waiting` (for its first), `crashed` or `left`.
     `title` is a line, `means` a sentence, and `next_step` the advice. `further` has a line for each of the
-    further facts; `interrupts` are a paused turn's questions; `command` resumes a turn without a driver.
+    further facts; `interrupts` are a paused turn's questions; `command` resumes a turn without a driver, and `how` is a
+    sentence about that.
     `fault` is what is wrong with the journal, `error` what failed. `answer` is what the turn gave, as far as it came.
     `limit` is a sentence about the limit that is nearest, from 70 % of it on, and `limit_share` the used share of it.
     """
@@ -73,6 +74,7 @@ class StopReason:
     further: tuple[str, ...] = ()
     interrupts: tuple[Interrupt, ...] = ()
     command: str = ""
+    how: str = ""
     fault: str = ""
     error: str = ""
     answer: str = ""
@@ -195,26 +197,24 @@ def _past(tab_context: TabContext, folded: Turn) -> StopReason:
 
 def _undriven(tab_context: TabContext, state: State, further: tuple[str, ...]) -> StopReason:
     turn, row = tab_context.turn, tab_context.turn.row
-    elsewhere, how = begun_elsewhere(turn), "" if tab_context.store else f" {NO_ADDRESS}"
+    elsewhere = begun_elsewhere(turn)
     command = resume_command(row.id, tab_context.store, elsewhere=elsewhere)
+    added = "" if tab_context.store else f" {NO_ADDRESS}"
     if elsewhere:
-        how += " Add the program's model and tools to the command."
+        added += " Add the program's model and tools to the command."
     if row.epoch == 0:
-        told = "It was submitted. A worker that drives turns of this store takes it up, or `turnwright resume` does."
+        how = f"A worker on this store runs it, or `turnwright resume` does.{added}"
+        title = "Queued: no worker has started it yet"
         return StopReason(
-            "waiting",
-            "Queued: no worker has started it yet",
-            told + how,
-            "",
-            further,
-            command=command,
-            fault=turn.fault,
+            "waiting", title, "It was submitted.", further=further, command=command, how=how, fault=turn.fault
         )
     crashed = row.owner is not None
     gone = f"Its driver is gone{f' ({row.owner})' if row.owner else ''}." if crashed else "Its driver released it."
-    told = f"{gone} Finished calls never run again. `Engine.recover()` or `turnwright resume` resumes it."
+    told = f"{gone} Finished calls never run again."
+    how = f"`Engine.recover()` or `turnwright resume` resumes it.{added}"
     what = "crashed" if crashed else "left"
-    return StopReason(what, f"{what.capitalize()} in {state}", told + how, "", further, (), command, turn.fault)
+    title = f"{what.capitalize()} in {state}"
+    return StopReason(what, title, told, further=further, command=command, how=how, fault=turn.fault)
 
 
 def _words(reason: EndReason) -> str:
