@@ -20,7 +20,7 @@ from turnwright import Agent, Engine, Usage, tool
 from turnwright.model.protocol import ModelRequest, ModelResponse, ResponseToolCall, TextDelta
 from turnwright.store import SqliteStore, Store
 from turnwright.store.postgres.store import PostgresStore
-from turnwright.store.sqlite.store import Durability
+from turnwright.store.sqlite.opening import Durability
 from turnwright.testing.postgres_server import PostgresServer
 from turnwright.tools import Tool
 

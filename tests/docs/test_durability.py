@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import get_args
 
 from turnwright.store import InboxKind
-from turnwright.store.sqlite.store import Durability
+from turnwright.store.sqlite.opening import Durability
 from turnwright.tools.tool import OnCrash
 from turnwright_states.facts import KINDS
 

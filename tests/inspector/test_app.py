@@ -13,13 +13,14 @@ from fastapi import FastAPI
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
-from turnwright import Engine
+from turnwright import Agent, Engine
+from turnwright.errors import StoreError
 from turnwright.inspector import Inspector, Open, Token, inspector_app
 from turnwright.inspector.tabs import TABS
-from turnwright.model import ScriptedModel
-from turnwright.store import MemoryStore, TurnRow
+from turnwright.model import ScriptedModel, asks_for
+from turnwright.store import Annotation, AnnotationKind, InboxItem, MemoryStore, TurnRow
 
-from .conftest import ADDRESS, TOKEN, csrf_of, enter, paused_turn, person_at
+from .conftest import ADDRESS, TOKEN, csrf_of, delete_file, enter, paused_turn, person_at
 
 pytestmark = pytest.mark.anyio
 
@@ -95,6 +96,36 @@ async def test_an_error_of_the_inspector_is_a_page_without_the_error() -> None:
         async with httpx.AsyncClient(transport=loud, base_url=ADDRESS) as client:
             with pytest.raises(RuntimeError, match="hunter22"):
                 await client.get("/")
+
+
+async def test_a_store_that_can_only_be_read_is_shown_without_forms() -> None:
+    """A form that was left open says why nothing is done. Nothing is written."""
+
+    class Fixed(MemoryStore):
+        read_only = False
+
+        async def post(self, *items: InboxItem) -> tuple[InboxItem, ...]:
+            if self.read_only:
+                raise StoreError("the disk is read-only")
+            return await super().post(*items)
+
+    store = Fixed()
+    model = ScriptedModel(asks_for(("delete_file", {"path": "old.log"})))
+    async with Engine(model=model, tools=[delete_file], store=store) as engine:
+        turn = await paused_turn(engine)
+        await store.annotate(Annotation(turn, AnnotationKind.TAG, "slow"))
+        store.read_only = True
+        app = inspector_app(engine, access=Token(TOKEN), drives=True, agents=[Agent(name="A")])
+        async with person_at(app) as person:
+            for path in ("/", "/needs-you", f"/turns/{turn}", f"/turns/{turn}/edit", "/?q=old.log"):
+                page = (await person.client.get(path)).text
+                assert "This store can only be read: nothing can be changed here." in page
+                assert 'method="post"' not in page, path
+                assert path.endswith("/edit") or turn in page, path
+            assert ">slow</a>" in (await person.client.get(f"/turns/{turn}")).text
+            done = await person.does(f"/turns/{turn}/steer", text="Hurry")
+            assert "the disk is read-only" in done.text
+            assert done.status_code == httpx.codes.SERVICE_UNAVAILABLE
 
 
 async def test_mounted_it_drives_while_its_host_runs(engine: Engine) -> None:

@@ -19,6 +19,7 @@ from turnwright.agent import Agent
 from turnwright.context import DepsT
 from turnwright.engine import Engine
 from turnwright.errors import StoreError, TurnNotFoundError
+from turnwright.store.protocol import is_read_only
 
 from .http.access import Access, AccessGuard, Token, entry
 from .http.refusals import failure
@@ -121,7 +122,12 @@ class Inspector(Starlette):
     @property
     def starts(self) -> bool:
         """Whether a page can start turns."""
-        return bool(self._new.agents)
+        return bool(self._new.agents) and not self.read_only
+
+    @property
+    def read_only(self) -> bool:
+        """Whether nothing can be written to the store. Then pages have no forms that change something."""
+        return is_read_only(self._summaries.store)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:

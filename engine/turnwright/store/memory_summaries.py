@@ -13,7 +13,7 @@ import anyio
 from turnwright.errors import TurnNotFoundError, UnreadableTurnError
 
 from .annotations import AnnotationStore
-from .protocol import Store, TurnRow
+from .protocol import Store, TurnRow, is_read_only
 from .sqlite.schema import create_tables, immediate
 from .sqlite.summaries import NEW_SUMMARIES, SqliteSummaries, delete_summaries
 from .summaries import (
@@ -33,8 +33,11 @@ _PAGE: Final = 500
 
 
 def summaries_of(store: Store) -> SummaryStore:
-    """Return the store itself if it keeps summaries. Otherwise return summaries that this process keeps for it."""
-    return store if isinstance(store, SummaryStore) else MemorySummaries(store)
+    """Return the store itself if it keeps summaries. Otherwise return summaries that this process keeps for it.
+
+    So it is for a store that can only be read (`read_only`), where none could be written.
+    """
+    return store if isinstance(store, SummaryStore) and not is_read_only(store) else MemorySummaries(store)
 
 
 class MemorySummaries(SqliteSummaries):

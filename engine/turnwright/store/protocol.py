@@ -351,3 +351,8 @@ class Store(Protocol):
     async def aclose(self) -> None:
         """Release all locks and connections. The store cannot be used afterwards."""
         ...
+
+
+def is_read_only(store: Store) -> bool:
+    """Whether nothing can be written to a store, which then has a true attribute `read_only`."""
+    return getattr(store, "read_only", False)

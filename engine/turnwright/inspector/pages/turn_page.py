@@ -177,6 +177,7 @@ def page(request: Request, template: str, values: Mapping[str, object], status: 
         "starts": getattr(request.app, "starts", False),
         "runs": getattr(request.app, "runs", None) is not None,
     }
+    common["read_only"] = getattr(request.app, "read_only", False)
     common["needs"] = getattr(request.app, "needs_count", 0)
     with suppress(KeyError):
         common["csrf"] = request.scope["state"]["csrf"]

@@ -14,6 +14,7 @@ from turnwright.journal.answers import with_tool
 from turnwright.journal.inbox import RESUMING_KINDS, answers_in, steers
 from turnwright.result import TurnResult, result_of
 from turnwright.store import Annotation, InboxItem, InboxKind, Store, TurnRow
+from turnwright.store.protocol import is_read_only
 from turnwright.transcript.interrupt import Interrupt
 from turnwright_states import InterruptKind, State
 
@@ -96,11 +97,12 @@ async def available_actions(
     Raises `StoreError`.
     """
     name, root = turn.row.id, root_of(turn.row.id)
+    fixed = is_read_only(engine.store)
     live = turn.row.status.outcome is None
     paused = turn.row.status.state is State.PAUSED
     # A journal with a fault cannot always be folded to its end.
     result = result_of(name, turn.journal) if turn.cut and not turn.fault else turn.result
-    asking, inbox = await _asking(engine, result, turn.inbox) if live else ((), turn.inbox)
+    asking, inbox = await _asking(engine, result, turn.inbox) if live and not fixed else ((), turn.inbox)
     answered = answers_in(inbox)
     called = any(item.kind in RESUMING_KINDS for item in turn.inbox)
     elsewhere = begun_elsewhere(turn)
@@ -111,13 +113,13 @@ async def available_actions(
         paused=paused,
         due=live and not turn.driven and name == root and (not paused or called),
         driven=turn.driven,
-        drives=background.drives,
+        drives=background.drives and not fixed,
         stopping=live and any(item.kind is InboxKind.ABORT for item in turn.inbox),
         asked=tuple(
             [await question_of(engine.store, turn.row, call, one, answered=call in answered) for call, one in asking]
         ),
         said=tuple(steers(turn.inbox).values()) if live else (),
-        fork_at=fork_place(turn, upto),
+        fork_at=None if fixed else fork_place(turn, upto),
         command=resume_command(name, store, elsewhere=elsewhere),
         show=show_command(name, store),
         elsewhere=elsewhere,

@@ -6,7 +6,8 @@ from urllib.parse import parse_qsl
 
 from turnwright.errors import ConfigError
 
-from .store import Durability, SqliteStore
+from .opening import Durability
+from .store import SqliteStore
 
 
 def open_sqlite(address: str, *, create: bool) -> SqliteStore:

@@ -48,7 +48,8 @@ class OwnerLock:
         try:
             with path.open("rb") as file:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-                path.unlink(missing_ok=True)
+                with suppress(OSError):  # in a folder that cannot be written it stays
+                    path.unlink(missing_ok=True)
         except FileNotFoundError:
             return False
         except BlockingIOError:

@@ -9,10 +9,9 @@ import os
 import sqlite3
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, contextmanager, suppress
-from functools import partial
+from contextlib import AbstractAsyncContextManager, contextmanager
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
 from turnwright.errors import ConfigError, SessionNotFoundError, StoreError, TurnBusyError, TurnNotFoundError
 from turnwright.store.posting import addressee, conflicting_items
@@ -45,14 +44,12 @@ from turnwright_states.facts import Fact
 
 from .annotations import SqliteAnnotations
 from .group_commit import CommitGroup
+from .opening import Durability, open_file, read_only_files
 from .owner_lock import OwnerLock
-from .place import StoreFiles
 from .rows import CLAIM_SPANS, CLAIMED, EMPTY_SESSIONS, FACTS, FAMILY, LAST, SESSIONS, TURNS, WAITING
-from .schema import check, immediate, migrate, prepare
+from .schema import check, immediate, migrate
 from .summaries import SqliteSummaries, delete_summaries
 from .writes import Append, Create, ReleaseWrite, Write, write
-
-Durability = Literal["full", "normal"]
 
 #: The number of turns from which group commit is faster, as measured.
 _CROWDS: Final[dict[Durability, int]] = {"full": 2, "normal": 4}
@@ -82,6 +79,8 @@ class SqliteStore(SqliteSummaries, SqliteAnnotations):
     which the writes of one round of the event loop share a transaction: by default 4, and 2 with `full`, where a
     transaction waits for the disk.
 
+    A file that cannot be written, on a read-only disk too, is read (`read_only`).
+
     Raises `ConfigError` if the file cannot be created, is no database, belongs to another program, or was written by a
     newer release. For a file of an older release, every method raises `ConfigError` until `migrate` is called. Use the
     store from one thread. A forked process must open its own, because SQLite connections do not survive a fork.
@@ -94,32 +93,38 @@ class SqliteStore(SqliteSummaries, SqliteAnnotations):
     ) -> None:
         self.path = Path(path)
         # The real path, as SQLite sees it: processes that use different links must find the same lock files.
-        place = Path(os.path.realpath(path))
-        self._owner = OwnerLock(place)
+        self._real_path = Path(os.path.realpath(path))
+        self._owner = OwnerLock(self._real_path)
         #: The epochs of the turns that this process drives.
         self._driving: dict[str, int] = {}
-        try:
-            _make_private(place)
-            self._db = sqlite3.connect(place, timeout=patience, isolation_level=None)
-        except (sqlite3.Error, OSError) as error:
-            raise self._unusable(error) from None
-        try:
-            prepare(self._db, self.path, patience)
-            self._db.execute(f"PRAGMA synchronous={'NORMAL' if durability == 'normal' else 'FULL'}")
-            # Deleted data must not stay readable in the file's free pages.
-            self._db.execute("PRAGMA secure_delete=ON")
-            # Text that is not UTF-8 damages its own row only. By default `sqlite3` would fail for all rows of a query.
-            self._db.text_factory = partial(str, encoding="utf-8", errors="surrogateescape")
-            self._place = StoreFiles(self.path, place)
-        except (sqlite3.Error, OSError, ConfigError) as error:
-            self._db.close()
-            raise (error if isinstance(error, ConfigError) else self._unusable(error)) from None
-        self._cursor = self._db.cursor()
+        self._durability = durability
+        self._patience = patience
+        self._open()
         own = type(self)
         crowd = _CROWDS[durability] if crowd is None else crowd
         # A subclass that overrides these methods may suspend in them.
         self._crowd = crowd if own.append is SqliteStore.append and own.inbox is SqliteStore.inbox else 0
         self._group = CommitGroup(self._write, self._explained)
+
+    def _open(self) -> None:
+        try:
+            self._db, self._place, self._read_only = open_file(
+                self.path, self._real_path, self._durability, self._patience
+            )
+        except (sqlite3.Error, OSError) as error:
+            raise self._unusable(error) from None
+        self._cursor = self._db.cursor()
+
+    def _follow_files(self) -> None:
+        """Open a store that can only be read again, if others have changed it, or whether they have it open."""
+        if read_only_files(self.path, self._real_path) != self._read_only:
+            self._db.close()
+            self._open()
+
+    @property
+    def read_only(self) -> bool:
+        """Whether the file can only be read. Then every method that writes raises `StoreError`."""
+        return self._read_only is not None
 
     @property
     def inline(self) -> bool:
@@ -253,6 +258,8 @@ class SqliteStore(SqliteSummaries, SqliteAnnotations):
 
     async def inbox(self, turn_id: str) -> list[InboxItem]:
         try:
+            if self.read_only:
+                self._follow_files()
             check(self._cursor, self.path)
             return self._waiting(turn_id)
         except _ERRORS as error:
@@ -356,6 +363,8 @@ class SqliteStore(SqliteSummaries, SqliteAnnotations):
     @contextmanager
     def _reading(self) -> Iterator[None]:
         with self._errors():
+            if self.read_only:
+                self._follow_files()
             check(self._db, self.path)
             self._place.check()
             yield
@@ -374,12 +383,6 @@ class SqliteStore(SqliteSummaries, SqliteAnnotations):
         explained = StoreError(f"store {self.path}: {why}; nothing was written, and the turn can be resumed")
         explained.__cause__ = error
         return explained
-
-
-def _make_private(path: Path) -> None:
-    """Create the file for this user only: SQLite would let everybody read it. The log gets the same permissions."""
-    with suppress(FileExistsError):
-        path.touch(mode=0o600, exist_ok=False)
 
 
 def _explain(error: Exception) -> str:

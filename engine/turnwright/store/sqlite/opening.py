@@ -1,0 +1,85 @@
+"""Opening the file of a SQLite store, also one that can only be read, such as one on a read-only disk.
+
+A file in WAL mode is read with its log and the log's index. In a folder that cannot be written, SQLite creates neither.
+If both exist, it reads with the process that writes. If neither does, the file is complete, and is read as one that
+nobody changes (`immutable`). A log without its index cannot be read there, and without the log turns would be missing.
+"""
+
+import os
+import sqlite3
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Final, Literal, NamedTuple
+
+from turnwright.errors import ConfigError
+
+from .place import StoreFiles
+from .schema import prepare
+
+Durability = Literal["full", "normal"]
+
+#: Inode, size and time of the last change of the file, its log and the log's index; None for one that does not exist.
+Files = tuple[tuple[int, int, int] | None, ...]
+_ENDS: Final = ("", "-wal", "-shm")
+
+
+class OpenFile(NamedTuple):
+    """An open file. `read_only` are its files if it can only be read, else None."""
+
+    db: sqlite3.Connection
+    place: StoreFiles
+    read_only: Files | None
+
+
+def open_file(path: Path, place: Path, durability: Durability, patience: float) -> OpenFile:
+    """Open the file at `path`, whose real path is `place`. A missing file is created, readable for this user only.
+
+    Raises the errors of `sqlite3` and of the operating system, and `ConfigError` for a file that is no store of this
+    release or an older one, or that cannot be read whole.
+    """
+    with suppress(FileExistsError):
+        # SQLite would let everybody read it. The log gets the same permissions.
+        place.touch(mode=0o600, exist_ok=False)
+    read_only = read_only_files(path, place)
+    frozen = read_only is not None and not all(read_only) and not os.access(place.parent, os.W_OK)
+    address = f"{place.as_uri()}?mode=ro&immutable=1" if frozen else place
+    db = sqlite3.connect(address, uri=frozen, timeout=patience, isolation_level=None)
+    try:
+        if read_only is None:
+            prepare(db, path, patience)
+        db.execute(f"PRAGMA synchronous={'NORMAL' if durability == 'normal' else 'FULL'}")
+        # Deleted data must not stay readable in the file's free pages.
+        db.execute("PRAGMA secure_delete=ON")
+        # Text that is not UTF-8 damages its own row only. By default `sqlite3` would fail for all rows of a query.
+        db.text_factory = partial(str, encoding="utf-8", errors="surrogateescape")
+        return OpenFile(db, StoreFiles(path, place), read_only)
+    except BaseException:
+        db.close()
+        raise
+
+
+def read_only_files(path: Path, place: Path) -> Files | None:
+    """Return the files of a store that can only be read, and None for another one.
+
+    If they change, the store has to be opened again. Sizes and times are left out where SQLite notices a change. Raises
+    `ConfigError` for a log without its index.
+    """
+    files = tuple(map(_known, (place.with_name(place.name + end) for end in _ENDS)))
+    _, log, index = files
+    if os.access(place.parent, os.W_OK) or (log and index):
+        return None if os.access(place, os.W_OK) else tuple(one and (one[0], 0, 0) for one in files)
+    if log and log[1]:
+        raise ConfigError(
+            f"store {path}: {place.name}-wal has turns that are not in the file yet, and cannot be read where nothing"
+            " can be written: copy both files to a folder that can be written, and name the copy"
+        )
+    return files
+
+
+def _known(file: Path) -> tuple[int, int, int] | None:
+    try:
+        now = file.stat()
+    except FileNotFoundError:
+        return None
+    return now.st_ino, now.st_size, now.st_mtime_ns
