@@ -21,6 +21,9 @@ MOST: Final = 2**53 - 1
 PAUSED, UNFINISHED = "paused", "unfinished"
 #: A larger cost is stored as this one.
 MOST_COST: Final = 1e9
+#: The most words of a search, and the most characters of a part of a name. The rest is not compared.
+MOST_WORDS: Final = 50
+MOST_PART: Final = 1_000
 #: The version of a summary that has only names.
 UNREAD: Final = -1
 
@@ -103,11 +106,11 @@ class TurnFilter:
 
     They are not those of sub-agents, unless `family` is a turn: then they are the turns below it, at any depth.
 
-    `text` is a part of an id, an agent, a model or a session, or words of prompts, answers, tool names and results.
-    `agent` and `model` are parts of names, `session` is a whole name. Names are compared as summaries have them:
-    without secrets. Letters of the Latin alphabet match in either case. `outcome` is the outcome of an ending, or
-    `paused`, or `unfinished`: neither ended nor paused. `tag` is the whole name of one of its tags. `reason` is that of
-    an ending. `since` and `until` are times of creation, in seconds since the Unix epoch.
+    `text` is a part of an id, an agent, a model or a session, or words of prompts, answers, tool names and results: the
+    first `MOST_WORDS`. `agent` and `model` are parts of names, `session` is a whole name. Names are compared as
+    summaries have them: without secrets. Letters of the Latin alphabet match in either case. `outcome` is the outcome
+    of an ending, or `paused`, or `unfinished`: neither ended nor paused. `tag` is the whole name of one of its tags.
+    `reason` is that of an ending. `since` and `until` are times of creation, in seconds since the Unix epoch.
     """
 
     text: str = ""

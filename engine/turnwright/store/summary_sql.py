@@ -5,6 +5,7 @@
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Final
 
 import msgspec
@@ -14,6 +15,8 @@ from turnwright_states import Outcome, Usage
 from .rows import Columns, turn_row
 from .summaries import (
     MOST,
+    MOST_PART,
+    MOST_WORDS,
     PAUSED,
     UNFINISHED,
     UNREAD,
@@ -238,8 +241,8 @@ def tool_calls(rows: Iterable[Columns]) -> dict[str, ToolCalls]:
 
 
 def words_of(text: str) -> list[str]:
-    """Return the words of a search that have a letter or a digit."""
-    return [word for word in text.split() if _WORD.search(word)]
+    """Return the words of a search that have a letter or a digit, the first `MOST_WORDS`."""
+    return list(islice(filter(_WORD.search, text.split()), MOST_WORDS))
 
 
 def unsummarized_of(rows: Iterable[Columns]) -> list[Unsummarized]:
@@ -296,7 +299,7 @@ def _name(value: object) -> str | None:
 
 
 def _part(text: str) -> str:
-    escaped = re.sub(r"([!%_])", r"!\1", text)
+    escaped = re.sub(r"([!%_])", r"!\1", text[:MOST_PART])
     return f"%{escaped}%"
 
 

@@ -27,7 +27,7 @@ from turnwright.model import ScriptedModel, asks_for
 from turnwright.model.protocol import ModelError, ModelResponse
 from turnwright.model.retry import Backoff
 from turnwright.store import MemoryStore, NewTurn, Status
-from turnwright.store.summaries import Order
+from turnwright.store.summaries import MOST_WORDS, Order
 from turnwright_states import Cause, Limits, State, Usage
 from turnwright_states import facts as f
 
@@ -100,6 +100,18 @@ async def test_secrets_in_names_are_not_found_and_links_with_hidden_names_find_t
             assert "named" in shown.text, link
             assert secret not in shown.text, link
         assert (await client.get("/session", params={"session": named["session"]})).status_code == httpx.codes.OK
+
+
+async def test_the_page_says_how_many_words_of_a_search_are_left_out() -> None:
+    async with (
+        Engine(model=ScriptedModel("Done."), store=MemoryStore()) as engine,
+        browser(inspector_app(engine, access=Open())) as client,
+    ):
+        turn = await engine.run(Agent(name="A"), "word")
+        page = (await client.get("/", params={"q": "word " * 3_000})).text
+        assert "The first words of the search are compared. 2,950 more are left out." in page
+        assert f'id="row-{turn.id}"' in page
+        assert "are left out" not in (await client.get("/", params={"q": "word " * MOST_WORDS})).text
 
 
 async def test_turns_are_found_by_outcome_reason_agent_and_session() -> None:

@@ -11,7 +11,7 @@ from turnwright.errors import TurnNotFoundError, UnreadableTurnError
 from turnwright.journal.driving_status import DriverStatus, driving_status
 from turnwright.privacy.redaction import redactor
 from turnwright.store import Store, TurnRow
-from turnwright.store.summaries import PAUSED, UNFINISHED, Order, SummarizedTurn, TurnFilter, TurnTotals
+from turnwright.store.summaries import MOST_WORDS, PAUSED, UNFINISHED, Order, SummarizedTurn, TurnFilter, TurnTotals
 from turnwright_states import EndReason, Outcome, State
 
 from .summaries import Summaries
@@ -102,6 +102,11 @@ class Query:
     def first(self) -> bool:
         """Whether this is the first page."""
         return self.before is None
+
+    @property
+    def left_out(self) -> int:
+        """The number of words that are not searched, because there are too many."""
+        return max(len(self.text.split()) - MOST_WORDS, 0)
 
     def sorted_by(self, order: Order) -> dict[str, str]:
         """Return the address of the list sorted by a column, or the other way round if it is already."""

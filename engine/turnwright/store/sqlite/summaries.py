@@ -8,6 +8,7 @@ from typing import Final
 from turnwright.store.agent_statistics import agent_statistics
 from turnwright.store.rows import Columns
 from turnwright.store.summaries import (
+    MOST_PART,
     UNREAD,
     AgentStatistics,
     Order,
@@ -239,7 +240,7 @@ class SqliteSummaries:
         if not words:
             return _SEARCHED, ""
         if not self._rows((_INDEXED, {})):
-            return _SCANNED, f"%{wanted.text}%"
+            return _SCANNED, f"%{wanted.text[:MOST_PART]}%"
         return _SEARCHED, _matching(words)
 
 

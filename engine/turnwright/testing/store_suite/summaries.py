@@ -5,7 +5,7 @@ import pytest
 from turnwright.journal.summarize import summarize_turns
 from turnwright.store import Store
 from turnwright.store.memory_summaries import summaries_of
-from turnwright.store.summaries import Order, SummaryStore, ToolCalls, TurnFilter
+from turnwright.store.summaries import MOST_WORDS, Order, SummaryStore, ToolCalls, TurnFilter
 from turnwright_states import CallSettledInput, CallStartedInput, CallStatus, EndReason, Outcome
 
 from .bench import NOW, Bench, Written
@@ -100,6 +100,16 @@ class SummaryFacts:
             assert await _found(summaries, text=text) == ["other%2"], text
         for text in ("ebra", "up_look", "%", "_", '"', "'", "zebra AND sing", "NOT", "*", "!", "\\", "a:b", "(", "- -"):
             assert "t1" not in await _found(summaries, text=text), text
+
+    async def test_a_search_has_at_most_so_many_words(self, bench: Bench) -> None:
+        """More are not compared, nor is the end of a very long part of a name."""
+        store = await bench.open()
+        words = [f"word{number}" for number in range(MOST_WORDS)]
+        await _ended(store, "t1", prompt=" ".join(words))
+        summaries = await _summarized(store)
+        assert await _found(summaries, text=" ".join([*words, "nowhere"])) == ["t1"]
+        assert await _found(summaries, text=" ".join(["nowhere", *words])) == []
+        assert await _found(summaries, agent="x" * 100_000) == await _found(summaries, text="% " * 100_000) == []
 
     async def test_a_search_finds_no_hidden_secret(self, bench: Bench) -> None:
         """Also not by its beginning. The list does not show it."""
