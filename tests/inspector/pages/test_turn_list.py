@@ -379,9 +379,9 @@ async def test_outcomes_are_counted_over_time_and_every_turn_is_in_a_column() ->
     counted = await statistics_of(Summaries(store), Digests(store))
     assert counted.turns == 100
     assert counted.all_seen
-    assert counted.standings == {**dict.fromkeys(STANDINGS, 0), "finished": 66, "running": 34}
+    assert counted.standings == {**dict.fromkeys(STANDINGS, 0), "finished": 66, "unfinished": 34}
     assert counted.plot is not None
-    assert counted.plot.names == ("finished", "running")
+    assert counted.plot.names == ("finished", "unfinished")
     assert sum(row.total for row in counted.plot.rows) == 100
     assert counted.plot.width == 4 * 3600
     assert sum(group.count for group in counted.steps) == 100

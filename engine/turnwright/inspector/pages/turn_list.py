@@ -28,7 +28,7 @@ VIEWS: Final = {
     "Failed": {"outcome": "failed"},
     "Stopped by a limit": {"outcome": "cap_hit"},
     "Doom loops": {"outcome": "doom_loop"},
-    "Running": {"outcome": "unfinished"},
+    "Unfinished": {"outcome": "unfinished"},
     "Most expensive this week": {"range": "7d", "sort": "cost"},
     "Slowest this week": {"range": "7d", "sort": "seconds"},
 }

@@ -37,8 +37,8 @@ _STEPS: Final = (0, 1, 2, 3, 5, 8, 13, 25, 50, 100, 200)
 #: Reasons that are limits.
 _LIMITS: Final = (*(reason for _, reason in LIMITS.values()), EndReason.DOOM_LOOP)
 #: What a turn that has not ended is counted as.
-_LIVE, _PAUSED = "running", "paused"
-STANDINGS: Final = (*map(str, Outcome), _PAUSED, _LIVE)
+_PAUSED, _UNFINISHED = "paused", "unfinished"
+STANDINGS: Final = (*map(str, Outcome), _PAUSED, _UNFINISHED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +171,7 @@ def _counted_up(
 def _standing(row: TurnRow) -> str:
     if row.status.outcome is not None:
         return str(row.status.outcome)
-    return _PAUSED if row.status.state is State.PAUSED else _LIVE
+    return _PAUSED if row.status.state is State.PAUSED else _UNFINISHED
 
 
 def _counted(rows: Iterable[TurnRow]) -> dict[str, int]:
