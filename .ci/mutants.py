@@ -89,10 +89,9 @@ also_copy=
 pytest_add_cli_args_test_selection=
     {tests}
 pytest_add_cli_args=
-    -x
-    -m
-    not slow
+    -x{selection}
 """
+NOT_SLOW: Final = "\n    -m\n    not slow"
 PYTEST: Final = "[pytest]\naddopts = --import-mode=importlib -p no:cacheprovider\nmarkers =\n    slow\n"
 #: Seconds after which a test of the engine fails.
 HANGS: Final = 30
@@ -142,12 +141,14 @@ def main(arguments: list[str]) -> int:
 
 def plan_of(file: str) -> Plan:
     """Return the plan for a module of the engine. Exits if the list selects no tests for it."""
-    tests: dict[str, list[str]] = {one["file"]: one["tests"] for one in entries("module")}
-    if file not in tests:
-        sys.exit(f"{LISTED.name} selects no tests for {file}, only for: {', '.join(tests)}")
+    modules = {one["file"]: one for one in entries("module")}
+    if file not in modules:
+        sys.exit(f"{LISTED.name} selects no tests for {file}, only for: {', '.join(modules)}")
+    chosen = modules[file]
+    tests, selection = "\n    ".join(chosen["tests"]), "" if chosen.get("slow") else NOT_SLOW
     module = file.removeprefix("engine/")
     package = module.removesuffix(".py").replace("/", ".")
-    configuration = OF_ENGINE.format(module=module, tests="\n    ".join(tests[file]))
+    configuration = OF_ENGINE.format(module=module, tests=tests, selection=selection)
     return Plan(BUILD / package, configuration, f"{PYTEST}timeout = {HANGS}\n", package, LIVES_IN_ENGINE)
 
 

@@ -5,14 +5,13 @@ from dataclasses import dataclass, field
 import anyio
 import pytest
 
-from turnwright import Agent, Compact, Engine, Price, TurnContext
-from turnwright.driver.segment import refuse_compaction
+from turnwright import Agent, Compact, Engine, Price, TurnContext, tool
 from turnwright.hooks.hooks import before_model
 from turnwright.model.protocol import ModelError, ModelRequest, ModelResponse
 from turnwright.model.retry import Backoff
-from turnwright.model.scripted import ScriptedModel
+from turnwright.model.scripted import ScriptedModel, asks_for
 from turnwright.store import MemoryStore
-from turnwright_states import AttemptFailedInput, Cause, CompactHistory, Usage
+from turnwright_states import Cause, Limits, Usage
 from turnwright_states import facts as f
 
 pytestmark = [pytest.mark.anyio, pytest.mark.no_waiting]
@@ -32,18 +31,29 @@ class Recorded(Backoff):
         return super().wait(attempt, retry_after)
 
 
-async def test_each_failed_attempt_has_its_number_its_time_and_its_wait() -> None:
+@tool
+def look() -> str:
+    return "seen"
+
+
+async def test_each_failed_attempt_has_its_number_its_time_its_wait_and_what_it_used() -> None:
+    """And the next step does not wait."""
+
     async def fails(_: ModelRequest) -> ModelResponse:
         await anyio.sleep(2)
-        raise ModelError("busy", cause=Cause.OVERLOADED, retry_after=3)
+        cut = ModelResponse(usage=Usage(input_tokens=7))
+        raise ModelError("busy", cause=Cause.OVERLOADED, retry_after=3, partial=cut)
 
     store, backoff = MemoryStore(), Recorded(initial=0)
-    engine = Engine(model=ScriptedModel(fails, fails, "Done."), store=store, backoff=backoff, clock=anyio.current_time)
+    model = ScriptedModel(fails, fails, asks_for(("look", {})), "Done.")
+    engine = Engine(model=model, tools=[look], store=store, backoff=backoff, clock=anyio.current_time)
     turn = await engine.run(AGENT, "Go.")
-    failed = [fact for _, fact in await store.facts(turn.id) if isinstance(fact, f.AttemptFailed)]
+    facts = [fact for _, fact in await store.facts(turn.id)]
+    failed = [fact for fact in facts if isinstance(fact, f.AttemptFailed)]
     assert backoff.attempts == [1, 2]
-    assert [fact.wait for fact in failed] == [3, 3]
+    assert [(fact.message, fact.wait, fact.usage) for fact in failed] == [("busy", 3, Usage(input_tokens=7))] * 2
     assert [fact.elapsed for fact in failed] == [pytest.approx(2, abs=0.5), pytest.approx(7, abs=0.5)]
+    assert facts[-1].elapsed == pytest.approx(10, abs=0.5)
 
 
 async def test_a_summary_has_the_price_of_the_model_that_writes_it() -> None:
@@ -70,7 +80,16 @@ async def test_a_hook_sees_the_metadata_of_the_turn_and_no_dependencies_where_th
     assert seen == [({"for": "you"}, None)]
 
 
-async def test_a_compaction_that_the_agent_here_does_not_have_is_no_passing_fault() -> None:
-    """The agent had one in the process that began it."""
-    refused = await refuse_compaction(CompactHistory())
-    assert refused == AttemptFailedInput(cause=Cause.REJECTED, message="the agent has no `compaction` here")
+async def test_a_turn_that_may_compact_and_whose_agent_cannot_calls_its_model_as_it_is() -> None:
+    """As where its limits allow a compaction, and its agent has none."""
+
+    async def overflows(_: ModelRequest) -> ModelResponse:
+        raise ModelError("too long", cause=Cause.CONTEXT_OVERFLOW)
+
+    store, model = MemoryStore(), ScriptedModel(overflows, "Done.")
+    turn = await Engine(model=model, store=store, limits=Limits(max_compactions=1)).run(AGENT, "Go.")
+    failed = [fact for _, fact in await store.facts(turn.id) if isinstance(fact, f.AttemptFailed)]
+    refused = (Cause.REJECTED, "the agent has no `compaction` here")
+    assert [(fact.cause, fact.message) for fact in failed] == [(Cause.CONTEXT_OVERFLOW, "too long"), refused]
+    assert turn.text == "Done."
+    assert model.requests[0].messages == model.requests[1].messages

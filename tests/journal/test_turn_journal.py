@@ -1,17 +1,27 @@
-"""A journal consumes an inbox item that was not fed."""
+"""A turn and its journal: what is written is written whole, whoever is cancelled, and an item may be dropped unfed."""
 
 from collections.abc import Sequence
 
 import anyio
 import pytest
+from msgspec.structs import replace
 
 from turnwright import LeaseLostError, StoreError
 from turnwright.journal.turn_journal import TurnJournal
 from turnwright.store import Claim, InboxItem, InboxKind, MemoryStore, NewTurn, Status, Store
 from turnwright.testing import FaultyStore
 from turnwright.testing.faults import StoreWrapper
-from turnwright_states import Limits, ModelRepliedInput, StartedInput, TurnMachine
-from turnwright_states.facts import Fact
+from turnwright_states import (
+    CallSettledInput,
+    CallStartedInput,
+    Limits,
+    ModelRepliedInput,
+    StartedInput,
+    ToolCall,
+    TurnMachine,
+    Usage,
+)
+from turnwright_states.facts import CallSettled, CallStarted, Fact, MessageAdded
 
 pytestmark = pytest.mark.anyio
 
@@ -121,3 +131,78 @@ async def test_an_item_is_dropped_also_when_whoever_drops_it_is_cancelled() -> N
         group.cancel_scope.cancel()
         store.go_on.set()
     assert await store.inbox(TURN) == [ITEMS[1]]
+
+
+CALLS = ModelRepliedInput(calls=(ToolCall(name="look", arguments={}),) * 2, usage=Usage(input_tokens=1), elapsed=1.0)
+
+
+async def held_journal(first: ModelRepliedInput, *, deferred: bool = False) -> tuple[TurnJournal, Slow, list[str]]:
+    """A turn whose model asked for two calls, its store, whose next appends take a while, and the ids of the calls."""
+    store = Slow(MemoryStore())
+    store.go_on.set()
+    journal = await journal_on(store)
+    await journal.feed(first, deferred=deferred)
+    store.began, store.go_on = anyio.Event(), anyio.Event()
+    return journal, store, list(journal.machine.turn.batch)
+
+
+async def kinds(store: Store) -> list[str]:
+    return [fact.kind for _, fact in await store.facts(TURN)]
+
+
+async def test_a_reply_that_waits_is_written_also_when_whoever_writes_it_is_cancelled() -> None:
+    """It is paid for."""
+    journal, store, _ = await held_journal(replace(CALLS, starts=True), deferred=True)
+    before = await kinds(store)
+    assert "model_replied" not in before
+    async with anyio.create_task_group() as group:
+        group.start_soon(journal.write)
+        await store.began.wait()
+        group.cancel_scope.cancel()
+        store.go_on.set()
+    assert await kinds(store) == [*before, "model_replied", "call_started", "call_started"]
+    await journal.write()
+    assert store.most == 1
+
+
+async def test_messages_are_fed_also_when_whoever_feeds_them_is_cancelled() -> None:
+    journal, store, _ = await held_journal(CALLS)
+    message = InboxItem(TURN, "steer:0", InboxKind.STEER, '{"text":"And quickly."}')
+    await store.post(message)
+    async with anyio.create_task_group() as group:
+        group.start_soon(journal.take_in, [message], 2.0)
+        await store.began.wait()
+        group.cancel_scope.cancel()
+        store.go_on.set()
+    (fed,) = [fact for _, fact in await store.facts(TURN) if isinstance(fact, MessageAdded)]
+    assert (fed.text, fed.elapsed) == ("And quickly.", 2.0)
+    assert await store.inbox(TURN) == list(ITEMS)
+
+
+async def test_a_start_that_waits_for_its_turn_is_cancelled_and_one_that_is_being_written_is_not() -> None:
+    """Nobody has begun the work of the call that waits."""
+    journal, store, (first, second) = await held_journal(CALLS)
+    async with anyio.create_task_group() as group:
+        group.start_soon(journal.feed, CallStartedInput(call=first, elapsed=1.0))
+        await store.began.wait()
+        group.start_soon(journal.feed, CallStartedInput(call=second, elapsed=1.0))
+        await anyio.wait_all_tasks_blocked()
+        group.cancel_scope.cancel()
+        store.go_on.set()
+    started = [fact.call for _, fact in await store.facts(TURN) if isinstance(fact, CallStarted)]
+    assert started == [first]
+
+
+async def test_a_result_that_waits_for_its_turn_is_written_though_its_task_is_cancelled() -> None:
+    """The call has run."""
+    journal, store, calls = await held_journal(replace(CALLS, starts=True))
+    async with anyio.create_task_group() as group:
+        group.start_soon(journal.feed, CallSettledInput(call=calls[0], result="seen", elapsed=2.0))
+        await store.began.wait()
+        group.start_soon(journal.feed, CallSettledInput(call=calls[1], result="seen", elapsed=2.0))
+        await anyio.wait_all_tasks_blocked()
+        group.cancel_scope.cancel()
+        store.go_on.set()
+    settled = [fact.call for _, fact in await store.facts(TURN) if isinstance(fact, CallSettled)]
+    assert settled == calls
+    assert store.most == 1

@@ -13,6 +13,7 @@ from anyio.lowlevel import checkpoint
 from turnwright.errors import StoreError
 from turnwright.store import Claim, InboxItem, InboxKind, SqliteStore, Status, Store
 from turnwright.store.sqlite.group_commit import CommitGroup
+from turnwright.store.sqlite.store import Durability
 from turnwright.store.sqlite.writes import Write
 from turnwright.testing.faults.disk import full_disk
 from turnwright.testing.store_suite import StoreSuite, Written
@@ -225,7 +226,20 @@ async def test_few_turns_write_for_themselves(tmp_path: Path) -> None:
     await store.aclose()
 
 
-class Slow(SqliteStore):
+@pytest.mark.parametrize(("durability", "crowd"), [("full", 2), ("normal", 4)])
+async def test_a_crowd_is_smaller_where_a_commit_waits_for_the_disk(
+    tmp_path: Path, durability: Durability, crowd: int
+) -> None:
+    store = SqliteStore(tmp_path / "turns.db", durability=durability)
+    inline = []
+    for n in range(crowd):
+        inline.append(store.inline)
+        await Written(f"t{n}").create(store)
+    assert [*inline, store.inline] == [*[True] * crowd, False]
+    await store.aclose()
+
+
+class SlowToWrite(SqliteStore):
     """Its appends suspend, however few turns it drives."""
 
     async def append(
@@ -235,11 +249,19 @@ class Slow(SqliteStore):
         return await super().append(claim, facts, status, consumed)
 
 
+class SlowToLook(SqliteStore):
+    """Its reads of an inbox suspend."""
+
+    async def inbox(self, turn_id: str) -> list[InboxItem]:
+        await checkpoint()
+        return await super().inbox(turn_id)
+
+
 async def test_what_a_subclass_does_is_not_taken_for_inline(tmp_path: Path) -> None:
-    store, slow = SqliteStore(tmp_path / "turns.db"), Slow(tmp_path / "turns.db")
-    assert (store.inline, slow.inline) == (True, False)
-    await store.aclose()
-    await slow.aclose()
+    stores = [kind(tmp_path / "turns.db") for kind in (SqliteStore, SlowToWrite, SlowToLook)]
+    assert [store.inline for store in stores] == [True, False, False]
+    for store in stores:
+        await store.aclose()
 
 
 async def test_a_turn_whose_maker_is_cancelled_in_the_end_can_be_taken_up(bench: GroupingBench) -> None:
