@@ -4,8 +4,10 @@ from dataclasses import dataclass, field
 
 import anyio
 import pytest
+from msgspec.structs import replace
 
 from turnwright import Agent, Compact, Engine, Price, TurnContext, tool
+from turnwright.events import ResponseRestartedEvent, TurnEvent
 from turnwright.hooks.hooks import before_model
 from turnwright.model.protocol import ModelError, ModelRequest, ModelResponse
 from turnwright.model.retry import Backoff
@@ -39,6 +41,9 @@ def look() -> str:
 async def test_each_failed_attempt_has_its_number_its_time_its_wait_and_what_it_used() -> None:
     """And the next step does not wait."""
 
+    def clock() -> float:
+        return 100 + anyio.current_time()
+
     async def fails(_: ModelRequest) -> ModelResponse:
         await anyio.sleep(2)
         cut = ModelResponse(usage=Usage(input_tokens=7))
@@ -46,7 +51,7 @@ async def test_each_failed_attempt_has_its_number_its_time_its_wait_and_what_it_
 
     store, backoff = MemoryStore(), Recorded(initial=0)
     model = ScriptedModel(fails, fails, asks_for(("look", {})), "Done.")
-    engine = Engine(model=model, tools=[look], store=store, backoff=backoff, clock=anyio.current_time)
+    engine = Engine(model=model, tools=[look], store=store, backoff=backoff, clock=clock)
     turn = await engine.run(AGENT, "Go.")
     facts = [fact for _, fact in await store.facts(turn.id)]
     failed = [fact for fact in facts if isinstance(fact, f.AttemptFailed)]
@@ -68,16 +73,32 @@ async def test_a_summary_has_the_price_of_the_model_that_writes_it() -> None:
     assert turn.usage.cost == 60
 
 
-async def test_a_hook_sees_the_metadata_of_the_turn_and_no_dependencies_where_there_are_none() -> None:
+async def test_a_hook_sees_the_turn_and_no_dependencies_where_there_are_none() -> None:
     seen = []
 
     @before_model
     async def looks(ctx: TurnContext[None], _: ModelRequest) -> None:
-        seen.append((dict(ctx.metadata), ctx.deps))
+        seen.append(ctx)
 
     agent = AGENT.model_copy(update={"hooks": (looks,)})
-    await Engine(model=ScriptedModel("Done.")).run(agent, "Go.", metadata={"for": "you"})
-    assert seen == [({"for": "you"}, None)]
+    model = ScriptedModel(replace(asks_for(("look", {})), usage=Usage(input_tokens=7)), "Done.")
+    turn = await Engine(model=model, tools=[look]).run(agent, "Go.", session="one", metadata={"for": "you"})
+    assert {(ctx.turn_id, ctx.session, ctx.agent, ctx.deps) for ctx in seen} == {(turn.id, "one", "Helper", None)}
+    assert [(ctx.step, ctx.usage, dict(ctx.metadata)) for ctx in seen] == [
+        (1, Usage(), {"for": "you"}),
+        (2, Usage(input_tokens=7), {"for": "you"}),
+    ]
+
+
+async def test_an_attempt_that_said_nothing_is_not_withdrawn() -> None:
+    async def fails(_: ModelRequest) -> ModelResponse:
+        raise ModelError("busy", cause=Cause.OVERLOADED)
+
+    heard: list[TurnEvent] = []
+    model = ScriptedModel(fails, asks_for(("look", {})), "Done.")
+    await Engine(model=model, tools=[look], on_event=[heard.append]).run(AGENT, "Go.")
+    assert heard
+    assert not any(isinstance(event, ResponseRestartedEvent) for event in heard)
 
 
 async def test_a_turn_that_may_compact_and_whose_agent_cannot_calls_its_model_as_it_is() -> None:

@@ -7,7 +7,8 @@ import pytest
 from msgspec.structs import replace
 
 from turnwright import LeaseLostError, StoreError
-from turnwright.journal.turn_journal import TurnJournal
+from turnwright.errors import UnreadableTurnError
+from turnwright.journal.turn_journal import JournalFold, TurnJournal, first_fact, stamp
 from turnwright.store import Claim, InboxItem, InboxKind, MemoryStore, NewTurn, Status, Store
 from turnwright.testing import FaultyStore
 from turnwright.testing.faults import StoreWrapper
@@ -21,7 +22,7 @@ from turnwright_states import (
     TurnMachine,
     Usage,
 )
-from turnwright_states.facts import CallSettled, CallStarted, Fact, MessageAdded
+from turnwright_states.facts import CallSettled, CallStarted, Fact, MessageAdded, StepStarted
 
 pytestmark = pytest.mark.anyio
 
@@ -206,3 +207,52 @@ async def test_a_result_that_waits_for_its_turn_is_written_though_its_task_is_ca
     settled = [fact.call for _, fact in await store.facts(TURN) if isinstance(fact, CallSettled)]
     assert settled == calls
     assert store.most == 1
+
+
+async def test_the_facts_that_were_read_are_kept_only_if_somebody_wants_them() -> None:
+    store = MemoryStore()
+    journal = await journal_on(store)
+    assert journal.fold.facts == []
+    kept = await JournalFold.read(store, TURN, keep_facts=True)
+    assert kept.facts == await store.facts(TURN)
+    await TurnJournal(store, journal.claim, kept).feed(REPLY)
+    assert kept.facts == await store.facts(TURN)
+
+
+def test_a_step_is_stamped_with_milliseconds_of_utc() -> None:
+    _, facts = TurnMachine.start(StartedInput(prompt="hi", limits=Limits()))
+    stamp(facts, 1_700_000_000.1239)
+    (step,) = [fact for fact in facts if isinstance(fact, StepStarted)]
+    assert step.started_at == "2023-11-14T22:13:20.123Z"
+
+
+@pytest.mark.parametrize("first", [1, 2])
+def test_a_journal_without_its_beginning_cannot_be_read(first: int) -> None:
+    _, facts = TurnMachine.start(StartedInput(prompt="hi", limits=Limits()))
+    with pytest.raises(UnreadableTurnError) as unreadable:
+        first_fact(TURN, list(enumerate(facts, start=1))[first:])
+    assert (unreadable.value.turn, unreadable.value.why) == (TURN, "its journal does not begin with turn_started")
+
+
+async def test_a_journal_that_was_read_catches_up_with_what_was_written_since() -> None:
+    store = MemoryStore()
+    journal = await journal_on(store)
+    known = await JournalFold.read(store, TURN, keep_facts=True)
+    await journal.feed(REPLY)
+    await known.catch_up(store)
+    assert known.facts == await store.facts(TURN)
+    assert known.seq == len(known.facts)
+    assert known.result() == journal.result()
+    assert known.result().text == "Done."
+
+
+async def test_a_step_has_the_time_of_the_clock_that_the_journal_was_given() -> None:
+    store = MemoryStore()
+    await store.release((await journal_on(store)).claim)
+    journal = await TurnJournal.open(store, await store.claim(TURN), now=lambda: 1_700_000_000.5)
+    await journal.feed(replace(CALLS, starts=True))
+    await journal.feed(
+        *(CallSettledInput(call=call, result="seen", elapsed=2.0) for call in journal.machine.turn.batch)
+    )
+    steps = [fact.started_at for _, fact in await store.facts(TURN) if isinstance(fact, StepStarted)]
+    assert steps[1:] == ["2023-11-14T22:13:20.500Z"]

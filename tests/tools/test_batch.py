@@ -11,12 +11,13 @@ import anyio.lowlevel
 import pytest
 from pydantic import JsonValue
 
+from turnwright.context import TurnContext
 from turnwright.errors import StoreError
 from turnwright.message import FilePart
 from turnwright.testing import clock
-from turnwright.tools import Ask, Rate, Tool, ToolContext, ToolFailedError, ToolResult, tool
+from turnwright.tools import AbortSignal, Ask, Rate, Tool, ToolContext, ToolFailedError, ToolResult, tool
 from turnwright.tools.batch import CallReport, run_batch, settle_after_crash
-from turnwright.tools.batch_context import BatchContext
+from turnwright.tools.batch_context import NOTHING_DECIDED, BatchContext
 from turnwright_states import (
     AnsweredInput,
     Call,
@@ -51,8 +52,26 @@ class Batch:
         self.machine.feed(ModelRepliedInput(calls=calls))
         self.facts: list[f.Fact] = []
         self.context = BatchContext(
-            turn="t1", tools={made.name: made for made in tools}, grants=("/g",), elapsed=lambda: 1.5, now=lambda: NOW
+            turn="t1",
+            tools={made.name: made for made in tools},
+            grants=("/g",),
+            elapsed=lambda: 1.5,
+            now=lambda: NOW,
+            stopping=lambda: False,
+            abort=AbortSignal(),
+            progress=lambda *_: None,
+            delegate=self.delegate,
+            execute=None,
+            checked={},
+            cancel_grace=1.0,
+            judge=None,
+            decided=NOTHING_DECIDED,
+            context=lambda: TurnContext(turn_id="t1"),
         )
+
+    async def delegate(self, call: Call) -> CallSettledInput | CallWaitingInput:
+        """Refuse a sub-agent: no test here has one."""
+        raise TypeError(call.name)
 
     @property
     def calls(self) -> tuple[Call, ...]:

@@ -20,7 +20,7 @@ from turnwright.model.protocol import Delta, Model, ModelError, ModelResponse, T
 from turnwright.model_settings import ModelSettings
 from turnwright.result import TurnResult
 from turnwright.store import InboxItem, InboxKind
-from turnwright.tools.batch_context import NOTHING_DECIDED, BatchContext, CallJudge, Values, refuse_subagent
+from turnwright.tools.batch_context import NOTHING_DECIDED, BatchContext, CallJudge, Values
 from turnwright.tools.tool import Tool
 from turnwright.transcript.history import History
 from turnwright.transcript.request_builder import Conversation, settings_in
@@ -68,9 +68,9 @@ async def refuse_compaction(_: CompactHistory) -> Input:
 class Segment:
     """A turn being driven by this process: its journal, and what driving needs besides."""
 
-    # Few turns have these, so they are the class's until they are set.
     #: Drives the turn's sub-agents. The driver sets it.
-    delegate: Delegation | None = None
+    delegate: Delegation
+    # Few turns have these, so they are the class's until they are set.
     #: Asks what is dynamic in a step's requests, if anything is.
     prepare: Prepare | None = None
     #: The hooks and guardrails of tool calls, the guardrails of the prompt and of texts, and the `on_end` hooks.
@@ -206,7 +206,7 @@ class Segment:
             stopping=lambda: interruption.aborting,
             abort=interruption.signal,
             progress=self._publish_progress,
-            delegate=refuse_subagent if self.delegate is None else partial(self.delegate, self),
+            delegate=partial(self.delegate, self),
             execute=None if observer is None else observer.execute,
             checked={call: values for call, values in checked if values is not None},
             cancel_grace=setup.cancel_grace,

@@ -1,6 +1,5 @@
 """The turn as the calls of a batch need it."""
 
-import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Protocol
@@ -24,17 +23,6 @@ Failed = Callable[[BaseException], None]
 Execution = Callable[[Failed | None], Awaitable[CallSettledInput | CallWaitingInput]]
 #: Wraps the execution of a call.
 Execute = Callable[[Call, Tool, Execution], Awaitable[CallSettledInput | CallWaitingInput]]
-
-
-def discard_progress(call: Call, progress: float, total: float | None, message: str) -> None:
-    """Ignore the progress of a call, for a turn without listeners."""
-
-
-async def refuse_subagent(call: Call) -> CallSettledInput | CallWaitingInput:
-    """Raise `TypeError`, for a batch without a driver of sub-agents."""
-    raise TypeError(f"{call.name} is a sub-agent, and this batch cannot drive one")
-
-
 #: The arguments of a call, as `Tool.parse` returns them.
 Values = Mapping[str, object]
 
@@ -96,21 +84,21 @@ class BatchContext:
     #: Seconds of driving so far.
     elapsed: Callable[[], float]
     #: Seconds since the Unix epoch.
-    now: Callable[[], float] = time.time
+    now: Callable[[], float]
     #: Whether the turn is being stopped, so that no further call may start.
-    stopping: Callable[[], bool] = lambda: False
+    stopping: Callable[[], bool]
     #: Set when the turn is being stopped, for the running calls.
-    abort: AbortSignal = field(default_factory=AbortSignal)
-    progress: Progress = discard_progress
-    delegate: Delegate = refuse_subagent
+    abort: AbortSignal
+    progress: Progress
+    delegate: Delegate
     #: Wraps the execution of each call, if given.
-    execute: Execute | None = None
-    checked: dict[str, Values] = field(default_factory=dict)
+    execute: Execute | None
+    checked: dict[str, Values]
     #: Seconds that a canceled call may go on before it is abandoned.
-    cancel_grace: float = 1.0
+    cancel_grace: float
     #: Asks the hooks and guardrails of the app about each call, if there are any.
-    judge: CallJudge | None = None
+    judge: CallJudge | None
     #: What was decided about calls that have not started, by call id.
-    decided: dict[str, BeforeCall] = field(default_factory=lambda: NOTHING_DECIDED)
+    decided: dict[str, BeforeCall]
     #: Makes the context of the turn as it is now, for the tools that take one.
-    context: Callable[[], TurnContext] | None = None
+    context: Callable[[], TurnContext]

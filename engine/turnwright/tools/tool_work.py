@@ -8,7 +8,6 @@ from typing import Final
 import anyio
 import anyio.lowlevel
 
-from turnwright.context import TurnContext
 from turnwright.errors import Retry
 from turnwright_states import Call, CallSettledInput, CallStatus, CallWaitingInput
 from turnwright_states.construct import construct_unchecked
@@ -221,7 +220,7 @@ def context_of(
     call: Call, batch: BatchContext, *, abort: AbortSignal | None = None, line: ProgressLine | None = None
 ) -> ToolContext:
     """Return the context for the tool of this call."""
-    turn = TurnContext(turn_id=batch.turn) if batch.context is None else batch.context()
+    turn = batch.context()
     answers = tuple(GivenAnswer(answer.decision, answer.text) for answer in call.answers)
     return ToolContext(
         turn_id=turn.turn_id,

@@ -79,7 +79,7 @@ async def test_a_journal_outlives_its_process(bench: SqliteBench) -> None:
 async def test_a_closed_store_raises_its_own_error(bench: SqliteBench) -> None:
     store = await bench.open()
     await store.aclose()
-    with pytest.raises(StoreError, match=r"turns\.db"):
+    with pytest.raises(StoreError, match=r"turns\.db: Cannot operate on a closed database\.; nothing was written"):
         await store.turns()
 
 
@@ -162,6 +162,30 @@ async def test_who_waits_in_vain_for_a_writer_is_told(bench: SqliteBench) -> Non
     await store.release(claim)
 
 
+async def test_a_writer_waits_ten_seconds_for_another_one_or_as_long_as_it_was_told(bench: SqliteBench) -> None:
+    stores = [SqliteStore(bench.path), SqliteStore(bench.path, patience=0.5)]
+    bench.opened += stores
+    told = [store._db.execute("PRAGMA busy_timeout").fetchone() for store in stores]  # noqa: SLF001 (only it knows)
+    assert told == [(10_000,), (500,)]
+
+
+async def test_text_that_is_not_utf8_concerns_its_own_turn(bench: SqliteBench) -> None:
+    """As another program may have written it."""
+    store = await bench.open()
+    for name in ("t1", "t2"):
+        await Written(name).create(store)
+    with closing(sqlite3.connect(bench.path)) as other:
+        other.execute("UPDATE facts SET payload = CAST(x'ff' AS TEXT) WHERE turn = 1")
+        other.commit()
+    with pytest.raises(StoreError, match="fact 1"):
+        await store.facts("t1")
+    assert len(await store.turns()) == 2
+    with closing(sqlite3.connect(bench.path)) as other:
+        other.execute("UPDATE turns SET agent = CAST(x'ff' AS TEXT) WHERE turn_id = 't1'")
+        other.commit()
+    assert [row.id for row in await store.turns()] == ["t2", "t1"]
+
+
 async def test_a_damaged_file_is_the_stores_error(bench: SqliteBench) -> None:
     """It says so, instead of giving what is left as if it were all."""
     store, written = await bench.open(), Written(prompt="x" * 200_000)
@@ -198,11 +222,13 @@ async def test_a_new_file_is_for_its_user_only(bench: SqliteBench) -> None:
 
 
 async def test_who_opens_a_file_does_not_change_who_may_read_it(bench: SqliteBench) -> None:
-    """A file that was made readable for others stays so."""
+    """A file that was made readable for others stays so, and is as old as it was."""
     await (await bench.open()).aclose()
     bench.path.chmod(0o640)
+    os.utime(bench.path, (1, 1))
     await bench.open()
-    assert bench.path.stat().st_mode & 0o777 == 0o640
+    now = bench.path.stat()
+    assert (now.st_mode & 0o777, now.st_mtime) == (0o640, 1)
 
 
 async def test_what_was_deleted_is_not_left_in_the_file(bench: SqliteBench) -> None:
@@ -267,8 +293,9 @@ def test_the_database_of_another_program_is_left_alone(tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / "theirs.db")) as theirs:
         theirs.execute("CREATE TABLE turns (theirs TEXT)")
     before = (tmp_path / "theirs.db").read_bytes()
-    with pytest.raises(ConfigError, match="another program"):
+    with pytest.raises(ConfigError) as refused:
         SqliteStore(tmp_path / "theirs.db")
+    assert str(refused.value).startswith(f"store {tmp_path / 'theirs.db'}: this is another program's database")
     assert (tmp_path / "theirs.db").read_bytes() == before
 
 
