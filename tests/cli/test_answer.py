@@ -48,7 +48,9 @@ def test_an_answer_is_recorded_and_nothing_runs(cli: "Cli", paused: str) -> None
     assert (row["state"], row["driver"], row["answered"]) == ("PAUSED", None, True)
     listed = cli.run("turns")
     assert " PAUSED  answered" in listed.out
-    assert listed.err == (f"turnwright: 1 turn answered, and not resumed yet: `turnwright resume {paused}` resumes\n")
+    assert listed.err == (
+        f"turnwright: 1 turn answered, and not resumed yet: `turnwright resume {paused}` resumes it\n"
+    )
     assert "answered, and not resumed yet" in cli.run("show", paused).out
     assert cli.run("resume", paused).code == 0
     assert (cli.folder / "paid").read_text() == "5\n"
@@ -185,11 +187,11 @@ def test_a_turn_of_another_program_is_answered_and_nothing_else_is_suggested(cli
     assert f"record an answer with `turnwright answer {turn}`, and that program resumes it with" in refused.err
     done = cli.run("answer", turn, "--approve", "approval-1")
     assert done.out == (
-        f"turn {turn}: recorded approval-1; the program that began it (`recover()`) continues the turn\n"
+        f"turn {turn}: recorded approval-1; `Engine.recover()` in the program that began it continues the turn\n"
     )
     assert "turnwright resume" not in cli.run("show", turn).out
     assert cli.run("turns").err == (
-        "turnwright: 1 turn answered, and not resumed yet: the program that began it (`recover()`) resumes\n"
+        "turnwright: 1 turn answered, and not resumed yet: `Engine.recover()` in the program that began it resumes it\n"
     )
 
 

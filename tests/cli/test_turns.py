@@ -3,7 +3,11 @@
 import re
 from typing import TYPE_CHECKING
 
+import anyio
 import pytest
+
+from turnwright import Agent, Engine, tool
+from turnwright.model.scripted import ScriptedModel, asks_for
 
 if TYPE_CHECKING:
     from .conftest import Cli, Done, Endpoint
@@ -100,3 +104,29 @@ def test_turns_that_nobody_drives_are_marked_with_the_command_that_takes_them_up
     runs.interrupt().done()
     cli.run("abort", turns[1])
     assert f"1 turn crashed or left: `turnwright resume {turns[0]}` resumes it;" in cli.run("turns").err
+
+
+@pytest.mark.parametrize(
+    ("number", "what"),
+    [(1, "1 turn crashed or left: {} it resumes it"), (2, "2 turns crashed or left: {} them resumes them")],
+)
+def test_turns_that_another_program_left_are_recovered_there(cli: "Cli", number: int, what: str) -> None:
+    async def leave() -> None:
+        runs = anyio.Event()
+
+        @tool
+        async def wait() -> str:
+            """Wait."""
+            runs.set()
+            await anyio.sleep_forever()
+            return ""
+
+        model, store = ScriptedModel(asks_for(("wait", {}))), f"sqlite:///{cli.folder}/turns.db"
+        async with Engine(model=model, tools=[wait], store=store, cancel_grace=0) as engine:
+            await engine.start(Agent(name="A"), "Wait")
+            await runs.wait()
+
+    for _ in range(number):
+        anyio.run(leave)
+    said = what.format("`Engine.recover()` in the program that began")
+    assert cli.run("turns").err == f"turnwright: {said}\n"

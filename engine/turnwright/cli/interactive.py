@@ -160,9 +160,7 @@ def _farewell(display: Display, how: str) -> Callable[[], str]:
         if told:
             ends = ended_by(turn, display.flags, elsewhere=elsewhere)
             return f"{how}; turn {turn} was asked to stop and has not ended: {ends} ends it{hint}"
-        if elsewhere:
-            return f"{how}; turn {turn} has not ended: the program that began it resumes it with `recover()`"
-        again = resumed_by(turn, display.flags, elsewhere=False)
-        return f"{how}; turn {turn} has not ended: {again} resumes it{hint}"
+        again = resumed_by(turn, display.flags, elsewhere=elsewhere)
+        return f"{how}; turn {turn} has not ended: {again} resumes it{'' if elsewhere else hint}"
 
     return say

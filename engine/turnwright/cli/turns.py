@@ -148,13 +148,13 @@ def _say_what_to_do(listed: _TurnList, store: str) -> None:
         say(f"{count(len(stopping), 'turn')} {were} asked to stop and lost {their} driver: {ends} ends {what}{hint}")
     answered = [row.id for row, _ in listed.rows if row.id in listed.answered]
     if answered:
-        which = answered[0] if len(answered) == 1 else "TURN"
+        which, what = (answered[0], "it") if len(answered) == 1 else ("TURN", "one")
         theirs = listed.elsewhere.intersection(answered)
         again = resumed_by(which, store_flag(store), elsewhere=len(theirs) == len(answered))
         others = (
             "; turns of another program are resumed by its own `recover()`" if 0 < len(theirs) < len(answered) else ""
         )
-        say(f"{count(len(answered), 'turn')} answered, and not resumed yet: {again} resumes{hint}{others}")
+        say(f"{count(len(answered), 'turn')} answered, and not resumed yet: {again} resumes {what}{hint}{others}")
     waiting = [turn for turn in left if turn not in listed.stopping]
     ours = [turn for turn in waiting if turn not in listed.elsewhere]
     if ours:
@@ -165,7 +165,9 @@ def _say_what_to_do(listed: _TurnList, store: str) -> None:
             " turns of another program are resumed by its own `recover()`"
         )
     elif waiting:
-        say(f"{count(len(waiting), 'turn')} crashed or left: the program that began them resumes them with `recover()`")
+        what = "it" if len(waiting) == 1 else "them"
+        again = f"`Engine.recover()` in the program that began {what}"
+        say(f"{count(len(waiting), 'turn')} crashed or left: {again} resumes {what}")
 
 
 def _record(row: TurnRow, driver: DriverStatus | None, listed: _TurnList) -> dict[str, JsonValue]:
