@@ -98,6 +98,15 @@ def test_agents_are_added_and_removed() -> None:
     assert gone.stdout == "Refactorer: removed\n"
 
 
+def test_a_version_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    (tmp_path / "latin.md").write_bytes(b"\xe9")
+    for file, why in (("none.md", "there is no such file: "), (str(tmp_path / "latin.md"), "is not UTF-8")):
+        refused = run("--diff", "old.md", file)
+        assert (refused.exit_code, refused.stdout) == (2, "")
+        assert refused.stderr.startswith(f"{file}:")
+        assert why in refused.stderr
+
+
 def test_json_has_one_object_for_each_agent() -> None:
     (one,) = map(json.loads, diff(REFACTORER.replace("steps: 5", "steps: 20\nbudget: null"), "--json").splitlines())
     changes: dict[str, Any] = {change["what"]: change for change in one.pop("changes")}

@@ -121,7 +121,8 @@ MISTAKES = (
     Mistake("unknown agent", ("run", "hi", "--agents", "two.md", "--agent", "C"), "'C'"),
     Mistake("unknown tool of an agent", ("run", "hi", "--agents", "two.md", "--agent", "B"), "there is no tool 'fly'"),
     Mistake("no default agent file", ("run", "hi", "--agent", "A"), "AGENTS.md: there is no such file"),
-    Mistake("no tools file", ("run", "hi", "--tools", "none.py"), "there is no tools file none.py"),
+    Mistake("no tools file", ("run", "hi", "--tools", "none.py"), "there is no file none.py"),
+    Mistake("no hooks file", ("run", "hi", "--hooks", "none.py"), "there is no file none.py"),
     Mistake("no tools module", ("run", "hi", "--tools", "no.such"), "there is no module 'no.such'"),
     Mistake("tools that raise", ("run", "hi", "--tools", "broken.py"), "ZeroDivisionError: division by zero"),
     Mistake("tools that are no Python", ("run", "hi", "--tools", "syntax.py"), "syntax.py, line 1"),
@@ -214,6 +215,18 @@ def test_a_prompt_that_is_no_text_is_a_mistake(cli: "Cli") -> None:
     done = cli.run("run", stdin="caf\udce9")
     assert (done.code, done.out) == (2, "")
     assert "the prompt on standard input is not UTF-8 text (byte 3)" in done.err
+
+
+@pytest.mark.parametrize("words", [("answer", "4f2c", "yes"), ("answer",), ("answer", "4f2c", "--yes")])
+def test_a_command_that_is_written_in_another_way_has_examples(cli: "Cli", words: tuple[str, ...]) -> None:
+    refused = cli.run(*words)
+    assert refused.code == 2
+    assert "\n\nExamples:\n  turnwright answer 4f2c --approve approval-1\n  turnwright answer 4f2c " in refused.err
+
+
+def test_a_wrong_value_and_a_wrong_command_have_no_examples(cli: "Cli") -> None:
+    assert "Examples:" not in cli.run("turns", "--limit", "x").err
+    assert "Examples:" not in cli.run("turn").err
 
 
 def test_help_lists_the_exit_codes(cli: "Cli") -> None:

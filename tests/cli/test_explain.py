@@ -93,4 +93,4 @@ def test_tools_that_are_not_offered_are_named(cli: "Cli") -> None:
     cli.agent("tools: [stock, read_file]")
     said = cli.run("explain", "--agent", "Tester")
     assert said.code == 0
-    assert said.err.startswith("turnwright: unknown tools: stock: name their module with --tools; ")
+    assert said.err.startswith("turnwright: unknown tools: stock: name their module with --tools. ")

@@ -142,7 +142,7 @@ def test_mistakes_of_the_configuration_are_one_line(cli: "Cli") -> None:
         (["--agents", "none.md"], "none.md"),
         (["--agents", "AGENTS.md"], "there is no tool 'nowhere'"),
         (["--agent", "Nobody"], "Nobody"),
-        (["--tools", "none.py"], "there is no tools file none.py"),
+        (["--tools", "none.py"], "there is no file none.py"),
         (["--coverage", "no/rows.json"], "--coverage no/rows.json: there is no folder no"),
         (["--root", "none"], "--root none: is no folder"),
     ):

@@ -43,7 +43,7 @@ def test_a_title_is_set_by_the_beginning_of_an_id(cli: "Cli", endpoint: "Endpoin
         "ann-2": "Work",
     }
     assert cli.run("title", "ann-1", " ").code == 2
-    assert "there is no session 'bob' in this store" in cli.run("title", "bob", "Title").err
+    assert "there is no session 'bob' in this store: `turnwright sessions`" in cli.run("title", "bob", "Title").err
 
 
 def test_a_conversation_is_shown_turn_by_turn(cli: "Cli", endpoint: "Endpoint") -> None:
@@ -64,7 +64,7 @@ def test_a_conversation_is_shown_turn_by_turn(cli: "Cli", endpoint: "Endpoint") 
         (("show",), "name a turn, or a session with --session"),
         (("show", turns[0], "--session", "s1"), "name a turn or a session, not both"),
         (("show", "--session", "s1", "--journal"), "--journal shows one turn"),
-        (("show", "--session", "nope"), "there is no session 'nope'"),
+        (("show", "--session", "nope"), "there is no session 'nope' in this store: `turnwright sessions` lists them"),
     ):
         refused = cli.run(*arguments)
         assert (refused.code, refused.out) == (2, "")

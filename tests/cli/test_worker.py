@@ -314,9 +314,7 @@ def test_a_worker_killed_in_the_middle_of_a_tool_is_followed_by_another(
         ),
         pytest.param(("--drain", "-1"), 2, "--drain: must be a number of seconds, at least 0, and is -1", id="drain"),
         pytest.param(("--concurrency", "0"), 2, "concurrency must be at least 1", id="concurrency"),
-        pytest.param(
-            ("--tools", "none.py", "--store", "sqlite:///made.db"), 2, "there is no tools file none.py", id="tools"
-        ),
+        pytest.param(("--tools", "none.py", "--store", "sqlite:///made.db"), 2, "there is no file none.py", id="tools"),
         pytest.param(("--store", "postgresql://127.0.0.1:1/x"), 1, "127.0.0.1:1", id="no server"),
     ],
 )

@@ -107,9 +107,9 @@ def test_a_file_may_make_the_dependencies_of_its_tools(tmp_path: Path) -> None:
 
 def test_a_file_that_is_not_there_says_so(tmp_path: Path) -> None:
     path = tmp_path / "none.py"
-    assert fault(path) == f"there is no tools file {path}: give the path of a .py file, or the name of a module"
+    assert fault(path) == f"there is no file {path}: give the path of a .py file, or the name of a module"
     (tmp_path / "folder.py").mkdir()
-    assert fault(tmp_path / "folder.py").startswith("there is no tools file")
+    assert fault(tmp_path / "folder.py").startswith("there is no file")
 
 
 @pytest.mark.parametrize("spec", ["", "a/b", "./tools", ".tools", "pkg:mod", "my-tools"])
@@ -126,43 +126,42 @@ def test_what_a_file_raises_is_named_with_its_line(tmp_path: Path) -> None:
     path = tmp_path / "mine.py"
     path.write_text("import json\n\njson.loads('{')\n")
     text = fault(path)
-    assert text.startswith(f"the tools of {path} cannot be loaded: JSONDecodeError: Expecting property name")
+    assert text.startswith(f"{path} cannot be loaded: JSONDecodeError: Expecting property name")
     assert text.endswith(f"({path}, line 3)")
 
 
 def test_what_a_file_lacks_is_not_the_file(tmp_path: Path) -> None:
     path = tmp_path / "mine.py"
     path.write_text("import tw_lacking\n")
-    text = f"the tools of {path} cannot be loaded: ModuleNotFoundError: No module named 'tw_lacking' ({path}, line 1)"
+    text = f"{path} cannot be loaded: ModuleNotFoundError: No module named 'tw_lacking' ({path}, line 1)"
     assert fault(path) == text
 
 
 def test_what_a_module_raises_is_named_with_its_line(folder: Path) -> None:
     (folder / "tw_broken.py").write_text("\n1 / 0\n")
     assert fault("tw_broken") == (
-        "the tools of tw_broken cannot be loaded: ZeroDivisionError: division by zero"
-        f" ({folder / 'tw_broken.py'}, line 2)"
+        f"tw_broken cannot be loaded: ZeroDivisionError: division by zero ({folder / 'tw_broken.py'}, line 2)"
     )
 
 
 def test_a_syntax_error_is_named_with_its_line(tmp_path: Path) -> None:
     path = tmp_path / "mine.py"
     path.write_text("x = 1\ny = (\n")
-    assert fault(path) == f"the tools of {path} cannot be loaded: SyntaxError: '(' was never closed ({path}, line 2)"
+    assert fault(path) == f"{path} cannot be loaded: SyntaxError: '(' was never closed ({path}, line 2)"
 
 
 def test_a_tool_that_cannot_be_made_is_named_with_its_line(tmp_path: Path) -> None:
     path = tmp_path / "mine.py"
     path.write_text("from turnwright.tools import tool\n@tool\ndef act(*rest: int) -> None: ...\n")
     text = fault(path)
-    assert text.startswith(f"the tools of {path} cannot be loaded: tool act: parameter '*rest: int' takes any number")
+    assert text.startswith(f"{path} cannot be loaded: tool act: parameter '*rest: int' takes any number")
     assert f"({path}, line " in text
 
 
 def test_a_file_cannot_end_the_process(tmp_path: Path) -> None:
     path = tmp_path / "mine.py"
     path.write_text("import sys\nsys.exit(3)\n")
-    assert fault(path) == f"the tools of {path} cannot be loaded: SystemExit: 3 ({path}, line 2)"
+    assert fault(path) == f"{path} cannot be loaded: SystemExit: 3 ({path}, line 2)"
 
 
 def test_a_file_that_failed_leaves_no_module_behind(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """`turnwright agents`: the agents of a file with their limits, and the effect of a change on these."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
@@ -99,7 +100,7 @@ def _diff(old: Path, new: Path, issuer: "Issuer", form: DiffFormat, *, as_json: 
 
     try:
         diffs = agent_diffs(_known(old, issuer), _known(new, issuer))
-    except (ConfigError, OSError) as error:
+    except ConfigError as error:
         echo(error, err=True)
         raise typer.Exit(2) from None
     if as_json:
@@ -115,8 +116,9 @@ def _known(file: Path, issuer: "Issuer") -> "dict[str, Known]":
     """Return the agents of a file with their charts. A blank file, such as the one before the first agent, has none."""
     from turnwright.agents.agent_chart import agent_chart  # noqa: PLC0415 (walks turns: slow to load)
 
-    if not file.is_dir() and not file.read_text(encoding="utf-8").strip():
-        return {}
+    with suppress(OSError, UnicodeDecodeError):  # what it is, the reader of agents says
+        if not file.is_dir() and not file.read_text(encoding="utf-8").strip():
+            return {}
     return {agent.name: (certified, agent_chart(certified)) for agent, certified in issuer.all(file)}
 
 

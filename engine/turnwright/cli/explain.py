@@ -49,7 +49,8 @@ def explain(
     issuer = Issuer(said, tools, hooks or ())
     certified = issuer.certificate(chosen, beside, steps=steps)
     if unknown := issuer.unknown_tools(chosen, beside):
-        say(f"unknown tools: {', '.join(unknown)}: name their module with --tools; tools that write lower `tool calls`")
+        names = ", ".join(unknown)
+        say(f"unknown tools: {names}: name their module with --tools. One that writes lowers the limit of tool calls")
     if as_json:
         echo_json(certified.to_json())
     else:

@@ -5,7 +5,13 @@ from dataclasses import replace
 from functools import partial, wraps
 from typing import TYPE_CHECKING
 
-from turnwright.errors import ConfigError, SessionBusyError, TurnNotFoundError, TurnwrightError
+from turnwright.errors import (
+    ConfigError,
+    SessionBusyError,
+    SessionNotFoundError,
+    TurnNotFoundError,
+    TurnwrightError,
+)
 
 if TYPE_CHECKING:
     from turnwright.store import Store
@@ -14,14 +20,15 @@ if TYPE_CHECKING:
 def with_advice(command: Callable[..., object]) -> Callable[..., object]:
     """Return the command with error messages for users of the command line. The library's own are for its callers.
 
-    It raises `ConfigError` for `TurnNotFoundError` and `SessionBusyError`, if it has an option `store`.
+    It raises `ConfigError` for `TurnNotFoundError`, `SessionNotFoundError` and `SessionBusyError`, if it has an option
+    `store`.
     """
 
     @wraps(command)
     def advised(**given: object) -> object:
         try:
             return command(**given)
-        except (SessionBusyError, TurnNotFoundError) as error:
+        except (SessionBusyError, SessionNotFoundError, TurnNotFoundError) as error:
             store = given.get("store")
             if not isinstance(store, str):
                 raise
@@ -30,7 +37,9 @@ def with_advice(command: Callable[..., object]) -> Callable[..., object]:
     return advised
 
 
-def _advice(error: SessionBusyError | TurnNotFoundError, store: str, given: Mapping[str, object]) -> str:
+def _advice(
+    error: SessionBusyError | SessionNotFoundError | TurnNotFoundError, store: str, given: Mapping[str, object]
+) -> str:
     # Loaded after a mistake only.
     from .runtimes import Service  # noqa: PLC0415
     from .stores import password_hint, store_flag, use_store  # noqa: PLC0415
@@ -38,6 +47,8 @@ def _advice(error: SessionBusyError | TurnNotFoundError, store: str, given: Mapp
     flags, hint = store_flag(store), f" ({password_hint(store)})" if password_hint(store) else ""
     if isinstance(error, TurnNotFoundError):
         return unknown_words(error.turn, store, flags) + hint
+    if isinstance(error, SessionNotFoundError):
+        return f"there is no session {error.session!r} in this store: `turnwright sessions{flags}` lists them{hint}"
     named = given.get("service")
     service = replace(named, agent_queues=None).flags if isinstance(named, Service) else ""
     try:

@@ -294,10 +294,10 @@ class Dependencies(msgspec.Struct, frozen=True):
         unknown = [name for name in agent.tools_needed if name not in self.tools]
         if unknown:
             offered = ", ".join(self.tools) or "none"
-            hint = "; SERVER__TOOL is a tool of an MCP server, which `run --mcp FILE` and mcp_tools() offer"
+            more = "SERVER__TOOL is a tool of an MCP server, which `run --mcp FILE` and mcp_tools() offer"
+            hint = more if "__" in unknown[0] else "--tools or Engine(tools=...) offers more"
             raise ConfigError(
-                f"agent {agent.name!r}: tools: there is no tool {unknown[0]!r} (offered: {offered})"
-                f"{hint if '__' in unknown[0] else ''}"
+                f"agent {agent.name!r}: tools: there is no tool {unknown[0]!r} (offered: {offered}); {hint}"
             )
         tools = {name: tool for name, tool in self.tools.items() if agent.may_use(name, delegates=tool.delegates)}
         return AgentTools(MappingProxyType(tools), tuple(tool.spec for tool in tools.values()))

@@ -69,7 +69,7 @@ def load_module(spec: str) -> ModuleType:
 def _file(spec: str) -> ModuleType:
     path = Path(spec).expanduser().absolute()
     if not path.is_file():
-        raise ConfigError(f"there is no tools file {spec}: give the path of a .py file, or the name of a module")
+        raise ConfigError(f"there is no file {spec}: give the path of a .py file, or the name of a module")
     # The name depends on the path, so that two files called tools.py are two modules.
     name = f"turnwright_tools_{sha256(str(path).encode(errors='replace')).hexdigest()[:12]}"
     found = importlib.util.spec_from_file_location(name, path)
@@ -133,4 +133,4 @@ def _raised(spec: str, error: BaseException, file: str | None) -> ConfigError:
         where = f"{last.filename}, line {last.lineno}" if last else spec
         text = str(error)
     kind = "" if isinstance(error, ConfigError) else f"{type(error).__name__}: "
-    return ConfigError(f"the tools of {spec} cannot be loaded: {kind}{text} ({where})")
+    return ConfigError(f"{spec} cannot be loaded: {kind}{text} ({where})")
