@@ -132,4 +132,6 @@ async def test_a_turn_whose_driver_died_is_there_with_the_command_that_resumes_i
     async with browser(inspector_app(engine, access=Open(), store="sqlite:///a.db")) as client:
         page = (await client.get("/needs-you")).text
         assert "turnwright resume dead --store sqlite:///a.db" in page
+        assert "<dt>Wait for an answer</dt><dd>1</dd>" in page
+        assert "<dt>Without a driver</dt><dd>1</dd>" in page
         assert '<span class="count" id="needs-count">2</span>' in (await client.get("/")).text
