@@ -47,7 +47,10 @@ _STATIC: Final = Path(__file__).parent / "static"
 
 
 class _Counting:
-    """Middleware that counts the turns that need somebody, which pages say."""
+    """Middleware that counts the turns that need somebody, which pages say.
+
+    If the store cannot be read, the answer is that: a page would ask again, and wait for each of its questions.
+    """
 
     def __init__(self, app: ASGIApp, needs: NeedsYou) -> None:
         self._app = app
@@ -55,7 +58,13 @@ class _Counting:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["method"] == "GET" and "/static/" not in scope["path"]:
-            await self._needs.refresh()
+            try:
+                await self._needs.refresh()
+            except StoreError as error:
+                request = Request(scope)
+                if "text/event-stream" not in request.headers.get("accept", ""):  # which sends the error, and goes on
+                    await (await _trouble(request, error))(scope, receive, send)
+                    return
         await self._app(scope, receive, send)
 
 
@@ -203,7 +212,8 @@ async def _missing(request: Request, error: Exception) -> Response:
 
 
 async def _trouble(request: Request, error: Exception) -> Response:
-    return page(request, "actions/trouble.html", {"title": "The store cannot be read", "message": str(error)}, 503)
+    values = {"title": "The store cannot be read", "message": str(error), "again": request.method == "GET"}
+    return page(request, "actions/trouble.html", values, 503)
 
 
 async def _refused(request: Request, error: Exception) -> Response:

@@ -4,10 +4,13 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+import anyio
 import pytest
+from tests.inspector.conftest import browser
 
 from turnwright import Engine
 from turnwright.errors import StoreError
+from turnwright.inspector import Open, inspector_app
 from turnwright.inspector.pages.background_turns import BackgroundTurns
 from turnwright.inspector.views.needs_you import NeedsYou
 from turnwright.inspector.views.summaries import Summaries
@@ -15,7 +18,7 @@ from turnwright.inspector.views.turn_query import Query, list_turns
 from turnwright.inspector.views.turn_summary import Digests
 from turnwright.model import ScriptedModel
 from turnwright.store import SqliteStore
-from turnwright.store.summaries import TurnSummary, Unsummarized
+from turnwright.store.summaries import TurnFilter, TurnSummary, TurnTotals, Unsummarized
 from turnwright.testing.store_suite import Written
 
 pytestmark = pytest.mark.anyio
@@ -61,4 +64,39 @@ async def test_a_store_that_cannot_be_written_is_listed(tmp_path: Path) -> None:
     await store.release(claim)
     listing = await list_turns(Summaries(store), Digests(store), Query())
     assert [(one.row.id, one.digest.prompt) for one in listing.turns] == [("t1", "hello")]
+    await store.aclose()
+
+
+class Down(SqliteStore):
+    """A store whose server may be down. It counts the questions."""
+
+    down = False
+    asked = 0
+
+    async def totals(self, wanted: TurnFilter) -> TurnTotals:
+        self.asked += 1
+        if self.down:
+            raise StoreError("the server is down")
+        return await super().totals(wanted)
+
+
+@pytest.mark.no_waiting
+async def test_while_the_store_is_down_each_page_says_so_after_one_question(tmp_path: Path) -> None:
+    store = Down(tmp_path / "a.db")
+    async with (
+        Engine(model=ScriptedModel(), store=store) as engine,
+        browser(inspector_app(engine, access=Open())) as client,
+    ):
+        assert (await client.get("/sessions")).status_code == 200
+        await anyio.sleep(3)
+        store.down, store.asked = True, 0
+        for path in ("/", "/needs-you", "/turns/none", "/statistics"):
+            page = await client.get(path)
+            assert page.status_code == 503
+            assert "the server is down" in page.text
+            assert "Try again" in page.text
+        assert store.asked == 1
+        store.down = False
+        await anyio.sleep(3)
+        assert (await client.get("/needs-you")).status_code == 200
     await store.aclose()

@@ -8,7 +8,7 @@ from typing import Final
 import anyio
 
 from turnwright.engine import Engine
-from turnwright.errors import StoreError, TurnNotFoundError
+from turnwright.errors import StoreError, TurnNotFoundError, UnreadableTurnError
 from turnwright.inspector.pages.background_turns import BackgroundTurns
 from turnwright.journal.driving_status import DriverStatus, by_command_line, driving_status
 from turnwright.journal.inbox import RESUMING_KINDS, answers_in
@@ -86,14 +86,26 @@ class NeedsYou:
         self._store = store
         self.count = 0
         self._counted_at = float("-inf")
+        self._trouble = ""
 
     async def refresh(self) -> int:
-        """Count the turns, at most once in two seconds. A store that cannot be read leaves the number as it is."""
+        """Count the turns, at most once in two seconds. A damaged turn leaves the number as it is.
+
+        Raises `StoreError` if the store cannot be read, and for the next two seconds without a question to it: a server
+        that is down answers each after its timeout.
+        """
         if anyio.current_time() - self._counted_at > _FRESH:
             self._counted_at = anyio.current_time()
-            with suppress(StoreError):
+            try:
                 paused = (await self._summaries.read.totals(TurnFilter(outcome=PAUSED))).turns
                 self.count = paused + len([row async for row, _ in self._left()])
+                self._trouble = ""
+            except UnreadableTurnError:
+                self._trouble = ""
+            except StoreError as error:
+                self._trouble, self._counted_at = str(error), anyio.current_time()
+        if self._trouble:
+            raise StoreError(self._trouble)
         return self.count
 
     async def find(self) -> list[WaitingTurn]:
