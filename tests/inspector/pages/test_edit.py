@@ -1,5 +1,6 @@
 """The page that forks a turn with changes: its fields, what was typed, and the fork that says what it has otherwise."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -32,7 +33,7 @@ async def forked(engine: Engine) -> tuple[str, f.TurnStarted]:
 
 
 def at_of(text: str) -> str:
-    return text.split('name="at" value="')[1].split('"', maxsplit=1)[0]
+    return text.split('name="shown" value="')[1].split('"', maxsplit=1)[0]
 
 
 async def sends(person: Person, turn: str, step: str = "", **fields: str) -> tuple[str, int]:
@@ -98,6 +99,25 @@ async def test_a_change_that_is_not_possible_is_told_with_what_was_typed(file: P
     assert "the engine has only" in other
     assert "must be a JSON object" in settings
     assert "did you mean" in unknown
+
+
+async def test_another_beginning_keeps_what_was_typed_and_nothing_runs_from_one_that_was_not_shown(file: Path) -> None:
+    async with engine_on(file, *SAID) as engine:
+        turn = await read(engine)
+        call = next(fact.call for _, fact in await engine.store.facts(turn.id) if isinstance(fact, f.CallSettled))
+        async with person_at(inspector_app(engine, access=Open(), drives=True)) as person:
+            text = (await person.client.get(f"/turns/{turn.id}/edit")).text
+            first, last = re.findall(r'<option value="(\d+)"', text)
+            typed = {"prompt": "Look up <beta>", "limit.steps": "7", "shown": first, "at": last}
+            for fields in (typed | {"show": "yes"}, typed):
+                response = await person.does(f"/turns/{turn.id}/edit", **fields)
+                assert response.status_code == 200
+                assert f'<option value="{last}" selected>' in response.text
+                assert f'name="result.{call}"' in response.text
+                assert "Look up &lt;beta&gt;</textarea>" in response.text
+                assert 'value="7"' in response.text
+                assert ("Another beginning was chosen" in response.text) is ("show" not in fields)
+        assert len(await engine.store.turns()) == 1
 
 
 async def test_each_step_is_a_place_to_begin_and_the_turns_page_leads_there(file: Path) -> None:

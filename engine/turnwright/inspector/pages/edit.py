@@ -41,9 +41,20 @@ class EditPages:
         return self._page(request, turn, form)
 
     async def run(self, request: Request) -> Response:
-        """Fork the turn with what was typed, and run the fork if this process runs turns."""
+        """Fork the turn with what was typed, and run the fork if this process runs turns.
+
+        With `show`, or if another beginning was chosen than the one that was shown, show its form, with what was typed.
+        """
         form = Form(await request.form())
         turn, at = await self._turns.read(request.path_params["turn"]), place_in(form.text("at"))
+        other = form.text("shown") not in ("", form.text("at"))
+        if form.text("show") or other:
+            said = (
+                ""
+                if form.text("show")
+                else "Another beginning was chosen: check its form, and run it then."
+            )
+            return self._page(request, turn, edit_form(turn, at, None, form.typed), said)
         try:
             forked = await self._fork(turn, at, form)
         except TurnNotFoundError:
