@@ -2,6 +2,7 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Final
 
 import anyio.to_thread
@@ -45,7 +46,7 @@ async def summarize_turns(
 ) -> int:
     """Summarize at most `limit` turns that rest and have no current summary, and return their number.
 
-    New turns that run get their names. `hide` replaces the secrets of a text or a name: a search must not find what
+    New turns that run get their names, and forks the word for their origin. `hide` replaces the secrets of a text or a name: a search must not find what
     pages hide. Without `search` no texts are stored but the beginnings of prompts and answers, and only names and ids
     can be searched.
 
@@ -55,7 +56,7 @@ async def summarize_turns(
     made: list[tuple[Unsummarized, TurnSummary]] = []
     for one in found:
         try:
-            summary = TurnSummary() if one.version == UNREAD else await _summary(store, one.id, hide)
+            summary = await (_unread(store, one.id) if one.version == UNREAD else _summary(store, one.id, hide))
         except TurnNotFoundError:
             continue
         own = one.names
@@ -65,6 +66,15 @@ async def summarize_turns(
     if made:
         await summaries.summarize(made)
     return len(found)
+
+
+async def _unread(store: Store, turn_id: str) -> TurnSummary:
+    """Return the summary of a turn that does not rest yet, by which a search finds a fork from its origin."""
+    # The journal of a turn with another name is not read.
+    with suppress(UnreadableTurnError):
+        for _, fact in (await store.facts(turn_id))[:1] if turn_id.startswith("fork-") else ():
+            return TurnSummary(text=_origin(fact))
+    return TurnSummary()
 
 
 async def _summary(store: Store, turn_id: str, hide: Callable[[str], str]) -> TurnSummary:
@@ -136,10 +146,15 @@ def fork_word(turn_id: str) -> str:
     return f"forked_from:{turn_id}"
 
 
+def _origin(first: f.Fact) -> str:
+    """Return the word for the origin of a fork; empty for another turn."""
+    return fork_word(first.forked_from) if isinstance(first, f.TurnStarted) and first.forked_from is not None else ""
+
+
 def _texts(facts: Sequence[f.Fact]) -> Iterator[str]:
     """Yield the texts of a turn that a search finds, in the order of the journal."""
-    if isinstance(facts[0], f.TurnStarted) and facts[0].forked_from is not None:
-        yield fork_word(facts[0].forked_from)
+    if origin := _origin(facts[0]):
+        yield origin
     for fact in facts:
         match fact:
             case f.TurnStarted(prompt=text) | f.MessageAdded(text=text) | f.CallSettled(result=text):

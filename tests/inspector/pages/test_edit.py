@@ -131,3 +131,13 @@ async def test_each_step_is_a_place_to_begin_and_the_turns_page_leads_there(file
             assert "A worker on this store runs it" in text
             missing = await person.client.get("/turns/nobody/edit")
     assert missing.status_code == 404
+
+
+async def test_a_turn_has_links_to_its_forks_also_to_one_that_was_never_driven(file: Path) -> None:
+    async with engine_on(file, *SAID) as engine:
+        turn = await read(engine)
+        async with person_at(inspector_app(engine, access=Open())) as person:
+            assert "forks:" not in (await person.client.get(f"/turns/{turn.id}")).text
+            fork = await engine.fork(turn.id, at=4)
+            text = (await person.client.get(f"/turns/{turn.id}")).text
+            assert f'href="/turns/{fork}">{fork}</a>' in text.split("forks:")[1]

@@ -49,11 +49,7 @@ class EditPages:
         turn, at = await self._turns.read(request.path_params["turn"]), place_in(form.text("at"))
         other = form.text("shown") not in ("", form.text("at"))
         if form.text("show") or other:
-            said = (
-                ""
-                if form.text("show")
-                else "Another beginning was chosen: check its form, and run it then."
-            )
+            said = "" if form.text("show") else "Another beginning was chosen: check its form, and run it then."
             return self._page(request, turn, edit_form(turn, at, None, form.typed), said)
         try:
             forked = await self._fork(turn, at, form)

@@ -36,7 +36,8 @@ class Summaries:
         self._writing = anyio.Lock()
 
     async def forks_of(self, turn_id: str) -> tuple[TurnRow, ...]:
-        """Return the newest forks of a turn, of those that were summarized. Raises `StoreError`."""
+        """Return the newest forks of a turn, also those that were never driven. Raises `StoreError`."""
+        await self.current(0.0)
         found = await self.read.find(TurnFilter(text=fork_word(turn_id)), limit=_FORKS)
         return tuple(one.row for one in found if one.row.id.startswith("fork-"))
 
