@@ -46,9 +46,9 @@ async def summarize_turns(
 ) -> int:
     """Summarize at most `limit` turns that rest and have no current summary, and return their number.
 
-    New turns that run get their names, and forks the word for their origin. `hide` replaces the secrets of a text or a name: a search must not find what
-    pages hide. Without `search` no texts are stored but the beginnings of prompts and answers, and only names and ids
-    can be searched.
+    New turns that run get their names, and forks the word for their origin. `hide` replaces the secrets of a text or a
+    name: a search must not find what pages hide. Without `search` no texts are stored but the beginnings of prompts and
+    answers, and only names and ids can be searched.
 
     Raises `StoreError`.
     """

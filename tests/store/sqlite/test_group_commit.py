@@ -13,7 +13,7 @@ from anyio.lowlevel import checkpoint
 from turnwright.errors import StoreError
 from turnwright.store import Claim, InboxItem, InboxKind, SqliteStore, Status, Store
 from turnwright.store.sqlite.group_commit import CommitGroup
-from turnwright.store.sqlite.store import Durability
+from turnwright.store.sqlite.opening import Durability
 from turnwright.store.sqlite.writes import Write
 from turnwright.testing.faults.disk import full_disk
 from turnwright.testing.store_suite import StoreSuite, Written
