@@ -40,6 +40,8 @@ from turnwright.testing.postgres_server import PostgresServer
 
 REPEATS: Final = 5
 SERVED: Final = 3
+#: Seconds until the server's processes of the last page have ended, whose CPU would else count for the next one.
+PAUSE: Final = 0.2
 #: The figures of a page in one store.
 FIGURES: Final = ("first", "CPU", "wall")
 _DEEP: Final = "SELECT number FROM summaries WHERE root = 1 ORDER BY cost DESC, number DESC LIMIT 1 OFFSET :skipped"
@@ -118,6 +120,7 @@ async def _measure(rows: Sequence[Record], store: str, address: str, repeats: in
 async def _requests(address: str, page: str, count: int, spent: Callable[[], float]) -> list[tuple[float, float]]:
     """CPU and time of each request."""
     taken: list[tuple[float, float]] = []
+    await asyncio.sleep(PAUSE)
     async with Engine(model=ScriptedModel(), store=address) as engine:
         transport = httpx.ASGITransport(app=inspector_app(engine, access=Open()))
         async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:

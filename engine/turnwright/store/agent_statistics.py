@@ -4,6 +4,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from math import ceil
 from typing import Final
 
@@ -26,42 +27,45 @@ _AHEAD: Final = 86_400
 class _Group:
     """The turns of an agent with a model: costs in millionths, times in milliseconds, the minutes of their starts."""
 
-    cost: float = 0.0
-    steps: list[int] = field(default_factory=list)
-    tokens: list[int] = field(default_factory=list)
-    micros: list[int] = field(default_factory=list)
-    millis: list[int] = field(default_factory=list)
-    minutes: list[int] = field(default_factory=list)
+    cost: float
+    steps: list[int]
+    tokens: list[int]
+    micros: list[int]
+    millis: list[int]
+    minutes: list[int]
     outcomes: Counter[Outcome] = field(default_factory=Counter)
     reasons: Counter[EndReason] = field(default_factory=Counter)
     failed: Counter[str] = field(default_factory=Counter)
 
 
 def agent_statistics(measures: Iterable[Columns], failures: Iterable[Columns]) -> AgentStatistics:
-    """Return the agents of rows (agent, model, outcome, reason, cost, lists) and (agent, model, tool, failures).
+    """Return the agents of rows (agent, model, cost, endings, lists) and (agent, model, tool, failures).
 
-    The lists are those of `_Group`, as integers with commas between them.
+    The lists are those of `_Group`, as integers with commas between them. An ending is an outcome, a space, a reason.
     """
-    groups: defaultdict[tuple[object, object], _Group] = defaultdict(_Group)
-    for agent, model, outcome, reason, cost, *texts in measures:
-        group = groups[agent, model]
-        lists = (group.steps, group.tokens, group.micros, group.millis, group.minutes)
-        before = len(group.steps)
-        for values, text in zip(lists, texts, strict=True):
-            values.extend(integers(text))
-        count = len(group.steps) - before
-        group.cost += number_of(cost)
-        if (ending := outcome_of(outcome)) is not None:
-            group.outcomes[ending] += count
-        if reason in _REASONS:
-            group.reasons[EndReason(reason)] += count
+    groups: dict[tuple[str, str], _Group] = {}
+    for agent, model, cost, endings, *lists in measures:
+        steps, tokens, micros, millis, minutes = map(integers, lists)
+        ends = _endings(str(endings))
+        groups[str(agent), str(model)] = _Group(number_of(cost), steps, tokens, micros, millis, minutes, *ends)
     for agent, model, tool, count in failures:
-        groups[agent, model].failed[str(tool)] += count_of(count)
-    named = {(str(agent), str(model)): group for (agent, model), group in groups.items() if group.steps}
-    totals = [_totals(agent, model, group) for (agent, model), group in named.items()]
-    width = _width(named.values(), latest := int(time.time() + _AHEAD) // 60)
-    spending = sorted(_spending(named, width, latest), key=lambda one: (one.began, one.agent, one.model))
+        if (group := groups.get((str(agent), str(model)))) is not None:
+            group.failed[str(tool)] += count_of(count)
+    totals = [_totals(agent, model, group) for (agent, model), group in groups.items()]
+    width = _width(groups.values(), latest := int(time.time() + _AHEAD) // 60)
+    spending = sorted(_spending(groups, width, latest), key=lambda one: (one.began, one.agent, one.model))
     return AgentStatistics(sorted(totals, key=lambda one: (-one.turns, one.agent, one.model)), spending, width * 60.0)
+
+
+def _endings(text: str) -> tuple[Counter[Outcome], Counter[EndReason]]:
+    outcomes, reasons = Counter[Outcome](), Counter[EndReason]()
+    for ending, count in Counter(text.split(",")).items():
+        outcome, _, reason = ending.partition(" ")
+        if (known := outcome_of(outcome)) is not None:
+            outcomes[known] += count
+        if reason in _REASONS:
+            reasons[EndReason(reason)] += count
+    return outcomes, reasons
 
 
 def _totals(agent: str, model: str, group: _Group) -> AgentTotals:
@@ -83,21 +87,30 @@ def _totals(agent: str, model: str, group: _Group) -> AgentTotals:
 
 def _width(groups: Iterable[_Group], latest: int) -> int:
     """Return the minutes of a span."""
-    known = [minute for group in groups for minute in group.minutes if _EARLIEST <= minute <= latest]
+    known: list[int] = []
+    for minutes in (group.minutes for group in groups if group.minutes):
+        ends = min(minutes), max(minutes)
+        possible = ends[0] >= _EARLIEST and ends[1] <= latest
+        known += ends if possible else [minute for minute in minutes if _EARLIEST <= minute <= latest]
     first, last = min(known, default=0), max(known, default=0)
     return next((width for width in _WIDTHS if last // width - first // width < _FEW), _WIDTHS[-1])
 
 
 def _spending(groups: Mapping[tuple[str, str], _Group], width: int, latest: int) -> Iterator[Spending]:
     for (agent, model), group in groups.items():
-        spans = [minute // width for minute in group.minutes]
-        tokens, micros = defaultdict[int, int](int), defaultdict[int, int](int)
-        for span, used, spent in zip(spans, group.tokens, group.micros, strict=False):
-            tokens[span] += used
-            micros[span] += spent
-        for span, turns in Counter(spans).items():
+        sums: defaultdict[int, list[int]] = defaultdict(lambda: [0, 0, 0])
+        start = 0
+        # The turns of a span follow each other, mostly.
+        for span, run in groupby([minute // width for minute in group.minutes]):
+            end = start + len([*run])
+            one = sums[span]
+            one[0] += end - start
+            one[1] += sum(group.tokens[start:end])
+            one[2] += sum(group.micros[start:end])
+            start = end
+        for span, (turns, tokens, micros) in sums.items():
             if _EARLIEST // width <= span <= latest // width:
-                yield Spending(span * width * 60.0, agent, model, turns, tokens[span], micros[span] / 1e6)
+                yield Spending(span * width * 60.0, agent, model, turns, tokens, micros / 1e6)
 
 
 def _quantiles(values: Sequence[int], unit: float = 1) -> Quantiles:

@@ -65,11 +65,12 @@ class MemorySummaries(SqliteSummaries):
         ascending: bool = False,
         limit: int,
         after: int | None = None,
+        texts: bool = True,
     ) -> list[SummarizedTurn]:
         """See `SummaryStore.find`. Turns that were deleted are noticed when they are found."""
         await self._follow(wanted.tag)
         while True:
-            found = await super().find(wanted, order=order, ascending=ascending, limit=limit, after=after)
+            found = await super().find(wanted, order=order, ascending=ascending, limit=limit, after=after, texts=texts)
             deleted = [one.row.id for one in found if not await self._exists(one.row.id)]
             if not deleted:
                 return found

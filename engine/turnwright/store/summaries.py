@@ -234,10 +234,12 @@ class SummaryStore(Protocol):
         ascending: bool = False,
         limit: int,
         after: int | None = None,
+        texts: bool = True,
     ) -> list[SummarizedTurn]:
         """Return the turns that match, at most `limit`. `after` is the number of the last turn of the page before.
 
-        If turns are not sorted by creation and that one was deleted, there are none behind it.
+        If turns are not sorted by creation and that one was deleted, there are none behind it. Without `texts` prompts
+        and answers are empty, which is faster for many turns.
         """
         ...
 

@@ -53,6 +53,7 @@ _MEASURES: Final = (
     "CAST(round(cost * 1e6) AS bigint)",
     "CAST(round(seconds * 1e3) AS bigint)",
 )
+_ENDING: Final = "outcome || ' ' || coalesce(reason, '')"
 #: The conditions of a filter's fields.
 _COMPARED: Final = {
     "agent": "agent {like} :agent ESCAPE '!'",
@@ -76,7 +77,7 @@ class Dialect:
     """The parts of queries that differ between databases.
 
     `turns` are the columns of `rows.turn_row`, `joined` is where they are, for a table `page` with a column `n`.
-    `texts` is the table of prompts and answers, with its key. `like` ignores case. `joined_text` joins integers with
+    `texts` is the table of prompts and answers, with its key. `like` ignores case. `joined_text` joins values with
     commas. `named` is the condition of turns whose `{names}` match, and `found` that of those and of the turns with the
     `:words`. `minute` is the number of the minute in which a turn began. `paused` and `unfinished` are the numbers of
     turns that wait or run, `family` those of the turns below `:family`, `tagged` those of the turns with the `:tag`.
@@ -126,7 +127,15 @@ class Dialect:
         return " AND ".join(clauses), values
 
     def find(
-        self, wanted: TurnFilter, words: str, *, order: Order, ascending: bool, limit: int, after: int | None
+        self,
+        wanted: TurnFilter,
+        words: str,
+        *,
+        order: Order,
+        ascending: bool,
+        limit: int,
+        after: int | None,
+        texts: bool,
     ) -> Query:
         """Return the query of `summarized_turns`."""
         condition, values = self.where(wanted, words)
@@ -137,14 +146,15 @@ class Dialect:
             )
             condition += f" AND {f'number {beyond} :after' if order is Order.NEWEST else place}"
             values["after"] = after
+        shown, joined = ("prompt, answer", f"LEFT JOIN {self.texts} = n") if texts else ("'', ''", "")
         text = f"""
             SELECT {self.turns}, version, input_tokens, output_tokens, cached_tokens, reasoning_tokens, cost, seconds,
-                fault, sub_turns, retries, pauses, prompt, answer
+                fault, sub_turns, retries, pauses, {shown}
             FROM (
                 SELECT number AS n, {value} AS place FROM {self.prefix}summaries WHERE {condition}
                 ORDER BY place {way}, number {way} LIMIT :limit
             ) AS page {self.joined} JOIN (SELECT {_TOTALS} FROM {self.prefix}summaries) AS totals ON summarized = n
-            LEFT JOIN {self.texts} = n ORDER BY place {way}, n {way}
+            {joined} ORDER BY place {way}, n {way}
         """
         return self.written((text, values | {"limit": limit}))
 
@@ -159,14 +169,12 @@ class Dialect:
         return self.written((text, values))
 
     def agents(self, wanted: TurnFilter, words: str) -> tuple[Query, Query]:
-        """Return the queries of `agent_statistics`: measures of turns by their endings, and failures of tools."""
+        """Return the queries of `agent_statistics`: endings and measures of turns, and failures of tools."""
         condition, values = self.where(wanted, words, ended=True)
         table = f"{self.prefix}summaries"
-        lists = ", ".join(map(self.joined_text.format, (*_MEASURES, self.minute)))
-        measures = (
-            f"SELECT agent, model, outcome, reason, sum(cost), {lists} FROM {table} WHERE {condition}"
-            " GROUP BY agent, model, outcome, reason"
-        )
+        # Few groups: PostgreSQL sorts what many lists would be made of.
+        lists = ", ".join(map(self.joined_text.format, (_ENDING, *_MEASURES, self.minute)))
+        measures = f"SELECT agent, model, sum(cost), {lists} FROM {table} WHERE {condition} GROUP BY agent, model"
         # Few turns have failures: SQLite begins with the first table of a cross join.
         failures = (
             f"SELECT agent, model, tool, sum(failed) FROM (SELECT number AS n, tool, failed FROM {self.prefix}failures)"
@@ -182,10 +190,11 @@ class Dialect:
             WITH page AS (
                 SELECT number AS n, sub_turns FROM {self.prefix}summaries WHERE {condition}
                 ORDER BY number DESC LIMIT :limit
+            ), callers AS (
+                SELECT (SELECT turn_id FROM {turns} WHERE number = n) AS caller FROM page WHERE sub_turns > 0
             ), counted AS (
-                SELECT n FROM page UNION ALL SELECT below.number
-                FROM page JOIN {turns} AS one ON one.number = n JOIN {turns} AS below
-                ON below.turn_id > one.turn_id || ':' AND below.turn_id < one.turn_id || ';' WHERE sub_turns > 0
+                SELECT n FROM page UNION ALL
+                SELECT number FROM callers JOIN {turns} ON turn_id > caller || ':' AND turn_id < caller || ';'
             )
             SELECT tool, sum(calls), sum(failed), {millis} FROM counted CROSS JOIN {self.prefix}tools
             WHERE number = n GROUP BY tool

@@ -116,7 +116,7 @@ async def statistics_of(summaries: Summaries, digests: Digests, *, last: int = L
     last = min(last, MOST)
     await summaries.current()
     wanted = TurnFilter(agent=redactor().hide(agent))
-    found = await summaries.read.find(wanted, limit=last + 1)
+    found = await summaries.read.find(wanted, limit=last + 1, texts=False)
     tools = await summaries.read.tools(wanted, limit=last)
     turns: list[SummarizedTurn] = []
     for place, one in enumerate(found[:last]):

@@ -121,10 +121,11 @@ class PostgresSummaries:
         ascending: bool = False,
         limit: int,
         after: int | None = None,
+        texts: bool = True,
     ) -> list[SummarizedTurn]:
         """See `SummaryStore.find`."""
         words = _search(wanted.text)
-        query = _DIALECT.find(wanted, words, order=order, ascending=ascending, limit=limit, after=after)
+        query = _DIALECT.find(wanted, words, order=order, ascending=ascending, limit=limit, after=after, texts=texts)
         return summarized_turns(await self._rows(query))
 
     async def totals(self, wanted: TurnFilter) -> TurnTotals:

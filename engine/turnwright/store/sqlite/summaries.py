@@ -210,10 +210,11 @@ class SqliteSummaries:
         ascending: bool = False,
         limit: int,
         after: int | None = None,
+        texts: bool = True,
     ) -> list[SummarizedTurn]:
         """See `SummaryStore.find`."""
         dialect, words = self._search(wanted)
-        query = dialect.find(wanted, words, order=order, ascending=ascending, limit=limit, after=after)
+        query = dialect.find(wanted, words, order=order, ascending=ascending, limit=limit, after=after, texts=texts)
         return summarized_turns(self._rows(query))
 
     async def totals(self, wanted: TurnFilter) -> TurnTotals:

@@ -1,5 +1,7 @@
 """The contract of summaries: of a store that keeps them, and of those that a process keeps for a store."""
 
+from dataclasses import replace
+
 import pytest
 
 from turnwright.journal.summarize import summarize_turns
@@ -55,6 +57,7 @@ class SummaryFacts:
         assert one.summarized
         assert (one.usage.tokens, one.usage.cost, one.seconds) == (3, 0.1, 1.25)
         assert (one.prompt, one.answer, one.fault) == ("Find the animal", "None is there.", "")
+        assert await summaries.find(TurnFilter(), limit=_ALL, texts=False) == [replace(one, prompt="", answer="")]
         totals = await summaries.totals(TurnFilter())
         assert (totals.turns, totals.outcomes) == (1, {Outcome.FINISHED: 1})
         assert (totals.steps, totals.tool_calls, totals.tokens, totals.cost, totals.seconds) == (2, 1, 3, 0.1, 1.25)
