@@ -1,14 +1,20 @@
 """The page that starts a turn, where the server has agents."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
+import anyio
 import pytest
 from tests.inspector.conftest import engine_on, person_at
 
-from turnwright import Agent, Engine
+from turnwright import Agent, Engine, StoreError
 from turnwright.inspector import Open, inspector_app
 from turnwright.model import ScriptedModel
+from turnwright.model.protocol import ModelRequest
+from turnwright.store import SqliteStore
+from turnwright.store.protocol import Claim, InboxItem, Status
 from turnwright_states import Outcome
+from turnwright_states.facts import Fact
 
 pytestmark = pytest.mark.anyio
 
@@ -48,3 +54,41 @@ async def test_a_server_that_runs_nothing_or_has_no_agents_starts_nothing(file: 
         async with engine, person_at(inspector_app(engine, access=Open(), drives=drives)) as person:
             assert 'href="/new"' not in (await person.client.get("/")).text
             assert "This server starts no turns" in (await person.client.get("/new")).text
+
+
+class Failing(SqliteStore):
+    """A store that cannot be written while `down`."""
+
+    down = False
+
+    async def append(
+        self, claim: Claim, facts: Sequence[Fact], status: Status, consumed: Sequence[str] = ()
+    ) -> list[InboxItem]:
+        if self.down:
+            raise StoreError("the server is down")
+        return await super().append(claim, facts, status, consumed)
+
+
+async def test_why_a_started_turn_cannot_go_on_is_shown_until_it_is_resumed(file: Path) -> None:
+    """The store was down while it ran: nobody drives it any more, though this process lives."""
+    store = Failing(file)
+
+    def reply(request: ModelRequest) -> str:  # noqa: ARG001 (a script takes one)
+        store.down = True
+        return "Done."
+
+    async with (
+        Engine(model=ScriptedModel(reply, "Done."), store=store) as engine,
+        person_at(inspector_app(engine, access=Open(), drives=True, agents=[CLEANER])) as person,
+    ):
+        path = (await person.does("/new", agent="Cleaner", prompt="Clean up")).url.path
+        while "It could not run here." not in (failed := (await person.client.get(path)).text):  # noqa: ASYNC110 (a page has no event)
+            await anyio.sleep(0.01)
+        store.down = False
+        await person.does(f"{path}/resume")
+        ended = await engine.attach(path.rpartition("/")[2], CLEANER).result()
+        resumed = (await person.client.get(path)).text
+    assert "the server is down" in failed
+    assert ended.outcome is Outcome.FINISHED
+    assert "It could not run here." not in resumed
+    await store.aclose()

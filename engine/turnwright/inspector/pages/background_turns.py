@@ -1,14 +1,18 @@
-"""The turns that this process runs after an answer, a fork or a resume on a page."""
+"""The turns that this process runs after an answer, a fork, a resume or a start on a page."""
 
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
 
 import anyio
 from anyio.abc import TaskGroup
 
 from turnwright.engine import Engine
 from turnwright.errors import LeaseLostError, TurnAlreadyEndedError, TurnBusyError, TurnNotFoundError, TurnwrightError
+
+if TYPE_CHECKING:
+    from turnwright.runtime.handle import TurnHandle
 
 _LOG = logging.getLogger(__name__)
 
@@ -54,6 +58,19 @@ class BackgroundTurns:
         else:
             self._driven[turn_id] = False
             self._turns.start_soon(self._drive, turn_id)
+
+    def watch(self, handle: "TurnHandle[object]") -> None:
+        """Remember why a turn that the engine runs here fails, if it does."""
+        if self._turns is not None:
+            self._turns.start_soon(self._watch, handle)
+
+    async def _watch(self, handle: "TurnHandle[object]") -> None:
+        try:
+            await handle.result()
+        except (TurnBusyError, TurnAlreadyEndedError, LeaseLostError, TurnNotFoundError):
+            pass  # another process runs it
+        except TurnwrightError as error:
+            self.troubles[handle.id] = str(error)
 
     async def _drive(self, turn_id: str) -> None:
         self.troubles.pop(turn_id, None)

@@ -49,6 +49,7 @@ class NewTurnPages:
                 raise ConfigError("the prompt is blank: say what to do")
             session = form.text("session").strip() or None
             handle = await self._engine.start(agent, form.text("prompt"), session=session)
+            self._background.watch(handle)
         except TurnwrightError as error:
             return self._page(request, form.typed, str(error), status_of(error))
         return RedirectResponse(URLPath(address(request, "turn", turn=handle.id)), 303)
