@@ -81,10 +81,12 @@ def test_nothing_that_can_be_read_is_a_mistake(tmp_path: Path) -> None:
 
 def test_files_that_are_no_recordings_are_counted(runs: Path) -> None:
     (runs / "notes.txt").write_text("no run")
-    assert "1 file had no known format" in run(runs).stderr
-    assert "1 file had another format" in run(runs, "--format", "atif").stderr
+    assert f"1 file had no known format: {runs / 'notes.txt'}\n" in run(runs).stderr
+    assert f"1 file had another format: {runs / 'notes.txt'}\n" in run(runs, "--format", "atif").stderr
+    (runs / "later.txt").write_text("no run")
+    assert f"2 files had no known format, such as {runs / 'later.txt'}\n" in run(runs).stderr
     as_json = run(runs, "--json")
-    assert (as_json.stderr, lines(as_json)[-1]["files_skipped"]) == ("", 1)
+    assert (as_json.stderr, lines(as_json)[-1]["files_skipped"]) == ("", 2)
 
 
 def test_the_report_has_every_part(runs: Path) -> None:
@@ -102,11 +104,21 @@ def test_the_report_has_every_part(runs: Path) -> None:
         "Loops, in 1 of 2 runs (50%)",
         "The loops with most tokens after them",
         "Limits: the runs that each would change, and what it would save",
-        "Suggested limits: p99 of 2 runs that ended by themselves, rounded up",
+        "Suggested limits: p99 of 2 runs that gave an answer, rounded up",
     ]
     assert "  1 of 6 calls, in 1 run" in result.stdout
     assert "    Limits(steps=5, tool_calls=5, tokens=500)\n" in result.stdout
     assert max(map(len, result.stdout.splitlines())) <= 80
+
+
+def test_words_of_the_table_are_explained_where_they_stand(runs: Path) -> None:
+    shown = run(runs).stdout
+    assert "calls xN: N rounds with the same calls; results xN: with the same results too\n" in shown
+    assert "+nudge: the model gets a hint, and is stopped the next time\n" in shown
+    assert "all three: results x3, same error x4 and nothing new x6\n" in shown
+    without = run(runs / "two.json").stdout
+    assert "Limits: each that was tried changes no run, or more than 50% of them\n" in without
+    assert "xN" not in without
 
 
 def test_a_condition_that_holds_fails_the_audit(runs: Path) -> None:
@@ -182,6 +194,14 @@ def test_a_file_whose_name_has_a_line_break_is_named_in_one_line(tmp_path: Path,
     found = run(runs, tmp_path / "two\nlines.json")
     assert found.exit_code == 0
     assert "two lines.json: its format is not known" in found.stderr
+
+
+def test_tokens_that_nobody_recorded_are_not_zero(tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    path.write_bytes(msgspec.json.encode(run_of(*[call("read", "a")] * 4, "Done.", tokens=None)))
+    shown = [line.split() for line in run(path).stdout.splitlines()]
+    assert ["clerk", "/", "m1", "1", "?", "5", "5", "4", "?"] in shown
+    assert ["same", "result", "1", "1", "?", "4", "?"] in shown
 
 
 def test_without_a_cost_none_is_shown(tmp_path: Path) -> None:

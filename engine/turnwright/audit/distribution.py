@@ -38,6 +38,8 @@ class Distribution(Struct):
     def quantile(self, share: float) -> int:
         """Return the smallest number that this share of all numbers does not exceed; 0 without numbers."""
         left = ceil(share * self.n)
+        if left == self.n:
+            return self.max
         for key in sorted(self.counts):
             left -= self.counts[key]
             if left <= 0:

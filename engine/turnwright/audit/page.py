@@ -76,7 +76,7 @@ class _Page:
     def suggested(self, found: Suggestion | None) -> Iterator[str]:
         if found is None:
             return
-        kind = "succeeded" if found.labeled else "ended by themselves"
+        kind = "succeeded" if found.labeled else "gave an answer"
         yield f"<h2>Suggested limits</h2><p>The p99 of {count(found.runs, 'run')} that {kind}, rounded up.</p>"
         matter = escape("\n".join(found.front_matter))
         yield f'<pre tabindex="0">{escape(found.python)}</pre><pre tabindex="0">{matter}</pre>'

@@ -25,7 +25,7 @@ _OWN_FIELDS: Final = ("steps", "doom_threshold")
 class Suggestion(Struct):
     """Suggested limits with their effect on all runs, and the effect of the defaults.
 
-    They come from so many `runs`: those that succeeded (`labeled`), or else those that ended by themselves.
+    They come from so many `runs`: those that succeeded (`labeled`), or else those that gave an answer.
     """
 
     trial: Trial

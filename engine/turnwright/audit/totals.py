@@ -160,7 +160,7 @@ class GoodRuns(_Sum):
 class Totals(Struct):
     """The totals of all runs. `succeeded` and `failed` are labels; runs without one are in neither.
 
-    `good` are the runs that succeeded, `finished` those that ended by themselves. `failed_steps` are the steps of
+    `good` are the runs that succeeded, `finished` those that gave an answer. `failed_steps` are the steps of
     failed runs, of which a detector saves a share.
     """
 

@@ -51,6 +51,7 @@ class Batch(NamedTuple):
     size: int
     files: int
     skipped: int
+    first_skipped: str
     problems: list[Problem]
     totals: Totals
     labels: int
@@ -65,8 +66,8 @@ class Batch(NamedTuple):
 class Audit:
     """An audit of the runs at some paths. Use it as a context manager: it has a temporary folder.
 
-    Iterate over `batches`; then `totals`, `files`, `skipped`, `labels` and `runs` are known. `jobs` is the number of
-    processes.
+    Iterate over `batches`; then `totals`, `files`, `skipped`, `first_skipped`, `labels` and `runs` are known.
+    `jobs` is the number of processes.
     """
 
     def __init__(self, paths: Iterable[str | Path], settings: Settings | None = None, *, jobs: int = 1) -> None:
@@ -77,6 +78,7 @@ class Audit:
         self._done: list[Batch] = []
         self.totals = Totals()
         self.files = self.skipped = self.labels = 0
+        self.first_skipped = ""
 
     def __enter__(self) -> Self:
         return self
@@ -100,6 +102,7 @@ class Audit:
             self.totals.merge(batch.totals)
             self.files += batch.files
             self.skipped += batch.skipped
+            self.first_skipped = self.first_skipped or batch.first_skipped
             self.labels += batch.labels
             self._done.append(batch._replace(totals=Totals()))
             yield batch
@@ -177,7 +180,8 @@ def _read(task: _Task, advance: Callable[[int], None] | None = None) -> Batch:
                 done = reading.done
     if advance:
         advance(reading.done - done)
-    return Batch(Path(task.rows), reading.done, reading.files, reading.skipped, problems, totals, labels)
+    skipped = reading.skipped, reading.first_skipped
+    return Batch(Path(task.rows), reading.done, reading.files, *skipped, problems, totals, labels)
 
 
 def _measured(run: Trajectory, file: str, place: int, settings: Settings) -> RunMeasure | Problem:

@@ -82,9 +82,7 @@ def audit(
                 echo_json(redactor().hide_in(run_json(run)))
         suggestion = suggest(found.totals, found.runs())
     totals = found.totals
-    unknown = (
-        f"{count(found.skipped, 'file')} had {'another' if format_ else 'no known'} format" if found.skipped else ""
-    )
+    unknown = _skipped(found, format_) if found.skipped else ""
     if unknown and totals.runs and not as_json:
         process.say(unknown)
     if settings.outcomes is not None and totals.runs and not found.labels:
@@ -99,6 +97,12 @@ def audit(
     if not totals.runs:
         raise ConfigError("; ".join(filter(None, ("no run could be read", unknown))))
     raise typer.Exit(_exit_code(totals, conditions, strict=strict))
+
+
+def _skipped(found: Audit, format_: str | None) -> str:
+    what = f"{count(found.skipped, 'file')} had {'another' if format_ else 'no known'} format"
+    name = _hidden(one_line(found.first_skipped, _MESSAGE))
+    return f"{what}{': ' if found.skipped == 1 else ', such as '}{name}"
 
 
 def _print(found: Audit, suggestion: Suggestion | None, *, strict: bool) -> None:

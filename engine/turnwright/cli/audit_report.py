@@ -41,6 +41,12 @@ _WORDS: Final = {
     "nothing:6": "nothing new x6",
     "results:3 + errors:4 + nothing:6": "all three",
 }
+#: What a word in the table of limits means.
+_NOTES: Final = {
+    "calls x": "  calls xN: N rounds with the same calls; results xN: with the same results too",
+    "nudge": "  +nudge: the model gets a hint, and is stopped the next time",
+    "all three": "  all three: results x3, same error x4 and nothing new x6",
+}
 
 
 def print_report(totals: Totals, suggestion: Suggestion | None, *, files: int, hide: Callable[[str], str]) -> None:
@@ -168,7 +174,7 @@ class _Report:
                 f"{one.runs:,}",
                 self._ok(one.succeeded),
                 f"{one.rounds:,}",
-                short(one.tokens_after),
+                self._tokens(one.tokens_after),
             )
             for name, one in sorted(totals.kinds.items(), key=lambda one: -one[1].loops)
         ]
@@ -187,7 +193,7 @@ class _Report:
             loop.kind.words,
             f"{loop.step:,}",
             f"{loop.length:,}",
-            short(loop.tokens_after),
+            self._tokens(loop.tokens_after),
         )
 
     def limits(self) -> None:
@@ -199,13 +205,14 @@ class _Report:
             limit, _, value = name.partition(" ")
             rows.append((_LIMITS[limit], _value(limit, value), *self._tally(tally)))
         if not rows:
-            print_lines(["", "Limits: none of those that were tried would have changed up to half of the runs"])
+            print_lines(["", f"Limits: each that was tried changes no run, or more than {percent(_USEFUL, 1)} of them"])
             return
         head = ("limit", ">value", ">runs", ">ok", ">at step", ">steps", ">calls", ">tokens", ">cost")
         _table("Limits: the runs that each would change, and what it would save", head, rows)
         print_lines(
             [
                 "  ok: of these runs, those that had succeeded; at step: the median of the stops",
+                *(text for word, text in _NOTES.items() if any(word in row[1] for row in rows)),
                 f"  Limits that change more than {percent(_USEFUL, 1)} of the runs are only in --json.",
             ]
         )
@@ -223,6 +230,9 @@ class _Report:
             percent(tally.tokens, tokens),
             percent(tally.cost, totals.cost),
         )
+
+    def _tokens(self, number: int) -> str:
+        return short(number) if self._totals.input_tokens + self._totals.output_tokens else "?"
 
     def _ok(self, number: int) -> str:
         return f"{number:,}" if self._labeled else "?"
@@ -249,7 +259,7 @@ def _group(group: Group) -> Sequence[str]:
         f"{steps.quantile(0.5):,}",
         f"{steps.quantile(0.99):,}",
         f"{calls.quantile(0.99):,}",
-        short(group.tokens.quantile(0.99)),
+        short(group.tokens.quantile(0.99)) if group.tokens.n else "?",
     )
 
 
@@ -278,7 +288,7 @@ def _suggested(totals: Totals, found: Suggestion | None) -> Iterator[str]:
     if found is None:
         yield "Suggested limits: none, because no run is known to have gone well"
         return
-    kind = "succeeded" if found.labeled else "ended by themselves"
+    kind = "succeeded" if found.labeled else "gave an answer"
     yield f"Suggested limits: p99 of {count(found.runs, 'run')} that {kind}, rounded up"
     yield f"    {found.python}"
     yield "  or in an agent file:"

@@ -82,7 +82,7 @@ class Runs:
     """The runs at some paths, read while it is iterated over.
 
     `files` is the number of recordings read, `skipped` that of files in folders and archives that are no recordings.
-    `done` and `size` are bytes on disk.
+    `first_skipped` is the name of the first of these. `done` and `size` are bytes on disk.
     """
 
     def __init__(
@@ -100,6 +100,7 @@ class Runs:
         self._meter = Meter(0, bounds)
         self.files = 0
         self.skipped = 0
+        self.first_skipped = ""
 
     @property
     def done(self) -> int:
@@ -176,6 +177,7 @@ class Runs:
             yield Run(recording.name, found, Problem(recording.name, problem))
         elif problem:
             self.skipped += 1
+            self.first_skipped = self.first_skipped or recording.name
 
 
 def _open_at_once(path: str, flags: int) -> int:
