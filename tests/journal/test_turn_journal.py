@@ -1,4 +1,4 @@
-"""A turn and its journal: what is written is written whole, whoever is cancelled, and an item may be dropped unfed."""
+"""A turn and its journal: a write is complete although its caller is canceled, and an item may be dropped unfed."""
 
 from collections.abc import Sequence
 
