@@ -1,5 +1,7 @@
 """The frame of a turn's page: the slider stays below the pointer, and a phone shows what matters at once."""
 
+import re
+
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
@@ -68,3 +70,16 @@ def test_on_a_phone_the_list_begins_on_the_first_screen_and_filters_unfold(
         expect(page.get_by_label("Outcome")).to_be_visible()
         page.goto(f"{stage.address}/?outcome=finished")
         expect(page.get_by_label("Outcome")).to_be_visible()
+
+
+def test_on_a_phone_the_navigation_shows_where_it_goes_on(browser: Browser, stage: Stage) -> None:
+    with visiting(browser, stage, PHONE) as page:
+        nav = page.locator(".top nav")
+        expect(nav).to_have_attribute("data-more", "after")
+        nav.evaluate("row => row.scrollLeft = row.scrollWidth")
+        expect(nav).to_have_attribute("data-more", "before")
+        assert "linear-gradient" in nav.evaluate("row => getComputedStyle(row).maskImage")
+        page.goto(f"{stage.address}/statistics")
+        expect(page.locator(".top nav [aria-current]")).to_be_in_viewport(ratio=1)
+    with visiting(browser, stage) as page:
+        expect(page.locator(".top nav")).not_to_have_attribute("data-more", re.compile(""))

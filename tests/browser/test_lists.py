@@ -6,6 +6,8 @@ import pytest
 from playwright.sync_api import Browser, Page, ViewportSize, expect
 
 from turnwright.model import asks_for
+from turnwright.model.protocol import ModelResponse
+from turnwright_states import Usage
 
 from .stage import DESKTOP, PHONE, Stage, visiting
 
@@ -122,3 +124,17 @@ def test_a_session_is_read_from_its_list(page: Page, stage: Stage) -> None:
     expect(page.locator(".talk > li")).to_have_count(2)
     expect(page.locator(".says").first.locator("strong")).to_have_text("Well")
     expect(page.get_by_label("Totals of the session")).to_contain_text(re.compile(r"Turns\s*2\b"))
+
+
+def test_no_long_name_pushes_a_column_out_of_the_table_of_agents(browser: Browser, stage: Stage) -> None:
+    long = "a_very_long_tool_name_" * 8
+    usage = Usage(input_tokens=1_000, output_tokens=50, cost=1.25)
+    failing = ModelResponse(calls=asks_for((long, {"word": "a"})).calls, usage=usage)
+    stage.play(failing, failing, "No.", name="Agent_with_a_name_" + "x" * 80)
+    with visiting(browser, stage, ViewportSize(width=1440, height=900)) as page:
+        page.goto(f"{stage.address}/agents")
+        count = page.locator(".failures", has_text="a_very_long").locator("span")
+        expect(count).to_have_text("2")
+        expect(count).to_be_in_viewport(ratio=1)
+        table = page.get_by_role("region", name="Agents and models")
+        assert table.evaluate("box => box.scrollWidth - box.clientWidth") == 0

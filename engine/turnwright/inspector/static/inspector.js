@@ -132,13 +132,23 @@ function showTab() {
   row.scrollLeft += inner.left + inner.width / 2 - outer.left - outer.width / 2;
 }
 
-/** Note on which sides of their row there are more tabs: its edges fade there. A morph leaves the root alone. */
-function markTabs() {
-  const row = find("#tabs");
+/** Note where a row is marked on which of its sides there is more of it: its edges fade there. */
+function markSides(row, place, name) {
   const [left, most] = row ? [row.scrollLeft, row.scrollWidth - row.clientWidth] : [0, 0];
   const sides = [left > 1 && "before", left < most - 1 && "after"].filter(Boolean).join(" ");
-  if (sides) root.dataset.tabs = sides;
-  else delete root.dataset.tabs;
+  if (sides) place.dataset[name] = sides;
+  else delete place.dataset[name];
+}
+
+// A morph leaves the root alone.
+const markTabs = () => markSides(find("#tabs"), root, "tabs");
+
+for (const row of all(".top nav, .views")) {
+  const here = find("[aria-current]", row);
+  if (here) row.scrollLeft = here.offsetLeft - row.offsetLeft - (row.clientWidth - here.offsetWidth) / 2;
+  const mark = () => markSides(row, row, "more");
+  row.addEventListener("scroll", mark, { passive: true });
+  new ResizeObserver(mark).observe(row);
 }
 
 /** Scroll the chart in its box to where the turn stands, with as much of its way around that as there is room for. */
