@@ -85,6 +85,12 @@ def test_serving_pages_loads_nothing_that_draws_on_a_terminal() -> None:
     assert ran.stdout == "False\n"
 
 
+def test_serving_a_store_loads_no_reader_of_recorded_runs() -> None:
+    code = "import sys, turnwright.cli.serving; print('turnwright.trajectories' in sys.modules)"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout == "False\n"
+
+
 def test_the_help_has_groups_and_a_whole_line_for_each_command(cli: "Cli") -> None:
     out = cli.run("--help").out
     assert re.findall(r"^(\w+):$", out, re.MULTILINE) == ["Options", "Run", "Inspect", "Check", "Operate"]

@@ -3,7 +3,7 @@
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import anyio
 import typer
@@ -13,12 +13,14 @@ from turnwright._base.background_task import background_task
 from turnwright.agent import Agent
 from turnwright.engine import Engine
 from turnwright.inspector import Token, inspector_app
-from turnwright.inspector.views.run_library import RunLibrary
 
 from . import codes, process
 from .process import json_line
 from .server_options import ServerOptions
 from .signals import ORDERLY, Opening, QuitError, RepeatedSignal
+
+if TYPE_CHECKING:
+    from turnwright.inspector.views.run_library import RunLibrary
 
 #: Seconds that open requests may take after a signal. Streams of events end by themselves.
 _DRAIN: Final = 2
@@ -40,7 +42,7 @@ def serve_pages(
     words: str = "",
     task: ServedTask | None = None,
     agents: Sequence[Agent] = (),
-    runs: RunLibrary | None = None,
+    runs: "RunLibrary | None" = None,
 ) -> None:
     """Serve the inspector of the engine that `opening` opens, until Ctrl-C or SIGTERM. A second signal leaves at once.
 

@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 import anyio
 from starlette.applications import Starlette
@@ -11,7 +11,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Mount
+from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -31,15 +31,16 @@ from .pages.edit import EditPages
 from .pages.live import Live
 from .pages.needs_you import NeedsYouPage
 from .pages.new_turn import NewTurnPages
-from .pages.recorded_runs import RunPages
 from .pages.sessions import SessionPages
 from .pages.turn_export import TurnExport
 from .pages.turn_files import TurnFiles
 from .pages.turn_list import Lists
 from .pages.turn_page import Pages, page
 from .views.needs_you import NeedsYou
-from .views.run_library import RunLibrary
 from .views.summaries import Summaries
+
+if TYPE_CHECKING:
+    from .views.run_library import RunLibrary
 
 #: Seconds until turns are summarized that no page needs: the first pages come before.
 _LATER: Final = 1.0
@@ -80,7 +81,7 @@ class Inspector(Starlette):
         drives: bool,
         agents: Sequence[Agent] = (),
         search: bool = True,
-        runs: RunLibrary | None = None,
+        runs: "RunLibrary | None" = None,
     ) -> None:
         self._background = BackgroundTurns(engine, drives=drives)
         self._summaries = Summaries(engine.store, search=search)
@@ -95,7 +96,7 @@ class Inspector(Starlette):
         static = Mount("/static", StaticFiles(directory=_STATIC), name="static")
         super().__init__(
             routes=[
-                *(() if runs is None else RunPages(runs).routes),
+                *(() if runs is None else _run_routes(runs)),
                 *Lists(engine, self._summaries).routes,
                 *pages.routes,
                 *TurnFiles(pages.turns).routes,
@@ -168,7 +169,7 @@ def inspector_app(
     drives: bool = False,
     agents: Sequence[Agent[DepsT, object]] = (),
     search: bool = True,
-    runs: RunLibrary | None = None,
+    runs: "RunLibrary | None" = None,
 ) -> Inspector:
     """Make the inspector of an engine's store.
 
@@ -196,6 +197,13 @@ def inspector_app(
         search=search,
         runs=runs,
     )
+
+
+def _run_routes(runs: "RunLibrary") -> Sequence[Route]:
+    # The readers of all formats are a third of what an inspector loads, and few have recorded runs.
+    from .pages.recorded_runs import RunPages  # noqa: PLC0415
+
+    return RunPages(runs).routes
 
 
 @asynccontextmanager
