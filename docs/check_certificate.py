@@ -4,7 +4,6 @@
     python check_certificate.py certificate.json
 
 It computes each bound again by the formulas of docs/rules.md. Without a file it reads standard input. Exit codes:
-
     0  every number, formula and origin in the certificate follows from its settings
     1  the certificate contradicts itself, the formulas, or the chart that it names; each fault is one line
     2  there is nothing to check: no such file, no JSON object, or a format or a chart that this program does not know
@@ -24,10 +23,10 @@ EXACTNESS = {
     "provider": "enforced by the provider",
 }
 LEASES = (
-    "after a reply and its own calls, each of the k sub-agent calls in the reply gets floor(rest / k) of the remaining"
-    " tool calls and tokens, and rest / k of the remaining cost; the lower of this lease and the sub-agent's own bounds"
-    " applies; unused parts return to the caller; a lease of 0 is refused; steps are the sub-agent's own, time is the"
-    " caller's"
+    "after a reply and its own calls, each of the k sub-agent calls in the reply gets floor(rest / k) of the "
+    "remaining tool calls and tokens, and rest / k of the remaining cost; the lower of this lease and the sub-agent's"
+    " own bounds applies; unused parts return to the caller; a lease of 0 is refused; steps are the sub-agent's own, "
+    "time is the caller's"
 )
 #: The least value of each setting that is a number. Those of OPTIONAL may be off, and those of REAL need not be whole.
 ROUNDS = ("doom_threshold", "stall_errors", "stall_rounds")
@@ -39,18 +38,18 @@ REAL = dict.fromkeys(("cost", "seconds", "conclude_seconds"), 1e15)
 MOST = {"ceiling": 200, "max_calls_per_step": 32, **REAL}
 TEXTS = {"concluding": ("after", "within"), "doom_response": ("stop", "ask"), "doom_compare": ("results", "calls")}
 TEXTS["stall_response"] = ("hint", "loop")
-#: The keys of each object. A certificate without sub-agents has no sub_agents.
+#: The keys of each object, with the types that no formula shows. A certificate without sub-agents has no sub_agents.
 PARTS = {
-    "certificate": "schema agent chart bounds reply code sub_agents",
+    "certificate": "schema agent:str chart bounds:list reply code sub_agents",
     "chart": "version rows digest",
     "bound": "bound value formula set_by field settings exactness exactness_means reason",
     "setting": "field value set_by",
-    "code": "tools hooks guardrails typed",
-    "hook": "name on",
-    "guardrail": "name checks",
-    "tool": "tool read_only delegates asks returns_direct retries retry_requests",
-    "sub_agents": "leases max_depth calls agents tree",
-    "sub_agent": "tool agent depth calls bounds reply code",
+    "code": "tools hooks:list guardrails:list typed:bool",
+    "hook": "name:str on:list",
+    "guardrail": "name:str checks:input|output|tool_input|tool_output",
+    "tool": "tool:str read_only delegates:bool asks:always|perhaps|never returns_direct:bool retries:int retry_requests",
+    "sub_agents": "leases max_depth calls:list agents:list tree",
+    "sub_agent": "tool:str agent:str depth:int calls:list bounds:list reply code",
     "tree": "turns steps model_calls tool_calls",
 }
 
@@ -66,8 +65,12 @@ def need(holds, fault):
 
 
 def part(value, kind, where):
-    """Return an object that has exactly the keys of its kind."""
-    need(isinstance(value, dict) and set(value) == set(PARTS[kind].split()), f"{where}: its keys must be {PARTS[kind]}")
+    """Return an object that has exactly the keys of its kind, with values of their types."""
+    types = dict(one.partition(":")[::2] for one in PARTS[kind].split())
+    need(isinstance(value, dict) and set(value) == set(types), f"{where}: its keys must be {', '.join(types)}")
+    for key, of in types.items():
+        right = value[key] in of.split("|") if "|" in of else of in ("", type(value[key]).__name__)
+        need(right, f"{where}: {key} cannot be {value[key]!r}")
     return value
 
 
@@ -155,8 +158,7 @@ def expected(s, tool_class):
 def check_bound(bound, wanted, known, where):
     """Yield the faults of one bound."""
     name, value, formula, fields, exactness, reason = wanted
-    steps, ceiling = known["steps"][0], known["ceiling"][0]
-    by_ceiling = fields[0] == "steps" and (steps is None or steps > ceiling)
+    by_ceiling = fields[0] == "steps" and known["steps"][0] != lowest(known["steps"][0], known["ceiling"][0])
     one_for_all = name == "tool calls" and bound["formula"] == "tool_calls"  # the class of the tools does not matter
     right = {
         "value": value,
@@ -180,10 +182,11 @@ def check_code(code, where):
     for kind in ("hook", "guardrail", "tool"):
         for one in part(code, "code", where)[f"{kind}s"] or ():
             part(one, kind, f"{where}: a {kind}")
-    tools = code["tools"] or ()
+    tools = [] if code["tools"] is None else code["tools"]
+    need(type(tools) is list and len({one["tool"] for one in tools}) == len(tools), f"{where}: a tool comes twice")
     for tool in tools:
-        right = type(tool["retries"]) is int and 0 <= tool["retries"] == tool["retry_requests"] - 1
-        right &= tool["read_only"] in (True, False, None) and type(tool["read_only"]) is not int
+        right = 0 <= tool["retries"] and same(tool["retry_requests"], tool["retries"] + 1)
+        right &= type(tool["read_only"]) in (bool, type(None))
         need(right, f"{where}: {tool['tool']}: retry_requests must be retries + 1, and read_only true, false or null")
     declared = [tool["read_only"] for tool in tools]
     kind = "writing" if False in declared else "default" if None in declared else "read_only"
@@ -197,10 +200,8 @@ def check_agent(agent, where):
     values = {field: value for field, (value, _) in known.items()}
     tool_class, delegates = check_code(agent["code"], f"{where}: code")
     wanted = expected(values, tool_class)
-    names = [one[0] for one in wanted]
-    need([bound["bound"] for bound in bounds] == names, f"{where}: the bounds must be {', '.join(names)}")
-    pairs = zip(bounds, wanted, strict=True)
-    return [fault for bound, one in pairs for fault in check_bound(bound, one, known, where)], values, delegates
+    need([bound["bound"] for bound in bounds] == [one[0] for one in wanted], f"{where}: a bound is missing or unknown")
+    return [fault for pair in zip(bounds, wanted) for fault in check_bound(*pair, known, where)], values, delegates
 
 
 def depths_of(names, below, most):
@@ -228,13 +229,12 @@ def tree(values, names, below, depth=0):
     return 1 + more, cap + steps, model_calls + calls, tool_calls
 
 
-def check_team(team, root, root_delegates):
+def check_team(team, root, own):
     """Yield the faults of the sub-agents: their bounds, their depth, and the bounds of the tree."""
     listed = part(team, "sub_agents", "sub_agents")["agents"]
     agents = {part(one, "sub_agent", "a sub-agent")["tool"]: one for one in listed}
     need(len(agents) == len(listed), "a sub-agent is listed twice")
-    need(team["leases"] == LEASES, "sub_agents: the rule of leases is another")
-    need(same(team["max_depth"], MAX_DEPTH), f"sub_agents: max_depth is {team['max_depth']!r}, not {MAX_DEPTH}")
+    need(team["leases"] == LEASES and same(team["max_depth"], MAX_DEPTH), "sub_agents: leases or max_depth is another")
     below, delegating = {}, {}
     for name, one in agents.items():
         faults, values, delegating[name] = check_agent(one, f"sub-agent {name}")
@@ -245,8 +245,8 @@ def check_team(team, root, root_delegates):
         if not same(one["depth"], depths.get(name)):
             yield f"sub-agent {name}: its depth is {one['depth']}, and it is called at {depths.get(name)}"
         right = set() if one["depth"] == MAX_DEPTH else delegating[name]
-        need(right in (None, set(one["calls"])), f"sub-agent {name}: its tools call {right or 'nobody'}")
-    need(root_delegates in (None, set(team["calls"])), f"sub_agents: the tools of the agent call {root_delegates}")
+        need(right is None or sorted(right) == sorted(one["calls"]), f"sub-agent {name}: its tools call {right}")
+    need(own is None or sorted(own) == sorted(team["calls"]), f"sub_agents: the tools of the agent call {own}")
     for name, right in zip(PARTS["tree"].split(), tree(root, team["calls"], below), strict=True):
         if not same(part(team["tree"], "tree", "tree")[name], right):
             yield f"tree: {name} is {team['tree'][name]!r}, and the formulas give {right}"

@@ -196,6 +196,12 @@ def test_pages_are_kept_beside_the_agents(team: Path) -> None:
     ]
 
 
+def test_names_in_any_script_have_pages_of_their_own(team: Path) -> None:
+    (team / "AGENTS.md").write_text("---\nname: 日本 語\n---\nx\n\n---\nname: 中国\n---\ny\n", "utf-8")
+    written = run("--agents", "AGENTS.md", "--write", "agents").stdout.splitlines()
+    assert written == [f"wrote {Path('agents', name)}" for name in ("日本_語.md", "中国.md")]
+
+
 @pytest.mark.parametrize("options", [("--main",), ("--turn", "x"), ("--coverage", "x"), ("--format", "promela")])
 def test_an_agent_has_no_overlay(options: tuple[str, ...]) -> None:
     refused = run("--agents", "AGENTS.md", *options)

@@ -1,6 +1,7 @@
 """`turnwright agents --diff` says what a change of an agents file does to the bounds of its agents."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -139,7 +140,9 @@ def test_markdown_has_a_table_for_a_pull_request() -> None:
 
 def test_a_mistake_in_a_file_is_named() -> None:
     Path("new.md").write_text(REFACTORER.replace("steps: 5", "steps: many"), encoding="utf-8")
-    for arguments in (("old.md", "new.md"), ("old.md", "missing.md")):
+    Path("bytes.md").write_bytes(b"\xff\xfe")
+    os.mkfifo("pipe.md")
+    for arguments in (("old.md", "new.md"), ("old.md", "missing.md"), ("old.md", "bytes.md"), ("old.md", "pipe.md")):
         said = run("--diff", *arguments)
         assert (said.exit_code, said.stdout) == (2, "")
         assert arguments[1] in said.stderr

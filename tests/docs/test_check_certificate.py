@@ -147,6 +147,7 @@ def test_a_part_that_is_taken_out_is_refused(made: Callable[[], Certificate]) ->
 
 def test_what_else_may_be_forged_is_refused() -> None:
     data: Any = team().to_json()
+    ghost = {**data["sub_agents"]["agents"][0], "tool": "Ghost", "depth": None, "calls": [], "code": None}
     for path, value in (
         (("bounds", 0, "set_by"), "agent"),
         (("bounds", 0, "settings", 0, "set_by"), "default"),
@@ -156,6 +157,20 @@ def test_what_else_may_be_forged_is_refused() -> None:
         (("sub_agents", "agents", 0, "calls"), []),
         (("sub_agents", "leases"), "as you like"),
         (("bounds", 9, "value"), True),
+        (("agent",), 7),
+        (("code", "typed"), 0),
+        (("code", "tools"), {}),
+        (("code", "hooks"), None),
+        (("code", "hooks"), [{"name": "h", "on": "end"}]),
+        (("code", "guardrails", 0, "checks"), "nothing"),
+        (("code", "tools", 0, "tool"), None),
+        (("code", "tools", 1), data["code"]["tools"][0]),
+        (("code", "tools", 0, "read_only"), 0.0),
+        (("code", "tools", 0, "delegates"), 0),
+        (("code", "tools", 0, "asks"), "now and then"),
+        (("code", "tools", 0, "returns_direct"), None),
+        (("sub_agents", "calls"), [*data["sub_agents"]["calls"], "Reader"]),
+        (("sub_agents", "agents"), [*data["sub_agents"]["agents"], ghost]),
     ):
         assert is_refused(forged(data, path, value)), path
 

@@ -1246,7 +1246,7 @@ def test_its_name_is_made_of_the_agents() -> None:
     ("agent", "options", "message"),
     [
         (Agent(name="Mum"), {}, "needs a description"),
-        (Agent(name="読", description="Reads."), {}, "its name has no letter or digit"),
+        (Agent(name="読", description="Reads."), {}, "its name has no letter or digit of ASCII"),
         (READER, {"timeout": 5.0}, "timeout is not an option of a sub-agent"),
         (READER, {"on_crash": "ask"}, "on_crash is not an option of a sub-agent"),
     ],

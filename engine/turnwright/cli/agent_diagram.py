@@ -1,5 +1,6 @@
 """The part of `turnwright diagram` that draws agents: printed, or as pages beside the agents."""
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -76,7 +77,7 @@ class AgentDrawing:
 
 def _page_name(agent: Agent) -> str:
     """Return the name of an agent's page without its ending: small letters, since some file systems ignore case."""
-    return agent.tool_name.lower() or "agent"
+    return agent.tool_name.lower() or re.sub(r"\W+", "_", agent.name.lower()).strip("_") or "agent"
 
 
 def draw_agents(

@@ -10,6 +10,7 @@ import typer
 
 from turnwright.agent import Agent
 from turnwright.agents.files import read_agents
+from turnwright.agents.front_matter import UnreadableFileError, read_text
 from turnwright.driver.subagents import agent_tools
 from turnwright.errors import ConfigError
 from turnwright_states import Limits
@@ -116,8 +117,8 @@ def _known(file: Path, issuer: "Issuer") -> "dict[str, Known]":
     """Return the agents of a file with their charts. A blank file, such as the one before the first agent, has none."""
     from turnwright.agents.agent_chart import agent_chart  # noqa: PLC0415 (walks turns: slow to load)
 
-    with suppress(OSError, UnicodeDecodeError):  # what it is, the reader of agents says
-        if not file.is_dir() and not file.read_text(encoding="utf-8").strip():
+    with suppress(UnreadableFileError):  # what it is, the reader of agents says
+        if not file.is_dir() and not read_text(file).strip():
             return {}
     return {agent.name: (certified, agent_chart(certified)) for agent, certified in issuer.all(file)}
 

@@ -134,7 +134,8 @@ def agent_tool(
         raise ConfigError(f"agent {agent.name!r}: a sub-agent needs a description, by which models choose it")
     called = name or agent.tool_name
     if not called:
-        raise ConfigError(f"agent {agent.name!r}: its name has no letter or digit: give agent_tool(name=...)")
+        why = "its name has no letter or digit of ASCII for its tool: rename it, or give agent_tool(name=...)"
+        raise ConfigError(f"agent {agent.name!r}: {why}")
     return AgentTool(agent, name=called, description=described, **options)
 
 
