@@ -84,6 +84,7 @@ async def test_a_change_that_is_not_possible_is_told_with_what_was_typed(file: P
         async with person_at(inspector_app(engine, access=Open(), drives=True)) as person:
             text, status = await sends(person, turn.id, "2", **{"limit.steps": "many", "prompt": "Look up <beta>"})
             other, _ = await sends(person, turn.id, model="nobody's")
+            blank, _ = await sends(person, turn.id, model=" ")
             settings, _ = await sends(person, turn.id, model_settings="[1]")
             unknown, _ = await sends(person, turn.id, model_settings='{"temprature": 1}')
             deep, refused = await sends(person, turn.id, **{"limit.steps": "[" * 100_000})
@@ -93,10 +94,11 @@ async def test_a_change_that_is_not_possible_is_told_with_what_was_typed(file: P
     assert "Steps: it is nested too deeply" in deep
     assert "Model settings, as JSON" in nested
     assert "Not done." in text
-    assert "Steps: Expecting value" in text
+    assert "Steps: this is no JSON: Expecting value" in text
     assert "Look up &lt;beta&gt;</textarea>" in text
     assert 'value="many"' in text
     assert "the engine has only" in other
+    assert "Model: it is blank" in blank
     assert "must be a JSON object" in settings
     assert "did you mean" in unknown
 

@@ -109,6 +109,8 @@ def changes_in(form: EditForm) -> ForkChanges:
     if "instructions" in typed:
         changes["instructions"] = typed["instructions"]
     if "model" in typed:
+        if not typed["model"].strip():
+            raise ConfigError("Model: it is blank: name one")
         changes["model"] = typed["model"]
     if "model_settings" in typed:
         settings = _json("Model settings", typed["model_settings"].strip() or "{}")
@@ -128,7 +130,7 @@ def _json(label: str, text: str) -> JsonValue:
     try:
         value: JsonValue = json.loads(text)
     except ValueError as error:
-        raise ConfigError(f"{label}: {error}") from None
+        raise ConfigError(f"{label}: this is no JSON: {error}") from None
     except RecursionError:
         raise ConfigError(f"{label}: it is nested too deeply") from None
     return value
