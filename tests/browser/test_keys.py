@@ -27,6 +27,17 @@ def test_j_and_k_walk_the_rows_of_a_list_and_enter_opens_one(page: Page, stage: 
     expect(page).to_have_url(stage.url(answered))
 
 
+def test_j_walks_the_turns_that_need_somebody_and_those_of_a_session(page: Page, stage: Stage) -> None:
+    for place in ("a", "b"):
+        stage.play(asks_for(("delete_file", {"path": place})), prompt=f"Delete {place}.")
+        stage.play("See [it](https://a.example).", session="walked")
+    for path, links in (("needs-you", ".waiting h2 a"), ("session?session=walked", ".talk > li > p a")):
+        page.goto(f"{stage.address}/{path}")
+        for row in (0, 1):
+            page.keyboard.press("j")
+            expect(page.locator(links).nth(row)).to_be_focused()
+
+
 def test_the_palette_goes_to_steps_tabs_and_pages(page: Page, stage: Stage, answered: str) -> None:
     page.goto(stage.url(answered))
     for words, kind, shown in (

@@ -243,11 +243,12 @@ function walk(list, by, current) {
 }
 
 const walkSteps = (by) => walk("#steps a.step", by, 1);
+const ROWS = "main tbody tr:not(.md *), .waiting, .talk > li";
 /** Move the focus along the rows of a list; Enter opens the row's link. */
 function walkRows(by) {
-  const links = all("main tbody tr").map((row) => find("a", row)).filter(Boolean);
-  const row = document.activeElement?.closest("tbody tr");
-  const now = links.findIndex((link) => link.closest("tr") === row);
+  const links = all(ROWS).map((row) => find("a.cover, h2 a, :scope > p > a", row) ?? find("a", row)).filter(Boolean);
+  const row = document.activeElement?.closest(ROWS);
+  const now = links.findIndex((link) => link.closest(ROWS) === row);
   const next = links[Math.max(0, Math.min(links.length - 1, now < 0 ? 0 : now + by))];
   next?.focus();
   return Boolean(next);
