@@ -31,9 +31,9 @@ REPLY = ModelRepliedInput(text="Done.", elapsed=1.0)
 ITEMS = tuple(InboxItem(TURN, f"answer:{n}", InboxKind.ANSWER) for n in range(2))
 
 
-async def journal_on(store: Store) -> TurnJournal:
+async def journal_on(store: Store, limits: Limits | None = None) -> TurnJournal:
     """A turn that waits for its model, with two items in its inbox."""
-    machine, facts = TurnMachine.start(StartedInput(prompt="hi", limits=Limits()))
+    machine, facts = TurnMachine.start(StartedInput(prompt="hi", limits=limits or Limits()))
     new = NewTurn(id=TURN, session=None, agent="Tidier", model="m", created_at=0.0)
     claim = await store.create(new, facts, Status.of(machine.turn))
     await store.post(*ITEMS)
@@ -213,6 +213,7 @@ async def test_the_facts_that_were_read_are_kept_only_if_somebody_wants_them() -
     store = MemoryStore()
     journal = await journal_on(store)
     assert journal.fold.facts == []
+    assert not JournalFold(TURN, await store.facts(TURN)).keep_facts
     kept = await JournalFold.read(store, TURN, keep_facts=True)
     assert kept.facts == await store.facts(TURN)
     await TurnJournal(store, journal.claim, kept).feed(REPLY)
@@ -256,3 +257,51 @@ async def test_a_step_has_the_time_of_the_clock_that_the_journal_was_given() -> 
     )
     steps = [fact.started_at for _, fact in await store.facts(TURN) if isinstance(fact, StepStarted)]
     assert steps[1:] == ["2023-11-14T22:13:20.500Z"]
+
+
+async def test_what_is_known_of_a_journal_is_not_read_again_and_the_rest_is() -> None:
+    """After a read the inbox is read again too: something may have come meanwhile."""
+    store = MemoryStore()
+    journal, known = await journal_on(store), await JournalFold.read(store, TURN)
+    await journal.feed(CALLS)
+    await store.release(journal.claim)
+    opened = await TurnJournal.open(store, claim := await store.claim(TURN), known=known)
+    assert opened.result() == journal.result()
+    assert opened.machine.turn.state is journal.machine.turn.state
+    assert (opened.waiting, claim.waiting) == (None, list(ITEMS))
+    again = await TurnJournal.open(store, claim, known=known)
+    assert again.waiting == list(ITEMS)
+
+
+async def test_a_message_that_comes_between_two_results_is_fed_before_the_one_that_may_end_the_turn() -> None:
+    store = MemoryStore()
+    journal = await journal_on(store, Limits(steps=1))
+    await journal.feed(replace(CALLS, starts=True))
+    first, second = journal.machine.turn.batch
+    await journal.feed(CallSettledInput(call=first, result="seen", elapsed=2.0))
+    await store.post(InboxItem(TURN, "steer:0", InboxKind.STEER, '{"text":"And quickly."}'))
+    await journal.feed(CallSettledInput(call=second, result="seen", elapsed=3.0))
+    told = [fact for _, fact in await store.facts(TURN) if isinstance(fact, CallSettled | MessageAdded)]
+    assert [fact.kind for fact in told] == ["call_settled", "message_added", "call_settled"]
+    assert [fact.elapsed for fact in told] == [2.0, 3.0, 3.0]
+
+
+@pytest.mark.parametrize("together", [True, False])
+async def test_a_message_that_comes_before_the_result_that_ends_the_turn_is_handed_back(*, together: bool) -> None:
+    """It waits in the inbox until then: only the append that ends the turn consumes it."""
+    store, message = MemoryStore(), InboxItem(TURN, "steer:0", InboxKind.STEER, '{"text":"And quickly."}')
+    journal = await journal_on(store)
+    await journal.feed(replace(CALLS, calls=CALLS.calls[:1] * 3, starts=True))
+    answer, *others = (CallSettledInput(call=call, result="seen", elapsed=2.0) for call in journal.machine.turn.batch)
+    await store.post(message)
+    if together:
+        await journal.feed(*others, replace(answer, final=True))
+    else:
+        await journal.feed(replace(answer, final=True))
+        assert await store.inbox(TURN) == [*ITEMS, message]
+        await journal.feed(*others)
+    assert journal.result().undelivered == ("And quickly.",)
+    assert await store.inbox(TURN) == list(ITEMS)
+    facts = [fact for _, fact in await store.facts(TURN)]
+    assert len([fact for fact in facts if isinstance(fact, CallSettled)]) == 3
+    assert not any(isinstance(fact, MessageAdded) for fact in facts)
