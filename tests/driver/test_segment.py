@@ -1,5 +1,6 @@
 """A segment of a turn: the waits of its retries, the prices of its models, and what functions of the app see of it."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import anyio
@@ -11,8 +12,9 @@ from turnwright.events import ResponseRestartedEvent, TurnEvent
 from turnwright.hooks.hooks import before_model
 from turnwright.model.protocol import ModelError, ModelRequest, ModelResponse
 from turnwright.model.retry import Backoff
-from turnwright.model.scripted import ScriptedModel, asks_for
-from turnwright.store import MemoryStore
+from turnwright.model.scripted import Line, ScriptedModel, asks_for
+from turnwright.store import Claim, InboxItem, InboxKind, MemoryStore, Status, Store
+from turnwright.testing.faults.wrapper import StoreWrapper
 from turnwright_states import Cause, Limits, Usage
 from turnwright_states import facts as f
 
@@ -114,3 +116,40 @@ async def test_a_turn_that_may_compact_and_whose_agent_cannot_calls_its_model_as
     assert [(fact.cause, fact.message) for fact in failed] == [(Cause.CONTEXT_OVERFLOW, "too long"), refused]
     assert turn.text == "Done."
     assert model.requests[0].messages == model.requests[1].messages
+
+
+class Interrupted(StoreWrapper):
+    """A message comes with the append of a fact of this kind."""
+
+    def __init__(self, inner: Store, kind: type[f.Fact]) -> None:
+        super().__init__(inner)
+        self.kind = kind
+
+    async def append(
+        self, claim: Claim, facts: Sequence[f.Fact], status: Status, consumed: Sequence[str] = ()
+    ) -> list[InboxItem]:
+        """See `Store.append`."""
+        if any(isinstance(fact, self.kind) for fact in facts):
+            await self.post(InboxItem(claim.turn, "steer:0", InboxKind.STEER, '{"text":"And quickly."}'))
+        return await super().append(claim, facts, status, consumed)
+
+
+@tool(needs_approval=True)
+def erase() -> str:
+    return "erased"
+
+
+@pytest.mark.parametrize(
+    ("kind", "said", "undelivered"),
+    [
+        (f.TurnEnded, "Done.", ("And quickly.",)),
+        (f.Paused, asks_for(("erase", {})), ()),
+        (f.CallSettled, asks_for(("look", {})), ()),
+    ],
+)
+async def test_only_an_ended_turn_hands_back_a_message_that_came_with_its_last_append(
+    kind: type[f.Fact], said: Line, undelivered: tuple[str, ...]
+) -> None:
+    engine = Engine(model=ScriptedModel(said, "Done."), tools=[look, erase], store=Interrupted(MemoryStore(), kind))
+    turn = await engine.run(AGENT, "Go.")
+    assert turn.undelivered == undelivered

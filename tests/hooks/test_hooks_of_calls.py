@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import anyio
 import pytest
 from pydantic import JsonValue
 
@@ -28,6 +29,7 @@ from turnwright import (
 )
 from turnwright.message import ToolResultPart
 from turnwright.model import ScriptedModel, asks_for
+from turnwright.model.protocol import ModelRequest, ModelResponse
 from turnwright.store import MemoryStore
 from turnwright.testing import FaultyStore
 from turnwright_states import CallStatus, EndReason, Limits, Outcome
@@ -190,6 +192,37 @@ async def test_a_rejection_by_the_person_asks_no_hook() -> None:
     paused = await engine.run(AGENT, "hi")
     turn: TurnResult = await engine.resume(paused.id, {"approval-1": False})
     assert results(turn) == [(CallStatus.REJECTED, "rejected by the person")]
+
+
+async def test_a_call_that_waits_for_its_place_has_the_decision_of_its_own_turn() -> None:
+    """The calls of all turns have the same ids."""
+    asked: list[str] = []
+    go_on = anyio.Event()
+
+    @before_tool
+    async def note(ctx: ToolContext, _: CallView) -> None:
+        asked.append(ctx.turn_id)
+
+    @tool(concurrency=1)
+    async def slow() -> str:
+        await go_on.wait()
+        return "at last"
+
+    def say(request: ModelRequest) -> ModelResponse | str:
+        return "Done." if request.messages[-1].role == "tool" else asks_for(("slow", {}))
+
+    engine = Engine(model=ScriptedModel(say, repeat=True), tools=[slow], hooks=[note])
+    turns: list[str] = []
+
+    async def run() -> None:
+        turns.append((await engine.run(AGENT, "hi")).id)
+
+    async with anyio.create_task_group() as group:
+        for _ in range(3):
+            group.start_soon(run)
+            await anyio.wait_all_tasks_blocked()
+        go_on.set()
+    assert sorted(asked) == sorted(turns)
 
 
 class Log(Hooks):
