@@ -154,7 +154,7 @@ def test_verbose_adds_the_outcome_the_figures_and_the_path(cli: "Cli", endpoint:
     assert lines[-4] == "outcome:  finished: answered"
     assert re.fullmatch(r"used:     2 steps, 1 tool call, 36 tokens, \d+\.\d s", lines[-3])
     assert lines[-2:] == [
-        "next:     the tool-call limit (1 of 50)",
+        "nearest:  the tool-call limit (1 of 50)",
         "path:     CHECK > STREAM > TOOL_EXEC > CONTINUE > CHECK > STREAM > FINISHED",
     ]
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from turnwright.cli.view import WRITING, CallLine, TurnView
+from turnwright.cli.view import WRITING, CallLine, TurnView, with_status
 from turnwright.events import ResponseRestartedEvent, ToolCallDeltaEvent
 from turnwright_states import CallStatus, State
 from turnwright_states.facts import CallSettled
@@ -24,6 +24,20 @@ def test_a_call_that_failed_shows_the_first_line_with_words(result: str, shown: 
         CallSettled(call="c1", status=CallStatus.ERROR, result=result, state=State.TOOL_EXEC, elapsed=0.0), None
     )
     assert call.error == shown
+
+
+@pytest.mark.parametrize(
+    ("status", "result", "shown"),
+    [
+        ("rejected", "rejected: no payments", "rejected: no payments"),
+        ("rejected", "rejected by the person: no", "rejected by the person: no"),
+        ("rejected", "rejected", "rejected"),
+        ("ok 0.1 s", "ok: yes", "ok 0.1 s: ok: yes"),
+        ("ok", "okay", "ok: okay"),
+    ],
+)
+def test_a_status_is_shown_once(status: str, result: str, shown: str) -> None:
+    assert with_status(status, result) == shown
 
 
 def test_a_call_that_the_model_writes_is_shown_until_the_reply_or_its_restart() -> None:

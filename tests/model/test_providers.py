@@ -87,6 +87,19 @@ def test_a_name_that_begins_with_no_provider_is_an_id_of_chat_completions(name: 
     assert isinstance(open_model(name), OpenAIChat)
 
 
+def test_openai_is_not_asked_for_a_model_of_a_provider_that_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An id of another library, such as `google:gemini`. The error of OpenAI would be about a key or an unknown id."""
+    monkeypatch.delenv("OPENAI_BASE_URL")
+    monkeypatch.setenv("OPENAI_API_KEY", "k")
+    with pytest.raises(
+        ConfigError, match=r"no provider 'google' \(openai-chat, .*: write .*, pydantic-ai:google:gemini,"
+    ):
+        open_model("google:gemini")
+    assert open_model("google:gemini", base_url="http://there").name == "google:gemini"
+    for fine in ("ft:gpt-5-mini:me::1", "openai-chat:a:b", "gpt-5-mini"):
+        assert isinstance(open_model(fine), OpenAIChat)
+
+
 def test_the_provider_of_ids_without_a_prefix_has_a_name_too() -> None:
     """So that an id can be asked for which begins like the name of an installed provider."""
     assert open_model("openai-chat:other:x").name == "other:x"

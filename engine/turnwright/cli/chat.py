@@ -12,6 +12,7 @@ from turnwright.engine import Engine
 from turnwright.errors import ConfigError, SessionBusyError, TurnwrightError
 from turnwright.events import TurnEvent
 from turnwright.journal.admission import TurnOptions
+from turnwright.journal.driving_status import driving_status
 from turnwright.journal.turn_journal import first_fact
 from turnwright.result import TurnResult
 from turnwright.store import Store, TurnRow
@@ -173,7 +174,7 @@ class ChatSession:
         commands: dict[str, Callable[[], Awaitable[None] | None]] = {
             "/help": lambda: echo(_HELP),
             "/limits": lambda: self._print_limits(plan, engine),
-            "/why": self._print_why,
+            "/why": lambda: self._print_why(engine),
             "/resume": lambda: self._resume(engine),
         }
         try:
@@ -244,11 +245,12 @@ class ChatSession:
             left = "has not ended. /resume continues it; until it ends, no message can be sent."
             print_lines([f"The last turn {paused if self._last.paused else left}"])
 
-    def _print_why(self) -> None:
+    async def _print_why(self, engine: Engine) -> None:
         if self._last is None:
             echo("No turn has run yet.")
             return
-        print_lines(closing_lines(self._last, hints=False, store=self._store, verbose=True))
+        _, driver = await driving_status(engine.store, await engine.store.get(self._last.id))
+        print_lines(closing_lines(self._last, hints=False, store=self._store, verbose=True, driver=driver))
 
     def _print_limits(self, plan: TurnPlan, engine: Engine) -> None:
         last = self._last

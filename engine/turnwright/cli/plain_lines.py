@@ -6,7 +6,7 @@ from turnwright.events import FactEvent, TurnEndedEvent, TurnEvent, TurnPausedEv
 from turnwright_states import facts as f
 
 from .summary import count
-from .view import TurnView, file_line, one_line, shown_arguments
+from .view import TurnView, file_line, one_line, shown_arguments, with_status
 
 #: Seconds of waiting below which a wait is not mentioned.
 _WORTH_SHOWING: Final = 0.05
@@ -40,8 +40,8 @@ def _fact_lines(view: TurnView, event: FactEvent) -> list[str]:  # noqa: PLR0911
             ]
         case f.CallSettled(call=call, result=result, files=files) if call in view.calls:
             one = view.calls[call]
-            took = f" {one.took}" if one.took else ""
-            lines = [f"{named(view, call)}: {one.status}{took}: {one_line(result)}", *map(file_line, files)]
+            status = f"{one.status} {one.took}" if one.took else one.status
+            lines = [f"{named(view, call)}: {with_status(status, one_line(result))}", *map(file_line, files)]
             return [f"             {line}" for line in lines]
         case f.CallWaiting(interrupt=interrupt):
             return [f"             {interrupt.tool} waits: {view.answered_as(interrupt.id)}"]

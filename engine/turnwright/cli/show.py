@@ -43,7 +43,7 @@ from .screen import print_lines
 from .sessions import find_session
 from .stores import Journal, find_turn, store_flag, use_store
 from .summary import closing_lines, count, print_closing
-from .view import file_line, local_time, one_line
+from .view import file_line, local_time, one_line, with_status
 
 #: The width of the column with the role.
 _MARGIN: Final = 11
@@ -254,7 +254,7 @@ def _part(part: AnyPart, below: Mapping[str, TurnRow]) -> list[str]:  # noqa: PL
         case ToolResultPart():
             first, *rest = part.text.splitlines() or [""]
             files = [file_line(file.to_json()) for file in part.files]
-            return [f"{part.call}  {part.status}: {first}", *(f"  {line}" for line in [*rest, *files])]
+            return [f"{part.call}  {with_status(part.status, first)}", *(f"  {line}" for line in [*rest, *files])]
         case FilePart():
             return [file_line(part.to_json())]
         case SentinelPart():

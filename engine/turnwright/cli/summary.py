@@ -78,7 +78,7 @@ def detail_lines(result: TurnResult) -> list[str]:
         lines.append(f"outcome:  {result.outcome}: {result.reason}{also}")
     lines.append(f"used:     {count(result.steps, 'step')}, {', '.join(_figures(result))}")
     if result.next_limit:
-        lines.append(f"next:     {result.next_limit}")
+        lines.append(f"nearest:  {result.next_limit}")
     return [*lines, f"path:     {path_words(result.path)}"]
 
 

@@ -229,6 +229,12 @@ def file_line(file: Mapping[str, JsonValue]) -> str:
     return f"[file: {one_line(', '.join(one for one in words if one))}]"
 
 
+def with_status(status: str, result: str) -> str:
+    """Return a call's status and result. The result of a rejected call begins with that word already."""
+    begins = result == status or result.startswith((f"{status}:", f"{status} by "))
+    return result if begins else f"{status}: {result}"
+
+
 def _first_line(text: str) -> str:
     """Return the first line with words. If that is only an error's type, add the next line."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]

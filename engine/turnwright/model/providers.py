@@ -114,6 +114,8 @@ PROVIDERS: Final = (
     ),
     LOCAL,
 )
+#: Ids of OpenAI have no other colon than that of a fine-tuned model, or of the provider itself.
+_OWN_PREFIXES: Final = ("ft", OPENAI_CHAT.name)
 _BUILT_IN: Final = {one.name: one for one in PROVIDERS}
 #: By the name of the API, the built-in providers whose recorded streams can be decoded.
 DECODED: Final = {one.api or one.name: one for one in PROVIDERS if one.decoder}
@@ -155,9 +157,17 @@ def whole_name(model: str, endpoint: str | None) -> str:
 def open_model(whole: str, *, base_url: str | None = None, timeout: float | None = None) -> Model:
     """Open the model of a full name. `timeout` is how many seconds an endpoint may be silent, above 0.
 
-    Raises `ConfigError` where the model or its client is not available, and the errors of `find_provider`.
+    Raises `ConfigError` where the model or its client is not available, or OpenAI cannot have its id, and the errors of
+    `find_provider`.
     """
     provider, model = split_name(whole)
+    name, colon, _ = whole.partition(":")
+    if provider is OPENAI_CHAT and colon and name not in _OWN_PREFIXES and not (base_url or openai_base_url()):
+        known = ", ".join(one.name for one in PROVIDERS if one.takes_model)
+        raise ConfigError(
+            f"model {whole!r}: there is no provider {name!r} ({known}): write an id of OpenAI alone,"
+            f" pydantic-ai:{whole}, or the address of a server with --base-url"
+        )
     if provider is not OPENAI_CHAT and base_url == openai_base_url():
         base_url = None  # the configuration reads that variable, and the address in it is not this provider's
     return provider.open(model, {"base_url": base_url, "timeout": timeout})

@@ -112,7 +112,8 @@ def _checked(group: Group, system: System, solvers: Sequence[Solver]) -> Check:
             return _failed(group, query, said, solvers[0])
     times = ", ".join(f"{name} {seconds:.2f} s" for name, seconds in spent.items())
     agree = "; both agree" if len(solvers) > 1 else ""
-    return Check(f"{group.name}: {group.claim}", Verdict.HOLDS, f"{len(queries)} queries; {times}{agree}")
+    number = "1 query" if len(queries) == 1 else f"{len(queries)} queries"
+    return Check(f"{group.name}: {group.claim}", Verdict.HOLDS, f"{number}; {times}{agree}")
 
 
 def _failed(group: Group, query: Query, said: Mapping[str, str], solver: Solver) -> Check:
