@@ -94,3 +94,21 @@ def test_the_list_of_runs_is_filtered_while_one_types(browser: Browser, recorded
         expect(page.locator("a.cover")).to_have_count(1)
         page.get_by_role("link", name="Steps").click()
         page.wait_for_url("**sort=steps")
+
+
+@pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])
+def test_agents_and_comparisons_of_runs_can_be_used_by_everybody(
+    browser: Browser, recorded: Stage, size: ViewportSize
+) -> None:
+    with visiting(browser, recorded, size) as page:
+        page.goto(f"{recorded.address}/runs")
+        page.get_by_role("link", name="By agent and model").click()
+        expect(page.get_by_role("heading", name="Agents of recorded runs")).to_be_visible()
+        assert violations(page) == []
+        page.get_by_role("link", name="Reader").click()
+        page.locator("a.cover").click()
+        page.get_by_role("link", name="compare").click()
+        page.get_by_label("Right run").fill("1")
+        page.get_by_role("button", name="Compare").click()
+        expect(page.get_by_role("region", name="Figures of both runs")).to_be_visible()
+        assert violations(page) == []

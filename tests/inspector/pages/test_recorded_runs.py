@@ -278,3 +278,22 @@ def steps_in(page: httpx.Response) -> list[int]:
     """The numbers of the steps that the list beside a run leads to."""
     listed = page.text.split('id="steps"')[1].split("</ol>")[0]
     return [int(number) for number in re.findall(r"step=(\d+)", listed)]
+
+
+async def test_agents_and_models_are_compared_by_their_runs(tmp_path: Path) -> None:
+    def labeled(success: bool, ending: str) -> dict[str, object]:
+        return {"extra": {"turnwright": {"success": success, "ending": ending}}}
+
+    (tmp_path / "a.json").write_text(atif("steady", *replies(3, 10), **labeled(True, "end_turn")))
+    (tmp_path / "b.json").write_text(atif("hasty", *replies(2, 500), **labeled(False, "max turns")))
+    (tmp_path / "c.json").write_text(atif("hasty", *replies(9, 500), **labeled(True, "end_turn")))
+    (tmp_path / "d.json").write_text(conversation())
+    asked = ("/runs/agents", "/runs/agents?sort=success", "/runs/agents?agent=steady&sort=nonsense")
+    by_runs, by_failures, some = await pages(asked, tmp_path)
+    named = [re.findall(r'class="cover cut" href="[^"]+">([^<]+)<', page.text) for page in (by_runs, by_failures, some)]
+    assert named[0][0] == "hasty"
+    assert named[1][:2] == ["hasty", "steady"]  # what does not say is the last
+    assert named[2] == ["steady"]
+    hasty = " ".join(re.sub(r"<[^>]+>", " ", by_failures.text.split("<tbody>")[1].split("</tr>")[0]).split())
+    assert hasty == "hasty hasty-model 2 50 % 50 % max turns 1 2 / 9 1,000 / 4,500 $5.5000"
+    assert "agent=hasty&amp;model=hasty-model&amp;ending=max+turns" in by_failures.text

@@ -12,6 +12,7 @@ from starlette.routing import Route
 
 from turnwright.inspector.views.comparison import Comparison, compare
 from turnwright.inspector.views.recorded_run import recorded_run, run_timeline
+from turnwright.inspector.views.run_groups import GROUP_COLUMNS, RunGroup, groups_of
 from turnwright.inspector.views.run_library import RunEntry, RunLibrary
 from turnwright.inspector.views.run_query import RESULTS, RunQuery, list_runs, others_of
 from turnwright.inspector.views.run_side import run_side
@@ -22,6 +23,8 @@ from .turn_page import page, place_in
 
 #: Problems that are listed.
 _PROBLEMS: Final = 20
+#: The most rows of the table of agents.
+_GROUPS: Final = 200
 #: The most characters of a part of the time.
 _LONGEST: Final = 50
 #: The lists that one click shows: their names, and the fields of their addresses.
@@ -33,6 +36,14 @@ VIEWS: Final = {
     "Lost results": {"result": "with a lost result", "sort": "lost"},
     "Most expensive": {"sort": "cost"},
     "Longest": {"sort": "steps"},
+}
+#: The sorted tables of agents that have links, which a narrow page has instead of the columns' heads.
+GROUP_VIEWS: Final = {
+    "Most runs": "runs",
+    "Fail most": "success",
+    "Stopped most": "finished",
+    "Most expensive": "cost",
+    "Most failed calls": "errors",
 }
 
 
@@ -48,6 +59,7 @@ class RunPages:
         return [
             *first,
             Route("/runs", self.runs, name="runs"),
+            Route("/runs/agents", self.agents, name="run-agents"),
             Route("/runs/compare", self.compare, name="run-compare"),
             Route("/runs/{number}", self.run, name="run"),
             Route("/runs/{number}/atif.json", self.file, name="run-file"),
@@ -72,6 +84,24 @@ class RunPages:
             "more_problems": max(len(library.problems) - _PROBLEMS, 0),
         }
         return page(request, "runs.html", values)
+
+    async def agents(self, request: Request) -> Response:
+        """Show the runs of a query by agent and model, sorted by the column `sort`."""
+        library, query, sort = self._library, RunQuery.of(request.query_params), request.query_params.get("sort", "")
+
+        def grouped() -> list[RunGroup]:
+            return groups_of(query.runs(library, list(library.entries)), sort)
+
+        rows = await anyio.to_thread.run_sync(grouped)
+        values = {
+            "query": query,
+            "sort": sort if sort in GROUP_COLUMNS else "runs",
+            "views": GROUP_VIEWS,
+            "rows": rows[:_GROUPS],
+            "all": len(rows),
+            "reading": library.reading,
+        }
+        return page(request, "run_agents.html", values)
 
     async def run(self, request: Request) -> Response:
         """Show a run, or with `inner` the run of a sub-agent in it, as a transcript or, with `tab`, as a timeline.
