@@ -40,7 +40,7 @@ def test_the_arrow_keys_walk_the_steps_and_the_tabs(page: Page, stage: Stage, ca
     ):
         page.keyboard.press(key)
         current_step(page, title)
-    for key, title in (("ArrowRight", "Chart"), ("]", "Timeline"), ("[", "Chart"), ("ArrowLeft", "Transcript")):
+    for key, title in (("ArrowRight", "Timeline"), ("]", "Request"), ("[", "Timeline"), ("ArrowLeft", "Transcript")):
         page.keyboard.press(key)
         current_tab(page, title)
 
@@ -242,12 +242,16 @@ def test_on_a_phone_the_chosen_tab_is_in_view_and_the_row_fades_where_more_follo
         expect(page.locator("#tabs [aria-current]")).to_be_in_viewport(ratio=0.99)
 
     with visiting(browser, stage, PHONE) as page:
-        for tab, sides in (("transcript", "after"), ("request", "before after"), ("reproduce", "before")):
+        for tab, title, sides in (
+            ("transcript", "Transcript", "after"),
+            ("budgets", "Limits", "before after"),
+            ("reproduce", "Reproduce", "before"),
+        ):
             page.goto(stage.url(capped, f"?tab={tab}"))
-            in_view(page, tab.capitalize())
+            in_view(page, title)
             expect(page.locator("html")).to_have_attribute("data-tabs", sides)
             assert page.evaluate("scrollY") == 0
-        for key, title in (("ArrowLeft", "Journal"), ("ArrowLeft", "Request"), ("ArrowLeft", "Budgets")):
+        for key, title in (("ArrowLeft", "Journal"), ("ArrowLeft", "Limits"), ("ArrowLeft", "Chart")):
             page.keyboard.press(key)
             in_view(page, title)
         page.locator("#tabs").evaluate("row => { row.scrollLeft = 0; }")

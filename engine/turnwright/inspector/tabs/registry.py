@@ -27,10 +27,10 @@ TABS: Final = {
     tab.name: tab
     for tab in (
         Tab("transcript", "Transcript", transcript.view, history=True),
-        Tab("chart", "Chart", chart.view),
         Tab("timeline", "Timeline", timeline.view, below=True),
-        Tab("budgets", "Budgets", budgets.view),
         Tab("request", "Request", request.view, history=True),
+        Tab("chart", "Chart", chart.view),
+        Tab("budgets", "Limits", budgets.view),
         Tab("journal", "Journal", journal.view),
         Tab("reproduce", "Reproduce", reproduce.view, history=True),
     )
