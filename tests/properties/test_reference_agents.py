@@ -180,6 +180,10 @@ def hooked_team(delegates: ScriptedCall, works: ScriptedCall = ASKS.calls[0]) ->
 
 POLLS = ScriptedReply(calls=(ScriptedCall("polls"),) * 4, tokens=30)
 DELEGATES_AND_WORKS = ScriptedReply(calls=(ScriptedCall(HELPER), ScriptedCall("plain", seconds=3.0)))
+DELEGATES_ONE = ScriptedReply(calls=(ScriptedCall(HELPER),))
+ANSWERS_DIRECTLY = ScriptedReply(calls=(ScriptedCall("asks_direct"),))
+NEEDS_PERSON = ScriptedReply(calls=(ScriptedCall("asks"),))
+TWO_ROUNDS = Limits(doom_threshold=2, steps=3)
 NEEDS_PEOPLE = ScriptedReply(calls=(ScriptedCall("asks", 1), ScriptedCall("asks", 2)))
 
 
@@ -203,6 +207,10 @@ NEEDS_PEOPLE = ScriptedReply(calls=(ScriptedCall("asks", 1), ScriptedCall("asks"
 @example(hooked_team(ScriptedCall(HELPER, after="hide"), ScriptedCall("plain", after="trip")))
 @example(hooked_team(ScriptedCall(HELPER, after="late"), ScriptedCall("plain", before="change")))
 @example(hooked_team(ScriptedCall(HELPER, before="late"), ScriptedCall("plain", before="late")))
+# A sub-agent that says the same again and again is a loop. One whose people or figures differ is none.
+@example(TurnScript((DELEGATES_ONE,), TOOLS, helper=(ASKS, SAYS)))
+@example(TurnScript((DELEGATES_ONE,), TOOLS, TWO_ROUNDS, people=("yes", "no"), helper=(ANSWERS_DIRECTLY, SAYS)))
+@example(TurnScript((DELEGATES_ONE,), TOOLS, TWO_ROUNDS, people=("yes", "no"), helper=(NEEDS_PERSON,)))
 @given(script=teams())
 def test_a_turn_with_sub_agents_takes_the_course_that_the_rules_say(script: TurnScript) -> None:
     assert_as_predicted(script)

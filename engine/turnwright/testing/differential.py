@@ -81,7 +81,7 @@ def observe(
 def assert_as_predicted(script: TurnScript, *, store: Callable[[], Store] = MemoryStore) -> Course:
     """Run the turn of a script on the engine, and return its course, which must be the one of `reference.predict`.
 
-    Raises `AssertionError`, which names each difference.
+    Raises `AssertionError`, which names each difference, and what `reference.predict` raises.
     """
     deaths: list[Death] = []
     observed = observe(script, store=store, deaths=deaths)
@@ -164,11 +164,7 @@ class _World:
         )
 
     def _helpers(self) -> list[AgentTool[None]]:
-        # The simulator knows no texts of sub-agents, which a detector of equal results compares.
-        ignored = self._script.limits.doom_compare == "results"
-        return [
-            agent_tool(one, ignore_in_loop_detection=ignored, expires_in=_EXPIRES_IN) for one in helpers(self._script)
-        ]
+        return [agent_tool(one, expires_in=_EXPIRES_IN) for one in helpers(self._script)]
 
     async def _live(self, turn: str) -> TurnResult:
         """Drive the turn to its end, in one process."""
@@ -372,6 +368,6 @@ async def _reply(scripted: ScriptedReply) -> ModelResponse:
 def _arguments(call: ScriptedCall) -> dict[str, JsonValue]:
     number: JsonValue = call.number if call.fits else [call.number]
     if call.tool == HELPER:
-        return {"prompt": prompt_of(call) if call.fits else number}
+        return {"prompt": prompt_of(call) if call.fits else [prompt_of(call)]}
     decided = {name: said for name, said in (("before", call.before), ("after", call.after)) if said}
     return {"number": number, "does": call.does, "seconds": float(call.seconds), **decided}

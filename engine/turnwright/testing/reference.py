@@ -34,7 +34,8 @@ __all__ = ["predict"]
 def predict(script: TurnScript, deaths: Sequence[Death] = ()) -> Course:
     """Return the course of a scripted turn whose processes died so. See docs/rules.md.
 
-    Raises `AssertionError` for a death at which the journal had what no turn by the rules has written then.
+    Raises `AssertionError` for a death at which the journal had what no turn by the rules has written then, and
+    `CoincidenceError` if after a death work ends at the very moment of a deadline.
     """
     if not deaths:
         return course_of(AgentTurn(script))

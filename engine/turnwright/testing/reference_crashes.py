@@ -11,7 +11,7 @@ from math import inf
 from turnwright_states import CallStatus, Cause
 
 from .reference_core import Turn
-from .reference_parts import Call, Life, has_answer
+from .reference_parts import Call, CoincidenceError, Life, has_answer
 from .turn_script import Death, JournalCounts, ScriptedReply
 
 #: Times that differ by less are equal.
@@ -103,7 +103,17 @@ class Mortal(Turn):
             self._die()
             self._revive()
             raise DiedError
+        self._need_order(self.now + seconds, min(self.abort_at, self.deadline))
         super()._work(seconds)
+
+    def _need_order(self, ends: float, cut: float) -> None:
+        """Raise `CoincidenceError` if work ends when it is cut off: a crash may shift the deadlines of a team so."""
+        if abs(ends - cut) < _MOMENT:
+            raise CoincidenceError
+
+    def _settle(self, call: Call) -> None:
+        self._need_order(self.now, self._cut())
+        super()._settle(call)
 
     def _is_between(self, moment: float, ends: float) -> bool:
         """Return whether a moment is before the end of work. What it wrote at the end is known then."""
@@ -151,7 +161,8 @@ class Mortal(Turn):
             self._die_in(open_)
         elif crashed and open_ and self._may_ask() and all(call.asks and not call.approved for call in open_):
             # The turn pauses with the last of the others, also while an abort leaves it time.
-            self._read_messages()
+            if not has_answer(batch):
+                self._read_messages()
             yield from self._ask_about(open_)
         elif open_:
             yield from super()._run(open_, batch)

@@ -1,10 +1,11 @@
 """Sub-agents in the reference simulator (docs/rules.md#sub-agents)."""
 
+from collections import Counter
 from collections.abc import Generator
 from dataclasses import replace
 from math import inf
 
-from turnwright_states import CallStatus, Outcome
+from turnwright_states import CallStatus, EndReason, Outcome
 
 from .reference_core import Turn
 from .reference_hooks import HookedCalls
@@ -13,6 +14,8 @@ from .turn_script import HELPER, LATER_IN_HELPER, Death, PersonAct, ScriptedRepl
 
 #: Times that differ by less are equal.
 _MOMENT = 1e-6
+#: The results of calls that ran, or may have.
+_RAN = {CallStatus.OK, CallStatus.ERROR, CallStatus.UNKNOWN}
 
 
 def is_helper(call: Call) -> bool:
@@ -31,10 +34,7 @@ class LeadingTurn(Turn):
         #: When a call was last settled, and whether one of a sub-agent was then.
         self.settled_at, self.helped = 0.0, False
         if script.helper:
-            # The simulator knows no texts of sub-agents, which would have to be compared.
-            by_calls = script.limits.doom_compare == "calls"
-            self.tools[HELPER] = ScriptedTool(HELPER, ignore_in_loop_detection=not by_calls)
-            self.unwatched |= set() if by_calls else {HELPER}
+            self.tools[HELPER] = ScriptedTool(HELPER)
 
     def _decided(self, reply: ScriptedReply) -> list[Call]:
         """Lease each sub-agent an equal share of what is left, and refuse them an empty one."""
@@ -102,7 +102,7 @@ class LeadingTurn(Turn):
         else:
             self._take_back(self.children.pop(id(call)))
             statuses = {Outcome.FAILED: CallStatus.ERROR, Outcome.ABORTED: CallStatus.ABORTED}
-            call.status = statuses.get(child.outcome, CallStatus.OK)
+            call.status, call.result = statuses.get(child.outcome, CallStatus.OK), child.said_at_last()
 
     def _answer(self, call: Call, act: PersonAct) -> None:
         """Pass an answer on. The questions of a sub-agent that nobody answers expire with those of its caller."""
@@ -145,6 +145,9 @@ class HelperTurn(HookedCalls, Turn):
         super().__init__(script)
         self.in_team = True
         self.said = 0
+        #: The last text of its replies, the text of its conclusion, and the result that is its answer.
+        self.text = self.conclusion = ""
+        self.direct: object = None
         self.life = self.live()
         #: Whether it asks a person, whether its question can expire, and whether it has.
         self.asks = self.expires = self.is_late = False
@@ -211,9 +214,40 @@ class HelperTurn(HookedCalls, Turn):
         self.expires = expires
         return "expire" if self.is_late and expires else (yield from super()._ask(expires=expires))
 
+    def _reply(self, *, step: bool) -> ScriptedReply:
+        reply = super()._reply(step=step)
+        self.text = reply.text if reply.text.strip() else self.text
+        return reply
+
     def _take_step(self, reply: ScriptedReply) -> Life:
         self.said += 1
         return super()._take_step(reply)
+
+    def _settle(self, call: Call) -> None:
+        super()._settle(call)
+        if call.answers and call.status is CallStatus.OK:
+            self.direct = call.result
+
+    def _attempt_conclusion(self) -> ScriptedReply:
+        reply = super()._attempt_conclusion()
+        self.conclusion = "" if reply.error is not None else reply.text.strip()
+        return reply
+
+    def said_at_last(self) -> object:
+        """Return what makes its text differ from that of another one: what it said, or the fixed summary."""
+        why = self.end.why
+        if self.outcome not in (Outcome.CAP_HIT, Outcome.DOOM_LOOP) or self.conclusion:
+            if self.outcome is Outcome.SYNTHESIS_DONE or (self.outcome is Outcome.FINISHED and self.direct is not None):
+                return why, self.direct
+            return why, self.conclusion or self.text
+        ran = Counter(call.asked.tool for call in self.calls if call.status in _RAN)
+        spent = self.tokens, round(self.limits.cost or 0.0, 4)
+        figures = {
+            EndReason.COST: spent,
+            EndReason.DEADLINE: f"{self.now - self.lost_seconds:.1f}",
+            EndReason.DOOM_LOOP: frozenset(self.loop_tools),
+        }.get(why, self._sentinel(why))
+        return why, figures, self.steps, self.started, tuple(ran.most_common()), self.text
 
     def _next_reply(self) -> ScriptedReply:
         return self.script.replies[self.said % len(self.script.replies)]

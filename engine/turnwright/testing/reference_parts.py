@@ -61,6 +61,10 @@ class LimitError(StopError):
     """A limit stops the turn, which concludes (docs/rules.md#concluding)."""
 
 
+class CoincidenceError(Exception):
+    """Work ends at the very moment at which the time of its turn is up. The rules do not say which is first."""
+
+
 @dataclass(slots=True)
 class Call:
     """A call of a reply. It is open until it has a status."""
