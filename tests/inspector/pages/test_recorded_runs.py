@@ -297,3 +297,35 @@ async def test_agents_and_models_are_compared_by_their_runs(tmp_path: Path) -> N
     hasty = " ".join(re.sub(r"<[^>]+>", " ", by_failures.text.split("<tbody>")[1].split("</tr>")[0]).split())
     assert hasty == "hasty hasty-model 2 50 % 50 % max turns 1 2 / 9 1,000 / 4,500 $5.5000"
     assert "agent=hasty&amp;model=hasty-model&amp;ending=max+turns" in by_failures.text
+
+
+async def test_hostile_names_and_times_are_inert_on_every_page(tmp_path: Path) -> None:
+    call = {"tool_call_id": EVIL, "function_name": EVIL, "arguments": {EVIL: EVIL}}
+    times = {"turnwright": {"ended_at": "9999-12-31T23:59:59Z", "status": "error"}}
+    reply: dict[str, object] = {
+        "source": "agent",
+        "message": EVIL,
+        "reasoning_content": EVIL,
+        "timestamp": "2026-01-01T10:00:00Z",
+        "tool_calls": [call],
+        "observation": {"results": [{"source_call_id": EVIL, "content": EVIL, "extra": times}]},
+        "metrics": {"prompt_tokens": 10**17, "cost_usd": 1e300},
+    }
+    question = {"source": "user", "message": EVIL, "timestamp": "0001-01-01T00:00:00Z"}
+    labels = {"extra": {"turnwright": {"ending": EVIL, "limits": {EVIL: EVIL}}}}
+    for name in "ab":
+        (tmp_path / f"{name}.json").write_text(atif(f"{name} {EVIL}", question, reply, **labels))
+    asked = (
+        *("/runs", "/runs?q=script", "/runs/agents", "/runs/1", "/runs/1?tab=timeline", "/runs/1?step=1&call=call-2-1"),
+        *(
+            "/runs/compare?left=1",
+            "/runs/compare?left=1&right=2",
+            f"/runs?agent={EVIL}&sort=time",
+            f"/runs/1?zoom={EVIL}",
+        ),
+    )
+    for page in await pages(asked, tmp_path):
+        assert page.status_code == 200
+        assert "<script>document" not in page.text
+        assert "hunter22" not in page.text
+        assert "\u202e" not in page.text

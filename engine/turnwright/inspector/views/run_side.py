@@ -33,7 +33,7 @@ def _figures(entry: RunEntry, active: float) -> dict[str, str]:
     return {
         "Ending": found.ending,
         "Success": "not recorded" if found.success is None else "yes" if found.success else "no",
-        "File": found.file,
+        "File": entry.place,
         "Format": found.format,
         "Agent": found.agent,
         "Model": found.model,
