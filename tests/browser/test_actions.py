@@ -6,7 +6,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from turnwright.model import asks_for
 
-from .stage import TOKEN, Stage, searching
+from .stage import DONE, PHONE, TOKEN, Stage, searching, visiting
 
 ASKS = asks_for(("delete_file", {"path": "old.log"}))
 
@@ -199,3 +199,37 @@ def test_what_the_page_advises_is_a_button(page: Page, stage: Stage) -> None:
     page.get_by_role("button", name="Continue").click()
     expect(page.locator(".relations")).to_contain_text(f"continues from {capped}")
     expect(page.get_by_role("region", name="Answer")).to_have_text("Done.")
+
+
+def test_a_long_approval_stands_in_a_box_and_is_given_after_its_end_was_seen(browser: Browser, stage: Stage) -> None:
+    """Also one of several that are approved at once. Without scripts all of it is on the page."""
+    command = "\n".join(f"line {number} of the script" for number in range(1_500))
+    turns = [stage.play(asks_for(("delete_file", {"path": command})), "Done.") for _ in range(2)]
+    with visiting(browser, stage, PHONE) as page:
+        page.goto(stage.url(turns[0]))
+        box = page.locator(".question")
+        size = box.bounding_box()
+        assert size is not None
+        assert size["height"] <= 0.6 * PHONE["height"] + 1
+        page.get_by_role("button", name="Approve").click()
+        notice = page.get_by_role("region", name="Not approved.")
+        expect(notice).to_contain_text("read it to its end first")
+        expect(box).to_be_focused()
+        assert stage.asked(turns[0])
+        page.keyboard.press("End")
+        expect(notice).to_be_hidden()
+        page.get_by_role("button", name="Approve").click()
+        expect(page.locator("#stop-title")).to_have_text(DONE)
+        page.goto(f"{stage.address}/needs-you")
+        page.locator(f'[id^="waiting-{turns[1]}"] [name=chosen]').check()
+        page.locator("#all-approve").click()
+        expect(notice).to_be_visible()
+        assert stage.asked(turns[1])
+    context = browser.new_context(java_script_enabled=False, viewport=PHONE)
+    page = context.new_page()
+    page.goto(f"{stage.address}/?token={TOKEN}")
+    page.goto(stage.url(turns[1]))
+    size = page.locator(".question").bounding_box()
+    assert size is not None
+    assert size["height"] > 1_500 * 10
+    context.close()

@@ -1,6 +1,6 @@
 // The forms of what can be done: none is sent by a click that was meant for another.
 
-import { all, find, say, tell } from "./page.js";
+import { all, find, say, takeBack, tell } from "./page.js";
 
 // Whoever is about to press a button cannot stop when another one comes to stand below the pointer, nor at the second
 // of two clicks: in that time nobody has read what the new one does, and it may grant what was never looked at.
@@ -63,12 +63,37 @@ export function tendActions(before) {
   }
 }
 
+// A question stands in a box that scrolls. Nobody approves it who has not seen its end.
+const seen = new WeakMap();
+const hidesEnd = (box) => box.scrollHeight - box.scrollTop - box.clientHeight > 4;
+
+document.addEventListener(
+  "scroll",
+  ({ target: box }) => {
+    if (!box.matches?.(".question") || hidesEnd(box)) return;
+    seen.set(box, box.textContent);
+    takeBack("unread");
+  },
+  true,
+);
+
+/** Return the box of a question that a form would approve, and whose end was not seen. */
+function unread(form) {
+  const asked = form.id === "all-form" ? all(".waiting:has([name=chosen]:checked) .question") : all(".question", form.closest(".asked"));
+  return asked.find((box) => hidesEnd(box) && seen.get(box) !== box.textContent);
+}
+
 document.addEventListener(
   "submit",
   (event) => {
-    if (!isHeld(event.target)) return;
+    const box = event.submitter?.value === "approve" && unread(event.target);
+    if (!box && !isHeld(event.target)) return;
     event.preventDefault();
     event.stopImmediatePropagation();
+    if (!box) return;
+    tell("unread", "Not approved.", "The question goes on: read it to its end first.");
+    box.scrollIntoView({ block: "nearest" });
+    box.focus({ preventScroll: true });
   },
   true,
 );

@@ -290,9 +290,9 @@ function onKey(event) {
   if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey) return;
   if (typing(event.target)) return;
   if (ONLY_ON_A_TURN.has(event.key) && !turn()) return;
-  // A box that scrolls by itself keeps its arrow keys.
+  // A box that scrolls by itself keeps the keys that scroll it.
   const box = event.target.closest?.("[tabindex='0']:not(a):not(g)");
-  if (box && event.key.startsWith("Arrow") && (box.scrollHeight > box.clientHeight || box.scrollWidth > box.clientWidth)) return;
+  if (box && /^(Arrow|Home|End)/.test(event.key) && (box.scrollHeight > box.clientHeight || box.scrollWidth > box.clientWidth)) return;
   if (KEYS[event.key]?.()) event.preventDefault();
 }
 
