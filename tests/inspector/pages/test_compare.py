@@ -77,10 +77,12 @@ async def test_without_two_turns_there_is_a_form_and_an_unknown_one_is_not_found
     async with engine_on(file, asks_for(("delete_file", {"path": "a"}))) as engine:
         turn = await engine.run(Agent(name="Cleaner"), "Delete a")
         form = await page_of(engine, right=turn.id)
+        same = await page_of(engine, left=turn.id, right=turn.id)
         missing = await page_of(engine, left="none", right=turn.id)
     assert form.status_code == 200
     assert f'value="{turn.id}"' in form.text
     assert "Enter the ids" in form.text
+    assert same.text.count('<td class="wrap">paused</td>') == 2
     assert missing.status_code == 404
 
 

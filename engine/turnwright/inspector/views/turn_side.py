@@ -8,6 +8,7 @@ from turnwright.journal.dependencies import Dependencies
 from turnwright.message import FilePart, Message, ReasoningPart, ToolCallPart, ToolResultPart
 from turnwright.model.protocol import ModelRequest
 from turnwright.privacy.redaction import redactor
+from turnwright_states import State
 from turnwright_states.payload import thawed
 
 from .comparison import Side
@@ -44,8 +45,9 @@ def words_of(value: object) -> str:
 def _figures(turn: TurnRecord) -> dict[str, str]:
     result = turn.result
     reason = "" if result.reason is None or str(result.reason) == str(result.outcome) else f": {result.reason}"
+    unended = "paused" if result.state is State.PAUSED else "unfinished"
     return {
-        "Outcome": f"{result.outcome or result.state}{reason}".replace("_", " "),
+        "Outcome": f"{result.outcome or unended}{reason}".replace("_", " "),
         "Agent": turn.row.agent,
         "Model": turn.row.model or "not named",
         "Steps": amount(result.steps),
