@@ -22,9 +22,11 @@ from turnwright.errors import (
     TurnNotFoundError,
     UnreadableTurnError,
 )
+from turnwright.journal.summarize import summarize_turns
 from turnwright.store import Claim, InboxItem, InboxKind, Store
 from turnwright.store.postgres.schema import SCHEMA_VERSION, STEPS, Step, migrate, older
 from turnwright.store.postgres.store import PostgresStore
+from turnwright.store.summaries import TurnFilter
 from turnwright.testing.postgres_server import PostgresServer
 from turnwright.testing.store_suite import StoreSuite, Written
 
@@ -86,6 +88,7 @@ async def bench(place: str) -> AsyncIterator[PostgresBench]:
         "WITH t AS (DELETE FROM turnwright_turns), f AS (DELETE FROM turnwright_facts),"
         " s AS (DELETE FROM turnwright_sessions), m AS (DELETE FROM turnwright_summaries),"
         " w AS (DELETE FROM turnwright_search), x AS (DELETE FROM turnwright_failures),"
+        " y AS (DELETE FROM turnwright_tools),"
         " a AS (DELETE FROM turnwright_annotations) DELETE FROM turnwright_inbox"
     )
 
@@ -621,6 +624,26 @@ async def test_a_migration_gives_sessions_titles(postgres_server: PostgresServer
     assert await store.migrate() == (2, SCHEMA_VERSION)
     shown = [(one.id, one.title, one.turns, one.number) for one in await store.sessions()]
     assert shown == [("s1", "First prompt", 2, 3), ("s2", "", 1, 2)]
+    await bench.close()
+
+
+async def test_turns_that_were_summarized_without_their_tools_are_summarized_again(
+    postgres_server: PostgresServer,
+) -> None:
+    bench, written = PostgresBench(postgres_server.new_schema()), Written("t1", prompt="Hello")
+    store = await bench.open()
+    await store.migrate()
+    claim = await written.create(store)
+    await store.append(claim, written.answer(), written.status)
+    await store.release(claim)
+    assert await summarize_turns(store, store, str, limit=9) == 1
+    await bench.execute("DROP TABLE turnwright_tools")
+    await bench.execute("UPDATE turnwright_schema SET version = %s", SCHEMA_VERSION - 1)
+    assert await store.migrate() == (SCHEMA_VERSION - 1, SCHEMA_VERSION)
+    assert [one.id for one in await store.unsummarized(limit=9)] == ["t1"]
+    assert await summarize_turns(store, store, str, limit=9) == 1
+    (one,) = await store.find(TurnFilter(agent="Tidier"), limit=9)
+    assert (one.row.id, one.prompt) == ("t1", "Hello")
     await bench.close()
 
 
