@@ -23,9 +23,9 @@ from .recorded_steps import (
     inner_runs,
     lasts,
     notes_of,
+    paired,
     recorded_steps,
     recorded_sub_agents,
-    result_in,
 )
 from .run_library import seconds_of
 from .step_summary import StepSummary, step_summaries
@@ -182,8 +182,7 @@ def _lines(
 
 
 def _calls(step: TrajectoryStep, numbers: Mapping[str, int]) -> Iterator[RecordedCall]:
-    for call in step.tool_calls or ():
-        result = result_in(step, call)
+    for call, result in paired(step):
         notes = (call.extra and call.extra.turnwright) or CallNotes()
         part = ToolCallPart(id=call.tool_call_id, name=call.function_name, arguments=call.arguments)
         given = None

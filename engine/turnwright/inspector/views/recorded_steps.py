@@ -40,10 +40,14 @@ def inner_runs(whole: Trajectory) -> dict[str, int]:
     return {one.trajectory_id: number for number, one in enumerate(whole.every()) if number and one.trajectory_id}
 
 
-def result_in(step: TrajectoryStep, call: TrajectoryCall) -> TrajectoryResult | None:
-    """Return the result of a call of a step; None if it was not recorded."""
-    results = step.observation.results if step.observation else ()
-    return next((one for one in results if one.source_call_id == call.tool_call_id), shared_result(step))
+def paired(step: TrajectoryStep) -> Iterator[tuple[TrajectoryCall, TrajectoryResult | None]]:
+    """Yield the calls of a step with their results, None for one that was not recorded."""
+    results: dict[str | None, TrajectoryResult] = {}
+    for result in step.observation.results if step.observation else ():
+        results.setdefault(result.source_call_id, result)
+    shared = shared_result(step)
+    for call in step.tool_calls or ():
+        yield call, results.get(call.tool_call_id, shared)
 
 
 def inner_of(result: TrajectoryResult | None, numbers: Mapping[str, int]) -> int | None:
@@ -123,7 +127,7 @@ class _Reading:
 
     def _step(self, line: int, step: TrajectoryStep, began: float) -> Step:
         replied, metrics, number = self._now, step.metrics or StepMetrics(), len(self.steps) + 1
-        calls = [self._call(f"call-{line}-{place}", step, call) for place, call in enumerate(step.tool_calls or (), 1)]
+        calls = [self._call(f"call-{line}-{place}", line, *pair) for place, pair in enumerate(paired(step), 1)]
         starts = [at for call in calls for at, _ in call.attempts]
         ends = [call.ended for call in calls if call.ended is not None]
         model_ended = replied if self._complete else min(starts, default=None)
@@ -153,11 +157,10 @@ class _Reading:
                 self._advance(seconds_of(notes_of(one).ended_at))
         return made
 
-    def _call(self, id: str, step: TrajectoryStep, call: TrajectoryCall) -> StepCall:  # noqa: A002 (as the fact has it)
-        result = result_in(step, call)
+    def _call(self, name: str, line: int, call: TrajectoryCall, result: TrajectoryResult | None) -> StepCall:
         notes = notes_of(result)
         made = f.CallMade(
-            id=id,
+            id=name,
             name=call.function_name,
             arguments=call.arguments,
             raw=((call.extra and call.extra.turnwright) or CallNotes()).arguments_raw or "",
@@ -166,11 +169,11 @@ class _Reading:
         one = StepCall(made, NO_RESULT, child=None if inner is None else str(inner), timed=False)
         if result is not None:
             one.status = STATUSES.get(notes.status or "", RECORDED)
-            one.settled = f.CallSettled(call=id, result=text_of(result.content), state=State.TOOL_EXEC, elapsed=0.0)
+            one.settled = f.CallSettled(call=name, result=text_of(result.content), state=State.TOOL_EXEC, elapsed=0.0)
         ended = self._at(notes.ended_at)
         if ended is not None:
             began = self._at(notes.started_at) or self._now
-            one.attempts, one.ended = [(began, step.step_id)], max(ended, began)
+            one.attempts, one.ended = [(began, line)], max(ended, began)
         return one
 
     def _at(self, timestamp: str | None) -> float | None:
@@ -197,7 +200,6 @@ def _lines(steps: Sequence[TrajectoryStep]) -> Iterator[str]:
     for step in steps:
         yield from ("", f"{'assistant' if step.source == 'agent' else step.source}:")
         yield text_of(step.message)
-        for call in step.tool_calls or ():
+        for call, result in paired(step):
             yield f"{call.function_name}({json.dumps(redactor().hide_fields(call.arguments), ensure_ascii=False)})"
-            result = result_in(step, call)
             yield f"{call.function_name}: {NO_RESULT if result is None else text_of(result.content)}"
