@@ -34,6 +34,7 @@ async def test_a_damaged_item_stops_a_resumed_turn_before_its_model_is_called(tm
 
 
 async def test_an_answer_accepted_after_the_claim_and_in_time_is_not_overtaken_by_the_expiry(tmp_path: Path) -> None:
+    """Nor does the message beside it get lost."""
     now, ran = [1000.0], []
 
     @tool(needs_approval=True, expires_in=100.0)
@@ -51,16 +52,18 @@ async def test_an_answer_accepted_after_the_claim_and_in_time_is_not_overtaken_b
     class Slow(SqliteStore):
         async def claim(self, turn_id: str, *, abandoned: AbandonedDrivers = NONE_ABANDONED) -> Claim:
             claim = await super().claim(turn_id, abandoned=abandoned)
+            await other.post(steer_item(turn_id, "And quickly."))
             await other.post(answer_item(turn_id, name, Answer(Decision.APPROVE, "")))
             now[0] += 101
             return claim
 
-    store = Slow(tmp_path / "turns.db")
-    async with Engine(model=ScriptedModel("Done."), tools=[erase], store=store, now=lambda: now[0]) as engine:
+    store, model = Slow(tmp_path / "turns.db"), ScriptedModel("Done.")
+    async with Engine(model=model, tools=[erase], store=store, now=lambda: now[0]) as engine:
         assert (await engine.resume(turn)).outcome is Outcome.FINISHED
         facts = [fact for _, fact in await engine.store.facts(turn)]
     assert [fact.decision for fact in facts if isinstance(fact, Answered)] == [Decision.APPROVE]
     assert ran == ["erase"]
+    assert model.requests[0].messages[-1].text == "And quickly."
     await other.aclose()
 
 

@@ -1,6 +1,7 @@
 """The time to answer is measured by the wall clock, and the next process that touches the turn applies it."""
 
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 
 import anyio
@@ -204,15 +205,18 @@ async def test_a_doom_loop_that_expires_is_stopped() -> None:
     async def note() -> str:
         return "noted"
 
-    memory = Expiring()
+    memory, seconds = Expiring(), count()
     limits = Limits(doom_response="ask")
     model = ScriptedModel(*[asks_for(("note", {}))] * 3, "In circles.")
-    engine = Engine(model=model, tools=[note], store=memory, limits=limits, now=clock)
+    engine = Engine(
+        model=model, tools=[note], store=memory, limits=limits, now=clock, clock=lambda: float(next(seconds))
+    )
     paused = await engine.run(AGENT, "hi")
     (turn,) = await engine.recover()
     assert (turn.id, turn.outcome, turn.text) == (paused.id, Outcome.DOOM_LOOP, "In circles.")
     (answered,) = [fact for _, fact in await memory.facts(turn.id) if isinstance(fact, f.Answered)]
     assert (answered.decision, answered.text) == ("stop", "nobody answered in time")
+    assert answered.elapsed > paused.seconds
 
 
 # The turn's own time.
