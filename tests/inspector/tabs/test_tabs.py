@@ -21,7 +21,7 @@ from tests.inspector.conftest import browser
 from tests.inspector.turns_made import AGENT, TOOLS, kept, look, look_at_each_step, rows_of
 from tests.secrets_made import SECRETS
 
-from turnwright import Agent, Engine, StoreError
+from turnwright import Agent, Engine, Price, StoreError
 from turnwright.inspector import Open, inspector_app
 from turnwright.inspector.http.render import beginning
 from turnwright.inspector.tabs import budgets, journal, reproduce, timeline, transcript
@@ -497,3 +497,17 @@ async def test_a_limit_warns_from_ninety_percent_on(calls: int, warned: bool) ->
     assert ("near its limit" in page) is warned
     assert ("stop-warns" in page) is warned
     assert f"The nearest limit was the tool-call limit ({calls} of 10)." in page
+
+
+@pytest.mark.parametrize(
+    ("prices", "shown"), [({}, "none recorded"), ({"scripted": Price(input=1e6, output=0)}, "$1.0000")]
+)
+async def test_a_cost_that_no_price_gave_is_not_zero(prices: dict[str, Price], shown: str) -> None:
+    async with Engine(model=ScriptedModel("done"), prices=prices) as engine:
+        turn = await engine.run(AGENT, "hi")
+        async with browser(inspector_app(engine, access=Open())) as client:
+            budgets = (await client.get(f"/turns/{turn.id}?tab=budgets")).text
+            compared = (await client.get("/compare", params={"left": turn.id, "right": turn.id})).text
+    for page in (budgets, compared):
+        assert shown in page
+        assert "$0.0000" not in page

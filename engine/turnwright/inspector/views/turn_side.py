@@ -53,7 +53,7 @@ def _figures(turn: TurnRecord) -> dict[str, str]:
         "Steps": amount(result.steps),
         "Tool calls": amount(result.tool_calls),
         "Tokens": amount(result.usage.tokens),
-        "Cost": money(result.usage.cost),
+        "Cost": money(result.usage.cost) if result.usage.cost else "none recorded",
         "Active time": seconds(result.seconds),
     }
 
