@@ -71,6 +71,15 @@ def test_a_conversation_is_shown_turn_by_turn(cli: "Cli", endpoint: "Endpoint") 
         assert why in refused.err
 
 
+def test_a_turn_of_a_session_that_waits_names_the_command_that_says_how_to_continue_it(
+    cli: "Cli", endpoint: "Endpoint"
+) -> None:
+    endpoint.calls(("ask_user_input", {"question": "Which?"}))
+    turn = cli.run("run", "Ask", "--session", "s1", "--json").turn
+    *_, last = cli.run("show", "--session", "s1").out.splitlines()
+    assert last == f"Not ended: `turnwright show {turn}` shows how to continue it."
+
+
 def test_a_session_is_deleted_whole(cli: "Cli", endpoint: "Endpoint") -> None:
     endpoint.says("Done.")
     for _ in range(2):

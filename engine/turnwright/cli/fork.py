@@ -8,7 +8,7 @@ import typer
 
 from turnwright.engine import Engine
 from turnwright.events import FactEvent
-from turnwright.journal.driving_status import by_command_line
+from turnwright.journal.driving_status import DriverStatus, by_command_line
 from turnwright.journal.fork import fork_places
 from turnwright.journal.fork_changes import ForkChanges
 from turnwright.journal.turn_journal import first_fact
@@ -136,7 +136,8 @@ def _copy(
     echo(f"turn {copied}, forked from {turn} at fact {at}: nothing has run yet")
     elsewhere = not by_command_line(first_fact(copied, facts).metadata)
     result = result_of(copied, facts)
-    print_closing(result, closing_lines(result, store=store, elsewhere=elsewhere), flags=store_flag(store))
+    closing = closing_lines(result, store=store, elsewhere=elsewhere, driver=DriverStatus.LEFT)
+    print_closing(result, closing, flags=store_flag(store))
 
 
 async def _forked(store: Store, *, turn: str, at: int, changes: ForkChanges) -> tuple[str, Journal]:

@@ -112,6 +112,8 @@ def _show_session(store: str, session: str, *, as_json: bool) -> None:
         print_lines([f"turn {result.id}: {ending}"])
         for message in result.messages:
             print_lines(_message_lines(message, below), hang=_MARGIN)
+        if result.outcome is None:
+            print_lines([f"Not ended: `turnwright show {result.id}{store_flag(store)}` shows how to continue it."])
 
 
 async def _session(store: Store, *, named: str) -> list[tuple[TurnResult, dict[str, TurnRow], TurnStarted]]:
