@@ -1,6 +1,7 @@
 """Runs that were recorded elsewhere have pages: what was recorded, what was not, and nothing that was not there."""
 
 import json
+import os
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -329,3 +330,22 @@ async def test_hostile_names_and_times_are_inert_on_every_page(tmp_path: Path) -
         assert "<script>document" not in page.text
         assert "hunter22" not in page.text
         assert "\u202e" not in page.text
+
+
+async def test_a_file_that_changes_or_goes_is_shown_as_it_was_read(tmp_path: Path) -> None:
+    for name in "abc":
+        (tmp_path / f"{name}.json").write_text(conversation())
+    with RunLibrary([tmp_path]) as runs:
+        runs.read()
+        (tmp_path / "a.json").write_text(json.dumps([]))
+        os.utime(tmp_path / "a.json", (1, 1))
+        (tmp_path / "b.json").unlink()
+        async with (
+            Engine(store=MemoryStore()) as engine,
+            browser(inspector_app(engine, access=Open(), runs=runs)) as client,
+        ):
+            changed, gone, same = [(await client.get(f"/runs/{number}")).text for number in (1, 2, 3)]
+    assert "The file has changed since it was read" in changed
+    assert "The file is gone" in gone
+    assert "The file" not in same
+    assert all("Nothing was found." in page for page in (changed, gone, same))

@@ -135,7 +135,7 @@ class RunPages:
         def made() -> dict[str, object]:
             shown = recorded_run(whole, entry.found, inner=inner, step=step, until=None if timed else until)
             chosen = next((one for one in shown.steps if one.key == str(step)), None)
-            values: dict[str, object] = {"recorded": shown, "step": chosen, "view": None}
+            values: dict[str, object] = {"recorded": shown, "step": chosen, "view": None, "standing": entry.standing}
             if timed and shown.seconds:
                 values["view"] = run_timeline(whole, shown, zoom=zoom, step=step, until=until)
             return values

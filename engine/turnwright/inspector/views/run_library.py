@@ -54,7 +54,7 @@ class RunEntry:
 
     `place` is the file, below the folder that was given. `prompt` is the beginning of its first message. `began` is the
     first moment in it, in seconds since the Unix epoch, and `seconds` the time from there to the last one; None where
-    no times were recorded.
+    no times were recorded. `changed_at` is when the file was changed last, None for a member of an archive.
     """
 
     number: int
@@ -65,6 +65,19 @@ class RunEntry:
     prompt: str
     began: float | None
     seconds: float | None
+    changed_at: int | None
+
+    @property
+    def standing(self) -> str:
+        """Say whether the file has changed since it was read; empty if it has not."""
+        if self.changed_at is None:
+            return ""
+        now = _changed_at(self.found.file)
+        if now is None:
+            return "The file is gone: this is what was read from it."
+        return (
+            "" if now == self.changed_at else "The file has changed since it was read: serve it again to see the rest."
+        )
 
 
 class RunLibrary:
@@ -117,15 +130,15 @@ class RunLibrary:
 
     def read(self) -> None:
         """Read all runs."""
-        file, place = "", 0
+        file, place, changed_at = "", 0, None
         for run in runs_of(self._files):
             if run.file != file:
-                file, place = run.file, 0
+                file, place, changed_at = run.file, 0, _changed_at(run.file)
             if isinstance(run.found, Problem):
                 self.problems.append(run.found)
                 continue
             try:
-                self._keep(run.found, run.file, place)
+                self._keep(run.found, run.file, place, changed_at)
             except Exception as error:  # noqa: BLE001 (one bad run must not hide the others)
                 self.problems.append(Problem(file, f"run {place + 1} cannot be shown: {type(error).__name__}: {error}"))
             place += 1
@@ -144,7 +157,7 @@ class RunLibrary:
         with self._lock:
             return frozenset(numbers_with(self._db, text))
 
-    def _keep(self, run: Trajectory, file: str, place: int) -> None:
+    def _keep(self, run: Trajectory, file: str, place: int, changed_at: int | None) -> None:
         found = measure(run, file, place)
         loops, found.loops, found.measured = len(found.loops), [], []
         hide = redactor().hide
@@ -160,12 +173,20 @@ class RunLibrary:
             prompt=shown_line(prompt, hide),
             began=min(times, default=None),
             seconds=max(times) - min(times) if len(times) > 1 else None,
+            changed_at=changed_at,
         )
         data, text = _encoded(run), searched_text(_texts(run), hide, room=_TEXTS).encode(errors="replace").decode()
         with self._lock:
-            self._db.execute("INSERT INTO runs VALUES (?, ?)", (entry.number, data))
+            self._db.execute("INSERT OR REPLACE INTO runs VALUES (?, ?)", (entry.number, data))
             self._db.execute("INSERT INTO search (rowid, text) VALUES (?, ?)", (entry.number, text))
         self.entries.append(entry)
+
+
+def _changed_at(file: str) -> int | None:
+    try:
+        return os.stat(file).st_mtime_ns  # noqa: PTH116 (paths stay text)
+    except (OSError, ValueError):
+        return None
 
 
 def seconds_of(timestamp: str | None) -> float | None:
