@@ -1,6 +1,7 @@
 """A turn and its journal: a write is complete although its caller is canceled, and an item may be dropped unfed."""
 
 from collections.abc import Sequence
+from functools import partial
 
 import anyio
 import pytest
@@ -18,6 +19,7 @@ from turnwright_states import (
     Limits,
     ModelRepliedInput,
     StartedInput,
+    State,
     ToolCall,
     TurnMachine,
     Usage,
@@ -72,8 +74,9 @@ async def test_after_a_lost_lease_every_call_says_so() -> None:
     await store.claim(TURN)
     with pytest.raises(LeaseLostError):
         await journal.feed(REPLY)
-    with pytest.raises(LeaseLostError):
+    with pytest.raises(LeaseLostError) as lost:
         await journal.drop("answer:0")
+    assert (lost.value.turn, lost.value.epoch) == (TURN, 1)
 
 
 async def test_an_item_that_could_not_be_dropped_waits_and_the_turn_goes_on() -> None:
@@ -235,6 +238,27 @@ def test_a_journal_without_its_beginning_cannot_be_read(first: int) -> None:
     assert (unreadable.value.turn, unreadable.value.why) == (TURN, "its journal does not begin with turn_started")
 
 
+class Damaged(StoreWrapper):
+    """A call starts that nobody asked for."""
+
+    async def facts(self, turn_id: str, after: int = 0) -> list[tuple[int, Fact]]:
+        """See `Store.facts`."""
+        started = CallStarted(call="nobody's", attempt=1, elapsed=1.0, state=State.TOOL_EXEC)
+        return [*await super().facts(turn_id, after), (after + 1, started)]
+
+
+async def test_a_damaged_journal_is_named_whenever_it_is_read() -> None:
+    store = MemoryStore()
+    await journal_on(store)
+    facts = await store.facts(TURN)
+    known = JournalFold(TURN, facts)
+    for read in (partial(JournalFold, TURN, facts * 2), partial(JournalFold, TURN, [])):
+        with pytest.raises(UnreadableTurnError, match=f"^turn {TURN}: "):
+            read()
+    with pytest.raises(UnreadableTurnError, match=f"^turn {TURN}: "):
+        await known.catch_up(Damaged(store))
+
+
 async def test_a_journal_that_was_read_catches_up_with_what_was_written_since() -> None:
     store = MemoryStore()
     journal = await journal_on(store)
@@ -244,7 +268,8 @@ async def test_a_journal_that_was_read_catches_up_with_what_was_written_since() 
     assert known.facts == await store.facts(TURN)
     assert known.seq == len(known.facts)
     assert known.result() == journal.result()
-    assert known.result().text == "Done."
+    assert (known.result().id, known.result().text) == (TURN, "Done.")
+    assert journal.fold.seq == known.seq
 
 
 async def test_a_step_has_the_time_of_the_clock_that_the_journal_was_given() -> None:
