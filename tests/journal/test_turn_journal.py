@@ -1,5 +1,6 @@
 """A turn and its journal: a write is complete although its caller is canceled, and an item may be dropped unfed."""
 
+import logging
 from collections.abc import Sequence
 from functools import partial
 
@@ -330,3 +331,21 @@ async def test_a_message_that_comes_before_the_result_that_ends_the_turn_is_hand
     facts = [fact for _, fact in await store.facts(TURN)]
     assert len([fact for fact in facts if isinstance(fact, CallSettled)]) == 3
     assert not any(isinstance(fact, MessageAdded) for fact in facts)
+
+
+async def test_what_is_written_is_logged_from_the_first_fact_on(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "turnwright.journal.turn_journal")
+    store = MemoryStore()
+    journal = await journal_on(store)
+    journal.log([fact for _, fact in await store.facts(TURN)])
+    await journal.feed(REPLY)
+    assert [record.levelname for record in caplog.records] == ["INFO"] * 4
+    assert {getattr(record, "turn", None) for record in caplog.records} == {TURN}
+    assert caplog.messages[0] == "turn t1: started, with at most 200 steps"
+    assert caplog.messages[-1] == "turn t1: ended: finished: answered"
+
+
+async def test_calls_that_a_model_was_not_allowed_are_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING, "turnwright.journal.turn_journal")
+    await (await journal_on(MemoryStore(), Limits(steps=0))).feed(CALLS)
+    assert caplog.messages == ["turn t1: the model asked for 2 calls without being allowed any: all refused"]
