@@ -177,6 +177,14 @@ def potential(state: State) -> str:
     return " + ".join([*(f"({left}) * ({worth})" for left, worth in WORTH.items()), HERE[state]])
 
 
+#: The reason of each stop from outside that has but one. An answer that a call gave comes before it.
+_REASONS_OF_STOPS: Final[Mapping[Trigger, EndReason]] = {
+    T.TRIPPED: EndReason.GUARDRAIL,
+    T.EXPIRE: EndReason.DEADLINE,
+    T.FAIL: EndReason.ENGINE_ERROR,
+}
+
+
 def claims_of(row: Row) -> Iterator[tuple[str, str]]:
     """Yield each claim about a row and its text, over the counters for which it is taken and the flags of its input."""
     if row.source is S.CHECK and row.dest is S.STREAM:
@@ -189,6 +197,11 @@ def claims_of(row: Row) -> Iterator[tuple[str, str]]:
         yield "the first limit that is reached is the reason", text
     if row.trigger is T.REVIEWED and row.dest is not S.CONTINUE and row.dest not in FINAL:
         yield "no call of a refused reply runs", f"not refused or {OPEN} == 0"
+    if row.source is S.TOOL_EXEC and row.trigger is T.SETTLED and row.dest is not S.PAUSED:
+        yield "no question to a person is left open", "waiting == 0"
+    if row.trigger in _REASONS_OF_STOPS:
+        answered = row.reason is EndReason.ANSWERED
+        yield "a stop has its reason", "final" if answered else str(row.reason is _REASONS_OF_STOPS[row.trigger])
 
 
 def _expanded(text: str) -> str:

@@ -28,7 +28,8 @@ from turnwright_states.effects import Effect, evaluate
 from turnwright_states.guards import Guard
 from turnwright_states.invariants import INVARIANTS, LIMITS, START, claims_of, potential
 from turnwright_states.moves import ALL_FLAGS, APPLIED, MOVES
-from turnwright_states.state import State
+from turnwright_states.reasons import EndReason
+from turnwright_states.state import State, Trigger
 from turnwright_states.verdict import Check, Verdict
 
 COMMITTED: Final = Path(__file__).parents[2] / "diagrams" / "smt"
@@ -124,6 +125,22 @@ def test_an_effect_without_an_assignment_is_refused(kind: str, name: str, z3: Re
 
 def with_guard(name: str, guard: str) -> tuple[Row, ...]:
     return tuple(row._replace(guard=Guard(guard)) if row.name == name else row for row in ROWS)
+
+
+def test_an_answer_that_drops_a_question_is_refused(z3: Remembers) -> None:
+    """The result of a call ends the turn although another call waits for a person."""
+    rows = list(ROWS)
+    place = next(at for at, row in enumerate(rows) if row.name == "TOOL_EXEC --settled [waiting > 0]--> PAUSED")
+    rows[place : place + 2] = reversed(rows[place : place + 2])
+    (check,) = each_smt_check(System(rows=tuple(rows)), only=("claims",), solvers=[z3])
+    assert check.detail.startswith("no question to a person is left open: ")
+
+
+def test_a_stop_with_the_reason_of_another_one_is_refused(z3: Remembers) -> None:
+    """Both are reasons of the same outcome."""
+    rows = tuple(row._replace(reason=EndReason.GUARDRAIL) if row.trigger is Trigger.FAIL else row for row in ROWS)
+    (check,) = each_smt_check(System(rows=rows), only=("claims",), solvers=[z3])
+    assert check.detail.startswith("a stop has its reason: ")
 
 
 def test_a_counterexample_is_a_configuration_in_words() -> None:
