@@ -217,7 +217,9 @@ def test_a_prompt_that_is_no_text_is_a_mistake(cli: "Cli") -> None:
     assert "the prompt on standard input is not UTF-8 text (byte 3)" in done.err
 
 
-@pytest.mark.parametrize("words", [("answer", "4f2c", "yes"), ("answer",), ("answer", "4f2c", "--yes")])
+@pytest.mark.parametrize(
+    "words", [("answer", "4f2c", "yes"), ("answer",), ("answer", "4f2c", "--yes"), ("answer", "4f2c", "--approve")]
+)
 def test_a_command_that_is_written_in_another_way_has_examples(cli: "Cli", words: tuple[str, ...]) -> None:
     refused = cli.run(*words)
     assert refused.code == 2

@@ -118,9 +118,9 @@ def _report(error: Exception) -> int:
     show, code = getattr(error, "show", None), getattr(error, "exit_code", None)
     if callable(show) and isinstance(code, int):
         show(file=sys.stderr)
-        command = getattr(getattr(error, "ctx", None), "command", None)
-        if isinstance(command, CommandWithExamples) and type(error).__name__ != "BadParameter":
-            echo("\n".join(["", "Examples:", *(f"  {line}" for line in command.examples)]), err=True)
+        examples = EXAMPLES.get(next(iter(behind_log_options(sys.argv[1:])), ""))
+        if examples and type(error).__name__ != "BadParameter":
+            echo("\n".join(["", "Examples:", *(f"  {line}" for line in examples)]), err=True)
         return code
     if type(error).__name__ == "Abort":
         return codes.ABORTED

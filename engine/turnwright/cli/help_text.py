@@ -188,19 +188,14 @@ class GroupedCommands(TyperGroup):
 class CommandWithExamples(TyperCommand):
     """A command whose epilog has one example per line. They are not wrapped."""
 
-    @property
-    def examples(self) -> list[str]:
-        """The examples, one command each."""
-        return (self.epilog or "").splitlines()
-
     def format_help(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 (see above)
         _fit(formatter)
         super().format_help(ctx, formatter)
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401, ARG002 (click's signature)
-        if self.examples:
+        if self.epilog:
             with formatter.section("Examples"):
-                for line in self.examples:
+                for line in self.epilog.splitlines():
                     formatter.write(f"{'':{formatter.current_indent}}{line}\n")
 
 
