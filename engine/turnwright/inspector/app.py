@@ -50,7 +50,7 @@ _STATIC: Final = Path(__file__).parent / "static"
 class _Counting:
     """Middleware that counts the turns that need somebody, which pages say.
 
-    If the store cannot be read, the answer is that: a page would ask again, and wait for each of its questions.
+    If the store cannot be read, the answer is that, and nothing is done: a page would ask again, and wait each time.
     """
 
     def __init__(self, app: ASGIApp, needs: NeedsYou) -> None:
@@ -58,7 +58,7 @@ class _Counting:
         self._needs = needs
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["method"] == "GET" and "/static/" not in scope["path"]:
+        if scope["type"] == "http" and scope["method"] in ("GET", "POST") and "/static/" not in scope["path"]:
             try:
                 await self._needs.refresh()
             except StoreError as error:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import anyio
 import pytest
-from tests.inspector.conftest import browser
+from tests.inspector.conftest import person_at
 
 from turnwright import Engine
 from turnwright.errors import StoreError
@@ -81,22 +81,25 @@ class Down(SqliteStore):
 
 
 @pytest.mark.no_waiting
-async def test_while_the_store_is_down_each_page_says_so_after_one_question(tmp_path: Path) -> None:
+async def test_while_the_store_is_down_each_page_and_form_says_so_after_one_question(tmp_path: Path) -> None:
     store = Down(tmp_path / "a.db")
     async with (
         Engine(model=ScriptedModel(), store=store) as engine,
-        browser(inspector_app(engine, access=Open())) as client,
+        person_at(inspector_app(engine, access=Open())) as person,
     ):
-        assert (await client.get("/sessions")).status_code == 200
+        await Written("t1").create(store)
         await anyio.sleep(3)
         store.down, store.asked = True, 0
         for path in ("/", "/needs-you", "/turns/none", "/statistics"):
-            page = await client.get(path)
+            page = await person.client.get(path)
             assert page.status_code == 503
             assert "the server is down" in page.text
             assert "Try again" in page.text
+        sent = await person.does("/turns/t1/abort")
+        assert (sent.status_code, "the server is down" in sent.text) == (503, True)
         assert store.asked == 1
+        assert not await store.inbox("t1")
         store.down = False
         await anyio.sleep(3)
-        assert (await client.get("/needs-you")).status_code == 200
+        assert (await person.client.get("/needs-you")).status_code == 200
     await store.aclose()
