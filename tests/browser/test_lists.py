@@ -138,3 +138,26 @@ def test_no_long_name_pushes_a_column_out_of_the_table_of_agents(browser: Browse
         expect(count).to_be_in_viewport(ratio=1)
         table = page.get_by_role("region", name="Agents and models")
         assert table.evaluate("box => box.scrollWidth - box.clientWidth") == 0
+
+
+def test_the_columns_of_the_list_keep_their_places_while_numbers_grow(page: Page, stage: Stage) -> None:
+    stage.play("Done.")
+    page.goto(stage.address)
+    before = page.locator("thead th").evaluate_all("all => all.map(one => one.getBoundingClientRect().x)")
+    page.locator("tbody td.num").evaluate_all("all => { for (const one of all) one.textContent = '1,234,567'; }")
+    after = page.locator("thead th").evaluate_all("all => all.map(one => one.getBoundingClientRect().x)")
+    assert after == before
+
+
+def test_on_a_phone_the_figures_of_a_running_turn_move_nothing_while_they_grow(browser: Browser, stage: Stage) -> None:
+    with (
+        visiting(browser, stage, PHONE) as page,
+        stage.playing(asks_for(("wait_here", {"word": "a"})), "Done.") as turn,
+    ):
+        page.goto(stage.url(turn))
+        top = page.locator(".turn-top")
+        before = top.bounding_box()
+        page.locator(".figure dd").nth(1).evaluate(
+            "one => { one.textContent = '1,234 min 34 s, and a half of a second'; }"
+        )
+        assert top.bounding_box() == before
