@@ -93,3 +93,13 @@ def test_what_may_be_a_password_is_not_repeated(address: str) -> None:
 def test_another_address_is_refused_with_those_that_are_taken(address: str) -> None:
     with pytest.raises(ConfigError, match=r"sqlite:///relative\.db"):
         open_store(address)
+
+
+@pytest.mark.parametrize("path", ["turns.db", "/data/turns.db"])
+def test_a_path_is_refused_with_its_address(path: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        open_store(path)
+    assert f"for a SQLite file, write sqlite:///{path}; else use memory:" in str(error.value)
+    with pytest.raises(ConfigError) as error:
+        open_store("mysql://x")
+    assert "SQLite file" not in str(error.value)
