@@ -10,12 +10,13 @@ from msgspec.structs import replace
 from turnwright import Agent, Compact, Engine, Price, TurnContext, tool
 from turnwright.events import ResponseRestartedEvent, TurnEvent
 from turnwright.hooks.hooks import before_model
+from turnwright.message import Message
 from turnwright.model.protocol import ModelError, ModelRequest, ModelResponse
 from turnwright.model.retry import Backoff
 from turnwright.model.scripted import Line, ScriptedModel, asks_for
 from turnwright.store import Claim, InboxItem, InboxKind, MemoryStore, Status, Store
 from turnwright.testing.faults.wrapper import StoreWrapper
-from turnwright_states import Cause, Limits, Usage
+from turnwright_states import Cause, Limits, Outcome, Usage
 from turnwright_states import facts as f
 
 pytestmark = [pytest.mark.anyio, pytest.mark.no_waiting]
@@ -153,3 +154,35 @@ async def test_only_an_ended_turn_hands_back_a_message_that_came_with_its_last_a
     engine = Engine(model=ScriptedModel(said, "Done."), tools=[look, erase], store=Interrupted(MemoryStore(), kind))
     turn = await engine.run(AGENT, "Go.")
     assert turn.undelivered == undelivered
+
+
+async def forgets(messages: Sequence[Message]) -> list[Message]:
+    return [message for message in messages if message.role != "tool"]
+
+
+async def test_a_request_that_lost_a_result_is_repaired_in_the_name_of_its_turn(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    model = ScriptedModel(asks_for(("look", {})), "Done.")
+    turn = await Engine(model=model, tools=[look], history_processor=forgets).run(AGENT, "Go.")
+    assert turn.text == "Done."
+    (repaired,) = [message for message in caplog.messages if "repaired" in message]
+    assert turn.id in repaired
+
+
+async def test_a_request_without_a_result_ends_a_turn_that_may_not_be_repaired() -> None:
+    model = ScriptedModel(asks_for(("look", {})), "Done.")
+    turn = await Engine(model=model, tools=[look], history_processor=forgets, unpaired="reject").run(AGENT, "Go.")
+    assert (turn.outcome, turn.error) == (
+        Outcome.FAILED,
+        "UnpairedError: message 1: call 'call00001' has no result",
+    )
+
+
+async def test_a_model_is_told_its_budget_if_the_engine_says_so() -> None:
+    sent = []
+    for told in (True, False):
+        model = ScriptedModel("Done.")
+        await Engine(model=model, show_budget_to_model=told).run(AGENT, "Go.")
+        sent.append(str(model.requests[0].messages))
+    assert sent[0] != sent[1]

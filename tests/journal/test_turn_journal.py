@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 
 import anyio
 import pytest
@@ -11,7 +12,7 @@ from msgspec.structs import replace
 from turnwright import LeaseLostError, StoreError
 from turnwright.errors import UnreadableTurnError
 from turnwright.journal.turn_journal import JournalFold, TurnJournal, first_fact, stamp
-from turnwright.store import Claim, InboxItem, InboxKind, MemoryStore, NewTurn, Status, Store
+from turnwright.store import Claim, InboxItem, InboxKind, MemoryStore, NewTurn, SqliteStore, Status, Store
 from turnwright.testing import FaultyStore
 from turnwright.testing.faults import StoreWrapper
 from turnwright_states import (
@@ -43,8 +44,9 @@ async def journal_on(store: Store, limits: Limits | None = None) -> TurnJournal:
     return await TurnJournal.open(store, claim)
 
 
-async def test_a_dropped_item_is_gone_and_nothing_is_written() -> None:
-    store = MemoryStore()
+@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+async def test_a_dropped_item_is_gone_and_nothing_is_written(kind: str, tmp_path: Path) -> None:
+    store = MemoryStore() if kind == "memory" else SqliteStore(tmp_path / "turns.db")
     journal = await journal_on(store)
     before, row = await store.facts(TURN), await store.get(TURN)
     await journal.drop("answer:0")
@@ -53,6 +55,7 @@ async def test_a_dropped_item_is_gone_and_nothing_is_written() -> None:
     assert (await store.get(TURN)).status == row.status
     await journal.feed(REPLY)
     assert (await store.get(TURN)).status.outcome is not None
+    await store.aclose()
 
 
 async def test_after_a_failed_append_nothing_is_dropped() -> None:
