@@ -104,6 +104,13 @@ async def test_an_attempt_that_said_nothing_is_not_withdrawn() -> None:
     assert not any(isinstance(event, ResponseRestartedEvent) for event in heard)
 
 
+async def test_the_withdrawal_of_a_text_names_its_turn_and_the_last_fact() -> None:
+    heard: list[TurnEvent] = []
+    turn = await Engine(model=ScriptedModel(" ", "Done."), on_event=[heard.append]).run(AGENT, "Go.")
+    (withdrawn,) = [event for event in heard if isinstance(event, ResponseRestartedEvent)]
+    assert (withdrawn.turn, withdrawn.seq) == (turn.id, 3)
+
+
 async def test_a_turn_that_may_compact_and_whose_agent_cannot_calls_its_model_as_it_is() -> None:
     """As where its limits allow a compaction, and its agent has none."""
 

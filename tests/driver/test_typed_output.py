@@ -238,7 +238,9 @@ async def test_another_process_rebuilds_the_answer_without_the_validators() -> N
 async def test_a_typed_answer_streams_as_far_as_it_is_known() -> None:
     model = NativeModel('{"customer": "ACME Inc of here", "total": 5}')
     async with Engine(model=model).stream(BILLER, "Invoice.") as events:
-        partial = [event.partial async for event in events if isinstance(event, OutputDeltaEvent)]
+        deltas = [event async for event in events if isinstance(event, OutputDeltaEvent)]
+    partial = [event.partial for event in deltas]
+    assert {event.seq for event in deltas} == {2}, "the last fact is the step's beginning"
     assert {"customer": "ACME Inc"} in partial
     assert partial[-1] == {"customer": "ACME Inc of here", "total": 5}
 
