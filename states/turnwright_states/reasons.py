@@ -128,7 +128,7 @@ REASONS: Final[dict[EndReason, Meaning]] = {
         Trigger.REVIEWED,
     ),
     EndReason.SYNTHESIZED: Meaning(
-        Outcome.SYNTHESIS_DONE, "The synthesis turned the last batch into the answer.", _USE, "", (Trigger.SETTLED,)
+        Outcome.SYNTHESIS_DONE, "The app made the answer from tool results.", _USE, "", (Trigger.SETTLED,)
     ),
     EndReason.STEP_CAP: _limit(
         "steps", "steps >= allowance", "The turn reached its step limit.", "the agent's `steps`"
