@@ -34,7 +34,7 @@ from turnwright.message import (
 from turnwright.result import TurnResult
 from turnwright.store import InboxKind, Store, TurnRow
 from turnwright.transcript.tool_phase import message_ids
-from turnwright_states.facts import KINDS, Fact, TurnStarted, tool_names
+from turnwright_states.facts import KINDS, CallSettled, CallStarted, Fact, TurnStarted, tool_names
 
 from .options import DEFAULT_STORE, JsonOption, SessionOption, StoreOption, TurnOrNoneArgument, need_one
 from .plain_lines import forked
@@ -95,11 +95,21 @@ def show(
         print_lines([*_called(started), *forked(started)])
         for message in result.messages:
             print_lines(_message_lines(message, below), hang=_MARGIN)
+        if driver in (DriverStatus.CRASHED, DriverStatus.LEFT):
+            print_lines(_begun(facts))
         flags, elsewhere = store_flag(store), not by_command_line(begun.metadata)
         closing = closing_lines(
             result, store=store, elsewhere=elsewhere, told_to_stop=told_to_stop, verbose=True, driver=driver
         )
         print_closing(result, closing, flags=flags)
+
+
+def _begun(facts: Journal) -> list[str]:
+    """Return the calls that had started when the driver went."""
+    settled = {fact.call for _, fact in facts if isinstance(fact, CallSettled)}
+    begun = dict.fromkeys(fact.call for _, fact in facts if isinstance(fact, CallStarted) and fact.call not in settled)
+    tools = tool_names(fact for _, fact in facts)
+    return [f"{one_line(tools[call])} ({call}) had started, and has no result" for call in begun]
 
 
 def _show_session(store: str, session: str, *, as_json: bool) -> None:
