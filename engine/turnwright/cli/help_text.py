@@ -110,7 +110,11 @@ EXAMPLES: Final = {
     "steer": ['turnwright steer 4f2c "Leave the tests alone."'],
     "abort": ["turnwright abort 4f2c"],
     "fork": ["turnwright fork 4f2c", "turnwright fork 4f2c --at 12"],
-    "turns": ["turnwright turns", "turnwright turns --session s1 --limit 10"],
+    "turns": [
+        "turnwright turns",
+        "turnwright turns --session s1 --limit 10",
+        "turnwright turns --store sqlite:///old.db",
+    ],
     "sessions": ["turnwright sessions", "turnwright sessions --limit 10 --json"],
     "show": [
         "turnwright show 4f2c",
