@@ -4,6 +4,7 @@ The copy follows the store's rows before each query.
 """
 
 import sqlite3
+import weakref
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final
@@ -46,6 +47,8 @@ class MemorySummaries(SqliteSummaries):
     def __init__(self, store: Store) -> None:
         self._store = store
         self._db = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+        # Nobody closes the summaries, and Python 3.13 warns of a connection that is collected open.
+        weakref.finalize(self, self._db.close)
         create_tables(self._db)
         #: The known turns that had not ended, and the number of the newest known turn.
         self._live: dict[str, TurnRow] = {}
