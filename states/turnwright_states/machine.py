@@ -592,7 +592,7 @@ class TurnMachine:
             self._finish_step(usage=event.usage)
             self._stop(row, partial=event.partial, usage=event.usage)
         else:
-            self._halt(row, partial=event.partial, usage=event.usage)
+            self._halt(row, partial=event.partial, usage=event.usage, spent=event.spent)
 
     def _abort(self, event: AbortInput) -> None:
         row = self._stopped_by(event, Trigger.ABORT)

@@ -182,6 +182,7 @@ POLLS = ScriptedReply(calls=(ScriptedCall("polls"),) * 4, tokens=30)
 DELEGATES_AND_WORKS = ScriptedReply(calls=(ScriptedCall(HELPER), ScriptedCall("plain", seconds=3.0)))
 DELEGATES_ONE = ScriptedReply(calls=(ScriptedCall(HELPER),))
 ANSWERS_DIRECTLY = ScriptedReply(calls=(ScriptedCall("asks_direct"),))
+ANSWERS_BESIDE = ScriptedReply(calls=(ScriptedCall(HELPER), ScriptedCall("direct", seconds=1.0)))
 NEEDS_PERSON = ScriptedReply(calls=(ScriptedCall("asks"),))
 TWO_ROUNDS = Limits(doom_threshold=2, steps=3)
 NEEDS_PEOPLE = ScriptedReply(calls=(ScriptedCall("asks", 1), ScriptedCall("asks", 2)))
@@ -207,6 +208,8 @@ NEEDS_PEOPLE = ScriptedReply(calls=(ScriptedCall("asks", 1), ScriptedCall("asks"
 @example(hooked_team(ScriptedCall(HELPER, after="hide"), ScriptedCall("plain", after="trip")))
 @example(hooked_team(ScriptedCall(HELPER, after="late"), ScriptedCall("plain", before="change")))
 @example(hooked_team(ScriptedCall(HELPER, before="late"), ScriptedCall("plain", before="late")))
+# The deadline ends a sub-agent beside a call that gave the answer. What it used counts.
+@example(TurnScript((ANSWERS_BESIDE,), TOOLS, Limits(seconds=2.5), helper=(replace(ASKS, tokens=7), SAYS_LATER)))
 # A sub-agent that says the same again and again is a loop. One whose people or figures differ is none.
 @example(TurnScript((DELEGATES_ONE,), TOOLS, helper=(ASKS, SAYS)))
 @example(TurnScript((DELEGATES_ONE,), TOOLS, TWO_ROUNDS, people=("yes", "no"), helper=(ANSWERS_DIRECTLY, SAYS)))

@@ -206,6 +206,7 @@ def test_a_turn_of_an_agent_whose_processes_die_takes_it_too(script: TurnScript)
 DELEGATES = ScriptedReply(calls=(ScriptedCall(HELPER, 1), ScriptedCall(HELPER, 2)))
 ASKS_TOO = ScriptedReply(calls=(ScriptedCall(HELPER), ASKS))
 NEEDS_PERSON = ScriptedReply(calls=(ScriptedCall("asks", seconds=1.0),))
+WORKS_BESIDE = ScriptedReply(calls=(*DELEGATES.calls, AGAIN))
 SAYS_LATER = replace(SAYS, seconds=4.0)
 RUNS_AGAIN = ScriptedReply(calls=(AGAIN, DOUBTFUL_LONGER), seconds=1.0)
 ENDED_EARLY = TurnScript(
@@ -234,6 +235,13 @@ MORTAL_TEAM = TurnScript((DELEGATES, SAYS), MORTAL_TOOLS, helper=(NEEDS_PERSON, 
 @example(replace(MORTAL_TEAM, people=("abort",), crashes=(12,)))
 #: The deadline has ended one of the two sub-agents, and the crash gave the turn time back.
 @example(replace(MORTAL_TEAM, helper=(SAYS_LATER,), limits=Limits(seconds=2.5), crashes=(7, 1)))
+#: The same while an interrupted call runs again, and of a sub-agent that was canceled before it has ended.
+@example(
+    replace(MORTAL_TEAM, replies=(WORKS_BESIDE,), helper=(SAYS_LATER,), limits=Limits(seconds=1.5), crashes=(7, 2))
+)
+@example(
+    replace(MORTAL_TEAM, replies=(WORKS_BESIDE,), helper=(SAYS_LATER,), limits=Limits(seconds=1.5), crashes=(8, 1))
+)
 #: A question about a crash of a sub-agent does not expire.
 @example(replace(MORTAL_TEAM, helper=(RUNS_AGAIN, SAYS_LATER), people=("expire", "yes"), dies_at=2.6))
 #: A caller passes on the questions of a sub-agent in the order of its calls, also if a crash caused the first one.

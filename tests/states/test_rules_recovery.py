@@ -240,15 +240,18 @@ def test_a_sub_agent_that_never_began_has_used_nothing(begin: "Begin") -> None:
     assert turn.calls == 0
 
 
+@pytest.mark.parametrize("answered", [False, True])
 @pytest.mark.parametrize("stop", [AbortInput, ExpireInput, FailInput])
 def test_what_the_sub_agents_of_a_stopped_turn_used_is_counted(
-    begin: "Begin", stop: type[AbortInput | ExpireInput | FailInput]
+    begin: "Begin", stop: type[AbortInput | ExpireInput | FailInput], *, answered: bool
 ) -> None:
-    """Each call that is closed says what its own used, and a replay reads it back."""
+    """Each call that is closed says what its own used, and a replay reads it back. The turn may have its answer."""
     turn = begin(tokens=1000)
     turn.reply(AGENT, "look", AGENT)
     for call in turn.ready:
         turn.feed(CallStartedInput(call=call))
+    if answered:
+        turn.feed(CallSettledInput(call="call00002", final=True))
     used = {"call00001": Spent(calls=5, tokens=200, cost=0.5), "call00003": Spent(calls=1)}
     stopped = FailInput(error="x", spent=used) if issubclass(stop, FailInput) else stop(spent=used)
     turn.feed(stopped)

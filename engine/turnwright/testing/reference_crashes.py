@@ -139,6 +139,7 @@ class Mortal(Turn):
                 self.tokens, self.unwritten = self.tokens - self.unwritten, 0
                 if self._is_lost():
                     return ScriptedReply(error=Cause.CRASH)
+                self._begin()
 
     def _expiring(self, calls: list[Call]) -> list[Call]:
         """Return calls whose questions expire at once, those with results at the next death first: any order may be."""
@@ -242,9 +243,11 @@ class Mortal(Turn):
             self._die()
             self._revive()
             return False
-        self.now = min(ends, cut)
+        self.now, deaths = min(ends, cut), len(self.deaths)
         if ends > cut:
             self._begin()
+            if len(self.deaths) < deaths:  # the process died when it ended sub-agents, and the turn has time again
+                return False
         self._settle(call)
         return True
 

@@ -71,9 +71,14 @@ class MortalTurn(Mortal, AgentTurn):
                 return (yield from self._ask(expires=expires))
             raise
 
+    def _begin(self) -> None:
+        while min(self.abort_at, self.deadline) <= self.now and self._dies_ending_children():
+            pass  # an abort is kept, and a crash may give time back
+        super()._begin()
+
     def _end_children(self) -> None:
         while self._dies_ending_children():
-            pass  # an abort is kept
+            pass
         super()._end_children()
 
     def _dies_ending_children(self) -> bool:
