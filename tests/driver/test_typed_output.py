@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
+import anyio
 import pytest
 from pydantic import BaseModel, Field, JsonValue
 from typing_extensions import TypedDict
@@ -269,3 +270,21 @@ async def test_an_output_type_that_is_no_type_is_refused_with_what_to_give() -> 
         ConfigError, match=r"^agent 'Counter': output_type: 3 is no type of data: give a pydantic model, "
     ):
         await Engine(model=ScriptedModel("x")).run(agent, "hi")
+
+
+async def test_an_abort_abandons_a_validator_that_goes_on() -> None:
+    """It has the engine's grace to end."""
+    go_on = anyio.Event()
+
+    async def stubborn(context: TurnContext, invoice: Invoice) -> Invoice:
+        await engine.abort(context.turn_id)
+        with anyio.CancelScope(shield=True):
+            await go_on.wait()
+        return invoice
+
+    agent = Agent(name="Biller", output_type=Invoice, output_validators=[stubborn])
+    engine, _ = engine_of(answers({"customer": "A", "total": 1}))
+    with anyio.fail_after(60):
+        turn = await engine.run(agent, "Invoice.")
+    go_on.set()
+    assert turn.outcome is Outcome.ABORTED
