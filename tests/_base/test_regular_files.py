@@ -3,6 +3,7 @@
 import os
 import socket
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -24,10 +25,20 @@ READERS: dict[str, tuple[str, Callable[[Path], object]]] = {
     "project": ("pyproject.toml", read_file),
     "servers": ("mcp.json", read_mcp_config),
     "attachment": ("picture.png", FilePart.read),
-    "weights": ("model.gguf", find_weights),
     "rows taken": ("rows.json", RowCounts.read),
 }
-EACH_READER = pytest.mark.parametrize(("name", "read"), READERS.values(), ids=READERS)
+EACH_READER = pytest.mark.parametrize(
+    ("name", "read"),
+    [
+        *(pytest.param(*reader, id=kind) for kind, reader in READERS.items()),
+        pytest.param(
+            "model.gguf",
+            find_weights,
+            id="weights",
+            marks=pytest.mark.skipif(find_spec("xllamacpp") is None, reason="xllamacpp is not installed"),
+        ),
+    ],
+)
 
 
 @pytest.fixture(params=["pipe", "socket", "device", "link to a device", "folder"])

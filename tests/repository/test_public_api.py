@@ -5,6 +5,7 @@ import inspect
 import pkgutil
 import tomllib
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import Final
@@ -16,8 +17,13 @@ LISTED: Final[dict[str, dict[str, str]]] = tomllib.loads(
 )
 #: Packages whose `__all__` is for the rest of this project.
 INTERNAL: Final = {"turnwright.cli", "turnwright.inspector.tabs", "turnwright.otel.api"}
-#: Modules that import a framework which only an environment of its own has (`make guards`).
-ELSEWHERE: Final = {"turnwright.guards.langchain", "turnwright.guards.openai_agents"}
+#: Modules that import a framework which only an environment of its own has (`make guards`), or a model's engine that
+#: `make test` does not install.
+ELSEWHERE: Final = {
+    "turnwright.guards.langchain",
+    "turnwright.guards.openai_agents",
+    *(() if find_spec("xllamacpp") else ("turnwright.model.local.child_process",)),
+}
 LONGEST: Final = 100
 
 
