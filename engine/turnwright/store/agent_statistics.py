@@ -45,6 +45,8 @@ def agent_statistics(measures: Iterable[Columns], failures: Iterable[Columns]) -
     """
     groups: dict[tuple[str, str], _Group] = {}
     for agent, model, cost, endings, *lists in measures:
+        if not agent:  # turns that have not been summarized since a migration
+            continue
         steps, tokens, micros, millis, minutes = map(integers, lists)
         ends = _endings(str(endings))
         groups[str(agent), str(model)] = _Group(number_of(cost), steps, tokens, micros, millis, minutes, *ends)

@@ -1,0 +1,15 @@
+"""The statistics of agents are made of rows that the stores group."""
+
+import pytest
+
+from turnwright.store.agent_statistics import agent_statistics
+
+LISTS = ("2,4", "10,30", "0,500000", "1000,3000", "29000000,29000001")
+
+
+@pytest.mark.parametrize("nameless", [None, ""])
+def test_turns_that_a_migration_left_without_names_are_no_agent(nameless: str | None) -> None:
+    rows = [(nameless, nameless, 1.0, "finished completed,", *LISTS), ("Tidier", "scripted", 0.5, "finished", *LISTS)]
+    found = agent_statistics(rows, [(nameless, nameless, "look_up", 3)])
+    assert [(one.agent, one.turns, one.failures) for one in found.agents] == [("Tidier", 2, [])]
+    assert {one.agent for one in found.spending} == {"Tidier"}
