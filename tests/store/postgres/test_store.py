@@ -26,6 +26,7 @@ from turnwright.journal.summarize import summarize_turns
 from turnwright.store import Claim, InboxItem, InboxKind, Store
 from turnwright.store.postgres.schema import SCHEMA_VERSION, STEPS, Step, migrate, older
 from turnwright.store.postgres.store import PostgresStore
+from turnwright.store.postgres.summary_schema import UNNAMED
 from turnwright.store.summaries import TurnFilter
 from turnwright.testing.postgres_server import PostgresServer
 from turnwright.testing.store_suite import StoreSuite, Written
@@ -645,6 +646,19 @@ async def test_turns_that_were_summarized_without_their_tools_are_summarized_aga
     (one,) = await store.find(TurnFilter(agent="Tidier"), limit=9)
     assert (one.row.id, one.prompt) == ("t1", "Hello")
     await bench.close()
+
+
+async def test_a_migration_removes_names_with_secrets_from_summaries(postgres_server: PostgresServer) -> None:
+    """Readers write them again."""
+    bench = PostgresBench(postgres_server.new_schema())
+    await _migrate_to(bench.address, STEPS[: STEPS.index(UNNAMED)])
+    await bench.execute(
+        "INSERT INTO turnwright_summaries (number, turn_id, root, agent, model, created_at, seq, complete)"
+        " VALUES (1, 't1', 1, 'password=hunter22', 'm', 1, 1, 1)"
+    )
+    await migrated(bench.address)
+    left = await bench.execute("SELECT turn_id, agent, model, session, seq, complete FROM turnwright_summaries")
+    assert left == [("", "", "", None, 0, 0)]
 
 
 async def test_what_the_first_release_wrote_is_kept_and_is_nobody_s(postgres_server: PostgresServer) -> None:
