@@ -141,6 +141,8 @@ async def test_a_sub_agents_answer_is_the_result_of_its_call() -> None:
     engine = company.engine()
     turn = await engine.run(LEAD, "hi")
     child = f"{turn.id}:call00001"
+    begun = [fact for _, fact in await engine.store.facts(turn.id) if isinstance(fact, f.CallStarted)]
+    assert [fact.child for fact in begun] == [child]
     assert (turn.outcome, turn.text) == (Outcome.FINISHED, "All done.")
     assert results(turn) == [
         (CallStatus.OK, f"Nothing to tidy.\n\n[sub-agent: finished, answered; turn {child}]"),
