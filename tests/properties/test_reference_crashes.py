@@ -156,6 +156,7 @@ NO_RETRY, ONE_RETRY = Limits(max_retries=0), Limits(max_retries=1)
 PASSES = ScriptedGuardrail(2.1, parallel=True)
 FAILS = ScriptedGuardrail(1.03, fault="model")
 TOO_LATE = TurnScript((replace(SAYS, seconds=2.0),), limits=Limits(seconds=0.5), guardrail=ScriptedGuardrail(1.03))
+SPOILED = ScriptedCall("asks_doubtful", before="spoil")
 IS_LATE, TRIPS = ScriptedCall("plain", before="late"), ScriptedCall("plain", before="trip")
 
 
@@ -184,6 +185,10 @@ def test_a_turn_whose_processes_die_takes_the_course_that_the_rules_say(script: 
 #: The hook or guardrail before a call ends the turn, and the tool does not run.
 @example(TurnScript((replace(WORKS, calls=(IS_LATE,)),), MORTAL_TOOLS, crashes=(2,), hooked=True))
 @example(TurnScript((replace(WORKS, calls=(TRIPS,)),), MORTAL_TOOLS, crashes=(2, 3), hooked=True))
+#: The hook before a call is asked after a crash, though another call waits for a person.
+@example(
+    TurnScript((replace(WORKS, calls=(DOUBTFUL, SPOILED)),), MORTAL_TOOLS, people=("no",), crashes=(4,), hooked=True)
+)
 #: The conclusion does not ask the guardrail of the prompt again, because the review has accepted a reply.
 @example(TurnScript((WORKS,), MORTAL_TOOLS, Limits(steps=1), abort_at=4.25, crashes=(5,), guardrail=PASSES))
 #: A guardrail that passed in a conclusion is asked again, because no fact says so. A process may die while it is asked.

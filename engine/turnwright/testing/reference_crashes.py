@@ -160,7 +160,7 @@ class Mortal(Turn):
         if self.deaths and _phase(self.deaths[0].written) == _phase(self._written()):
             self._begin()
             self._die_in(open_)
-        elif crashed and open_ and self._may_ask() and all(call.asks and not call.approved for call in open_):
+        elif crashed and open_ and self._may_ask() and all(map(self._waits, open_)):
             # The turn pauses with the last of the others, also while an abort leaves it time.
             if not has_answer(batch):
                 self._read_messages()
@@ -201,6 +201,10 @@ class Mortal(Turn):
             return began + self._lasts(call) < death.at + _MOMENT
         ends_later = began + self._lasts(call) > death.at - _MOMENT
         return ends_later and (bool(starts) or not self._runs(call) or death.at < began + _MOMENT)
+
+    def _waits(self, call: Call) -> bool:
+        """Return whether a call waits for a person, and no hook has yet to decide about it."""
+        return call.asks and not call.approved and (call.judged or not self.script.hooked)
 
     def _may_ask(self) -> bool:
         return self.pauses < self.limits.max_pauses
