@@ -42,12 +42,13 @@ TEXTS["stall_response"] = ("hint", "loop")
 PARTS = {
     "certificate": "schema agent:str chart bounds:list reply code sub_agents",
     "chart": "version rows digest",
-    "bound": "bound value formula set_by field settings exactness exactness_means reason",
+    "bound": "bound value formula field set_by exactness exactness_means reason settings",
     "setting": "field value set_by",
     "code": "tools hooks:list guardrails:list typed:bool",
     "hook": "name:str on:list",
     "guardrail": "name:str checks:input|output|tool_input|tool_output",
-    "tool": "tool:str read_only delegates:bool asks:always|perhaps|never returns_direct:bool retries:int retry_requests",
+    "tool": "tool:str read_only delegates:bool asks:always|perhaps|never returns_direct:bool retries:int "
+    "retry_requests",
     "sub_agents": "leases max_depth calls:list agents:list tree",
     "sub_agent": "tool:str agent:str depth:int calls:list bounds:list reply code",
     "tree": "turns steps model_calls tool_calls",
@@ -160,16 +161,10 @@ def check_bound(bound, wanted, known, where):
     name, value, formula, fields, exactness, reason = wanted
     by_ceiling = fields[0] == "steps" and known["steps"][0] != lowest(known["steps"][0], known["ceiling"][0])
     one_for_all = name == "tool calls" and bound["formula"] == "tool_calls"  # the class of the tools does not matter
-    right = {
-        "value": value,
-        "formula": "tool_calls" if one_for_all else formula,
-        "field": fields[0],
-        "set_by": "ceiling" if by_ceiling else known[fields[0]][1],
-        "exactness": exactness,
-        "exactness_means": EXACTNESS[exactness],
-        "reason": reason,
-    }
-    for key, wanted_value in right.items():
+    formula = "tool_calls" if one_for_all else formula
+    origin = "ceiling" if by_ceiling else known[fields[0]][1]
+    right = (value, formula, fields[0], origin, exactness, EXACTNESS[exactness], reason)
+    for key, wanted_value in zip(PARTS["bound"].split()[1:-1], right, strict=True):
         if not same(bound[key], wanted_value):
             yield f"{where}: {name}: {key} is {bound[key]!r}, and the settings give {wanted_value!r}"
     need([one["field"] for one in bound["settings"]] == list(fields), f"{where}: {name}: its settings must be {fields}")
@@ -185,7 +180,7 @@ def check_code(code, where):
     tools = [] if code["tools"] is None else code["tools"]
     need(type(tools) is list and len({one["tool"] for one in tools}) == len(tools), f"{where}: a tool comes twice")
     for tool in tools:
-        right = 0 <= tool["retries"] and same(tool["retry_requests"], tool["retries"] + 1)
+        right = tool["retries"] >= 0 and same(tool["retry_requests"], tool["retries"] + 1)
         right &= type(tool["read_only"]) in (bool, type(None))
         need(right, f"{where}: {tool['tool']}: retry_requests must be retries + 1, and read_only true, false or null")
     declared = [tool["read_only"] for tool in tools]
@@ -201,7 +196,8 @@ def check_agent(agent, where):
     tool_class, delegates = check_code(agent["code"], f"{where}: code")
     wanted = expected(values, tool_class)
     need([bound["bound"] for bound in bounds] == [one[0] for one in wanted], f"{where}: a bound is missing or unknown")
-    return [fault for pair in zip(bounds, wanted) for fault in check_bound(*pair, known, where)], values, delegates
+    faults = [fault for pair in zip(bounds, wanted, strict=True) for fault in check_bound(*pair, known, where)]
+    return faults, values, delegates
 
 
 def depths_of(names, below, most):
