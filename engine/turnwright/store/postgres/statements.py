@@ -8,6 +8,8 @@ notifications must not pay for that.
 
 from typing import Final, LiteralString, NamedTuple
 
+from turnwright.store.rows import LAST_SEQ
+
 from .rows import COLUMNS
 from .summary_schema import NEW_SUMMARIES
 
@@ -84,6 +86,17 @@ _WRITE: Final = """
 """
 
 
+#: A row if the turn has this epoch.
+HOLDS: Final = "SELECT turn_id FROM turnwright_turns WHERE turn_id = %(turn)s AND epoch = %(epoch)s"
+#: Whether the facts of an append follow the last one. A turn that was deleted and created again may have the epoch of
+#: an outdated claim.
+_FOLLOWS: Final = f"""
+    %(seq)s = 1 + coalesce((
+        SELECT {LAST_SEQ} FROM turnwright_facts WHERE turn_id = %(turn)s ORDER BY seq DESC LIMIT 1
+    ), 0)
+"""
+
+
 class Writes(NamedTuple):
     """The statements that may notify. Each returns a row for each turn written to, or for each item posted."""
 
@@ -111,7 +124,8 @@ def _writes(said: LiteralString) -> Writes:
             WITH claimed AS (
                 UPDATE turnwright_turns SET updated_at = %(at)s, state = %(state)s, reason = %(reason)s,
                     steps = %(steps)s, tool_calls = %(calls)s, live = %(live)s
-                WHERE turn_id = %(turn)s AND epoch = %(epoch)s RETURNING turn_id
+                WHERE turn_id = %(turn)s AND epoch = %(epoch)s AND (%(kinds)s::text IS NULL OR {_FOLLOWS})
+                RETURNING turn_id
             ), written AS ({_WRITE}), consumed AS (
                 DELETE FROM turnwright_inbox USING claimed
                 WHERE turnwright_inbox.turn_id = claimed.turn_id AND id = ANY(%(consumed)s)

@@ -65,6 +65,7 @@ from .statements import (
     EMPTY_SESSIONS,
     FACTS,
     FAMILY,
+    HOLDS,
     LOCK_SESSIONS,
     LOCKED,
     ONE,
@@ -185,6 +186,8 @@ class PostgresStore(PostgresSummaries, PostgresAnnotations):
             # The second statement sees items that were posted while the first one waited for the row.
             values = {**turn, **status_of(status), **written}
             appended, inbox = await run_together(connection, (self._append, values), (_INBOX, turn))
+            if not appended and await (await connection.execute(HOLDS, turn)).fetchone():
+                raise StoreError(f"turn {claim.turn}: fact {claim.seq + 1} does not follow the last one")
         if not appended:
             raise LeaseLostError(claim.turn, claim.epoch)
         if facts:

@@ -97,7 +97,7 @@ class SqliteStore(SqliteSummaries, SqliteAnnotations):
         self._owner = OwnerLock(self._real_path)
         #: The epochs of the turns that this process drives.
         self._driving: dict[str, int] = {}
-        self._durability = durability
+        self._durability: Durability = durability
         self._patience = patience
         self._open()
         own = type(self)

@@ -9,7 +9,7 @@ from typing import Final
 
 from turnwright.errors import LeaseLostError, SessionBusyError, StoreError, TurnwrightError
 from turnwright.store.protocol import NOBODY, Claim, InboxItem, NewTurn, Status
-from turnwright.store.rows import join_facts, readable_items
+from turnwright.store.rows import LAST_SEQ, join_facts, readable_items
 from turnwright_states.facts import Fact, ModelReplied
 from turnwright_states.state import FINAL
 
@@ -18,10 +18,12 @@ from .rows import WAITING
 from .schema import check
 from .summaries import NEW_SUMMARIES
 
-#: The statement also checks the epoch: under an outdated epoch it finds no turn and writes nothing.
+#: The statement also checks the epoch, and that the facts follow the last one: for an outdated claim it finds no turn
+#: and writes nothing. A turn that was deleted and created again may have the epoch of such a claim.
 _WRITE_FACTS: Final = (
-    "INSERT INTO facts (seq, kind, payload, at, state, reason, steps, tool_calls, epoch, owner, turn)"
-    " SELECT ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, number FROM turns WHERE turn_id = ? AND epoch = ?"
+    "INSERT INTO facts (seq, kind, payload, at, state, reason, steps, tool_calls, epoch, owner, turn)"  # noqa: S608 (constant)
+    " SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, number FROM turns WHERE turn_id = ?11 AND epoch = ?12"
+    f" AND ?1 = 1 + coalesce((SELECT {LAST_SEQ} FROM facts WHERE turn = number ORDER BY seq DESC LIMIT 1), 0)"
 )
 #: The time is left unchanged: it is the time of the fact.
 _WRITE_STATUS: Final = (
@@ -205,8 +207,8 @@ class ReleaseWrite(Write):
 def write(cursor: sqlite3.Cursor, path: Path, place: StoreFiles, together: Sequence[Write]) -> None:  # noqa: C901, PLR0912 (in parts it would take more calls a step)
     """Make writes in one transaction. A write that raises a `TurnwrightError` is given up, and the rest is made.
 
-    Raises the errors of `sqlite3`, and `LeaseLostError` if an append lost its lease; then nothing was written. Raises
-    `StoreReplacedError` if the written file is not in its place any more.
+    Raises the errors of `sqlite3`, and `LeaseLostError` or `StoreError` if facts follow no claim or not the last fact;
+    then nothing was written. Raises `StoreReplacedError` if the written file is not in its place any more.
     """
     checks_version = checks_place = False
     rows: list[_FactsRow] = []
@@ -229,8 +231,7 @@ def write(cursor: sqlite3.Cursor, path: Path, place: StoreFiles, together: Seque
             count = len(rows)
             written = cursor.execute(_WRITE_FACTS, rows[0]) if count == 1 else cursor.executemany(_WRITE_FACTS, rows)
             if written.rowcount != count:
-                # With several turns this may name the wrong one. The group then makes each write alone.
-                raise LeaseLostError(*rows[0][-2:])  # noqa: TRY301 (likewise)
+                raise _refusal(cursor, rows[0])  # noqa: TRY301 (likewise)
         for one in together:
             if one.inbox_of:
                 items = [*cursor.execute(WAITING, (one.inbox_of,))]
@@ -246,6 +247,14 @@ def write(cursor: sqlite3.Cursor, path: Path, place: StoreFiles, together: Seque
     for one in together:
         if one.waits:
             one.done()
+
+
+def _refusal(cursor: sqlite3.Cursor, row: _FactsRow) -> TurnwrightError:
+    """Return why facts were not written. Of several turns it may name another one: then each write is made alone."""
+    first, (turn, epoch) = row[0], row[-2:]
+    if cursor.execute("SELECT 1 FROM turns WHERE turn_id = ? AND epoch = ?", (turn, epoch)).fetchone() is None:
+        return LeaseLostError(turn, epoch)
+    return StoreError(f"turn {turn}: fact {first} does not follow the last one")
 
 
 def _row(claim: Claim, facts: Sequence[Fact], status: Status, at: float) -> _FactsRow:

@@ -4,7 +4,7 @@ from typing import Final
 
 import pytest
 
-from turnwright.errors import LeaseLostError, TurnBusyError, TurnNotFoundError
+from turnwright.errors import LeaseLostError, StoreError, TurnBusyError, TurnNotFoundError
 from turnwright.store import InboxItem, InboxKind, Store
 
 from .bench import Bench, Written
@@ -90,6 +90,22 @@ class DeletionFacts:
         await other.append(claim, again.answer(), again.status)
         assert await store.facts("t1") == list(enumerate(again.facts, start=1))
         assert await store.inbox("t1") == []
+
+    async def test_who_drove_a_turn_before_it_was_deleted_writes_nothing_to_the_new_one(self, bench: Bench) -> None:
+        """Even where both have the same epoch."""
+        store, other, written = await bench.open(), await bench.open(), Written("t1")
+        loser = await written.create(store)
+        await store.append(loser, written.calls("read_file"), written.status)
+        await store.release(loser)
+        await store.delete("t1")
+        anew = Written("t1")
+        winner = await anew.create(other)
+        before = await other.facts("t1")
+        assert (winner.epoch, winner.seq) == (loser.epoch, len(before))
+        with pytest.raises(StoreError):
+            await store.append(loser, written.abort(), written.status)
+        assert await other.facts("t1") == before
+        await other.append(winner, anew.answer(), anew.status)
 
     async def test_a_session_is_free_when_its_live_turn_was_deleted(self, bench: Bench) -> None:
         """A turn that nobody will resume need not block its session."""
