@@ -151,6 +151,7 @@ DOUBTFUL, ASKS = ScriptedCall("doubtful", seconds=1.0), ScriptedCall("asks")
 DOUBTFUL_LONGER, ANSWERS = ScriptedCall("doubtful", seconds=4.0), ScriptedCall("direct", seconds=1.0)
 AGAIN = ScriptedCall("again", seconds=2.0)
 WORKS_AGAIN = ScriptedReply(calls=(AGAIN,))
+RUNS_BESIDE_ASKS = ScriptedReply(calls=(AGAIN, ASKS))
 LAST_STEP = Limits(steps=1, max_retries=0)
 NO_RETRY, ONE_RETRY = Limits(max_retries=0), Limits(max_retries=1)
 PASSES = ScriptedGuardrail(2.1, parallel=True)
@@ -172,6 +173,9 @@ IS_LATE, TRIPS = ScriptedCall("plain", before="late"), ScriptedCall("plain", bef
 @example(TurnScript((WORKS_AGAIN,), MORTAL_TOOLS, LAST_STEP, messages=(0.75, 0.75), crashes=(3,)))
 #: A batch that has the answer takes no message, also if a crash of another call asks a person.
 @example(TurnScript((replace(WORKS, calls=(ANSWERS, DOUBTFUL_LONGER)),), MORTAL_TOOLS, messages=(0.75,), dies_at=1.6))
+#: After a call that runs again, an aborted turn pauses only if the journal had the question about the other call.
+@example(TurnScript((RUNS_BESIDE_ASKS,), MORTAL_TOOLS, abort_at=1.25, crashes=(3,)))
+@example(TurnScript((RUNS_BESIDE_ASKS,), MORTAL_TOOLS, abort_at=1.25, crashes=(4,)))
 @given(script=mortal_scripts)
 def test_a_turn_whose_processes_die_takes_the_course_that_the_rules_say(script: TurnScript) -> None:
     assert_as_predicted(script)

@@ -112,6 +112,7 @@ class MortalStore(StoreWrapper):
         places = {call.id: place for place, call in enumerate(_calls(facts))}
         kinds = Counter(map(type, facts))
         starts = Counter(fact.call for fact in facts if isinstance(fact, f.CallStarted))
+        last = {fact.call: fact for fact in facts if isinstance(fact, f.CallStarted | f.CallWaiting)}
         results = frozenset(places[fact.call] for fact in facts if isinstance(fact, f.CallSettled))
         helpers: list[tuple[int, Death]] = []
         for call, place in places.items():
@@ -132,6 +133,7 @@ class MortalStore(StoreWrapper):
             ended=bool(kinds[f.TurnEnded]),
             starts=tuple(starts[call] for call in places),
             results=results,
+            waits=frozenset(places[call] for call, fact in last.items() if isinstance(fact, f.CallWaiting)),
             helpers=tuple((place, one.written) for place, one in helpers),
         )
         return Death(

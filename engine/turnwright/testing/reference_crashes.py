@@ -29,6 +29,8 @@ class Mortal(Turn):
     deaths: list[Death]
     #: The tokens of a reply that the journal does not have yet.
     unwritten = 0
+    #: The calls that wait for a person, by the journal at the last death.
+    waiting: frozenset[int] = frozenset()
 
     def _written(self) -> JournalCounts:
         settled = frozenset(place for place, call in enumerate(self.calls) if call.status is not None)
@@ -75,9 +77,10 @@ class Mortal(Turn):
 
     def _die(self) -> Death:
         """Let the process die, and each one after it that wrote only a question. Lost seconds do not count."""
-        death = self.deaths.pop(0)
+        death = last = self.deaths.pop(0)
         while self.deaths and death.at == self.deaths[0].at and death.written == self.deaths[0].written:
-            self.deaths.pop(0)
+            last = self.deaths.pop(0)
+        self.waiting = last.written.waits
         self.now, self.lost = max(death.at, self.now), not death.released
         self.lost_seconds += death.lost
         self.deadline += death.lost
@@ -203,8 +206,9 @@ class Mortal(Turn):
         return ends_later and (bool(starts) or not self._runs(call) or death.at < began + _MOMENT)
 
     def _waits(self, call: Call) -> bool:
-        """Return whether a call waits for a person, and no hook has yet to decide about it."""
-        return call.asks and not call.approved and (call.judged or not self.script.hooked)
+        """Return whether a call waits for a person in the journal. A question about a crash is written first."""
+        written = call.declined is CallStatus.UNKNOWN or self._place(call) in self.waiting
+        return call.asks and not call.approved and written
 
     def _may_ask(self) -> bool:
         return self.pauses < self.limits.max_pauses

@@ -171,6 +171,8 @@ class JournalCounts:
     """The starts of each call."""
     results: frozenset[int] = frozenset()
     """The calls with results."""
+    waits: frozenset[int] = field(default=frozenset(), compare=False)
+    """The calls that wait for a person. A turn may write that before or after the starts of the others."""
     helpers: tuple[tuple[int, "JournalCounts"], ...] = ()
     """The journals of the sub-agents of calls without results."""
 
