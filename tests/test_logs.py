@@ -117,8 +117,26 @@ async def test_a_bug_is_an_error_with_its_turn_and_state(records: list[logging.L
 
     turn = await run(broken)
     (error,) = [one for one in records if one.levelno == logging.ERROR]
+    assert error.getMessage() == f"turn {turn.id} failed in STREAM"
     assert fields(error) == {"turn": turn.id, "step": 1, "state": "STREAM"}
     assert "RuntimeError: it broke" in json.loads(JsonFormatter().format(error))["exception"]
+
+
+@pytest.mark.anyio
+async def test_info_tells_where_a_turn_goes_on(records: list[logging.LogRecord]) -> None:
+    @tool(needs_approval=True)
+    async def pay() -> str:
+        return "paid"
+
+    async with Engine(model=ScriptedModel(asks_for(("pay", {})), "Paid."), tools=[pay]) as engine:
+        turn = await engine.run(Agent(name="Payer"), "Pay")
+        records.clear()
+        await engine.resume(turn.id, {turn.interrupts[0].id: True})
+    resumed = records[0]
+    assert (resumed.getMessage(), fields(resumed)) == (
+        f"turn {turn.id}: resumed in PAUSED, step 1",
+        {"turn": turn.id, "step": 1, "state": "PAUSED"},
+    )
 
 
 @pytest.mark.anyio

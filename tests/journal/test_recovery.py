@@ -420,7 +420,7 @@ async def test_a_turn_that_cannot_be_read_is_left_alone_and_keeps_nobody_else_fr
     engine = Engine(model=ScriptedModel("I see."), tools=[note], store=memory)
     assert [turn.id for turn in await engine.recover()] == [good]
     assert "turn later is skipped: turn later: its agent cannot be read: " in caplog.text
-    with pytest.raises(StoreError, match="turn later: its agent cannot be read"):
+    with pytest.raises(StoreError, match="turn later: its agent cannot be read: agent 'Tidier': is unknown"):
         await engine.resume("later")
 
 

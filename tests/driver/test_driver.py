@@ -1,0 +1,167 @@
+"""One driver: what a turn keeps that a bug or a guardrail stops, and how a turn goes on that has just been released."""
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from itertools import count
+
+import pytest
+
+from turnwright import (
+    Agent,
+    CallView,
+    ConfigError,
+    Engine,
+    StoreError,
+    ToolContext,
+    ToolResult,
+    Trip,
+    TurnContext,
+    output_guardrail,
+    tool,
+    tool_output_guardrail,
+)
+from turnwright.driver.driver import Driver
+from turnwright.journal.dependencies import Supplied
+from turnwright.model import ModelRequest, ModelResponse, ScriptedModel, asks_for
+from turnwright.model.protocol import TextDelta
+from turnwright.store import Claim, InboxItem, InboxKind, MemoryStore, Store
+from turnwright.testing.faults import FaultyStore, StoreWrapper
+from turnwright_states import EndReason, Outcome, Usage
+from turnwright_states import facts as f
+
+pytestmark = [pytest.mark.anyio, pytest.mark.no_waiting]
+
+AGENT = Agent(name="Helper")
+
+
+@tool(idempotent=True)
+async def look() -> str:
+    return "seen"
+
+
+@tool_output_guardrail
+async def unseen(_: ToolContext, call: CallView, result: ToolResult) -> Trip | None:
+    return Trip(f"{call.tool} has {result.text}")
+
+
+@output_guardrail
+async def broken(_: TurnContext, text: str) -> Trip | None:
+    raise RuntimeError(f"it broke at {text}")
+
+
+class AnsweredAtRelease(StoreWrapper):
+    """A person answers at the first release of a turn, when its driver looks into the inbox no more."""
+
+    busy = False
+    answered = False
+
+    async def release(self, claim: Claim, *, crashed: bool = False) -> None:
+        await self.inner.release(claim, crashed=crashed)
+        if not self.answered:
+            self.answered = True
+            payload = json.dumps({"interrupt": "approval-1", "decision": "approve", "text": ""})
+            await self.inner.post(InboxItem(claim.turn, "answer:approval-1", InboxKind.ANSWER, payload))
+            if self.busy:
+                await self.inner.claim(claim.turn)
+
+
+@tool(needs_approval=True)
+async def whose(ctx: ToolContext[str]) -> str:
+    return ctx.deps
+
+
+@tool(needs_approval=True)
+async def send() -> str:
+    return "sent"
+
+
+@tool(needs_approval=True)
+async def erase() -> str:
+    return "erased"
+
+
+async def paused(memory: Store, *, busy: bool = False) -> tuple[Driver, str]:
+    """A turn that waits for an approval, and a driver with a store where it is answered late."""
+    engine = Engine(model=ScriptedModel(asks_for(("whose", {})), "Done."), tools=[whose], store=memory, deps_type=str)
+    turn = await engine.run(AGENT, "Go.", deps="ours")
+    store = AnsweredAtRelease(memory)
+    store.busy = busy
+    return Driver(store, engine.setup), turn.id
+
+
+class BreaksOff:
+    """A model with a bug, after a part of its reply."""
+
+    name = "broken-1"
+    supports_tools = True
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[TextDelta | ModelResponse]:
+        yield TextDelta(text=f"To {len(request.messages)} message ")
+        raise RuntimeError("it broke")
+
+
+async def last_fact(store: Store) -> f.Fact:
+    (row,) = await store.turns()
+    return (await store.facts(row.id))[-1][1]
+
+
+async def test_a_guardrail_of_a_call_that_runs_again_ends_the_turn() -> None:
+    memory = MemoryStore()
+    model = ScriptedModel(asks_for(("look", {})), "Done.")
+    with suppress(StoreError):  # dies when the result of the call is written
+        dying = FaultyStore(memory, at=2)
+        await Engine(model=model, tools=[look], guardrails=[unseen], store=dying).run(AGENT, "hi")
+    await memory.aclose()
+    (row,) = await memory.turns()
+    turn = await Engine(model=model, tools=[look], guardrails=[unseen], store=memory).resume(row.id)
+    assert (turn.outcome, turn.reason, turn.error) == (Outcome.FAILED, EndReason.GUARDRAIL, "unseen: look has seen")
+
+
+async def test_a_turn_that_a_bug_ended_has_the_usage_of_its_reply_and_the_time() -> None:
+    store, seconds = MemoryStore(), count(100)
+    reply = ModelResponse(text="Done.", usage=Usage(input_tokens=7))
+    engine = Engine(model=ScriptedModel(reply), guardrails=[broken], store=store, clock=lambda: float(next(seconds)))
+    turn = await engine.run(Agent(name="Helper", steps=0), "hi")
+    assert (turn.outcome, turn.error) == (
+        Outcome.FAILED,
+        "output guardrail 'broken' raised RuntimeError: it broke at Done.",
+    )
+    assert turn.usage.input_tokens == 7
+    assert (await last_fact(store)).elapsed
+
+
+async def test_a_turn_that_a_bug_ended_keeps_the_text_that_had_arrived() -> None:
+    store = MemoryStore()
+    turn = await Engine(model=BreaksOff(), store=store).run(AGENT, "hi")
+    assert turn.error == "RuntimeError: it broke"
+    assert turn.text == "To 1 message "
+
+
+async def test_who_drives_on_after_a_late_answer_has_what_the_caller_supplied_and_says_its_epoch() -> None:
+    driver, turn_id = await paused(MemoryStore())
+    epochs: list[int] = []
+    result = await driver.drive(turn_id, claimed=epochs.append, supplied=Supplied(deps="the caller's"))
+    assert result is not None
+    assert result.outcome is Outcome.FINISHED
+    assert [part.text for said in result.messages for part in said.parts if part.type == "tool_result"] == [
+        "the caller's"
+    ]
+    assert epochs == [2, 3]
+
+
+async def test_a_late_answer_is_left_to_who_claimed_the_turn_first() -> None:
+    memory = MemoryStore()
+    driver, turn_id = await paused(memory, busy=True)
+    result = await driver.drive(turn_id, supplied=Supplied(deps="the caller's"))
+    assert result is not None
+    assert result.outcome is None
+    assert [item.id for item in await memory.inbox(turn_id)] == ["answer:approval-1"]
+
+
+async def test_an_engine_without_the_tools_of_open_calls_names_each() -> None:
+    store, asked = MemoryStore(), asks_for(("send", {}), ("erase", {}))
+    turn = await Engine(model=ScriptedModel(asked), tools=[send, erase], store=store).run(AGENT, "Go.")
+    with pytest.raises(ConfigError) as raised:
+        await Engine(model=ScriptedModel(), store=store).resume(turn.id, {"approval-1": True})
+    assert str(raised.value) == f"turn {turn.id}: its open calls need the tools erase, send: give them (--tools)"
