@@ -16,7 +16,7 @@ from turnwright.errors import StoreError
 from turnwright.message import FilePart
 from turnwright.testing import clock
 from turnwright.tools import AbortSignal, Ask, Rate, Tool, ToolContext, ToolFailedError, ToolResult, tool
-from turnwright.tools.batch import CallReport, run_batch, settle_after_crash
+from turnwright.tools.batch import CallReport, can_start_at_once, run_batch, settle_after_crash
 from turnwright.tools.batch_context import NOTHING_DECIDED, BatchContext
 from turnwright_states import (
     AnsweredInput,
@@ -27,6 +27,7 @@ from turnwright_states import (
     CallWaitingInput,
     Decision,
     InterruptKind,
+    InvalidCallError,
     Limits,
     ModelRepliedInput,
     RunTools,
@@ -433,6 +434,86 @@ async def test_a_sequential_call_runs_alone_and_the_others_side_by_side_between(
     kinds = batch.kinds()
     assert kinds.index("call_settled call00003") < kinds.index("call_started call00004")
     assert len(batch.settled()) == 7
+
+
+async def test_sequential_calls_that_start_at_once_run_one_after_the_other_too() -> None:
+    @tool(sequential=True)
+    async def alone() -> str:
+        return "done"
+
+    batch = Batch(alone, times=3)
+    batch.context.checked.update((call.id, {}) for call in batch.calls)
+    await batch.run()
+    assert batch.kinds() == [f"{kind} call0000{n}" for n in (1, 2, 3) for kind in ("call_started", "call_settled")]
+
+
+async def test_a_call_that_started_and_was_lost_is_an_error_when_no_other_call_is_left() -> None:
+    batch = Batch(fine, other)
+    batch.machine.feed(CallStartedInput(call="call00001"))
+    await batch.run()
+    assert batch.settled() == [(CallStatus.OK, "other")]
+    with pytest.raises(InvalidCallError) as raised:
+        await batch.run()
+    assert str(raised.value) == (
+        "RunTools for call 'call00001': it started and has no outcome: the journal was changed; nothing was changed"
+    )
+
+
+async def test_calls_that_fill_the_batch_start_in_one_append() -> None:
+    appends: list[int] = []
+    batch = Batch(fine, other)
+    batch.context.checked.update((call.id, {}) for call in batch.calls)
+
+    async def report(*events: Event) -> None:
+        appends.append(len(events))
+        await batch.report(*events)
+
+    await batch.run(parallel=2, report=report)
+    assert appends[0] == 2
+
+
+def test_calls_can_start_at_once_if_they_have_room_and_none_must_run_alone() -> None:
+    @tool(sequential=True)
+    async def alone() -> str:
+        return "alone"
+
+    assert can_start_at_once([fine, other], 2)
+    assert not can_start_at_once([fine, other], 1)
+    assert can_start_at_once([alone], 1)
+    assert not can_start_at_once([fine, alone], 2)
+
+
+async def test_a_call_that_waited_for_a_slot_does_not_start_once_the_turn_is_being_stopped() -> None:
+    stopped: list[bool] = []
+
+    @tool(concurrency=1)
+    async def use() -> str:
+        await anyio.lowlevel.checkpoint()
+        stopped.append(True)
+        return "used"
+
+    batch = Batch(use, times=2)
+    batch.context.stopping = lambda: bool(stopped)
+    await batch.run()
+    assert batch.kinds() == ["call_started call00001", "call_settled call00001"]
+
+
+async def test_each_outcome_is_journaled_before_the_slot_is_the_next_calls() -> None:
+    @tool(concurrency=1)
+    async def use() -> str:
+        await anyio.lowlevel.checkpoint()
+        return "used"
+
+    batch = Batch(use, times=4)
+    await batch.run()
+    assert batch.kinds() == [f"{kind} call0000{n}" for n in (1, 2, 3, 4) for kind in ("call_started", "call_settled")]
+
+
+async def test_a_call_that_never_started_keeps_no_crash_policy_from_the_ones_after_it() -> None:
+    batch = Batch(fine, other)
+    batch.machine.feed(CallStartedInput(call="call00002"))
+    await batch.settle()
+    assert [status for status, _ in batch.settled()] == [CallStatus.UNKNOWN]
 
 
 async def test_a_sequential_call_that_waits_for_a_person_holds_nobody_up() -> None:
