@@ -1,15 +1,19 @@
 """One driver: what a turn keeps that a bug or a guardrail stops, and how a turn goes on that has just been released."""
 
+import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from itertools import count
 
+import anyio
+import anyio.lowlevel
 import pytest
 
 from turnwright import (
     Agent,
     CallView,
+    CannotRunError,
     ConfigError,
     Engine,
     StoreError,
@@ -22,10 +26,11 @@ from turnwright import (
     tool_output_guardrail,
 )
 from turnwright.driver.driver import Driver
+from turnwright.errors import StoreReplacedError
 from turnwright.journal.dependencies import Supplied
 from turnwright.model import ModelRequest, ModelResponse, ScriptedModel, asks_for
 from turnwright.model.protocol import TextDelta
-from turnwright.store import Claim, InboxItem, InboxKind, MemoryStore, Store
+from turnwright.store import AbandonedDrivers, Claim, InboxItem, InboxKind, MemoryStore, Status, Store
 from turnwright.testing.faults import FaultyStore, StoreWrapper
 from turnwright_states import EndReason, Outcome, Usage
 from turnwright_states import facts as f
@@ -165,3 +170,129 @@ async def test_an_engine_without_the_tools_of_open_calls_names_each() -> None:
     with pytest.raises(ConfigError) as raised:
         await Engine(model=ScriptedModel(), store=store).resume(turn.id, {"approval-1": True})
     assert str(raised.value) == f"turn {turn.id}: its open calls need the tools erase, send: give them (--tools)"
+
+
+async def test_the_steps_of_a_turn_begin_at_the_time_of_the_engines_clock() -> None:
+    store, asked = MemoryStore(), asks_for(("send", {}))
+    engine = Engine(model=ScriptedModel(asked, "Done."), tools=[send], store=store, now=lambda: 0.0)
+    waits = await engine.run(AGENT, "Go.")
+    turn = await engine.resume(waits.id, {"approval-1": True})
+    begun = [part.started_at for said in turn.messages for part in said.parts if part.type == "step_start"]
+    assert begun == ["1970-01-01T00:00:00.000Z"] * 2
+
+
+class Observed(StoreWrapper):
+    """Notes from where journals are read and how turns are released. It fails at either as it is told."""
+
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
+        self.reads: list[int] = []
+        self.released: list[bool] = []
+        self.unreadable = self.full = False
+        self.at_release: list[BaseException] = []
+
+    async def facts(self, turn_id: str, after: int = 0) -> list[tuple[int, f.Fact]]:
+        self.reads.append(after)
+        if self.unreadable:
+            raise StoreError("no such disk")
+        return await self.inner.facts(turn_id, after)
+
+    async def append(
+        self, claim: Claim, facts: Sequence[f.Fact], status: Status, consumed: Sequence[str] = ()
+    ) -> list[InboxItem]:
+        if self.full:
+            raise StoreError("no room")
+        return await self.inner.append(claim, facts, status, consumed)
+
+    async def release(self, claim: Claim, *, crashed: bool = False) -> None:
+        self.released.append(crashed)
+        if self.at_release:
+            raise self.at_release.pop(0)
+        await anyio.lowlevel.checkpoint()
+        await self.inner.release(claim, crashed=crashed)
+
+
+async def asking() -> tuple[Observed, str]:
+    """A turn that waits for the approval of `send`."""
+    store = Observed(MemoryStore())
+    turn = await Engine(model=ScriptedModel(asks_for(("send", {}))), tools=[send], store=store).run(AGENT, "Go.")
+    store.released.clear()
+    return store, turn.id
+
+
+async def test_a_journal_that_was_read_for_an_answer_is_not_read_again() -> None:
+    store, turn_id = await asking()
+    turn = await Engine(model=ScriptedModel("Done."), tools=[send], store=store).resume(turn_id, {"approval-1": True})
+    assert turn.outcome is Outcome.FINISHED
+    assert store.reads.count(0) == 1
+
+
+async def test_an_abort_that_waits_needs_no_tools_and_no_second_reading() -> None:
+    store, turn_id = await asking()
+    await store.post(InboxItem(turn_id, "abort", InboxKind.ABORT, ""))
+    turn = await Engine(model=ScriptedModel(), store=store).resume(turn_id)
+    assert turn.outcome is Outcome.ABORTED
+    assert store.reads.count(0) == 1
+
+
+async def test_a_journal_that_cannot_be_read_is_no_crash() -> None:
+    store, turn_id = await asking()
+    driver = Driver(store, Engine(model=ScriptedModel(), tools=[send], store=store).setup)
+    store.unreadable = True
+    with pytest.raises(StoreError, match="no such disk"):
+        await driver.drive(turn_id)
+    assert store.released == [False]
+
+
+async def test_a_driver_that_is_canceled_as_it_releases_a_turn_still_says_that_it_crashed() -> None:
+    store, turn_id = await asking()
+    driver = Driver(store, Engine(model=ScriptedModel(), tools=[send], store=store).setup)
+    payload = json.dumps({"interrupt": "approval-1", "decision": "approve", "text": ""})
+    await store.post(InboxItem(turn_id, "answer:approval-1", InboxKind.ANSWER, payload))
+    store.full = True
+    store.at_release.append(asyncio.CancelledError())
+    with pytest.raises(asyncio.CancelledError):
+        await driver.drive(turn_id)
+    assert store.released == [True, True]
+
+
+async def test_a_journal_that_is_gone_at_the_release_is_an_error_that_hides_none_before() -> None:
+    store, turn_id = await asking()
+    store.at_release += [StoreReplacedError("gone"), StoreReplacedError("gone")]
+    with pytest.raises(CannotRunError, match="need the tools send"):
+        await Driver(store, Engine(model=ScriptedModel(), store=store).setup).drive(turn_id)
+    await store.inner.release(await store.claim(turn_id, abandoned=AbandonedDrivers(frozenset({store.owner}))))
+    with pytest.raises(StoreReplacedError, match="gone"):
+        await Driver(store, Engine(model=ScriptedModel(), tools=[send], store=store).setup).drive(turn_id)
+
+
+async def test_another_error_at_the_release_is_only_logged(caplog: pytest.LogCaptureFixture) -> None:
+    store, turn_id = await asking()
+    store.at_release.append(StoreError("no room"))
+    assert await Driver(store, Engine(model=ScriptedModel(), tools=[send], store=store).setup).drive(turn_id)
+    (warned,) = caplog.records
+    assert (warned.getMessage(), vars(warned)["turn"]) == (f"turn {turn_id} could not be released", turn_id)
+    assert "StoreError: no room" in caplog.text
+
+
+async def test_a_turn_whose_driver_is_canceled_is_released_by_a_store_that_takes_its_time() -> None:
+    store, turn_id = await asking()
+    begun = anyio.Event()
+
+    async def hangs(_: ModelRequest) -> ModelResponse:
+        begun.set()
+        await anyio.sleep_forever()
+        raise AssertionError
+
+    engine = Engine(model=ScriptedModel(hangs), tools=[send], store=store)
+    async with anyio.create_task_group() as group:
+        group.start_soon(engine.resume, turn_id, {"approval-1": True})
+        await begun.wait()
+        group.cancel_scope.cancel()
+    assert (await store.get(turn_id)).owner is None
+
+
+async def test_a_turn_that_needs_dependencies_is_named() -> None:
+    driver, turn_id = await paused(MemoryStore())
+    with pytest.raises(CannotRunError, match=f"^turn {turn_id}: it needs deps"):
+        await driver.drive(turn_id)

@@ -119,6 +119,7 @@ async def test_what_is_repaired_of_a_history_is_warned_of_once(caplog: pytest.Lo
     turn = await Engine(model=model, tools=[note]).run(AGENT, "And now?", message_history=BROUGHT)
     assert caplog.messages == [f"turn {turn.id}: its history is repaired: {note}" for note in NOTES]
     assert {record.levelno for record in caplog.records} == {logging.WARNING}
+    assert {vars(record)["turn"] for record in caplog.records} == {turn.id}
 
 
 async def test_the_journal_keeps_a_history_as_it_was_brought() -> None:
