@@ -4,7 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
-from itertools import count
+from itertools import count, pairwise
 
 import anyio
 import anyio.lowlevel
@@ -29,10 +29,11 @@ from turnwright.driver.driver import Driver
 from turnwright.errors import StoreReplacedError
 from turnwright.journal.dependencies import Supplied
 from turnwright.model import ModelRequest, ModelResponse, ScriptedModel, asks_for
-from turnwright.model.protocol import TextDelta
+from turnwright.model.protocol import ModelError, TextDelta
+from turnwright.model.retry import Backoff
 from turnwright.store import AbandonedDrivers, Claim, InboxItem, InboxKind, MemoryStore, Status, Store
 from turnwright.testing.faults import FaultyStore, StoreWrapper
-from turnwright_states import EndReason, Outcome, Usage
+from turnwright_states import Cause, EndReason, Outcome, Usage
 from turnwright_states import facts as f
 
 pytestmark = [pytest.mark.anyio, pytest.mark.no_waiting]
@@ -296,3 +297,23 @@ async def test_a_turn_that_needs_dependencies_is_named() -> None:
     driver, turn_id = await paused(MemoryStore())
     with pytest.raises(CannotRunError, match=f"^turn {turn_id}: it needs deps"):
         await driver.drive(turn_id)
+
+
+async def test_a_turn_whose_model_never_waits_leaves_room_for_other_tasks_between_attempts() -> None:
+    others, seen = count(), list[int]()
+
+    def busy(_: ModelRequest) -> ModelResponse:
+        seen.append(next(others))
+        raise ModelError("busy", cause=Cause.OVERLOADED)
+
+    async def work() -> None:
+        while True:
+            next(others)
+            await anyio.lowlevel.checkpoint()
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(work)
+        engine = Engine(model=ScriptedModel(busy, busy, busy, "Done."), backoff=Backoff(initial=0))
+        assert (await engine.run(AGENT, "Go.")).text == "Done."
+        group.cancel_scope.cancel()
+    assert all(later > earlier + 1 for earlier, later in pairwise(seen))

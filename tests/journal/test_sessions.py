@@ -106,7 +106,7 @@ SIGNED = {"type": "reasoning.encrypted", "data": "x"}
 def reasonings(request: ModelRequest) -> list[tuple[str, bool]]:
     """The reasoning that a model is shown, and whether it is signed."""
     parts = [part for message in request.messages for part in message.parts]
-    return [(part.text, bool(part.details)) for part in parts if isinstance(part, ReasoningPart)]
+    return [(part.text, part.details != ()) for part in parts if isinstance(part, ReasoningPart)]
 
 
 @pytest.mark.parametrize(("name", "signed"), [("first", True), ("second", False)])
