@@ -26,7 +26,7 @@ from turnwright import (
     tool_output_guardrail,
 )
 from turnwright.driver.driver import Driver
-from turnwright.errors import StoreReplacedError
+from turnwright.errors import StoreReplacedError, TurnBusyError
 from turnwright.journal.dependencies import Supplied
 from turnwright.model import ModelRequest, ModelResponse, ScriptedModel, asks_for
 from turnwright.model.protocol import ModelError, TextDelta
@@ -174,12 +174,12 @@ async def test_an_engine_without_the_tools_of_open_calls_names_each() -> None:
 
 
 async def test_the_steps_of_a_turn_begin_at_the_time_of_the_engines_clock() -> None:
-    store, asked = MemoryStore(), asks_for(("send", {}))
-    engine = Engine(model=ScriptedModel(asked, "Done."), tools=[send], store=store, now=lambda: 0.0)
+    lines = asks_for(("look", {})), asks_for(("send", {})), "Done."
+    engine = Engine(model=ScriptedModel(*lines), tools=[look, send], store=MemoryStore(), now=lambda: 0.0)
     waits = await engine.run(AGENT, "Go.")
     turn = await engine.resume(waits.id, {"approval-1": True})
     begun = [part.started_at for said in turn.messages for part in said.parts if part.type == "step_start"]
-    assert begun == ["1970-01-01T00:00:00.000Z"] * 2
+    assert begun == ["1970-01-01T00:00:00.000Z"] * 3
 
 
 class Observed(StoreWrapper):
@@ -317,3 +317,22 @@ async def test_a_turn_whose_model_never_waits_leaves_room_for_other_tasks_betwee
         assert (await engine.run(AGENT, "Go.")).text == "Done."
         group.cancel_scope.cancel()
     assert all(later > earlier + 1 for earlier, later in pairwise(seen))
+
+
+async def test_a_turn_that_has_ended_is_not_claimed_again() -> None:
+    store = MemoryStore()
+    engine = Engine(model=ScriptedModel("Done."), store=store)
+    turn = await engine.run(AGENT, "Go.")
+    assert await Driver(store, engine.setup).drive(turn.id) is None
+    assert (await store.get(turn.id)).epoch == 1
+
+
+async def test_a_driver_that_was_abandoned_loses_the_turn() -> None:
+    store, turn_id = await asking()
+    driver = Driver(store, Engine(model=ScriptedModel(), tools=[send], store=store).setup)
+    claim = await store.claim(turn_id)
+    with pytest.raises(TurnBusyError):
+        await driver.drive(turn_id)
+    result = await driver.drive(turn_id, abandoned=AbandonedDrivers(frozenset({store.owner}), frozenset({claim.epoch})))
+    assert result is not None
+    assert [one.id for one in result.interrupts] == ["approval-1"]
