@@ -20,7 +20,7 @@ from tests.inspector.conftest import browser
 from tests.one_row_a_fact import one_row_a_fact
 from typer.testing import CliRunner, Result
 
-from turnwright import Agent, Engine, SessionBusyError, TurnwrightError, UnreadableTurnError, tool
+from turnwright import Agent, Engine, SessionBusyError, StoreError, TurnwrightError, UnreadableTurnError, tool
 from turnwright.cli.app import command
 from turnwright.inspector import inspector_app
 from turnwright.inspector.http.access import Open
@@ -220,8 +220,10 @@ async def test_no_page_fails_but_for_the_turn_that_is_damaged(stores: dict[str, 
 
 
 @pytest.mark.anyio
-async def test_an_engine_goes_on_with_the_other_turns(stores: dict[str, Path], made: Made) -> None:
+async def test_an_engine_goes_on_with_the_other_turns(stores: dict[str, Path], made: Made, column: str) -> None:
     """A question about the damaged turn raises an error of ours, or is answered."""
+    # Without numbers nothing can be written.
+    refused = (UnreadableTurnError, StoreError) if column == "turns.number" else (UnreadableTurnError,)
     for value, file in stores.items():
         async with engine_on(file) as engine:
             store = engine.store
@@ -236,10 +238,10 @@ async def test_an_engine_goes_on_with_the_other_turns(stores: dict[str, Path], m
                     await engine.resume(turn, {"approval-1": True})
             await store.requests(*InboxKind)
             await engine.recover()
-            with suppress(SessionBusyError, UnreadableTurnError):
+            with suppress(SessionBusyError, *refused):
                 await engine.run(AGENT, "go on", session=SESSION)
             assert (await engine.get(made.sound)).text == "Sound."
-            with suppress(UnreadableTurnError):  # without numbers nothing can be written
+            with suppress(*refused):
                 assert (await engine.run(AGENT, "another")).outcome is not None
 
 

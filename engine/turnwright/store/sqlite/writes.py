@@ -23,7 +23,7 @@ from .summaries import NEW_SUMMARIES
 _WRITE_FACTS: Final = (
     "INSERT INTO facts (seq, kind, payload, at, state, reason, steps, tool_calls, epoch, owner, turn)"  # noqa: S608 (constant)
     " SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, number FROM turns WHERE turn_id = ?11 AND epoch = ?12"
-    f" AND ?1 = 1 + coalesce((SELECT {LAST_SEQ} FROM facts WHERE turn = number ORDER BY seq DESC LIMIT 1), 0)"
+    f" AND ?1 = 1 + coalesce((SELECT {LAST_SEQ} FROM facts WHERE turn IS number ORDER BY seq DESC LIMIT 1), 0)"
 )
 #: The time is left unchanged: it is the time of the fact.
 _WRITE_STATUS: Final = (
