@@ -21,10 +21,12 @@ from turnwright import (
     ToolResult,
     Trip,
     TurnContext,
+    agent_tool,
     output_guardrail,
     tool,
     tool_output_guardrail,
 )
+from turnwright._base.ids import child_id
 from turnwright.driver.driver import Driver
 from turnwright.errors import StoreReplacedError, TurnBusyError
 from turnwright.journal.dependencies import Supplied
@@ -336,3 +338,18 @@ async def test_a_driver_that_was_abandoned_loses_the_turn() -> None:
     result = await driver.drive(turn_id, abandoned=AbandonedDrivers(frozenset({store.owner}), frozenset({claim.epoch})))
     assert result is not None
     assert [one.id for one in result.interrupts] == ["approval-1"]
+
+
+async def test_the_turn_of_a_sub_agent_is_taken_from_an_abandoned_driver_too() -> None:
+    store = MemoryStore()
+    reader = Agent(name="Reader", description="Reads files.")
+    lines = asks_for(("Reader", {"prompt": "Read."})), asks_for(("send", {})), "Sent.", "Done."
+    engine = Engine(model=ScriptedModel(*lines), tools=[send, agent_tool(reader)], store=store)
+    turn = await engine.run(AGENT, "Go.")
+    await engine.answer(turn.id, {turn.interrupts[0].id: True})
+    claim = await store.claim(turn.id)
+    await store.claim(child_id(turn.id, "call00001"))
+    abandoned = AbandonedDrivers(frozenset({store.owner}), frozenset({claim.epoch}))
+    result = await Driver(store, engine.setup).drive(turn.id, abandoned=abandoned)
+    assert result is not None
+    assert result.text == "Done."
