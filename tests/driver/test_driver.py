@@ -5,6 +5,7 @@ import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from itertools import count, pairwise
+from typing import Self
 
 import anyio
 import anyio.lowlevel
@@ -353,3 +354,24 @@ async def test_the_turn_of_a_sub_agent_is_taken_from_an_abandoned_driver_too() -
     result = await Driver(store, engine.setup).drive(turn.id, abandoned=abandoned)
     assert result is not None
     assert result.text == "Done."
+
+
+class OneReply:
+    """A model whose stream is an iterator that cannot be closed."""
+
+    name = "plain-1"
+    supports_tools = True
+
+    def stream(self, request: ModelRequest) -> AsyncIterator[TextDelta | ModelResponse]:
+        self.left = [ModelResponse(text=f"To {len(request.messages)} message.")]
+        return self
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> ModelResponse:
+        return self.left.pop()
+
+
+async def test_a_stream_of_a_model_need_not_have_a_close() -> None:
+    assert (await Engine(model=OneReply()).run(AGENT, "hi")).text == "To 1 message."
