@@ -76,7 +76,7 @@ class Script:
 scripts = st.builds(
     Script,
     batches=st.lists(
-        st.lists(st.sampled_from(["note", "note", "slow", "erase", "Helper"]), min_size=1, max_size=3),
+        st.lists(st.sampled_from(["note", "note", "slow", "alone", "erase", "Helper"]), min_size=1, max_size=3),
         min_size=1,
         max_size=3,
     ),
@@ -114,7 +114,7 @@ class World:
         return asks_for(*made)
 
     def tools(self) -> list[Tool]:
-        """Return a quick tool, a slow one, and one that needs approval."""
+        """Return a quick tool, a slow one, one that runs alone, and one that needs approval."""
 
         @tool(read_only=True)
         async def note(n: int, context: ToolContext) -> str:
@@ -129,12 +129,17 @@ class World:
                 await anyio.lowlevel.checkpoint()
             return f"done {n}"
 
+        @tool(sequential=True)
+        async def alone(n: int, context: ToolContext) -> str:
+            self.started(context)
+            return f"done {n} alone"
+
         @tool(needs_approval=True)
         async def erase(n: int, context: ToolContext) -> str:
             self.started(context)
             return f"erased {n}"
 
-        return [note, slow, erase]
+        return [note, slow, alone, erase]
 
     def may_be_early(self, context: ToolContext) -> bool:
         """Whether the step of this call is repeatable: each of its calls is a note of the root."""
