@@ -131,6 +131,17 @@ def test_a_message_comes_before_a_call_that_may_not_run_again(begin: "Begin", re
     assert taken is (turn.state is State.STREAM)
 
 
+def test_a_result_beside_a_call_that_may_not_run_again_also_counts(begin: "Begin") -> None:
+    turn = begin(max_retries=0)
+    turn.reply("look", "look")
+    first, second = (CallStartedInput(call=f"call0000{number}") for number in (1, 2))
+    turn.feed(first)
+    turn.feed(second)
+    result = CallSettledInput(call=first.call, status=CallStatus.OK, result="seen")
+    assert not turn.machine.takes_messages_before(result)
+    assert turn.machine.takes_messages_before(result, second)
+
+
 def test_no_message_comes_before_an_answer_while_calls_run(begin: "Begin") -> None:
     turn = begin()
     turn.reply("write", "look")
