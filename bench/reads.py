@@ -136,8 +136,7 @@ async def _requests(address: str, page: str, count: int, spent: Callable[[], flo
 def _cpu_with(address: str) -> Callable[[], float]:
     """Return the CPU seconds of this process and of the database's server, whose processes it starts itself."""
     with psycopg.connect(address) as connection:
-        backend = connection.info.backend_pid
-    server = _parent(backend)
+        server = _parent(connection.info.backend_pid)
 
     def spent() -> float:
         used = time.process_time()

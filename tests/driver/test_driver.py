@@ -186,7 +186,7 @@ async def test_the_steps_of_a_turn_begin_at_the_time_of_the_engines_clock() -> N
 
 
 class Observed(StoreWrapper):
-    """Notes from where journals are read and how turns are released. It fails at either as it is told."""
+    """Notes from where journals are read and how turns are released. It fails at either where a test says so."""
 
     def __init__(self, inner: Store) -> None:
         super().__init__(inner)
