@@ -3,11 +3,12 @@
 import json
 import sqlite3
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from typing import Final
 
 from turnwright.errors import TurnNotFoundError
 from turnwright.store.annotations import Annotation, AnnotationKind
+
+from .tables import SqliteTables
 
 ANNOTATIONS: Final = """
     CREATE TABLE annotations (
@@ -31,16 +32,8 @@ _READ: Final = """
 """
 
 
-class SqliteAnnotations:
+class SqliteAnnotations(SqliteTables):
     """The annotations of a store with a SQLite connection. Its methods are described at `AnnotationStore`."""
-
-    _db: sqlite3.Connection
-
-    def _reading(self) -> AbstractContextManager[None]:
-        raise NotImplementedError
-
-    def _transaction(self) -> AbstractContextManager[None]:
-        raise NotImplementedError
 
     async def annotate(self, *annotations: Annotation) -> None:
         """See `AnnotationStore.annotate`."""

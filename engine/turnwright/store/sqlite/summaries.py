@@ -2,7 +2,6 @@
 
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from typing import Final
 
 from turnwright.store.agent_statistics import agent_statistics
@@ -34,6 +33,7 @@ from turnwright_states import State
 from turnwright_states.state import FINAL
 
 from .rows import LAST_FACT, TURN_COLUMNS
+from .tables import SqliteTables
 
 #: Copies turns into rows without names and totals, which readers write: drivers do not look for secrets.
 NEW_SUMMARIES: Final = (
@@ -164,16 +164,8 @@ def delete_summaries(db: sqlite3.Connection, numbers: str, values: Mapping[str, 
         db.execute("INSERT INTO search (search) VALUES ('optimize')")
 
 
-class SqliteSummaries:
+class SqliteSummaries(SqliteTables):
     """The summaries of a store with a SQLite connection. Its methods are described at `SummaryStore`."""
-
-    _db: sqlite3.Connection
-
-    def _reading(self) -> AbstractContextManager[None]:
-        raise NotImplementedError
-
-    def _transaction(self) -> AbstractContextManager[None]:
-        raise NotImplementedError
 
     async def unsummarized(self, *, limit: int) -> list[Unsummarized]:
         """See `SummaryStore.unsummarized`."""
