@@ -1,5 +1,6 @@
 """The inspector as an ASGI application."""
 
+import re
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -47,18 +48,25 @@ _LATER: Final = 1.0
 _STATIC: Final = Path(__file__).parent / "static"
 
 
+#: The addresses of one recorded run, whose page looks at its file alone.
+_ONE_RUN: Final = re.compile(r"/runs/[0-9]+(/|$)")
+
+
 class _Counting:
-    """Middleware that counts the turns that need somebody, which pages say.
+    """Middleware that counts the turns that need somebody, which pages say, and looks for new files of recorded runs.
 
     If the store cannot be read, the answer is that, and nothing is done: a page would ask again, and wait each time.
     """
 
-    def __init__(self, app: ASGIApp, needs: NeedsYou) -> None:
+    def __init__(self, app: ASGIApp, needs: NeedsYou, runs: "RunLibrary | None") -> None:
         self._app = app
         self._needs = needs
+        self._runs = runs
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["method"] in ("GET", "POST") and "/static/" not in scope["path"]:
+            if self._runs is not None and not _ONE_RUN.search(scope["path"]):
+                await self._runs.refresh()
             try:
                 await self._needs.refresh()
             except StoreError as error:
@@ -117,7 +125,7 @@ class Inspector(Starlette):
                 HTTPException: _refused,
                 Exception: _failed,
             },
-            middleware=[Middleware(_Counting, self._needs)],
+            middleware=[Middleware(_Counting, self._needs, runs)],
             lifespan=_lifespan,
         )
 

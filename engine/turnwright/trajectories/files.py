@@ -25,13 +25,15 @@ _LEFT_OUT: Final = frozenset({".git", "node_modules", "__pycache__"})
 class FoundFile(NamedTuple):
     """A file to read, with its size in bytes. `problem` is the reason why it, or a folder, cannot be read.
 
-    `named`: its path was given, so that it is a problem if it is no recording.
+    `named`: its path was given, so that it is a problem if it is no recording. `changed_at` is the time of its last
+    change, in nanoseconds since 1970.
     """
 
     path: str
     size: int
     problem: str = ""
     named: bool = False
+    changed_at: int = 0
 
 
 class Run(NamedTuple):
@@ -214,7 +216,7 @@ def _below(path: str) -> Iterator[FoundFile]:
         if os.path.isdir(path):  # noqa: PTH112 (paths stay text, as they are shown)
             yield from _walk(path, os.path.realpath(path), {_identity(path)})
         else:
-            yield FoundFile(path, os.stat(path).st_size)  # noqa: PTH116
+            yield _found(path, os.stat(path))  # noqa: PTH116
     except OSError as error:
         yield FoundFile(path, 0, reason(error))
 
@@ -235,12 +237,16 @@ def _walk(folder: str, root: str, seen: set[tuple[int, int]]) -> Iterator[FoundF
         except OSError:
             continue  # a link to nothing, or a file that is gone
         if stat.S_ISREG(kind.st_mode):
-            yield FoundFile(entry.path, kind.st_size)
+            yield _found(entry.path, kind)
         elif stat.S_ISDIR(kind.st_mode) and entry.name not in _LEFT_OUT:
             identity = _identity(entry.path)
             if identity not in seen:
                 seen.add(identity)
                 yield from _walk(entry.path, root, seen)
+
+
+def _found(path: str, kind: os.stat_result) -> FoundFile:
+    return FoundFile(path, kind.st_size, changed_at=kind.st_mtime_ns)
 
 
 def _identity(path: str) -> tuple[int, int]:

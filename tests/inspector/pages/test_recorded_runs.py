@@ -3,7 +3,8 @@
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import anyio
@@ -51,12 +52,19 @@ def conversation(*more: dict[str, object]) -> str:
 
 async def pages(asked: Iterable[str], *paths: Path) -> list[httpx.Response]:
     """Open pages of an inspector of these files."""
+    async with serving(*paths) as (client, _):
+        return [await client.get(path, follow_redirects=True) for path in asked]
+
+
+@asynccontextmanager
+async def serving(*paths: Path) -> AsyncIterator[tuple[httpx.AsyncClient, RunLibrary]]:
+    """An inspector of the runs at these paths, which are read."""
     with RunLibrary(paths) as runs:
         async with Engine(store=MemoryStore()) as engine:
             await runs.take_turns(engine.store)
             await anyio.to_thread.run_sync(runs.read)
             async with browser(inspector_app(engine, access=Open(), runs=runs)) as client:
-                return [await client.get(path, follow_redirects=True) for path in asked]
+                yield client, runs
 
 
 async def test_a_run_shows_its_calls_and_what_was_not_recorded(tmp_path: Path) -> None:
@@ -332,20 +340,66 @@ async def test_hostile_names_and_times_are_inert_on_every_page(tmp_path: Path) -
         assert "\u202e" not in page.text
 
 
-async def test_a_file_that_changes_or_goes_is_shown_as_it_was_read(tmp_path: Path) -> None:
-    for name in "abc":
+async def test_files_that_come_change_or_go_are_seen_by_the_next_page(tmp_path: Path) -> None:
+    """A file whose size and time are the same is not read again."""
+    for name in "bcd":
         (tmp_path / f"{name}.json").write_text(conversation())
-    with RunLibrary([tmp_path]) as runs:
-        runs.read()
-        (tmp_path / "a.json").write_text(json.dumps([]))
-        os.utime(tmp_path / "a.json", (1, 1))
-        (tmp_path / "b.json").unlink()
-        async with (
-            Engine(store=MemoryStore()) as engine,
-            browser(inspector_app(engine, access=Open(), runs=runs)) as client,
-        ):
-            changed, gone, same = [(await client.get(f"/runs/{number}")).text for number in (1, 2, 3)]
-    assert "The file has changed since it was read" in changed
-    assert "The file is gone" in gone
-    assert "The file" not in same
-    assert all("Nothing was found." in page for page in (changed, gone, same))
+    async with serving(tmp_path) as (client, _):
+        assert rows(await client.get("/runs")) == [1, 2, 3]
+        (tmp_path / "a.json").write_text(conversation())
+        (tmp_path / "b.json").write_text(conversation({"role": "user", "content": "And beta?"}))
+        (tmp_path / "c.json").unlink()
+        was = (tmp_path / "d.json").stat()
+        (tmp_path / "d.json").write_text(conversation().replace("Nothing was found", "Anything is found"))
+        os.utime(tmp_path / "d.json", ns=(was.st_atime_ns, was.st_mtime_ns))
+        changed, gone, same = [await client.get(f"/runs/{number}") for number in (1, 2, 3)]
+        assert "And beta?" in changed.text
+        assert gone.status_code == 404
+        assert "Nothing was found" in same.text
+        assert rows(await client.get("/runs")) == [4, 1, 3]
+        assert rows(await client.get("/runs?q=beta")) == [1]
+        (tmp_path / "c.json").write_text(conversation())
+        assert rows(await client.get("/runs")) == [4, 1, 2, 3]
+        assert "Nothing was found" in (await client.get("/runs/2")).text
+
+
+async def test_a_file_that_is_being_written_is_read_again_when_it_grows(tmp_path: Path) -> None:
+    whole = atif("grows", *replies(3, 10))
+    file = tmp_path / "a.json"
+    file.write_text("")
+    async with serving(tmp_path) as (client, _):
+        assert "No file holds a recorded run." in (await client.get("/runs")).text
+        file.write_text(whole[: whole.index("Reply 3")])
+        assert "Reply 2" in (await client.get("/runs/1")).text
+        file.write_text(whole)
+        page = await client.get("/runs/1")
+        assert "Reply 3" in page.text
+        assert "The recording ends inside the run." not in page.text
+        assert rows(await client.get("/runs")) == [1]
+
+
+async def test_a_large_file_that_comes_is_read_while_pages_say_so(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (client, runs):
+        said = json.dumps([{"role": "user", "content": "x" * 17_000_000}, {"role": "assistant", "content": "Yes."}])
+        (tmp_path / "a.json").write_text(said)
+        await client.get("/runs")
+        while runs.reading:  # noqa: ASYNC110 (a thread reads)
+            await anyio.sleep(0.01)
+        assert rows(await client.get("/runs")) == [1]
+
+
+async def test_exported_turns_that_come_change_or_go_are_turns_of_the_next_page(tmp_path: Path, file: Path) -> None:
+    async with engine_on(file, "Done.", "Twice.") as engine:
+        ids = [(await engine.run(Agent(name="Cleaner"), prompt)).id for prompt in ("Clean up", "Once more")]
+        first, second = [await export_turn(engine.store, turn) for turn in ids]
+    async with serving(tmp_path) as (client, _):
+        assert (await client.get("/")).headers["location"] == "/runs"
+        (tmp_path / "turn.jsonl").write_text("\n".join(first))
+        assert "Clean up" in (await client.get("/")).text
+        (tmp_path / "turn.jsonl").write_text("\n".join([*first, *second]))
+        listed = (await client.get("/")).text
+        assert "Clean up" in listed
+        assert "Once more" in listed
+        (tmp_path / "turn.jsonl").unlink()
+        assert (await client.get("/")).headers["location"] == "/runs"
+        assert (await client.get(f"/turns/{ids[0]}")).status_code == 404

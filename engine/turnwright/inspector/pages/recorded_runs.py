@@ -1,5 +1,6 @@
 """The pages of runs that were recorded elsewhere."""
 
+from collections.abc import Awaitable, Callable
 from typing import Final
 from urllib.parse import urlencode
 
@@ -8,7 +9,8 @@ import msgspec
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
-from starlette.routing import Route
+from starlette.routing import Match, Route
+from starlette.types import Scope
 
 from turnwright.inspector.views.comparison import Comparison, compare
 from turnwright.inspector.views.recorded_run import recorded_run, run_timeline
@@ -47,6 +49,18 @@ GROUP_VIEWS: Final = {
 }
 
 
+class _FirstPage(Route):
+    """The first page of an inspector that has recorded runs and no turns."""
+
+    def __init__(self, path: str, endpoint: Callable[[Request], Awaitable[Response]], library: RunLibrary) -> None:
+        super().__init__(path, endpoint)
+        self._library = library
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        """Match nothing where there are turns."""
+        return (Match.NONE, {}) if self._library.turns else super().matches(scope)
+
+
 class RunPages:
     """The handlers of the list of runs, and of each run."""
 
@@ -55,9 +69,8 @@ class RunPages:
 
     @property
     def routes(self) -> list[Route]:
-        first = [] if self._library.turns else [Route("/", self.first)]
         return [
-            *first,
+            _FirstPage("/", self.first, self._library),
             Route("/runs", self.runs, name="runs"),
             Route("/runs/agents", self.agents, name="run-agents"),
             Route("/runs/compare", self.compare, name="run-compare"),
@@ -114,6 +127,7 @@ class RunPages:
         until, zoom, opened = place_in(asked.get("until", "")), asked.get("zoom", "")[:_LONGEST], asked.get("call", "")
         path = request.url_for("run", number=str(entry.number)).path
         timed = asked.get("tab") == "timeline"
+        stale = self._library.is_stale(entry)
 
         def link(**changed: object) -> str:
             query = {
@@ -135,7 +149,7 @@ class RunPages:
         def made() -> dict[str, object]:
             shown = recorded_run(whole, entry.found, inner=inner, step=step, until=None if timed else until)
             chosen = next((one for one in shown.steps if one.key == str(step)), None)
-            values: dict[str, object] = {"recorded": shown, "step": chosen, "view": None, "standing": entry.standing}
+            values: dict[str, object] = {"recorded": shown, "step": chosen, "view": None, "stale": stale}
             if timed and shown.seconds:
                 values["view"] = run_timeline(whole, shown, zoom=zoom, step=step, until=until)
             return values
@@ -170,7 +184,9 @@ class RunPages:
         return Response(msgspec.json.encode(hidden), media_type="application/json", headers=headers)
 
     async def _found(self, number: str) -> tuple[RunEntry, Trajectory]:
-        found = await anyio.to_thread.run_sync(self._library.run, place_in(number) or 0)
+        place = place_in(number) or 0
+        await self._library.refresh(place)
+        found = await anyio.to_thread.run_sync(self._library.run, place)
         if found is None:
             raise HTTPException(404)
         return found
