@@ -21,10 +21,10 @@ FIELDS: Final[Mapping[str, str]] = {
     "turn": "the turn's id; a sub-agent's begins with its parent's",
     "step": "how many steps have started",
     "state": "the current state of the turn in the chart",
-    "reason": "why the turn ends: the reason of its outcome",
+    "reason": "why the turn ends",
     "outcome": "how the turn ended",
-    "agent": "the name of the turn's agent",
-    "call": "the id of a tool call, unique in the turn",
+    "agent": "the agent's name",
+    "call": "the id of a tool call",
     "tool": "the name of a tool",
     "cause": "why an attempt at a model call failed",
 }

@@ -12,7 +12,8 @@ from pydantic import JsonValue
 
 from turnwright.message import FilePart
 from turnwright.tools import RESULT_LIMIT, ToolContext, ToolFailedError, ToolResult, tool
-from turnwright.tools.result import FILES_LIMIT, MOST_FILES, STRUCTURED_LIMIT, NotJsonError, bounded, to_result
+from turnwright.tools.result import FILES_LIMIT, MOST_FILES, STRUCTURED_LIMIT, bounded, to_result
+from turnwright.tools.text import NotJsonError
 from turnwright_states import CallSettledInput, State
 from turnwright_states import facts as f
 from turnwright_states.fact_parser import parse_fact

@@ -1,9 +1,14 @@
 """The text of a result: what returned values become, and where it is cut."""
 
 from dataclasses import dataclass
-from datetime import date
-from enum import StrEnum
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from enum import Enum, StrEnum
+from pathlib import PurePosixPath
+from types import MappingProxyType
+from uuid import UUID
 
+import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,8 +16,8 @@ from msgspec import Struct
 from pydantic import BaseModel
 
 from turnwright import Message
-from turnwright.tools import RESULT_LIMIT, cap
-from turnwright.tools.text import clean, one_line, shorten, to_text
+from turnwright.tools import RESULT_LIMIT, ToolContext, ToolFailedError, cap, tool
+from turnwright.tools.text import NotJsonError, clean, one_line, shorten, to_text
 
 
 class Point(BaseModel):
@@ -36,8 +41,22 @@ class Odd:
         return "odd"
 
 
-class Colour(StrEnum):
+class Color(StrEnum):
     RED = "red"
+
+
+class Level(Enum):
+    HIGH = 3
+
+
+@attrs.define
+class Crate:
+    size: int
+    points: list[Point]
+
+
+class Cursor:
+    """An object as most classes have them, without a text of its own."""
 
 
 @pytest.mark.parametrize(
@@ -62,7 +81,28 @@ class Colour(StrEnum):
         (False, "false"),
         ([date(2026, 1, 2)], '["2026-01-02"]'),
         (date(2026, 1, 2), "2026-01-02"),
-        (Colour.RED, "red"),
+        (datetime(2026, 1, 2, 3, tzinfo=UTC), "2026-01-02T03:00:00Z"),
+        (time(3, 4), "03:04:00"),
+        (timedelta(days=1), "P1D"),
+        (Color.RED, "red"),
+        (Level.HIGH, "3"),
+        ({"level": Level.HIGH}, '{"level":3}'),
+        (Crate(2, [Point(x=1)]), '{"size":2,"points":[{"x":1,"name":"ä"}]}'),
+        ([Crate(2, [])], '[{"size":2,"points":[]}]'),
+        ({1, 2}, "[1,2]"),
+        ({"keys": {"a": 1}.keys(), "values": {"a": 1}.values()}, '{"keys":["a"],"values":[1]}'),
+        (MappingProxyType({"inner": MappingProxyType({"a": 1})}), '{"inner":{"a":1}}'),
+        ([b"abc", memoryview(b"d")], '["abc","d"]'),
+        ([b"\xff"], '["_w=="]'),
+        (Decimal("1.20"), "1.20"),
+        ([Decimal("1.20")], '["1.20"]'),
+        (UUID(int=1), "00000000-0000-0000-0000-000000000001"),
+        ([UUID(int=1), PurePosixPath("a/b")], '["00000000-0000-0000-0000-000000000001","a/b"]'),
+        (PurePosixPath("a/b"), "a/b"),
+        (Odd(), "odd"),
+        (ValueError("bad"), "bad"),
+        ([range(3)], '["range(0, 3)"]'),
+        (Cursor, f"<class '{__name__}.Cursor'>"),
     ],
 )
 def test_a_returned_value_becomes_text(value: object, text: str) -> None:
@@ -73,10 +113,45 @@ def test_what_has_no_json_inside_a_list_is_shown_as_it_prints() -> None:
     assert to_text([Odd()]) == '["odd"]'
 
 
-def test_a_circle_is_shown_as_it_prints() -> None:
-    circle: list[object] = []
-    circle.append(circle)
-    assert to_text(circle) == "[[...]]"
+def circle() -> list[object]:
+    made: list[object] = []
+    made.append(made)
+    return made
+
+
+@pytest.mark.parametrize(
+    "value",
+    [Cursor(), [Cursor()], {"rows": {"a": Cursor()}}, {Cursor(): 1}, Pair(1, Cursor()), Crate(1, [Cursor()])],  # type: ignore[arg-type, list-item]
+    ids=lambda one: type(one).__name__,
+)
+def test_an_object_without_a_text_of_its_own_is_refused_with_what_to_return(value: object) -> None:
+    """The model would read an address in memory."""
+    with pytest.raises(
+        NotJsonError, match=r"^its result has a Cursor, which is no JSON: return .* a dataclass or a"
+    ) as e:
+        to_text(value)
+    assert "0x" not in str(e.value)
+
+
+@pytest.mark.parametrize("value", [circle, (one for one in "ab"), [to_text], Odd().__str__])
+def test_functions_and_generators_are_refused_as_well(value: object) -> None:
+    with pytest.raises(NotJsonError, match="which is no JSON"):
+        to_text(value)
+
+
+def test_data_that_contains_itself_is_refused() -> None:
+    with pytest.raises(NotJsonError, match=r"^its result cannot be written as JSON: .*Circular"):
+        to_text(circle())
+
+
+@pytest.mark.anyio
+async def test_the_error_of_the_call_names_the_tool_and_what_it_returned() -> None:
+    @tool
+    def query() -> object:
+        return [Cursor()]
+
+    with pytest.raises(ToolFailedError, match=r"^query: its result has a Cursor, which is no JSON: return text"):
+        await query.run({}, ToolContext(turn_id="t", call_id="c"))
 
 
 def test_lone_surrogates_are_replaced_since_nothing_could_store_them() -> None:

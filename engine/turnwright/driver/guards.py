@@ -12,8 +12,8 @@ from turnwright.hooks.decisions import Trip
 from turnwright.hooks.guardrails import Guardrail
 from turnwright.model.protocol import ModelError
 from turnwright.model.retry import Backoff
-from turnwright.tools.result import STRUCTURED_LIMIT, NotJsonError, plain
-from turnwright.tools.text import cap
+from turnwright.tools.result import STRUCTURED_LIMIT, plain
+from turnwright.tools.text import NotJsonError, cap
 from turnwright_states.payload import thawed
 
 from .review import TripError

@@ -13,7 +13,7 @@ from pydantic import JsonValue
 from turnwright._base.frozen import deeper_than
 from turnwright.message import FilePart
 
-from .text import RESULT_LIMIT, cap, clean, one_line, shorten, to_text
+from .text import RESULT_LIMIT, NotJsonError, cap, clean, one_line, shorten, to_text
 
 #: The maximum size of the data of one result, in bytes of JSON.
 STRUCTURED_LIMIT: Final = 256 * 1024
@@ -24,10 +24,6 @@ MOST_FILES: Final = 32
 #: The maximum depth of nested lists and objects. JSON parsers have different limits.
 _DEEPEST: Final = 100
 _NAME_LIMIT: Final = 80
-
-
-class NotJsonError(ValueError):
-    """The data of a result is not JSON. The message says why."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,11 @@
 """The text of a tool's return value for the model."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, ValuesView
+from collections.abc import Set as AbstractSet
 from dataclasses import is_dataclass
+from datetime import date, time, timedelta
+from enum import Enum
 from typing import Final
 
 from msgspec import Struct, structs
@@ -16,24 +20,37 @@ RESULT_LIMIT: Final = 64 * 1024
 NO_OUTPUT: Final = "(no output)"
 
 
+#: The address of an object, as the default `repr` ends.
+_ADDRESS: Final = re.compile(r" at 0x[0-9A-Fa-f]+>")
+_DATA: Final = BaseModel | Struct | Mapping | list | tuple | AbstractSet | ValuesView | int | float
+_NO_JSON: Final = "Error serializing to JSON: "
+
+
+class NotJsonError(ValueError):
+    """A result, or its data, is not JSON. The message says why."""
+
+
 def to_text(value: object) -> str:
     """Return the text for a tool's return value.
 
     A string stays as it is. None becomes `(no output)`. Bytes are decoded if they are UTF-8, else described by their
-    number. Pydantic models, dataclasses, msgspec structs, mappings, sequences, sets, numbers and booleans become
-    compact JSON. Anything else becomes `str(value)`. UTF-8 can always encode the text.
+    number. Pydantic models, dataclasses, msgspec structs, attrs classes, mappings, sequences, sets, numbers and
+    booleans become compact JSON, with dates in ISO 8601. An enum becomes its value. Anything else becomes
+    `str(value)`, also inside of the others. UTF-8 can always encode the text.
+
+    Raises `NotJsonError` if that text is the default one, with an address in memory, and for data that contains itself.
     """
+    if isinstance(value, Enum):
+        value = value.value
     if value is None:
         return NO_OUTPUT
     if isinstance(value, str):
         return clean(value)
     if isinstance(value, bytes | bytearray | memoryview):
         return _decoded(bytes(value))
-    if isinstance(value, Mapping):
-        return _json(value if isinstance(value, dict) else dict(value))
-    if isinstance(value, BaseModel | Struct | list | tuple | set | frozenset | int | float) or is_dataclass(value):
+    if isinstance(value, _DATA) or (is_dataclass(value) and not isinstance(value, type)) or _is_attrs(value):
         return _json(value)
-    return clean(str(value))
+    return _json(value)[1:-1] if isinstance(value, date | time | timedelta) else _printed(value)
 
 
 def cap(text: str, limit: int = RESULT_LIMIT) -> str:
@@ -83,14 +100,51 @@ def _decoded(data: bytes) -> str:
         return f"<{len(data)} bytes of binary data>"
 
 
+def _is_attrs(value: object) -> bool:
+    return hasattr(type(value), "__attrs_attrs__")
+
+
 def _fields_or_text(value: object) -> object:
     if isinstance(value, Value):
         return value.to_json()
-    return structs.asdict(value) if isinstance(value, Struct) else str(value)
+    if isinstance(value, Struct):
+        return structs.asdict(value)
+    if _is_attrs(value):
+        return {one.name: getattr(value, one.name) for one in type(value).__attrs_attrs__}  # type: ignore[attr-defined]
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, memoryview):
+        return bytes(value)
+    return list(value) if isinstance(value, AbstractSet | ValuesView) else _printed(value)
+
+
+def _printed(value: object) -> str:
+    text = clean(str(value))
+    if _ADDRESS.search(text):
+        raise NotJsonError(
+            f"its result has a {type(value).__name__}, which is no JSON: return text, JSON data, a dataclass or a"
+            " pydantic model, or give the class a __str__"
+        )
+    return text
 
 
 def _json(value: object) -> str:
-    try:
-        return to_json(value, fallback=_fields_or_text).decode()
-    except ValueError:  # circular, or bytes inside that are not UTF-8
-        return clean(str(value))
+    refused: list[NotJsonError] = []
+
+    def fallback(one: object) -> object:
+        try:
+            return _fields_or_text(one)
+        except NotJsonError as error:
+            refused.append(error)
+            raise
+
+    why = ""
+    # If bytes inside are not UTF-8, all are base64.
+    for bytes_mode in ("utf8", "base64"):
+        try:
+            return to_json(value, fallback=fallback, bytes_mode=bytes_mode).decode()
+        except ValueError as error:
+            if refused:
+                raise refused[0] from None
+            why = str(error).removeprefix(_NO_JSON)
+    raise NotJsonError(f"its result cannot be written as JSON: {shorten(why, 200)}")

@@ -22,8 +22,8 @@ from .context import Ask, NeedsPersonError, ToolContext
 from .errors import ToolError, ToolFailedError, ToolInputError, ToolTimeoutError, describe, found, holds
 from .loop_handle import in_event_loop
 from .rate_limiter import Rate, RateLimiter
-from .result import NotJsonError, ToolResult, to_result
-from .text import clean
+from .result import ToolResult, to_result
+from .text import NotJsonError, clean
 from .timing import limited
 
 if TYPE_CHECKING:
