@@ -60,6 +60,8 @@ class Play:
     failing: frozenset[int]
     moves: Sequence[Move]
     limits: Limits
+    #: The rounds of the loop that a release takes, while others may post.
+    releasing: int = 1
 
 
 plays = st.builds(
@@ -85,15 +87,17 @@ plays = st.builds(
         tool_calls=st.sampled_from([50, 50, 2]),
         max_retries=st.sampled_from([3, 3, 1, 20]),
     ),
+    releasing=st.sampled_from([1, 1, 4, 12]),
 )
 
 
 class Mortal(StoreWrapper):
     """The handle of one process. It waits a round of the loop before each call, and dies on request."""
 
-    def __init__(self, inner: Store) -> None:
+    def __init__(self, inner: Store, releasing: int) -> None:
         super().__init__(inner)
         self.dead = False
+        self._releasing = releasing
 
     async def _round(self) -> None:
         await anyio.lowlevel.checkpoint()
@@ -107,7 +111,8 @@ class Mortal(StoreWrapper):
 
     async def release(self, claim: Claim, *, crashed: bool = False) -> None:
         """See `Store.release`."""
-        await self._round()
+        for _ in range(self._releasing):
+            await self._round()
         await super().release(claim, crashed=crashed)
 
     async def append(
@@ -162,7 +167,7 @@ class World:
 
     def process(self) -> Engine:
         """An engine of its own."""
-        store = Mortal(self.open())
+        store = Mortal(self.open(), self.play.releasing)
         self.processes.append(store)
         return Engine(model=self, tools=self.tools(), store=store, limits=self.play.limits, cancel_grace=0.05)
 
