@@ -82,19 +82,25 @@ limits = st.builds(
 )
 
 
+#: Limits that end a turn early.
+ENDING = ("tokens", "cost", "seconds")
+
+
 def maybe_calm(script: TurnScript) -> st.SearchStrategy[TurnScript]:
     """Turns with the script, or with one that lacks most of what ends a turn early."""
     calm = replace(
         script,
-        replies=tuple(_calm(one) for one in script.replies),
+        replies=tuple(sorted(map(_calm, script.replies), key=lambda reply: not reply.calls)),
         helper=tuple(_calm(one) for one in script.helper),
-        limits=script.limits.model_copy(update={"steps": 8, "ceiling": 20, "tool_calls": 20}),
+        limits=script.limits.model_copy(update=dict.fromkeys(ENDING) | {"steps": 8, "ceiling": 20, "tool_calls": 20}),
+        abort_at=None,
+        guardrail=None,
     )
     return st.sampled_from([script, calm])
 
 
 def _calm(reply: ScriptedReply) -> ScriptedReply:
-    return replace(reply, text=reply.text or "Well.", finish=Finish.STOP, error=None, trips=False)
+    return replace(reply, text=reply.text or "Well.", finish=Finish.STOP, error=None, trips=False, fault="")
 
 
 scripts = st.builds(

@@ -34,7 +34,7 @@ calls = st.builds(
     does=st.sampled_from(["return", "return", "return", "fail", "retry"]),
     seconds=work,
     fits=st.sampled_from([True] * 7 + [False]),
-    before=st.sampled_from([""] * 8 + ["change", "spoil", "reject", "ask", "result", "trip", "raise", "late"]),
+    before=st.sampled_from([""] * 8 + ["change", "ask", "change", "spoil", "reject", "ask", "result", "trip", "raise", "late"]),
     after=st.sampled_from([""] * 8 + ["hide", "hide", "trip", "raise", "late"]),
 )
 answers = st.builds(
@@ -110,7 +110,7 @@ def agent_scripts(draw: st.DrawFn) -> TurnScript:
         script,
         replies=tuple(draw(st.lists(replies, min_size=1, max_size=8))),
         limits=bounds.model_copy(update={"output_retries": draw(st.integers(0, 2))}),
-        hooked=draw(st.booleans()),
+        hooked=draw(st.sampled_from([False, True, True, True])),
         typed=typed,
         guardrail=draw(seldom(guardrails)),
         compactions=compactions,
