@@ -34,7 +34,9 @@ calls = st.builds(
     does=st.sampled_from(["return", "return", "return", "fail", "retry"]),
     seconds=work,
     fits=st.sampled_from([True] * 7 + [False]),
-    before=st.sampled_from([""] * 8 + ["change", "ask", "change", "spoil", "reject", "ask", "result", "trip", "raise", "late"]),
+    before=st.sampled_from(
+        [""] * 8 + ["change", "change", "ask", "ask", "spoil", "reject", "result", "trip", "raise", "late"]
+    ),
     after=st.sampled_from([""] * 8 + ["hide", "hide", "trip", "raise", "late"]),
 )
 answers = st.builds(
