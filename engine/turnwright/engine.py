@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Never, TypeVar, Unpack, cast, overload
 
@@ -10,6 +9,7 @@ import anyio
 
 from turnwright_states import Limits
 
+from ._base.blocks import async_block
 from .agent import Agent
 from .context import NOT_GIVEN, DepsFactory, DepsT, GuardrailBase, HooksBase, NotGiven
 from .driver.subagents import subagent_tools
@@ -214,7 +214,7 @@ class Engine(SyncTurns[DepsT]):
         """
         return cast("TurnResult[OutT]", await self._turns.run(agent, prompt, options, deps))
 
-    @asynccontextmanager
+    @async_block("async with engine.stream(...) as events:` and in it `async for event in events:")
     async def stream(
         self,
         agent: Agent[DepsT, object],
@@ -323,7 +323,7 @@ class Engine(SyncTurns[DepsT]):
         """
         await self._turns.answer(turn_id, answers)
 
-    @asynccontextmanager
+    @async_block("async with engine.stream_resume(...) as events:` and in it `async for event in events:")
     async def stream_resume(
         self,
         turn_id: str,

@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 from typing import Generic, cast
 
+from turnwright._base.blocks import AsyncValues
 from turnwright.context import OutT_co
 from turnwright.errors import ConfigError
 from turnwright.events import TurnEvent
@@ -37,7 +38,7 @@ class TurnHandle(Generic[OutT_co]):
         The events end early if the driving fails; `result` then raises why. Raises `TurnNotFoundError`, at the call or
         with PostgreSQL when the first event is requested.
         """
-        return self._turns.events(self.id, after)
+        return AsyncValues(self._turns.events(self.id, after), "async for event in handle.events():")
 
     async def result(self) -> TurnResult[OutT_co]:
         """Wait until the turn ends or pauses, and return its result. How it ends is a value.

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, Unpack
 
+from turnwright._base.blocks import AsyncValues
 from turnwright._base.ids import new_id
 from turnwright.events import TurnEvent
 from turnwright.journal.answers import current_result
@@ -52,7 +53,7 @@ class StoredTurns:
         warning after some seconds. Raises `TurnNotFoundError` at the call, or with PostgreSQL when the first event is
         requested.
         """
-        return self._turns.events(turn_id, after, wait=wait)
+        return AsyncValues(self._turns.events(turn_id, after, wait=wait), "async for event in engine.events(...):")
 
     async def get(self, turn_id: str) -> TurnResult:
         """Return a turn's current result. Raises `TurnNotFoundError`."""

@@ -6,6 +6,7 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Generic, Self, TypeVar, Unpack, cast, overload
 
+from turnwright._base.blocks import Block
 from turnwright.agent import Agent
 from turnwright.context import NOT_GIVEN, DepsT, NotGiven
 from turnwright.events import TurnEvent
@@ -70,7 +71,10 @@ class SyncTurns(StoredTurns, Generic[DepsT]):
         can be resumed. Raises what `run_sync` does.
         """
         opened = partial(self._turns.stream, agent, prompt, options, deps)
-        return self._sync.stream(opened, instead="`async with engine.stream(...)`")
+        return Block(
+            self._sync.stream(opened, instead="`async with engine.stream(...)`"),
+            "with engine.stream_sync(...) as events:` and in it `for event in events:",
+        )
 
     @overload
     def resume_sync(
@@ -107,7 +111,10 @@ class SyncTurns(StoredTurns, Generic[DepsT]):
     ) -> AbstractContextManager[Iterator[TurnEvent]]:
         """Do what `stream_resume` does, as `stream_sync` does what `stream` does. Raises what both raise."""
         opened = partial(self._turns.stream_resume, turn_id, answers, agent, deps)
-        return self._sync.stream(opened, instead="`async with engine.stream_resume(...)`")
+        return Block(
+            self._sync.stream(opened, instead="`async with engine.stream_resume(...)`"),
+            "with engine.stream_resume_sync(...) as events:` and in it `for event in events:",
+        )
 
     def answer_sync(self, turn_id: str, answers: Answers) -> None:
         """Do what `answer` does, in a program without an event loop. Raises what `answer` and `run_sync` do."""

@@ -1,0 +1,66 @@
+"""A stream that is iterated over, and events that are entered, say what to write instead."""
+
+from typing import Any
+
+import pytest
+
+from turnwright import Agent, Engine
+from turnwright.events import TurnEndedEvent
+from turnwright.model import ScriptedModel
+
+AGENT = Agent(name="Clerk")
+STREAM = r"^write `async with engine.stream\(...\) as events:` and in it `async for event in events:`$"
+EVENTS = r"^write `async for event in engine.events\(...\):`$"
+
+
+def engine() -> Engine:
+    return Engine(model=ScriptedModel("Done.", "Done."))
+
+
+@pytest.mark.anyio
+async def test_a_stream_without_async_with_says_what_to_write() -> None:
+    async with engine() as opened:
+        stream: Any = opened.stream(AGENT, "hi")
+        with pytest.raises(TypeError, match=STREAM):
+            [event async for event in stream]
+        with pytest.raises(TypeError, match=STREAM):
+            await stream
+        with pytest.raises(TypeError, match=STREAM), stream:
+            pass
+        resumed: Any = opened.stream_resume("turn")
+        with pytest.raises(TypeError, match=r"^write `async with engine.stream_resume\(...\) as events:`"):
+            [event async for event in resumed]
+        assert await opened.turns() == []
+
+
+@pytest.mark.anyio
+async def test_events_in_a_block_say_what_to_write() -> None:
+    async with engine() as opened:
+        handle = await opened.start(AGENT, "hi")
+        await handle.result()
+        events: Any = opened.events(handle.id)
+        with pytest.raises(TypeError, match=EVENTS):
+            async with events:
+                pass
+        with pytest.raises(TypeError, match=EVENTS):
+            await events
+        of_handle: Any = handle.events()
+        with pytest.raises(TypeError, match=r"^write `async for event in handle.events\(\):`$"):
+            async with of_handle:
+                pass
+        assert (await anext(events)).seq == 1
+        assert isinstance([event async for event in events][-1], TurnEndedEvent)
+        await events.aclose()
+        assert [event async for event in events] == []
+
+
+def test_a_stream_of_a_program_without_an_event_loop_says_so_too() -> None:
+    with engine() as opened:
+        stream: Any = opened.stream_sync(AGENT, "hi")
+        with pytest.raises(TypeError, match=r"^write `with engine.stream_sync\(...\) as events:` and in it `for event"):
+            list(stream)
+        resumed: Any = opened.stream_resume_sync("turn")
+        with pytest.raises(TypeError, match=r"^write `with engine.stream_resume_sync\(...\) as events:`"):
+            list(resumed)
+        with opened.stream_sync(AGENT, "hi") as events:
+            assert isinstance([*events][-1], TurnEndedEvent)
