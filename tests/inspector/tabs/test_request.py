@@ -265,7 +265,52 @@ async def test_a_hook_that_may_have_changed_it_is_told_of() -> None:
         async with browser(inspector_app(engine, access=Open())) as client:
             assert "<dd>not known</dd>" in (await client.get(f"/turns/{turn.id}?tab=request")).text
         assert any(note.startswith("A `history_processor` hook may have changed") for note in view.notes)
-        assert any("does not have the agent's tools" in note for note in view.notes)
+        assert any(note.startswith("The agent may use all tools of its process.") for note in view.notes)
+
+
+async def seen_without_tools(file: Path, agent: Agent) -> tuple[tab.RequestView, str]:
+    """The Request tab of a turn in a process that has only its store."""
+    model = ScriptedModel(asks_for(("ok", {"n": 1})), "done")
+    async with Engine(model=model, tools=TOOLS, store=SqliteStore(file)) as engine:
+        turn = await engine.run(agent, "hi")
+    async with (
+        Engine(store=SqliteStore(file)) as other,
+        browser(inspector_app(other, access=Open())) as client,
+    ):
+        page = await client.get(f"/turns/{turn.id}?tab=request")
+        return tab.view(await look(other, turn.id)), page.text
+
+
+async def test_the_names_of_tools_are_read_from_the_journal(tmp_path: Path) -> None:
+    view, page = await seen_without_tools(tmp_path / "turns.db", Agent(name="A", tools=("ok", "again")))
+    assert (view.tool_names, view.tools) == (("ok", "again"), ())
+    assert '<li class="mono wrap">again</li>' in page
+    assert any(note.startswith("The journal has the names of the tools") for note in view.notes)
+    assert "<code>turnwright serve --drive --tools FILE</code>" in page
+
+
+async def test_the_tools_of_a_step_are_those_that_were_prepared_for_it(tmp_path: Path) -> None:
+    async def prepare(_: object, names: Sequence[str]) -> Sequence[str]:
+        return [name for name in names if name == "ok"]
+
+    agent = Agent(name="A", prepare_tools=prepare)
+    model = ScriptedModel("done")
+    async with Engine(model=model, tools=TOOLS, agents=[agent]) as engine:
+        turn = await engine.run(agent, "hi")
+        assert [tool.name for tool in tab.view(await look(engine, turn.id)).tools] == ["ok"]
+    view, _ = await seen_without_tools(tmp_path / "turns.db", agent)
+    assert view.tool_names == ("ok",)
+
+
+async def test_tools_that_nobody_recorded_are_named_by_their_calls(tmp_path: Path) -> None:
+    view, page = await seen_without_tools(tmp_path / "turns.db", Agent(name="A"))
+    assert view.tool_names is None
+    assert "<dd>not known</dd>" in page
+    assert "The turn has called ok." in view.notes
+    none, page = await seen_without_tools(tmp_path / "other.db", Agent(name="A", tools=()))
+    assert none.tool_names == ()
+    assert "<dd>0</dd>" in page
+    assert not any("tools" in note for note in none.notes)
 
 
 async def test_messages_are_named_by_what_they_are() -> None:

@@ -19,6 +19,7 @@ from turnwright.inspector.views.request_replay import Rebuilt, Sending
 from turnwright.inspector.views.step_summary import named
 from turnwright.inspector.views.steps import Step
 from turnwright.inspector.views.tab_context import TabContext
+from turnwright.inspector.views.turn_record import TurnRecord
 from turnwright.message import FilePart, Message, ReasoningPart, ToolCallPart, ToolResultPart, ToolSpec
 from turnwright.model.openai_chat.request import OpenAIEncoder
 from turnwright.model.protocol import ModelRequest
@@ -31,7 +32,14 @@ _UNPREPARED: Final = (
     "This process has no `history_processor` hook; if the one that sent it had one, that is not recorded."
 )
 _TOOLS: Final = "The definitions of the tools are those of this process: a journal does not keep them."
-_NO_TOOLS: Final = "This process does not have the agent's tools, and a journal does not keep their definitions."
+_NAMES: Final = "The journal has the names of the tools. Their definitions are in no journal, and not in this process."
+_NO_NAMES: Final = (
+    "The agent may use all tools of its process. A journal has neither their names nor their definitions."
+)
+_HOW: Final = (
+    "They are shown where the tools are: by `turnwright serve --drive --tools FILE`, or by `inspector_app(engine)` with"
+    " the engine of your application."
+)
 _BUDGET: Final = "The budget message is worded as this process would word it."
 _NO_BUDGET: Final = (
     "This process does not show models their budget. If the sending process did, that text is missing here."
@@ -68,9 +76,9 @@ class RequestView:
     Of its messages there are as many as a page has: `known` are those that the request before had too (or, for the
     first one, what was said before the turn), which are `same` in all, `new` those that came since. `body` is JSON
     text in the form of chat completions, and `curl` a command that sends it; of the last `unwritten` messages it has
-    nothing. `differs` says how what the
-    earlier attempts sent was otherwise. `notes` say what may have been otherwise and is not recorded. `attempts` says
-    how often it was sent. `missing` says why there is no request to show; then the rest is empty.
+    nothing. `tool_names` is None where they are not known; `tools` is empty without their definitions. `differs` says
+    what was otherwise in what earlier attempts sent. `notes` say what may have been otherwise and is not recorded.
+    `attempts` says how often it was sent. `missing` says why there is no request to show; then the rest is empty.
     """
 
     step: Step | None
@@ -84,6 +92,7 @@ class RequestView:
     new: tuple[ShownRequest, ...] = ()
     first: bool = False
     tools: tuple[ToolSpec, ...] = ()
+    tool_names: tuple[str, ...] | None = None
     body: str = ""
     curl: str = ""
     unwritten: int = 0
@@ -101,7 +110,6 @@ def view(tab_context: TabContext) -> RequestView:
         return RequestView(None, missing="The turn has not called its model yet.")
     try:
         rebuilt = Rebuilt.of(turn, tab_context.engine.setup, tab_context.history)
-        tools = rebuilt.tools
         sendings = rebuilt.sendings(step)
         place = steps.index(step)
         before = rebuilt.last(steps[place - 1]) if place else None
@@ -110,6 +118,7 @@ def view(tab_context: TabContext) -> RequestView:
     if not sendings:
         return RequestView(step, missing="Nothing was sent to a model here.")
     request = sendings[-1].request
+    tool_names = tuple(one.name for one in request.tools) or sendings[-1].tool_names
     same = _common(rebuilt.before if before is None else before.messages, request.messages)
     if before is None and same == 1 and not tab_context.history:
         same = 0  # the instructions alone
@@ -128,12 +137,13 @@ def view(tab_context: TabContext) -> RequestView:
         known=tuple(one for one in sent if one.number <= same),
         new=tuple(one for one in sent if one.number > same),
         first=before is None,
-        tools=tools,
+        tools=request.tools,
+        tool_names=tool_names,
         body=body,
         curl=f"{_CURL}\n{body}\nJSON" if body.startswith("{") and written == len(request.messages) else "",
         unwritten=len(request.messages) - written,
         differs=tuple(_differences(sendings)),
-        notes=tuple(_notes(tab_context, step, sendings[-1], tools)),
+        notes=tuple(_notes(tab_context, step, sendings[-1])),
         attempts=len(sendings),
     )
 
@@ -169,11 +179,11 @@ def _differences(sendings: Sequence[Sending]) -> Iterator[str]:
             yield f"Attempt {number} was sent with max_tokens {request.max_tokens}."
 
 
-def _notes(tab_context: TabContext, step: Step, sending: Sending, tools: Sequence[ToolSpec]) -> Iterator[str]:
+def _notes(tab_context: TabContext, step: Step, sending: Sending) -> Iterator[str]:
     turn, setup, request = tab_context.turn, tab_context.engine.setup, sending.request
     if not sending.answered:
         yield _UNANSWERED
-    yield _TOOLS if tools else _NO_TOOLS
+    yield from _tool_notes(turn, sending)
     yield _UNPREPARED if setup.history_processor is None else _PREPARED
     if request.tool_choice != "none":
         yield _BUDGET if setup.show_budget_to_model else _NO_BUDGET
@@ -186,6 +196,20 @@ def _notes(tab_context: TabContext, step: Step, sending: Sending, tools: Sequenc
     signed = any(isinstance(part, ReasoningPart) and part.details for one in request.messages for part in one.parts)
     if signed and len(turn.claim_spans) > 1:
         yield _SIGNED
+
+
+def _tool_notes(turn: TurnRecord, sending: Sending) -> Iterator[str]:
+    """Say where the definitions of the tools come from, or what would make them known."""
+    if sending.request.tools:
+        yield _TOOLS
+        return
+    if sending.tool_names == ():
+        return
+    yield _NO_NAMES if sending.tool_names is None else _NAMES
+    called = named(call.made.name for step in turn.steps for call in step.calls)
+    if called and sending.tool_names is None:
+        yield f"The turn has called {called}."
+    yield _HOW
 
 
 def title_of(message: Message) -> str:

@@ -23,11 +23,15 @@ from .turn_record import Journal, TurnRecord
 
 @dataclass(frozen=True, slots=True)
 class Sending:
-    """A request as an attempt sent it, after the fact `after`. `answered`: the journal has its outcome."""
+    """A request as an attempt sent it, after the fact `after`. `answered`: the journal has its outcome.
+
+    `tool_names` are those of its tools, where the journal says them; it never has their definitions.
+    """
 
     request: ModelRequest
     after: int
     answered: bool
+    tool_names: tuple[str, ...] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,15 +78,20 @@ class Rebuilt:
         The last one has no answer if the turn is in that attempt, or was stopped during it: then it may not have been
         sent at all. Raises `UnreadableTurnError` if the facts do not follow from each other.
         """
-        made = ((self._request(after), after, answered) for after, answered in _attempts(self.journal, step))
-        return tuple(Sending(request, after, answered) for request, after, answered in made if request is not None)
+        found: list[Sending] = []
+        for after, answered in _attempts(self.journal, step):
+            made = self._request(after)
+            if made is not None:
+                found.append(Sending(made[0], after, answered, made[1]))
+        return tuple(found)
 
     def last(self, step: Step) -> ModelRequest | None:
         """Return the request of the step's last attempt, answered or not."""
         places = list(_attempts(self.journal, step))
-        return self._request(places[-1][0]) if places else None
+        made = self._request(places[-1][0]) if places else None
+        return made and made[0]
 
-    def _request(self, after: int) -> ModelRequest | None:
+    def _request(self, after: int) -> tuple[ModelRequest, tuple[str, ...] | None] | None:
         facts = self.journal[:after]
         with reading(self.turn_id):
             machine = TurnMachine.resume(fact for _, fact in facts)
@@ -98,7 +107,10 @@ class Rebuilt:
             settings=settings_in(first_fact(self.turn_id, self.journal)),
             turn_id=self.turn_id,
         )
-        return said.request(action, machine.turn)
+        names = self.agent.tools_needed if self.agent.tools == self.agent.tools_needed else None
+        if transcript.prepared is not None and transcript.prepared.tools is not None:
+            names = transcript.prepared.tools
+        return said.request(action, machine.turn), names
 
 
 def _is_compacted_next(facts: Journal, place: int) -> bool:
