@@ -506,6 +506,8 @@ class TurnMachine:
         kind = event.interrupt_kind
         if kind is InterruptKind.DOOM_LOOP and not event.forwarded:
             raise InvalidCallError("CallWaiting", call.id, "only the machine asks about a doom loop")
+        if event.forwarded and call.made.lease is None:
+            raise InvalidCallError("CallWaiting", call.id, "a sub-agent asks, and the call has no lease")
         if self.turn.counters.pauses_left == 0:
             # A counted call has started, although an answer may have made it ready again.
             status = CallStatus.UNKNOWN if call.counted else CallStatus.REFUSED

@@ -139,6 +139,11 @@ BAD_CALLS: list[tuple[Callable[[Script], None], Input, str]] = [
         "CallWaiting for call 'call00002': only the machine asks about a doom loop; nothing was changed",
     ),
     (
+        two_calls,
+        CallWaitingInput(call="call00002", interrupt_kind=InterruptKind.QUESTION, forwarded="question-1"),
+        "CallWaiting for call 'call00002': a sub-agent asks, and the call has no lease; nothing was changed",
+    ),
+    (
         child_with_a_lease,
         CallSettledInput(call="call00001", spent=Spent(calls=9)),
         (

@@ -871,6 +871,19 @@ def test_a_stop_that_tells_of_what_no_sub_agent_can_have_used_is_refused(
     assert words in why(sealed(forged))
 
 
+def test_a_lease_that_is_taken_out_of_a_reply_is_missed_while_its_sub_agent_asks(begin: Begin) -> None:
+    """No hash depends on a lease."""
+    turn = begin(tool_calls=9)
+    turn.reply(ToolCall(name="agent", arguments={}, delegates=True))
+    turn.feed(CallStartedInput(call="call00001"))
+    turn.feed(CallWaitingInput(call="call00001", interrupt_kind=InterruptKind.QUESTION, forwarded="question-1"))
+    forged = [
+        replace(fact, calls=(replace(fact.calls[0], lease=None),)) if isinstance(fact, f.ModelReplied) else fact
+        for fact in turn.facts
+    ]
+    assert "call 'call00001': a sub-agent asks, and the call has no lease" in why(forged)
+
+
 def test_a_value_that_should_not_be_there_is_named(begin: Begin) -> None:
     turn = begin()
     turn.feed(AbortInput())
