@@ -100,6 +100,14 @@ def test_openai_is_not_asked_for_a_model_of_a_provider_that_is_none(monkeypatch:
         assert isinstance(open_model(fine), OpenAIChat)
 
 
+@pytest.mark.parametrize("name", ["gpt-5-mini", "openai-responses:gpt-5-mini", "claude-sonnet-4-5"])
+def test_a_model_without_a_key_that_is_named_needs_a_variable(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable in ("OPENAI_API_KEY", "OPENAI_BASE_URL", "ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL"):
+        monkeypatch.delenv(variable, raising=False)
+    with pytest.raises(ConfigError, match=r": set (OPENAI|ANTHROPIC)_API_KEY, or name another server in "):
+        open_model(name)
+
+
 def test_the_provider_of_ids_without_a_prefix_has_a_name_too() -> None:
     """So that an id can be asked for which begins like the name of an installed provider."""
     assert open_model("openai-chat:other:x").name == "other:x"

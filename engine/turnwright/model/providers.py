@@ -54,7 +54,10 @@ class Provider:
     def open(self, model: str, options: Mapping[str, object]) -> Model:
         """Make the model of this id. Raises `ConfigError`, also where its client cannot be imported."""
         given = {name: options[name] for name in self.options if options.get(name) is not None}
-        made: Model = self._load(self.opener)(model, **given)
+        from .http.endpoint import opened_by_name  # noqa: PLC0415 (only for a model that is opened)
+
+        with opened_by_name():
+            made: Model = self._load(self.opener)(model, **given)
         return made
 
     def new_decoder(self) -> "ReplyStream":

@@ -2,7 +2,7 @@ import pytest
 
 from turnwright.errors import ConfigError
 from turnwright.model.anthropic.client import ANTHROPIC_API
-from turnwright.model.http.endpoint import Api, Endpoint
+from turnwright.model.http.endpoint import Api, Endpoint, opened_by_name
 from turnwright.model.openai_chat.client import OPENAI_API
 from turnwright.model.openai_responses.client import RESPONSES_API
 
@@ -113,7 +113,11 @@ class TestEveryApi:
     def test_another_server_needs_no_key(self, api: Api) -> None:
         endpoint = Endpoint.of(api, base_url="http://localhost:8080")
         assert endpoint.headers == api.headers
-        assert (endpoint.own, endpoint.loopback, endpoint.key_variable) == (False, True, api.key_variable)
+        assert (endpoint.own, endpoint.loopback, endpoint.key_hint) == (
+            False,
+            True,
+            f"set {api.key_variable}, or pass api_key",
+        )
 
     @pytest.mark.parametrize(("host", "own"), [("eu.{}", True), ("{}.evil.example", False), ("evil-{}", False)])
     def test_only_its_providers_hosts_are_its_own(self, api: Api, host: str, *, own: bool) -> None:
@@ -185,10 +189,27 @@ def test_a_refused_address_with_a_password_is_not_quoted() -> None:
 
 @APIS
 @pytest.mark.parametrize("key", ["sk-\n1234", "sk-1234\n", " sk-1234", "sk-ü234"])
-def test_a_key_that_cannot_be_sent_is_refused_and_not_quoted(api: Api, key: str) -> None:
-    with pytest.raises(ConfigError, match=f"API key has a character.*set {api.key_variable}") as caught:
+def test_a_key_that_cannot_be_sent_is_refused_and_not_quoted(
+    api: Api, key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where it came from is named."""
+    with pytest.raises(ConfigError, match=r"API key has a character.*: pass as api_key the key alone$") as caught:
         Endpoint.of(api, base_url="http://host", api_key=key)
     assert "234" not in str(caught.value)
+    monkeypatch.setenv(api.key_variable, key)
+    with pytest.raises(ConfigError, match=f"API key has a character.*: set {api.key_variable} to the key alone$"):
+        Endpoint.of(api, base_url="http://host")
+
+
+@APIS
+def test_a_model_that_is_opened_by_name_is_given_its_key_by_the_environment(api: Api) -> None:
+    """Nobody can pass an argument on the command line."""
+    with opened_by_name():
+        with pytest.raises(ConfigError, match=f": set {api.key_variable}, or name another server in "):
+            Endpoint.of(api)
+        assert Endpoint.of(api, base_url="http://host").key_hint == f"set {api.key_variable}"
+    with pytest.raises(ConfigError, match=f": set {api.key_variable}, pass api_key, or name another server in "):
+        Endpoint.of(api)
 
 
 @pytest.mark.parametrize("headers", [{"x y": "1"}, {"": "1"}, {"x": "a\r\nb: c"}, {"x": "ü"}, {"x:": "1"}])

@@ -14,7 +14,13 @@ from turnwright_states import Cause
 def failed(status: int, body: JsonValue | bytes, **headers: str) -> ModelError:
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
     return http_failure(
-        status, headers, data, where="http://host/v1", now=1e9, key_variable="SOME_API_KEY", secrets=["sk-secret"]
+        status,
+        headers,
+        data,
+        where="http://host/v1",
+        now=1e9,
+        key_hint="set SOME_API_KEY, or pass api_key",
+        secrets=["sk-secret"],
     )
 
 

@@ -3,7 +3,9 @@
 import base64
 import ipaddress
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -15,6 +17,17 @@ if TYPE_CHECKING:
 _PORTS: Final = 65536
 # A header or a query parameter with one of these in its name is a secret.
 _SECRET_NAMES: Final = ("auth", "key", "token", "secret", "cookie", "password")
+_BY_NAME: Final = ContextVar("model_by_name", default=False)
+
+
+@contextmanager
+def opened_by_name() -> Iterator[None]:
+    """Open models by their names, as the command line does: no error advises an argument that nobody can pass then."""
+    token = _BY_NAME.set(True)
+    try:
+        yield
+    finally:
+        _BY_NAME.reset(token)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,9 +65,11 @@ class Api:
         if api_key is None:
             token = os.environ.get(self.token_variable, "") if self.token_variable else ""
             if token:
-                return "authorization", _key(token, self.token_variable)
-            api_key = os.environ.get(self.key_variable, "")
-        return (self.key_header, _key(api_key, self.key_variable)) if api_key else ("", "")
+                return "authorization", _key(token, f"set {self.token_variable} to the token")
+            key = _key(os.environ.get(self.key_variable, ""), f"set {self.key_variable} to the key")
+        else:
+            key = _key(api_key, "pass as api_key the key")
+        return (self.key_header, key) if key else ("", "")
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -62,7 +77,7 @@ class Endpoint:
     """A checked address with its headers. Its `repr` is `shown`, the address without user, password and query.
 
     `own` is whether the address is the provider's own, `loopback` whether it is on this machine. `secrets` must not
-    appear in messages. `key_variable` is the environment variable of its key.
+    appear in messages. `key_hint` says how to give it a key.
     """
 
     url: "httpx.URL"
@@ -71,7 +86,7 @@ class Endpoint:
     secrets: frozenset[str]
     own: bool
     loopback: bool
-    key_variable: str
+    key_hint: str
 
     def __repr__(self) -> str:
         return self.shown
@@ -105,6 +120,7 @@ class Endpoint:
         secrets = {value for name, value in named if any(part in name.lower() for part in _SECRET_NAMES)}
         secrets |= {value.partition(" ")[2] for value in secrets}
         sent = {**api.headers, **given}
+        by_name = _BY_NAME.get()
         if not sent.keys() & {"authorization", api.key_header}:
             header, secret = ("", "") if user and api_key is None else api.secret_of(api_key)
             if secret:
@@ -115,12 +131,13 @@ class Endpoint:
                 sent["authorization"] = f"Basic {basic}"
                 secrets |= {basic, password or user}
             elif own:
+                ways = f"set {api.key_variable}{'' if by_name else ', pass api_key'}"
                 raise ConfigError(
-                    f"no API key for {api.address}: set {api.key_variable}, pass api_key, or name another "
-                    f"server in {api.address_variable}"
+                    f"no API key for {api.address}: {ways}, or name another server in {api.address_variable}"
                 )
         url = url.copy_with(path=api.path_of(url.path))
-        return cls(url, shown, sent, frozenset(filter(None, secrets)), own, _is_loopback(url.host), api.key_variable)
+        hint = f"set {api.key_variable}" if by_name else f"set {api.key_variable}, or pass api_key"
+        return cls(url, shown, sent, frozenset(filter(None, secrets)), own, _is_loopback(url.host), hint)
 
 
 def _is_loopback(host: str) -> bool:
@@ -151,11 +168,11 @@ def _address(base_url: str) -> "httpx.URL":
     return url
 
 
-def _key(key: str, variable: str) -> str:
+def _key(key: str, hint: str) -> str:
     if not key.isascii() or not key.isprintable() or key != key.strip():
         raise ConfigError(
             "the API key has a character that a key cannot have (a line end, a space around it, or a letter outside "
-            f"ASCII): set {variable}, or api_key, to the key alone"
+            f"ASCII): {hint} alone"
         )
     return key
 

@@ -175,14 +175,13 @@ def http_failure(
     *,
     where: str,
     now: float,
-    key_variable: str = "",
+    key_hint: str = "",
     secrets: Collection[str] = (),
 ) -> ModelError:
     """Make the error for an unsuccessful response.
 
     `headers` have lower-case names; `body` may be the beginning of the body; `where` names the server in the message,
-    and `key_variable` the environment variable of its key; `now` is the time in seconds since 1970; `secrets` are
-    never quoted.
+    and `key_hint` says how to give it a key; `now` is the time in seconds since 1970; `secrets` are never quoted.
     """
     text = _hide(body.decode(_charset(body), "replace"), secrets)
     try:
@@ -200,7 +199,7 @@ def http_failure(
     named = headers.get("x-amzn-errortype")
     cause = classify(status, said._replace(names=said.names | {plain_name(named)}) if named else said)
     return ModelError(
-        _sentence(f"{where} answered {status}", said, cause, secrets, key_variable),
+        _sentence(f"{where} answered {status}", said, cause, secrets, key_hint),
         cause=cause,
         status=status,
         retry_after=retry_after({**said.headers, **headers}, status=status, now=now, told=said.wait),
@@ -281,10 +280,10 @@ def _charset(body: bytes) -> str:
     return marked or _BY_NULS.get(tuple(map(bool, body[:4])), "utf-8")
 
 
-def _sentence(what: str, said: ErrorBody, cause: Cause, secrets: Collection[str], key_variable: str = "") -> str:
+def _sentence(what: str, said: ErrorBody, cause: Cause, secrets: Collection[str], key_hint: str = "") -> str:
     words = excerpt(said.words, secrets)
     quoted = f"{what}: {words}" if words else what
     hint = NEXT_STEPS.get(cause, "")
-    if cause is Cause.AUTHENTICATION and key_variable:
-        hint = f"Check the API key: set {key_variable}, or pass api_key."
+    if cause is Cause.AUTHENTICATION and key_hint:
+        hint = f"Check the API key: {key_hint}."
     return f"{quoted.rstrip('.!')}. {hint}".rstrip()

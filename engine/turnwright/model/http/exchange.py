@@ -125,7 +125,7 @@ class Poster:
             body,
             where=self._endpoint.shown,
             now=time.time(),
-            key_variable=self._endpoint.key_variable,
+            key_hint=self._endpoint.key_hint,
             secrets=self._endpoint.secrets,
         )
 
