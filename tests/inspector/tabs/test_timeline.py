@@ -3,6 +3,7 @@
 import html
 import re
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 
 import anyio
@@ -69,8 +70,12 @@ async def test_the_steps_of_sub_agents_are_below_their_call_and_within_it() -> N
             assert helper.began <= row.began <= row.ended <= helper.ended
 
 
-async def long_turn(engine: Engine, steps: int) -> str:
-    return (await engine.run(Agent(name="A", steps=steps), "hi")).id
+async def long_turn(steps: int, calls: int) -> TabContext:
+    """A turn of many calls, each of whose steps takes as long as the others: a second passes when the clock is asked."""
+    asked = count()
+    limits, clock = Limits(tool_calls=1000), lambda: float(next(asked))
+    async with Engine(model=many_calls(calls), tools=TOOLS, store=MemoryStore(), limits=limits, clock=clock) as engine:
+        return await look(engine, (await engine.run(Agent(name="A", steps=steps), "hi")).id)
 
 
 def many_calls(calls: int) -> ScriptedModel:
@@ -85,8 +90,7 @@ def many_calls(calls: int) -> ScriptedModel:
 
 
 async def test_the_scale_of_a_long_turn_is_that_of_its_page_and_a_strip_has_the_whole() -> None:
-    async with Engine(model=many_calls(4), tools=TOOLS, store=MemoryStore(), limits=Limits(tool_calls=1000)) as engine:
-        looked = await look(engine, await long_turn(engine, 60))
+    looked = await long_turn(steps=60, calls=4)
     shown = timeline.view(looked)
     assert shown.window.total == 60 * 5 + 1
     assert 0 < shown.began < shown.ended <= shown.seconds
@@ -97,8 +101,7 @@ async def test_the_scale_of_a_long_turn_is_that_of_its_page_and_a_strip_has_the_
 
 
 async def test_a_zoom_has_the_lanes_of_its_time_and_leads_on() -> None:
-    async with Engine(model=many_calls(2), tools=TOOLS, store=MemoryStore(), limits=Limits(tool_calls=1000)) as engine:
-        looked = await look(engine, await long_turn(engine, 20))
+    looked = await long_turn(steps=20, calls=2)
     whole = timeline.view(looked)
     step = looked.turn.steps[9]
     zoomed = timeline.view(replace(looked, zoom=f"{step.began:.9f}-{step.ended:.9f}"))
