@@ -120,13 +120,28 @@ def test_an_older_store_is_used_by_no_command_until_it_was_migrated(cli: "Cli", 
     assert endpoint.requests == []
     done = cli.run("migrate", "--store", "sqlite:///turns.db")
     assert (done.code, done.err) == (0, "")
-    shown, _, now = done.out.partition("schema 1 before, ")
-    assert (shown, now.endswith(" now\n")) == ("sqlite:///turns.db: ", True)
+    said, advice = done.out.splitlines()
+    shown, _, now = said.partition("schema 1 before, ")
+    assert (shown, now.endswith(" now")) == ("sqlite:///turns.db: ", True)
+    assert "`turnwright migrate --summarize`" in advice
     again = cli.run("migrate")
-    version = now.removesuffix(" now\n")
+    version = now.removesuffix(" now")
     assert again.out == f"sqlite:///turns.db: schema {version}, as this release needs it; nothing to migrate\n"
     assert len(cli.run("turns", "--json").events) == 3
     assert cli.run("run", "Work").code == 0
+
+
+def test_a_store_is_summarized_when_it_is_migrated_if_one_wants_it(cli: "Cli") -> None:
+    """The inspector's first page then has nothing to do."""
+    file = cli.folder / "turns.db"
+    with closing(sqlite3.connect(file)) as db:
+        db.executescript(OLD.read_text())
+        (turns,) = db.execute("SELECT count(*) FROM turns").fetchone()
+    done, again = (cli.run("migrate", "--summarize") for _ in range(2))
+    assert done.out.splitlines()[1:] == [f"sqlite:///turns.db: {turns} turns summarized"]
+    assert again.out.splitlines()[1:] == ["sqlite:///turns.db: 0 turns summarized"]
+    with closing(sqlite3.connect(file)) as db:
+        assert db.execute("SELECT count(*) FROM summaries WHERE seq = 0").fetchone() == (0,)
 
 
 def test_where_there_is_nothing_to_migrate_that_is_said(cli: "Cli") -> None:

@@ -22,6 +22,8 @@ from .view import one_line
 
 #: Seconds in each unit of a duration.
 _UNITS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
+#: Turns that are summarized in one transaction.
+_AT_ONCE: Final = 100
 _DURATION: Final = re.compile(r"([0-9]{1,9})([smhdw])")
 
 
@@ -74,7 +76,14 @@ def prune(
     echo(f"{shown}: {count(deleted, 'turn')} deleted" + (stays if live else ""))
 
 
-def migrate(*, store: StoreOption = DEFAULT_STORE) -> None:
+def migrate(
+    *,
+    summarize: Annotated[
+        bool,
+        typer.Option("--summarize", help="Also summarize all turns now, which the inspector does otherwise."),
+    ] = False,
+    store: StoreOption = DEFAULT_STORE,
+) -> None:
     """Update a store to the schema of this release.
 
     It may be run more than once.
@@ -91,6 +100,23 @@ def migrate(*, store: StoreOption = DEFAULT_STORE) -> None:
         echo(f"{shown}: schema {versions[1]}, as this release needs it; nothing to migrate")
     else:
         echo(f"{shown}: schema {versions[0]} before, {versions[1]} now")
+        if not summarize:
+            echo("the inspector may summarize the turns once more; `turnwright migrate --summarize` does it before")
+    if summarize:
+        echo(f"{shown}: {count(use_store(store, _summarize), 'turn')} summarized")
+
+
+async def _summarize(store: Store) -> int:
+    """Write the summaries that are missing, and return their number. A store that keeps none has none."""
+    from turnwright.journal.summarize import summarize_turns  # noqa: PLC0415 (few commands need it)
+    from turnwright.privacy.redaction import redactor  # noqa: PLC0415 (as above)
+    from turnwright.store.summaries import SummaryStore  # noqa: PLC0415 (as above)
+
+    written = 0
+    if isinstance(store, SummaryStore):
+        while some := await summarize_turns(store, store, redactor().hide, limit=_AT_ONCE):
+            written += some
+    return written
 
 
 def _seconds(duration: str) -> float:

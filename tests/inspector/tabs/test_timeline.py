@@ -71,7 +71,7 @@ async def test_the_steps_of_sub_agents_are_below_their_call_and_within_it() -> N
 
 
 async def long_turn(steps: int, calls: int) -> TabContext:
-    """A turn of many calls, each of whose steps takes as long as the others: a second passes when the clock is asked."""
+    """A turn of many calls, whose steps take the same time: a second passes each time that the clock is read."""
     asked = count()
     limits, clock = Limits(tool_calls=1000), lambda: float(next(asked))
     async with Engine(model=many_calls(calls), tools=TOOLS, store=MemoryStore(), limits=limits, clock=clock) as engine:
