@@ -1,7 +1,7 @@
 """Watchers of a turn in a PostgreSQL database are notified of writes, and never wait too long."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from typing import Final
 
 import anyio
@@ -10,7 +10,7 @@ import pytest
 
 from turnwright import Agent, Engine, tool
 from turnwright.model.scripted import ScriptedModel, asks_for
-from turnwright.store import Changed, Claim, InboxItem, InboxKind, Store
+from turnwright.store import Changed, Claim, InboxItem, InboxKind, Store, open_store
 from turnwright.store.postgres.store import PostgresStore
 from turnwright.testing.postgres_server import PostgresServer
 from turnwright.testing.store_suite import Written
@@ -31,7 +31,8 @@ class Place:
         self._opened = opened
 
     def open(self, *, notify: bool = False) -> PostgresStore:
-        store = PostgresStore(self.address, patience=5, notify=notify)
+        store = open_store(self.address, notify=notify)
+        assert isinstance(store, PostgresStore)
         self._opened.push_async_callback(store.aclose)
         return store
 
@@ -131,13 +132,14 @@ async def test_who_is_told_nothing_of_a_turn_waits_on(place: Place) -> None:
         woken.append("t1")
 
     async with (
+        aclosing(PostgresStore(place.address)) as also_quiet,
         hearing(listener, "t1") as first,
         listener.watching("t2") as second,
         anyio.create_task_group() as group,
     ):
         group.start_soon(told)
         await append(quiet)
-        await post(quiet)
+        await post(also_quiet)
         with anyio.fail_after(SOON):
             # The server notifies in the order of the commits.
             await Written("t2").create(teller)

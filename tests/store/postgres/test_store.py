@@ -233,6 +233,14 @@ async def test_who_lost_the_lock_takes_it_again_with_the_next_append(bench: Post
     assert store.owner == owner
 
 
+async def test_who_makes_a_turn_for_others_takes_no_lock(bench: PostgresBench) -> None:
+    """A process that only submits turns needs no session for it."""
+    store, written = await bench.open(), Written()
+    await store.create(written.new, written.facts, written.status, driven=False)
+    name = f"turnwright driver {store.owner}"
+    assert await bench.execute("SELECT 1 FROM pg_stat_activity WHERE application_name = %s", name) == []
+
+
 async def test_who_cannot_have_its_lock_back_takes_another_name(bench: PostgresBench) -> None:
     """As when the server has not noticed that the old session is gone: what that one claimed still looks driven."""
     store, written = PostgresStore(bench.address, patience=1), Written()
@@ -403,7 +411,7 @@ async def test_a_task_that_is_cancelled_leaves_a_clean_connection(bench: Postgre
 
 
 async def test_a_write_that_began_is_finished_when_its_scope_is_cancelled(bench: PostgresBench) -> None:
-    """As anyio cancels: the outcome of an append is known, and a claim has the turn."""
+    """As anyio cancels: the outcome of an append is known, a release is made, and a claim has the turn."""
     store, written = await bench.open(), Written()
     claim = await written.create(store)
     claims: list[Claim] = []
@@ -414,7 +422,10 @@ async def test_a_write_that_began_is_finished_when_its_scope_is_cancelled(bench:
     async def append() -> None:
         await store.append(claim, written.calls("read_file"), written.status)
 
-    for call in (append, claim_anew):
+    async def release() -> None:
+        await store.release(claim)
+
+    for call in (append, release, claim_anew):
         async with await psycopg.AsyncConnection.connect(bench.address) as other, anyio.create_task_group() as group:
             await other.execute("SELECT 1 FROM turnwright_turns FOR UPDATE")
             group.start_soon(call)
@@ -422,11 +433,9 @@ async def test_a_write_that_began_is_finished_when_its_scope_is_cancelled(bench:
             group.cancel_scope.cancel()
             with anyio.CancelScope(shield=True):
                 await other.rollback()
-        if call is append:
-            await store.release(claim)
     assert claim.seq == len(written.facts)
     assert await store.facts("t1") == list(enumerate(written.facts, start=1))
-    assert [made.epoch for made in claims] == [2]
+    assert [(made.epoch, made.crashed) for made in claims] == [(2, False)]
     assert await store.is_driven("t1")
 
 
@@ -522,6 +531,24 @@ async def test_of_two_that_migrate_at_once_one_does(postgres_server: PostgresSer
     assert await migrated(address) == done
 
 
+async def test_a_migration_that_began_is_finished_when_its_scope_is_cancelled(postgres_server: PostgresServer) -> None:
+    bench = PostgresBench(postgres_server.new_schema())
+    store, versions = await bench.open(), list[tuple[int, int]]()
+
+    async def migrate_it() -> None:
+        versions.append(await store.migrate())
+
+    async with await psycopg.AsyncConnection.connect(bench.address) as other, anyio.create_task_group() as group:
+        await other.execute("SELECT pg_advisory_xact_lock(hashtextextended('turnwright migrate', 0))")
+        group.start_soon(migrate_it)
+        await _blocked(bench)
+        group.cancel_scope.cancel()
+        with anyio.CancelScope(shield=True):
+            await other.rollback()
+    assert versions == [(0, SCHEMA_VERSION)]
+    await bench.close()
+
+
 async def test_a_store_of_a_newer_release_is_left_alone(postgres_server: PostgresServer) -> None:
     bench = PostgresBench(postgres_server.new_schema())
     store = await bench.open()
@@ -542,7 +569,8 @@ async def test_a_store_of_an_older_release_is_migrated_when_nobody_drives(postgr
     await bench.execute("UPDATE turnwright_schema SET version = version - 2")
     with pytest.raises(ConfigError, match=r"run `turnwright migrate --store \.\.\.` with the same address"):
         await other.turns()
-    with pytest.raises(ConfigError, match=f"turn t1 is being driven by {store.owner}"):
+    said = f"by {store.owner}, a process of the older release: migrate when that process has ended$"
+    with pytest.raises(ConfigError, match=f"turn t1 is being driven {said}"):
         await other.migrate()
     await store.release(claim)
     with pytest.raises(StoreError, match="already exists"):  # nothing but the version is older here
@@ -789,12 +817,17 @@ async def test_of_two_deletes_at_once_one_finds_no_turn(bench: PostgresBench) ->
         await other.execute("DELETE FROM turnwright_turns")
 
         async def delete() -> None:
-            with pytest.raises(TurnNotFoundError):
+            with pytest.raises(TurnNotFoundError, match="t1"):
                 await store.delete("t1")
 
         group.start_soon(delete)
         await _blocked(bench)
         await other.commit()
+
+
+def test_a_store_has_four_connections_and_waits_ten_seconds_for_one() -> None:
+    connections = PostgresStore("postgresql://host/db")._connections  # noqa: SLF001 (only they know)
+    assert (connections._most, connections._patience) == (4, 10)  # noqa: SLF001
 
 
 async def test_more_calls_than_connections_wait_for_each_other(bench: PostgresBench) -> None:
@@ -831,6 +864,26 @@ async def test_the_facts_of_an_append_are_one_row(bench: PostgresBench) -> None:
     kinds = [str(kinds) for (kinds,) in await bench.execute("SELECT kind FROM turnwright_facts ORDER BY seq")]
     assert len(kinds) == 2
     assert ",".join(kinds).split(",") == [fact.kind for fact in written.facts]
+
+
+@pytest.mark.parametrize(
+    ("damage", "methods"),
+    [
+        ("UPDATE turnwright_facts SET payload = 'no JSON'", ["facts"]),
+        ("UPDATE turnwright_facts SET seq = -9", ["claim"]),
+        ("UPDATE turnwright_facts SET epoch = -1", ["claim_spans"]),
+        ("UPDATE turnwright_turns SET epoch = -1", ["get", "is_driven", "claim"]),
+        ("UPDATE turnwright_inbox SET kind = 'x'", ["inbox", "claim"]),
+    ],
+)
+async def test_what_is_damaged_is_named_with_its_store(bench: PostgresBench, damage: str, methods: list[str]) -> None:
+    store = await bench.open()
+    await store.release(await Written().create(store))
+    await store.post(InboxItem("t1", "abort", InboxKind.ABORT))
+    await bench.execute(damage)
+    for method in methods:
+        with pytest.raises(UnreadableTurnError, match=f"^store {store.place}: turn t1: "):
+            await getattr(store, method)("t1")
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from turnwright.errors import ConfigError, LeaseLostError, StoreError, TurnBusyError
+from turnwright.errors import ConfigError, StoreError, TurnBusyError, UnreadableTurnError
 from turnwright.store import InboxItem, InboxKind, SqliteStore, Store
 from turnwright.testing.faults.disk import full_disk
 from turnwright.testing.store_suite import StoreSuite, Written
@@ -186,6 +186,28 @@ async def test_text_that_is_not_utf8_concerns_its_own_turn(bench: SqliteBench) -
     assert [row.id for row in await store.turns()] == ["t2", "t1"]
 
 
+@pytest.mark.parametrize(
+    ("damage", "methods"),
+    [
+        ("UPDATE facts SET payload = 'no JSON'", ["facts"]),
+        ("UPDATE facts SET seq = -9", ["claim"]),
+        ("UPDATE facts SET epoch = -1", ["claim_spans"]),
+        ("UPDATE turns SET epoch = -1", ["get", "is_driven", "claim"]),
+        ("UPDATE inbox SET kind = 'x'", ["inbox", "claim"]),
+    ],
+)
+async def test_what_is_damaged_is_named_with_its_store(bench: SqliteBench, damage: str, methods: list[str]) -> None:
+    store = await bench.open()
+    await store.release(await Written().create(store))
+    await store.post(InboxItem("t1", "abort", InboxKind.ABORT))
+    with closing(sqlite3.connect(bench.path)) as other:
+        other.execute(damage)
+        other.commit()
+    for method in methods:
+        with pytest.raises(UnreadableTurnError, match=f"^store {bench.path}: turn t1: "):
+            await getattr(store, method)("t1")
+
+
 async def test_a_damaged_file_is_the_stores_error(bench: SqliteBench) -> None:
     """It says so, instead of giving what is left as if it were all."""
     store, written = await bench.open(), Written(prompt="x" * 200_000)
@@ -269,16 +291,6 @@ async def test_an_id_that_is_taken_is_named(bench: SqliteBench) -> None:
     await Written().create(store)
     with pytest.raises(StoreError, match=r"store .*\.db: turn t1 already exists"):
         await Written().create(store)
-
-
-async def test_an_append_without_facts_names_the_claim_that_it_lost(bench: SqliteBench) -> None:
-    store, turn = await bench.open(), Written()
-    claim = await turn.create(store)
-    await store.release(claim)
-    await store.claim("t1")
-    with pytest.raises(LeaseLostError) as lost:
-        await store.append(claim, (), turn.status)
-    assert (lost.value.turn, lost.value.epoch) == ("t1", 1)
 
 
 def test_a_place_that_cannot_be_used_is_a_mistake_of_the_caller(tmp_path: Path) -> None:

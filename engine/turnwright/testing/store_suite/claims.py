@@ -28,14 +28,27 @@ class ClaimFacts:
         assert row.owner is not None
 
     async def test_a_turn_that_is_driven_is_busy(self, bench: Bench) -> None:
-        """The turn is busy for its own process as for any other; the epoch stays."""
+        """The turn is busy for its own process as for any other; the error names the owner, and the epoch stays."""
         store, other, written = await bench.open(), await bench.open(), Written()
         claim = await written.create(store)
         for handle in (store, other):
             assert await handle.is_driven("t1")
-            with pytest.raises(TurnBusyError, match="t1"):
+            with pytest.raises(TurnBusyError) as busy:
                 await handle.claim("t1")
+            assert busy.value.turn == "t1"
+            assert busy.value.owner
         await store.append(claim, written.answer(), written.status)
+
+    async def test_an_append_names_the_claim_that_it_lost(self, bench: Bench) -> None:
+        """The error has its turn and its epoch, whether the append has facts or only a status."""
+        store, other, written = await bench.open(), await bench.open(), Written()
+        claim = await written.create(store)
+        await store.release(claim)
+        await other.claim("t1")
+        for facts in ((), written.calls("read_file")):
+            with pytest.raises(LeaseLostError) as lost:
+                await store.append(claim, facts, written.status)
+            assert (lost.value.turn, lost.value.epoch) == ("t1", claim.epoch)
 
     async def test_a_released_turn_can_be_claimed(self, bench: Bench) -> None:
         """Any process can claim a released turn, with the next epoch, and it does not look crashed."""

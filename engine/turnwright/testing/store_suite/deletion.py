@@ -58,6 +58,7 @@ class DeletionFacts:
                 with pytest.raises(TurnBusyError) as busy:
                     await handle.delete("t_1")
                 assert busy.value.turn == driven
+                assert busy.value.owner
             assert await _there(other) == set(_FAMILY)
             assert [item.id for item in await other.inbox("t_1")] == ["abort"]
             assert await other.facts("t_1") == list(enumerate(Written().facts, start=1))

@@ -82,14 +82,14 @@ class JournalFacts:
         assert (await other.get("t1")).status == written.status
 
     async def test_a_failed_append_writes_nothing(self, bench: Bench) -> None:
-        """An append after an outdated fact writes neither facts nor a status, and consumes nothing."""
+        """An append after an outdated fact writes no facts and no status, and consumes nothing; its error names it."""
         store, written = await bench.open(), Written()
         claim = await written.create(store)
         stale = replace(claim)
         await store.post(InboxItem("t1", "abort", InboxKind.ABORT))
         await store.append(claim, written.calls("read_file"), written.status)
         before, status = list(written.facts), written.status
-        with pytest.raises(StoreError):
+        with pytest.raises(StoreError, match=rf"t1.* {stale.seq + 1}\b"):
             await store.append(stale, written.abort(), written.status, ("abort",))
         assert await store.facts("t1") == list(enumerate(before, start=1))
         assert (await store.get("t1")).status == status

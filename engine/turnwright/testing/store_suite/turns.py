@@ -29,7 +29,7 @@ class TurnFacts:
         """An existing id is refused, and the first turn stays unchanged."""
         store, written = await bench.open(), Written()
         await written.create(store)
-        with pytest.raises(StoreError):
+        with pytest.raises(StoreError, match="t1"):
             await Written(prompt="other").create(store)
         assert await store.facts("t1") == list(enumerate(written.facts, start=1))
 
