@@ -2,10 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Annotated
 
 import anyio
 import pytest
-from pydantic import JsonValue
+from pydantic import AfterValidator, JsonValue
 
 from turnwright import (
     Agent,
@@ -24,6 +25,7 @@ from turnwright import (
     ToolResult,
     TurnResult,
     after_tool,
+    agent_tool,
     before_tool,
     tool,
 )
@@ -32,7 +34,8 @@ from turnwright.model import ScriptedModel, asks_for
 from turnwright.model.protocol import ModelRequest, ModelResponse
 from turnwright.store import MemoryStore
 from turnwright.testing import FaultyStore
-from turnwright_states import CallStatus, EndReason, Limits, Outcome
+from turnwright.tools import Ask
+from turnwright_states import CallStatus, EndReason, InterruptKind, Limits, Outcome
 from turnwright_states import facts as f
 from turnwright_states.replay import replay
 from turnwright_states.verdict import Verdict
@@ -167,9 +170,78 @@ async def test_a_hooks_result_is_the_calls_and_counts() -> None:
     turn = await engine.run(AGENT, "hi")
     assert results(turn) == [(CallStatus.OK, "done before")]
     assert (payments.paid, turn.tool_calls) == ([], 1)
+    (started,) = await facts_of(engine, turn, f.CallStarted)
+    assert isinstance(started, f.CallStarted)
+    assert ([one["hook"] for one in started.decisions], started.arguments) == (["pretend"], None), "none is changed"
     (settled,) = await facts_of(engine, turn, f.CallSettled)
     assert isinstance(settled, f.CallSettled)
     assert settled.structured == {"n": 1}
+
+
+async def test_a_hooks_result_ends_the_turn_if_the_tools_own_would() -> None:
+    @tool(return_direct=True)
+    async def answer() -> str:
+        return "42"
+
+    engine = Engine(model=ScriptedModel(asks_for(("answer", {}))), tools=[answer], hooks=[pretend])
+    turn = await engine.run(AGENT, "hi")
+    assert (turn.outcome, turn.text) == (Outcome.FINISHED, "done before")
+
+
+async def test_a_tool_that_needs_approval_asks_though_a_hook_has_no_objection() -> None:
+    payments = Payments()
+    engine = Engine(model=ScriptedModel(PAY, "Done."), tools=payments.tools(needs_approval=True), hooks=[Log("a", [])])
+    paused = await engine.run(AGENT, "hi")
+    assert [one.tool for one in paused.interrupts] == ["pay"]
+    turn: TurnResult = await engine.resume(paused.id, {"approval-1": True})
+    assert results(turn) == [(CallStatus.OK, "paid 70 to Ann")]
+
+
+async def test_a_question_in_the_tools_own_words_comes_before_a_hooks() -> None:
+    class Pay(Tool):
+        def asks(self, arguments: Mapping[str, JsonValue], context: ToolContext) -> Ask | None:
+            return Ask(kind=InterruptKind.APPROVAL, question=f"Really pay {arguments['to']}?")
+
+        async def execute(self, values: Mapping[str, object], context: ToolContext) -> object:
+            raise AssertionError(values)
+
+    pay = Pay(name="pay", description="Pays.", parameters={"type": "object"})
+    turn = await Engine(model=ScriptedModel(PAY), tools=[pay], hooks=[ask]).run(AGENT, "hi")
+    assert [one.question for one in turn.interrupts] == ["Really pay Ann?"]
+
+
+@pytest.mark.parametrize(("limit", "asked"), [(60, 0), (40, 1)])
+async def test_whether_a_person_must_approve_is_decided_by_the_final_arguments(limit: float, asked: int) -> None:
+    """A hook changed 70 to 50."""
+
+    @tool(needs_approval=lambda amount: amount > limit)
+    async def pay(to: str, amount: float) -> str:
+        return "paid"
+
+    turn = await Engine(model=ScriptedModel(PAY, "Done."), tools=[pay], hooks=[cap]).run(AGENT, "hi")
+    assert len(turn.interrupts) == asked
+
+
+async def test_an_approved_call_is_validated_again_before_it_starts() -> None:
+    """Because the world may have changed since the question."""
+    known = ["Ann"]
+
+    def check(name: str) -> str:
+        if name not in known:
+            raise ValueError(f"{name} has left")
+        return name
+
+    @tool(needs_approval=True)
+    async def pay(to: Annotated[str, AfterValidator(check)], amount: float) -> str:
+        return "paid"
+
+    engine = Engine(model=ScriptedModel(PAY, "I see."), tools=[pay], hooks=[Log("a", [])])
+    paused = await engine.run(AGENT, "hi")
+    known.clear()
+    turn: TurnResult = await engine.resume(paused.id, {"approval-1": True})
+    ((status, text),) = results(turn)
+    assert (status, "Ann has left" in text) == (CallStatus.ERROR, True)
+    assert await facts_of(engine, turn, f.CallStarted) == []
 
 
 @pytest.mark.parametrize("needs_approval", [False, True])
@@ -277,6 +349,40 @@ async def test_the_result_of_a_failed_call_can_be_replaced() -> None:
     lines = asks_for(("pay", {"to": "Ann", "amount": -1}), ("pay", {"to": "Bob", "amount": 1})), "Done."
     turn = await Engine(model=ScriptedModel(*lines), tools=Payments().tools(), hooks=[soften]).run(AGENT, "hi")
     assert results(turn) == [(CallStatus.OK, "no money moved"), (CallStatus.OK, "paid 1 to Bob")]
+
+
+async def test_a_call_that_asks_in_the_middle_has_no_result_to_ask_about_yet() -> None:
+    log: list[str] = []
+
+    @tool
+    async def move(ctx: ToolContext) -> str:
+        return f"moved to {ctx.ask('Where to?')}"
+
+    engine = Engine(model=ScriptedModel(asks_for(("move", {})), "Done."), tools=[move], hooks=[Log("a", log)])
+    paused = await engine.run(AGENT, "hi")
+    assert (log, [one.question for one in paused.interrupts]) == (["before a"], ["Where to?"])
+    turn: TurnResult = await engine.resume(paused.id, {"question-1": "Rome"})
+    assert (turn.text, log) == ("Done.", ["before a", "after a: moved to Rome"])
+
+
+async def test_a_sub_agent_that_was_aborted_has_no_result_to_ask_about() -> None:
+    log: list[str] = []
+
+    async def reply(request: ModelRequest) -> ModelResponse | str:
+        if "delegate" in request.messages[-1].text:
+            return asks_for(("helper", {"prompt": "help"}))
+        if request.messages[-1].role == "tool":
+            return "Done."
+        (child,) = [row.id for row in await engine.turns() if ":" in row.id]
+        await engine.abort(child)
+        await anyio.sleep_forever()
+        raise AssertionError
+
+    helper = agent_tool(Agent(name="helper", description="Helps."))
+    engine = Engine(model=ScriptedModel(reply, repeat=True), tools=[helper], hooks=[Log("a", log, "?")])
+    turn = await engine.run(AGENT, "delegate")
+    assert [status for status, _ in results(turn)] == [CallStatus.ABORTED]
+    assert log == ["before a"]
 
 
 async def test_data_of_a_result_can_be_taken_away() -> None:

@@ -17,7 +17,7 @@ from turnwright.message import FilePart
 from turnwright.testing import clock
 from turnwright.tools import AbortSignal, Ask, Rate, Tool, ToolContext, ToolFailedError, ToolResult, tool
 from turnwright.tools.batch import CallReport, can_start_at_once, run_batch, settle_after_crash
-from turnwright.tools.batch_context import NOTHING_DECIDED, BatchContext
+from turnwright.tools.batch_context import NOTHING_DECIDED, BatchContext, BeforeCall, Execution
 from turnwright_states import (
     AnsweredInput,
     Call,
@@ -134,6 +134,71 @@ async def test_a_call_is_journalled_before_it_runs() -> None:
     await batch.run()
     assert seen == [["call_started call00001"]]
     assert batch.kinds() == ["call_started call00001", "call_settled call00001"]
+
+
+@pytest.mark.parametrize("checked", [False, True])
+async def test_a_start_has_its_time_and_no_turn_of_a_sub_agent(checked: bool) -> None:
+    """Alone, and in one append with others."""
+    batch = Batch(fine, other)
+    if checked:
+        batch.context.checked.update((call.id, {}) for call in batch.calls)
+    await batch.run()
+    started = [fact for fact in batch.facts if isinstance(fact, f.CallStarted)]
+    assert [(fact.elapsed, fact.child) for fact in started] == [(1.5, None)] * 2
+
+
+class Judge:
+    """Decides nothing about calls. `asked` has those about which it was asked before they start."""
+
+    def __init__(self, *, judges_before: bool = False, judges_after: bool = False) -> None:
+        self.judges_before = judges_before
+        self.judges_after = judges_after
+        self.asked: list[str] = []
+
+    async def before(self, call: Call, _: Tool, __: BatchContext) -> BeforeCall:
+        self.asked.append(call.name)
+        return BeforeCall(call.arguments)
+
+    async def after(self, _: Call, __: BatchContext, settled: CallSettledInput) -> CallSettledInput:
+        return settled
+
+
+@pytest.mark.parametrize("parallel", [1, 2])
+@pytest.mark.parametrize("concurrency", [None, 2])
+@pytest.mark.parametrize("judges_after", [False, True])
+@pytest.mark.parametrize("judges_before", [False, True])
+async def test_arguments_that_were_validated_with_the_reply_are_not_validated_again(
+    parallel: int, concurrency: int | None, judges_before: bool, judges_after: bool
+) -> None:
+    @tool(concurrency=concurrency)
+    async def number(n: int = 0) -> int:
+        return n
+
+    batch = Batch(number, times=2)
+    batch.context.judge = Judge(judges_before=judges_before, judges_after=judges_after)
+    batch.context.decided = {}
+    batch.context.checked.update((call.id, {"n": 7}) for call in batch.calls)
+    await batch.run(parallel=parallel)
+    assert batch.settled() == [(CallStatus.OK, "7")] * 2
+
+
+@pytest.mark.parametrize("checked", [False, True])
+async def test_what_wraps_the_work_of_a_call_gets_the_call_and_the_error_of_its_tool(checked: bool) -> None:
+    seen: list[tuple[str, str]] = []
+
+    @tool
+    async def explode() -> None:
+        raise ValueError("boom")
+
+    async def execute(call: Call, tool: Tool, run: Execution) -> CallSettledInput | CallWaitingInput:
+        return await run(lambda error: seen.append((call.id, f"{tool.name}: {error.__cause__!r}")))
+
+    batch = Batch(fine, explode)
+    batch.context.execute = execute
+    if checked:
+        batch.context.checked.update((call.id, {}) for call in batch.calls)
+    await batch.run()
+    assert seen == [("call00002", "explode: ValueError('boom')")]
 
 
 async def test_a_tool_knows_its_call_and_what_was_granted() -> None:
@@ -472,6 +537,18 @@ async def test_calls_that_fill_the_batch_start_in_one_append() -> None:
     assert appends[0] == 2
 
 
+async def test_results_that_come_together_are_in_one_append_if_the_batch_has_room_for_all_calls() -> None:
+    appends: list[int] = []
+    batch = Batch(fine, other)
+
+    async def report(*events: Event) -> None:
+        appends.append(len(events))
+        await batch.report(*events)
+
+    await batch.run(parallel=2, report=report)
+    assert appends == [1, 1, 2]
+
+
 def test_calls_can_start_at_once_if_they_have_room_and_none_must_run_alone() -> None:
     @tool(sequential=True)
     async def alone() -> str:
@@ -573,6 +650,30 @@ async def test_a_call_that_waits_for_a_place_of_its_tool_leaves_those_of_the_bat
     await batch.run(parallel=1)
     assert [text for _, text in batch.settled()] == ["fine", "released", "rare"]
     assert batch.kinds()[-2:] == ["call_started call00001", "call_settled call00001"]
+
+
+async def test_hooks_are_asked_once_about_a_call_that_waits_for_both_places() -> None:
+    """The tool's becomes free when the batch's is taken."""
+
+    @tool(concurrency=1)
+    async def rare() -> str:
+        return "rare"
+
+    assert rare.limiter is not None
+    taken = rare.limiter.take_now()
+    assert taken is not None
+
+    @tool
+    async def let_go() -> str:
+        taken.release()
+        await anyio.wait_all_tasks_blocked()
+        return "released"
+
+    batch, judge = Batch(rare, let_go), Judge(judges_before=True)
+    batch.context.judge, batch.context.decided = judge, {}
+    await batch.run(parallel=1)
+    assert [text for _, text in batch.settled()] == ["released", "rare"]
+    assert judge.asked == ["rare", "let_go"]
 
 
 def test_a_call_that_waits_for_a_place_has_not_started_and_its_time_does_not_run() -> None:
@@ -696,6 +797,51 @@ async def test_a_call_that_waits_for_a_place_hears_that_its_turn_is_to_be_stoppe
     assert other.settled() == [(CallStatus.OK, "rare")]
 
 
+async def test_a_call_that_gets_its_place_when_its_turn_is_being_stopped_does_not_start() -> None:
+    @tool(concurrency=1)
+    async def rare() -> str:
+        return "rare"
+
+    assert rare.limiter is not None
+    taken = rare.limiter.take_now()
+    assert taken is not None
+    batch = Batch(rare)
+    stopping: list[bool] = []
+    batch.context.stopping = lambda: bool(stopping)
+    async with anyio.create_task_group() as group:
+        group.start_soon(batch.run)
+        await anyio.wait_all_tasks_blocked()
+        stopping.append(True)
+        taken.release()
+    assert batch.kinds() == []
+
+
+def test_a_call_that_waited_for_its_place_counts_for_the_rate_from_its_start() -> None:
+    """The event loop skips the time: the next call starts ten seconds after the last one's start, not its end."""
+    starts: list[float] = []
+
+    @tool(rate=Rate(1, 10))
+    async def rare() -> None:
+        starts.append(anyio.current_time())
+        await anyio.sleep(7)
+
+    async def scene() -> None:
+        await Batch(rare, times=3).run()
+
+    clock.run(scene)
+    assert [round(start - starts[0]) for start in starts] == [0, 10, 20]
+
+
+async def test_a_call_that_waited_for_its_place_is_journaled_before_the_next_one_gets_it() -> None:
+    @tool(concurrency=1)
+    async def rare() -> str:
+        return "rare"
+
+    batch = Batch(rare, times=3)
+    await batch.run()
+    assert batch.kinds() == [f"{kind} call0000{n}" for n in (1, 2, 3) for kind in ("call_started", "call_settled")]
+
+
 async def test_a_call_that_is_run_again_after_a_crash_keeps_the_pace() -> None:
     @tool(idempotent=True, concurrency=1)
     async def put() -> str:
@@ -712,6 +858,23 @@ async def test_a_call_that_is_run_again_after_a_crash_keeps_the_pace() -> None:
         assert batch.kinds() == []
         taken.release()
     assert batch.settled() == [(CallStatus.OK, "put")]
+
+
+def test_a_call_that_is_run_again_after_a_crash_counts_for_the_rate() -> None:
+    starts: list[float] = []
+
+    @tool(idempotent=True, rate=Rate(1, 10))
+    async def put() -> None:
+        starts.append(anyio.current_time())
+
+    async def scene() -> None:
+        batch = Batch(put)
+        await batch.crash()
+        await batch.settle()
+        await Batch(put).run()
+
+    clock.run(scene)
+    assert [round(start - starts[0]) for start in starts] == [0, 10]
 
 
 async def test_a_journal_that_fails_stops_the_batch_and_comes_out_as_it_is() -> None:
@@ -906,6 +1069,26 @@ async def test_a_task_that_is_cancelled_stays_cancelled_whatever_the_tool_makes_
     assert asyncio.all_tasks() == before
 
 
+async def test_a_call_whose_question_was_canceled_with_its_batch_has_no_result() -> None:
+    began = anyio.Event()
+
+    class Careful(Tool):
+        async def asks_first(self, arguments: Mapping[str, JsonValue], context: ToolContext) -> Ask | None:
+            began.set()
+            await anyio.sleep_forever()
+            raise AssertionError(arguments, context)
+
+        async def execute(self, values: Mapping[str, object], context: ToolContext) -> object:
+            raise AssertionError(values, context)
+
+    batch = Batch(Careful(name="careful", description="", parameters={"type": "object"}))
+    async with anyio.create_task_group() as group:
+        group.start_soon(batch.run)
+        await began.wait()
+        group.cancel_scope.cancel()
+    assert batch.facts == []
+
+
 @pytest.mark.parametrize("times", [1, 2])
 @pytest.mark.parametrize(
     "error",
@@ -984,16 +1167,18 @@ async def test_a_person_may_decide(decision: Decision, status: CallStatus) -> No
     (interrupt,) = batch.machine.turn.interrupts.values()
     assert (interrupt.id, interrupt.kind) == ("unknown-1", InterruptKind.UNKNOWN_OUTCOME)
     assert interrupt.choices == ("rerun", "unknown")
+    assert [fact.elapsed for fact in batch.facts if isinstance(fact, f.CallWaiting)] == [1.5]
     assert "send" in interrupt.question
     batch.facts += batch.machine.feed(AnsweredInput(interrupt="unknown-1", decision=decision))
     await batch.run()
     assert [one for one, _ in batch.settled()] == [status]
 
 
-async def test_only_what_had_started_is_settled() -> None:
+@pytest.mark.parametrize(("started", "left"), [("call00001", "other"), ("call00002", "fine")])
+async def test_only_what_had_started_is_settled(started: str, left: str) -> None:
     batch = Batch(fine, other)
-    batch.machine.feed(CallStartedInput(call="call00001"))
+    batch.machine.feed(CallStartedInput(call=started))
     await batch.settle()
-    assert batch.kinds() == ["call_settled call00001"]
+    assert batch.kinds() == [f"call_settled {started}"]
     await batch.run()
-    assert batch.settled()[1] == (CallStatus.OK, "other")
+    assert batch.settled()[1] == (CallStatus.OK, left)

@@ -325,7 +325,7 @@ async def _settled_without_running(call: Call, batch: BatchContext, report: Call
 def _started(call: Call, batch: BatchContext, child: str | None = None) -> CallStartedInput:
     """Return the input that starts a call, with the decisions about it."""
     started = construct_unchecked(CallStartedInput, call=call.id, child=child, elapsed=batch.elapsed())
-    decided = batch.decided.pop(call.id, None) if batch.decided else None
+    decided = batch.decided.pop(call.id, None)
     if decided is None or not decided.decisions:
         return started
     arguments = decided.arguments if decided.changed else None
