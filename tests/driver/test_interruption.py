@@ -5,12 +5,13 @@ from collections.abc import AsyncIterator, Callable, Sequence
 import anyio
 import pytest
 
-from turnwright import Agent, Engine, StoreError, TurnInfo, tool
+from turnwright import Agent, Engine, StoreError, ToolContext, TurnInfo, TurnResult, tool
 from turnwright.journal.inbox import abort_item
 from turnwright.model.protocol import ModelError, ModelRequest, ModelResponse
 from turnwright.model.retry import Backoff
 from turnwright.model.scripted import asks_for
 from turnwright.store import Claim, InboxItem, MemoryStore, NewTurn, Status, Store
+from turnwright.testing import FaultyStore
 from turnwright.testing.faults import StoreWrapper
 from turnwright_states import Cause, EndReason, Limits, Outcome, State
 from turnwright_states import facts as f
@@ -92,6 +93,44 @@ async def test_no_attempt_begins_when_the_time_is_up(seconds: float) -> None:
     ) as engine:
         turn = await engine.run(AGENT, "hi")
     assert (turn.reason, turn.text, model.calls) == (EndReason.DEADLINE, "Done.", 2)
+
+
+@pytest.mark.parametrize("seconds", [5.0, 9.0])
+async def test_no_call_starts_when_the_time_is_up(seconds: float) -> None:
+    now = [0.0]
+
+    def pass_by(passed: float) -> None:
+        now[0] += passed
+
+    model = TimedModel((seconds, RESTS), (0, DONE), wait=pass_by)
+    async with Engine(model=model, tools=[rest], limits=Limits(seconds=5), clock=lambda: now[0]) as engine:
+        turn = await engine.run(AGENT, "hi")
+        facts = await facts_of(engine.store, turn.id)
+    assert (turn.reason, turn.text, turn.tool_calls) == (EndReason.DEADLINE, "Done.", 0)
+    assert not any(isinstance(fact, f.CallStarted) for fact in facts)
+
+
+@pytest.mark.parametrize("speed", [1.0, 0.9])
+async def test_the_deadline_stops_a_call_that_runs_again_after_a_crash(speed: float) -> None:
+    """Also if the turn's clock is slow, by which some time is left."""
+
+    @tool(idempotent=True)
+    async def dig(context: ToolContext) -> str:
+        await anyio.sleep(0 if context.attempt == 1 else 9)
+        return "dug"
+
+    def engine_on(store: Store, *lines: ModelResponse) -> Engine:
+        model = TimedModel(*((0, line) for line in lines))
+        clock = lambda: anyio.current_time() * speed  # noqa: E731
+        return Engine(model=model, tools=[dig], store=store, limits=Limits(seconds=5), clock=clock)
+
+    memory = MemoryStore()
+    with pytest.raises(StoreError):
+        await engine_on(FaultyStore(memory, at=f.CallSettled), asks_for(("dig", {}))).run(AGENT, "hi")
+    await memory.aclose()
+    (row,) = await memory.turns()
+    turn: TurnResult = await engine_on(memory, DONE).resume(row.id)
+    assert (turn.outcome, turn.reason, turn.text) == (Outcome.CAP_HIT, EndReason.DEADLINE, "Done.")
 
 
 async def test_a_conclusion_for_another_reason_is_spared() -> None:

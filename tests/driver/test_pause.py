@@ -1,7 +1,7 @@
 """A person is asked: the turn rests, is answered, and goes on."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import anyio
@@ -20,11 +20,13 @@ from turnwright import (
     tool,
 )
 from turnwright.driver.driver import Driver
+from turnwright.journal.answers import answer_item
 from turnwright.journal.dependencies import Dependencies
 from turnwright.message import ToolResultPart
 from turnwright.model.protocol import ResponseToolCall
 from turnwright.model.scripted import Line, ScriptedModel, asks_for
-from turnwright.store import InboxItem, InboxKind, MemoryStore
+from turnwright.store import Claim, InboxItem, InboxKind, MemoryStore, Status
+from turnwright.testing.faults import StoreWrapper
 from turnwright.tools import Tool, ToolContext, ToolInputError
 from turnwright.tools.builtin import builtin_tools
 from turnwright_states import CallStatus, Decision, EndReason, InterruptKind, Limits, Outcome, State
@@ -202,6 +204,32 @@ async def test_a_turn_that_has_ended_takes_no_answer(desk: Desk) -> None:
     await engine.resume(paused.id, {"approval-1": True})
     with pytest.raises(TurnAlreadyEndedError, match="finished: answered"):
         await engine.resume(paused.id, {"approval-1": True})
+
+
+class AnswersAtOnce(StoreWrapper):
+    """A store with an answer to the question of a turn as soon as it pauses."""
+
+    async def append(
+        self, claim: Claim, facts: Sequence[f.Fact], status: Status, consumed: Sequence[str] = ()
+    ) -> list[InboxItem]:
+        """See `Store.append`."""
+        waiting = await super().append(claim, facts, status, consumed)
+        if status.state is not State.PAUSED:
+            return waiting
+        await self.post(answer_item(claim.turn, "question-1", Answer(Decision.REPLY, "there")))
+        return await self.inbox(claim.turn)
+
+
+async def test_an_answer_that_comes_with_the_pause_is_taken_by_the_same_driver() -> None:
+    """The call begins anew, also if it was started with the reply."""
+
+    @tool
+    async def move(context: ToolContext) -> str:
+        return f"moved to {context.ask('Where to?')}"
+
+    model = ScriptedModel(asks_for(("move", {})), "Done.")
+    turn = await Engine(model=model, tools=[move], store=AnswersAtOnce(MemoryStore())).run(AGENT, "hi")
+    assert (turn.text, results(turn)) == ("Done.", [(CallStatus.OK, "moved to there")])
 
 
 async def test_an_answer_that_came_too_late_is_dropped_by_the_driver(desk: Desk) -> None:

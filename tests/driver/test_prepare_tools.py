@@ -42,7 +42,7 @@ async def test_each_step_has_its_tools_and_the_journal_keeps_them() -> None:
     async with Engine(model=model, tools=[look, write]) as engine:
         turn = await engine.run(Agent(name="Clerk", prepare_tools=choice), "Work.")
         facts = [fact for _, fact in await engine.store.facts(turn.id)]
-    assert choice.asked == [1, 2, 3]
+    assert (choice.asked, turn.tool_calls) == ([1, 2, 3], 2)
     assert [[one.name for one in request.tools] for request in model.requests] == [
         ["look"],
         ["look", "write"],
@@ -58,6 +58,21 @@ async def test_a_call_of_a_tool_that_the_step_lacks_is_refused() -> None:
     results = [part.text for one in turn.messages for part in one.parts if isinstance(part, ToolResultPart)]
     assert results == ["write may not be called in this step; its tools are: look", "written"]
     assert (turn.outcome, turn.tool_calls) == (Outcome.FINISHED, 1)
+
+
+@pytest.mark.parametrize(("names", "said"), [((), "none"), (("look", "read"), "look, read")])
+async def test_the_refusal_names_the_tools_of_the_step(names: Sequence[str], said: str) -> None:
+    @tool
+    def read() -> str:
+        return "read"
+
+    def choose(*_: object) -> Sequence[str]:
+        return names
+
+    model = ScriptedModel(asks_for(("write", {})), "Done.")
+    turn = await Engine(model=model, tools=[look, read, write]).run(Agent(name="Clerk", prepare_tools=choose), "Work.")
+    results = [part.text for one in turn.messages for part in one.parts if isinstance(part, ToolResultPart)]
+    assert results == [f"write may not be called in this step; its tools are: {said}"]
 
 
 async def test_another_attempt_sends_the_same_tools_without_asking_again() -> None:

@@ -14,7 +14,7 @@ from turnwright import Agent, CannotRunError, Engine, LeaseLostError, StoreError
 from turnwright.message import ToolResultPart
 from turnwright.model import ScriptedModel, asks_for
 from turnwright.result import TurnResult
-from turnwright.tools import Tool, ToolContext, ToolResult
+from turnwright.tools import Ask, Tool, ToolContext, ToolResult
 from turnwright.tools.errors import describe
 from turnwright_states import CallStatus, Outcome
 
@@ -141,20 +141,32 @@ async def test_what_a_check_of_the_arguments_raises_refuses_the_call(made: Calla
     assert (turn.outcome, turn.text, turn.tool_calls) == (Outcome.FINISHED, "Done.", 0)
 
 
+class Parsing(Tool):
+    """A tool with a parse of its own, which raises what is made."""
+
+    def __init__(self, made: Callable[[], BaseException]) -> None:
+        super().__init__(name="own", description="Its own.", parameters={"type": "object"})
+        self.made = made
+
+    def parse(self, arguments: Mapping[str, JsonValue]) -> dict[str, object]:
+        del arguments
+        raise self.made()
+
+    async def execute(self, values: Mapping[str, object], context: ToolContext) -> object:
+        raise AssertionError(values, context)
+
+
 @pytest.mark.parametrize("made", RAISED[3:], ids=lambda made: type(made()).__name__)
 async def test_what_a_tool_with_a_parse_of_its_own_raises_refuses_the_call(made: Callable[[], BaseException]) -> None:
-    """But for an `Exception`, as above."""
-
-    class Own(Tool):
-        def parse(self, arguments: Mapping[str, JsonValue]) -> dict[str, object]:
-            del arguments
-            raise made()
-
-        async def execute(self, values: Mapping[str, object], context: ToolContext) -> object:
-            raise AssertionError(values, context)
-
-    turn = await run(Own(name="own", description="Its own.", parameters={"type": "object"}))
+    turn = await run(Parsing(made))
     assert (turn.outcome, turn.text, turn.tool_calls) == (Outcome.FINISHED, "Done.", 0)
+    parts = [part for message in turn.messages for part in message.parts if isinstance(part, ToolResultPart)]
+    assert [describe(made()) in part.text for part in parts] == [True]
+
+
+async def test_a_bug_in_a_parse_of_a_tools_own_ends_its_turn() -> None:
+    turn = await run(Parsing(partial(LookupError, "boom")))
+    assert (turn.outcome, turn.error) == (Outcome.FAILED, "LookupError: boom")
 
 
 @any_error
@@ -167,6 +179,15 @@ async def test_what_a_hook_raises_ends_its_turn(made: Callable[[], BaseException
     turn = await run(note, **{hook: fails})
     assert turn.outcome is Outcome.FAILED
     assert turn.error
+
+
+@pytest.mark.parametrize("anyio_backend", ["trio"])
+async def test_under_trio_what_a_hook_raises_ends_its_turn_too() -> None:
+    async def fails(_: object) -> None:
+        raise OwnError("boom")
+
+    turn = await run(note, history_processor=fails)
+    assert (turn.outcome, turn.error) == (Outcome.FAILED, "OwnError: boom")
 
 
 @any_error
@@ -218,6 +239,26 @@ async def test_what_an_approval_raises_does_not_let_the_call_pass(made: Callable
     assert turn.outcome is not Outcome.FAILED
 
 
+@pytest.mark.parametrize("made", RAISED[3:], ids=lambda made: type(made()).__name__)
+async def test_what_a_tool_with_a_question_of_its_own_raises_is_the_result_of_its_call(
+    made: Callable[[], BaseException],
+) -> None:
+    """But for an `Exception`, as above."""
+
+    class Own(Tool):
+        def asks(self, arguments: Mapping[str, JsonValue], context: ToolContext) -> Ask | None:
+            del arguments, context
+            raise made()
+
+        async def execute(self, values: Mapping[str, object], context: ToolContext) -> object:
+            raise AssertionError(values, context)
+
+    turn = await run(Own(name="own", description="Its own.", parameters={"type": "object"}))
+    assert (turn.outcome, turn.tool_calls) == (Outcome.FINISHED, 0)
+    parts = [part for message in turn.messages for part in message.parts if isinstance(part, ToolResultPart)]
+    assert [(part.status, part.text) for part in parts] == [(CallStatus.ERROR, describe(made()))]
+
+
 @any_error
 async def test_what_an_observer_or_a_loop_key_raises_changes_nothing(made: Callable[[], BaseException]) -> None:
     def fails(_: object) -> str:
@@ -233,7 +274,7 @@ async def test_what_an_observer_or_a_loop_key_raises_changes_nothing(made: Calla
 
 
 @pytest.mark.parametrize("made", CTRL_C, ids=["alone", "in a group"])
-@pytest.mark.parametrize("where", ["thread", "async", "history_processor", "synthesize", "on_event"])
+@pytest.mark.parametrize("where", ["thread", "async", "parse", "history_processor", "synthesize", "on_event"])
 async def test_ctrl_c_comes_out_as_it_is(made: Callable[[], BaseException], where: str) -> None:
     async def hook(_: object) -> None:
         raise made()
@@ -241,8 +282,9 @@ async def test_ctrl_c_comes_out_as_it_is(made: Callable[[], BaseException], wher
     def observer(_: object) -> None:
         raise made()
 
-    tools = [raising(made, where)] if where in {"thread", "async"} else [note]
-    options = {} if where in {"thread", "async"} else {where: [observer] if where == "on_event" else hook}
+    in_a_tool = where in {"thread", "async", "parse"}
+    tools = [Parsing(made) if where == "parse" else raising(made, where)] if in_a_tool else [note]
+    options = {} if in_a_tool else {where: [observer] if where == "on_event" else hook}
     with pytest.raises((KeyboardInterrupt, BaseExceptionGroup)):
         await run(*tools, **options)
 

@@ -343,6 +343,10 @@ def _filtered(stage: Stage) -> None:
     stage.lines = [stage.steering("a", "b", then=ModelError("no", cause=Cause.CONTENT_FILTER))]
 
 
+def _before_another_attempt(stage: Stage) -> None:
+    stage.lines = [stage.steering("a", "b", then=ModelError("busy", cause=Cause.OVERLOADED)), "Done."]
+
+
 def _in_the_conclusion(stage: Stage) -> None:
     stage.lines = [asks_for(("note", {})), stage.steering("a", "b", then="Cap.")]
 
@@ -378,6 +382,7 @@ def _aborted(stage: Stage) -> None:
     [
         (Limits(), _answered, EndReason.ANSWERED),
         (Limits(steps=0), _answered, EndReason.TEXT_ONLY),
+        (Limits(steps=0), _before_another_attempt, EndReason.TEXT_ONLY),
         (Limits(max_retries=0), _rejected, EndReason.MODEL_ERROR),
         (Limits(), _filtered, EndReason.CONTENT_FILTER),
         (Limits(steps=1), _in_the_conclusion, EndReason.STEP_CAP),

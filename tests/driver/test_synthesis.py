@@ -81,6 +81,18 @@ async def test_none_lets_the_turn_go_on() -> None:
     assert [fact.text for fact in synthesized] == [None, None], "null is written too, else a crash would ask twice"
 
 
+async def test_it_has_the_time_when_it_was_made() -> None:
+    async def slow(_: tuple[FinishedCall, ...]) -> str:
+        await anyio.sleep(3)
+        return "Report."
+
+    model = ScriptedModel(asks_for(("note", {})))
+    engine = Engine(model=model, tools=[note], synthesize=slow, clock=anyio.current_time)
+    turn = await engine.run(AGENT, "hi")
+    (synthesized,) = [fact for _, fact in await engine.store.facts(turn.id) if isinstance(fact, f.Synthesized)]
+    assert synthesized.elapsed == 3
+
+
 async def test_on_the_last_step_it_still_wins() -> None:
     pipeline = Pipeline("Report.")
     limits = Limits(steps=1)

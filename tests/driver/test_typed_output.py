@@ -8,7 +8,7 @@ import pytest
 from pydantic import BaseModel, Field, JsonValue
 from typing_extensions import TypedDict
 
-from turnwright import Agent, ConfigError, EndReason, Engine, Outcome, Retry, tool
+from turnwright import Agent, ConfigError, EndReason, Engine, Limits, Outcome, Retry, tool
 from turnwright.context import TurnContext
 from turnwright.events import OutputDeltaEvent, TurnEndedEvent
 from turnwright.model.capabilities import Capabilities
@@ -118,6 +118,13 @@ async def test_without_an_output_retry_left_the_turn_fails_and_says_why() -> Non
     assert (turn.outcome, turn.reason, turn.steps) == (Outcome.FAILED, EndReason.INVALID_OUTPUT, 2)
     assert turn.output is None
     assert "final_result" in turn.error
+
+
+async def test_a_wrong_answer_that_is_repeated_is_no_doom_loop() -> None:
+    model = ScriptedModel(*[answers({"customer": "ACME", "total": "much"})] * 5)
+    engine = Engine(model=model, limits=Limits(doom_compare="calls"))
+    turn = await engine.run(Agent(name="Biller", output_type=Invoice, output_retries=4), "Invoice ACME.")
+    assert (turn.reason, turn.steps) == (EndReason.INVALID_OUTPUT, 5)
 
 
 async def test_at_a_limit_the_conclusion_is_text_and_there_is_no_output() -> None:

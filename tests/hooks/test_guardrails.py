@@ -18,6 +18,7 @@ from turnwright import (
     Trip,
     TurnContext,
     TurnResult,
+    before_model,
     input_guardrail,
     output_guardrail,
     tool,
@@ -245,6 +246,24 @@ async def test_a_message_that_comes_while_a_blocking_guardrail_checks_is_in_the_
     assert model.requests[0].messages[-1].text == "Be brief."
 
 
+async def test_a_message_that_comes_before_a_guardrail_is_asked_again_is_in_the_request_that_hooks_get() -> None:
+    seen: list[str] = []
+
+    @before_model
+    async def see(ctx: TurnContext, request: ModelRequest) -> None:
+        seen.append(request.messages[-1].text)
+
+    busy: Guardrail = input_guardrail(run_in_parallel=False)(Judge(1))
+    async with Engine(
+        model=ScriptedModel("Done."), guardrails=[busy], hooks=[see], backoff=Backoff(initial=60)
+    ) as engine:
+        handle = await engine.start(AGENT, "hi")
+        await anyio.sleep(1)
+        await handle.steer("Be brief.")
+        await handle.result()
+    assert seen == ["Be brief."]
+
+
 async def test_a_turn_without_steps_waits_for_a_parallel_input_guardrail() -> None:
     turn = await Engine(model=ScriptedModel("Sunny."), guardrails=[polite]).run(
         Agent(name="Clerk", steps=0), "weather?"
@@ -401,6 +420,20 @@ async def test_the_usage_of_a_reply_counts_though_an_abort_comes_before_the_verd
     async with Engine(model=ScriptedModel(told), guardrails=[polite]) as engine:
         handle = await engine.start(Agent(name="Clerk", steps=0), "hi")
         await anyio.sleep(0.5)
+        await handle.abort()
+        turn = await handle.result()
+    assert (turn.outcome, turn.usage.tokens) == (Outcome.ABORTED, 7)
+
+
+async def test_the_usage_of_a_reply_without_text_counts_once_though_an_abort_comes_later() -> None:
+    async def hang(_: ModelRequest) -> str:
+        await anyio.sleep_forever()
+        raise AssertionError
+
+    blank = ModelResponse(usage=Usage(input_tokens=5, output_tokens=2))
+    async with Engine(model=ScriptedModel(blank, hang), guardrails=[no_secrets], backoff=AT_ONCE) as engine:
+        handle = await engine.start(Agent(name="Clerk", steps=0), "hi")
+        await anyio.sleep(1)
         await handle.abort()
         turn = await handle.result()
     assert (turn.outcome, turn.usage.tokens) == (Outcome.ABORTED, 7)

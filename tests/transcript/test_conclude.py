@@ -333,6 +333,21 @@ async def test_a_cut_conclusion_is_dropped_if_an_output_guardrail_would_have_to_
     engine = Engine(model=SlowToConclude("I noted"), tools=[note], limits=limits, guardrails=[fine])
     turn = await engine.run(AGENT, "hi")
     assert "The model gave no summary." in turn.text
+    (failed,) = [fact for _, fact in await engine.store.facts(turn.id) if isinstance(fact, f.AttemptFailed)]
+    assert failed.partial == "I noted"
+
+
+async def test_the_usage_of_a_conclusion_counts_though_its_time_is_up_before_the_verdict_on_it() -> None:
+    @output_guardrail(timeout=None)
+    async def slow(_: TurnContext, __: str) -> None:
+        await anyio.sleep_forever()
+
+    last = ModelResponse(text="That was it.", usage=Usage(input_tokens=5, output_tokens=2))
+    limits = Limits(steps=1, conclude_seconds=20, max_retries=0)
+    model = Counting(last, usage=Usage(input_tokens=1))
+    turn = await Engine(model=model, tools=[note], limits=limits, guardrails=[slow]).run(AGENT, "hi")
+    assert (turn.reason, turn.usage.tokens) == (EndReason.STEP_CAP, 8)
+    assert "That was it." not in turn.text
 
 
 # No step at all.

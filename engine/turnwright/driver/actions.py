@@ -103,15 +103,16 @@ async def account_for_crash(segment: Segment, *, crashed: bool) -> Input | None:
         started = tuple(call for call in action.calls if call.state is CallState.STARTED)
         if not started:
             return None
-        event: Input | None = None
-        with interruption.scope() as scope:
-            event = interruption.begin()
-            if event is None:
-                try:
-                    event = await _settle_started(segment, started)
-                finally:
-                    interruption.end()
-        return interruption.event() if event is None and scope.cancelled_caught else event
+        scope = interruption.scope()
+        event = interruption.begin()
+        if event is not None:
+            return event
+        with scope:
+            try:
+                await settle_after_crash(started, segment.batch_context(), segment.journal.feed)
+            finally:
+                interruption.end()
+        return interruption.event() if scope.cancelled_caught else None
     if crashed and isinstance(action, CallModel | ReviewReply | CompactHistory | Conclude | Synthesize):
         message = "the process died during this call"
         return AttemptFailedInput(cause=Cause.CRASH, message=message, elapsed=segment.elapsed())
@@ -120,7 +121,8 @@ async def account_for_crash(segment: Segment, *, crashed: bool) -> Input | None:
 
 async def _call_model(segment: Segment, action: CallModel) -> Input | None:
     if segment.prepare is not None and segment.machine.turn.may_prepare:
-        await _back_off(segment, action)
+        if segment.wait:
+            await _back_off(segment, action)
         try:
             prepared = await segment.prepare(action)
         except ModelError as error:  # of a guardrail
@@ -139,6 +141,9 @@ async def _call_model(segment: Segment, action: CallModel) -> Input | None:
 
 
 async def _attempt(segment: Segment, action: CallModel) -> Input:
+    segment.restart()
+    if segment.wait:
+        await _back_off(segment, action)
     try:
         reply = await _reply(segment, action)
     except ModelError as error:
@@ -170,8 +175,6 @@ def _may_start(segment: Segment, calls: Sequence[ToolCall]) -> bool:
     """
     interruption, limit = segment.interruption, segment.machine.turn.limits.seconds
     if segment.stages or interruption.aborting or (limit is not None and segment.elapsed() >= limit):
-        return False
-    if segment.inputs is not None and segment.inputs.are_left:
         return False
     if segment.judge is not None and segment.judge.judges_before:
         return False
@@ -206,6 +209,7 @@ async def _conclude(segment: Segment, action: Conclude) -> Input:
     if segment.inputs is not None and segment.inputs.are_left:
         await segment.inputs.check_all()
     await segment.back_off()  # waiting is no part of the attempt
+    segment.restart()
     with anyio.move_on_after(action.seconds) as segment.action_scope:
         try:
             reply = await _reply(segment, action)
@@ -221,7 +225,7 @@ async def _conclude(segment: Segment, action: Conclude) -> Input:
             usage=segment.priced(reply),
             elapsed=segment.elapsed(),
         )
-    segment.wait, arrived, usage, segment.unfed = 0.0, segment.partial, segment.unfed, None
+    arrived, usage, segment.unfed = segment.partial, segment.unfed, None
     if segment.outputs is None and not is_blank(arrived):  # another attempt would take as long
         segment.reply_complete()
         return ConcludedInput(text=arrived, elapsed=segment.elapsed())
@@ -232,10 +236,7 @@ async def _conclude(segment: Segment, action: Conclude) -> Input:
 
 
 async def _reply(segment: Segment, action: CallModel | Conclude) -> ModelResponse:
-    """Make one attempt: wait if the last one failed, take in messages, send the request, receive the reply."""
-    segment.restart()
-    if segment.wait:
-        await _back_off(segment, action)
+    """Send the request, and receive the reply."""
     if segment.outputs is not None:
         segment.outputs.hold()
     if segment.setup.history_processor is None:
@@ -264,12 +265,11 @@ async def _reply(segment: Segment, action: CallModel | Conclude) -> ModelRespons
     return reply
 
 
-async def _back_off(segment: Segment, action: CallModel | Conclude) -> None:
+async def _back_off(segment: Segment, action: CallModel) -> None:
     """Wait as long as the last failed attempt asked for, then take in the messages that came meanwhile."""
-    if segment.wait:
-        await segment.back_off()
-        if isinstance(action, CallModel) and action.tools:
-            await segment.take_in_messages()
+    await segment.back_off()
+    if action.tools:
+        await segment.take_in_messages()
 
 
 async def _of_hook(hook: Callable[[], Awaitable[T]]) -> T:
@@ -373,11 +373,6 @@ async def _run_tools(segment: Segment, calls: tuple[Call, ...]) -> Input | None:
     except anyio.get_cancelled_exc_class():
         await segment.journal.write()  # a paid reply is kept if the process can keep it
         raise
-    return None
-
-
-async def _settle_started(segment: Segment, calls: tuple[Call, ...]) -> Input | None:
-    await settle_after_crash(calls, segment.batch_context(), segment.journal.feed)
     return None
 
 
