@@ -152,8 +152,9 @@ async def _driven(path: Path, script: _Script) -> list[_Driven]:
 
 _FACTS: Final = "SELECT seq, kind, payload, state, reason, steps, tool_calls FROM facts WHERE turn = ? ORDER BY seq"
 _SUMMARY: Final = (
-    "number, turn_id, root, agent, model, session, created_at, seq, complete, outcome, reason, steps, tool_calls,"
-    " input_tokens, output_tokens, cached_tokens, reasoning_tokens, cost, seconds, retries, pauses, sub_turns, fault"
+    "number, names, root, agent, model, session, created_at, seq, complete, outcome, reason, steps, tool_calls,"
+    " input_tokens, output_tokens, cached_tokens, reasoning_tokens, cost, seconds, retries, pauses, sub_turns, fault,"
+    " measures"
 )
 _VALUES: Final = re.sub(r"(\w+)", r":\1", _SUMMARY)
 _INSERTS: Final = {
@@ -212,7 +213,7 @@ class _Numbers:
         summary = {
             **one.summary,
             "number": number,
-            "turn_id": turn,
+            "names": "\x1f".join((turn, agent, model, session or "")).lower(),
             "root": int(":" not in turn),
             "agent": agent,
             "model": model,
@@ -229,6 +230,9 @@ class _Numbers:
                 "answer": answer[:300],
                 "text": text,
             }
+            tokens = summary["input_tokens"] + summary["output_tokens"]
+            measured = summary["steps"], tokens, round(summary["cost"] * 1e6), round(summary["seconds"] * 1e3)
+            summary["measures"] = ",".join(map(str, (*measured, int(created / 60))))
             yield "search", summary
             yield from (("tools", (number, *columns)) for columns in one.tools)
             if "fail" in one.summary["text"]:

@@ -27,29 +27,37 @@ _AHEAD: Final = 86_400
 class _Group:
     """The turns of an agent with a model: costs in millionths, times in milliseconds, the minutes of their starts."""
 
-    cost: float
-    steps: list[int]
-    tokens: list[int]
-    micros: list[int]
-    millis: list[int]
-    minutes: list[int]
+    cost: float = 0.0
+    steps: list[int] = field(default_factory=list)
+    tokens: list[int] = field(default_factory=list)
+    micros: list[int] = field(default_factory=list)
+    millis: list[int] = field(default_factory=list)
+    minutes: list[int] = field(default_factory=list)
     outcomes: Counter[Outcome] = field(default_factory=Counter)
     reasons: Counter[EndReason] = field(default_factory=Counter)
     failed: Counter[str] = field(default_factory=Counter)
 
+    def add(self, outcome: object, reason: object, cost: float, measures: Sequence[int]) -> None:
+        lists = (self.steps, self.tokens, self.micros, self.millis, self.minutes)
+        for place, values in enumerate(lists):
+            values.extend(measures[place :: len(lists)])
+        turns = len(measures) // len(lists)
+        if (known := outcome_of(outcome)) is not None:
+            self.outcomes[known] += turns
+        if reason in _REASONS:
+            self.reasons[EndReason(str(reason))] += turns
+        self.cost += cost
+
 
 def agent_statistics(measures: Iterable[Columns], failures: Iterable[Columns]) -> AgentStatistics:
-    """Return the agents of rows (agent, model, cost, endings, lists) and (agent, model, tool, failures).
+    """Return the agents of rows (agent, model, outcome, reason, cost, measures) and (agent, model, tool, failures).
 
-    The lists are those of `_Group`, as integers with commas between them. An ending is an outcome, a space, a reason.
+    The measures of a turn are those of the lists of `_Group`, as integers with commas between them.
     """
-    groups: dict[tuple[str, str], _Group] = {}
-    for agent, model, cost, endings, *lists in measures:
-        if not agent:  # turns that have not been summarized since a migration
-            continue
-        steps, tokens, micros, millis, minutes = map(integers, lists)
-        ends = _endings(str(endings))
-        groups[str(agent), str(model)] = _Group(number_of(cost), steps, tokens, micros, millis, minutes, *ends)
+    groups: defaultdict[tuple[str, str], _Group] = defaultdict(_Group)
+    for agent, model, outcome, reason, cost, text in measures:
+        if agent:  # not those that have not been summarized since a migration
+            groups[str(agent), str(model)].add(outcome, reason, number_of(cost), integers(text))
     for agent, model, tool, count in failures:
         if (group := groups.get((str(agent), str(model)))) is not None:
             group.failed[str(tool)] += count_of(count)
@@ -57,17 +65,6 @@ def agent_statistics(measures: Iterable[Columns], failures: Iterable[Columns]) -
     width = _width(groups.values(), latest := int(time.time() + _AHEAD) // 60)
     spending = sorted(_spending(groups, width, latest), key=lambda one: (one.began, one.agent, one.model))
     return AgentStatistics(sorted(totals, key=lambda one: (-one.turns, one.agent, one.model)), spending, width * 60.0)
-
-
-def _endings(text: str) -> tuple[Counter[Outcome], Counter[EndReason]]:
-    outcomes, reasons = Counter[Outcome](), Counter[EndReason]()
-    for ending, count in Counter(text.split(",")).items():
-        outcome, _, reason = ending.partition(" ")
-        if (known := outcome_of(outcome)) is not None:
-            outcomes[known] += count
-        if reason in _REASONS:
-            reasons[EndReason(reason)] += count
-    return outcomes, reasons
 
 
 def _totals(agent: str, model: str, group: _Group) -> AgentTotals:

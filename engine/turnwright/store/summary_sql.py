@@ -46,14 +46,6 @@ _TOTALS: Final = (
     "number AS summarized, seq AS version, input_tokens, output_tokens, cached_tokens, reasoning_tokens, cost, seconds,"
     " fault, sub_turns, retries, pauses"
 )
-#: Whole numbers, because the lists of a hundred thousand are read fast. Costs are in millionths, times in milliseconds.
-_MEASURES: Final = (
-    "steps",
-    "input_tokens + output_tokens",
-    "CAST(round(cost * 1e6) AS bigint)",
-    "CAST(round(seconds * 1e3) AS bigint)",
-)
-_ENDING: Final = "outcome || ' ' || coalesce(reason, '')"
 #: The conditions of a filter's fields.
 _COMPARED: Final = {
     "agent": "agent {like} :agent ESCAPE '!'",
@@ -68,8 +60,12 @@ _COMPARED: Final = {
 _PARAMETER: Final = re.compile(r"(?<!:):([a-z_]+)")
 _WORD: Final = re.compile(r"\w")
 _integers: Final = msgspec.json.Decoder(list[int]).decode
-#: The columns that the `text` of a filter may be a part of.
-_NAMES: Final = ("turn_id", "agent", "model", "session")
+#: The most bytes of an id or a session that the `text` of a filter may be a part of, and of an agent or a model. A row
+#: of PostgreSQL's index has them, the last two twice, and at most 2,700 bytes.
+_COMPARED_BYTES: Final = 800
+_NAME_BYTES: Final = 200
+#: Between the names of a turn.
+_BETWEEN: Final = "\x1f"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +74,9 @@ class Dialect:
 
     `turns` are the columns of `rows.turn_row`, `joined` is where they are, for a table `page` with a column `n`.
     `texts` is the table of prompts and answers, with its key. `like` ignores case. `joined_text` joins values with
-    commas. `named` is the condition of turns whose `{names}` match, and `found` that of those and of the turns with the
-    `:words`. `minute` is the number of the minute in which a turn began. `paused` and `unfinished` are the numbers of
-    turns that wait or run, `family` those of the turns below `:family`, `tagged` those of the turns with the `:tag`.
-    `parameter` replaces a `:name`.
+    commas. `named` is the condition of turns whose names have the `:part`. `found` are the numbers of turns with the
+    `:words`, `paused` and `unfinished` those of turns that wait or run, `family` those of the turns below `:family`,
+    `tagged` those of the turns with the `:tag`. `parameter` replaces a `:name`.
     """
 
     prefix: str
@@ -92,7 +87,6 @@ class Dialect:
     joined_text: str
     named: str
     found: str
-    minute: str
     paused: str
     unfinished: str
     family: str
@@ -121,9 +115,8 @@ class Dialect:
                 clauses.append(compared.format(like=self.like, prefix=self.prefix))
                 values[name] = _part(value) if "{like}" in compared else value
         if wanted.text:
-            names = " OR ".join(f"{name} {self.like} :part ESCAPE '!'" for name in _NAMES)
-            clauses.append((self.found if words else self.named).format(names=names))
-            values |= {"part": _part(wanted.text)} | ({"words": words} if words else {})
+            clauses.append(f"(number IN ({self.found}) OR {self.named})" if words else self.named)
+            values |= {"part": wanted.text[:MOST_PART]} | ({"words": words} if words else {})
         return " AND ".join(clauses), values
 
     def find(
@@ -172,9 +165,9 @@ class Dialect:
         """Return the queries of `agent_statistics`: endings and measures of turns, and failures of tools."""
         condition, values = self.where(wanted, words, ended=True)
         table = f"{self.prefix}summaries"
-        # Few groups: PostgreSQL sorts what many lists would be made of.
-        lists = ", ".join(map(self.joined_text.format, (_ENDING, *_MEASURES, self.minute)))
-        measures = f"SELECT agent, model, sum(cost), {lists} FROM {table} WHERE {condition} GROUP BY agent, model"
+        # An index has all of it, in this order.
+        groups, lists = "agent, model, outcome, reason", self.joined_text.format("measures")
+        measures = f"SELECT {groups}, sum(cost), {lists} FROM {table} WHERE {condition} GROUP BY {groups}"
         # Few turns have failures: SQLite begins with the first table of a cross join.
         failures = (
             f"SELECT agent, model, tool, sum(failed) FROM (SELECT number AS n, tool, failed FROM {self.prefix}failures)"
@@ -204,13 +197,16 @@ class Dialect:
 
 def stored(turn: Unsummarized, summary: TurnSummary) -> dict[str, object]:
     """Return the columns of a summary."""
-    usage = summary.usage
+    usage, names = summary.usage, summary.names
+    agent, model = (_cut(_text(name), _NAME_BYTES) for name in (names.agent, names.model))
+    session = None if names.session is None else _text(names.session)
+    compared = (_cut(_text(names.id), _COMPARED_BYTES), agent, model, _cut(session or "", _COMPARED_BYTES))
     return {
         "turn": turn.id,
-        "turn_id": _text(summary.names.id),
-        "agent": _text(summary.names.agent),
-        "model": _text(summary.names.model),
-        "session": None if summary.names.session is None else _text(summary.names.session),
+        "names": _BETWEEN.join(compared),
+        "agent": agent,
+        "model": model,
+        "session": session,
         "seq": turn.version,
         "complete": int(turn.ended),
         "outcome": None if summary.outcome is None else str(summary.outcome),
@@ -223,6 +219,8 @@ def stored(turn: Unsummarized, summary: TurnSummary) -> dict[str, object]:
         "reasoning_tokens": usage.reasoning_tokens,
         "cost": usage.cost,
         "seconds": summary.seconds,
+        # Text, because lists of a hundred thousand are read fast. Costs in millionths, times in milliseconds.
+        "measures": f"{summary.steps},{usage.tokens},{round(usage.cost * 1e6)},{round(summary.seconds * 1e3)}",
         "retries": min(summary.retries, MOST),
         "pauses": min(summary.pauses, MOST),
         "sub_turns": min(summary.sub_turns, MOST),
@@ -315,6 +313,11 @@ def _part(text: str) -> str:
 def _text(text: str) -> str:
     """Return a text that every database stores."""
     return text.replace("\0", "").encode(errors="replace").decode()
+
+
+def _cut(text: str, most: int) -> str:
+    """Return the beginning of a text that has at most so many bytes."""
+    return text if len(text) * 4 <= most else text.encode()[:most].decode(errors="ignore")
 
 
 def outcome_of(value: object) -> Outcome | None:

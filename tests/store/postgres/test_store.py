@@ -668,8 +668,10 @@ async def test_turns_that_were_summarized_without_their_tools_are_summarized_aga
     await store.release(claim)
     assert await summarize_turns(store, store, str, limit=9) == 1
     await bench.execute("DROP TABLE turnwright_tools")
-    await bench.execute("UPDATE turnwright_schema SET version = %s", SCHEMA_VERSION - 1)
-    assert await store.migrate() == (SCHEMA_VERSION - 1, SCHEMA_VERSION)
+    await bench.execute("ALTER TABLE turnwright_summaries DROP COLUMN measures")
+    await bench.execute("ALTER TABLE turnwright_summaries RENAME COLUMN names TO turn_id")
+    await bench.execute("UPDATE turnwright_schema SET version = %s", SCHEMA_VERSION - 2)
+    assert await store.migrate() == (SCHEMA_VERSION - 2, SCHEMA_VERSION)
     assert [one.id for one in await store.unsummarized(limit=9)] == ["t1"]
     assert await summarize_turns(store, store, str, limit=9) == 1
     (one,) = await store.find(TurnFilter(agent="Tidier"), limit=9)
@@ -686,7 +688,7 @@ async def test_a_migration_removes_names_with_secrets_from_summaries(postgres_se
         " VALUES (1, 't1', 1, 'password=hunter22', 'm', 1, 1, 1)"
     )
     await migrated(bench.address)
-    left = await bench.execute("SELECT turn_id, agent, model, session, seq, complete FROM turnwright_summaries")
+    left = await bench.execute("SELECT names, agent, model, session, seq, complete FROM turnwright_summaries")
     assert left == [("", "", "", None, 0, 0)]
 
 

@@ -59,7 +59,14 @@ async def test_names_with_secrets_of_an_older_release_are_written_again(store: S
     await summarized(store)
     with closing(sqlite3.connect(store.path, isolation_level=None)) as other:
         other.execute("UPDATE summaries SET agent = 'password=hunter22'")
-        other.executescript(f"DROP TABLE tools; PRAGMA user_version = {SCHEMA_VERSION - 2}")
+        other.executescript(f"""
+            DROP TABLE tools;
+            DROP INDEX summaries_by_agent;
+            CREATE INDEX summaries_by_agent ON summaries (agent);
+            ALTER TABLE summaries RENAME COLUMN names TO turn_id;
+            ALTER TABLE summaries DROP COLUMN measures;
+            PRAGMA user_version = {SCHEMA_VERSION - 3};
+        """)
     await store.migrate()
     for agent in ("hunter", "Tidier"):
         assert await store.find(TurnFilter(agent=agent), limit=9) == []

@@ -15,7 +15,7 @@ from turnwright.errors import ConfigError
 from turnwright.store.old_words import KINDS, renamed, with_hash
 from turnwright.store.sessions import title_of
 
-from .summary_schema import ANNOTATIONS, SUMMARIES, TAGS, TOOLS, UNNAMED
+from .summary_schema import ANNOTATIONS, MEASURES, SUMMARIES, TAGS, TOOLS, UNNAMED
 
 Connection = AsyncConnection[TupleRow]
 #: A function, or statements. Each statement ends with a semicolon and contains no other semicolon.
@@ -129,6 +129,7 @@ STEPS: Final[tuple[Step, ...]] = (
     # From here on the names in summaries have no secrets: readers write them.
     UNNAMED,
     TOOLS,
+    MEASURES,
 )
 
 SCHEMA_VERSION: Final = len(STEPS)

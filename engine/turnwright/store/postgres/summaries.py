@@ -45,12 +45,13 @@ _UNSUMMARIZED: Final = f"""
     ORDER BY number DESC LIMIT %(limit)s
 """
 _SUMMARIZE: Final = """
-    UPDATE turnwright_summaries SET turn_id = %(turn_id)s, agent = %(agent)s, model = %(model)s,
+    UPDATE turnwright_summaries SET names = lower(%(names)s COLLATE "C"), agent = %(agent)s, model = %(model)s,
         session = %(session)s, seq = %(seq)s, complete = %(complete)s, outcome = %(outcome)s, reason = %(reason)s,
         steps = %(steps)s, tool_calls = %(tool_calls)s, input_tokens = %(input_tokens)s,
         output_tokens = %(output_tokens)s, cached_tokens = %(cached_tokens)s,
         reasoning_tokens = %(reasoning_tokens)s, cost = %(cost)s, seconds = %(seconds)s, retries = %(retries)s,
-        pauses = %(pauses)s, sub_turns = %(sub_turns)s, fault = %(fault)s
+        pauses = %(pauses)s, sub_turns = %(sub_turns)s, fault = %(fault)s,
+        measures = %(measures)s || ',' || CAST(floor(created_at / 60) AS bigint)
     WHERE number = (SELECT number FROM turnwright_turns WHERE turn_id = %(turn)s) RETURNING number
 """
 _FAILURE: Final = (
@@ -72,12 +73,10 @@ _DIALECT: Final = Dialect(
     texts="turnwright_search ON turn_number",
     like="ILIKE",
     joined_text="string_agg(({})::text, ',')",
-    named="({names})",
+    named='strpos(names, lower(:part COLLATE "C")) > 0',
     # In a query of its own the words are not known when it is planned: it would read all texts for a common one, which
     # takes ten times as long as the index.
-    found="(number IN (SELECT turn_number FROM turnwright_search WHERE words @@"
-    " (SELECT to_tsquery('simple', :words))) OR {names})",
-    minute="CAST(floor(created_at / 60) AS bigint)",
+    found="SELECT turn_number FROM turnwright_search WHERE words @@ (SELECT to_tsquery('simple', :words))",
     paused="SELECT number FROM turnwright_turns WHERE live AND state = 'PAUSED'",
     unfinished="SELECT number FROM turnwright_turns WHERE live AND state <> 'PAUSED'",
     family="SELECT number FROM turnwright_turns WHERE turn_id > :family || ':' AND turn_id < :family || ';'",

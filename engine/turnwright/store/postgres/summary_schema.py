@@ -4,7 +4,7 @@ from typing import Final
 
 #: Copies turns into rows without names and totals, which readers write: drivers do not look for secrets.
 NEW_SUMMARIES: Final = (
-    "INSERT INTO turnwright_summaries (number, turn_id, root, agent, model, created_at)"
+    "INSERT INTO turnwright_summaries (number, names, root, agent, model, created_at)"
     " SELECT number, '', (strpos(turn_id, ':') = 0)::integer, '', '', created_at FROM turnwright_turns"
 )
 #: Rows of an older release have names with their secrets.
@@ -38,7 +38,7 @@ SUMMARIES: Final = f"""
         sub_turns bigint NOT NULL DEFAULT 0,
         fault text NOT NULL DEFAULT ''
     );
-    {NEW_SUMMARIES};
+    {NEW_SUMMARIES.replace("names", "turn_id", 1)};
     CREATE INDEX turnwright_summaries_to_write ON turnwright_summaries (number) WHERE complete = 0;
     CREATE INDEX turnwright_live_turns ON turnwright_turns (number) WHERE live;
     CREATE TABLE turnwright_failures (
@@ -66,6 +66,19 @@ TOOLS: Final = """
         PRIMARY KEY (number, tool)
     );
     UPDATE turnwright_summaries SET seq = 0, complete = 0;
+"""
+#: From here on an index has all that the page of agents reads, and a search for a common word reads few pages, because
+#: texts are beside their table. Turns are summarized again.
+MEASURES: Final = """
+    ALTER TABLE turnwright_summaries RENAME COLUMN turn_id TO names;
+    ALTER TABLE turnwright_summaries
+        ALTER COLUMN agent TYPE text COLLATE "C",
+        ALTER COLUMN model TYPE text COLLATE "C",
+        ADD COLUMN measures text NOT NULL DEFAULT '';
+    UPDATE turnwright_summaries SET seq = 0, complete = 0, names = '', agent = '', model = '', session = NULL;
+    ALTER TABLE turnwright_search SET (toast_tuple_target = 128);
+    CREATE INDEX turnwright_summaries_by_agent ON turnwright_summaries (agent, model, outcome, reason)
+        INCLUDE (number, created_at, cost, measures, names) WHERE root = 1 AND outcome IS NOT NULL;
 """
 ANNOTATIONS: Final = """
     CREATE TABLE turnwright_annotations (

@@ -15,7 +15,7 @@ from turnwright.store.old_words import KINDS, renamed, with_hash
 from turnwright.store.sessions import title_of
 
 from .annotations import ANNOTATIONS, TAGS
-from .summaries import SUMMARIES, TOOLS, UNNAMED, create_search
+from .summaries import MEASURES, SUMMARIES, TOOLS, UNNAMED, create_search
 
 
 def _rename_words(db: sqlite3.Connection) -> None:
@@ -182,6 +182,7 @@ _STEPS: Final[tuple[str | Callable[[sqlite3.Connection], None], ...]] = (
     # From here on the names in summaries have no secrets: readers write them.
     UNNAMED,
     TOOLS,
+    MEASURES,
 )
 
 SCHEMA_VERSION: Final = len(_STEPS)

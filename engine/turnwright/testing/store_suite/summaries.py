@@ -7,7 +7,7 @@ import pytest
 from turnwright.journal.summarize import summarize_turns
 from turnwright.store import Store
 from turnwright.store.memory_summaries import summaries_of
-from turnwright.store.summaries import MOST_WORDS, Order, SummaryStore, ToolCalls, TurnFilter
+from turnwright.store.summaries import MOST_WORDS, Order, SummaryStore, ToolCalls, TurnFilter, TurnNames, TurnSummary
 from turnwright_states import CallSettledInput, CallStartedInput, CallStatus, EndReason, Outcome
 
 from .bench import NOW, Bench, Written
@@ -138,6 +138,22 @@ class SummaryFacts:
         assert await _found(summaries, session="now ***") == await _found(summaries, text="t2") == ["t2-hunter2hunter2"]
         found = await summaries.find(TurnFilter(text="T1-***"), limit=_ALL)
         assert [one.row for one in found] == [await store.get("t1-hunter2hunter2")]
+
+    async def test_names_of_any_length_are_compared_by_their_beginnings(self, bench: Bench) -> None:
+        store, written = await bench.open(), Written("t1")
+        claim = await written.create(store)
+        await store.append(claim, written.abort(), written.status)
+        summaries = summaries_of(store)
+        (turn,) = await summaries.unsummarized(limit=_ALL)
+        # No compression makes them short.
+        long = [f"{place}-" + "".join(chr(0x10000 + 7919 * n**2 % 50_000) for n in range(9_999)) for place in range(4)]
+        names = TurnNames(*long)
+        await summaries.summarize([(turn, TurnSummary(outcome=Outcome.ABORTED, names=names))])
+        for name in long:
+            assert await _found(summaries, text=name[:40]) == ["t1"]
+            assert await _found(summaries, text=name[-40:]) == []
+        assert await _found(summaries, agent=names.agent[:40], model=names.model[:40], session=long[3]) == ["t1"]
+        assert [one.agent for one in (await summaries.agents(TurnFilter())).agents] == [names.agent[:51]]
 
     async def test_filters_match_parts_of_names_sessions_endings_and_times(self, bench: Bench) -> None:
         store = await bench.open()
