@@ -97,7 +97,7 @@ def test_the_list_of_runs_is_filtered_while_one_types(browser: Browser, recorded
 
 
 @pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])
-def test_agents_and_comparisons_of_runs_can_be_used_by_everybody(
+def test_agents_statistics_and_comparisons_of_runs_can_be_used_by_everybody(
     browser: Browser, recorded: Stage, size: ViewportSize
 ) -> None:
     with visiting(browser, recorded, size) as page:
@@ -105,6 +105,10 @@ def test_agents_and_comparisons_of_runs_can_be_used_by_everybody(
         page.get_by_role("link", name="By agent and model").click()
         expect(page.get_by_role("heading", name="Agents of recorded runs")).to_be_visible()
         assert violations(page) == []
+        page.get_by_role("link", name="Statistics").last.click()
+        expect(page.get_by_role("heading", name="Statistics of recorded runs")).to_be_visible()
+        assert violations(page) == []
+        page.get_by_role("link", name="By agent and model").click()
         page.get_by_role("link", name="Reader").click()
         page.locator("a.cover").click()
         page.get_by_role("link", name="compare").click()

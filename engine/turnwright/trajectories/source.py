@@ -208,6 +208,15 @@ def iso_time(seconds: float) -> str | None:
         return None
 
 
+def seconds_of(timestamp: str | None) -> float | None:
+    """Return a moment of a recording in seconds since the Unix epoch; None for one that nobody can read."""
+    try:
+        at = datetime.fromisoformat(timestamp) if timestamp else None
+        return None if at is None else (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError):
+        return None
+
+
 def partial_document(data: bytes | BinaryIO, records: Collection[str] | None = None) -> JsonValue:
     """Return the JSON value that this begins, with what is complete of it; None if they begin none.
 

@@ -308,6 +308,43 @@ async def test_agents_and_models_are_compared_by_their_runs(tmp_path: Path) -> N
     assert "agent=hasty&amp;model=hasty-model&amp;ending=max+turns" in by_failures.text
 
 
+async def test_runs_have_the_statistics_page_of_turns(tmp_path: Path) -> None:
+    steps = replies(3, 10)
+    steps[1]["tool_calls"] = [{"tool_call_id": "a", "function_name": "look_up", "arguments": {}}]
+    times = {"turnwright": {"ended_at": "2026-01-01T10:01:40Z", "status": "error"}}
+    steps[1]["observation"] = {"results": [{"source_call_id": "a", "content": "nothing", "extra": times}]}
+    (tmp_path / "a.json").write_text(
+        atif("cheap", *steps, extra={"turnwright": {"success": True, "ending": "end_turn"}})
+    )
+    (tmp_path / "b.json").write_text(atif("dear", *replies(59, 500, day="2026-02-01")))
+    (tmp_path / "c.json").write_text(conversation())
+    asked = ("/runs/statistics", "/runs/statistics?by=model&agent=dear", "/runs/statistics?agent=nobody", "/runs")
+    every, some, none, listed = await pages(asked, tmp_path)
+    words = " ".join(re.sub(r"<[^>]+>", " ", every.text.split("<main")[1]).split())
+    assert "Runs 3 Ended by themselves 100 % Succeeded 100 % Tokens 29,530" in words
+    assert "1 run is in no column: when it began is not known." in words
+    assert "First to last entry 3 min 0 s 59 min 0 s 59 min 0 s 59 min 0 s" in words
+    assert "Steps 3 59 59 59" in words
+    assert "Tokens 30 29,500 29,500 29,500" in words
+    assert "look_up 2 1 40.0 s" in words
+    assert "Cost over time by agent" in words
+    assert "Tokens over time by agent" in words
+    assert 'href="/runs?ending=end_turn"' in every.text
+    assert "limit" not in words
+    assert "dear-model" in some.text
+    assert ">30,000</text>" in some.text
+    assert "look_up" not in some.text
+    assert "No run matches." in none.text
+    assert "/runs/statistics" in listed.text
+
+
+async def test_large_numbers_have_room_beside_an_axis(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text(atif("large", *replies(1, 30_000_000)))
+    (page,) = await pages(["/runs/statistics"], tmp_path)
+    assert ">30 M</text>" in page.text
+    assert "30,000,000" in page.text
+
+
 async def test_hostile_names_and_times_are_inert_on_every_page(tmp_path: Path) -> None:
     call = {"tool_call_id": EVIL, "function_name": EVIL, "arguments": {EVIL: EVIL}}
     times = {"turnwright": {"ended_at": "9999-12-31T23:59:59Z", "status": "error"}}
@@ -325,7 +362,15 @@ async def test_hostile_names_and_times_are_inert_on_every_page(tmp_path: Path) -
     for name in "ab":
         (tmp_path / f"{name}.json").write_text(atif(f"{name} {EVIL}", question, reply, **labels))
     asked = (
-        *("/runs", "/runs?q=script", "/runs/agents", "/runs/1", "/runs/1?tab=timeline", "/runs/1?step=1&call=call-2-1"),
+        *(
+            "/runs",
+            "/runs?q=script",
+            "/runs/agents",
+            "/runs/statistics",
+            "/runs/1",
+            "/runs/1?tab=timeline",
+            "/runs/1?step=1&call=call-2-1",
+        ),
         *(
             "/runs/compare?left=1",
             "/runs/compare?left=1&right=2",

@@ -17,7 +17,7 @@ from turnwright import Agent, EndReason, Engine, TurnResult
 from turnwright.driver.subagents import agent_tool
 from turnwright.errors import TurnNotFoundError
 from turnwright.inspector import Open, inspector_app
-from turnwright.inspector.views.statistics import STANDINGS, Quantiles, quantile, statistics_of
+from turnwright.inspector.views.statistics import STANDINGS, Quantiles, grouped, quantile, statistics_of
 from turnwright.inspector.views.summaries import Summaries
 from turnwright.inspector.views.turn_query import PAGE, Listed, Query, list_turns
 from turnwright.inspector.views.turn_summary import Digests
@@ -411,6 +411,11 @@ def test_a_quantile_is_a_value_that_this_share_does_not_exceed(
     values: Sequence[float], share: float, found: float
 ) -> None:
     assert quantile(values, share) == found
+
+
+def test_more_steps_than_a_turn_can_have_are_the_last_group() -> None:
+    """A recorded run may have them."""
+    assert [(one.label, one.count) for one in grouped([150, 201, 9_000])] == [("101-200", 1), ("over 200", 2)]
 
 
 async def test_the_page_has_the_quantiles_and_leaves_out_columns_that_are_all_zero() -> None:

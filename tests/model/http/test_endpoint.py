@@ -192,7 +192,7 @@ def test_a_refused_address_with_a_password_is_not_quoted() -> None:
 def test_a_key_that_cannot_be_sent_is_refused_and_not_quoted(
     api: Api, key: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where it came from is named."""
+    """The error names where the key came from."""
     with pytest.raises(ConfigError, match=r"API key has a character.*: pass as api_key the key alone$") as caught:
         Endpoint.of(api, base_url="http://host", api_key=key)
     assert "234" not in str(caught.value)

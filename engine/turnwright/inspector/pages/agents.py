@@ -1,18 +1,17 @@
 """The page of agents and models: how their turns end, what they take, and what they cost over time."""
 
 import time
-from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from turnwright.inspector.views.plot import Plot, plot_of, series_of
+from turnwright.inspector.views.plot import spent_over_time
 from turnwright.inspector.views.summaries import Summaries
 from turnwright.inspector.views.turn_query import RANGES, Query
-from turnwright.store.summaries import AgentTotals, Spending
+from turnwright.store.summaries import AgentTotals
 from turnwright_states import Outcome
 
 from .turn_page import page
@@ -66,7 +65,6 @@ class AgentsPage:
         current = await self._summaries.current()
         counted = await self._summaries.read.agents(query.filter(time.time()))
         found = sorted(counted.agents, key=SORTS.get(sort, SORTS["turns"]), reverse=True)
-        cost, tokens = (_plot(unit, counted.spending, by, counted.width) for unit in ("dollars", "tokens"))
         values = {
             "rows": found[:_MOST],
             "all": len(found),
@@ -77,13 +75,6 @@ class AgentsPage:
             "views": VIEWS,
             "by": by,
             "ranges": RANGES,
-            "plots": [(name, one) for name, one in (("Cost", cost), ("Tokens", tokens)) if one is not None],
+            "plots": spent_over_time(counted.spending, by, counted.width),
         }
         return page(request, "agents.html", values)
-
-
-def _plot(unit: str, spent: Sequence[Spending], by: str, width: float) -> Plot | None:
-    values: defaultdict[str, list[tuple[float, float]]] = defaultdict(list)
-    for one in spent:
-        values[getattr(one, by) or "no name"].append((one.began, float(one.tokens if unit == "tokens" else one.cost)))
-    return plot_of(unit, series_of(values), whole=unit == "tokens", least=width)

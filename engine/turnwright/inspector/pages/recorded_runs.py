@@ -18,6 +18,8 @@ from turnwright.inspector.views.run_groups import GROUP_COLUMNS, RunGroup, group
 from turnwright.inspector.views.run_library import RunEntry, RunLibrary
 from turnwright.inspector.views.run_query import RESULTS, RunQuery, list_runs, others_of
 from turnwright.inspector.views.run_side import run_side
+from turnwright.inspector.views.run_statistics import run_statistics
+from turnwright.inspector.views.statistics import Statistics
 from turnwright.privacy.redaction import redactor
 from turnwright.trajectories.atif import Trajectory
 
@@ -73,6 +75,7 @@ class RunPages:
             _FirstPage("/", self.first, self._library),
             Route("/runs", self.runs, name="runs"),
             Route("/runs/agents", self.agents, name="run-agents"),
+            Route("/runs/statistics", self.statistics, name="run-statistics"),
             Route("/runs/compare", self.compare, name="run-compare"),
             Route("/runs/{number}", self.run, name="run"),
             Route("/runs/{number}/atif.json", self.file, name="run-file"),
@@ -103,7 +106,7 @@ class RunPages:
         library, query, sort = self._library, RunQuery.of(request.query_params), request.query_params.get("sort", "")
 
         def grouped() -> list[RunGroup]:
-            return groups_of(query.runs(library, list(library.entries)), sort)
+            return groups_of(query.runs(library, library.entries), sort)
 
         rows = await anyio.to_thread.run_sync(grouped)
         values = {
@@ -115,6 +118,18 @@ class RunPages:
             "reading": library.reading,
         }
         return page(request, "run_agents.html", values)
+
+    async def statistics(self, request: Request) -> Response:
+        """Show the statistics of the runs of a query, with cost and tokens over time by `by`: agent or model."""
+        library, query = self._library, RunQuery.of(request.query_params)
+        by = "model" if request.query_params.get("by") == "model" else "agent"
+
+        def counted() -> Statistics:
+            return run_statistics(query.runs(library, library.entries), by)
+
+        found = await anyio.to_thread.run_sync(counted)
+        values = {"statistics": found, "of": "run", "query": query, "by": by, "reading": library.reading}
+        return page(request, "statistics.html", values)
 
     async def run(self, request: Request) -> Response:
         """Show a run, or with `inner` the run of a sub-agent in it, as a transcript or, with `tab`, as a timeline.
@@ -167,7 +182,7 @@ class RunPages:
         found = {name: await self._found(number) for name, number in asked.items() if number}
         values = {"noun": "run", "path": "run-compare", "forked_at": None, **asked}
         if len(found) < len(asked):
-            offered = [one for entry, _ in found.values() for one in others_of(entry, list(self._library.entries))]
+            offered = [one for entry, _ in found.values() for one in others_of(entry, self._library.entries)]
             return page(request, "compare.html", {**values, "found": None, "offered": offered})
         chosen = place_in(request.query_params.get("pair", ""))
 

@@ -3,11 +3,14 @@
 The template `plot.html` draws it. Places are percentages, so that texts keep their size at every width.
 """
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from math import ceil, floor, log10
 from typing import Final
+
+from turnwright.store.summaries import Spending
 
 #: At most so many columns, each as wide as the first of these (in seconds) that is enough.
 _COLUMNS: Final = 48
@@ -161,6 +164,20 @@ def series_of(values: Mapping[str, Sequence[tuple[float, float]]]) -> list[Serie
     shown = [Series(name, tone, values[name]) for name, tone in zip(largest[:most], HUES, strict=False)]
     rest = [pair for name in largest[most:] for pair in values[name]]
     return [*shown, Series(f"{len(largest) - most} others", HUES[-1], rest)] if rest else shown
+
+
+def spent_over_time(spent: Sequence[Spending], by: str, width: float) -> tuple[tuple[str, Plot], ...]:
+    """Return the plots of cost and of tokens by `by`, agent or model, without a plot of zeros."""
+    plots: list[tuple[str, Plot]] = []
+    for name, unit in (("Cost", "dollars"), ("Tokens", "tokens")):
+        values: defaultdict[str, list[tuple[float, float]]] = defaultdict(list)
+        for one in spent:
+            value = float(one.tokens) if unit == "tokens" else one.cost
+            values[getattr(one, by) or "no name"].append((one.began, value))
+        plot = plot_of(unit, series_of(values), whole=unit == "tokens", least=width)
+        if plot is not None:
+            plots.append((name, plot))
+    return tuple(plots)
 
 
 def width_of(moments: Sequence[float]) -> float:

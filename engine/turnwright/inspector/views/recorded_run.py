@@ -14,6 +14,7 @@ from turnwright.trajectories.atif import (
     Trajectory,
     TrajectoryStep,
 )
+from turnwright.trajectories.source import seconds_of
 
 from .call_row import CallRow, call_row
 from .pagination import Window
@@ -27,7 +28,6 @@ from .recorded_steps import (
     recorded_steps,
     recorded_sub_agents,
 )
-from .run_library import seconds_of
 from .step_summary import StepSummary, step_summaries
 from .steps import Step
 from .timeline import TimelineView, timeline_of

@@ -6,11 +6,13 @@ ended. In the former a step ends where the next entry begins.
 """
 
 import json
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from turnwright.audit.rounds import counted, is_reply, shared_result, text_of
 from turnwright.privacy.redaction import redactor
+from turnwright.store.summaries import ToolCalls
 from turnwright.trajectories.atif import (
     CallNotes,
     ResultNotes,
@@ -21,10 +23,10 @@ from turnwright.trajectories.atif import (
     TrajectoryResult,
     TrajectoryStep,
 )
+from turnwright.trajectories.source import seconds_of
 from turnwright_states import State, Usage
 from turnwright_states import facts as f
 
-from .run_library import seconds_of
 from .steps import Step, StepCall
 from .sub_agents import MOST, SubAgent
 
@@ -88,6 +90,23 @@ def recorded_sub_agents(whole: Trajectory, steps: Sequence[Step]) -> Mapping[str
         return found
 
     return read(steps)
+
+
+def tool_calls(whole: Trajectory) -> Mapping[str, ToolCalls]:
+    """Return the calls of a run and its sub-agents by tool, with the times of those whose end was recorded."""
+    calls: Counter[str] = Counter()
+    failed: Counter[str] = Counter()
+    seconds: defaultdict[str, list[float]] = defaultdict(list)
+    for step in (step for run in whole.every() for step in run.steps if not step.is_copied_context):
+        for call, result in paired(step):
+            notes = notes_of(result)
+            calls[call.function_name] += 1
+            failed[call.function_name] += notes.status == "error"
+            ended = seconds_of(notes.ended_at)
+            began = None if ended is None else seconds_of(notes.started_at) or seconds_of(step.timestamp)
+            if ended is not None and began is not None:
+                seconds[call.function_name].append(max(ended - began, 0.0))
+    return {name: ToolCalls(number, failed[name], tuple(seconds[name])) for name, number in calls.items()}
 
 
 def lasts(steps: Sequence[Step]) -> float:

@@ -8,10 +8,9 @@ runs: they go to its store.
 import json
 import os
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from threading import Lock, Thread
 from typing import Final, NamedTuple, Self
@@ -28,9 +27,13 @@ from turnwright.journal.transfer import import_turns
 from turnwright.privacy.redaction import redactor
 from turnwright.store import Store
 from turnwright.store.sqlite.summaries import create_search, numbers_with
+from turnwright.store.summaries import ToolCalls
 from turnwright.trajectories.archives import Problem
 from turnwright.trajectories.atif import Trajectory
 from turnwright.trajectories.files import FoundFile, find, runs_of
+from turnwright.trajectories.source import seconds_of
+
+from .recorded_steps import tool_calls
 
 #: Bytes that may hold the first line of an exported turn.
 _HEAD: Final = 64 * 1024 * 1024
@@ -58,7 +61,8 @@ class RunEntry:
 
     `place` is the file, below the folder that was given. `prompt` is the beginning of its first message. `began` is the
     first moment in it, in seconds since the Unix epoch, and `seconds` the time from there to the last one; None where
-    no times were recorded. `read_from` is the file, or its archive, as it was read.
+    no times were recorded. `tools` has the calls of each tool, and their times if they were recorded. `read_from` is
+    the file, or its archive, as it was read.
     """
 
     number: int
@@ -69,6 +73,7 @@ class RunEntry:
     prompt: str
     began: float | None
     seconds: float | None
+    tools: Mapping[str, ToolCalls]
     read_from: FoundFile
 
 
@@ -287,6 +292,7 @@ class RunLibrary:
             prompt=shown_line(prompt, hide),
             began=min(times, default=None),
             seconds=max(times) - min(times) if len(times) > 1 else None,
+            tools=tool_calls(run),
             read_from=read.found,
         )
         data, text = _encoded(run), searched_text(_texts(run), hide, room=_TEXTS).encode(errors="replace").decode()
@@ -305,15 +311,6 @@ def _is_as(file: FoundFile) -> bool:
     except (OSError, ValueError):
         return False
     return (now.st_size, now.st_mtime_ns) == (file.size, file.changed_at)
-
-
-def seconds_of(timestamp: str | None) -> float | None:
-    """Return a moment of a recording in seconds since the Unix epoch; None for one that nobody can read."""
-    try:
-        at = datetime.fromisoformat(timestamp) if timestamp else None
-        return None if at is None else (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
-    except (ValueError, OverflowError):
-        return None
 
 
 def _texts(run: Trajectory) -> Iterator[str]:

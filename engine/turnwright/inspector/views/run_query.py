@@ -180,7 +180,7 @@ class RunList:
 
 def list_runs(library: RunLibrary, query: RunQuery, start: int) -> RunList:
     """Return the page of a query's runs that begins after the first `start`."""
-    entries = list(library.entries)
+    entries = library.entries
     found = query.runs(library, entries)
     end = start + PAGE
     return RunList(

@@ -1,4 +1,4 @@
-"""The statistics of the newest turns: outcomes over time, quantiles, the limits that stop them, and slow tools."""
+"""The statistics of turns, and of recorded runs: outcomes over time, quantiles, limits that stop them, slow tools."""
 
 import time
 from collections import Counter, defaultdict
@@ -32,7 +32,7 @@ _EARLIEST: Final = 1e9
 _AHEAD: Final = 86_400.0
 #: Turns after which others may run.
 _AT_ONCE: Final = 50
-#: Upper edges of the groups of steps a turn.
+#: Upper edges of the groups of steps. A turn has at most 200, a recorded run may have more.
 _STEPS: Final = (0, 1, 2, 3, 5, 8, 13, 25, 50, 100, 200)
 #: Reasons that are limits.
 _LIMITS: Final = (*(reason for _, reason in LIMITS.values()), EndReason.DOOM_LOOP)
@@ -83,7 +83,9 @@ class ToolTimes:
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """The statistics of the newest turns.
+    """The statistics of the newest turns, or of recorded runs, which have no limits, retries and pauses.
+
+    `shares` are the parts of them that ended well or not, by name. `spent` are plots of cost and tokens over time.
 
     Sub-agents' turns are not counted as turns: their tools are, and their usage is part of their callers'. The copied
     part of a fork counts for its origin. `plot` has the outcomes over time; `untimed` turns have an impossible start,
@@ -94,21 +96,23 @@ class Statistics:
 
     turns: int
     all_seen: bool
-    standings: dict[str, int]
+    standings: Mapping[str, int]
+    shares: tuple[tuple[str, float], ...]
     plot: Plot | None
     untimed: int
     unreadable: int
     steps: tuple[TurnGroup, ...]
     limits: tuple[Fired, ...]
-    reasons: tuple[tuple[EndReason, int], ...]
+    reasons: tuple[tuple[str, int], ...]
     tools: tuple[ToolTimes, ...]
     usage: Usage
     seconds: Quantiles
     step_counts: Quantiles
     tokens: Quantiles
     costs: Quantiles
-    retries: int
-    pauses: int
+    retries: int = 0
+    pauses: int = 0
+    spent: tuple[tuple[str, Plot], ...] = ()
 
 
 async def statistics_of(summaries: Summaries, digests: Digests, *, last: int = LAST, agent: str = "") -> Statistics:
@@ -146,18 +150,20 @@ def _counted_up(
     """The statistics of these turns and of their sub-agents'; in a thread of its own, for there may be many."""
     rows = [one.row for one in turns if not one.row.fault]
     read = [one for one in turns if not (one.row.fault or one.fault)]
-    timed = [row for row in rows if _EARLIEST <= row.created_at <= now + _AHEAD]
+    timed = [row for row in rows if is_plausible(row.created_at, now)]
+    standings = _counted(rows)
     return Statistics(
         turns=len(rows),
         all_seen=whole,
-        standings=_counted(rows),
+        standings=standings,
+        shares=tuple(_shares(standings, len(rows))),
         plot=plot_of("turns", list(_over_time(timed)), whole=True),
         untimed=len(rows) - len(timed),
         unreadable=len(turns) - len(read),
-        steps=tuple(_steps(rows)),
+        steps=grouped([row.status.steps for row in rows]),
         limits=tuple(_limits(rows)),
         reasons=tuple(Counter(row.status.reason for row in rows if row.status.reason is not None).most_common()),
-        tools=tuple(sorted(starmap(_times, tools.items()), key=lambda one: one.times.p50, reverse=True)),
+        tools=slowest(tools),
         usage=sum((one.usage for one in read), Usage()),
         seconds=Quantiles.of([one.seconds for one in read]),
         step_counts=Quantiles.of([row.status.steps for row in rows]),
@@ -179,6 +185,13 @@ def _counted(rows: Iterable[TurnRow]) -> dict[str, int]:
     return {standing: counts[standing] for standing in STANDINGS}
 
 
+def _shares(standings: Mapping[str, int], turns: int) -> Iterable[tuple[str, float]]:
+    if turns:
+        yield "Finished", (standings[Outcome.FINISHED] + standings[Outcome.SYNTHESIS_DONE]) / turns
+        yield "Stopped by a limit", (standings[Outcome.CAP_HIT] + standings[Outcome.DOOM_LOOP]) / turns
+        yield "Failed", standings[Outcome.FAILED] / turns
+
+
 def _over_time(rows: Sequence[TurnRow]) -> Iterable[Series]:
     moments: defaultdict[str, list[tuple[float, float]]] = defaultdict(list)
     for row in rows:
@@ -186,14 +199,15 @@ def _over_time(rows: Sequence[TurnRow]) -> Iterable[Series]:
     return (Series(standing, standing, moments[standing]) for standing in STANDINGS)
 
 
-def _steps(rows: Sequence[TurnRow]) -> Iterable[TurnGroup]:
-    """The turns by their steps, from the first group that has any to the last."""
+def grouped(steps: Sequence[int]) -> tuple[TurnGroup, ...]:
+    """Return the turns by their steps, from the first group that has any to the last."""
     groups = [
-        TurnGroup(str(high) if low == high else f"{low}-{high}", sum(low <= row.status.steps <= high for row in rows))
+        TurnGroup(str(high) if low == high else f"{low}-{high}", sum(low <= number <= high for number in steps))
         for low, high in zip((0, *(edge + 1 for edge in _STEPS)), _STEPS, strict=False)
     ]
+    groups.append(TurnGroup(f"over {_STEPS[-1]}", sum(number > _STEPS[-1] for number in steps)))
     filled = [place for place, group in enumerate(groups) if group.count]
-    return groups[filled[0] : filled[-1] + 1] if filled else []
+    return tuple(groups[filled[0] : filled[-1] + 1]) if filled else ()
 
 
 def _limits(rows: Sequence[TurnRow]) -> Iterable[Fired]:
@@ -202,8 +216,19 @@ def _limits(rows: Sequence[TurnRow]) -> Iterable[Fired]:
             yield Fired(reason, stopped, REASONS[reason].next)
 
 
+def slowest(tools: Mapping[str, ToolCalls]) -> tuple[ToolTimes, ...]:
+    """Return the tools with the times of their calls, the slowest first."""
+    found = starmap(_times, tools.items())
+    return tuple(sorted(found, key=lambda one: (one.times.p50, one.calls), reverse=True))
+
+
 def _times(tool: str, one: ToolCalls) -> ToolTimes:
     return ToolTimes(tool, one.calls, one.failed, Quantiles.of(one.seconds), sum(one.seconds))
+
+
+def is_plausible(began: float, now: float) -> bool:
+    """Whether something can have begun at that time: no clock that nobody has set says it."""
+    return _EARLIEST <= began <= now + _AHEAD
 
 
 def quantile(values: Sequence[float], share: float) -> float:
