@@ -79,6 +79,11 @@ def test_nothing_that_can_be_read_is_a_mistake(tmp_path: Path) -> None:
         audit([str(tmp_path)])
 
 
+def test_a_folder_without_files_is_a_mistake(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no run could be read; there is no file to read"):
+        audit([str(tmp_path)], jobs=2)
+
+
 def test_files_that_are_no_recordings_are_counted(runs: Path) -> None:
     (runs / "notes.txt").write_text("no run")
     assert f"1 file had no known format: {runs / 'notes.txt'}\n" in run(runs).stderr

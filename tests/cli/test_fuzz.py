@@ -152,6 +152,50 @@ def test_mistakes_of_the_configuration_are_one_line(cli: "Cli") -> None:
         assert said.err.count("\n") == 1
 
 
+#: An agent with a sub-agent, which may not call itself.
+TEAM = """---
+name: Lead
+steps: 3
+tools: [reserve, Helper]
+---
+Lead.
+
+---
+name: Helper
+description: Helps.
+mode: subagent
+---
+Help.
+"""
+
+
+def test_stand_ins_take_the_places_of_sub_agents(cli: "Cli") -> None:
+    cli.write("AGENTS.md", TEAM)
+    tools = cli.write("rooms.py", NOISY)
+    options = ("fuzz", "--agents", "AGENTS.md", "--tools", tools, "--examples", "20", "--seed", "1")
+    said = cli.run(*options)
+    assert said.code == 0
+    assert " with Lead, Helper and 7 tools: seed 1, " in said.out
+    assert cli.run(*options, "--run-tools", "--agent", "Lead").code == 0
+
+
+def test_a_failure_of_an_agent_with_sub_agents_is_a_test_that_fails_so(cli: "Cli") -> None:
+    cli.write("AGENTS.md", TEAM)
+    cli.write("rooms.py", BROKEN)
+    said = cli.run("fuzz", "--agent", "Lead", "--tools", "rooms.py", "--run-tools", "--seed", "1")
+    assert (said.code, "KeyError: 'nights'" in said.err) == (1, True)
+    assert ', *agent_tools(load_agents("AGENTS.md"))]\n' in said.out
+    cli.write("test_found.py", said.out)
+    ran = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "test_found.py"],
+        cwd=cli.folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "KeyError: 'nights'" in ran.stdout
+
+
 def test_without_hypothesis_it_says_how_to_get_it(cli: "Cli") -> None:
     cli.write("hypothesis.py", "raise ModuleNotFoundError('no module', name='hypothesis')")
     said = cli.run("fuzz", fresh=True, env={"PYTHONPATH": str(cli.folder)})

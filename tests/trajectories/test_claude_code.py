@@ -143,6 +143,18 @@ def test_an_error_result_says_whether_the_call_was_denied(words: str, status: st
     assert notes(run)[-1].status == status
 
 
+def test_a_session_without_marks_of_sidechains_is_recognized() -> None:
+    session = Session()
+    session.user("Pay the invoices.")
+    session.reply("msg_1", call("toolu_1", command="ls"))
+    session.result("toolu_1")
+    for record in session.records:
+        del record["isSidechain"]
+    assert recognized(session.data) == NAME
+    [run] = read(session.data, NAME)
+    assert (turns(run), results([run])) == (["Pay the invoices."], 1)
+
+
 def test_a_record_that_is_repeated_counts_once() -> None:
     [once], [twice] = read(SAMPLE, NAME), read(SAMPLE + SAMPLE, NAME)
     assert calls([once]) == calls([twice])

@@ -97,7 +97,7 @@ class Audit:
             _Task(files, self._settings, str(Path(self._folder.name) / str(number)))
             for number, files in enumerate(_batched(self._files))
         ]
-        alone = self._jobs == 1 or len(tasks) == 1 or any(file.path == STDIN for file in self._files)
+        alone = self._jobs == 1 or len(tasks) <= 1 or any(file.path == STDIN for file in self._files)
         for batch in _here(tasks, advance) if alone else _elsewhere(tasks, self._jobs, advance):
             self.totals.merge(batch.totals)
             self.files += batch.files

@@ -95,7 +95,8 @@ def audit(
     elif totals.runs:
         _print(found, suggestion, strict=strict)
     if not totals.runs:
-        raise ConfigError("; ".join(filter(None, ("no run could be read", unknown))))
+        nothing = "" if found.files or unreadable else "there is no file to read"
+        raise ConfigError("; ".join(filter(None, ("no run could be read", unknown, nothing))))
     raise typer.Exit(_exit_code(totals, conditions, strict=strict))
 
 

@@ -4,7 +4,7 @@ import secrets
 import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, Unpack, cast
@@ -76,10 +76,11 @@ def fuzz(
     Models, tools, people and streams behave and misbehave, and processes die. Without --agents and --tools, the
     defaults of `run` are used.
 
-    Your tools are NOT run: stand-ins replace them. Only the check of arguments, the approval and the loop key of a tool
-    run. A failure is reduced to the smallest example, and printed as a test.
+    Your tools and sub-agents are NOT run: stand-ins replace them. Only the check of arguments, the approval and the
+    loop key of a tool run. A failure is reduced to the smallest example, and printed as a test.
 
-    With --simulate, a seed decides everything. Schedule N has the seed SEED + N - 1, which repeats it exactly.
+    With --simulate, sub-agents run, and a seed decides everything. Schedule N has the seed SEED + N - 1, which repeats
+    it exactly.
 
     Exit codes: 0 all checks hold, 1 violated, 2 configuration, 6 inconclusive.
     """
@@ -100,10 +101,12 @@ def fuzz(
     folder = root or Path()
     out = process.Output(alone=True)  # a tool may print, but not inside a printed test
     offered = choose_tools(tools, folder)
+    file = given.file
+    helpers = [] if file is None else agent_tools(load_agents(file))
     build = Engine if offered.make_deps is None else _builder(offered.make_deps)
     target = runner.Target(
         _choose(agent, agents),
-        tuple(offered.tools),
+        (*offered.tools, *helpers),
         run_tools=run_tools,
         build=cast("Build", build),
         metadata=read_metadata(metadata),
@@ -117,8 +120,8 @@ def fuzz(
     if report.found is None:
         out.write(*_report_lines(report, target))
     else:
-        file, makes_deps = agents or (_AGENTS if agent else None), offered.make_deps is not None
-        origin = _origin(report.found.agent, file, tools, folder, makes_deps=makes_deps)
+        makes_deps = offered.make_deps is not None
+        origin = _origin(report.found.agent, file, tools, folder, makes_deps=makes_deps, helps=bool(helpers))
         _print_found(report, report.found, command)
         out.write(as_test(report.found, origin, command=command, run_tools=run_tools).removesuffix("\n"))
     raise typer.Exit(exit_code(report.checks))
@@ -135,6 +138,11 @@ class _Given:
     coverage: Path | None
     metadata: tuple[str, ...]
 
+    @property
+    def file(self) -> Path | None:
+        """The file with the agents."""
+        return self.agents or (_AGENTS if self.agent else None)
+
     def words(self) -> list[str]:
         """Return the options of a command that plays or simulates the same."""
         flags = {"--agents": self.agents, "--agent": self.agent, "--tools": self.tools, "--root": self.root}
@@ -150,7 +158,7 @@ def _simulate(given: _Given, *, schedules: int, seed: int, seconds: float | None
 
     folder = given.root or Path()
     offered = choose_tools(given.tools, folder)
-    file = given.agents or (_AGENTS if given.agent else None)
+    file = given.file
     helpers = [] if file is None else agent_tools(load_agents(file))
     build = Engine if offered.make_deps is None else _builder(offered.make_deps)
     metadata = read_metadata(given.metadata)
@@ -160,11 +168,8 @@ def _simulate(given: _Given, *, schedules: int, seed: int, seconds: float | None
     ]
 
     def origin_of(agent: Agent) -> FailureOrigin:
-        origin = _origin(agent, file, given.tools, folder, makes_deps=offered.make_deps is not None)
-        if not helpers:
-            return origin
-        beside = f"[*{origin.tools}, *agent_tools(load_agents({code(str(file))}))]"
-        return replace(origin, imported=(*origin.imported, agent_tools, load_agents), tools=beside)
+        makes_deps = offered.make_deps is not None
+        return _origin(agent, file, given.tools, folder, makes_deps=makes_deps, helps=bool(helpers))
 
     with _bar(schedules) as progress:
         report = simulate_agents(
@@ -217,7 +222,7 @@ def _write(rows: RowCounts, file: Path) -> None:
 def _report_lines(report: "FuzzReport", target: "Target") -> Iterator[str]:
     turns, agents = sum(report.ends.values()), target.agents
     names = ", ".join(agent.name for agent in agents)
-    tools = sum(any(agent.may_use(tool.name) for agent in agents) for tool in target.tools)
+    tools = sum(any(one.may_use(tool.name, delegates=tool.delegates) for one in agents) for tool in target.tools)
     yield (
         f"played {report.examples} examples, {turns} turns, with {names} and {tools} tool{'' if tools == 1 else 's'}:"
         f" seed {report.seed}, {report.seconds:.1f} s"
@@ -239,7 +244,10 @@ def _print_found(report: "FuzzReport", found: Found, command: str) -> None:
     echo("a test that fails in this way is on stdout: save it in a file, and run pytest", err=True)
 
 
-def _origin(agent: Agent, file: Path | None, tools: str | None, root: Path, *, makes_deps: bool) -> FailureOrigin:
+def _origin(
+    agent: Agent, file: Path | None, tools: str | None, root: Path, *, makes_deps: bool, helps: bool
+) -> FailureOrigin:
+    """Return what a test imports and makes. `helps`: the file has sub-agents."""
     imported: list[object] = [Path, builtin_tools]
     offered = f"*builtin_tools(Path({code(str(root))}))"
     if tools is not None:
@@ -253,6 +261,9 @@ def _origin(agent: Agent, file: Path | None, tools: str | None, root: Path, *, m
         made = f"find_agent(load_agents({code(str(file))}), {code(agent.name)})"
     # A tool of the module wins over a built-in tool of the same name.
     all_tools, build = f"list({{tool.name: tool for tool in [{offered}]}}.values())", ""
+    if helps:
+        imported.append(agent_tools)
+        all_tools = f"[*{all_tools}, *agent_tools(load_agents({code(str(file))}))]"
     if tools is not None and makes_deps:
         imported += [partial, Engine, load_tools_and_deps]
         build = f"partial(Engine, deps=load_tools_and_deps({code(tools)}).make_deps)"

@@ -162,6 +162,8 @@ class StandIn(Tool):
             case Hangs(seconds=seconds):
                 await anyio.sleep(seconds)
                 return "after all"
+            case Runs() if self._real.delegates:  # only the driver of a turn runs a sub-agent
+                return Returns().text
             case Runs():
                 return await self._real.execute(values, context)
             case _:

@@ -129,10 +129,10 @@ def play(
 ) -> list[Driven]:
     """Drive the turns of a scenario to their ends, and return a record of each, oldest first.
 
-    The tools are replaced by stand-ins. With `run_tools` those without a behavior in the scenario do their real
-    work; time is real then, and else it is skipped (see `clock`), unless `real_time` is set, which hooks need that
-    wait for sockets. `store` opens the journal, and opens it again after a crash; None keeps it in memory. Not to be
-    called from a running event loop.
+    The tools and sub-agents are replaced by stand-ins. With `run_tools` those tools without a behavior in the scenario
+    do their real work; time is real then, and else it is skipped (see `clock`), unless `real_time` is set, which hooks
+    need that wait for sockets. `store` opens the journal, and opens it again after a crash; None keeps it in memory.
+    Not to be called from a running event loop.
 
     Raises `ConfigError` for an agent that cannot run with these tools. Other errors of the engine are in
     `Driven.raised`.
@@ -149,6 +149,11 @@ def play(
         return clock.run(world.seen)
 
 
+def _may_stand_in(tool: Tool, agent: Agent) -> bool:
+    """Whether the agent's turns have a stand-in for the tool: not for a sub-agent that it may not call."""
+    return not tool.delegates or agent.may_use(tool.name, delegates=True)
+
+
 class _World:
     """Everything around the engine that is tested: its model, its tools, its journal, and the people."""
 
@@ -162,7 +167,7 @@ class _World:
         open_store: Callable[[], Store] | None,
     ) -> None:
         self._scenario = scenario
-        self._tools = stage.tools(tools)
+        self._tools = stage.tools([one for one in tools if _may_stand_in(one, agent)])
         self._offered = {tool.name: tool for tool in self._tools if agent.may_use(tool.name)}
         self._open_store = open_store
         self._journal: Store = MemoryStore() if open_store is None else open_store()

@@ -286,7 +286,7 @@ def scenarios(
     `bounds` are the engine's limits, `limits()` if left out. With `run_tools` the real tools run, and nothing waits
     for long. `synthesis`: whether some turns have one; not for an engine with a synthesis of its own.
     """
-    usable = [tool for tool in tools if agent is None or agent.may_use(tool.name)]
+    usable = [tool for tool in tools if agent is None or agent.may_use(tool.name, delegates=tool.delegates)]
     typed = agent if agent is not None and agent.is_typed else None
     answers = None if typed is None else typed_answers(typed)
     batches = st.lists(st.none() | st.just("In short."), max_size=2).map(tuple)

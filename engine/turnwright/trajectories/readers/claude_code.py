@@ -127,7 +127,9 @@ def recognizes(recording: Recording) -> bool:
 def _is_record(record: Mapping[str, JsonValue]) -> bool:
     kind = record.get("type")
     if isinstance(record.get("sessionId"), str):
-        return "isSidechain" in record or kind == "queue-operation" or "leafUuid" in record
+        if {"isSidechain", "parentUuid", "leafUuid"} & record.keys():
+            return True
+        return kind == "queue-operation"
     if isinstance(record.get("session_id"), str):
         message = record.get("message")
         return (kind == "system" and record.get("subtype") == "init" and "tools" in record) or (
