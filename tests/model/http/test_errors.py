@@ -44,9 +44,12 @@ def failed(status: int, body: JsonValue | bytes, **headers: str) -> ModelError:
         (498, Cause.OVERLOADED, "later"),
         (499, Cause.INTERRUPTED, "Try again"),
         (500, Cause.SERVER_ERROR, "provider's"),
+        (501, Cause.REJECTED, "base URL"),
         (502, Cause.SERVER_ERROR, "provider's"),
         (503, Cause.OVERLOADED, "later"),
         (504, Cause.TIMEOUT, "Try again"),
+        (505, Cause.REJECTED, "base URL"),
+        (511, Cause.REJECTED, "base URL"),
         (520, Cause.SERVER_ERROR, "provider's"),
         (521, Cause.SERVER_ERROR, "provider's"),
         (522, Cause.TIMEOUT, "Try again"),
@@ -136,10 +139,66 @@ def test_each_status_has_a_cause_the_providers_words_and_a_next_step(status: int
         (400, {"message": "Please reduce the length of the messages or completion."}, Cause.CONTEXT_OVERFLOW),
         (429, {"type": "service_tier_capacity_exceeded", "code": "3505"}, Cause.RATE_LIMITED),
         (498, {"code": "capacity_exceeded"}, Cause.OVERLOADED),
+        # OpenAI: a text that is too long counts only in the conversation.
+        (400, {"message": "Invalid 'messages[3].content': string too long."}, Cause.CONTEXT_OVERFLOW),
+        (400, {"message": "Invalid 'input': array too long. Expected at most 2048."}, Cause.CONTEXT_OVERFLOW),
+        (
+            400,
+            {"message": "Invalid 'tools[0].function.description': string too long.", "code": "string_above_max_length"},
+            Cause.BAD_REQUEST,
+        ),
     ],
 )
 def test_the_body_may_say_more_than_the_status(status: int, error: JsonValue, cause: Cause) -> None:
     assert failed(status, {"error": error}).cause is cause
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "The decoder prompt (length 9) is longer than the maximum model length of 8.",
+        "The prompt (length 9) exceeds the maximum length of 8",
+        "litellm.BadRequestError: ContextWindowExceededError: too much",
+        "Prompt length 9 is greater than max_seq_len 8",
+        "The model returned the following errors: too many total text bytes: 9 > 8",
+        "Request payload size exceeds the limit: 20971520 bytes.",
+        "prompt token count of 9 exceeds the limit of 8",
+        "Input length (9 tokens) exceeds the maximum allowed length (8 tokens). Use a shorter input.",
+        "Input length 9 exceeds maximum input length of 8",
+        "Input Tokens Exceeded: Number of input tokens exceeds maximum length.",
+        "the number of input tokens 9 cannot exceed the total tokens limit 8 for this model",
+        "the size of the input text (9 tokens) exceeds the maximum tokens (8 tokens)",
+        "Prompt length:9, max_tokens: 1 exceeds maximum 8",
+        "Token limit exceeded",
+    ],
+)
+def test_a_conversation_that_does_not_fit_is_known_by_the_words_of_each_server(words: str) -> None:
+    assert failed(400, {"error": {"message": words}}).cause is Cause.CONTEXT_OVERFLOW
+    assert failed(429, {"error": {"message": words}}).cause is Cause.RATE_LIMITED
+
+
+@pytest.mark.parametrize("code", ["model_max_prompt_tokens_exceeded", "tokens_limit_reached", "tokens_too_long"])
+def test_a_conversation_that_does_not_fit_is_known_by_the_code_of_each_server(code: str) -> None:
+    assert failed(400, {"error": {"message": "No.", "code": code}}).cause is Cause.CONTEXT_OVERFLOW
+
+
+def test_an_error_in_events_is_read_like_one_in_a_body() -> None:
+    """Some gateways answer a request for a stream with events, whatever the status is."""
+    event = json.dumps({"error": {"message": "Boom.", "code": "insufficient_quota"}})
+    for body in (f"data: {event}\n\ndata: [DONE]\n\n", f"id: 1\nevent: error\ndata:{event}", f"Oh no\n{event}\n"):
+        error = failed(429, body.encode())
+        assert error.cause is Cause.PERMISSION
+        assert "answered 429: Boom. Check" in str(error)
+    assert "answered 500: Oh no {}. Try" in str(failed(500, b"Oh no\n{}\n"))
+
+
+def test_a_provider_that_says_so_is_not_asked_again() -> None:
+    error = failed(429, {"error": {"message": "No extra usage."}}, **{"x-should-retry": "False"})
+    assert (error.cause, error.status) == (Cause.REJECTED, 429)
+    assert "No extra usage. Wait" in str(error)
+    assert str(error).endswith("The provider says not to repeat the request as it is.")
+    assert failed(429, {}, **{"x-should-retry": "true"}).cause is Cause.RATE_LIMITED
+    assert failed(401, {}, **{"x-should-retry": "false"}).cause is Cause.AUTHENTICATION
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,9 @@ chart needs to know whether another attempt may help, so each is mapped to one `
 """
 
 import codecs
+import contextlib
 import html
+import itertools
 import re
 from collections.abc import Collection, Mapping
 from typing import Final
@@ -19,6 +21,7 @@ from turnwright_states import Cause
 from .error_body import ErrorBody, plain_name, understand
 from .json_text import read_json
 from .retry_after import retry_after
+from .sse import EventReader
 from .text_buffer import mend
 
 #: The most characters of a provider's text that a message quotes.
@@ -60,8 +63,13 @@ _BY_STATUS: Final = {
     498: Cause.OVERLOADED,
     # A proxy closed the request.
     499: Cause.INTERRUPTED,
+    # The server never does what was asked for.
+    501: Cause.REJECTED,
     503: Cause.OVERLOADED,
     504: Cause.TIMEOUT,
+    505: Cause.REJECTED,
+    # The network wants a login first.
+    511: Cause.REJECTED,
     # Cloudflare did not reach the server, or timed out. Its other codes are errors of the server.
     522: Cause.TIMEOUT,
     524: Cause.TIMEOUT,
@@ -73,7 +81,11 @@ _BY_STATUS: Final = {
 _BY_NAME: Final[tuple[tuple[Cause, frozenset[str]], ...]] = (
     (Cause.CONTEXT_OVERFLOW, frozenset({"context_length_exceeded", "exceed_context_size_error"})),
     (Cause.CONTEXT_OVERFLOW, frozenset({"model_context_window_exceeded", "request_too_large"})),
-    (Cause.CONTEXT_OVERFLOW, frozenset({"string_above_max_length"})),
+    # GitHub Copilot, GitHub Models and Qianfan.
+    (
+        Cause.CONTEXT_OVERFLOW,
+        frozenset({"model_max_prompt_tokens_exceeded", "tokens_limit_reached", "tokens_too_long"}),
+    ),
     (Cause.CONTENT_FILTER, frozenset({"content_filter", "content_policy_violation", "responsibleaipolicyviolation"})),
     (Cause.CONTENT_FILTER, frozenset({"data_inspection_failed", "datainspectionfailed", "flagged_input"})),
     (Cause.CONTENT_FILTER, frozenset({"image_content_policy_violation", "bio_policy", "cyber_policy"})),
@@ -113,12 +125,16 @@ _INSTEAD_OF_STATUS: Final[tuple[tuple[Cause, frozenset[str]], ...]] = (
 )
 
 # OpenAI, vLLM, llama.cpp, Anthropic (twice), xAI, Gemini, LM Studio, Bedrock, Cohere, TGI, Groq, Moonshot, GLM and
-# Qwen, in this order.
+# Qwen; then vLLM (twice), LiteLLM, TabbyAPI, Bedrock, Gemini, OpenAI about a message or the number of messages, and
+# gateways; last the words of GitHub Copilot, SGLang, NIM, Nova, watsonx, Volcengine and Databricks.
 _OVERFLOW: Final = re.compile(
     r"maximum context length|context window|context length|(?:available )?context size|prompt is too long"
     r"|exceed context limit|maximum prompt length|input token count|context the overflows|input is too long"
     r"|too many tokens|`?inputs`? (?:tokens|must have less than)|reduce the length of the (?:messages|prompt|input)"
-    r"|exceeded model token limit|prompt exceeds max|range of input length",
+    r"|exceeded model token limit|prompt exceeds max|range of input length"
+    r"|maximum model length|prompt \(length \d+\)|contextwindowexceeded|max_seq_len|too many total text bytes"
+    r"|request payload size exceeds|invalid '(?:messages|input)\b[^']*': (?:string|array) too long"
+    r"|token limit exceeded|tokens too long|\b(?:prompt|input) (?:text|tokens?|length)\b[^.]{0,80}\bexceed",
     re.IGNORECASE,
 )
 # OpenAI's rate limit for one request that exceeds the limit per minute: waiting does not help.
@@ -183,11 +199,7 @@ def http_failure(
     `headers` have lower-case names; `body` may be the beginning of the body; `where` names the server in the message,
     and `key_hint` says how to give it a key; `now` is the time in seconds since 1970; `secrets` are never quoted.
     """
-    text = _hide(body.decode(_charset(body), "replace"), secrets)
-    try:
-        said = understand(read_json(text))
-    except ValueError:
-        said = ErrorBody(without_tags(text))
+    said = _read(_hide(body.decode(_charset(body), "replace"), secrets))
     if 300 <= status < 400:  # noqa: PLR2004 (the redirects)
         target = excerpt(headers.get("location", ""), secrets) if status != _NOT_MODIFIED else ""
         hint = (
@@ -198,12 +210,29 @@ def http_failure(
         return ModelError(f"{where} answered {status}. {hint}", cause=Cause.REJECTED, status=status)
     named = headers.get("x-amzn-errortype")
     cause = classify(status, said._replace(names=said.names | {plain_name(named)}) if named else said)
+    sentence = _sentence(f"{where} answered {status}", said, cause, secrets, key_hint)
+    # OpenAI, Anthropic and gateways before them; their own clients obey it too.
+    if cause.may_pass and headers.get("x-should-retry", "").strip().lower() == "false":
+        cause, sentence = Cause.REJECTED, f"{sentence} The provider says not to repeat the request as it is."
     return ModelError(
-        _sentence(f"{where} answered {status}", said, cause, secrets, key_hint),
+        sentence,
         cause=cause,
         status=status,
         retry_after=retry_after({**said.headers, **headers}, status=status, now=now, told=said.wait),
     )
+
+
+def _read(text: str) -> ErrorBody:
+    """Parse an error body: JSON, a stream of events with JSON, a web page or a text."""
+    with contextlib.suppress(ValueError):
+        return understand(read_json(text))
+    reader = EventReader()
+    for event in itertools.chain(reader.feed(text.encode()), reader.close()):
+        with contextlib.suppress(ValueError):
+            said = understand(read_json(event.data))
+            if said.words or said.names:
+                return said
+    return ErrorBody(without_tags(text))
 
 
 def stream_failure(error: JsonValue, *, partial: ModelResponse, secrets: Collection[str] = ()) -> ModelError:

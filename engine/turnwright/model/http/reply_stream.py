@@ -35,7 +35,10 @@ _HEAD: Final = 4096
 _MOST_SKIPPED: Final = 16
 # A retry would not shorten a response that is too long, and the server may be the right one.
 _SHORTEN: Final = "Ask for a shorter reply."
-_FIELD: Final = re.compile(rb"(?:^|[\r\xbf])(?:data|event|id|retry|:)", re.MULTILINE)
+# A field at the beginning of a line, also one that the end of the bytes cut off.
+_FIELD: Final = re.compile(
+    rb"(?:^|[\r\xbf])(?:data|event|id|retry|:|(?:d|da|dat|e|ev|eve|even|i|r|re|ret|retr)\Z)", re.MULTILINE
+)
 
 
 class StreamOptions(TypedDict, total=False):
