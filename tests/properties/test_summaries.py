@@ -19,6 +19,7 @@ from turnwright.store.memory_summaries import summaries_of
 from turnwright.store.postgres import PostgresStore
 from turnwright.store.summaries import (
     UNFINISHED,
+    Grouping,
     Order,
     Quantiles,
     SummaryStore,
@@ -208,15 +209,26 @@ class Count:
             assert [one.row.id for one in found] == [turn.id for turn in ordered], (wanted, order)
 
     async def _agents(self, reader: SummaryStore, wanted: TurnFilter, expected: Sequence[Turn]) -> None:
+        for by in Grouping:
+            await self._agents_by(reader, wanted, expected, by)
+
+    async def _agents_by(
+        self, reader: SummaryStore, wanted: TurnFilter, expected: Sequence[Turn], by: Grouping
+    ) -> None:
+        def row(turn: Turn) -> tuple[str, str]:
+            agent, model = turn.names.agent, turn.names.model
+            return "" if by is Grouping.MODEL else agent, "" if by is Grouping.AGENT else model
+
         groups: defaultdict[tuple[str, str], list[Turn]] = defaultdict(list)
         for turn in expected:
-            groups[turn.names.agent, turn.names.model].append(turn)
-        found = await reader.agents(wanted)
+            groups[row(turn)].append(turn)
+        found = await reader.agents(wanted, by=by)
         assert {(one.agent, one.model) for one in found.agents} == set(groups), wanted
         for one in found.agents:
             those = groups[one.agent, one.model]
             steps, tokens, micros, millis = zip(*(turn.measures for turn in those), strict=True)
             made = [turn.summary for turn in those if turn.summary]
+            assert one.others == len({(turn.names.agent, turn.names.model) for turn in those})
             assert (one.turns, one.total_tokens, round(one.total_cost * 1e6)) == (len(those), sum(tokens), sum(micros))
             assert (one.steps, one.tokens) == (quantiles(steps), quantiles(tokens))
             assert (one.cost, one.seconds) == (quantiles(micros, 1e6), quantiles(millis, 1e3))
@@ -225,7 +237,7 @@ class Count:
             assert dict(one.failures) == sum((Counter(summary.failures) for summary in made), Counter())
         spent: Counter[tuple[float, str, str]] = Counter()
         for turn in expected:
-            spent[turn.created // found.width * found.width, turn.names.agent, turn.names.model] += turn.measures[2]
+            spent[(turn.created // found.width * found.width, *row(turn))] += turn.measures[2]
         assert {(one.began, one.agent, one.model): round(one.cost * 1e6) for one in found.spending} == spent
 
 

@@ -11,7 +11,7 @@ from typing import Final
 from turnwright_states import EndReason, Outcome
 
 from .rows import Columns
-from .summaries import AgentStatistics, AgentTotals, Quantiles, Spending
+from .summaries import AgentStatistics, AgentTotals, Grouping, Quantiles, Spending
 from .summary_sql import count_of, integers, number_of, outcome_of
 
 _REASONS: Final = frozenset(EndReason)
@@ -25,7 +25,7 @@ _AHEAD: Final = 86_400
 
 @dataclass(slots=True)
 class _Group:
-    """The turns of an agent with a model: costs in millionths, times in milliseconds, the minutes of their starts."""
+    """The turns of a row: costs in millionths, times in milliseconds, the minutes of their starts."""
 
     cost: float = 0.0
     steps: list[int] = field(default_factory=list)
@@ -36,6 +36,7 @@ class _Group:
     outcomes: Counter[Outcome] = field(default_factory=Counter)
     reasons: Counter[EndReason] = field(default_factory=Counter)
     failed: Counter[str] = field(default_factory=Counter)
+    names: set[tuple[str, str]] = field(default_factory=set)
 
     def add(self, outcome: object, reason: object, cost: float, measures: Sequence[int]) -> None:
         lists = (self.steps, self.tokens, self.micros, self.millis, self.minutes)
@@ -49,18 +50,26 @@ class _Group:
         self.cost += cost
 
 
-def agent_statistics(measures: Iterable[Columns], failures: Iterable[Columns]) -> AgentStatistics:
+def agent_statistics(
+    measures: Iterable[Columns], failures: Iterable[Columns], by: Grouping = Grouping.BOTH
+) -> AgentStatistics:
     """Return the agents of rows (agent, model, outcome, reason, cost, measures) and (agent, model, tool, failures).
 
     The measures of a turn are those of the lists of `_Group`, as integers with commas between them.
     """
+
+    def row(agent: object, model: object) -> tuple[str, str]:
+        return "" if by is Grouping.MODEL else str(agent), "" if by is Grouping.AGENT else str(model)
+
     groups: defaultdict[tuple[str, str], _Group] = defaultdict(_Group)
     for agent, model, outcome, reason, cost, text in measures:
         if agent:  # not those that have not been summarized since a migration
-            groups[str(agent), str(model)].add(outcome, reason, number_of(cost), integers(text))
+            group = groups[row(agent, model)]
+            group.names.add((str(agent), str(model)))
+            group.add(outcome, reason, number_of(cost), integers(text))
     for agent, model, tool, count in failures:
-        if (group := groups.get((str(agent), str(model)))) is not None:
-            group.failed[str(tool)] += count_of(count)
+        if (found := groups.get(row(agent, model))) is not None and agent:
+            found.failed[str(tool)] += count_of(count)
     totals = [_totals(agent, model, group) for (agent, model), group in groups.items()]
     width = _width(groups.values(), latest := int(time.time() + _AHEAD) // 60)
     spending = sorted(_spending(groups, width, latest), key=lambda one: (one.began, one.agent, one.model))
@@ -81,6 +90,7 @@ def _totals(agent: str, model: str, group: _Group) -> AgentTotals:
         total_tokens=sum(group.tokens),
         total_cost=group.cost,
         failures=group.failed.most_common(),
+        others=len(group.names),
     )
 
 

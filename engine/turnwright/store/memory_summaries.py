@@ -20,6 +20,7 @@ from .sqlite.summaries import NEW_SUMMARIES, SqliteSummaries, delete_summaries
 from .summaries import (
     MOST,
     AgentStatistics,
+    Grouping,
     Order,
     SummarizedTurn,
     SummaryStore,
@@ -85,10 +86,10 @@ class MemorySummaries(SqliteSummaries):
         await self._follow(wanted.tag)
         return await super().totals(wanted)
 
-    async def agents(self, wanted: TurnFilter) -> AgentStatistics:
+    async def agents(self, wanted: TurnFilter, *, by: Grouping = Grouping.BOTH) -> AgentStatistics:
         """See `SummaryStore.agents`."""
         await self._follow(wanted.tag)
-        return await super().agents(wanted)
+        return await super().agents(wanted, by=by)
 
     async def tools(self, wanted: TurnFilter, *, limit: int) -> Mapping[str, ToolCalls]:
         """See `SummaryStore.tools`."""

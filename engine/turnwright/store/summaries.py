@@ -100,6 +100,14 @@ class Order(StrEnum):
     COST = "cost"
 
 
+class Grouping(StrEnum):
+    """By what the turns of `SummaryStore.agents` are added up."""
+
+    BOTH = "both"
+    AGENT = "agent"
+    MODEL = "model"
+
+
 @dataclass(frozen=True, slots=True)
 class TurnFilter:
     """Turns of a list. An empty field matches everything.
@@ -166,7 +174,9 @@ class Quantiles:
 class AgentTotals:
     """The ended turns of one agent with one model. `reasons` counts their endings, the most frequent first.
 
-    `failures` counts the calls of tools that failed, the most frequent first.
+    Those of an agent with all of its models, or of a model with all of its agents, have an empty name in the other
+    place; `others` counts the names that are left out. `failures` counts the calls of tools that failed, the most
+    frequent first.
     """
 
     agent: str
@@ -181,11 +191,12 @@ class AgentTotals:
     total_tokens: int
     total_cost: float
     failures: Sequence[tuple[str, int]]
+    others: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Spending:
-    """The ended turns of one agent with one model that were created in one span of time, which `began` begins."""
+    """The ended turns of one row of agents that were created in one span of time, which `began` begins."""
 
     began: float
     agent: str
@@ -247,8 +258,8 @@ class SummaryStore(Protocol):
         """Return the sums over all turns that match."""
         ...
 
-    async def agents(self, wanted: TurnFilter) -> AgentStatistics:
-        """Return the ended turns that match, by agent and model."""
+    async def agents(self, wanted: TurnFilter, *, by: Grouping = Grouping.BOTH) -> AgentStatistics:
+        """Return the ended turns that match, by agent and model, or by one of them."""
         ...
 
     async def tools(self, wanted: TurnFilter, *, limit: int) -> Mapping[str, ToolCalls]:

@@ -11,6 +11,7 @@ from turnwright import Agent, Engine
 from turnwright.inspector import Open, inspector_app
 from turnwright.model import ScriptedModel, asks_for
 from turnwright.model.protocol import ModelResponse
+from turnwright.store import MemoryStore
 from turnwright_states import Usage
 
 pytestmark = pytest.mark.anyio
@@ -67,7 +68,8 @@ async def test_the_table_is_sorted_and_filtered_by_its_address() -> None:
             await engine.run(Agent(name=name), "hi")
         for asked, expected in (
             ({}, ["Cheap", "Dear"]),
-            ({"sort": "cost", "by": "model"}, ["Dear", "Cheap"]),
+            ({"sort": "cost", "by": "agent"}, ["Dear", "Cheap"]),
+            ({"by": "model"}, ["scripted"]),
             ({"sort": "nonsense", "agent": "EAR"}, ["Dear"]),
             ({"range": "1h", "agent": "x"}, []),
         ):
@@ -88,3 +90,23 @@ async def test_one_link_shows_first_the_agents_that_fail_most() -> None:
         page = (await client.get(html.unescape(link[1]))).text
     assert re.findall(r'<a class="cover cut" [^>]*>(\w+)</a>', page) == ["Brief", "Steady"]
     assert 'aria-sort="ascending"' in page
+
+
+async def test_an_agent_is_added_up_over_its_models_and_a_model_over_its_agents() -> None:
+    store = MemoryStore()
+    for name, model in (("Steady", "small"), ("Steady", "large"), ("Brief", "small")):
+        async with Engine(model=ScriptedModel(line("one", 100), name=model), store=store) as engine:
+            await engine.run(Agent(name=name), "hi")
+    async with Engine(store=store) as engine, browser(inspector_app(engine, access=Open())) as client:
+        by_agent = html.unescape((await client.get("/agents?by=agent&model=a")).text)
+        by_model = html.unescape((await client.get("/agents?by=model")).text)
+    steady, brief = re.findall(r"<tr>\s*<td class=\"what\">.*?</tr>", by_agent, re.DOTALL)
+    assert ">2 models</span>" in steady
+    assert ">1 model</span>" in brief
+    assert "$0.2000" in steady
+    assert 'href="/?agent=Steady&model=a&range=&since=&until="' in steady
+    small, large = re.findall(r"<tr>\s*<td class=\"what\">.*?</tr>", by_model, re.DOTALL)
+    assert ">2 agents</span>" in small
+    assert ">1 agent</span>" in large
+    assert 'large <span class="num soft">$0.1000</span>' in by_model
+    assert '<option value="model" selected>model</option>' in by_model

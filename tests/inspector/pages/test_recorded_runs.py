@@ -308,6 +308,18 @@ async def test_agents_and_models_are_compared_by_their_runs(tmp_path: Path) -> N
     assert "agent=hasty&amp;model=hasty-model&amp;ending=max+turns" in by_failures.text
 
 
+async def test_an_agent_of_runs_is_added_up_over_its_models(tmp_path: Path) -> None:
+    for name, model in (("a", "small"), ("b", "large")):
+        agent = {"name": "Steady", "version": "1", "model_name": model}
+        (tmp_path / f"{name}.json").write_text(atif("x", *replies(1, 10), agent=agent))
+    by_agent, by_model = await pages(("/runs/agents?by=agent", "/runs/agents?by=model&sort=cost"), tmp_path)
+    assert by_agent.text.count('class="cover cut"') == 1
+    assert "2 models" in by_agent.text
+    assert "agent=Steady&amp;model=&amp;" in by_agent.text
+    assert by_model.text.count(">1 agent</span>") == 2
+    assert "sort=steps&amp;by=model" in by_model.text
+
+
 async def test_runs_have_the_statistics_page_of_turns(tmp_path: Path) -> None:
     steps = replies(3, 10)
     steps[1]["tool_calls"] = [{"tool_call_id": "a", "function_name": "look_up", "arguments": {}}]

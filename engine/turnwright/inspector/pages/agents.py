@@ -11,11 +11,13 @@ from starlette.routing import Route
 from turnwright.inspector.views.plot import spent_over_time
 from turnwright.inspector.views.summaries import Summaries
 from turnwright.inspector.views.turn_query import RANGES, Query
-from turnwright.store.summaries import AgentTotals
+from turnwright.store.summaries import AgentTotals, Grouping
 from turnwright_states import Outcome
 
 from .turn_page import page
 
+#: What has a row of the table: its words, by the value of the address.
+GROUPINGS: Final = {Grouping.BOTH: "agent and model", Grouping.AGENT: "agent", Grouping.MODEL: "model"}
 #: The most rows of the table.
 _MOST: Final = 200
 
@@ -48,6 +50,17 @@ VIEWS: Final = {
 }
 
 
+def grouping_of(asked: Mapping[str, str]) -> Grouping:
+    """Return what has a row, by the address."""
+    by = asked.get("by", "")
+    return Grouping(by) if by in GROUPINGS else Grouping.BOTH
+
+
+def plotted_by(by: Grouping) -> str:
+    """Return whose cost and tokens are plotted: those of each `agent` or each `model`."""
+    return "model" if by is Grouping.MODEL else "agent"
+
+
 class AgentsPage:
     """The handler of the page."""
 
@@ -61,9 +74,9 @@ class AgentsPage:
     async def get(self, request: Request) -> Response:
         query = Query.of(request.query_params)
         sort = request.query_params.get("sort", "turns")
-        by = "model" if request.query_params.get("by") == "model" else "agent"
+        by = grouping_of(request.query_params)
         current = await self._summaries.current()
-        counted = await self._summaries.read.agents(query.filter(time.time()))
+        counted = await self._summaries.read.agents(query.filter(time.time()), by=by)
         found = sorted(counted.agents, key=SORTS.get(sort, SORTS["turns"]), reverse=True)
         values = {
             "rows": found[:_MOST],
@@ -74,7 +87,9 @@ class AgentsPage:
             "sort": sort if sort in SORTS else "turns",
             "views": VIEWS,
             "by": by,
+            "groupings": GROUPINGS,
             "ranges": RANGES,
-            "plots": spent_over_time(counted.spending, by, counted.width),
+            "plotted_by": plotted_by(by),
+            "plots": spent_over_time(counted.spending, plotted_by(by), counted.width),
         }
         return page(request, "agents.html", values)

@@ -23,6 +23,7 @@ from turnwright.inspector.views.statistics import Statistics
 from turnwright.privacy.redaction import redactor
 from turnwright.trajectories.atif import Trajectory
 
+from .agents import GROUPINGS, grouping_of
 from .turn_page import page, place_in
 
 #: Problems that are listed.
@@ -102,17 +103,20 @@ class RunPages:
         return page(request, "runs.html", values)
 
     async def agents(self, request: Request) -> Response:
-        """Show the runs of a query by agent and model, sorted by the column `sort`."""
+        """Show the runs of a query by agent and model, or `by` one of them, sorted by the column `sort`."""
         library, query, sort = self._library, RunQuery.of(request.query_params), request.query_params.get("sort", "")
+        by = grouping_of(request.query_params)
 
         def grouped() -> list[RunGroup]:
-            return groups_of(query.runs(library, library.entries), sort)
+            return groups_of(query.runs(library, library.entries), sort, by)
 
         rows = await anyio.to_thread.run_sync(grouped)
         values = {
             "query": query,
             "sort": sort if sort in GROUP_COLUMNS else "runs",
             "views": GROUP_VIEWS,
+            "by": by,
+            "groupings": GROUPINGS,
             "rows": rows[:_GROUPS],
             "all": len(rows),
             "reading": library.reading,

@@ -5,6 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from turnwright.store.summaries import Grouping
+
 from .run_library import RunEntry
 from .run_query import RunTotals
 from .statistics import quantile
@@ -12,7 +14,7 @@ from .statistics import quantile
 
 @dataclass(frozen=True, slots=True)
 class RunGroup:
-    """The runs of an agent with a model.
+    """The runs of an agent with a model, or of one of them: then the other name is empty, and `others` counts these.
 
     `stop` is the most frequent ending of those that did not end by themselves, with its count. `steps` and `tokens` are
     those of one run: what half of the runs do not exceed, and nine of ten. `errors` counts failed calls.
@@ -25,6 +27,7 @@ class RunGroup:
     steps: tuple[float, float]
     tokens: tuple[float, float]
     errors: int
+    others: int
 
     @property
     def success(self) -> float | None:
@@ -51,11 +54,12 @@ GROUP_COLUMNS: Final[Mapping[str, Callable[[RunGroup], float]]] = {
 }
 
 
-def groups_of(runs: Sequence[RunEntry], sort: str) -> list[RunGroup]:
-    """Return the runs by agent and model, sorted by a column."""
+def groups_of(runs: Sequence[RunEntry], sort: str, by: Grouping = Grouping.BOTH) -> list[RunGroup]:
+    """Return the runs by agent and model, or by one of them, sorted by a column."""
     groups: defaultdict[tuple[str, str], list[RunEntry]] = defaultdict(list)
     for one in runs:
-        groups[one.found.agent, one.found.model].append(one)
+        agent, model = one.found.agent, one.found.model
+        groups["" if by is Grouping.MODEL else agent, "" if by is Grouping.AGENT else model].append(one)
     found = [_group(agent, model, some) for (agent, model), some in groups.items()]
     return sorted(found, key=GROUP_COLUMNS.get(sort, GROUP_COLUMNS["runs"]), reverse=True)
 
@@ -71,4 +75,5 @@ def _group(agent: str, model: str, runs: Sequence[RunEntry]) -> RunGroup:
         steps=(quantile(steps, 0.5), quantile(steps, 0.9)),
         tokens=(quantile(tokens, 0.5), quantile(tokens, 0.9)),
         errors=sum(one.found.errors for one in runs),
+        others=len({(one.found.agent, one.found.model) for one in runs}),
     )

@@ -10,6 +10,7 @@ from turnwright.store.rows import LAST_SEQ, Columns
 from turnwright.store.summaries import (
     UNREAD,
     AgentStatistics,
+    Grouping,
     Order,
     SummarizedTurn,
     ToolCalls,
@@ -131,10 +132,10 @@ class PostgresSummaries:
         """See `SummaryStore.totals`."""
         return turn_totals(await self._rows(_DIALECT.totals(wanted, _search(wanted.text))))
 
-    async def agents(self, wanted: TurnFilter) -> AgentStatistics:
+    async def agents(self, wanted: TurnFilter, *, by: Grouping = Grouping.BOTH) -> AgentStatistics:
         """See `SummaryStore.agents`."""
         measures, failures = _DIALECT.agents(wanted, _search(wanted.text))
-        return agent_statistics(await self._rows(measures), await self._rows(failures))
+        return agent_statistics(await self._rows(measures), await self._rows(failures), by)
 
     async def tools(self, wanted: TurnFilter, *, limit: int) -> Mapping[str, ToolCalls]:
         """See `SummaryStore.tools`."""

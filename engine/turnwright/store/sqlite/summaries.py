@@ -10,6 +10,7 @@ from turnwright.store.summaries import (
     MOST_PART,
     UNREAD,
     AgentStatistics,
+    Grouping,
     Order,
     SummarizedTurn,
     ToolCalls,
@@ -220,10 +221,11 @@ class SqliteSummaries(SqliteTables):
         dialect, words = self._search(wanted)
         return turn_totals(self._rows(dialect.totals(wanted, words)))
 
-    async def agents(self, wanted: TurnFilter) -> AgentStatistics:
+    async def agents(self, wanted: TurnFilter, *, by: Grouping = Grouping.BOTH) -> AgentStatistics:
         """See `SummaryStore.agents`."""
         dialect, words = self._search(wanted)
-        return agent_statistics(*map(self._rows, dialect.agents(wanted, words)))
+        measures, failures = map(self._rows, dialect.agents(wanted, words))
+        return agent_statistics(measures, failures, by)
 
     async def tools(self, wanted: TurnFilter, *, limit: int) -> Mapping[str, ToolCalls]:
         """See `SummaryStore.tools`."""

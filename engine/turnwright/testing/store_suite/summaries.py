@@ -7,7 +7,16 @@ import pytest
 from turnwright.journal.summarize import summarize_turns
 from turnwright.store import Store
 from turnwright.store.memory_summaries import summaries_of
-from turnwright.store.summaries import MOST_WORDS, Order, SummaryStore, ToolCalls, TurnFilter, TurnNames, TurnSummary
+from turnwright.store.summaries import (
+    MOST_WORDS,
+    Grouping,
+    Order,
+    SummaryStore,
+    ToolCalls,
+    TurnFilter,
+    TurnNames,
+    TurnSummary,
+)
 from turnwright_states import CallSettledInput, CallStartedInput, CallStatus, EndReason, Outcome
 
 from .bench import NOW, Bench, Written
@@ -222,6 +231,19 @@ class SummaryFacts:
         assert (one.cost.p50, one.seconds.p50, one.seconds.p90) == (0.1, 1.25, 2)
         assert one.total_cost == pytest.approx(0.3)
         assert one.failures == [("look_up", 3)]
+
+    async def test_an_agent_is_added_up_over_its_models_and_a_model_over_its_agents(self, bench: Bench) -> None:
+        """Its quantiles are those of all of its turns."""
+        store = await bench.open()
+        for turn_id in ("t1", "t2"):
+            await _ended(store, turn_id)
+        summaries = await _summarized(store)
+        for by, names in ((Grouping.AGENT, ("Tidier", "")), (Grouping.MODEL, ("", "scripted"))):
+            found = await summaries.agents(TurnFilter(), by=by)
+            (one,) = found.agents
+            assert (one.agent, one.model, one.others) == (*names, 1)
+            assert (one.turns, one.steps.p90, one.failures) == (2, 2, [("look_up", 2)])
+            assert {(spent.agent, spent.model) for spent in found.spending} == {names}
 
     async def test_tools_have_their_calls_and_times(self, bench: Bench) -> None:
         """Of the newest turns that match. A turn that runs has none yet, and one that was deleted none any more."""
