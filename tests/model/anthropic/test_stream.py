@@ -222,6 +222,8 @@ class TestUsage:
             ({"input_tokens": 25, "output_tokens": 1}, [{"output_tokens": 5}, {"output_tokens": 15}], (25, 15)),
             ({"input_tokens": 25, "output_tokens": 1}, [{"output_tokens": 15}, None], (25, 15)),
             ({"input_tokens": 0, "output_tokens": 0}, [{"input_tokens": 25, "output_tokens": 15}], (25, 15)),
+            # Envoy's gateway and SGLang.
+            ({"input_tokens": 25, "output_tokens": 1}, [{"input_tokens": 0, "output_tokens": 15}], (25, 15)),
             ({"input_tokens": 25, "output_tokens": 1}, [None, "many", []], (25, 1)),
             ({"input_tokens": "25", "output_tokens": 1.0}, [{"output_tokens": True}], (25, 1)),
         ],

@@ -175,6 +175,22 @@ async def test_what_is_no_http_is_tried_again_and_then_ends_the_turn(
 
 
 @CLIENTS
+@pytest.mark.parametrize("length", [1, 3, 7, 40])
+async def test_a_reply_that_is_cut_anywhere_is_tried_again(client: Client, good: bytes, length: int) -> None:
+    result, causes = await turn(client, OK + b"\r\n" + good[:length], OK + b"\r\n" + good)
+    assert (result.text, causes) == ("hi", [Cause.INTERRUPTED])
+
+
+@CLIENTS
+async def test_what_the_provider_says_not_to_repeat_is_not_tried_again(client: Client, good: bytes) -> None:  # noqa: ARG001
+    words = b'data: {"error": {"message": "Ask for more usage."}}\n\n'
+    head = b"HTTP/1.1 429 No\r\nx-should-retry: false\r\nretry-after: 60\r\n\r\n"
+    result, causes = await turn(client, head + words)
+    assert causes == [Cause.REJECTED]
+    assert "answered 429: Ask for more usage. Wait" in result.error
+
+
+@CLIENTS
 async def test_a_key_that_a_broken_answer_repeats_is_not_told(client: Client, good: bytes) -> None:  # noqa: ARG001
     """The line is quoted, and `turn` looks for the key in all that was written down."""
     result, _ = await turn(client, b"your key is " + KEY.encode() + b"\r\n\r\n" + b"x" * 9, retries=0)

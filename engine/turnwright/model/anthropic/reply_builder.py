@@ -10,7 +10,7 @@ from typing import Final
 from pydantic import JsonValue
 
 from turnwright.model.http.json_text import read_id, whole_object
-from turnwright.model.http.reply_builder import FINISHES, Builder
+from turnwright.model.http.reply_builder import FINISHES, Builder, plain_reason
 from turnwright.model.http.text_buffer import MAX_ARGUMENTS, MAX_CALLS, MAX_REPLY, Meter, Pieces, TooLargeError, mend
 from turnwright.model.protocol import (
     Delta,
@@ -133,7 +133,7 @@ class MessageBuilder(Builder):
             reasoning="".join(str(block.thinking) for block in self._blocks),
             reasoning_details=(*(detail for kept in details for detail in kept), *order_of(row)),
             calls=tuple(block.call() for block in self._blocks if block.is_call),
-            finish=FINISHES.get(self._stop_reason.lower(), Finish.STOP),
+            finish=FINISHES.get(plain_reason(self._stop_reason), Finish.STOP),
             usage=self._usage(),
             finish_reason=self._stop_reason or None,
             response=self._info(),

@@ -13,7 +13,7 @@ from turnwright_states import Finish, Usage
 from .json_text import read_count
 from .text_buffer import MAX_ARGUMENTS, MAX_REPLY, Meter
 
-#: The finish reasons other than a normal stop, of the APIs and of gateways.
+#: The finish reasons other than a normal stop, of the APIs and of gateways, by `plain_reason`.
 FINISHES: Final = {
     "length": Finish.LENGTH,
     "max_tokens": Finish.LENGTH,
@@ -25,11 +25,23 @@ FINISHES: Final = {
     "content_filter": Finish.CONTENT_FILTER,
     "content_filtered": Finish.CONTENT_FILTER,
     "guardrail_intervened": Finish.CONTENT_FILTER,
-    "prohibited_content": Finish.CONTENT_FILTER,
     "refusal": Finish.CONTENT_FILTER,
-    "safety": Finish.CONTENT_FILTER,
     "sensitive": Finish.CONTENT_FILTER,
+    # Gemini.
+    "blocklist": Finish.CONTENT_FILTER,
+    "image_prohibited_content": Finish.CONTENT_FILTER,
+    "image_recitation": Finish.CONTENT_FILTER,
+    "image_safety": Finish.CONTENT_FILTER,
+    "prohibited_content": Finish.CONTENT_FILTER,
+    "recitation": Finish.CONTENT_FILTER,
+    "safety": Finish.CONTENT_FILTER,
+    "spii": Finish.CONTENT_FILTER,
 }
+
+
+def plain_reason(reason: str) -> str:
+    """Normalize a finish reason. Gemini puts a kind before its own: `content_filter: PROHIBITED_CONTENT`."""
+    return reason.partition(":")[0].strip().lower()
 
 
 class Builder(ABC):
@@ -84,9 +96,12 @@ class Builder(ABC):
         self._model = self._model or read_name(source.get("model"))
 
     def _note_count(self, name: str, value: JsonValue) -> None:
-        """Record a count of tokens. Counts are cumulative; the last one that is not null counts."""
+        """Record a count of tokens. Counts are cumulative: the last one counts, unless it is null, or 0 behind another.
+
+        Some gateways fill the counts of their last event with zeros.
+        """
         count = read_count(value)
-        if count is not None:
+        if count or (count is not None and name not in self._counts):
             self._meter.grow(self._counts, name, count)
 
     @property

@@ -9,7 +9,7 @@ from typing import Final, cast
 from pydantic import JsonValue
 
 from turnwright.model.http.json_text import read_count, read_index
-from turnwright.model.http.reply_builder import FINISHES, Builder
+from turnwright.model.http.reply_builder import FINISHES, Builder, plain_reason
 from turnwright.model.http.text_buffer import MAX_ARGUMENTS, MAX_REPLY, Meter, Pieces, mend
 from turnwright.model.protocol import Delta, ModelResponse, ReasoningDelta, TextDelta
 from turnwright_states import Cause, Finish, Usage
@@ -38,13 +38,19 @@ _DETAILS: Final = {
     "output_tokens_details": _REASONING,
 }
 
-# The finish reasons of a broken reply, and their causes: OpenRouter and Mistral, GLM, DeepSeek, vLLM and SGLang.
+# The finish reasons of a broken reply, and their causes: OpenRouter and Mistral, GLM, DeepSeek, vLLM and SGLang, and
+# Gemini, which drops a call that it cannot parse.
 _BROKEN: Final = {
     "error": Cause.SERVER_ERROR,
     "network_error": Cause.SERVER_ERROR,
     "insufficient_system_resource": Cause.OVERLOADED,
     "abort": Cause.INTERRUPTED,
+    "function_call_filter": Cause.SERVER_ERROR,
+    "malformed_function_call": Cause.SERVER_ERROR,
+    "unexpected_tool_call": Cause.SERVER_ERROR,
 }
+# Some servers send these words instead of null while the reply goes on.
+_NOT_FINISHED: Final = frozenset({"null", "none"})
 
 
 class ReplyBuilder(Builder):
@@ -116,7 +122,7 @@ class ReplyBuilder(Builder):
     @property
     def broken(self) -> Cause | None:
         """The cause and message of a broken reply, if only its finish reason says so."""
-        return _BROKEN.get(self._main.finish_reason.lower()) if self._main else None
+        return _BROKEN.get(plain_reason(self._main.finish_reason)) if self._main else None
 
     @property
     def refusal(self) -> str:
@@ -137,7 +143,7 @@ class ReplyBuilder(Builder):
             reasoning=str(main.reasoning),
             reasoning_details=(*main.details.entries(), *main.calls.extras()),
             calls=main.calls.calls(),
-            finish=FINISHES.get(main.finish_reason.lower(), Finish.STOP),
+            finish=FINISHES.get(plain_reason(main.finish_reason), Finish.STOP),
             usage=self._usage(),
             finish_reason=main.finish_reason or None,
             response=self._info(),
@@ -156,10 +162,12 @@ class ReplyBuilder(Builder):
                     self._note_count(name, details.get(key))
 
     def _usage_of(self, read: int, written: int) -> Usage:
-        reasoning = self._counts.get("reasoning_tokens", 0)
-        # xAI counts reasoning apart from the completion. Its total shows that.
-        apart = bool(reasoning) and self._counts.get("total_tokens") == read + written + reasoning
-        return super()._usage_of(read, written + reasoning if apart else written)
+        counts = self._counts
+        apart = counts.get("total_tokens", 0) - read - written
+        # xAI counts reasoning apart from the completion, and Gemini counts it in the total only.
+        known = counts.get("reasoning_tokens") or apart
+        hidden = apart > 0 and apart == known and apart != counts.get("cache_read_input_tokens")
+        return super()._usage_of(read, written + apart if hidden else written)
 
     @property
     def _main(self) -> "_ChoiceBuilder | None":
@@ -180,7 +188,7 @@ class _ChoiceBuilder:
 
     def add(self, choice: dict[str, JsonValue]) -> list[Delta]:
         finish_reason = choice.get("finish_reason")
-        if isinstance(finish_reason, str) and finish_reason:
+        if isinstance(finish_reason, str) and finish_reason and finish_reason.lower() not in _NOT_FINISHED:
             self._meter.reserve(len(finish_reason))
             self.finish_reason = mend(finish_reason)
         delta = choice.get("delta")

@@ -10,7 +10,7 @@ from typing import Final
 from pydantic import JsonValue
 
 from turnwright.model.http.json_text import read_count, read_id, read_index
-from turnwright.model.http.reply_builder import FINISHES, Builder
+from turnwright.model.http.reply_builder import FINISHES, Builder, plain_reason
 from turnwright.model.http.text_buffer import MAX_ARGUMENTS, MAX_CALLS, MAX_REPLY, TooLargeError, mend
 from turnwright.model.protocol import Delta, ModelResponse, ReasoningDelta, TextDelta, ToolCallDelta
 from turnwright_states import Finish
@@ -129,7 +129,7 @@ class ResponseBuilder(Builder):
         if not self._reason and self._status != "incomplete":
             return Finish.STOP
         # A reply that the provider calls incomplete was cut off, whatever the reason is called.
-        return FINISHES.get(self._reason.lower(), Finish.LENGTH)
+        return FINISHES.get(plain_reason(self._reason), Finish.LENGTH)
 
     def _row(self, *, partners: bool) -> Iterator[str | tuple[int, str]]:
         for item in self._items:
