@@ -223,6 +223,10 @@ async def test_few_turns_write_for_themselves(tmp_path: Path) -> None:
         await store.release(claim)
         inline.append(store.inline)
     assert inline == [True, True, True, False, True, True, True]
+    claims = [await store.claim(f"t{n}") for n in range(3)]
+    assert not store.inline
+    await store.release(claims[0])
+    assert store.inline
     await store.aclose()
 
 
@@ -264,9 +268,10 @@ async def test_what_a_subclass_does_is_not_taken_for_inline(tmp_path: Path) -> N
         await store.aclose()
 
 
-async def test_a_turn_whose_maker_is_cancelled_in_the_end_can_be_taken_up(bench: GroupingBench) -> None:
-    """It was made with others, but nobody has its claim: it is left as after a crash."""
-    store, scope = await bench.open(), anyio.CancelScope()
+@pytest.mark.parametrize("driven", [True, False])
+async def test_a_turn_whose_maker_is_cancelled_at_the_end_can_be_claimed(bench: GroupingBench, *, driven: bool) -> None:
+    """It was made with others, but nobody has its claim: one that was to be driven is left as after a crash."""
+    store, scope, second = await bench.open(), anyio.CancelScope(), Written("t2")
 
     async def make_first() -> None:
         await Written("t1").create(store)
@@ -274,11 +279,11 @@ async def test_a_turn_whose_maker_is_cancelled_in_the_end_can_be_taken_up(bench:
 
     async def make_second() -> None:
         with scope:
-            await Written("t2").create(store)
+            await store.create(second.new, second.facts, second.status, driven=driven)
 
     async with anyio.create_task_group() as group:
         group.start_soon(make_first)
         group.start_soon(make_second)
     assert scope.cancelled_caught
     assert [await store.is_driven(name) for name in ("t1", "t2")] == [True, False]
-    assert (await store.claim("t2")).crashed
+    assert (await store.claim("t2")).crashed is driven
