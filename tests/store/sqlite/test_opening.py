@@ -37,7 +37,10 @@ async def main():
         print(store.read_only, [(row.id, len(await store.facts(row.id))) for row in rows], flush=True)
     await read()
     while sys.stdin.readline():
-        await read()
+        try:
+            await read()
+        except ConfigError as error:
+            return print(error)
     try:
         await store.post(InboxItem("t1", "abort", InboxKind.ABORT))
     except StoreError as error:
@@ -137,14 +140,20 @@ def test_what_another_process_writes_meanwhile_is_read(path: Path) -> None:
 
 
 def test_a_log_without_its_index_is_refused_and_not_left_out(path: Path) -> None:
-    store = SqliteStore(path)
-    anyio.run(lambda: ended_turn(store, "t2", "Another", closes=False))
+    """Also by a process that has read the file before the log was there."""
     copy = path.parent.parent / "copy" / "turns.db"
     copy.parent.mkdir()
-    for name in ("turns.db", "turns.db-wal"):
-        shutil.copy(path.with_name(name), copy.with_name(name))
-    anyio.run(store.aclose)
-    with Reader(copy) as reader:
-        (said,) = reader.rest()
+    shutil.copy(path, copy)
+    with Reader(copy) as early:
+        assert early.says() == "True [('t1', 6)]"
+        store = SqliteStore(path)
+        anyio.run(lambda: ended_turn(store, "t2", "Another", closes=False))
+        copy.parent.chmod(0o700)
+        shutil.copy(path.with_name("turns.db-wal"), copy.with_name("turns.db-wal"))
+        copy.parent.chmod(0o500)
+        anyio.run(store.aclose)
+        said = early.again()
+    with Reader(copy) as late:
+        assert late.rest() == [said]
     assert said.startswith(f"store {copy}: turns.db-wal has turns that are not in the file yet")
     assert said.endswith("copy both files to a folder that can be written, and name the copy")
