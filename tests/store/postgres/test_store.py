@@ -555,7 +555,7 @@ async def test_a_store_of_a_newer_release_is_left_alone(postgres_server: Postgre
     await store.migrate()
     await bench.execute("UPDATE turnwright_schema SET version = 99")
     for call in (store.turns, store.migrate, lambda: store.claim("t1")):
-        with pytest.raises(ConfigError, match=r"newer release.*upgrade turnwright"):
+        with pytest.raises(ConfigError, match=f"^store {store.place}: written by a newer release.*upgrade turnwright"):
             await call()
     await bench.close()
 
@@ -875,17 +875,17 @@ async def test_the_facts_of_an_append_are_one_row(bench: PostgresBench) -> None:
         ("UPDATE turnwright_facts SET seq = -9", ["claim"]),
         ("UPDATE turnwright_facts SET epoch = -1", ["claim_spans"]),
         ("UPDATE turnwright_turns SET epoch = -1", ["get", "is_driven", "claim"]),
-        ("UPDATE turnwright_inbox SET kind = 'x'", ["inbox", "claim"]),
+        ("UPDATE turnwright_inbox SET kind = 'x'", ["inbox", "post", "claim"]),
     ],
 )
 async def test_what_is_damaged_is_named_with_its_store(bench: PostgresBench, damage: str, methods: list[str]) -> None:
-    store = await bench.open()
+    store, item = await bench.open(), InboxItem("t1", "abort", InboxKind.ABORT)
     await store.release(await Written().create(store))
-    await store.post(InboxItem("t1", "abort", InboxKind.ABORT))
+    await store.post(item)
     await bench.execute(damage)
     for method in methods:
         with pytest.raises(UnreadableTurnError, match=f"^store {store.place}: turn t1: "):
-            await getattr(store, method)("t1")
+            await getattr(store, method)(item if method == "post" else "t1")
 
 
 @pytest.mark.parametrize(

@@ -177,6 +177,7 @@ async def test_a_transaction_that_fails_fails_for_all_of_it(bench: GroupingBench
         assert isinstance(turn.told, StoreError)
         assert "disk" in str(turn.told)
         assert "nothing was written" in str(turn.told)
+        assert isinstance(turn.told.__cause__, sqlite3.Error)
     assert dump(bench.path) == before
     await append_at_once(turns)
     for turn in turns:
@@ -227,6 +228,21 @@ async def test_few_turns_write_for_themselves(tmp_path: Path) -> None:
     assert not store.inline
     await store.release(claims[0])
     assert store.inline
+    await store.aclose()
+
+
+async def test_a_write_waits_for_those_of_others_from_the_crowd_on(tmp_path: Path) -> None:
+    """Until then it is made at once, also in a task that was canceled."""
+    store = SqliteStore(tmp_path / "turns.db", durability="normal", crowd=2)
+    made: list[bool] = []
+    for name in ("t1", "t2"):
+        written = Written(name)
+        claim = await written.create(store)
+        with anyio.CancelScope() as scope:
+            scope.cancel()
+            await store.append(claim, written.calls("read_file"), written.status)
+        made.append(len(await store.facts(name)) == len(written.facts))
+    assert made == [True, False]
     await store.aclose()
 
 

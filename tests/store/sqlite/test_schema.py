@@ -260,8 +260,8 @@ async def test_a_file_that_became_newer_is_left_alone(store: SqliteStore, path: 
     """By every method, `migrate` too: only the newer release knows what is in it."""
     with closing(sqlite3.connect(path)) as newer:
         newer.execute("PRAGMA user_version = 99")
-    for call in (store.turns(), store.migrate(), Written().create(store)):
-        with pytest.raises(ConfigError, match=r"newer release .*upgrade turnwright"):
+    for call in (store.turns(), store.inbox("t1"), store.migrate(), Written().create(store)):
+        with pytest.raises(ConfigError, match=rf"^store {path}: written by a newer release .*upgrade turnwright"):
             await call
     assert dump(path) == [(99,)]
 

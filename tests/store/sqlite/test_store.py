@@ -193,19 +193,19 @@ async def test_text_that_is_not_utf8_concerns_its_own_turn(bench: SqliteBench) -
         ("UPDATE facts SET seq = -9", ["claim"]),
         ("UPDATE facts SET epoch = -1", ["claim_spans"]),
         ("UPDATE turns SET epoch = -1", ["get", "is_driven", "claim"]),
-        ("UPDATE inbox SET kind = 'x'", ["inbox", "claim"]),
+        ("UPDATE inbox SET kind = 'x'", ["inbox", "post", "claim"]),
     ],
 )
 async def test_what_is_damaged_is_named_with_its_store(bench: SqliteBench, damage: str, methods: list[str]) -> None:
-    store = await bench.open()
+    store, item = await bench.open(), InboxItem("t1", "abort", InboxKind.ABORT)
     await store.release(await Written().create(store))
-    await store.post(InboxItem("t1", "abort", InboxKind.ABORT))
+    await store.post(item)
     with closing(sqlite3.connect(bench.path)) as other:
         other.execute(damage)
         other.commit()
     for method in methods:
         with pytest.raises(UnreadableTurnError, match=f"^store {bench.path}: turn t1: "):
-            await getattr(store, method)("t1")
+            await getattr(store, method)(item if method == "post" else "t1")
 
 
 async def test_a_damaged_file_is_the_stores_error(bench: SqliteBench) -> None:

@@ -136,11 +136,12 @@ class SessionFacts:
         assert await store.delete_session("s1") == 3  # noqa: PLR2004 (two turns and a sub-turn)
 
     async def test_a_session_ends_with_the_deletion_of_its_last_turn(self, bench: Bench) -> None:
-        """A turn that was deleted alone is not counted any more, and the title is gone with the last one."""
+        """A turn that was deleted alone is not counted any more. The title is deleted with the last one."""
         store, other = await bench.open(), await bench.open()
         await _ended(store, "t1", "s1", age=_HOUR, title="Title")
         await _ended(store, "t2", "s1")
+        await _ended(store, "t2:c1", None)
         await other.delete("t1")
         assert [(one.title, one.turns, one.created_at) for one in await store.sessions()] == [("Title", 1, NOW)]
-        await store.delete("t2")
+        assert await store.delete("t2") == 2  # noqa: PLR2004 (a turn and a sub-turn)
         assert await other.sessions() == []
