@@ -18,6 +18,8 @@ from .source import EmptyRecordingError, Recording, UnreadableRecordingError, ma
 STDIN: Final = "-"
 #: Seconds in which a program must begin to write to a pipe, or open it.
 _PATIENCE: Final = 3.0
+#: What the name of a SQLite database's log ends in: new data are in it first.
+_LOG: Final = "-wal"
 #: Folders that hold no recordings of runs, but many files.
 _LEFT_OUT: Final = frozenset({".git", "node_modules", "__pycache__"})
 
@@ -26,7 +28,7 @@ class FoundFile(NamedTuple):
     """A file to read, with its size in bytes. `problem` is the reason why it, or a folder, cannot be read.
 
     `named`: its path was given, so that it is a problem if it is no recording. `changed_at` is the time of its last
-    change, in nanoseconds since 1970.
+    change, or of its log if it is a SQLite database, in nanoseconds since 1970.
     """
 
     path: str
@@ -216,7 +218,8 @@ def _below(path: str) -> Iterator[FoundFile]:
         if os.path.isdir(path):  # noqa: PTH112 (paths stay text, as they are shown)
             yield from _walk(path, os.path.realpath(path), {_identity(path)})
         else:
-            yield _found(path, os.stat(path))  # noqa: PTH116
+            log = path + _LOG
+            yield _found(path, os.stat(path), os.stat(log) if os.path.exists(log) else None)  # noqa: PTH110, PTH116
     except OSError as error:
         yield FoundFile(path, 0, reason(error))
 
@@ -229,6 +232,7 @@ def _walk(folder: str, root: str, seen: set[tuple[int, int]]) -> Iterator[FoundF
     except OSError as error:
         yield FoundFile(folder, 0, reason(error))
         return
+    logs = {entry.name: entry for entry in entries if entry.name.endswith(_LOG)}
     for entry in entries:
         if entry.is_symlink() and _inside(os.path.realpath(entry.path), root):
             continue
@@ -237,7 +241,8 @@ def _walk(folder: str, root: str, seen: set[tuple[int, int]]) -> Iterator[FoundF
         except OSError:
             continue  # a link to nothing, or a file that is gone
         if stat.S_ISREG(kind.st_mode):
-            yield _found(entry.path, kind)
+            log = logs.get(entry.name + _LOG)
+            yield _found(entry.path, kind, None if log is None else log.stat())
         elif stat.S_ISDIR(kind.st_mode) and entry.name not in _LEFT_OUT:
             identity = _identity(entry.path)
             if identity not in seen:
@@ -245,8 +250,10 @@ def _walk(folder: str, root: str, seen: set[tuple[int, int]]) -> Iterator[FoundF
                 yield from _walk(entry.path, root, seen)
 
 
-def _found(path: str, kind: os.stat_result) -> FoundFile:
-    return FoundFile(path, kind.st_size, changed_at=kind.st_mtime_ns)
+def _found(path: str, kind: os.stat_result, log: os.stat_result | None) -> FoundFile:
+    # A reader may make an empty log.
+    changed_at = max(kind.st_mtime_ns, log.st_mtime_ns) if log is not None and log.st_size else kind.st_mtime_ns
+    return FoundFile(path, kind.st_size, changed_at=changed_at)
 
 
 def _identity(path: str) -> tuple[int, int]:

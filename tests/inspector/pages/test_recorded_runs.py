@@ -435,6 +435,21 @@ async def test_a_file_that_is_being_written_is_read_again_when_it_grows(tmp_path
         assert rows(await client.get("/runs")) == [1]
 
 
+@pytest.mark.parametrize("named", [True, False], ids=["file", "folder"])
+async def test_a_store_that_is_being_written_is_read_again(file: Path, named: bool) -> None:
+    """Its new turns are in SQLite's log first."""
+    async with engine_on(file, "Done.", "Twice.") as engine:
+        await engine.run(Agent(name="Cleaner"), "Clean up")
+        async with serving(file if named else file.parent) as (client, _):
+            assert rows(await client.get("/runs")) == [1]
+            turn = (await engine.run(Agent(name="Cleaner"), "Once more", session="s")).id
+            assert rows(await client.get("/runs")) == [1, 2]
+            assert "Once more" in (await client.get("/runs/2")).text
+            await engine.run(Agent(name="Cleaner"), "And again", session="s")
+            await engine.delete(turn)
+            assert "And again" in (await client.get("/runs/2")).text
+
+
 async def test_a_large_file_that_comes_is_read_while_pages_say_so(tmp_path: Path) -> None:
     async with serving(tmp_path) as (client, runs):
         said = json.dumps([{"role": "user", "content": "x" * 17_000_000}, {"role": "assistant", "content": "Yes."}])

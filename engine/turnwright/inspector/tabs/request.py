@@ -37,7 +37,7 @@ _NO_NAMES: Final = (
     "The agent may use all tools of its process. A journal has neither their names nor their definitions."
 )
 _HOW: Final = (
-    "They are shown where the tools are: by `turnwright serve --drive --tools FILE`, or by `inspector_app(engine)` with"
+    "A process that has the tools shows them: `turnwright serve --drive --tools FILE`, or `inspector_app(engine)` with"
     " the engine of your application."
 )
 _BUDGET: Final = "The budget message is worded as this process would word it."

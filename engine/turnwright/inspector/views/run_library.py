@@ -306,11 +306,7 @@ class RunLibrary:
 
 def _is_as(file: FoundFile) -> bool:
     """Whether a file is as it was found."""
-    try:
-        now = os.stat(file.path)  # noqa: PTH116 (paths stay text)
-    except (OSError, ValueError):
-        return False
-    return (now.st_size, now.st_mtime_ns) == (file.size, file.changed_at)
+    return next(find([file.path]), None) == file._replace(named=True)
 
 
 def _texts(run: Trajectory) -> Iterator[str]:
