@@ -221,6 +221,28 @@ async def test_followers_are_not_shown_a_refused_reply() -> None:
     assert [one for one in later if isinstance(one, FactEvent)] == [one for one in events if isinstance(one, FactEvent)]
 
 
+async def test_the_end_of_a_turn_that_another_model_took_over_is_the_one_in_the_journal() -> None:
+    """Also where its conclusion is made of the turn's counters."""
+    ends: list[TurnResult] = []
+
+    @on_end
+    async def end(ctx: TurnContext, result: TurnResult) -> None:
+        ends.append(result)
+
+    @tool(needs_approval=True)
+    async def erase() -> str:
+        return "erased"
+
+    store = MemoryStore()
+    first = ScriptedModel(asks_for(("erase", {})), name="first")
+    paused = await Engine(model=first, tools=[erase], store=store, hooks=[end], limits=Limits(steps=1)).run(AGENT, "hi")
+    assert ends == []
+    other = ScriptedModel("", "", name="other")
+    engine = Engine(model=other, tools=[erase], store=store, hooks=[end])
+    turn: TurnResult = await engine.resume(paused.id, {"approval-1": True})
+    assert (turn.reason, ends) == (EndReason.STEP_CAP, [turn])
+
+
 async def test_the_hooks_of_replies_are_asked_in_reverse_order() -> None:
     log: list[str] = []
 

@@ -197,7 +197,7 @@ class TurnJournal:
 
     def result(self) -> TurnResult:
         """Return the current result, without the messages in the inbox."""
-        return self.fold.result()
+        return result_from(self.turn_id, self.transcript)
 
     @property
     def is_followed(self) -> bool:
