@@ -9,7 +9,7 @@ import anyio.lowlevel
 import pytest
 
 from turnwright import Agent, Engine, StoreError, TurnNotFoundError, TurnResult, tool
-from turnwright.events import TurnEndedEvent, TurnEvent
+from turnwright.events import FactEvent, TurnEndedEvent, TurnEvent
 from turnwright.message import TextPart, ToolResultPart
 from turnwright.model.protocol import ModelError, ModelRequest, ModelResponse, ResponseToolCall, TextDelta
 from turnwright.model.retry import Backoff
@@ -129,6 +129,19 @@ async def test_a_tool_that_is_about_to_finish_may() -> None:
     turn = await aborted(Engine(model=model, tools=[work], cancel_grace=1), AGENT, started)
     assert results(turn) == [(CallStatus.OK, "worked")]
     assert len(model.requests) == 1
+
+
+async def test_a_call_that_was_started_with_its_reply_runs_though_an_abort_comes_next() -> None:
+    """Between its start and its work nothing may come: its outcome would be lost."""
+    aborts: list[asyncio.Task[None]] = []
+
+    def listen(event: TurnEvent) -> None:
+        if isinstance(event, FactEvent) and isinstance(event.fact, f.CallStarted):
+            aborts.append(asyncio.create_task(engine.abort(event.turn)))
+
+    engine = Engine(model=ScriptedModel(asks_for(("note", {}))), tools=[note], on_event=[listen])
+    turn = await engine.run(AGENT, "hi")
+    assert (turn.outcome, results(turn)) == (Outcome.ABORTED, [(CallStatus.OK, "noted 0")])
 
 
 async def test_a_tool_that_goes_on_is_stopped_and_its_siblings_results_are_kept() -> None:

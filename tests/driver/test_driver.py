@@ -10,6 +10,7 @@ from typing import Self
 import anyio
 import anyio.lowlevel
 import pytest
+from msgspec.structs import replace
 
 from turnwright import (
     Agent,
@@ -29,7 +30,7 @@ from turnwright import (
 )
 from turnwright._base.ids import child_id
 from turnwright.driver.driver import Driver
-from turnwright.errors import StoreReplacedError, TurnBusyError
+from turnwright.errors import StoreReplacedError, TurnBusyError, UnreadableTurnError
 from turnwright.journal.dependencies import Supplied
 from turnwright.model import ModelRequest, ModelResponse, ScriptedModel, asks_for
 from turnwright.model.protocol import ModelError, TextDelta
@@ -237,6 +238,30 @@ async def test_an_abort_that_waits_needs_no_tools_and_no_second_reading() -> Non
     turn = await Engine(model=ScriptedModel(), store=store).resume(turn_id)
     assert turn.outcome is Outcome.ABORTED
     assert store.reads.count(0) == 1
+
+
+class Renamed(StoreWrapper):
+    """A store with a journal where a question is about a call that is not there."""
+
+    async def facts(self, turn_id: str, after: int = 0) -> list[tuple[int, f.Fact]]:
+        return [
+            (
+                seq,
+                replace(fact, interrupt=replace(fact.interrupt, call="gone"))
+                if isinstance(fact, f.CallWaiting)
+                else fact,
+            )
+            for seq, fact in await self.inner.facts(turn_id, after)
+        ]
+
+
+async def test_a_journal_that_cannot_go_on_is_named() -> None:
+    store, turn_id = await asking()
+    payload = json.dumps({"interrupt": "approval-1", "decision": "approve", "text": ""})
+    await store.post(InboxItem(turn_id, "answer:approval-1", InboxKind.ANSWER, payload))
+    engine = Engine(model=ScriptedModel(), tools=[send], store=Renamed(store))
+    with pytest.raises(UnreadableTurnError, match=f"^turn {turn_id}: .*no such call is in the batch"):
+        await Driver(engine.store, engine.setup).drive(turn_id)
 
 
 async def test_a_journal_that_cannot_be_read_is_no_crash() -> None:

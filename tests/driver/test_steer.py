@@ -19,6 +19,7 @@ from turnwright import (
 )
 from turnwright.events import DeltaEvent, ResponseRestartedEvent, TurnEvent
 from turnwright.journal.dependencies import FinishedCall
+from turnwright.journal.inbox import steer_item
 from turnwright.message import TextPart, ToolResultPart
 from turnwright.model.protocol import ModelError, ModelRequest, ModelResponse, TextDelta
 from turnwright.model.retry import Backoff
@@ -205,6 +206,27 @@ async def test_during_an_attempt_that_fails_the_next_one_hears_it() -> None:
     stage.lines = [stage.steering("wait", then=ModelError("busy", cause=Cause.OVERLOADED)), "Done."]
     turn = await stage.run()
     assert (users(stage.requests[1]), turn.undelivered) == (["hi", "wait"], ())
+
+
+class SaidMeanwhile(StoreWrapper):
+    """A store where something is said to a running turn while another one is read."""
+
+    said = False
+
+    async def facts(self, turn_id: str, after: int = 0) -> list[tuple[int, f.Fact]]:
+        """See `Store.facts`."""
+        for row in await self.turns(live=True):
+            if row.id != turn_id and not self.said:
+                self.said = True
+                await self.post(steer_item(row.id, "and be brief"))
+        return await super().facts(turn_id, after)
+
+
+async def test_while_the_history_of_its_session_is_read_the_first_request_has_it() -> None:
+    memory, model = MemoryStore(), ScriptedModel("Done.")
+    await Engine(model=ScriptedModel("First."), store=memory).run(AGENT, "hi", session="s")
+    await Engine(model=model, store=SaidMeanwhile(memory)).run(AGENT, "again", session="s")
+    assert users(model.requests[0]) == ["hi", "again", "and be brief"]
 
 
 async def test_of_a_paused_turn_it_waits_for_the_answer() -> None:

@@ -1244,18 +1244,29 @@ def test_its_name_is_made_of_the_agents() -> None:
     assert agent_tool(READER, name="read", description="Reads.").name == "read"
 
 
+NO_OPTION = (
+    "is not an option of a sub-agent: its agent's `seconds` limits its time, and its own journal handles crashes"
+)
+
+
 @pytest.mark.parametrize(
     ("agent", "options", "message"),
     [
-        (Agent(name="Mum"), {}, "needs a description"),
-        (Agent(name="読", description="Reads."), {}, "its name has no letter or digit of ASCII"),
-        (READER, {"timeout": 5.0}, "timeout is not an option of a sub-agent"),
-        (READER, {"on_crash": "ask"}, "on_crash is not an option of a sub-agent"),
+        (Agent(name="Mum"), {}, "agent 'Mum': a sub-agent needs a description, by which models choose it"),
+        (
+            Agent(name="読", description="Reads."),
+            {},
+            "agent '読': its name has no letter or digit of ASCII for its tool:"
+            " rename it, or give agent_tool(name=...)",
+        ),
+        (READER, {"timeout": 5.0}, f"sub-agent Reader: timeout {NO_OPTION}"),
+        (READER, {"on_crash": "ask", "timeout": 5.0}, f"sub-agent Reader: on_crash {NO_OPTION}"),
     ],
 )
 def test_what_no_sub_agent_can_be_made_of(agent: Agent, options: dict[str, object], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
+    with pytest.raises(ConfigError) as raised:
         agent_tool(agent, **options)  # type: ignore[arg-type]  # refused by the type checker too
+    assert str(raised.value) == message
 
 
 @pytest.mark.parametrize("arguments", [{}, {"prompt": ""}, {"prompt": " "}, {"prompt": 5}, {"prompt": "a", "more": 1}])
