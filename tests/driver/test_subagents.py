@@ -1244,6 +1244,7 @@ def test_its_name_is_made_of_the_agents() -> None:
     assert agent_tool(READER, name="read", description="Reads.").name == "read"
 
 
+NO_NAME = "its name has no letter or digit of ASCII for its tool: rename it, or give agent_tool(name=...)"
 NO_OPTION = (
     "is not an option of a sub-agent: its agent's `seconds` limits its time, and its own journal handles crashes"
 )
@@ -1253,12 +1254,7 @@ NO_OPTION = (
     ("agent", "options", "message"),
     [
         (Agent(name="Mum"), {}, "agent 'Mum': a sub-agent needs a description, by which models choose it"),
-        (
-            Agent(name="読", description="Reads."),
-            {},
-            "agent '読': its name has no letter or digit of ASCII for its tool:"
-            " rename it, or give agent_tool(name=...)",
-        ),
+        (Agent(name="読", description="Reads."), {}, f"agent '読': {NO_NAME}"),
         (READER, {"timeout": 5.0}, f"sub-agent Reader: timeout {NO_OPTION}"),
         (READER, {"on_crash": "ask", "timeout": 5.0}, f"sub-agent Reader: on_crash {NO_OPTION}"),
     ],
