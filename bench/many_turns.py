@@ -232,10 +232,11 @@ class _Numbers:
             }
             tokens = summary["input_tokens"] + summary["output_tokens"]
             measured = summary["steps"], tokens, round(summary["cost"] * 1e6), round(summary["seconds"] * 1e3)
-            summary["measures"] = ",".join(map(str, (*measured, int(created / 60))))
+            failing = number if "fail" in one.summary["text"] else 0
+            summary["measures"] = ",".join(map(str, (*measured, int(created / 60), failing)))
             yield "search", summary
             yield from (("tools", (number, *columns)) for columns in one.tools)
-            if "fail" in one.summary["text"]:
+            if failing:
                 yield "failures", (number,)
         yield "summaries", summary
 

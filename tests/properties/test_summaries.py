@@ -244,14 +244,16 @@ class Count:
 async def counted(stores: Sequence[Store], done: Sequence[tuple[Any, ...]], asked: Sequence[TurnFilter]) -> None:
     """Play the deeds, and compare in the middle and at the end."""
     plain = Count(stores)
-    for place, deed in enumerate(done):
-        await plain.play(deed)
-        if place == len(done) // 2:
-            await plain.compare(TurnFilter())
-    for wanted in (TurnFilter(), *asked):
-        await plain.compare(wanted)
-    for store in stores:
-        await store.aclose()
+    try:
+        for place, deed in enumerate(done):
+            await plain.play(deed)
+            if place == len(done) // 2:
+                await plain.compare(TurnFilter())
+        for wanted in (TurnFilter(), *asked):
+            await plain.compare(wanted)
+    finally:
+        for store in stores:
+            await store.aclose()
 
 
 @given(played, st.lists(filters, max_size=6))

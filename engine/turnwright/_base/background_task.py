@@ -1,12 +1,14 @@
-"""A task that runs beside a block of code, or nothing."""
+"""A task that runs beside a block of code or beside another one, or nothing."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Final, TypeVarTuple, Unpack
+from typing import Final, TypeVar, TypeVarTuple, Unpack
 
 import anyio
 
 Args = TypeVarTuple("Args")
+A = TypeVar("A")
+B = TypeVar("B")
 
 
 @asynccontextmanager
@@ -36,6 +38,24 @@ async def background_task(task: Callable[[Unpack[Args]], Awaitable[object]], *ar
         group.cancel_scope.cancel()
     if failures:
         raise failures[0]
+
+
+async def both(first: Awaitable[A], second: Callable[[], Awaitable[B]]) -> tuple[A, B]:
+    """Return the results of `first` and `second()`, which run at the same time.
+
+    The error of either cancels the other one, and is raised without an exception group.
+    """
+    found: list[B] = []
+    ended = anyio.Event()
+
+    async def beside() -> None:
+        found.append(await second())
+        ended.set()
+
+    async with background_task(beside):
+        result = await first
+        await ended.wait()
+    return result, found[0]
 
 
 class _NoContext:

@@ -1,4 +1,4 @@
-"""Agents and models, from the rows of `summary_sql.Dialect.agents`: quantiles, endings, and usage over time."""
+"""Agents and models, from the rows of `summary_sql.Dialect`: quantiles, endings, and usage over time."""
 
 import time
 from collections import Counter, defaultdict
@@ -25,7 +25,10 @@ _AHEAD: Final = 86_400
 
 @dataclass(slots=True)
 class _Group:
-    """The turns of a row: costs in millionths, times in milliseconds, the minutes of their starts."""
+    """The turns of a row: costs in millionths, times in milliseconds, the minutes of their starts.
+
+    `failing` has the number of each turn that had failed calls, and 0 for each other one.
+    """
 
     cost: float = 0.0
     steps: list[int] = field(default_factory=list)
@@ -33,13 +36,14 @@ class _Group:
     micros: list[int] = field(default_factory=list)
     millis: list[int] = field(default_factory=list)
     minutes: list[int] = field(default_factory=list)
+    failing: list[int] = field(default_factory=list)
     outcomes: Counter[Outcome] = field(default_factory=Counter)
     reasons: Counter[EndReason] = field(default_factory=Counter)
     failed: Counter[str] = field(default_factory=Counter)
     names: set[tuple[str, str]] = field(default_factory=set)
 
     def add(self, outcome: object, reason: object, cost: float, measures: Sequence[int]) -> None:
-        lists = (self.steps, self.tokens, self.micros, self.millis, self.minutes)
+        lists = (self.steps, self.tokens, self.micros, self.millis, self.minutes, self.failing)
         for place, values in enumerate(lists):
             values.extend(measures[place :: len(lists)])
         turns = len(measures) // len(lists)
@@ -50,30 +54,36 @@ class _Group:
         self.cost += cost
 
 
-def agent_statistics(
-    measures: Iterable[Columns], failures: Iterable[Columns], by: Grouping = Grouping.BOTH
-) -> AgentStatistics:
-    """Return the agents of rows (agent, model, outcome, reason, cost, measures) and (agent, model, tool, failures).
+class AgentGroups:
+    """The turns of rows (agent, model, outcome, reason, cost, measures), by agent and model, or by one of them.
 
     The measures of a turn are those of the lists of `_Group`, as integers with commas between them.
     """
 
-    def row(agent: object, model: object) -> tuple[str, str]:
-        return "" if by is Grouping.MODEL else str(agent), "" if by is Grouping.AGENT else str(model)
+    def __init__(self, rows: Iterable[Columns], by: Grouping = Grouping.BOTH) -> None:
+        self._groups: defaultdict[tuple[str, str], _Group] = defaultdict(_Group)
+        for agent, model, outcome, reason, cost, measures in rows:
+            if agent:  # not those that have not been summarized since a migration
+                row = "" if by is Grouping.MODEL else str(agent), "" if by is Grouping.AGENT else str(model)
+                self._groups[row].names.add((str(agent), str(model)))
+                self._groups[row].add(outcome, reason, number_of(cost), integers(measures))
+        self._failing = {number: group for group in self._groups.values() for number in filter(None, group.failing)}
 
-    groups: defaultdict[tuple[str, str], _Group] = defaultdict(_Group)
-    for agent, model, outcome, reason, cost, text in measures:
-        if agent:  # not those that have not been summarized since a migration
-            group = groups[row(agent, model)]
-            group.names.add((str(agent), str(model)))
-            group.add(outcome, reason, number_of(cost), integers(text))
-    for agent, model, tool, count in failures:
-        if (found := groups.get(row(agent, model))) is not None and agent:
-            found.failed[str(tool)] += count_of(count)
-    totals = [_totals(agent, model, group) for (agent, model), group in groups.items()]
-    width = _width(groups.values(), latest := int(time.time() + _AHEAD) // 60)
-    spending = sorted(_spending(groups, width, latest), key=lambda one: (one.began, one.agent, one.model))
-    return AgentStatistics(sorted(totals, key=lambda one: (-one.turns, one.agent, one.model)), spending, width * 60.0)
+    @property
+    def failing(self) -> str:
+        """The numbers of the turns that had failed calls, with commas between them."""
+        return ",".join(map(str, self._failing))
+
+    def statistics(self, failures: Iterable[Columns]) -> AgentStatistics:
+        """Return the statistics, with the failures of rows (turn, tool, failed calls)."""
+        for turn, tool, failed in failures:
+            self._failing[turn].failed[str(tool)] += count_of(failed)
+        groups = self._groups
+        totals = [_totals(agent, model, group) for (agent, model), group in groups.items()]
+        width = _width(groups.values(), latest := int(time.time() + _AHEAD) // 60)
+        spending = sorted(_spending(groups, width, latest), key=lambda one: (one.began, one.agent, one.model))
+        agents = sorted(totals, key=lambda one: (-one.turns, one.agent, one.model))
+        return AgentStatistics(agents, spending, width * 60.0)
 
 
 def _totals(agent: str, model: str, group: _Group) -> AgentTotals:

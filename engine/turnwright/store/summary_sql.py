@@ -76,7 +76,7 @@ class Dialect:
     `texts` is the table of prompts and answers, with its key. `like` ignores case. `joined_text` joins values with
     commas. `named` is the condition of turns whose names have the `:part`. `found` are the numbers of turns with the
     `:words`, `paused` and `unfinished` those of turns that wait or run, `family` those of the turns below `:family`,
-    `tagged` those of the turns with the `:tag`. `parameter` replaces a `:name`.
+    `tagged` those of the turns with the `:tag`, `listed` the `:numbers` of a text. `parameter` replaces a `:name`.
     """
 
     prefix: str
@@ -91,6 +91,7 @@ class Dialect:
     unfinished: str
     family: str
     tagged: str
+    listed: str
     parameter: str
 
     def written(self, query: Query) -> Query:
@@ -161,19 +162,17 @@ class Dialect:
         """
         return self.written((text, values))
 
-    def agents(self, wanted: TurnFilter, words: str) -> tuple[Query, Query]:
-        """Return the queries of `agent_statistics`: endings and measures of turns, and failures of tools."""
+    def agents(self, wanted: TurnFilter, words: str) -> Query:
+        """Return the query of `AgentGroups`. An index has all of it, in this order."""
         condition, values = self.where(wanted, words, ended=True)
-        table = f"{self.prefix}summaries"
-        # An index has all of it, in this order.
         groups, lists = "agent, model, outcome, reason", self.joined_text.format("measures")
-        measures = f"SELECT {groups}, sum(cost), {lists} FROM {table} WHERE {condition} GROUP BY {groups}"
-        # Few turns have failures: SQLite begins with the first table of a cross join.
-        failures = (
-            f"SELECT agent, model, tool, sum(failed) FROM (SELECT number AS n, tool, failed FROM {self.prefix}failures)"
-            f" AS failures CROSS JOIN {table} WHERE number = n AND {condition} GROUP BY agent, model, tool"
-        )
-        return self.written((measures, values)), self.written((failures, values))
+        text = f"SELECT {groups}, sum(cost), {lists} FROM {self.prefix}summaries WHERE {condition} GROUP BY {groups}"
+        return self.written((text, values))
+
+    def failures(self, numbers: str) -> Query:
+        """Return the query of the failed calls of turns, whose numbers have commas between them."""
+        text = f"SELECT number, tool, failed FROM {self.prefix}failures WHERE number IN ({self.listed})"
+        return self.written((text, {"numbers": numbers}))
 
     def tools(self, wanted: TurnFilter, words: str, limit: int) -> Query:
         """Return the query of `tool_calls`. The turns of sub-agents are found by the beginnings of their ids."""
@@ -221,6 +220,7 @@ def stored(turn: Unsummarized, summary: TurnSummary) -> dict[str, object]:
         "seconds": summary.seconds,
         # Text, because lists of a hundred thousand are read fast. Costs in millionths, times in milliseconds.
         "measures": f"{summary.steps},{usage.tokens},{round(usage.cost * 1e6)},{round(summary.seconds * 1e3)}",
+        "failing": int(bool(summary.failures)),
         "retries": min(summary.retries, MOST),
         "pauses": min(summary.pauses, MOST),
         "sub_turns": min(summary.sub_turns, MOST),

@@ -13,6 +13,7 @@ from typing import Final
 import anyio.lowlevel
 import anyio.to_thread
 
+from turnwright._base.background_task import both
 from turnwright.agents.bounds import LIMITS
 from turnwright.errors import TurnNotFoundError
 from turnwright.privacy.redaction import redactor
@@ -120,8 +121,9 @@ async def statistics_of(summaries: Summaries, digests: Digests, *, last: int = L
     last = min(last, MOST)
     await summaries.current()
     wanted = TurnFilter(agent=redactor().hide(agent))
-    found = await summaries.read.find(wanted, limit=last + 1, texts=False)
-    tools = await summaries.read.tools(wanted, limit=last)
+    found, tools = await both(
+        summaries.read.find(wanted, limit=last + 1, texts=False), lambda: summaries.read.tools(wanted, limit=last)
+    )
     turns: list[SummarizedTurn] = []
     for place, one in enumerate(found[:last]):
         if not place % _AT_ONCE:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
+from turnwright._base.background_task import both
 from turnwright.errors import TurnNotFoundError, UnreadableTurnError
 from turnwright.journal.driving_status import DriverStatus, driving_status
 from turnwright.privacy.redaction import redactor
@@ -167,8 +168,10 @@ async def list_turns(summaries: Summaries, digests: Digests, query: Query) -> Li
     # The newest turns are listed without their summaries too.
     current = await (summaries.current() if query.address else summaries.current(0.0))
     wanted = query.filter(time.time())
-    found, following = await (_crashed if query.standing == CRASHED else _found)(summaries, query, wanted)
-    totals = None if query.standing == CRASHED else await summaries.read.totals(wanted)
+    if query.standing == CRASHED:
+        (found, following), totals = await _crashed(summaries, query, wanted), None
+    else:
+        (found, following), totals = await both(_found(summaries, query, wanted), lambda: summaries.read.totals(wanted))
     turns = [shown for one in found if (shown := await _listed(summaries, digests, one)) is not None]
     return Listing(tuple(turns), following, totals, current)
 

@@ -5,7 +5,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from turnwright.store.agent_statistics import agent_statistics
+from turnwright.store.agent_statistics import AgentGroups
 from turnwright.store.rows import LAST_SEQ, Columns
 from turnwright.store.summaries import (
     UNREAD,
@@ -52,7 +52,7 @@ _SUMMARIZE: Final = """
         output_tokens = %(output_tokens)s, cached_tokens = %(cached_tokens)s,
         reasoning_tokens = %(reasoning_tokens)s, cost = %(cost)s, seconds = %(seconds)s, retries = %(retries)s,
         pauses = %(pauses)s, sub_turns = %(sub_turns)s, fault = %(fault)s,
-        measures = %(measures)s || ',' || CAST(floor(created_at / 60) AS bigint)
+        measures = %(measures)s || ',' || CAST(floor(created_at / 60) AS bigint) || ',' || (%(failing)s * number)
     WHERE number = (SELECT number FROM turnwright_turns WHERE turn_id = %(turn)s) RETURNING number
 """
 _FAILURE: Final = (
@@ -85,6 +85,7 @@ _DIALECT: Final = Dialect(
         "SELECT number FROM turnwright_annotations JOIN turnwright_turns USING (turn_id)"
         " WHERE kind = 'tag' AND name = :tag"
     ),
+    listed="SELECT unnest(string_to_array(:numbers, ',')::bigint[])",
     parameter=r"%(\1)s",
 )
 
@@ -134,8 +135,8 @@ class PostgresSummaries:
 
     async def agents(self, wanted: TurnFilter, *, by: Grouping = Grouping.BOTH) -> AgentStatistics:
         """See `SummaryStore.agents`."""
-        measures, failures = _DIALECT.agents(wanted, _search(wanted.text))
-        return agent_statistics(await self._rows(measures), await self._rows(failures), by)
+        groups = AgentGroups(await self._rows(_DIALECT.agents(wanted, _search(wanted.text))), by)
+        return groups.statistics(await self._rows(_DIALECT.failures(groups.failing)))
 
     async def tools(self, wanted: TurnFilter, *, limit: int) -> Mapping[str, ToolCalls]:
         """See `SummaryStore.tools`."""

@@ -4,7 +4,7 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
-from turnwright.store.agent_statistics import agent_statistics
+from turnwright.store.agent_statistics import AgentGroups
 from turnwright.store.rows import Columns
 from turnwright.store.summaries import (
     MOST_PART,
@@ -123,7 +123,7 @@ _SUMMARIZE: Final = """
         input_tokens = :input_tokens, output_tokens = :output_tokens, cached_tokens = :cached_tokens,
         reasoning_tokens = :reasoning_tokens, cost = :cost, seconds = :seconds, retries = :retries,
         pauses = :pauses, sub_turns = :sub_turns, fault = :fault,
-        measures = :measures || ',' || coalesce(CAST(created_at / 60 AS integer), 0)
+        measures = :measures || ',' || coalesce(CAST(created_at / 60 AS integer), 0) || ',' || (:failing * number)
     WHERE number = :number
 """
 _LIVE: Final = f"SELECT number FROM turns JOIN {LAST_FACT} WHERE live = 1"  # noqa: S608 (constant)
@@ -144,6 +144,7 @@ def _dialect(matching: str) -> Dialect:
         unfinished=f"{_LIVE} AND facts.state <> 'PAUSED'",
         family="SELECT number FROM turns WHERE turn_id > :family || ':' AND turn_id < :family || ';'",
         tagged="SELECT number FROM annotations JOIN turns USING (turn_id) WHERE kind = 'tag' AND name = :tag",
+        listed="SELECT value FROM json_each('[' || :numbers || ']')",
         parameter=r":\1",
     )
 
@@ -224,8 +225,8 @@ class SqliteSummaries(SqliteTables):
     async def agents(self, wanted: TurnFilter, *, by: Grouping = Grouping.BOTH) -> AgentStatistics:
         """See `SummaryStore.agents`."""
         dialect, words = self._search(wanted)
-        measures, failures = map(self._rows, dialect.agents(wanted, words))
-        return agent_statistics(measures, failures, by)
+        groups = AgentGroups(self._rows(dialect.agents(wanted, words)), by)
+        return groups.statistics(self._rows(dialect.failures(groups.failing)))
 
     async def tools(self, wanted: TurnFilter, *, limit: int) -> Mapping[str, ToolCalls]:
         """See `SummaryStore.tools`."""

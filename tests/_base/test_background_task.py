@@ -1,0 +1,43 @@
+"""Two tasks at the same time: their results, and the error of either."""
+
+import anyio
+import pytest
+
+from turnwright._base.background_task import both
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_both_run_at_the_same_time_and_give_their_results() -> None:
+    here, there = anyio.Event(), anyio.Event()
+
+    async def first() -> int:
+        here.set()
+        await there.wait()
+        return 1
+
+    async def second() -> str:
+        await here.wait()
+        there.set()
+        return "two"
+
+    assert await both(first(), second) == (1, "two")
+
+
+@pytest.mark.parametrize("fails", ["first", "second"])
+async def test_an_error_of_either_cancels_the_other_and_is_raised_by_itself(fails: str) -> None:
+    began, ended = anyio.Event(), set[str]()
+
+    async def task(name: str) -> None:
+        try:
+            if name == fails:
+                await began.wait()
+                raise ValueError(name)
+            began.set()
+            await anyio.sleep_forever()
+        finally:
+            ended.add(name)
+
+    with pytest.raises(ValueError, match=fails):
+        await both(task("first"), lambda: task("second"))
+    assert ended == {"first", "second"}
