@@ -87,9 +87,9 @@ ENGINE = Engine(
 
 @asynccontextmanager
 async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-    """Resume the turns that a crash left, beside the requests."""
+    """Continue, beside the requests, the turns that a crash left, and those that another process answers."""
     async with ENGINE, anyio.create_task_group() as group:
-        group.start_soon(ENGINE.recover)
+        group.start_soon(ENGINE.run_worker)
         yield
         group.cancel_scope.cancel()
 

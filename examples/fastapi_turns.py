@@ -170,7 +170,7 @@ def make_app(store: str) -> FastAPI:
         model = ScriptedModel(say, repeat=True)
         async with Engine(model=model, tools=[delete_file], store=store) as engine, anyio.create_task_group() as group:
             app.state.engine = engine
-            group.start_soon(engine.recover)
+            group.start_soon(engine.run_worker)
             yield
             # Running turns are released, here and by the engine, and resumed when the server starts again.
             group.cancel_scope.cancel()

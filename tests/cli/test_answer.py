@@ -184,14 +184,16 @@ def test_a_turn_of_another_program_is_answered_and_nothing_else_is_suggested(cli
     assert "turnwright resume" not in shown
     refused = cli.run("resume", turn, "--approve", "approval-1")
     assert refused.code == 2
-    assert f"record an answer with `turnwright answer {turn}`, and that program resumes it with" in refused.err
+    assert f"record an answer with `turnwright answer {turn}`; then `Engine.recover()` or a worker" in refused.err
     done = cli.run("answer", turn, "--approve", "approval-1")
     assert done.out == (
-        f"turn {turn}: recorded approval-1; `Engine.recover()` in the program that began it continues the turn\n"
+        f"turn {turn}: recorded approval-1;"
+        " `Engine.recover()` or a worker of the program that began it continues the turn\n"
     )
     assert "turnwright resume" not in cli.run("show", turn).out
     assert cli.run("turns").err == (
-        "turnwright: 1 turn answered, and not resumed yet: `Engine.recover()` in the program that began it resumes it\n"
+        "turnwright: 1 turn answered, and not resumed yet:"
+        " `Engine.recover()` or a worker of the program that began it resumes it\n"
     )
 
 

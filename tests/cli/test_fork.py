@@ -2,7 +2,12 @@
 
 from typing import TYPE_CHECKING
 
+import anyio
 import pytest
+
+from turnwright import Agent, Engine
+from turnwright.model import ScriptedModel
+from turnwright.store import SqliteStore
 
 from .tty import Tty
 
@@ -140,6 +145,21 @@ def test_what_is_missing_is_found_before_anything_is_copied(cli: "Cli", turn: "D
         assert words in done.err
     assert len(cli.run("turns", "--json").events) == 1
     assert not (cli.folder / "other.db").exists()
+
+
+def test_a_turn_of_another_program_is_forked_with_a_model_of_the_command_line(cli: "Cli", endpoint: "Endpoint") -> None:
+    async def begin() -> str:
+        store = SqliteStore(cli.folder / "turns.db")
+        async with Engine(model=ScriptedModel("Red."), store=store) as engine:
+            return (await engine.run(Agent(name="A"), "Paint it")).id
+
+    turn = anyio.run(begin)
+    refused = cli.run("fork", turn, "--at", "2")
+    assert refused.code == 2
+    assert "`Engine.fork` forks it there. To fork it here, name the model with --model" in refused.err
+    endpoint.says("Blue.")
+    done = cli.run("fork", turn, "--at", "2", "--model", "other", "--json")
+    assert (done.code, done.last["text"], endpoint.requests[-1].body["model"]) == (0, "Blue.", "other")
 
 
 def test_replay_and_fork_say_of_themselves_which_executes(cli: "Cli") -> None:

@@ -87,7 +87,13 @@ def test_what_another_program_began_is_not_resumed_but_can_be_ended(cli: "Cli", 
     endpoint.says("Done.")
     told = cli.run("run", "hi", "--session", "s1", *STORE)
     assert told.code == 2
-    assert f"turn {turn}, whose driver is gone: `Engine.recover()` in the program that began it resumes it," in told.err
+    assert (
+        f"turn {turn}, whose driver is gone: `Engine.recover()` or a worker of the program that began it resumes it,"
+        in told.err
+    )
+    refused = cli.run("resume", turn, *STORE).err
+    assert "and its tools: `Engine.recover()` or a worker of the program that began it resumes it. " in refused
+    assert "turnwright answer" not in refused
     (stop,) = commands_in(told.err)
     assert stop[0] == "abort"
     assert cli.run(*stop).code == 0

@@ -123,11 +123,14 @@ def test_what_another_program_began_is_not_to_be_resumed_here() -> None:
     lines = closing_lines(paused("Who are you?"), elsewhere=True)
     assert lines[2:4] == [
         '    turnwright answer t1 --answer question-1="..."',
-        "  Then `Engine.recover()` in the program that began it resumes the turn.",
+        "  Then `Engine.recover()` or a worker of the program that began it resumes the turn.",
     ]
     crashed = replace(paused(""), state=State.STREAM, interrupts=())
     (first, *_) = closing_lines(crashed, elsewhere=True)
-    assert first == "In STREAM. If its driver is gone, `Engine.recover()` in the program that began it resumes it."
+    assert (
+        first
+        == "In STREAM. If its driver is gone, `Engine.recover()` or a worker of the program that began it resumes it."
+    )
 
 
 def test_nobody_is_told_to_go_on_from_a_turn_that_was_in_memory(cli: "Cli", endpoint: "Endpoint") -> None:

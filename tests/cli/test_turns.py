@@ -99,7 +99,7 @@ def test_turns_that_nobody_drives_are_marked_with_the_command_that_takes_them_up
     assert re.search(rf"^{turns[0]} .* STREAM +crashed$", listed.out, re.MULTILINE)
     assert listed.err == (
         "turnwright: 2 turns crashed or left: `turnwright resume TURN` resumes one;"
-        " turns of another program are resumed by its own `recover()`\n"
+        " turns of another program are resumed by its own `recover()` or worker\n"
     )
     runs.interrupt().done()
     cli.run("abort", turns[1])
@@ -128,5 +128,5 @@ def test_turns_that_another_program_left_are_recovered_there(cli: "Cli", number:
 
     for _ in range(number):
         anyio.run(leave)
-    said = what.format("`Engine.recover()` in the program that began")
+    said = what.format("`Engine.recover()` or a worker of the program that began")
     assert cli.run("turns").err == f"turnwright: {said}\n"

@@ -100,7 +100,9 @@ def fork(
     display = choose_display(as_json=as_json, store=store)
     opened = open_store(store, create=False)
     exporting = Exporting()
-    opening = engine_for(turn, started, opened, display.show, flags, telemetry=exporting.telemetry)
+    there = "`Engine.fork` forks it there. To fork it here, name the model with --model and the tools with --tools"
+    make_engine = partial(engine_for, turn, started, opened, display.show, flags, elsewhere=there, model=model)
+    opening = make_engine(telemetry=exporting.telemetry)
     copied, facts = use_store(store, make)
     display.show(FactEvent(turn=copied, seq=1, fact=facts[0][1]))
     display.view.recall(copied, [fact for _, fact in facts])

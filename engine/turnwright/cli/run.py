@@ -60,7 +60,8 @@ from .prompts import can_ask
 from .runtimes import Service
 from .saved_options import SavedOptions
 from .signals import Opening
-from .stores import Journal, find_turn, read_journal, use_store
+from .stores import Journal, find_turn, read_journal, store_flag, use_store
+from .summary import resumed_by
 from .telemetry import Exporting
 from .turn_plan import TurnFlags, plan_turn, same_agent
 from .worker_engine import engine_with, with_mcp
@@ -186,7 +187,9 @@ def resume(
     opening: Opening
     exporting = Exporting()
     if service.embedded:
-        opening = engine_for(turn, started, opened, followed.observe, flags, telemetry=exporting.telemetry)
+        told = _elsewhere(turn, store_flag(store), asks=bool(still_open))
+        make = partial(engine_for, turn, started, opened, followed.observe, flags, elsewhere=told)
+        opening = make(telemetry=exporting.telemetry)
     else:
         service.refuse(flags)
         opening = Engine(store=opened, runtime=service.runtime(), on_event=[followed.observe])
@@ -212,6 +215,15 @@ def resume(
         execute(display, opening, work, followed=followed, resume=answered_with if asked else None)
 
 
+def _elsewhere(turn: str, flags: str, *, asks: bool) -> str:
+    """Return what to do with a turn of another program that cannot be resumed here. `asks`: it waits for answers."""
+    first = f"record an answer with `turnwright answer {root_of(turn)}{flags}`; then " if asks else ""
+    return (
+        f"{first}{resumed_by(turn, flags, elsewhere=True)} resumes it. To resume it here, name the model's server with"
+        " --base-url and the tools with --tools"
+    )
+
+
 def engine_for(
     turn: str,
     started: TurnStarted,
@@ -219,27 +231,31 @@ def engine_for(
     on_event: Callable[[TurnEvent], None],
     flags: EngineFlags,
     *,
+    elsewhere: str,
+    model: str | None = None,
     telemetry: Telemetry | None = None,
 ) -> Opening:
     """Return an engine that opens with the model and the tools of the turn, unless a flag changes them.
 
-    Raises `ConfigError` for a turn of another program or a sub-agent, and for a tool that no longer exists.
+    `model` is that of a turn of another program or of a sub-agent, which need one or --base-url. Without both, and for
+    a tool that no longer exists, it raises `ConfigError`; `elsewhere` says what to do with another program's turn.
     """
     kept, said_so = SavedOptions.from_json(started.metadata), configuration(given={"timeout": flags.timeout})
-    if started.parent_turn is not None and flags.base_url is None:
+    placed = flags.base_url is not None or model is not None
+    if started.parent_turn is not None and not placed:
         raise ConfigError(
             f"turn {turn} belongs to a sub-agent, with the model and the tools of its caller: resume turn"
-            f" {root_of(turn)}; to fork it, name the model's server with --base-url and the tools with --tools"
+            f" {root_of(turn)}; to fork it, name the model with --model or its server with --base-url, and the tools"
+            " with --tools"
         )
-    if not by_command_line(started.metadata) and flags.base_url is None:
+    if not by_command_line(started.metadata) and not placed:
         raise ConfigError(
             f"turn {turn} was started by another program, which has its model {started.model!r} and its tools:"
-            f" record an answer with `turnwright answer {root_of(turn)}`, and that program resumes it with `recover()`;"
-            " to resume it here, name the model's server with --base-url and the tools with --tools"
+            f" {elsewhere}"
         )
     url = kept.endpoint(flags.base_url)
     timeout = kept.timeout if flags.timeout is None and kept.timeout is not None else said_so.settings.timeout
-    named = model_named(kept.model or started.model, url)
+    named = model_named(kept.model or model or started.model, url)
     served = open_model(named, base_url=url, timeout=timeout)
     options = said_so.engine_options()
     options["limits"] = kept.limits or Limits()

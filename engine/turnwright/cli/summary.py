@@ -122,7 +122,7 @@ def count(number: int, what: str) -> str:
 def resumed_by(turn: str, flags: str, *, elsewhere: bool) -> str:
     """Return what resumes a turn whose driver is gone: a command, or the program that began the turn."""
     if elsewhere:
-        return "`Engine.recover()` in the program that began it"
+        return "`Engine.recover()` or a worker of the program that began it"
     return f"`turnwright resume {root_of(turn)}{flags}`"
 
 
@@ -216,7 +216,7 @@ def _paused(result: TurnResult, flags: str, *, lost: bool, elsewhere: bool) -> l
             command = f"turnwright {'answer' if elsewhere else 'resume'} {root}{flags}"
             lines.append(f"    {command} {_how(one.kind, path + one.id)}")
     if elsewhere and waits and not lost:
-        lines.append("  Then `Engine.recover()` in the program that began it resumes the turn.")
+        lines.append(f"  Then {resumed_by(result.id, flags, elsewhere=True)} resumes the turn.")
     return lines
 
 

@@ -26,6 +26,7 @@ _COLUMNS: Final = ("TURN", "WHEN", "AGENT", "MODEL", "STEPS", "CALLS", "STATE", 
 #: The columns that a narrow terminal leaves out, in this order. The id and the state are always shown.
 _DROPS: Final = ("MODEL", "SESSION", "AGENT", "WHEN", "CALLS", "STEPS", "REASON", "DRIVER")
 _NO_DRIVER: Final = frozenset({DriverStatus.CRASHED, DriverStatus.LEFT})
+_THEIRS: Final = "turns of another program are resumed by its own `recover()` or worker"
 _INDENT: Final = "  "
 _LIMIT: Final = 50
 #: The state of a turn whose row is damaged.
@@ -151,22 +152,17 @@ def _say_what_to_do(listed: _TurnList, store: str) -> None:
         which, what = (answered[0], "it") if len(answered) == 1 else ("TURN", "one")
         theirs = listed.elsewhere.intersection(answered)
         again = resumed_by(which, store_flag(store), elsewhere=len(theirs) == len(answered))
-        others = (
-            "; turns of another program are resumed by its own `recover()`" if 0 < len(theirs) < len(answered) else ""
-        )
+        others = f"; {_THEIRS}" if 0 < len(theirs) < len(answered) else ""
         say(f"{count(len(answered), 'turn')} answered, and not resumed yet: {again} resumes {what}{hint}{others}")
     waiting = [turn for turn in left if turn not in listed.stopping]
     ours = [turn for turn in waiting if turn not in listed.elsewhere]
     if ours:
         which, what = (ours[0], "it") if len(ours) == 1 else ("TURN", "one")
         command = f"`turnwright resume {which}{store_flag(store)}`"
-        say(
-            f"{count(len(ours), 'turn')} crashed or left: {command} resumes {what}{hint};"
-            " turns of another program are resumed by its own `recover()`"
-        )
+        say(f"{count(len(ours), 'turn')} crashed or left: {command} resumes {what}{hint}; {_THEIRS}")
     elif waiting:
         what = "it" if len(waiting) == 1 else "them"
-        again = f"`Engine.recover()` in the program that began {what}"
+        again = f"`Engine.recover()` or a worker of the program that began {what}"
         say(f"{count(len(waiting), 'turn')} crashed or left: {again} resumes {what}")
 
 

@@ -50,7 +50,7 @@ def driving_model(said: "Config", model: str | None) -> str:
     settings = said.settings
     named = model_named(model or settings.model, settings.base_url)
     if named == LOCAL.name and not (model or settings.model):
-        raise ConfigError("no model: name one with --model, and a server with --base-url")
+        raise ConfigError("no model: name one with --model (the embedded one is local), and a server with --base-url")
     return named
 
 
