@@ -69,7 +69,55 @@ def test_a_name_behind_whole_arguments_on_the_same_index_is_a_new_call() -> None
         entry(0, None, "f", " "),
         entry(0, None, "f", '{"a": 2}'),
         entry(0, "", "g", {}),
-    ) == (call("f", {"a": 1}, '{"a": 1} '), call("f", {"a": 2}, '{"a": 2}'))
+    ) == (call("f", {"a": 1}, '{"a": 1} '), call("f", {"a": 2}, '{"a": 2}'), call("g", {}, ""))
+
+
+def test_another_name_behind_whole_arguments_is_a_new_call_though_all_have_one_id() -> None:
+    assert assemble(entry(0, "x", "f", '{"a": 1}'), entry(0, "x", "g", '{"a"'), entry(0, "x", "g", ": 2}")) == (
+        call("f", {"a": 1}, '{"a": 1}', "x"),
+        call("g", {"a": 2}, '{"a": 2}', "x"),
+    )
+
+
+@pytest.mark.parametrize("call_id", ["x", None])
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        [("get_", ""), ("time", ""), (None, "{}")],
+        [("get_", "{"), ("time", "}")],
+        [("get_", ""), ("get_time", ""), ("get_time", "{}")],
+        [("get_time", "{"), ("get_time", "}")],
+    ],
+)
+def test_a_name_may_come_in_pieces_or_as_far_as_it_has_come(
+    call_id: str | None, pieces: list[tuple[str | None, str]]
+) -> None:
+    """Gemini sends pieces, MiniMax repeats the name."""
+    assert assemble(*(entry(0, call_id, *piece) for piece in pieces)) == (call("get_time", {}, "{}", call_id or ""),)
+
+
+def test_a_name_that_is_repeated_with_new_ids_goes_on_inside_the_arguments() -> None:
+    pieces = ['{"a": ', '"{', '"}']
+    given = assemble(*(entry(0, f"id{number}", "f", piece) for number, piece in enumerate(pieces)))
+    assert given == (call("f", {"a": "{"}, '{"a": "{"}', "id0"),)
+
+
+@pytest.mark.parametrize("name", ["f", None])
+@pytest.mark.parametrize("index", [0, 1])
+def test_arguments_that_are_repeated_whole_count_once(name: str | None, index: int) -> None:
+    """Some servers repeat them in their last chunk."""
+    whole = '{"a": 1}'
+    first = [entry(index, "x", "f", ""), entry(index, None, None, '{"a"'), entry(index, None, None, ": 1}")]
+    assert assemble(*first, entry(index, "x", name, whole)) == (call("f", {"a": 1}, whole, "x"),)
+    (other,) = assemble(*first, entry(index, "x", name, '{"a": 2}'))
+    assert other.arguments is None
+
+
+def test_an_empty_input_before_the_arguments_is_none() -> None:
+    assert assemble(entry(0, "x", "f", "{}"), entry(0, None, None, '{"a"'), entry(0, None, None, ": 1}")) == (
+        call("f", {"a": 1}, '{"a": 1}', "x"),
+    )
+    assert assemble(entry(0, "x", "f", "{}")) == (call("f", {}, "{}", "x"),)
 
 
 def test_a_name_that_is_repeated_with_every_piece_begins_nothing() -> None:
@@ -175,7 +223,7 @@ def test_the_indices_of_a_call_are_counted() -> None:
 
 
 @given(
-    value=st.dictionaries(st.text('{}"\\a'), st.text('{}"\\a') | st.lists(st.booleans())),
+    value=st.dictionaries(st.text('{}"\\a'), st.text('{}"\\a') | st.lists(st.booleans()), min_size=1),
     cuts=st.lists(st.integers(0, 40)),
     others=st.lists(st.sampled_from(["", " ", "}", "{", '"', "\\"]), max_size=2),
 )

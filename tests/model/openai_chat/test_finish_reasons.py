@@ -45,7 +45,7 @@ def test_a_word_for_null_finishes_nothing(word: str) -> None:
     [
         # Gemini's thinking is in the total only.
         ({"total_tokens": 30}, 20),
-        # xAI tells it too, and others count it in the completion.
+        # xAI reports it too, and others count it in the completion.
         ({"total_tokens": 30, "completion_tokens_details": {"reasoning_tokens": 17}}, 20),
         ({"total_tokens": 13, "completion_tokens_details": {"reasoning_tokens": 2}}, 3),
         # What else a total may have is not known.

@@ -22,6 +22,8 @@ _CALL_SIZE: Final = 256
 # The memory of another index of a call.
 _INDEX_SIZE: Final = 64
 _EXTRA: Final = "extra_content"
+# Gateways before Bedrock and Anthropic send the empty input that a call begins with, and then its arguments.
+_NO_ARGUMENTS: Final = "{}{"
 # The braces of an object, and strings, in which a brace does not count.
 _MARK: Final = re.compile(r'\\.?|["{}]', re.DOTALL)
 
@@ -43,21 +45,29 @@ class _CallBuilder:
         self._max_arguments = max_arguments
 
     def add(self, call_id: str, function: dict[str, JsonValue]) -> str:
-        """Add a delta: the first id and name that are not empty, and all arguments. Returns its readable arguments."""
+        """Add a delta: the first id that is not empty, the name, and all arguments. Returns its readable arguments."""
         name = function.get("name")
         if call_id and not self.id:
             self._meter.take(len(call_id))
             self.id = call_id
-        if isinstance(name, str) and name and not self.name:
-            self._meter.take(len(name))
-            self.name = mend(name)
+        if isinstance(name, str) and name != self.name:
+            self._add_name(mend(name))
         arguments = function.get("arguments")
         # An object instead of a text is complete. An empty one counts as an empty text.
         if arguments and not isinstance(arguments, str):
             arguments = json.dumps(arguments, ensure_ascii=False)
         return self.add_arguments(arguments) if isinstance(arguments, str) else ""
 
+    def _add_name(self, name: str) -> None:
+        """Add a piece of the name. Most servers send it once or repeat it, some in pieces, or as far as it has come."""
+        before = len(self.name)
+        self.name = name if name.startswith(self.name) else self.name + name
+        self._meter.take(len(self.name) - before)
+
     def add_arguments(self, piece: str) -> str:
+        """Add a piece of the arguments, or nothing if it repeats them all. Returns its readable part."""
+        if self._end == "}" and piece == str(self.arguments) and self.whole:
+            return ""
         if len(self.arguments) + len(piece) > self._max_arguments:
             raise TooLargeError(f"the arguments of a call are longer than {self._max_arguments:,} characters")
         readable = self.arguments.add(piece)
@@ -103,6 +113,8 @@ class _CallBuilder:
 
     def reply(self) -> ResponseToolCall:
         raw = str(self.arguments)
+        if raw.startswith(_NO_ARGUMENTS) and whole_object(rest := raw.removeprefix("{}")) is not None:
+            raw = rest
         return ResponseToolCall(name=self.name, arguments=whole_object(raw), raw=raw, id=self.id)
 
     def _follow(self, arguments: str) -> None:
@@ -272,14 +284,23 @@ class CallAssembler:
 def _is_another(call: _CallBuilder, call_id: str, function: dict[str, JsonValue]) -> bool:
     """Whether an entry begins another call in the place of `call`.
 
-    A new id begins one. Some servers invent an id for every delta, so an entry without a name continues incomplete
-    arguments. Without an id, a name with arguments behind complete ones begins another call.
+    A new id begins one. Some servers invent an id for every delta, so an entry without a name, or with the same one,
+    continues incomplete arguments. Behind complete arguments another name begins a call, and so does the same one with
+    arguments, unless the id is the same.
     """
     name, arguments = function.get("name"), function.get("arguments")
-    if call_id and call.id:
-        return call_id != call.id and (bool(name) or not call.name or arguments is None or call.whole)
-    return bool(name and call.name and not call_id and _speaks(arguments) and call.whole)
+    if call_id and call.id and call_id != call.id:
+        # The arguments of a call begin with a brace, so other ones continue those of its name.
+        same = call.begun and name == call.name and not _text(arguments).lstrip().startswith("{")
+        return not same and (bool(name) or not call.name or arguments is None or call.whole)
+    if not name or not call.name or not call.whole:
+        return False
+    return name != call.name or bool(not call_id and _speaks(arguments))
 
 
 def _speaks(arguments: JsonValue) -> bool:
     return bool(arguments.strip() if isinstance(arguments, str) else arguments)
+
+
+def _text(value: JsonValue) -> str:
+    return value if isinstance(value, str) else ""
