@@ -8,7 +8,7 @@ from typing import Final
 from pydantic import JsonValue
 
 from turnwright.model.protocol import Delta, ModelResponse, ResponseInfo, read_name
-from turnwright_states import Finish, Usage
+from turnwright_states import Cause, Finish, Usage
 
 from .json_text import read_count
 from .text_buffer import MAX_ARGUMENTS, MAX_REPLY, Meter
@@ -36,6 +36,18 @@ FINISHES: Final = {
     "recitation": Finish.CONTENT_FILTER,
     "safety": Finish.CONTENT_FILTER,
     "spii": Finish.CONTENT_FILTER,
+}
+
+#: The finish reasons of a broken reply, and their causes: OpenRouter and Mistral, GLM, DeepSeek, vLLM and SGLang, and
+#: Gemini, which drops a call that it cannot parse.
+BROKEN: Final = {
+    "error": Cause.SERVER_ERROR,
+    "network_error": Cause.SERVER_ERROR,
+    "insufficient_system_resource": Cause.OVERLOADED,
+    "abort": Cause.INTERRUPTED,
+    "function_call_filter": Cause.SERVER_ERROR,
+    "malformed_function_call": Cause.SERVER_ERROR,
+    "unexpected_tool_call": Cause.SERVER_ERROR,
 }
 
 

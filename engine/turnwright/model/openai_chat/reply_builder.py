@@ -9,7 +9,7 @@ from typing import Final, cast
 from pydantic import JsonValue
 
 from turnwright.model.http.json_text import read_count, read_index
-from turnwright.model.http.reply_builder import FINISHES, Builder, plain_reason
+from turnwright.model.http.reply_builder import BROKEN, FINISHES, Builder, plain_reason
 from turnwright.model.http.text_buffer import MAX_ARGUMENTS, MAX_REPLY, Meter, Pieces, mend
 from turnwright.model.protocol import Delta, ModelResponse, ReasoningDelta, TextDelta
 from turnwright_states import Cause, Finish, Usage
@@ -38,17 +38,6 @@ _DETAILS: Final = {
     "output_tokens_details": _REASONING,
 }
 
-# The finish reasons of a broken reply, and their causes: OpenRouter and Mistral, GLM, DeepSeek, vLLM and SGLang, and
-# Gemini, which drops a call that it cannot parse.
-_BROKEN: Final = {
-    "error": Cause.SERVER_ERROR,
-    "network_error": Cause.SERVER_ERROR,
-    "insufficient_system_resource": Cause.OVERLOADED,
-    "abort": Cause.INTERRUPTED,
-    "function_call_filter": Cause.SERVER_ERROR,
-    "malformed_function_call": Cause.SERVER_ERROR,
-    "unexpected_tool_call": Cause.SERVER_ERROR,
-}
 # Some servers send these words instead of null while the reply goes on.
 _NOT_FINISHED: Final = frozenset({"null", "none"})
 
@@ -122,7 +111,7 @@ class ReplyBuilder(Builder):
     @property
     def broken(self) -> Cause | None:
         """The cause and message of a broken reply, if only its finish reason says so."""
-        return _BROKEN.get(plain_reason(self._main.finish_reason)) if self._main else None
+        return BROKEN.get(plain_reason(self._main.finish_reason)) if self._main else None
 
     @property
     def refusal(self) -> str:

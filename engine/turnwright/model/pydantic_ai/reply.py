@@ -9,6 +9,7 @@ from pydantic import JsonValue
 from pydantic_ai.usage import RequestUsage
 
 from turnwright.model.http.json_text import read_count, whole_object
+from turnwright.model.http.reply_builder import BROKEN, FINISHES, plain_reason
 from turnwright.model.http.text_buffer import MAX_ARGUMENTS, MAX_CALLS, MAX_CHUNKS, Meter, Pieces, TooLargeError, mend
 from turnwright.model.protocol import (
     Delta,
@@ -28,7 +29,6 @@ from .provider_details import details_of
 # The memory of a part without its texts, counted as characters.
 _PART_SIZE: Final = 256
 _MANY_CALLS: Final = f"the reply asks for more than {MAX_CALLS:,} calls"
-_FINISHES: Final = {"length": Finish.LENGTH, "content_filter": Finish.CONTENT_FILTER}
 
 
 class _Call(NamedTuple):
@@ -136,9 +136,10 @@ def whole_reply(response: pai.ModelResponse, first: float | None = None) -> Mode
         raise ModelError(f"{why}. Switch that off in the settings.", cause=Cause.REJECTED, partial=reply)
     if response.state != "complete":
         raise ModelError("the stream ended before the reply did", cause=Cause.INTERRUPTED, partial=reply)
-    if response.finish_reason == "error":
+    cause = BROKEN.get(_reason(response))
+    if cause is not None:
         said = f" ({reply.finish_reason})" if reply.finish_reason else ""
-        raise ModelError(f"the provider could not finish its reply{said}", cause=Cause.SERVER_ERROR, partial=reply)
+        raise ModelError(f"the provider could not finish its reply{said}", cause=cause, partial=reply)
     return reply
 
 
@@ -153,7 +154,7 @@ def reply_of(response: pai.ModelResponse, first: float | None = None) -> ModelRe
         reasoning="".join(mend(part.content) for part in response.parts if isinstance(part, pai.ThinkingPart)),
         reasoning_details=details_of(response),
         calls=tuple(_call(part) for part in response.parts if isinstance(part, pai.ToolCallPart)),
-        finish=_FINISHES.get(response.finish_reason or "", Finish.STOP),
+        finish=FINISHES.get(_reason(response), Finish.STOP),
         usage=_usage(response.usage),
         finish_reason=said if isinstance(said, str) else response.finish_reason,
         response=ResponseInfo(
@@ -165,6 +166,12 @@ def reply_of(response: pai.ModelResponse, first: float | None = None) -> ModelRe
             time_to_first_chunk=first,
         ),
     )
+
+
+def _reason(response: pai.ModelResponse) -> str:
+    """Return the finish reason, or the provider's own if pydantic-ai does not know it; empty without one."""
+    said = (response.provider_details or {}).get("finish_reason")
+    return response.finish_reason or (plain_reason(said) if isinstance(said, str) else "")
 
 
 def _call(part: pai.ToolCallPart) -> ResponseToolCall:
