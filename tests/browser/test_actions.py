@@ -65,6 +65,19 @@ def test_a_fork_is_driven_on_beside_its_original(page: Page, stage: Stage) -> No
     expect(page.locator(".turn-name .badge")).to_contain_text("finished")
 
 
+def test_a_second_click_starts_no_second_turn(page: Page, stage: Stage) -> None:
+    page.goto(stage.url(stage.play("Done.")))
+    sent = sent_by(page)
+    page.route("**/fork", lambda route: route.fulfill(status=204))  # the page stays
+    fork = page.get_by_role("button", name=re.compile("^Fork"))
+    fork.click()
+    expect(fork).to_be_disabled()
+    for _ in range(2):
+        fork.dispatch_event("click")
+        page.wait_for_timeout(50)
+    assert len(sent) == 1
+
+
 def test_who_comes_second_is_told_and_loses_no_word(browser: Browser, stage: Stage) -> None:
     turn = stage.play(ASKS, ASKS)
     context = browser.new_context()
@@ -81,6 +94,12 @@ def test_who_comes_second_is_told_and_loses_no_word(browser: Browser, stage: Sta
     expect(first.locator(".turn-name .badge")).to_contain_text("finished")
     late.get_by_role("button", name="Reject").click()
     expect(late.get_by_role("alert")).to_contain_text("Not done.")
+    # What the page shows by itself afterwards is no answer to that.
+    late.unroute(stage.url(turn))
+    with late.expect_response(stage.url(turn)):
+        late.evaluate("dispatchEvent(new Event('online'))")
+    expect(late.locator("#stop-title")).to_have_text(DONE)
+    expect(late.locator("#actions")).to_contain_text("Not done.")
     expect(late.locator("#actions")).to_contain_text("Leave it alone.")
     context.close()
 

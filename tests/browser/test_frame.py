@@ -50,6 +50,17 @@ def test_on_a_phone_the_content_begins_on_the_first_screen(browser: Browser, sta
         below(page, "#tab", ".children")
 
 
+def test_on_paper_all_of_an_answer_stands_and_nothing_lies_over_it(page: Page, stage: Stage) -> None:
+    turn = stage.play("A line.\n\n" * 60 + "The end.")
+    page.goto(stage.url(turn))
+    page.emulate_media(media="print")
+    for hidden in (".top", ".replay", "#tabs", "#actions"):
+        expect(page.locator(hidden)).to_be_hidden()
+    assert page.locator(".stop-answer").evaluate("box => box.scrollHeight <= box.clientHeight")
+    widths = page.evaluate("[document.querySelector('#tab').offsetWidth, document.querySelector('main').offsetWidth]")
+    assert widths[0] == widths[1]
+
+
 def below(page: Page, upper: str, lower: str) -> None:
     boxes = [page.locator(one).bounding_box() for one in (upper, lower)]
     assert boxes[0] is not None

@@ -27,6 +27,30 @@ def test_a_search_finds_words_of_results_while_they_are_typed(page: Page, stage:
     expect(page.locator("#turns tbody tr")).to_have_count(1)
 
 
+def test_the_views_and_the_way_back_follow_the_filters(page: Page, stage: Stage) -> None:
+    stage.play("Nothing.", prompt="Find a plant.")
+    page.goto(stage.address)
+    view = page.locator("#views [aria-current]")
+    expect(view).to_have_text("All")
+    page.get_by_label("Outcome").select_option("failed")
+    expect(page).to_have_url(re.compile(r"/\?outcome=failed$"))
+    expect(view).to_have_text("Failed")
+    page.get_by_label("Agent", exact=True).fill("nobody")
+    page.keyboard.press("Tab")
+    expect(page).to_have_url(re.compile(r"/\?outcome=failed&agent=nobody$"))
+    expect(view).to_have_count(0)
+    entries = page.evaluate("history.length")
+    page.get_by_role("button", name="Search", exact=True).click()
+    expect(page.locator("#turns .empty")).to_be_visible()
+    page.wait_for_load_state("networkidle")
+    assert page.evaluate("history.length") == entries
+    page.go_back()
+    expect(page).to_have_url(re.compile(r"/\?outcome=failed$"))
+    page.get_by_role("link", name="Clear").click()
+    expect(view).to_have_text("All")
+    expect(page.get_by_role("link", name="Clear")).to_have_count(0)
+
+
 def test_a_click_sorts_the_list_and_another_one_turns_it_round(page: Page, stage: Stage) -> None:
     stage.play(asks_for(("look_up", {"word": "a"})), "Two steps.", name="Sorted")
     stage.play("One step.", name="Sorted")

@@ -137,7 +137,7 @@ def test_nothing_above_a_live_transcript_moves(page: Page, stage: Stage) -> None
     lines = [asks_for(("wait_here", {"word": word}), ("helper", {"prompt": word})) for word in "abc"]
     with stage.playing(*[one for line in lines for one in (line, "I helped.")], "Done.", steps=40) as turn:
         page.goto(stage.url(turn))
-        expect(page.locator("#stop-title")).to_have_text("Running in TOOL_EXEC")
+        expect(page.locator("#stop-title")).to_have_text("Its tools are running")
         page.evaluate(WATCHED)
         for step in range(2, 4):
             stage.gate.let_one_through(stage.portal)

@@ -200,9 +200,11 @@ def nearest(turn: Turn, passed: Collection[EndReason | None] = ()) -> tuple[str,
 
 
 def figures(name: str, used: float, most: float) -> str:
-    """Return the used part of a limit, named and counted as in `Turn.use`: `48 of 50`, `12.5 of 60 s`."""
-    used = _float(used)
-    return f"{used:.1f} of {most:g} s" if name == "seconds" else f"{used:g} of {most:g}"
+    """Return the used part of a limit, named and counted as in `Turn.use`: `4,800 of 5,000`, `12.5 of 60 s`."""
+    used, most = _float(used), _float(most)
+    if name == "cost":
+        return f"{used:g} of {most:g}"
+    return f"{used:,.1f} of {most:,.15g} s" if name == "seconds" else f"{used:,.0f} of {most:,.0f}"
 
 
 def _float(used: float) -> float:

@@ -128,9 +128,9 @@ def advice(turn: Turn, started: TurnStarted | None, reason: EndReason) -> str:
     most = getattr(limits, field)
     if started is not None and started.parent_turn is not None and own.get(field) != most:
         # The journal keeps the limit that applied, and not which of the two it came from.
-        return f"Raise `{field}` in the engine's limits or in the turn that called this sub-agent (now {most})."
+        return f"Raise `{field}` in the engine's limits or in the turn that called this sub-agent (now {most:,})."
     where = "the agent's budget" if field in own else "the agent's budget or in the engine's limits"
-    return f"Raise `{field}` in {where} (now {most})."
+    return f"Raise `{field}` in {where} (now {most:,})."
 
 
 def _step_advice(limits: Limits, own: Mapping[str, object]) -> str:

@@ -118,7 +118,7 @@ async def test_who_comes_second_is_told_so_and_keeps_what_was_typed(engine: Engi
 @pytest.mark.parametrize(
     ("fields", "status", "words"),
     [
-        ({"interrupt": "approval-9", "decision": "approve"}, 409, "no such interrupt is open"),
+        ({"interrupt": "approval-9", "decision": "approve"}, 409, "The question is closed: another answer came first"),
         ({"interrupt": "approval-1", "decision": "rerun"}, 409, "takes yes or no"),
         ({"interrupt": "approval-1", "decision": "eat it"}, 409, "no decision"),
         ({"interrupt": "approval-1", "text": " "}, 422, "the answer is empty"),

@@ -3,13 +3,16 @@
 from dataclasses import replace
 
 import pytest
+from tests.inspector.conftest import TOKEN, person_at
 from tests.inspector.turns_made import TOOLS, keep, look
 
 from turnwright import Agent, Engine
+from turnwright.inspector import Token, inspector_app
 from turnwright.inspector.tabs import transcript
 from turnwright.model import ScriptedModel, asks_for
+from turnwright.model.protocol import ModelError
 from turnwright.store import MemoryStore
-from turnwright_states import Outcome
+from turnwright_states import Cause, Outcome
 from turnwright_states.facts import CallStarted
 
 pytestmark = pytest.mark.anyio
@@ -36,3 +39,14 @@ async def test_a_reply_of_which_nothing_came_has_no_row_of_its_own() -> None:
         ["tool_call"],
         ["sentinel"],
     ]
+
+
+@pytest.mark.no_waiting
+async def test_failed_attempts_are_said_beside_their_step() -> None:
+    overloaded = ModelError("try again later", cause=Cause.OVERLOADED)
+    model = ScriptedModel(overloaded, overloaded, "Done.")
+    async with Engine(model=model, store=MemoryStore()) as engine:
+        turn = (await engine.run(Agent(name="Reader"), "Look")).id
+        async with person_at(inspector_app(engine, access=Token(TOKEN))) as person:
+            page = await person.client.get(f"/turns/{turn}")
+    assert "2 attempts failed: overloaded" in page.text

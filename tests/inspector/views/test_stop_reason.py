@@ -17,7 +17,7 @@ from turnwright.model import ScriptedModel, asks_for
 from turnwright.model.protocol import ModelRequest, ModelResponse
 from turnwright.model.scripted import Line
 from turnwright.store import InboxItem, InboxKind
-from turnwright_states import REASONS, EndReason
+from turnwright_states import REASONS, EndReason, Usage
 from turnwright_states.verdict import Check, Verdict
 
 pytestmark = pytest.mark.anyio
@@ -89,6 +89,13 @@ async def test_the_tool_budget_is_told_likewise() -> None:
     assert stop.limit == ""
 
 
+async def test_figures_have_separators() -> None:
+    reply = asks_for(("look_up", {"word": "a"}), usage=Usage(input_tokens=1_234_567))
+    stop = await explained([reply, "Done."], budget={"tokens": 1_000_000})
+    assert stop.title == "Stopped by the token limit: 1,234,569 of 1,000,000"
+    assert "(now 1,000,000)" in stop.next_step
+
+
 async def test_limits_that_were_reached_too_are_named() -> None:
     stop = await explained([searching()], steps=2, budget={"tool_calls": 2})
     assert stop.title == "Stopped by the step limit: 2 of 2"
@@ -143,7 +150,7 @@ async def test_a_turn_that_was_answered_says_so_until_it_is_taken_up() -> None:
 
 async def test_a_running_turn_says_which_limit_is_nearest() -> None:
     stop = await submitted(lambda turn: replace(turn, driven=True))
-    assert (stop.what, stop.title) == ("running", "Running in STREAM")
+    assert (stop.what, stop.title) == ("running", "The model is writing")
     assert stop.limit == ""
     near = await submitted(lambda turn: replace(turn, driven=True), steps=1)
     assert near.limit == "The nearest limit is the step limit (1 of 1)."
@@ -187,7 +194,7 @@ async def test_a_turn_whose_driver_died_says_how_to_take_it_up() -> None:
 
 async def test_an_earlier_place_is_told_as_what_it_is() -> None:
     stop = await explained([searching()], steps=1, at=2)
-    assert (stop.what, stop.title) == ("past", "As it stood after fact 2 of 9, in STREAM")
+    assert (stop.what, stop.title, stop.means) == ("past", "After fact 2 of 9", "The model is writing.")
     assert stop.limit == "The nearest limit was the step limit (1 of 1)."
 
 

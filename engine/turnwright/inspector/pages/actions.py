@@ -70,7 +70,7 @@ class TurnActions:
             except TurnNotFoundError:
                 raise
             except TurnwrightError as error:
-                said = PostedItem(str(error), form.typed)
+                said = PostedItem(_words(error), form.typed)
                 if form.text("back"):
                     return await self._needs.show(request, said=said, turn=turn, status=status_of(error))
                 return await self._pages.show(request, shown, said=said, status=status_of(error))
@@ -155,6 +155,12 @@ class TurnActions:
     async def _unannotate(self, turn: str, form: Form) -> str:
         await annotation_store(self._engine.store).unannotate(turn, _kind(form), form.text("name"))
         return turn
+
+
+def _words(error: TurnwrightError) -> str:
+    if isinstance(error, InvalidAnswerError) and error.interrupt not in error.interrupts:
+        return f"The question is closed: another answer came first, or the turn went on ({error})."
+    return str(error)
 
 
 def _kind(form: Form) -> AnnotationKind:

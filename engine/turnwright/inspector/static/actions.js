@@ -5,13 +5,15 @@ import { all, find, say, takeBack, tell } from "./page.js";
 // Whoever is about to press a button cannot stop when another one comes to stand below the pointer, nor at the second
 // of two clicks: in that time nobody has read what the new one does, and it may grant what was never looked at.
 const UNREAD = 500;
+// A form that leads to another page is sent once: its second click would start another turn.
+const LEAVING = 10_000;
 
 /** The forms that take no submit yet, each with the timer that ends it. */
 const held = new Map();
 
 export const isHeld = (form) => held.has(form);
 
-function hold(form) {
+function hold(form, time = UNREAD) {
   clearTimeout(held.get(form));
   const mark = (on) => {
     for (const one of all("button", form)) on ? one.setAttribute("aria-disabled", "true") : one.removeAttribute("aria-disabled");
@@ -22,7 +24,7 @@ function hold(form) {
     setTimeout(() => {
       held.delete(form);
       mark(false);
-    }, UNREAD),
+    }, time),
   );
 }
 
@@ -63,6 +65,11 @@ export function tendActions(before) {
   }
 }
 
+// Whoever comes back finds the page as it was left.
+addEventListener("pagehide", () => {
+  for (const form of [...held.keys()]) hold(form, 0);
+});
+
 // A question stands in a box that scrolls. Nobody approves it who has not seen its end.
 const seen = new WeakMap();
 const hidesEnd = (box) => box.scrollHeight - box.scrollTop - box.clientHeight > 4;
@@ -87,7 +94,10 @@ document.addEventListener(
   "submit",
   (event) => {
     const box = event.submitter?.value === "approve" && unread(event.target);
-    if (!box && !isHeld(event.target)) return;
+    if (!box && !isHeld(event.target)) {
+      if (event.target.method === "post" && !event.target.hasAttribute("hx-post")) hold(event.target, LEAVING);
+      return;
+    }
     event.preventDefault();
     event.stopImmediatePropagation();
     if (!box) return;

@@ -26,7 +26,9 @@ function leaveAlone(name, node) {
 if (window.Idiomorph) {
   const { callbacks } = window.Idiomorph.defaults;
   callbacks.beforeAttributeUpdated = (name, node) => !leaveAlone(name, node);
-  callbacks.beforeNodeMorphed = (node, fresh) => !(node.id === "writing" && fresh.id === "writing");
+  // What is being written stays, and so does a moment that is told in the reader's own time.
+  callbacks.beforeNodeMorphed = (node, fresh) =>
+    !(node.id === "writing" && fresh.id === "writing") && !(node.localName === "time" && node.dateTime === fresh.dateTime);
 }
 
 // ---- failures ----
@@ -98,8 +100,11 @@ async function show(address, { signal }, about) {
     return status === 404 ? "gone" : "failed";
   }
   const [before, followed] = [noteActions(), atEnd()];
+  // A look is no answer to what somebody did: why that was not done stays.
+  const refused = about === "look" ? find("#said") : null;
   const how = { swapStyle: "morph:outerHTML", swapDelay: 0, settleDelay: 20 };
   window.htmx.swap(target, html, how, { select: `#${target.id}`, contextElement: target });
+  if (refused && !find("#said")) find("#actions")?.prepend(refused);
   tendActions(before);
   arrived(page, about);
   keepEnd(followed);
@@ -221,6 +226,14 @@ for (const name of ["htmx:sendError", "htmx:timeout"]) {
     if (about === "action") lookNow();
   });
 }
+
+// A view has one entry and a short address, however often it was asked for.
+document.addEventListener("htmx:beforeHistoryUpdate", ({ detail: { history: entry } }) => {
+  const url = new URL(entry.path, location.href);
+  for (const [name, value] of [...url.searchParams]) if (!value) url.searchParams.delete(name);
+  entry.path = url.pathname + url.search;
+  if (entry.path === here()) entry.type = "replace";
+});
 
 // The address is the other one's already: its page says what is wrong with it.
 document.addEventListener("htmx:historyCacheMissLoadError", () => location.reload());

@@ -109,8 +109,7 @@ def _at_work(tab_context: TabContext, folded: Turn, further: tuple[str, ...]) ->
             told = "Nothing runs, and no time is counted, until it is resumed."
         return StopReason("paused", title, told, "", further, turn.result.interrupts, fault=turn.fault)
     if turn.driven:
-        title = f"Running in {folded.state}"
-        return StopReason("running", title, _AT_WORK[folded.state], "", further, fault=turn.fault)
+        return StopReason("running", _AT_WORK[folded.state].rstrip("."), "", "", further, fault=turn.fault)
     return _undriven(tab_context, folded.state, further)
 
 
@@ -190,9 +189,10 @@ def _would(limit: str) -> str:
 def _past(tab_context: TabContext, folded: Turn) -> StopReason:
     turn = tab_context.turn
     near, share = nearest(folded)
-    title = f"As it stood after fact {turn.at} of {turn.length}, in {folded.state}"
+    at_work = _AT_WORK.get(folded.state, "It waits for a person.")
+    title = f"After fact {turn.at:,} of {turn.length:,}"
     limit = _limit(f"The nearest limit was {near}.", share)
-    return StopReason("past", title, "", "", (), turn.result.interrupts, fault=turn.fault, **limit)
+    return StopReason("past", title, at_work, "", (), turn.result.interrupts, fault=turn.fault, **limit)
 
 
 def _undriven(tab_context: TabContext, state: State, further: tuple[str, ...]) -> StopReason:
