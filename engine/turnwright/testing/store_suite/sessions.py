@@ -145,3 +145,5 @@ class SessionFacts:
         assert [(one.title, one.turns, one.created_at) for one in await store.sessions()] == [("Title", 1, NOW)]
         assert await store.delete("t2") == 2  # noqa: PLR2004 (a turn and a sub-turn)
         assert await other.sessions() == []
+        await _ended(other, "t3", "s1", title="Anew")
+        assert [one.title for one in await store.sessions()] == ["Anew"]
