@@ -1,6 +1,6 @@
 """Watchers of a turn in a PostgreSQL database are notified of writes, and never wait too long."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from typing import Final
 
@@ -9,6 +9,7 @@ import psycopg
 import pytest
 
 from turnwright import Agent, Engine, tool
+from turnwright._base.blocks import AsyncValues
 from turnwright.model.scripted import ScriptedModel, asks_for
 from turnwright.store import Changed, Claim, InboxItem, InboxKind, Store, open_store
 from turnwright.store.postgres.store import PostgresStore
@@ -261,7 +262,7 @@ async def test_who_follows_may_stop_in_another_task(place: Place) -> None:
             await anext(again)
 
             async def close() -> None:
-                assert isinstance(again, AsyncGenerator)
+                assert isinstance(again, AsyncValues)
                 await again.aclose()
 
             async with anyio.create_task_group() as group:
