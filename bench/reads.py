@@ -110,36 +110,38 @@ async def measured(folder: Path, turns: int = TURNS, repeats: int = REPEATS, ser
 
 
 async def _measure(rows: Sequence[Record], store: str, address: str, repeats: int) -> None:
-    spent = _cpu_with(address) if store == "PostgreSQL" else time.process_time
+    elsewhere = _cpu_of_server(address) if store == "PostgreSQL" else float
     for row in rows:
-        taken = await _requests(address, str(row["page"]), repeats + 1, spent)
+        taken = await _requests(address, str(row["page"]), repeats + 1, elsewhere)
         values = (taken[0][0], *(median(one[place] for one in taken[1:]) for place in (0, 1)))
         row |= {f"{store} {name}": value * _MS for name, value in zip(FIGURES, values, strict=True)}
 
 
-async def _requests(address: str, page: str, count: int, spent: Callable[[], float]) -> list[tuple[float, float]]:
-    """CPU and time of each request."""
+async def _requests(address: str, page: str, count: int, elsewhere: Callable[[], float]) -> list[tuple[float, float]]:
+    """CPU and time of each request. `elsewhere` returns the CPU seconds of other processes."""
     taken: list[tuple[float, float]] = []
     await asyncio.sleep(PAUSE)
     async with Engine(model=ScriptedModel(), store=address) as engine:
         transport = httpx.ASGITransport(app=inspector_app(engine, access=Open()))
         async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
             for _ in range(count):
-                began, cpu = time.perf_counter(), spent()
+                server = elsewhere()
+                began, cpu = time.perf_counter(), time.process_time()
                 response = await client.get(page)
-                taken.append((spent() - cpu, time.perf_counter() - began))
+                used, lasted = time.process_time() - cpu, time.perf_counter() - began
+                taken.append((used + elsewhere() - server, lasted))
                 if response.status_code != httpx.codes.OK:
                     raise SystemExit(f"{page}: {response.status_code}: {response.text[:200]}")
     return taken
 
 
-def _cpu_with(address: str) -> Callable[[], float]:
-    """Return the CPU seconds of this process and of the database's server, whose processes it starts itself."""
+def _cpu_of_server(address: str) -> Callable[[], float]:
+    """Return a function that returns the CPU seconds of the database's server, whose processes it starts itself."""
     with psycopg.connect(address) as connection:
         server = _parent(connection.info.backend_pid)
 
     def spent() -> float:
-        used = time.process_time()
+        used = 0.0
         for process in Path("/proc").glob("[0-9]*"):
             with suppress(OSError):  # it has ended
                 if _parent(int(process.name)) == server:
