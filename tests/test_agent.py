@@ -211,6 +211,7 @@ WRONG: list[tuple[dict[str, object], str]] = [
     ({"instructions": "\ud800"}, "must be text that UTF-8 can write, but its character 0 is half a surrogate pair"),
     ({"stpes": 5}, "is unknown: did you mean `steps`?"),
     ({"max_turns": 3}, "is unknown: did you mean `steps`?"),
+    ({"limits": Limits(steps=3)}, "is unknown: did you mean `budget`?"),
     ({"system_prompt": "Be brief."}, "is unknown: did you mean `instructions`?"),
     ({"max_tool_calls": 3}, "is not a field of its own: write it under `budget`, as in `budget: {tool_calls: ...}`"),
     ({"budget": {"max_tokens": 3}}, "is unknown: did you mean `tokens`?"),

@@ -4,6 +4,7 @@ import logging
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
+from typing import cast
 
 import anyio
 import anyio.lowlevel
@@ -26,7 +27,7 @@ from turnwright import (
     tool,
 )
 from turnwright.message import ToolResultPart
-from turnwright.model.protocol import Model, ModelRequest, ResponseToolCall
+from turnwright.model.protocol import Model, ModelRequest, ModelResponse, ResponseToolCall
 from turnwright.model.scripted import ScriptedModel, asks_for
 from turnwright.store import Claim, InboxItem, MemoryStore, Status
 from turnwright.testing.faults import StoreWrapper
@@ -509,6 +510,17 @@ async def test_what_is_no_model_is_refused_with_the_ways_to_get_one(model: Model
     engine = Engine(models=lambda _: model)
     with pytest.raises(ConfigError, match="is not a model"):
         await engine.run(Agent(name="A", model="m"), "hi")
+
+
+def test_a_model_that_returns_its_reply_is_refused() -> None:
+    class Returns:
+        name = "returns"
+
+        async def stream(self, _: object) -> ModelResponse:
+            return ModelResponse(text="hi")
+
+    with pytest.raises(ConfigError, match="model returns: `stream` returns its reply: it must yield it"):
+        Engine(model=cast("Model", Returns()))
 
 
 async def test_a_prompt_that_is_no_text_is_refused() -> None:

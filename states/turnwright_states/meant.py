@@ -25,7 +25,7 @@ _ELSEWHERE: Final[Mapping[str, tuple[str, ...]]] = {
         ("on_event",): "observers callbacks hooks listeners",
         ("history_processor",): "prepare history_processors prepare_messages",
         ("synthesize",): "synthesise synthesizer synthesis",
-        ("limits",): "usage_limits",
+        ("limits", "budget"): "usage_limits limits budget",
         ("max_parallel_tools", "concurrency"): "max_concurrency parallel parallel_tool_calls",
         ("telemetry",): "tracer tracing instrument",
         ("needs_approval",): "approval requires_approval require_approval confirm requires_confirmation",

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from turnwright import Agent, Compact, ConfigError, Engine, Limits
+from turnwright import Agent, Compact, ConfigError, Engine, Limits, agent_tool
 from turnwright.agents.bounds import EXACTNESS, Exactness, bounds_of
 from turnwright.agents.certificate import SCHEMA, Certificate, CertifiedBound, certificate
 from turnwright.model.scripted import ScriptedModel
@@ -306,6 +306,17 @@ async def test_what_an_engine_explains_is_what_its_turns_run_under() -> None:
         "nudges": "configuration",
         "attempts a phase": "agent",
     }
+
+
+def test_a_certificate_is_printed_as_a_line_for_each_bound() -> None:
+    helper = agent_tool(Agent(name="Helper", description="Helps."))
+    explained = Engine(model=ScriptedModel("Done."), tools=[helper]).explain(Agent(name="Tester", steps=5))
+    first, cap, *rest = str(explained).splitlines()
+    assert first == "A turn of agent 'Tester' is bounded by:"
+    assert cap == "  cap: 5 (set by: agent; min(steps, ceiling) = min(5, 200))"
+    assert "  cost: off (set by: default; cost)" in rest
+    assert rest[-1] == "  sub-agents: Helper"
+    assert len(rest) == len(explained.bounds) + 1
 
 
 def test_an_engine_explains_agents_only() -> None:

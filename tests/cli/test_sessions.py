@@ -61,7 +61,7 @@ def test_a_conversation_is_shown_turn_by_turn(cli: "Cli", endpoint: "Endpoint") 
     ]
     assert [one["turn"] for one in cli.run("show", "--session", "s1", "--json").events] == turns
     for arguments, why in (
-        (("show",), "name a turn, or a session with --session"),
+        (("show",), "name a turn, or a session with --session: `turnwright turns` and `turnwright sessions` list them"),
         (("show", turns[0], "--session", "s1"), "name a turn or a session, not both"),
         (("show", "--session", "s1", "--journal"), "--journal shows one turn"),
         (("show", "--session", "nope"), "there is no session 'nope' in this store: `turnwright sessions` lists them"),

@@ -148,6 +148,23 @@ async def test_a_stream_that_ends_without_a_reply_is_a_failed_attempt_that_names
     assert turn.text == "Done."
 
 
+@pytest.mark.parametrize(
+    ("item", "told"),
+    [
+        ("hello", "`stream` yielded a str: yield deltas, and last a ModelResponse"),
+        (ModelResponse(text=cast("str", None)), "ModelResponse.text must be a str, not NoneType"),
+        (
+            ModelResponse(calls=cast("tuple[ResponseToolCall]", ({"name": "look"},))),
+            "ModelResponse.calls must be of ResponseToolCall, not dict",
+        ),
+    ],
+)
+async def test_a_model_that_yields_something_else_is_told_what_to_yield(item: ModelResponse, told: str) -> None:
+    async with Engine(model=Streams([item])) as engine:
+        turn = await engine.run(AGENT, "hi")
+    assert (turn.reason, turn.error) == (EndReason.ENGINE_ERROR, f"TypeError: model streams: {told}")
+
+
 async def test_a_call_during_which_the_process_died_is_a_failed_attempt_that_says_so() -> None:
     memory = MemoryStore()
     with suppress(StoreError):

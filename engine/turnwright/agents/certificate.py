@@ -96,6 +96,14 @@ class CertifiedBound(Part):
     reason: EndReason | None
     """The reason of a turn that this bound ends; null if it ends none by itself."""
 
+    @property
+    def shown(self) -> str:
+        """The value as people read it."""
+        return "off" if self.value is None else f"{self.value:.15g}"
+
+    def __str__(self) -> str:
+        return f"{self.bound}: {self.shown} (set by: {self.set_by}; {self.formula})"
+
 
 class CertifiedSubAgent(Part):
     """A sub-agent that turns of the agent, or of its sub-agents, may call."""
@@ -151,6 +159,12 @@ class Certificate(Part):
     """The tools, hooks and guardrails; null if they are unknown."""
     sub_agents: SubAgents | None = None
     """The sub-agents that it may call, which share its budgets; absent if there are none."""
+
+    def __str__(self) -> str:
+        """Return a line for each bound."""
+        lines = [f"  {bound}" for bound in (*self.bounds, self.reply)]
+        below = [] if self.sub_agents is None else [f"  sub-agents: {', '.join(self.sub_agents.calls)}"]
+        return "\n".join([f"A turn of agent {self.agent!r} is bounded by:", *lines, *below])
 
     def to_json(self) -> dict[str, JsonValue]:
         """Return the certificate as JSON values, with the names of its schema. `from_json` reads it back."""

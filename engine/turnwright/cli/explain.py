@@ -81,16 +81,12 @@ def _print_sub_agents(below: SubAgents) -> None:
 
 
 def _sub_agent_cells(one: CertifiedSubAgent) -> tuple[str, ...]:
-    values = {bound.bound: _value(bound) for bound in one.bounds}
+    values = {bound.bound: bound.shown for bound in one.bounds}
     bounds = (values[name] for name in _OF_SUB_AGENTS)
     return (one.tool, one.agent, str(one.depth), *bounds, ", ".join(one.calls) or "-")
-
-
-def _value(bound: CertifiedBound) -> str:
-    return "off" if bound.value is None else f"{bound.value:.15g}"
 
 
 def _cells(bound: CertifiedBound) -> tuple[str, ...]:
     others = ", ".join(f"{one.field}: {one.set_by}" for one in bound.settings[1:])
     who = f"{bound.set_by} ({others})" if others else str(bound.set_by)
-    return (bound.bound, _value(bound), who, bound.exactness, bound.formula)
+    return (bound.bound, bound.shown, who, bound.exactness, bound.formula)

@@ -365,7 +365,9 @@ def need_one(turn: str | None, session: str | None) -> str:
     """Return what was named. Raises `ConfigError` unless it is either a turn or a session."""
     if (turn is None) is (session is None):
         raise ConfigError(
-            "name a turn, or a session with --session" if turn is None else "name a turn or a session, not both"
+            "name a turn, or a session with --session: `turnwright turns` and `turnwright sessions` list them"
+            if turn is None
+            else "name a turn or a session, not both"
         )
     return turn or session or ""
 

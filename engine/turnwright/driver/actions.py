@@ -19,6 +19,7 @@ from turnwright.model.protocol import (
     ModelRequest,
     ModelResponse,
     ResponseToolCall,
+    check_reply,
     no_reply,
     too_long,
 )
@@ -256,6 +257,9 @@ async def _reply(segment: Segment, action: CallModel | Conclude) -> ModelRespons
             await close()
     if reply is None:
         raise no_reply(segment.model.name)
+    # Without a call of a function, since this runs in each step.
+    if reply.text.__class__ is not str or (reply.calls and reply.calls[0].__class__ is not ResponseToolCall):
+        check_reply(segment.model.name, reply)
     if len(reply.calls) > MAX_CALLS_PER_REPLY:
         raise too_long(segment.model.name, reply)
     # A blank reply fails the attempt or repeats the conclusion. Its pieces are kept, so that the next attempt withdraws

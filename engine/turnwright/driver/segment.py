@@ -16,7 +16,7 @@ from turnwright.journal.dependencies import Dependencies
 from turnwright.journal.inbox import steers, to_answered_input
 from turnwright.journal.turn_journal import TurnJournal
 from turnwright.model.prices import priced
-from turnwright.model.protocol import Delta, Model, ModelError, ModelResponse, TextDelta
+from turnwright.model.protocol import DELTAS, Delta, Model, ModelError, ModelResponse, TextDelta, no_delta
 from turnwright.model_settings import ModelSettings
 from turnwright.result import TurnResult
 from turnwright.store import InboxItem, InboxKind
@@ -296,6 +296,8 @@ class Segment:
             if self._texts is None:
                 self._texts = []
             self._texts.append(delta.text)
+        elif delta.__class__ not in DELTAS:
+            raise no_delta(self.model.name, delta)
         if journal.is_followed:
             if self.output is not None:
                 self._publish_partial_output(self.output, delta)

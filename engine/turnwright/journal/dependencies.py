@@ -1,5 +1,6 @@
 """The dependencies of a driver: models, tools, limits, and the embedder's hooks."""
 
+import inspect
 import math
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
@@ -33,8 +34,11 @@ def checked_model(model: Model) -> Model:
     if not (isinstance(getattr(model, "name", None), str) and callable(getattr(model, "stream", None))):
         raise ConfigError(
             f"{model!r} is not a model: give an object of turnwright.model, such as OpenAIChat(...) or"
-            " AnthropicMessages(...), and pydantic_ai_model(...) for one of pydantic-ai's"
+            " AnthropicMessages(...), pydantic_ai_model(...) for one of pydantic-ai's, or your own with a `name` and a"
+            " method `stream`"
         )
+    if inspect.iscoroutinefunction(model.stream):
+        raise ConfigError(f"model {model.name}: `stream` returns its reply: it must yield it, a ModelResponse")
     return model
 
 

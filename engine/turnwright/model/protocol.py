@@ -103,6 +103,7 @@ class ToolCallDelta(msgspec.Struct, frozen=True, gc=False):
 
 #: A piece that a model streams before its complete reply.
 Delta = TextDelta | ReasoningDelta | ToolCallDelta
+DELTAS: Final = frozenset({TextDelta, ReasoningDelta, ToolCallDelta})
 
 
 class ResponseToolCall(msgspec.Struct, frozen=True, gc=False):
@@ -220,6 +221,22 @@ def too_long(model: str, reply: ModelResponse) -> ModelError:
     """Make the error of a reply that asks for more calls than a turn takes."""
     why = f"the reply asks for more than {MAX_CALLS_PER_REPLY} calls. Ask for a shorter reply."
     return ModelError(f"model {model}: {why}", cause=Cause.REJECTED, partial=reply)
+
+
+def no_delta(model: str, item: object) -> TypeError:
+    """Make the error of a stream that yields something else than a part of a reply or a reply."""
+    kind = type(item).__name__
+    return TypeError(f"model {model}: `stream` yielded a {kind}: yield deltas, and last a ModelResponse")
+
+
+def check_reply(model: str, reply: ModelResponse) -> None:
+    """Raise `TypeError` for a text that is no text, and for calls of another type."""
+    if not isinstance(reply.text, str):
+        raise TypeError(f"model {model}: ModelResponse.text must be a str, not {type(reply.text).__name__}")
+    for call in reply.calls:
+        if not isinstance(call, ResponseToolCall):
+            kind = type(call).__name__
+            raise TypeError(f"model {model}: ModelResponse.calls must be of ResponseToolCall, not {kind}")
 
 
 def no_reply(model: str) -> ModelError:
