@@ -251,8 +251,8 @@ async def _go_on(segment: Segment) -> bool:
             if event is not None:
                 await _feed(segment, event)
             event, waiting = None, segment.journal.waiting
-            # The last append has usually returned an empty inbox, and then there is nothing to take in.
-            if waiting or waiting is None or interruption.aborting or machine.state is State.PAUSED:
+            # The last append has usually returned an empty inbox. Only an action that an abort cuts off has none.
+            if waiting or interruption.aborting or machine.state is State.PAUSED:
                 event = await segment.take_in()
             action = machine.action
             kind = type(action)
