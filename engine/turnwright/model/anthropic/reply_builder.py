@@ -4,35 +4,30 @@ Any field of an event may be missing, null or of another type; such fields are s
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 from pydantic import JsonValue
 
-from turnwright.model.http.json_text import read_id, whole_object
+from turnwright.model.http.json_text import read_id
 from turnwright.model.http.reply_builder import FINISHES, Builder, plain_reason
-from turnwright.model.http.text_buffer import MAX_ARGUMENTS, MAX_CALLS, MAX_REPLY, Meter, Pieces, TooLargeError, mend
+from turnwright.model.http.text_buffer import MAX_ARGUMENTS, MAX_CALLS, MAX_REPLY, TooLargeError, mend
 from turnwright.model.protocol import (
     Delta,
     ModelResponse,
     ReasoningDelta,
-    ResponseToolCall,
     TextDelta,
     ToolCallDelta,
 )
 from turnwright_states import Finish, Usage
 
-from .block_order import CALL, THINKING, answered_by, hosted_id, order_of
+from .block_builder import OTHER, TOOL, BlockBuilder, text_of
+from .block_order import CALL, THINKING, answered_by, hosted_id, is_thinking, order_of, text_blocks
 from .fast_events import read_event
 
-# The memory of a block without its texts, counted as characters.
-_BLOCK_SIZE: Final = 1024
-
-_TOOL: Final = "tool_use"
-# The blocks that are read; a block without a type may be any of the first three. Others belong to the provider: tools
-# that run on its side, their results, compaction.
-_OURS: Final = frozenset({"", "text", "thinking", "redacted_thinking", _TOOL})
-_OTHER: Final = "other"
+_PAUSED: Final = "pause_turn"
+# The most pauses of one reply. The provider pauses after about ten uses of its tools.
+_MOST_PAUSES: Final = 10
 # The events whose usage and stop reason are those of the reply. The documentation defines no counts for others.
 _TELLING: Final = frozenset({"message_start", "message", "message_delta", "message_stop"})
 
@@ -54,15 +49,18 @@ class MessageBuilder(Builder):
 
     def __init__(self, *, max_reply: int = MAX_REPLY, max_arguments: int = MAX_ARGUMENTS) -> None:
         super().__init__(max_reply=max_reply, max_arguments=max_arguments)
-        self._blocks: list[_BlockBuilder] = []
-        self._by_index: dict[float | str, _BlockBuilder] = {}
+        self._blocks: list[BlockBuilder] = []
+        self._by_index: dict[float | str, BlockBuilder] = {}
         #: The blocks of other kinds that have begun, by index, kind and id.
         self._others: set[tuple[str, str, str]] = set()
-        self._last: _BlockBuilder | None = None
+        self._last: BlockBuilder | None = None
         self._calls = 0
         #: The number of calls whose deltas were returned.
         self._shown = 0
         self._stop_reason = ""
+        #: The responses that paused, and their usage.
+        self._pauses = 0
+        self._spent: Usage | None = None
         #: Whether `message_stop` has come.
         self.stopped = False
 
@@ -78,7 +76,7 @@ class MessageBuilder(Builder):
                 self._note_count("reasoning_tokens", details.get("thinking_tokens"))
                 created = _dict(usage.get("cache_creation"))
                 self._note_count("cache_creation_1h_input_tokens", created.get("ephemeral_1h_input_tokens"))
-                stop_reason = _text(source.get("stop_reason"))
+                stop_reason = text_of(source.get("stop_reason"))
                 self._meter.reserve(len(stop_reason))
                 self._stop_reason = mend(stop_reason) or self._stop_reason
         match kind:
@@ -103,7 +101,7 @@ class MessageBuilder(Builder):
         """Take the data of a delta that goes on with its block: see `Builder`."""
         event = read_event(data)
         block, delta = self._by_index.get(event.index), event.delta
-        if block is None or block.kind == _OTHER or (block.kind == _TOOL) is not (delta.type == "input_json_delta"):
+        if block is None or block.kind == OTHER or (block.kind == TOOL) is not (delta.type == "input_json_delta"):
             return False
         if delta.type == "text_delta":
             if delta.text:
@@ -122,6 +120,7 @@ class MessageBuilder(Builder):
 
     def reply(self) -> ModelResponse:
         """Give the reply as far as it has come."""
+        reason = self._stop_reason or (_PAUSED if self._pauses else "")
         row: list[str | int] = []
         hosted = self._hosted()
         details = [[*block.details(), *hosted.get(id(block), ())] for block in self._blocks]
@@ -133,11 +132,46 @@ class MessageBuilder(Builder):
             reasoning="".join(str(block.thinking) for block in self._blocks),
             reasoning_details=(*(detail for kept in details for detail in kept), *order_of(row)),
             calls=tuple(block.call() for block in self._blocks if block.is_call),
-            finish=FINISHES.get(plain_reason(self._stop_reason), Finish.STOP),
+            finish=FINISHES.get(plain_reason(reason), Finish.STOP),
             usage=self._usage(),
-            finish_reason=self._stop_reason or None,
+            finish_reason=reason or None,
             response=self._info(),
         )
+
+    def resume(self) -> list[JsonValue]:
+        """Continue a paused reply with the next response. Returns the content to send; empty if the reply ends here.
+
+        Only the tools of the provider pause. With a call of ours the reply ends, because its result comes first.
+        """
+        content = [*self._content()]
+        if self._stop_reason != _PAUSED or self._pauses == _MOST_PAUSES or any(block.is_call for block in self._blocks):
+            return []
+        if content:
+            self._pauses += 1
+            self._spent = self._usage()
+            self._counts.clear()
+            self._by_index.clear()
+            self._others.clear()
+            self._last = None
+            self._stop_reason = ""
+            self.stopped = False
+        return content
+
+    def _content(self) -> list[JsonValue]:
+        """Return the blocks as they came. The API rejects thinking and blanks at their end."""
+        row: list[Mapping[str, JsonValue]] = []
+        for block in self._blocks:
+            text, hosted = str(block.text), block.hosted()
+            row += [*block.details(), *([hosted] if hosted else ()), *text_blocks(text)]
+        while row and is_thinking(row[-1]):
+            row.pop()
+        if row and row[-1]["type"] == "text":
+            row[-1] = {"type": "text", "text": str(row[-1]["text"]).rstrip()}
+        return [dict(block) for block in row]
+
+    def _usage(self) -> Usage | None:
+        usage = super()._usage()
+        return self._spent + usage if self._spent and usage else usage or self._spent
 
     def _usage_of(self, read: int, written: int) -> Usage:
         return super()._usage_of(read + sum(self._counts.get(name, 0) for name in _CACHED), written)
@@ -147,7 +181,7 @@ class MessageBuilder(Builder):
 
         The API rejects it when it is sent back.
         """
-        found = [(id(block), block.hosted()) for block in self._blocks if block.kind == _OTHER]
+        found = [(id(block), block.hosted()) for block in self._blocks if block.kind == OTHER]
         uses = {hosted_id(one) for _, one in found if one}
         results = {answered_by(one) for _, one in found if one}
         pairs = (uses & results) - {""}
@@ -155,7 +189,7 @@ class MessageBuilder(Builder):
 
     def _take_content(self, content: JsonValue) -> list[Delta]:
         """Take the blocks of a message, unless it repeats those that have come."""
-        if any(block.kind != _OTHER for block in self._blocks):
+        if any(block.kind != OTHER for block in self._blocks):
             return []
         if isinstance(content, str):
             content = [{"type": "text", "text": content}]
@@ -168,9 +202,9 @@ class MessageBuilder(Builder):
         if block is None or not block.repeated_by(content):
             kind = content.get("type")
             block = self._open(index, kind if isinstance(kind, str) else "")
-        if block.kind == _OTHER:
+        if block.kind == OTHER:
             # Work on the provider's side counts once, however often its block begins.
-            other = str(index), _text(content.get("type")), read_id(content.get("id"))
+            other = str(index), text_of(content.get("type")), read_id(content.get("id"))
             if other not in self._others:
                 self._others.add(other)
                 self._meter.take(sum(map(len, other)))
@@ -184,7 +218,7 @@ class MessageBuilder(Builder):
         """Add a delta to the block of its index, which may never have begun."""
         block = self._at(index)
         arguments = _arguments(delta)
-        if block is not None and block.kind == _OTHER:
+        if block is not None and block.kind == OTHER:
             if arguments or not block.stopped:
                 block.go_on(arguments)
                 return []
@@ -200,156 +234,43 @@ class MessageBuilder(Builder):
             return deltas
         return [*deltas, *(block or self._open(index, "")).add(known)]
 
-    def _add_arguments(self, block: "_BlockBuilder | None", piece: str) -> list[Delta]:
+    def _add_arguments(self, block: "BlockBuilder | None", piece: str) -> list[Delta]:
         """Add to the arguments of a block. If the block is no call, they may belong to the open call that began last.
 
         Without an open call they are dropped; they may belong to a tool of the provider.
         """
-        if block is None or block.kind != _TOOL:
+        if block is None or block.kind != TOOL:
             block = None if self._last is None or self._last.stopped else self._last
-        return self._add_to(block, piece) if block is not None and block.kind == _TOOL else []
+        return self._add_to(block, piece) if block is not None and block.kind == TOOL else []
 
-    def _add_to(self, block: "_BlockBuilder", piece: str) -> list[Delta]:
+    def _add_to(self, block: "BlockBuilder", piece: str) -> list[Delta]:
         readable = block.add_arguments(piece)
         return [self._delta(block, readable)] if readable else []
 
-    def _delta(self, block: "_BlockBuilder", piece: str = "") -> ToolCallDelta:
+    def _delta(self, block: "BlockBuilder", piece: str = "") -> ToolCallDelta:
         if block.number is None:
             block.number = self._shown
             self._shown += 1
         return ToolCallDelta(block.number, block.name, piece)
 
-    def _at(self, index: JsonValue) -> "_BlockBuilder | None":
+    def _at(self, index: JsonValue) -> "BlockBuilder | None":
         """Return the block of an index; without an index, the block that began last."""
         return self._by_index.get(index) if isinstance(index, int | float | str) else self._last
 
-    def _open(self, index: JsonValue, kind: str) -> "_BlockBuilder":
-        if kind == _TOOL:
+    def _open(self, index: JsonValue, kind: str) -> "BlockBuilder":
+        if kind == TOOL:
             self._calls += 1
             if self._calls > MAX_CALLS:
                 raise TooLargeError(f"the reply asks for more than {MAX_CALLS:,} calls")
         self._note_first()
-        block = _BlockBuilder(kind, self._meter, self._max_arguments)
-        if block.kind != _OTHER:
+        block = BlockBuilder(kind, self._meter, self._max_arguments)
+        if block.kind != OTHER:
             self._blocks.append(block)
         if isinstance(index, int | float | str):
             self._meter.reserve(len(str(index)))
             self._by_index[index] = block
         self._last = block
         return block
-
-
-class _BlockBuilder:
-    def __init__(self, kind: str, meter: Meter, max_arguments: int) -> None:
-        self.kind = kind if kind in _OURS else _OTHER
-        meter.reserve(_BLOCK_SIZE)  # to open a block adds nothing yet
-        self.stopped = False
-        #: The call's number among those whose deltas were returned; None before its first delta.
-        self.number: int | None = None
-        self.name = ""
-        self.text = Pieces(meter)
-        self.thinking = Pieces(meter)
-        self._meter = meter
-        self._max_arguments = max_arguments
-        self._signature = Pieces(meter)
-        self._redacted: Mapping[str, JsonValue] | None = None
-        #: A call or a result of the provider's tools.
-        self._kept: dict[str, JsonValue] | None = None
-        self._id = ""
-        self._arguments = Pieces(meter)
-        self._input = ""
-
-    def add(self, content: Mapping[str, JsonValue]) -> list[Delta]:
-        """Take what the block began with, or the text, thinking and signature of a delta."""
-        if self.kind == _TOOL:
-            self._add_call(content)
-        if self.kind == "redacted_thinking" and content.get("data"):
-            raw = json.dumps(content, ensure_ascii=False)
-            self._meter.take(len(raw))
-            self._redacted = whole_object(mend(raw))
-        self._signature.add(_text(content.get("signature")))
-        reasoning = self.thinking.add(_text(content.get("thinking")))
-        text = self.text.add(_text(content.get("text")))
-        return [*([ReasoningDelta(reasoning)] if reasoning else ()), *([TextDelta(text)] if text else ())]
-
-    def add_arguments(self, piece: str) -> str:
-        """Take a piece of the arguments. They count instead of the input that the block began with.
-
-        Returns the new readable part.
-        """
-        self._check(len(self._arguments) + len(piece))
-        return self._arguments.add(piece)
-
-    def keep(self, content: Mapping[str, JsonValue]) -> bool:
-        """Keep a block of the provider's tools. Returns whether it is one."""
-        if hosted_id(content) or answered_by(content):
-            raw = json.dumps(content, ensure_ascii=False)
-            self._meter.reserve(len(raw))
-            self._kept = whole_object(mend(raw))
-        return self._kept is not None
-
-    def go_on(self, piece: str) -> None:
-        """Add to the arguments of a call of the provider's tools."""
-        if piece and self._kept is not None and not self.stopped:
-            self._check(len(self._arguments) + len(piece))
-            before = self._meter.progress
-            self._arguments.add(piece)
-            # It is no progress of the reply.
-            self._meter.progress = before
-
-    def hosted(self) -> Mapping[str, JsonValue] | None:
-        """Return the block of the provider's tools, with the arguments that came after its beginning."""
-        if self._kept is None or not len(self._arguments):
-            return self._kept
-        arguments = whole_object(str(self._arguments))
-        return None if arguments is None else {**self._kept, "input": arguments}
-
-    def repeated_by(self, content: Mapping[str, JsonValue]) -> bool:
-        """Whether a block that begins here repeats this one: the same call, without arguments so far."""
-        return (
-            self.kind == _TOOL == content.get("type")
-            and not self.stopped
-            and not len(self._arguments)
-            and bool(self._id)
-            and self._id == read_id(content.get("id"))
-        )
-
-    @property
-    def is_call(self) -> bool:
-        """Whether the block calls one of our tools. A block that was only opened calls none."""
-        return self.kind == _TOOL and bool(self._id or self.name or self._input or len(self._arguments))
-
-    def call(self) -> ResponseToolCall:
-        """Return the call. Blank arguments count as no arguments."""
-        raw = str(self._arguments)
-        raw = raw if raw.strip() else self._input
-        return ResponseToolCall(name=self.name, arguments=whole_object(raw), raw=raw, id=self._id)
-
-    def details(self) -> Iterator[Mapping[str, JsonValue]]:
-        """Return the signed or encrypted reasoning, which must be sent back unchanged."""
-        if self._redacted:
-            yield self._redacted
-        # Hidden thinking is empty; its signature represents it.
-        if len(self._signature) and (self.kind == "thinking" or len(self.thinking)):
-            yield {"type": "thinking", "thinking": str(self.thinking), "signature": str(self._signature)}
-
-    def _add_call(self, content: Mapping[str, JsonValue]) -> None:
-        given = content.get("input")
-        if not self._id:
-            self._id = read_id(content.get("id"))
-            self._meter.take(len(self._id))
-        if not self.name:
-            self.name = mend(_text(content.get("name")))
-            self._meter.take(len(self.name))
-        if given and not self._input:
-            raw = given if isinstance(given, str) else json.dumps(given, ensure_ascii=False)
-            self._check(len(raw))
-            self._meter.take(len(raw))
-            self._input = mend(raw)
-
-    def _check(self, length: int) -> None:
-        if length > self._max_arguments:
-            raise TooLargeError(f"the arguments of a call are longer than {self._max_arguments:,} characters")
 
 
 def _named(delta: Mapping[str, JsonValue], kind: str, field: str) -> JsonValue:
@@ -360,11 +281,7 @@ def _named(delta: Mapping[str, JsonValue], kind: str, field: str) -> JsonValue:
 def _arguments(delta: Mapping[str, JsonValue]) -> str:
     piece = _named(delta, "input_json_delta", "partial_json")
     # An object instead of a text is complete.
-    return json.dumps(piece, ensure_ascii=False) if isinstance(piece, dict) and piece else _text(piece)
-
-
-def _text(value: JsonValue) -> str:
-    return value if isinstance(value, str) else ""
+    return json.dumps(piece, ensure_ascii=False) if isinstance(piece, dict) and piece else text_of(piece)
 
 
 def _dict(value: JsonValue) -> Mapping[str, JsonValue]:

@@ -4,10 +4,13 @@ The client and `turnwright decode` share this decoder. It reads a stream of serv
 of a server that ignores `stream: true`.
 """
 
+import json
 from typing import ClassVar, Final, Unpack
 
 from pydantic import JsonValue
+from typing_extensions import override
 
+from turnwright.model.http.encoding import dump
 from turnwright.model.http.reply_stream import ReplyStream, StreamOptions
 from turnwright.model.http.text_buffer import MAX_ARGUMENTS, MAX_REPLY
 from turnwright.model.protocol import Delta
@@ -32,7 +35,8 @@ class MessagesStream(ReplyStream):
     """Decodes one response. See `ReplyStream`, and `Builder` for `max_reply` and `max_arguments`.
 
     The reply ends at `message_stop`. After a stop reason it also ends at the `[DONE]` that some gateways append.
-    Source: "Streaming Messages" of Anthropic's documentation.
+    A paused reply continues in another response, whose decoder has the same `message`.
+    Source: "Streaming Messages" and "Server tools" of Anthropic's documentation.
     """
 
     REPLY: ClassVar = "reply of the Messages API"
@@ -44,10 +48,21 @@ class MessagesStream(ReplyStream):
         *,
         max_reply: int = MAX_REPLY,
         max_arguments: int = MAX_ARGUMENTS,
+        message: MessageBuilder | None = None,
         **options: Unpack[StreamOptions],
     ) -> None:
-        self._message = MessageBuilder(max_reply=max_reply, max_arguments=max_arguments)
+        self._message = message or MessageBuilder(max_reply=max_reply, max_arguments=max_arguments)
+        self._options = options
         super().__init__(self._message, **options)
+
+    @override
+    def resumed(self, body: bytes, /) -> "tuple[MessagesStream, bytes] | None":
+        content = self._message.resume() if self.complete else None
+        if not content:
+            return None
+        request = json.loads(body)
+        request["messages"].append({"role": "assistant", "content": content})
+        return MessagesStream(message=self._message, **self._options), dump(request)
 
     def _take(self, event: str, data: str) -> list[Delta]:
         # The data of an event may lack the type that its name says.

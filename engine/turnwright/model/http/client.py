@@ -1,8 +1,9 @@
 """The base of all models over HTTP: one attempt for each call, and one client for each event loop."""
 
+import logging
 from collections.abc import AsyncGenerator, Callable, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Final, Self
 
 from turnwright.errors import ConfigError
 from turnwright.model.capabilities import Capabilities
@@ -12,12 +13,14 @@ from turnwright.model.settings import SettingsMapping
 from turnwright.model_settings import ModelSettings
 
 from .endpoint import Endpoint
-from .exchange import Poster
+from .exchange import HttpResponse, Poster
 from .reply_stream import ReplyStream
 from .timeouts import Timeouts
 
 if TYPE_CHECKING:
     import httpx
+
+_LOG: Final = logging.getLogger(__name__)
 
 
 class HttpModel:
@@ -99,22 +102,44 @@ class HttpModel:
         failure of the network, the server or the model.
         """
         decoder = self._decoder(secrets=self._endpoint.secrets, where=self._endpoint.shown)
-        async with await self._poster.post(self._encode(fit(request, self._capabilities))) as answer:
-            while not decoder.done:
-                try:
-                    data = await answer.read(came=decoder.progress, whole=decoder.complete)
-                except ModelError as lost:
-                    if decoder.complete:
-                        # After the finish reason at most the usage is lost, and a retry would cost the reply again.
+        body = self._encode(fit(request, self._capabilities))
+        answer = await self._poster.post(body)
+        while True:
+            async with answer:
+                while not decoder.done:
+                    try:
+                        data = await answer.read(came=decoder.progress, whole=decoder.complete)
+                    except ModelError as lost:
+                        if decoder.complete:
+                            # After the finish reason at most the usage is lost, and a retry would cost the reply again.
+                            break
+                        lost.partial = decoder.partial
+                        raise
+                    if not data:
                         break
-                    lost.partial = decoder.partial
-                    raise
-                if not data:
-                    break
-                for delta in decoder.feed(data):
+                    for delta in decoder.feed(data):
+                        yield delta
+                for delta in decoder.end():
                     yield delta
-            for delta in decoder.end():
-                yield delta
-            if decoder.complete:
-                await answer.drain()
+                if decoder.complete:
+                    await answer.drain()
+            going = await self._resumed(decoder, body)
+            if going is None:
+                break
+            answer, decoder = going
         yield decoder.reply()
+
+    async def _resumed(self, paused: ReplyStream, body: bytes) -> tuple[HttpResponse, ReplyStream] | None:
+        """Request the rest of a paused reply to `body`. Returns None if there is none, or if the server refuses it."""
+        going = paused.resumed(body)
+        if going is None:
+            return None
+        decoder, longer = going
+        try:
+            return await self._poster.post(longer), decoder
+        except ModelError as lost:
+            if not lost.cause.may_pass:
+                _LOG.warning("model %s: the reply stays as it was paused, because %s", self._name, lost)
+                return None
+            lost.partial = paused.partial
+            raise

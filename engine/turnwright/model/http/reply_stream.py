@@ -150,6 +150,10 @@ class ReplyStream(ABC):
             raise self._error
         return self._builder.reply()
 
+    def resumed(self, _body: bytes, /) -> "tuple[ReplyStream, bytes] | None":
+        """Return a decoder and a request body to continue a paused reply to `_body` with; None if it is not paused."""
+        return None
+
     @property
     def done(self) -> bool:
         """Whether no more bytes are needed: the reply is complete, an error has come, or the bytes have ended."""

@@ -1,0 +1,142 @@
+"""One block of a reply of the Messages API, built from the JSON of its events. No I/O."""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from pydantic import JsonValue
+
+from turnwright.model.http.json_text import read_id, whole_object
+from turnwright.model.http.text_buffer import Meter, Pieces, TooLargeError, mend
+from turnwright.model.protocol import Delta, ReasoningDelta, ResponseToolCall, TextDelta
+
+from .block_order import answered_by, hosted_id
+
+# The memory of a block without its texts, counted as characters.
+_BLOCK_SIZE: Final = 1024
+
+TOOL: Final = "tool_use"
+# The blocks that are read; a block without a type may be any of the first three. Others belong to the provider: tools
+# that run on its side, their results, compaction.
+_OURS: Final = frozenset({"", "text", "thinking", "redacted_thinking", TOOL})
+OTHER: Final = "other"
+
+
+class BlockBuilder:
+    """Builds one block of a reply: a text, thinking, a call of ours, or a block of the provider's tools."""
+
+    def __init__(self, kind: str, meter: Meter, max_arguments: int) -> None:
+        self.kind = kind if kind in _OURS else OTHER
+        meter.reserve(_BLOCK_SIZE)  # to open a block adds nothing yet
+        self.stopped = False
+        #: The call's number among those whose deltas were returned; None before its first delta.
+        self.number: int | None = None
+        self.name = ""
+        self.text = Pieces(meter)
+        self.thinking = Pieces(meter)
+        self._meter = meter
+        self._max_arguments = max_arguments
+        self._signature = Pieces(meter)
+        self._redacted: Mapping[str, JsonValue] | None = None
+        #: A call or a result of the provider's tools.
+        self._kept: dict[str, JsonValue] | None = None
+        self._id = ""
+        self._arguments = Pieces(meter)
+        self._input = ""
+
+    def add(self, content: Mapping[str, JsonValue]) -> list[Delta]:
+        """Take what the block began with, or the text, thinking and signature of a delta."""
+        if self.kind == TOOL:
+            self._add_call(content)
+        if self.kind == "redacted_thinking" and content.get("data"):
+            raw = json.dumps(content, ensure_ascii=False)
+            self._meter.take(len(raw))
+            self._redacted = whole_object(mend(raw))
+        self._signature.add(text_of(content.get("signature")))
+        reasoning = self.thinking.add(text_of(content.get("thinking")))
+        text = self.text.add(text_of(content.get("text")))
+        return [*([ReasoningDelta(reasoning)] if reasoning else ()), *([TextDelta(text)] if text else ())]
+
+    def add_arguments(self, piece: str) -> str:
+        """Take a piece of the arguments. They count instead of the input that the block began with.
+
+        Returns the new readable part.
+        """
+        self._check(len(self._arguments) + len(piece))
+        return self._arguments.add(piece)
+
+    def keep(self, content: Mapping[str, JsonValue]) -> bool:
+        """Keep a block of the provider's tools. Returns whether it is one."""
+        if hosted_id(content) or answered_by(content):
+            raw = json.dumps(content, ensure_ascii=False)
+            self._meter.reserve(len(raw))
+            self._kept = whole_object(mend(raw))
+        return self._kept is not None
+
+    def go_on(self, piece: str) -> None:
+        """Add to the arguments of a call of the provider's tools."""
+        if piece and self._kept is not None and not self.stopped:
+            self._check(len(self._arguments) + len(piece))
+            before = self._meter.progress
+            self._arguments.add(piece)
+            # It is no progress of the reply.
+            self._meter.progress = before
+
+    def hosted(self) -> Mapping[str, JsonValue] | None:
+        """Return the block of the provider's tools, with the arguments that came after its beginning."""
+        if self._kept is None or not len(self._arguments):
+            return self._kept
+        arguments = whole_object(str(self._arguments))
+        return None if arguments is None else {**self._kept, "input": arguments}
+
+    def repeated_by(self, content: Mapping[str, JsonValue]) -> bool:
+        """Whether a block that begins here repeats this one: the same call, without arguments so far."""
+        return (
+            self.kind == TOOL == content.get("type")
+            and not self.stopped
+            and not len(self._arguments)
+            and bool(self._id)
+            and self._id == read_id(content.get("id"))
+        )
+
+    @property
+    def is_call(self) -> bool:
+        """Whether the block calls one of our tools. A block that was only opened calls none."""
+        return self.kind == TOOL and bool(self._id or self.name or self._input or len(self._arguments))
+
+    def call(self) -> ResponseToolCall:
+        """Return the call. Blank arguments count as no arguments."""
+        raw = str(self._arguments)
+        raw = raw if raw.strip() else self._input
+        return ResponseToolCall(name=self.name, arguments=whole_object(raw), raw=raw, id=self._id)
+
+    def details(self) -> Iterator[Mapping[str, JsonValue]]:
+        """Return the signed or encrypted reasoning, which must be sent back unchanged."""
+        if self._redacted:
+            yield self._redacted
+        # Hidden thinking is empty; its signature represents it.
+        if len(self._signature) and (self.kind == "thinking" or len(self.thinking)):
+            yield {"type": "thinking", "thinking": str(self.thinking), "signature": str(self._signature)}
+
+    def _add_call(self, content: Mapping[str, JsonValue]) -> None:
+        given = content.get("input")
+        if not self._id:
+            self._id = read_id(content.get("id"))
+            self._meter.take(len(self._id))
+        if not self.name:
+            self.name = mend(text_of(content.get("name")))
+            self._meter.take(len(self.name))
+        if given and not self._input:
+            raw = given if isinstance(given, str) else json.dumps(given, ensure_ascii=False)
+            self._check(len(raw))
+            self._meter.take(len(raw))
+            self._input = mend(raw)
+
+    def _check(self, length: int) -> None:
+        if length > self._max_arguments:
+            raise TooLargeError(f"the arguments of a call are longer than {self._max_arguments:,} characters")
+
+
+def text_of(value: JsonValue) -> str:
+    """Return a text; empty for another value."""
+    return value if isinstance(value, str) else ""
