@@ -30,4 +30,8 @@ def test_what_is_wrong_is_said_in_a_line(cli: "Cli", endpoint: "Endpoint") -> No
     turn = cli.run("run", "Tidy up", "--json").turn
     wrong = cli.run("annotate", turn, "--score", "success")
     assert (wrong.code, wrong.err) == (2, "turnwright: --score success: write it as NAME=NUMBER, such as success=1\n")
+    unknown = cli.run("annotate", turn, "--remove", "fast", "--tag", "slow")
+    assert f"--remove fast: turn {turn} has no tag, score or note of this name" in unknown.err
+    assert cli.run("annotate", turn).err == "no tags, notes and scores\n"
+    assert "there is no turn 'nobody' in this store" in cli.run("annotate", "nobody").err
     assert "a note needs a text" in cli.run("annotate", turn, "--note", " ").err

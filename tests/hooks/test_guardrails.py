@@ -538,6 +538,15 @@ async def test_what_a_guardrail_raises_ends_the_turn_and_names_it(make: Callable
     assert "guardrail 'broken' raised KeyError: 'boom'" in turn.error
 
 
+async def test_a_guardrail_that_raises_its_trip_is_told_to_return_it() -> None:
+    @output_guardrail
+    async def broken(ctx: TurnContext, text: str) -> Trip | None:
+        raise Trip("no")  # type: ignore[misc]
+
+    turn = await Engine(model=ScriptedModel("Done."), guardrails=[broken]).run(AGENT, "hi")
+    assert "raised TypeError: exceptions must derive from BaseException: return a decision, do not raise" in turn.error
+
+
 @pytest.mark.parametrize("guardrails", [[3], [on_topic.check], [Guardrail]])
 def test_what_is_no_guardrail_is_refused(guardrails: list[object]) -> None:
     with pytest.raises(ConfigError, match=r"^engine: guardrails: "):

@@ -72,7 +72,11 @@ async def _annotated(
     store: Store, *, turn: str, given: Sequence[Annotation], remove: Sequence[str]
 ) -> list[Annotation]:
     kept = annotation_store(store)
-    for one in await kept.annotations([turn]):
+    await store.get(turn)
+    before = await kept.annotations([turn])
+    if unknown := set(remove).difference(one.name for one in before):
+        raise ConfigError(f"--remove {min(unknown)}: turn {turn} has no tag, score or note of this name")
+    for one in before:
         if one.name in remove:
             await kept.unannotate(turn, one.kind, one.name)
     await kept.annotate(*given)

@@ -144,7 +144,7 @@ class _Changes:
             self.instructions = hook.text(decision.instructions)
             changed.append("instructions")
         if decision.append:
-            self.append += [hook.text(text) for text in _texts(hook, decision.append)]
+            self.append += [hook.text(text) for text in _texts(hook, "append", decision.append)]
             changed.append("append")
         if decision.tools is not None:
             self.tools = self._subset(hook, decision.tools)
@@ -156,7 +156,7 @@ class _Changes:
 
     def _subset(self, hook: Hook, tools: Sequence[str]) -> tuple[str, ...]:
         """Return the tools that the request had, out of these names, in its order."""
-        chosen = subset(hook.what, _texts(hook, tools), self._offered)
+        chosen = subset(hook.what, _texts(hook, "tools", tools), self._offered)
         return chosen if self.tools is None else tuple(one for one in self.tools if one in chosen)
 
 
@@ -169,9 +169,9 @@ def subset(what: str, names: Iterable[object], offered: Sequence[str]) -> tuple[
     return tuple(one for one in offered if one in chosen)
 
 
-def _texts(hook: Hook, texts: object) -> Sequence[str]:
+def _texts(hook: Hook, field: str, texts: object) -> Sequence[str]:
     if isinstance(texts, str) or not isinstance(texts, Sequence):
-        raise HookFailedError(f"{hook.what} returned {texts!r:.80} where a list of texts is needed")
+        raise HookFailedError(f"{hook.what} returned {field}={texts!r:.80} where a list of texts is needed")
     return texts
 
 

@@ -191,7 +191,9 @@ def _plain(reply: object) -> Json:
     dump = getattr(reply, "model_dump", None)
     data = reply if dump is None else dump(mode="json")
     if not isinstance(data, dict):
-        raise TypeError(f"a reply is the client's object or a dictionary, not {type(reply).__name__}")
+        raise TypeError(
+            f"a reply is the client's object, with model_dump(), or a dictionary, not {type(reply).__name__}"
+        )
     return data
 
 

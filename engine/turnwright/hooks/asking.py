@@ -20,6 +20,8 @@ from turnwright.tools.work_item import WorkItem
 
 #: Seconds that a hook or a guardrail may take if it sets no `timeout`.
 TIMEOUT: Final = 30.0
+#: The words of Python's `TypeError` about an object that is raised and is no exception, such as a `Trip`.
+_NO_EXCEPTION: Final = "exceptions must derive from BaseException"
 _LOG: Final = logging.getLogger(__name__)
 
 
@@ -76,7 +78,8 @@ class Asked(WorkItem):
                 raise
             if isinstance(error, GeneratorExit):
                 raise  # `closed` finishes the job
-            raise HookFailedError(f"{self.what} raised {describe(error)}") from error
+            decided = ": return a decision, do not raise it" if str(error) == _NO_EXCEPTION else ""
+            raise HookFailedError(f"{self.what} raised {describe(error)}{decided}") from error
         return answer
 
     def abandon(self) -> None:
