@@ -4,9 +4,9 @@
 
 A page is requested from the application in this process: all that it reads, and its rendering. *first* is the first
 request to a new application on a store that was just opened; the system has the file in memory. The others are medians
-of the next five. CPU is that of all threads; with PostgreSQL, that of the server's processes too. Milliseconds. Of
-`turnwright serve` the CPU is shown until it prints its address, and that of its first page after that: the least of
-three.
+of the next five, in which the store does not change. CPU is that of all threads; with PostgreSQL, that of the server's
+processes too. Milliseconds. Of `turnwright serve` the CPU is shown until it prints its address, and that of its first
+page after that: the least of three.
 
 The turns are of half a year, of 12 agents and 4 models. A few wait for somebody, and some have sub-agents, tags or
 scores (`bench/many_turns.py`). A search is for a word that most turns have, for one that 20 have, and for one that none

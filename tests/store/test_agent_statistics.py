@@ -2,7 +2,8 @@
 
 import pytest
 
-from turnwright.store.agent_statistics import AgentGroups
+from turnwright.store.agent_statistics import AgentGroups, KnownGroups
+from turnwright.store.summaries import Grouping
 
 MEASURES = "2,10,0,1000,29000000,0,4,30,500000,3000,29000001,7"
 
@@ -15,3 +16,17 @@ def test_turns_that_a_migration_left_without_names_are_no_agent(nameless: str | 
     found = groups.statistics([(7, "look_up", 3)])
     assert [(one.agent, one.turns, one.failures) for one in found.agents] == [("Tidier", 2, [("look_up", 3)])]
     assert {one.agent for one in found.spending} == {"Tidier"}
+
+
+def test_groups_of_the_same_rows_are_made_once_while_few_others_are_asked_for() -> None:
+    """Other rows, or other groups of the same rows, are not mixed up with them."""
+    rows, known = [("Tidier", "scripted", "finished", "answered", 1.0, MEASURES)], KnownGroups()
+    first = known.of(rows, Grouping.BOTH)
+    assert known.of([*rows], Grouping.BOTH) is first
+    assert [one.turns for one in known.of([*rows, *rows], Grouping.BOTH).statistics([]).agents] == [4]
+    assert [one.model for one in known.of(rows, Grouping.AGENT).statistics([]).agents] == [""]
+    assert [one.failures for one in first.statistics([(7, "look_up", 3)]).agents] == [[("look_up", 3)]]
+    assert [one.failures for one in first.statistics([]).agents] == [[]]
+    for number in range(99):
+        known.of([*rows, (f"Agent {number}", *rows[0][1:])], Grouping.BOTH)
+    assert known.of(rows, Grouping.BOTH) is not first

@@ -3,7 +3,8 @@
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b
 from itertools import groupby
 from math import ceil
 from typing import Final
@@ -21,6 +22,9 @@ _FEW: Final = 48
 #: No turn began before 2001, which is what a clock says that nobody has set, or a day from now.
 _EARLIEST: Final = 10**9 // 60
 _AHEAD: Final = 86_400
+#: The most requests whose groups are kept, and the seconds for which they are.
+_MOST_KNOWN: Final = 16
+_AGE: Final = 600
 
 
 @dataclass(slots=True)
@@ -39,7 +43,6 @@ class _Group:
     failing: list[int] = field(default_factory=list)
     outcomes: Counter[Outcome] = field(default_factory=Counter)
     reasons: Counter[EndReason] = field(default_factory=Counter)
-    failed: Counter[str] = field(default_factory=Counter)
     names: set[tuple[str, str]] = field(default_factory=set)
 
     def add(self, outcome: object, reason: object, cost: float, measures: Sequence[int]) -> None:
@@ -61,13 +64,18 @@ class AgentGroups:
     """
 
     def __init__(self, rows: Iterable[Columns], by: Grouping = Grouping.BOTH) -> None:
-        self._groups: defaultdict[tuple[str, str], _Group] = defaultdict(_Group)
+        groups: defaultdict[tuple[str, str], _Group] = defaultdict(_Group)
         for agent, model, outcome, reason, cost, measures in rows:
             if agent:  # not those that have not been summarized since a migration
                 row = "" if by is Grouping.MODEL else str(agent), "" if by is Grouping.AGENT else str(model)
-                self._groups[row].names.add((str(agent), str(model)))
-                self._groups[row].add(outcome, reason, number_of(cost), integers(measures))
-        self._failing = {number: group for group in self._groups.values() for number in filter(None, group.failing)}
+                groups[row].names.add((str(agent), str(model)))
+                groups[row].add(outcome, reason, number_of(cost), integers(measures))
+        totals = [_totals(agent, model, group) for (agent, model), group in groups.items()]
+        width = _width(groups.values(), latest := int(time.time() + _AHEAD) // 60)
+        spending = sorted(_spending(groups, width, latest), key=lambda one: (one.began, one.agent, one.model))
+        agents = sorted(totals, key=lambda one: (-one.turns, one.agent, one.model))
+        self._counted = AgentStatistics(agents, spending, width * 60.0)
+        self._failing = {number: row for row, group in groups.items() for number in filter(None, group.failing)}
 
     @property
     def failing(self) -> str:
@@ -76,14 +84,28 @@ class AgentGroups:
 
     def statistics(self, failures: Iterable[Columns]) -> AgentStatistics:
         """Return the statistics, with the failures of rows (turn, tool, failed calls)."""
-        for turn, tool, failed in failures:
-            self._failing[turn].failed[str(tool)] += count_of(failed)
-        groups = self._groups
-        totals = [_totals(agent, model, group) for (agent, model), group in groups.items()]
-        width = _width(groups.values(), latest := int(time.time() + _AHEAD) // 60)
-        spending = sorted(_spending(groups, width, latest), key=lambda one: (one.began, one.agent, one.model))
-        agents = sorted(totals, key=lambda one: (-one.turns, one.agent, one.model))
-        return AgentStatistics(agents, spending, width * 60.0)
+        failed: defaultdict[tuple[str, str], Counter[str]] = defaultdict(Counter)
+        for turn, tool, calls in failures:
+            failed[self._failing[turn]][str(tool)] += count_of(calls)
+        agents = [replace(one, failures=failed[one.agent, one.model].most_common()) for one in self._counted.agents]
+        return replace(self._counted, agents=agents)
+
+
+class KnownGroups:
+    """Makes groups, and keeps those of the last requests: to make them takes longer than to read their rows."""
+
+    def __init__(self) -> None:
+        #: By what they were made of, the newest last.
+        self._known: dict[bytes, AgentGroups] = {}
+
+    def of(self, rows: Sequence[Columns], by: Grouping) -> AgentGroups:
+        """Return the groups of rows."""
+        # A turn that begins more than a day from now is counted later.
+        key = blake2b(f"{by} {time.time() // _AGE} {rows}".encode(errors="replace")).digest()
+        self._known[key] = made = self._known.pop(key, None) or AgentGroups(rows, by)
+        if len(self._known) > _MOST_KNOWN:
+            del self._known[next(iter(self._known))]
+        return made
 
 
 def _totals(agent: str, model: str, group: _Group) -> AgentTotals:
@@ -99,7 +121,7 @@ def _totals(agent: str, model: str, group: _Group) -> AgentTotals:
         seconds=_quantiles(group.millis, 1e3),
         total_tokens=sum(group.tokens),
         total_cost=group.cost,
-        failures=group.failed.most_common(),
+        failures=(),
         others=len(group.names),
     )
 

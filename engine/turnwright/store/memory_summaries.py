@@ -13,6 +13,7 @@ import anyio
 
 from turnwright.errors import TurnNotFoundError, UnreadableTurnError
 
+from .agent_statistics import KnownGroups
 from .annotations import AnnotationStore
 from .protocol import Store, TurnRow, is_read_only
 from .sqlite.schema import create_tables, immediate
@@ -51,6 +52,7 @@ class MemorySummaries(SqliteSummaries):
         # Nobody closes the summaries, and Python 3.13 warns of a connection that is collected open.
         weakref.finalize(self, self._db.close)
         create_tables(self._db)
+        self._known = KnownGroups()
         #: The known turns that had not ended, and the number of the newest known turn.
         self._live: dict[str, TurnRow] = {}
         self._newest = 0

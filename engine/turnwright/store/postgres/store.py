@@ -20,6 +20,7 @@ from turnwright.errors import (
     TurnBusyError,
     TurnNotFoundError,
 )
+from turnwright.store.agent_statistics import KnownGroups
 from turnwright.store.posting import addressee, conflicting_items
 from turnwright.store.protocol import (
     NOBODY,
@@ -110,6 +111,7 @@ class PostgresStore(PostgresSummaries, PostgresAnnotations):
         self._notifications = Notifications(conninfo)
         self._connections = Connections(conninfo, self.place, patience, connections)
         self._owner = OwnerSession(conninfo, patience)
+        self._known = KnownGroups()
         #: The claims of the turns that this process drives, by turn.
         self._driving: dict[str, Claim] = {}
 

@@ -5,7 +5,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from turnwright.store.agent_statistics import AgentGroups
+from turnwright.store.agent_statistics import KnownGroups
 from turnwright.store.rows import LAST_SEQ, Columns
 from turnwright.store.summaries import (
     UNREAD,
@@ -94,6 +94,7 @@ class PostgresSummaries:
     """The summaries of a store in PostgreSQL. Its methods are described at `SummaryStore`."""
 
     _connections: Connections
+    _known: KnownGroups
 
     async def unsummarized(self, *, limit: int) -> list[Unsummarized]:
         """See `SummaryStore.unsummarized`."""
@@ -135,7 +136,7 @@ class PostgresSummaries:
 
     async def agents(self, wanted: TurnFilter, *, by: Grouping = Grouping.BOTH) -> AgentStatistics:
         """See `SummaryStore.agents`."""
-        groups = AgentGroups(await self._rows(_DIALECT.agents(wanted, _search(wanted.text))), by)
+        groups = self._known.of(await self._rows(_DIALECT.agents(wanted, _search(wanted.text))), by)
         return groups.statistics(await self._rows(_DIALECT.failures(groups.failing)))
 
     async def tools(self, wanted: TurnFilter, *, limit: int) -> Mapping[str, ToolCalls]:

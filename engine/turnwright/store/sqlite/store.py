@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from turnwright.errors import ConfigError, SessionNotFoundError, StoreError, TurnBusyError, TurnNotFoundError
+from turnwright.store.agent_statistics import KnownGroups
 from turnwright.store.posting import addressee, conflicting_items
 from turnwright.store.protocol import (
     NONE_ABANDONED,
@@ -99,6 +100,7 @@ class SqliteStore(SqliteSummaries, SqliteAnnotations):
         self._driving: dict[str, int] = {}
         self._durability: Durability = durability
         self._patience = patience
+        self._known = KnownGroups()
         self._open()
         own = type(self)
         crowd = _CROWDS[durability] if crowd is None else crowd

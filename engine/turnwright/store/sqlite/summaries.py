@@ -4,7 +4,7 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
-from turnwright.store.agent_statistics import AgentGroups
+from turnwright.store.agent_statistics import KnownGroups
 from turnwright.store.rows import Columns
 from turnwright.store.summaries import (
     MOST_PART,
@@ -175,6 +175,8 @@ def delete_summaries(db: sqlite3.Connection, numbers: str, values: Mapping[str, 
 class SqliteSummaries(SqliteTables):
     """The summaries of a store with a SQLite connection. Its methods are described at `SummaryStore`."""
 
+    _known: KnownGroups
+
     async def unsummarized(self, *, limit: int) -> list[Unsummarized]:
         """See `SummaryStore.unsummarized`."""
         return unsummarized_of(self._rows((_UNSUMMARIZED, {"limit": limit})))
@@ -225,7 +227,7 @@ class SqliteSummaries(SqliteTables):
     async def agents(self, wanted: TurnFilter, *, by: Grouping = Grouping.BOTH) -> AgentStatistics:
         """See `SummaryStore.agents`."""
         dialect, words = self._search(wanted)
-        groups = AgentGroups(self._rows(dialect.agents(wanted, words)), by)
+        groups = self._known.of(self._rows(dialect.agents(wanted, words)), by)
         return groups.statistics(self._rows(dialect.failures(groups.failing)))
 
     async def tools(self, wanted: TurnFilter, *, limit: int) -> Mapping[str, ToolCalls]:
