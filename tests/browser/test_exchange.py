@@ -74,6 +74,17 @@ def current_step(page: Page, title: str) -> None:
     expect(page.locator("#steps [aria-current] .step-title")).to_have_text(title)
 
 
+def test_what_takes_long_says_that_it_is_under_way(page: Page, stage: Stage) -> None:
+    turn = stage.play("Done.")
+    page.goto(stage.url(turn))
+    held = Held(page, of(turn))
+    page.get_by_role("link", name="Timeline").click()
+    expect(page.locator("html[data-busy]")).to_have_count(1)
+    held.let_go()
+    expect(page.locator("#tab")).to_have_attribute("data-tab", "timeline")
+    expect(page.locator("html[data-busy]")).to_have_count(0)
+
+
 def test_a_turn_stays_in_view_while_the_store_cannot_be_read_and_goes_on_afterwards(page: Page, stage: Stage) -> None:
     with stage.playing(WAITS, WAITS, WAITS, "Done.") as turn:
         page.goto(stage.url(turn))

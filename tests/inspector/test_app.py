@@ -2,10 +2,12 @@
 
 import ast
 import re
+import sqlite3
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
 
 import httpx
 import pytest
@@ -17,10 +19,11 @@ from turnwright import Agent, Engine
 from turnwright.errors import StoreError
 from turnwright.inspector import Inspector, Open, Token, inspector_app
 from turnwright.inspector.tabs import TABS
+from turnwright.inspector.views.summaries import Summaries
 from turnwright.model import ScriptedModel, asks_for
 from turnwright.store import Annotation, AnnotationKind, InboxItem, MemoryStore, TurnRow
 
-from .conftest import ADDRESS, TOKEN, csrf_of, delete_file, enter, paused_turn, person_at
+from .conftest import ADDRESS, TOKEN, csrf_of, delete_file, engine_on, enter, paused_turn, person_at
 
 pytestmark = pytest.mark.anyio
 
@@ -126,6 +129,22 @@ async def test_a_store_that_can_only_be_read_is_shown_without_forms() -> None:
             done = await person.does(f"/turns/{turn}/steer", text="Hurry")
             assert "the disk is read-only" in done.text
             assert done.status_code == httpx.codes.SERVICE_UNAVAILABLE
+
+
+async def test_a_store_that_was_migrated_meanwhile_says_what_to_do(tmp_path: Path) -> None:
+    """A page says it, and the task that summarizes turns does not end the server."""
+    file = tmp_path / "turns.db"
+    async with engine_on(file, "Done.") as engine:
+        await engine.run(Agent(name="A"), "Look")
+        app = inspector_app(engine, access=Token(TOKEN))
+        async with person_at(app) as person:
+            with closing(sqlite3.connect(file)) as db:
+                db.execute("PRAGMA user_version = 1")
+            page = await person.client.get("/")
+            assert page.status_code == httpx.codes.SERVICE_UNAVAILABLE
+            assert "<h1>The store cannot be read</h1>" in page.text
+            assert "turnwright migrate --store" in page.text
+            await Summaries(engine.store).catch_up()
 
 
 async def test_mounted_it_drives_while_its_host_runs(engine: Engine) -> None:

@@ -19,7 +19,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from turnwright.agent import Agent
 from turnwright.context import DepsT
 from turnwright.engine import Engine
-from turnwright.errors import StoreError, TurnNotFoundError
+from turnwright.errors import ConfigError, StoreError, TurnNotFoundError
 from turnwright.store.protocol import is_read_only
 
 from .http.access import Access, AccessGuard, Token, entry
@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 #: Seconds until turns are summarized that no page needs: the first pages come before.
 _LATER: Final = 1.0
 _STATIC: Final = Path(__file__).parent / "static"
+#: Errors of a store that cannot be read, or that another release has migrated.
+_UNREADABLE: Final = (StoreError, ConfigError)
 
 
 #: The addresses of one recorded run, whose page looks at its file alone.
@@ -69,7 +71,7 @@ class _Counting:
                 await self._runs.refresh()
             try:
                 await self._needs.refresh()
-            except StoreError as error:
+            except _UNREADABLE as error:
                 request = Request(scope)
                 if "text/event-stream" not in request.headers.get("accept", ""):  # which sends the error, and goes on
                     await (await _trouble(request, error))(scope, receive, send)
@@ -121,7 +123,7 @@ class Inspector(Starlette):
             ],
             exception_handlers={
                 TurnNotFoundError: _missing,
-                StoreError: _trouble,
+                **dict.fromkeys(_UNREADABLE, _trouble),
                 HTTPException: _refused,
                 Exception: _failed,
             },

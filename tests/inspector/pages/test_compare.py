@@ -122,3 +122,15 @@ async def test_a_step_of_one_turn_alone_is_named_as_such(file: Path) -> None:
         other = await engine.run(Agent(name="Reader"), "Look up")
         page = (await page_of(engine, left=one.id, right=other.id, pair="2")).text
     assert '<h2 id="pair-title">Step 2, only left</h2>' in page
+
+
+async def test_a_long_run_of_equal_steps_is_folded_and_opens_by_its_link(file: Path) -> None:
+    looks = [looks_up(f"word-{number}") for number in range(6)]
+    async with engine_on(file, *looks, "A.", *looks, "B.") as engine:
+        one = await engine.run(Agent(name="Reader"), "Look up")
+        other = await engine.run(Agent(name="Reader"), "Look up")
+        page = (await page_of(engine, left=one.id, right=other.id)).text
+        chosen = (await page_of(engine, left=one.id, right=other.id, pair="2")).text
+    assert '<a class="cover" href="#same-1">6 pairs do not differ: show them</a>' in page
+    assert page.count('<tr id="pair-') == 7
+    assert "pairs do not differ" not in chosen

@@ -73,6 +73,7 @@ let due = false;
 
 function setOut(way) {
   ways.add(way);
+  document.documentElement.dataset.busy = "";
   // What is asked for now was not asked for when the look was sent: its answer would undo this one.
   if (!looking) return;
   due = true;
@@ -81,6 +82,7 @@ function setOut(way) {
 
 function arrive(way) {
   ways.delete(way);
+  if (!ways.size) delete document.documentElement.dataset.busy;
   if (due && !ways.size) refresh();
 }
 

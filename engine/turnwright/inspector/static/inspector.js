@@ -246,7 +246,7 @@ const walkSteps = (by) => walk("#steps a.step", by, 1);
 const ROWS = "main tbody tr:not(.md *), .waiting, .talk > li";
 /** Move the focus along the rows of a list; Enter opens the row's link. */
 function walkRows(by) {
-  const links = all(ROWS).map((row) => find("a.cover, h2 a, :scope > p > a", row) ?? find("a", row)).filter(Boolean);
+  const links = all(ROWS).map((row) => find("a.cover, h2 a, :scope > p > a", row) ?? find("a", row)).filter((link) => link?.checkVisibility());
   const row = document.activeElement?.closest(ROWS);
   const now = links.findIndex((link) => link.closest(ROWS) === row);
   const next = links[Math.max(0, Math.min(links.length - 1, now < 0 ? 0 : now + by))];

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
-from itertools import takewhile, zip_longest
+from itertools import groupby, takewhile, zip_longest
 from typing import Final, TypeVar
 
 from pydantic import ValidationError
@@ -96,7 +96,8 @@ class PairDetails:
 class Comparison:
     """Two turns or runs compared. `details` belong to the chosen pair of steps, if there is one.
 
-    `pairs` are those around the chosen one, `before` and `after` the numbers of the next ones.
+    `pairs` are those around the chosen one, `before` and `after` the numbers of the next ones. `runs` has the same
+    pairs, those that differ or are chosen apart from those between them.
 
     `answer` is the difference of their final texts, `instructions` that of their agents' instructions, and `prompt`
     that of their prompts.
@@ -111,6 +112,11 @@ class Comparison:
     after: int | None
     chosen: StepPair | None
     details: PairDetails | None
+
+    @property
+    def runs(self) -> tuple[tuple[StepPair, ...], ...]:
+        seen = groupby(self.pairs, lambda pair: bool(pair.differs) or pair == self.chosen)
+        return tuple(tuple(run) for _, run in seen)
 
 
 def compare(left: Side, right: Side, chosen: int | None) -> Comparison:
