@@ -195,7 +195,7 @@ def test_an_error_in_events_is_read_like_one_in_a_body() -> None:
 def test_a_provider_that_says_so_is_not_asked_again() -> None:
     error = failed(429, {"error": {"message": "No extra usage."}}, **{"x-should-retry": "False"})
     assert (error.cause, error.status) == (Cause.REJECTED, 429)
-    assert "No extra usage. Wait" in str(error)
+    assert "No extra usage. Check the base URL and the account. The" in str(error)
     assert str(error).endswith("The provider says not to repeat the request as it is.")
     assert failed(429, {}, **{"x-should-retry": "true"}).cause is Cause.RATE_LIMITED
     assert failed(401, {}, **{"x-should-retry": "false"}).cause is Cause.AUTHENTICATION

@@ -187,7 +187,7 @@ async def test_what_the_provider_says_not_to_repeat_is_not_tried_again(client: C
     head = b"HTTP/1.1 429 No\r\nx-should-retry: false\r\nretry-after: 60\r\n\r\n"
     result, causes = await turn(client, head + words)
     assert causes == [Cause.REJECTED]
-    assert "answered 429: Ask for more usage. Wait" in result.error
+    assert "answered 429: Ask for more usage. Check" in result.error
 
 
 @CLIENTS

@@ -210,12 +210,12 @@ def http_failure(
         return ModelError(f"{where} answered {status}. {hint}", cause=Cause.REJECTED, status=status)
     named = headers.get("x-amzn-errortype")
     cause = classify(status, said._replace(names=said.names | {plain_name(named)}) if named else said)
-    sentence = _sentence(f"{where} answered {status}", said, cause, secrets, key_hint)
     # OpenAI, Anthropic and gateways before them; their own clients obey it too.
-    if cause.may_pass and headers.get("x-should-retry", "").strip().lower() == "false":
-        cause, sentence = Cause.REJECTED, f"{sentence} The provider says not to repeat the request as it is."
+    refused = cause.may_pass and headers.get("x-should-retry", "").strip().lower() == "false"
+    cause = Cause.REJECTED if refused else cause
+    sentence = _sentence(f"{where} answered {status}", said, cause, secrets, key_hint)
     return ModelError(
-        sentence,
+        f"{sentence} The provider says not to repeat the request as it is." if refused else sentence,
         cause=cause,
         status=status,
         retry_after=retry_after({**said.headers, **headers}, status=status, now=now, told=said.wait),
