@@ -96,6 +96,12 @@ def test_a_name_may_come_in_pieces_or_as_far_as_it_has_come(
     assert assemble(*(entry(0, call_id, *piece) for piece in pieces)) == (call("get_time", {}, "{}", call_id or ""),)
 
 
+def test_pieces_behind_a_name_that_no_tool_has_are_dropped() -> None:
+    (given,) = assemble(*(entry(0, "x", f"{number:04}", "") for number in range(1000)), entry(0, None, None, "{}"))
+    assert (len(given.name), given.arguments) == (260, {})
+    assert assemble(entry(0, "x", "f" * 300, "{}"))[0].name == "f" * 300
+
+
 def test_a_name_that_is_repeated_with_new_ids_goes_on_inside_the_arguments() -> None:
     pieces = ['{"a": ', '"{', '"}']
     given = assemble(*(entry(0, f"id{number}", "f", piece) for number, piece in enumerate(pieces)))

@@ -24,6 +24,8 @@ _INDEX_SIZE: Final = 64
 _EXTRA: Final = "extra_content"
 # Gateways before Bedrock and Anthropic send the empty input that a call begins with, and then its arguments.
 _NO_ARGUMENTS: Final = "{}{"
+# Pieces behind a name of more characters are dropped: no tool has it, and joining many would take long.
+_LONGEST_NAME: Final = 256
 # The braces of an object, and strings, in which a brace does not count.
 _MARK: Final = re.compile(r'\\.?|["{}]', re.DOTALL)
 
@@ -50,7 +52,7 @@ class _CallBuilder:
         if call_id and not self.id:
             self._meter.take(len(call_id))
             self.id = call_id
-        if isinstance(name, str) and name != self.name:
+        if isinstance(name, str) and name != self.name and len(self.name) <= _LONGEST_NAME:
             self._add_name(mend(name))
         arguments = function.get("arguments")
         # An object instead of a text is complete. An empty one counts as an empty text.
@@ -66,7 +68,8 @@ class _CallBuilder:
 
     def add_arguments(self, piece: str) -> str:
         """Add a piece of the arguments, or nothing if it repeats them all. Returns its readable part."""
-        if self._end == "}" and piece == str(self.arguments) and self.whole:
+        # First what is cheap: a text of these arguments is long, and nearly all pieces are shorter.
+        if self._end == "}" and len(piece) == len(self.arguments) and self.whole and piece == str(self.arguments):
             return ""
         if len(self.arguments) + len(piece) > self._max_arguments:
             raise TooLargeError(f"the arguments of a call are longer than {self._max_arguments:,} characters")
