@@ -281,7 +281,7 @@ async def test_a_link_to_the_file_is_the_same_store(bench: SqliteBench) -> None:
 async def test_a_name_that_is_no_text_is_the_stores_error(bench: SqliteBench) -> None:
     """As a command line may give it, in bytes that are not UTF-8."""
     store = await bench.open()
-    for call in (store.get("\udcff"), store.post(InboxItem("\udcff", "abort", InboxKind.ABORT))):
+    for call in (store.get("\udcff"), store.inbox("\udcff"), store.post(InboxItem("\udcff", "abort", InboxKind.ABORT))):
         with pytest.raises(StoreError, match="surrogates"):
             await call
 
