@@ -148,6 +148,15 @@ async def test_a_turn_that_a_bug_ended_keeps_the_text_that_had_arrived() -> None
     assert turn.text == "To 1 message "
 
 
+async def test_a_turn_that_a_bug_ended_asks_its_model_no_more() -> None:
+    def breaks(_: ModelRequest) -> ModelResponse:
+        raise LookupError("it broke")
+
+    model = ScriptedModel(breaks, "Never said.")
+    turn = await Engine(model=model).run(AGENT, "hi")
+    assert (turn.outcome, turn.error, len(model.requests)) == (Outcome.FAILED, "LookupError: it broke", 1)
+
+
 async def test_who_drives_on_after_a_late_answer_has_what_the_caller_supplied_and_says_its_epoch() -> None:
     driver, turn_id = await paused(MemoryStore())
     epochs: list[int] = []
