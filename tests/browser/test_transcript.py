@@ -24,6 +24,13 @@ FAKE_EVENTS = """window.EventSource = class extends EventTarget {
     emit(name, data) { this.dispatchEvent(new MessageEvent(name, { data: JSON.stringify(data) })); }
 }; window.EventSource.CLOSED = 2;"""
 TOP_OF_TABS = "() => document.querySelector('#tabs').getBoundingClientRect().top + scrollY"
+#: The words of moments that come onto the page: none is told in another zone than the reader's, not even for a blink.
+MOMENTS = """() => {
+    window.moments = new Set();
+    new MutationObserver(() => {
+        for (const one of document.querySelectorAll("#turn time")) moments.add(one.textContent);
+    }).observe(document.body, { subtree: true, childList: true, characterData: true });
+}"""
 #: Notes where the tabs are after each change of the page.
 WATCHED = f"""() => {{
     window.tops = new Set();
@@ -139,11 +146,13 @@ def test_nothing_above_a_live_transcript_moves(page: Page, stage: Stage) -> None
         page.goto(stage.url(turn))
         expect(page.locator("#stop-title")).to_have_text("Its tools are running")
         page.evaluate(WATCHED)
+        page.evaluate(MOMENTS)
         for step in range(2, 4):
             stage.gate.let_one_through(stage.portal)
             expect(page.locator(f"#step-{step}")).to_be_visible()
         expect(page.locator(".children")).to_be_visible()
         assert page.evaluate("tops.size") == 1
+        assert not page.evaluate("[...moments].filter((words) => words.includes('UTC'))")
 
 
 def test_what_is_being_written_stands_at_the_end_until_the_page_has_it(page: Page, stage: Stage) -> None:

@@ -324,6 +324,7 @@ def test_a_turn_is_watched_while_it_goes_on(page: Page, stage: Stage) -> None:
     with stage.playing(*lines) as turn:
         page.goto(stage.url(turn, "?tab=chart"))
         expect(page.locator("#stop-title")).to_have_text("Its tools are running")
+        expect(page.locator(".stop-words")).to_contain_text(re.compile(r"Step 1: wait_here for \d+ s"))
         expect(page.locator(".chart-picture .here")).to_have_attribute("data-state", "TOOL_EXEC")
         expect(page.locator("#step-2")).to_have_count(0)
         stage.gate.let_one_through(stage.portal)

@@ -78,6 +78,15 @@ async def test_what_was_not_touched_is_copied_with_its_secrets(file: Path) -> No
     assert first.agent["instructions"] == f"Use {SECRET}\r\nto look up."
 
 
+async def test_a_limit_is_read_as_pages_write_it(file: Path) -> None:
+    async with engine_on(file, *SAID) as engine:
+        turn = await read(engine)
+        async with person_at(inspector_app(engine, access=Open())) as person:
+            await sends(person, turn.id, **{"limit.tokens": "1,200,000"})
+        _, first = await forked(engine)
+    assert first.limits.tokens == 1_200_000
+
+
 async def test_a_change_that_is_not_possible_is_told_with_what_was_typed(file: Path) -> None:
     async with engine_on(file, *SAID) as engine:
         turn = await read(engine)
@@ -91,10 +100,10 @@ async def test_a_change_that_is_not_possible_is_told_with_what_was_typed(file: P
             nested, _ = await sends(person, turn.id, model_settings='{"a":' * 20_000 + "1" + "}" * 20_000)
         assert len(await engine.store.turns()) == 1
     assert status == refused == 422
-    assert "Steps: it is nested too deeply" in deep
+    assert "Steps: write a number, or nothing for no limit" in deep
     assert "Model settings, as JSON" in nested
     assert "Not done." in text
-    assert "Steps: this is no JSON: Expecting value" in text
+    assert "Steps: write a number, or nothing for no limit, not &#39;many&#39;" in text
     assert "Look up &lt;beta&gt;</textarea>" in text
     assert 'value="many"' in text
     assert "the engine has only" in other

@@ -150,7 +150,7 @@ async def test_a_turn_that_was_answered_says_so_until_it_is_taken_up() -> None:
 
 async def test_a_running_turn_says_which_limit_is_nearest() -> None:
     stop = await submitted(lambda turn: replace(turn, driven=True))
-    assert (stop.what, stop.title) == ("running", "The model is writing")
+    assert (stop.what, stop.title, stop.means) == ("running", "The model is writing", "Step 1")
     assert stop.limit == ""
     near = await submitted(lambda turn: replace(turn, driven=True), steps=1)
     assert near.limit == "The nearest limit is the step limit (1 of 1)."

@@ -26,9 +26,10 @@ function leaveAlone(name, node) {
 if (window.Idiomorph) {
   const { callbacks } = window.Idiomorph.defaults;
   callbacks.beforeAttributeUpdated = (name, node) => !leaveAlone(name, node);
-  // What is being written stays, and so does a moment that is told in the reader's own time.
+  // What is being written stays, and so does a time that is told in the reader's own words.
+  const told = ({ localName, dateTime, dataset }) => (localName === "time" ? dateTime : dataset?.since);
   callbacks.beforeNodeMorphed = (node, fresh) =>
-    !(node.id === "writing" && fresh.id === "writing") && !(node.localName === "time" && node.dateTime === fresh.dateTime);
+    !(node.id === "writing" && fresh.id === "writing") && !(told(node) && told(node) === told(fresh));
 }
 
 // ---- failures ----

@@ -1,6 +1,7 @@
 """The form that forks a turn with changes: its fields as a page shows them, and the changes that were typed."""
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -31,6 +32,8 @@ _LONGEST: Final = 20_000
 _MOST_RESULTS: Final = 50
 _RESULT: Final = "result."
 _LIMIT: Final = "limit."
+#: A number with separators.
+_SEPARATED: Final = re.compile(r"\d{1,3}(,\d{3})+(\.\d+)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,11 +122,22 @@ def changes_in(form: EditForm) -> ForkChanges:
         changes["model_settings"] = settings
     limits = {name: typed[f"{_LIMIT}{name}"].strip() for name in LIMITS if f"{_LIMIT}{name}" in typed}
     if limits:
-        changes["limits"] = {name: _json(LIMITS[name], text or "null") for name, text in limits.items()}
+        changes["limits"] = {name: _amount(LIMITS[name], text) for name, text in limits.items()}
     results = {name.removeprefix(_RESULT): text for name, text in typed.items() if name.startswith(_RESULT)}
     if results:
         changes["results"] = results
     return changes
+
+
+def _amount(label: str, text: str) -> JsonValue:
+    """Return a limit; None for no text. Separators, as pages write them, are read."""
+    if not text:
+        return None
+    try:
+        value: JsonValue = json.loads(text.replace(",", "") if _SEPARATED.fullmatch(text) else text)
+    except (ValueError, RecursionError):
+        raise ConfigError(f"{label}: write a number, or nothing for no limit, not {text[:40]!r}") from None
+    return value
 
 
 def _json(label: str, text: str) -> JsonValue:

@@ -13,7 +13,9 @@ from turnwright.transcript.transcript import Transcript
 from turnwright_states import REASONS, EndReason, InterruptKind, State, Turn
 
 from .cli_commands import NO_ADDRESS, begun_elsewhere, resume_command
+from .step_summary import named
 from .tab_context import TabContext
+from .turn_record import TurnRecord
 
 #: The share of a limit from which it is shown, and from which the page warns of it.
 SHOWN_FROM: Final = 0.7
@@ -65,6 +67,7 @@ class StopReason:
     sentence about that.
     `fault` is what is wrong with the journal, `error` what failed. `answer` is what the turn gave, as far as it came.
     `limit` is a sentence about the limit that is nearest, from 70 % of it on, and `limit_share` the used share of it.
+    `since` is when what runs now began, in seconds since the Unix epoch.
     """
 
     what: str
@@ -80,6 +83,7 @@ class StopReason:
     answer: str = ""
     limit: str = ""
     limit_share: float = 0.0
+    since: float | None = None
 
 
 def stop_of(tab_context: TabContext) -> StopReason:
@@ -109,8 +113,20 @@ def _at_work(tab_context: TabContext, folded: Turn, further: tuple[str, ...]) ->
             told = "Nothing runs, and no time is counted, until it is resumed."
         return StopReason("paused", title, told, "", further, turn.result.interrupts, fault=turn.fault)
     if turn.driven:
-        return StopReason("running", _AT_WORK[folded.state].rstrip("."), "", "", further, fault=turn.fault)
+        title, now, since = _AT_WORK[folded.state].rstrip("."), *_now(turn)
+        return StopReason("running", title, now, "", further, fault=turn.fault, since=since)
     return _undriven(tab_context, folded.state, further)
+
+
+def _now(turn: TurnRecord) -> tuple[str, float]:
+    """Return the step that runs with the tools that run in it, and since when."""
+    if not turn.steps:
+        return "", turn.row.updated_at
+    step, elapsed = turn.steps[-1], turn.facts[-1][1].elapsed
+    running = [call for call in step.calls if call.status == "running" and call.attempts]
+    began = min((call.attempts[-1][0] for call in running), default=elapsed)
+    tools = f": {named(call.made.name for call in running)}" if running else ""
+    return f"{step.title}{tools}", turn.row.updated_at - (elapsed - began)
 
 
 def kind_of_question(pending: Interrupt) -> str:
