@@ -1,8 +1,10 @@
 """Check the README against the code: its example runs, and its table of limits has the code's values."""
 
 import re
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -46,8 +48,19 @@ def test_the_example_asks_until_the_answer_is_valid_and_prints_what_the_readme_s
     promised = re.search(r"it prints `(.+?)`", README)
     assert promised is not None
     question = "Allow delete_file {'path': 'old.log'}? "
-    refused = "interrupt 'approval-1': an approval takes yes or no, not 'sure' (open: approval-1)\n"
+    takes = "an approval takes yes or no, or arguments as JSON"
+    refused = f"interrupt 'approval-1': {takes}, not 'sure' (open: approval-1)\n"
     assert ran.stdout == f"{question}{refused}{question}{promised[1]}\n"
+
+
+def test_the_example_takes_changed_arguments_as_the_readme_says(tmp_path: Path) -> None:
+    (example,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    changed = re.search(r"`({.+?})` changes it", README)
+    assert changed is not None
+    command = [sys.executable, "-W", "error", "-c", example]
+    subprocess.run(command, cwd=tmp_path, input=f"{changed[1]}\n", capture_output=True, text=True, check=True)
+    with closing(sqlite3.connect(tmp_path / "turns.db")) as store:
+        assert "a.log is deleted" in "\n".join(store.iterdump())
 
 
 @pytest.mark.parametrize("limit", REASON_OF)

@@ -109,6 +109,7 @@ def parse_answer(
         reply = Answer(_decision(answer, takes) or Decision.REPLY)
     if reply.decision not in takes:
         words = " or ".join({Decision.APPROVE: "yes", Decision.REJECT: "no"}.get(one, str(one)) for one in takes)
+        words += ", or arguments as JSON" if asked.kind is InterruptKind.APPROVAL else ""
         given = reply.decision if isinstance(answer, Answer) else repr(answer)
         raise InvalidAnswerError(interrupt, f"{_article(asked.kind)} takes {words}, not {given}", ids)
     try:
