@@ -279,6 +279,12 @@ async def test_an_output_type_that_is_no_type_is_refused_with_what_to_give() -> 
         await Engine(model=ScriptedModel("x")).run(agent, "hi")
 
 
+async def test_the_name_of_a_type_is_refused_in_code() -> None:
+    agent = Agent(name="Counter", output_type="app.models:Invoice")  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType, reportCallIssue]
+    with pytest.raises(ConfigError, match=r"'app\.models:Invoice' is a name: give the type itself"):
+        await Engine(model=ScriptedModel("x")).run(agent, "hi")
+
+
 async def test_an_abort_abandons_a_validator_that_goes_on() -> None:
     """It has the engine's grace to end."""
     go_on = anyio.Event()

@@ -56,6 +56,9 @@ class OutputType:
             _ = self._validator  # a wrong schema fails now, not in the middle of a turn
 
     def _adapted(self, type_: Any) -> TypeAdapter[Any]:  # noqa: ANN401 (any type that pydantic reads)
+        if isinstance(type_, str):  # a forward reference, for pydantic
+            why = "is a name: give the type itself; only a file of agents names one"
+            raise ConfigError(f"agent {self._agent!r}: output_type: {type_!r:.80} {why}")
         try:
             return TypeAdapter(type_)
         except PydanticSchemaGenerationError as error:
