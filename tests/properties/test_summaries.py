@@ -40,7 +40,7 @@ ENDINGS = [
     (Outcome.CAP_HIT, EndReason.DEADLINE),
 ]
 WORDS = ["zebra", "lion", "order"]
-NAMES = ["Order taker", "Clerk", "clerk%2", "é_order"]
+NAMES = ["Order taker", "Clerk", "clerk%2", "é_order\x1f"]
 AGES = [0.0, 90.0, 7_200.0, 40 * 86_400.0]
 
 

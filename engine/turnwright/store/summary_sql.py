@@ -64,8 +64,8 @@ _integers: Final = msgspec.json.Decoder(list[int]).decode
 #: of PostgreSQL's index has them, the last two twice, and at most 2,700 bytes.
 _COMPARED_BYTES: Final = 800
 _NAME_BYTES: Final = 200
-#: Between the names of a turn.
-_BETWEEN: Final = "\x1f"
+#: Between the names of a turn, and what replaces it in a name and in a part of one.
+_BETWEEN, _INSTEAD = "\x1f", "\x1e"
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,9 @@ class Dialect:
                 values[name] = _part(value) if "{like}" in compared else value
         if wanted.text:
             clauses.append(f"(number IN ({self.found}) OR {self.named})" if words else self.named)
-            values |= {"part": wanted.text[:MOST_PART]} | ({"words": words} if words else {})
+            values |= {"part": wanted.text[:MOST_PART].replace(_BETWEEN, _INSTEAD)} | (
+                {"words": words} if words else {}
+            )
         return " AND ".join(clauses), values
 
     def find(
@@ -202,7 +204,7 @@ def stored(turn: Unsummarized, summary: TurnSummary) -> dict[str, object]:
     compared = (_cut(_text(names.id), _COMPARED_BYTES), agent, model, _cut(session or "", _COMPARED_BYTES))
     return {
         "turn": turn.id,
-        "names": _BETWEEN.join(compared),
+        "names": _BETWEEN.join(name.replace(_BETWEEN, _INSTEAD) for name in compared),
         "agent": agent,
         "model": model,
         "session": session,
