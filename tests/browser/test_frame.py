@@ -6,6 +6,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from turnwright.model import asks_for
+from turnwright_states import Usage
 
 from .stage import DESKTOP, PHONE, Stage, searching, visiting
 
@@ -59,6 +60,17 @@ def test_on_paper_all_of_an_answer_stands_and_nothing_lies_over_it(page: Page, s
     assert page.locator(".stop-answer").evaluate("box => box.scrollHeight <= box.clientHeight")
     widths = page.evaluate("[document.querySelector('#tab').offsetWidth, document.querySelector('main').offsetWidth]")
     assert widths[0] == widths[1]
+
+
+def test_all_figures_leave_the_name_of_the_agent_its_line(page: Page, stage: Stage) -> None:
+    usage = Usage(
+        input_tokens=1_000_000, output_tokens=90_000, cost=1.5, cached_tokens=880_000, reasoning_tokens=50_000
+    )
+    calls = [asks_for(("look_up", {"word": word}), usage=usage) for word in "abc"]
+    page.set_viewport_size({"width": 1024, "height": 800})
+    page.goto(stage.url(stage.play(*calls, "Done.", name="Long runner")))
+    assert page.locator(".turn-name h1").evaluate("one => one.offsetHeight") < 40
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
 def below(page: Page, upper: str, lower: str) -> None:

@@ -24,7 +24,7 @@ FAKE_EVENTS = """window.EventSource = class extends EventTarget {
     emit(name, data) { this.dispatchEvent(new MessageEvent(name, { data: JSON.stringify(data) })); }
 }; window.EventSource.CLOSED = 2;"""
 TOP_OF_TABS = "() => document.querySelector('#tabs').getBoundingClientRect().top + scrollY"
-#: The words of moments that come onto the page: none is told in another zone than the reader's, not even for a blink.
+#: The words of moments that come onto the page: none is in another zone than the reader's, not even for a blink.
 MOMENTS = """() => {
     window.moments = new Set();
     new MutationObserver(() => {

@@ -187,7 +187,7 @@ async def test_where_the_store_has_no_address_the_command_says_so_beside(epoch: 
 
 async def test_a_turn_whose_driver_died_says_how_to_take_it_up() -> None:
     stop = await submitted(lambda turn: replace(turn, row=replace(turn.row, epoch=1, owner="worker-7")))
-    assert (stop.what, stop.title) == ("crashed", "Crashed in STREAM")
+    assert (stop.what, stop.title) == ("crashed", "Crashed while the model was writing")
     assert "worker-7" in stop.means
     assert stop.command.startswith("turnwright resume ")
 

@@ -35,6 +35,15 @@ _AT_WORK: Final = {
     State.CONCLUDE: "A limit was reached: the model says what was done and what is left.",
     State.TEXT_ONLY: "It was allowed no step: the model answers in text.",
 }
+#: What a turn did when its driver went away.
+_WHILE: Final = {
+    State.STREAM: "while the model was writing",
+    State.COMPACT: "while the conversation was being made shorter",
+    State.REVIEW: "while the model's reply was being checked",
+    State.TOOL_EXEC: "while its tools were running",
+    State.CONCLUDE: "while the model was writing its conclusion",
+    State.TEXT_ONLY: "while the model was writing",
+}
 _ASKED: Final = {
     InterruptKind.QUESTION: "A question",
     InterruptKind.DOOM_LOOP: "It repeats itself: go on, or stop?",
@@ -229,7 +238,7 @@ def _undriven(tab_context: TabContext, state: State, further: tuple[str, ...]) -
     told = f"{gone} Finished calls never run again."
     how = f"`Engine.recover()` or `turnwright resume` resumes it.{added}"
     what = "crashed" if crashed else "left"
-    title = f"{what.capitalize()} in {state}"
+    title = f"{'Crashed' if crashed else 'Released'} {_WHILE.get(state, 'between two steps')}"
     return StopReason(what, title, told, further=further, command=command, how=how, fault=turn.fault)
 
 
