@@ -313,10 +313,10 @@ async def test_the_name_of_a_tool_that_a_model_made_up_is_quoted_in_part() -> No
 
 async def test_an_agent_with_an_unknown_tool_does_not_start() -> None:
     engine = Engine(model=ScriptedModel("hi"), tools=[note])
-    with pytest.raises(
-        ConfigError, match=r"agent 'Tidier'.*'nota'.*offered: note\); --tools or Engine\(tools=...\) offers more$"
-    ):
-        await engine.run(Agent(name="Tidier", tools=("nota",)), "hi")
+    more = r"--tools or Engine\(tools=...\) offers more$"
+    for name, hint in (("nota", rf"did you mean 'note'\? {more}"), ("pay", more)):
+        with pytest.raises(ConfigError, match=rf"agent 'Tidier'.*'{name}'.*offered: note\); {hint}"):
+            await engine.run(Agent(name="Tidier", tools=(name,)), "hi")
     assert await engine.store.turns() == []
 
 

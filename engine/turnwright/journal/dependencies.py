@@ -297,9 +297,13 @@ class Dependencies(msgspec.Struct, frozen=True):
     def _tools_for(self, agent: Agent) -> AgentTools:
         unknown = [name for name in agent.tools_needed if name not in self.tools]
         if unknown:
+            from turnwright_states.meant import meant  # noqa: PLC0415 (only after a mistake)
+
             offered = ", ".join(self.tools) or "none"
             more = "SERVER__TOOL is a tool of an MCP server, which `run --mcp FILE` and mcp_tools() offer"
             hint = more if "__" in unknown[0] else "--tools or Engine(tools=...) offers more"
+            if near := meant(unknown[0], self.tools):
+                hint = f"did you mean {near!r}? {hint}"
             raise ConfigError(
                 f"agent {agent.name!r}: tools: there is no tool {unknown[0]!r} (offered: {offered}); {hint}"
             )
