@@ -54,7 +54,7 @@ from .inputs import (
     Usage,
 )
 from .payload import frozen
-from .reasons import NOTHING_SAID, Cause, EndReason
+from .reasons import CUT_SHORT, NOTHING_SAID, Cause, EndReason
 from .state import FINAL, State, Trigger
 from .turn import Turn
 
@@ -306,8 +306,9 @@ class TurnMachine:
         if self.state is not State.STREAM and not self._chart.accepts(self.state, Trigger.REPLIED):
             self._refuse(event)
         if self._trigger(event) is Trigger.ATTEMPT_FAILED:
+            message = CUT_SHORT if event.finish is Finish.LENGTH else NOTHING_SAID
             nothing = construct_unchecked(
-                AttemptFailedInput, cause=Cause.EMPTY_REPLY, message=NOTHING_SAID, usage=event.usage
+                AttemptFailedInput, cause=Cause.EMPTY_REPLY, message=message, usage=event.usage
             )
             return self._attempt_failed(nothing)
         made = self._decide(event)

@@ -91,6 +91,8 @@ class Meaning(NamedTuple):
 
 #: The default message of a failed attempt that was a reply without content.
 NOTHING_SAID: Final = "the model replied with neither text nor tool calls"
+#: The message of one that was cut off, which reasoning models send.
+CUT_SHORT: Final = f"{NOTHING_SAID} before its output limit: raise the limit, or lower the effort of its thinking"
 
 _USE: Final = "Use the answer."
 _CONTINUE: Final = "You can continue in a new message."

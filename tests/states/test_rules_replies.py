@@ -313,6 +313,7 @@ def test_a_reply_with_neither_text_nor_calls_is_a_failed_attempt(
     (failed,) = turn.feed(empty)
     assert isinstance(failed, facts.AttemptFailed)
     assert (failed.cause, failed.retry) == (Cause.EMPTY_REPLY, True)
+    assert ("raise the limit" in failed.message) is (finish is Finish.LENGTH)
     assert turn.machine.turn.usage.tokens == 7
     turn.feed(empty)
     assert turn.end == Halt(Outcome.FAILED, EndReason.EMPTY_REPLY)

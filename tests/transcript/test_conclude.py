@@ -447,9 +447,12 @@ async def test_calls_that_come_in_text_never_run() -> None:
 # What went wrong.
 
 
-async def test_that_a_model_says_nothing_is_said_once() -> None:
-    turn = await Engine(model=ScriptedModel("", repeat=True), backoff=AT_ONCE).run(AGENT, "hi")
+@pytest.mark.parametrize("finish", [Finish.STOP, Finish.LENGTH])
+async def test_that_a_model_says_nothing_is_said_once(finish: Finish) -> None:
+    model = ScriptedModel(ModelResponse(finish=finish), repeat=True)
+    turn = await Engine(model=model, backoff=AT_ONCE).run(AGENT, "hi")
     assert turn.reason is EndReason.EMPTY_REPLY
+    assert ("output limit" in turn.error) is (finish is Finish.LENGTH)
     means = "The model kept replying with neither text nor tool calls."
     assert sentinel(turn) == f"{means} You can try again."
 

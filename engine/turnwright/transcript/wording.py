@@ -223,10 +223,10 @@ def sentinel_text(
     more = f" and {len(refused) - _SHOWN_NAMES} more" if len(refused) > _SHOWN_NAMES else ""
     when = "all the same" if reason is EndReason.TEXT_ONLY else "while concluding"
     noted = f" Calls asked for {when} were refused: {asked}{more}." if refused else ""
-    # The machine's text for an empty reply repeats the reason, which is already in the sentence.
+    # The machine's text for an empty reply repeats the reason, and may name a setting.
     # The feedback to a refused answer may quote it, and no output guardrail has seen it.
     told = outcome is Outcome.FAILED and reason is not EndReason.INVALID_OUTPUT
-    why = f" {error.rstrip('.')}." if told and error not in ("", NOTHING_SAID) else ""
+    why = f" {error.rstrip('.')}." if told and error and not error.startswith(NOTHING_SAID) else ""
     return f"{limit_reached(turn, reason)}.{why}{noted} {REASONS[reason].for_users}".rstrip()
 
 
