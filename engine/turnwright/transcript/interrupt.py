@@ -24,7 +24,9 @@ class Interrupt:
 
     id: str
     kind: InterruptKind
+    #: The tool whose call asks. If a sub-agent asks, it is the sub-agent, and `question` names its tool.
     tool: str = ""
+    #: The words of the question. An approval of the turn's own call may have none.
     question: str = ""
     arguments: JsonLine | None = None
     choices: tuple[str, ...] = ()
