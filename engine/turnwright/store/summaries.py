@@ -116,9 +116,10 @@ class TurnFilter:
 
     `text` is a part of an id, an agent, a model or a session, or words of prompts, answers, tool names and results: the
     first `MOST_WORDS`. `agent` and `model` are parts of names, `session` is a whole name. Names are compared as
-    summaries have them: without secrets. Letters of the Latin alphabet match in either case. `outcome` is the outcome
-    of an ending, or `paused`, or `unfinished`: neither ended nor paused. `tag` is the whole name of one of its tags.
-    `reason` is that of an ending. `since` and `until` are times of creation, in seconds since the Unix epoch.
+    summaries have them: without secrets, ids and sessions up to 800 bytes, agents and models up to 200. Letters of the
+    Latin alphabet match in either case. `outcome` is the outcome of an ending, or `paused`, or `unfinished`: neither
+    ended nor paused. `tag` is the whole name of one of its tags. `reason` is that of an ending. `since` and `until` are
+    times of creation, in seconds since the Unix epoch.
     """
 
     text: str = ""

@@ -178,6 +178,7 @@ class Dialect:
 
     def tools(self, wanted: TurnFilter, words: str, limit: int) -> Query:
         """Return the query of `tool_calls`. The turns of sub-agents are found by the beginnings of their ids."""
+        # In a join PostgreSQL would read the tools of all turns.
         condition, values = self.where(wanted, words)
         turns, millis = f"{self.prefix}turns", self.joined_text.format("millis")
         text = f"""
@@ -190,8 +191,8 @@ class Dialect:
                 SELECT n FROM page UNION ALL
                 SELECT number FROM callers JOIN {turns} ON turn_id > caller || ':' AND turn_id < caller || ';'
             )
-            SELECT tool, sum(calls), sum(failed), {millis} FROM counted CROSS JOIN {self.prefix}tools
-            WHERE number = n GROUP BY tool
+            SELECT tool, sum(calls), sum(failed), {millis} FROM {self.prefix}tools
+            WHERE number IN (SELECT n FROM counted) GROUP BY tool
         """
         return self.written((text, values | {"limit": limit}))
 
