@@ -51,6 +51,18 @@ def test_the_views_and_the_way_back_follow_the_filters(page: Page, stage: Stage)
     expect(page.get_by_role("link", name="Clear")).to_have_count(0)
 
 
+def test_no_row_moves_below_the_pointer_and_the_list_catches_up_afterwards(page: Page, stage: Stage) -> None:
+    stage.play("Done.", name="Pointed")
+    page.goto(f"{stage.address}/?agent=pointed")
+    rows = page.locator("#turns tbody tr")
+    rows.first.hover()
+    stage.play("Done.", name="Pointed")
+    page.wait_for_timeout(1000)
+    expect(rows).to_have_count(1)
+    page.get_by_role("heading", name="Turns").hover()
+    expect(rows).to_have_count(2)
+
+
 def test_a_click_sorts_the_list_and_another_one_turns_it_round(page: Page, stage: Stage) -> None:
     stage.play(asks_for(("look_up", {"word": "a"})), "Two steps.", name="Sorted")
     stage.play("One step.", name="Sorted")

@@ -156,12 +156,19 @@ export function lookNow() {
   look();
 }
 
+const hovers = matchMedia("(hover: hover)");
+/** Whether the pointer is on a row of a list. Rows do not move below it: whoever presses one would open another. */
+const pointed = () => hovers.matches && find("#turns tbody tr:hover") !== null;
+const caughtUp = () => due && !pointed() && refresh();
+document.addEventListener("pointerover", caughtUp);
+document.documentElement.addEventListener("pointerleave", caughtUp);
+
 async function look() {
   waiting = null;
   const target = part();
   // The past does not change, unless a form on it has expired.
   if (!target || document.hidden || ("cut" in target.dataset && find("#notice")?.hidden)) return;
-  due = Boolean(dragging || looking || ways.size);
+  due = Boolean(dragging || looking || ways.size || pointed());
   if (due) return;
   looking = new AbortController();
   const old = stale;
