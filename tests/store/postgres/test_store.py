@@ -900,9 +900,11 @@ async def test_what_is_damaged_is_named_with_its_store(bench: PostgresBench, dam
         "ALTER TABLE turnwright_turns ALTER agent TYPE bytea USING agent::bytea",
     ],
 )
-async def test_a_damaged_row_concerns_its_own_turn(bench: PostgresBench, damage: str) -> None:
+async def test_a_damaged_row_concerns_its_own_turn(postgres_server: PostgresServer, damage: str) -> None:
     """It is listed with its fault, and reading it raises."""
+    bench = PostgresBench(postgres_server.new_schema())
     store = await bench.open()
+    await store.migrate()
     for name in ("t0", "t1", "t2"):
         await store.release(await Written(name).create(store))
     await bench.execute(damage)
@@ -914,3 +916,4 @@ async def test_a_damaged_row_concerns_its_own_turn(bench: PostgresBench, damage:
             await call("t1")
     if "bytea" not in damage:  # that is the column of every row
         assert (await store.get("t2")).fault == rows["t2"].fault == ""
+    await bench.close()
