@@ -415,6 +415,7 @@ async def test_a_write_that_began_is_finished_when_its_scope_is_cancelled(bench:
     store, written = await bench.open(), Written()
     claim = await written.create(store)
     claims: list[Claim] = []
+    ended: list[object] = []
 
     async def claim_anew() -> None:
         claims.append(await store.claim("t1"))
@@ -425,13 +426,22 @@ async def test_a_write_that_began_is_finished_when_its_scope_is_cancelled(bench:
     async def release() -> None:
         await store.release(claim)
 
-    for call in (append, release, claim_anew):
+    async def make(call: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await call()
+        finally:
+            ended.append(call)
+
+    for count, call in enumerate((append, release, claim_anew)):
         async with await psycopg.AsyncConnection.connect(bench.address) as other, anyio.create_task_group() as group:
             await other.execute("SELECT 1 FROM turnwright_turns FOR UPDATE")
-            group.start_soon(call)
+            group.start_soon(make, call)
             await _blocked(bench)
             group.cancel_scope.cancel()
             with anyio.CancelScope(shield=True):
+                for _ in range(5):  # meanwhile a call that is not shielded ends
+                    await bench.execute("SELECT 1")
+                assert len(ended) == count
                 await other.rollback()
     assert claim.seq == len(written.facts)
     assert await store.facts("t1") == list(enumerate(written.facts, start=1))
