@@ -580,6 +580,14 @@ async def test_the_same_round_three_times_is_a_doom_loop() -> None:
     assert "repeated the same tool calls: note" in model.requests[-1].messages[-1].text
 
 
+async def test_a_doom_loop_lists_a_few_names_of_tools_and_no_long_one() -> None:
+    asking = asks_for(*((f"{number:02}" + "x" * 500, {}) for number in range(30)))
+    turn = await Engine(model=ScriptedModel(*[asking] * 3, "In circles."), tools=[note]).run(AGENT, "hi")
+    assert turn.reason is EndReason.DOOM_LOOP
+    assert f"repeated the same tool calls: 00{'x' * 97}…, 01" in sentinel(turn)
+    assert " and 20 more. You" in sentinel(turn)
+
+
 async def test_a_doom_loop_that_cannot_conclude_is_a_doom_loop_still() -> None:
     asking = [asks_for(("note", {}))] * 3
     model = ScriptedModel(*asking, ModelError("no", cause=Cause.BAD_REQUEST))

@@ -77,12 +77,18 @@ def limit_reached(turn: Turn, reason: EndReason) -> str:
     if reason is EndReason.DOOM_LOOP:
         stall = turn.rounds.stalls.stall if turn.limits.stall_response == "loop" else None
         what = "repeated the same tool calls" if stall is None else _STALLED[stall]
-        tools = f": {', '.join(turn.rounds.tools)}" if turn.rounds.tools else ""
+        tools = f": {_listed(turn.rounds.tools)}" if turn.rounds.tools else ""
         return f"Stopped because the model {what}{tools}"
     if reason is EndReason.TEXT_ONLY:
         why = _no_tools(turn)
         return f"{why[:1].upper()}{why[1:]}, so no tool could run"
     return REASONS[reason].means.removesuffix(".")
+
+
+def _listed(names: Sequence[str]) -> str:
+    """List the names of tools that the model wrote, which may be many and of any length."""
+    shown = ", ".join(shorten(name, _SHOWN_NAME) for name in names[:_SHOWN_NAMES])
+    return f"{shown} and {len(names) - _SHOWN_NAMES} more" if len(names) > _SHOWN_NAMES else shown
 
 
 def _figures(turn: Turn, reason: EndReason) -> str:
@@ -219,10 +225,8 @@ def sentinel_text(
     error: str = "",
 ) -> str:
     """Return the line for the user: why the turn was stopped, and that they can continue. It names no setting."""
-    asked = ", ".join(shorten(name, _SHOWN_NAME) for name in refused[:_SHOWN_NAMES])
-    more = f" and {len(refused) - _SHOWN_NAMES} more" if len(refused) > _SHOWN_NAMES else ""
     when = "all the same" if reason is EndReason.TEXT_ONLY else "while concluding"
-    noted = f" Calls asked for {when} were refused: {asked}{more}." if refused else ""
+    noted = f" Calls asked for {when} were refused: {_listed(refused)}." if refused else ""
     # The machine's text for an empty reply repeats the reason, and may name a setting.
     # The feedback to a refused answer may quote it, and no output guardrail has seen it.
     told = outcome is Outcome.FAILED and reason is not EndReason.INVALID_OUTPUT
