@@ -13,6 +13,7 @@ import anyio
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from turnwright.store import MemoryStore, SqliteStore, Store
 from turnwright.store.memory_summaries import summaries_of
@@ -176,8 +177,7 @@ class Count:
                 await self._end(turn, store)
             else:
                 names = TurnNames(turn.id, how.names.agent, how.names.model, how.names.session)
-                values = {name: getattr(how, name) for name in how.__struct_fields__} | {"names": names}
-                turn.summary = TurnSummary(**values)
+                turn.summary = replace(how, names=names)
                 await reader.unsummarized(limit=1)  # those in memory follow the store here
                 await reader.summarize([(Unsummarized(turn.id, 1, turn.ended, names), turn.summary)])
 
