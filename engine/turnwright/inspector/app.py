@@ -19,11 +19,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from turnwright.agent import Agent
 from turnwright.context import DepsT
 from turnwright.engine import Engine
-from turnwright.errors import ConfigError, StoreError, TurnNotFoundError
+from turnwright.errors import TurnNotFoundError
 from turnwright.store.protocol import is_read_only
 
 from .http.access import Access, AccessGuard, Token, entry
-from .http.refusals import failure
+from .http.refusals import UNREADABLE, failure
 from .pages.actions import TurnActions
 from .pages.agents import AgentsPage
 from .pages.background_turns import BackgroundTurns
@@ -46,8 +46,6 @@ if TYPE_CHECKING:
 #: Seconds until turns are summarized that no page needs: the first pages come before.
 _LATER: Final = 1.0
 _STATIC: Final = Path(__file__).parent / "static"
-#: Errors of a store that cannot be read, or that another release has migrated.
-_UNREADABLE: Final = (StoreError, ConfigError)
 
 
 #: The addresses of one recorded run, whose page looks at its file alone.
@@ -71,7 +69,7 @@ class _Counting:
                 await self._runs.refresh()
             try:
                 await self._needs.refresh()
-            except _UNREADABLE as error:
+            except UNREADABLE as error:
                 request = Request(scope)
                 if "text/event-stream" not in request.headers.get("accept", ""):  # which sends the error, and goes on
                     await (await _trouble(request, error))(scope, receive, send)
@@ -123,7 +121,7 @@ class Inspector(Starlette):
             ],
             exception_handlers={
                 TurnNotFoundError: _missing,
-                **dict.fromkeys(_UNREADABLE, _trouble),
+                **dict.fromkeys(UNREADABLE, _trouble),
                 HTTPException: _refused,
                 Exception: _failed,
             },

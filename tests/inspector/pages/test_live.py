@@ -1,10 +1,11 @@
 """Open pages receive each event, from any driver of the turns, and following them disturbs no driver."""
 
 import json
+import sqlite3
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -324,6 +325,18 @@ async def test_a_store_that_fails_is_trouble_and_not_the_end(app: Inspector, eng
         for one in (stream, all_turns):
             name, data = await one.next()
             assert (name, bool(data["message"])) == ("trouble", True)
+
+
+async def test_a_store_that_was_migrated_meanwhile_is_trouble_too(app: Inspector, other: Engine, file: Path) -> None:
+    turn = await paused_turn(other)
+    async with listening(app, f"/turns/{turn}/live") as stream, listening(app, "/live") as all_turns:
+        assert (await stream.next())[0] == "grown"
+        assert (await all_turns.next())[0] == "changed"
+        with closing(sqlite3.connect(file)) as db:
+            db.execute("PRAGMA user_version = 1")
+        for one in (stream, all_turns):
+            name, data = await one.next()
+            assert (name, "turnwright migrate" in data["message"]) == ("trouble", True)
 
 
 async def test_who_leaves_leaves_nothing_behind(app: Inspector, engine: Engine, other: Engine) -> None:

@@ -11,6 +11,8 @@ from typing import Final
 
 from starlette.responses import HTMLResponse
 
+from turnwright.errors import ConfigError, StoreError
+
 _STYLE: Final = (
     ":root{color-scheme:light dark}"
     "body{margin:0;font:16px/1.5 system-ui,sans-serif;color:light-dark(#161b26,#e7eaf0);"
@@ -36,6 +38,8 @@ _MARK: Final = (
     '<path d="M17 12a5 5 0 1 1-2-4m0-3v3h-3" fill="none" stroke="#fff" stroke-width="2" stroke-linecap="round"/></svg>'
 )
 _UNAUTHORIZED: Final = 401
+#: Errors of a store that cannot be read, or that another release has migrated.
+UNREADABLE: Final = (StoreError, ConfigError)
 
 
 def refusal(status: int, title: str, text: str, *, head: str = "", form: str = "") -> HTMLResponse:

@@ -14,9 +14,10 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from turnwright.engine import Engine
-from turnwright.errors import StoreError, TurnNotFoundError, UnreadableTurnError
+from turnwright.errors import TurnNotFoundError, UnreadableTurnError
 from turnwright.events import DeltaEvent, ResponseRestartedEvent, ResponseWithdrawnEvent, ToolProgressEvent, TurnEvent
 from turnwright.inspector.http.event_stream import PageEvent, PageEventStream
+from turnwright.inspector.http.refusals import UNREADABLE
 from turnwright.inspector.views.redacted_stream import Replies, Words
 from turnwright.privacy.redaction import redactor
 from turnwright.store import TurnRow
@@ -78,7 +79,7 @@ class Live:
                 try:
                     row, driven, waiting, last = await _whole(self._look(name, seq))
                     troubled = False
-                except StoreError as error:
+                except UNREADABLE as error:
                     if not troubled:
                         yield PageEvent.of("trouble", message=str(error))
                     troubled = True
@@ -124,7 +125,7 @@ class Live:
             finally:
                 if isinstance(events, AsyncGenerator):
                     await events.aclose()
-        except StoreError as error:
+        except UNREADABLE as error:
             yield PageEvent.of("trouble", message=str(error))
         except TurnNotFoundError:
             return
@@ -169,7 +170,7 @@ class _List:
                     (row.id, row.updated_at, row.epoch, row.owner, row.status, driven.get(row.id))
                     for row in (*newest, *live)
                 ]
-            except StoreError as error:
+            except UNREADABLE as error:
                 trouble = str(error)
         if not first and (seen, trouble) != (self._seen, self._trouble):
             self._version += 1

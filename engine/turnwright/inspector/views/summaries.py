@@ -7,7 +7,7 @@ from typing import Final
 
 import anyio
 
-from turnwright.errors import ConfigError, StoreError
+from turnwright.inspector.http.refusals import UNREADABLE
 from turnwright.journal.summarize import fork_word, summarize_turns
 from turnwright.privacy.redaction import redactor
 from turnwright.store import Store, TurnRow
@@ -57,7 +57,7 @@ class Summaries:
                     self.store, self.read, redactor().hide, limit=_AT_ONCE, search=self._search
                 ):
                     return True
-            except (StoreError, ConfigError) as error:  # another release may have migrated the store
+            except UNREADABLE as error:
                 _LOG.warning("the turns cannot be summarized: %s", error)
                 return True
             finally:
