@@ -53,6 +53,8 @@ class Turn:
     carried: EndReason | None = None
     reason: EndReason | None = None
     also_reached: tuple[EndReason, ...] = ()
+    #: The seconds of driving at the stop, before the concluding call, which no time limit counts.
+    stopped_at: float | None = None
 
     def __init__(self, limits: Limits | None = None) -> None:
         self.limits = limits or Limits()
@@ -86,6 +88,11 @@ class Turn:
         self.marks = LimitThresholds.of(self.limits, self.noticed)
         #: Whether a notice may be due.
         self.near = False
+
+    @property
+    def seconds_used(self) -> float:
+        """Seconds of driving, as the time limit counts them."""
+        return self.elapsed if self.stopped_at is None else self.stopped_at
 
     @property
     def tokens(self) -> int:
@@ -127,7 +134,7 @@ class Turn:
         if limits.cost is not None:
             yield "cost", self.cost, limits.cost
         if limits.seconds is not None:
-            yield "seconds", self.elapsed, limits.seconds
+            yield "seconds", self.seconds_used, limits.seconds
 
     @property
     def tokens_left(self) -> int | None:
@@ -357,7 +364,7 @@ class Turn:
 
     def _stop(self, fact: f.Stopping) -> None:
         self._use(fact.usage)
-        self.carried, self.also_reached = fact.reason, fact.also_reached
+        self.carried, self.also_reached, self.stopped_at = fact.reason, fact.also_reached, fact.elapsed
         RUN["stopping"](self.counters, fact.reason is EndReason.DOOM_LOOP)
 
     def _add_message(self, fact: f.MessageAdded) -> None:  # noqa: ARG002 (its text is only for the transcript)

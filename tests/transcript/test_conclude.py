@@ -528,6 +528,27 @@ async def test_the_deadline_stops_a_stream_and_keeps_what_was_said() -> None:
     assert "Stopped at the time limit" in model.requests[1].messages[-1].text
 
 
+async def test_the_time_of_the_conclusion_is_not_counted_against_the_limit() -> None:
+    class Endless:
+        name = "endless"
+
+        async def stream(self, request: ModelRequest) -> AsyncIterator[TextDelta | ModelResponse]:
+            if request.tool_choice == "none":
+                await anyio.sleep(20)
+                yield ModelResponse(text="Out of time.")
+                return
+            yield TextDelta("Once upon")
+            await anyio.sleep_forever()
+
+    turn = await Engine(model=Endless(), limits=Limits(seconds=60), clock=anyio.current_time).run(AGENT, "hi")
+    assert sentinel(turn) == "Stopped at the time limit (60.0 of 60.0 s). You can continue in a new message."
+    assert turn.seconds >= 80
+    limits = Limits(steps=1, seconds=10, conclude_seconds=20)
+    engine = Engine(model=SlowToConclude("One."), tools=[note], limits=limits, clock=anyio.current_time)
+    capped = await engine.run(AGENT, "hi")
+    assert (capped.next_limit, capped.seconds >= 20) == ("the tool-call limit (1 of 50)", True)
+
+
 async def test_the_deadline_stops_a_tool_and_closes_its_call() -> None:
     cancelled: list[bool] = []
 

@@ -66,7 +66,8 @@ def admit(setup: Dependencies, agent: Agent, prompt: str, options: TurnOptions) 
         if limits.cost is not None and priced is not None and not setup.has_price(priced):
             raise ConfigError(
                 f"agent {agent.name!r}: cost: a cost budget needs the price of model {priced.name!r}:"
-                " give the engine prices={name: Price(input=..., output=...)}"
+                " give the engine prices={name: Price(input=..., output=...)}, or turnwright.toml a table"
+                f' [prices."{priced.name}"]'
             )
     settings = setup.settings_for(agent, model, options.get("model_settings"))
     history = _messages(options.get("message_history", ()), strict=setup.unpaired == "reject")

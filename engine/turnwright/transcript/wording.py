@@ -105,7 +105,7 @@ def _figures(turn: Turn, reason: EndReason) -> str:
         case EndReason.COST:
             return f"{turn.cost:.4f} of {limits.cost:.4f}"
         case _:
-            return f"{turn.elapsed:.1f} of {limits.seconds} s"
+            return f"{turn.seconds_used:.1f} of {limits.seconds} s"
 
 
 def _no_tools(turn: Turn) -> str:

@@ -51,7 +51,7 @@ _USED: Final[dict[str, tuple[Callable[[Turn, Journal], float], str]]] = {
     "tool calls": (lambda turn, _: turn.counters.calls, "calls"),
     "tokens": (lambda turn, _: turn.tokens, "tokens"),
     "cost": (lambda turn, _: turn.cost, ""),
-    "seconds": (lambda turn, _: turn.elapsed, "s"),
+    "seconds": (lambda turn, _: turn.seconds_used, "s"),
     "model calls": (lambda _, facts: sum(map(_is_model_call, (fact for _, fact in facts))), "calls"),
     "pauses": (lambda _, facts: sum(isinstance(fact, f.Paused) for _, fact in facts), "pauses"),
 }
