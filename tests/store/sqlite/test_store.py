@@ -286,10 +286,13 @@ async def test_a_name_that_is_no_text_is_the_stores_error(bench: SqliteBench) ->
             await call
 
 
-async def test_an_id_that_is_taken_is_named(bench: SqliteBench) -> None:
+@pytest.mark.parametrize("crowd", [None, 0])
+async def test_an_id_that_is_taken_is_named_with_its_store(bench: SqliteBench, crowd: int | None) -> None:
+    """Also where writes share a transaction."""
+    bench.crowd = crowd
     store = await bench.open()
     await Written().create(store)
-    with pytest.raises(StoreError, match=r"store .*\.db: turn t1 already exists"):
+    with pytest.raises(StoreError, match=f"^store {bench.path}: turn t1 already exists"):
         await Written().create(store)
 
 
