@@ -53,7 +53,7 @@ class Streams:
     def __init__(self, *lines: Line) -> None:
         self._lines = list(lines)
 
-    async def stream(self, _: ModelRequest) -> AsyncIterator[TextDelta | ModelResponse]:
+    async def stream(self, request: ModelRequest) -> AsyncIterator[TextDelta | ModelResponse]:  # noqa: ARG002 (given)
         """See `Model.stream`."""
         for item in self._lines.pop(0):
             if item is None:

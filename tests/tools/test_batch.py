@@ -155,11 +155,11 @@ class Judge:
         self.judges_after = judges_after
         self.asked: list[str] = []
 
-    async def before(self, call: Call, _: Tool, __: BatchContext) -> BeforeCall:
+    async def before(self, call: Call, tool: Tool, batch: BatchContext) -> BeforeCall:  # noqa: ARG002 (given)
         self.asked.append(call.name)
         return BeforeCall(call.arguments)
 
-    async def after(self, _: Call, __: BatchContext, settled: CallSettledInput) -> CallSettledInput:
+    async def after(self, call: Call, batch: BatchContext, settled: CallSettledInput) -> CallSettledInput:  # noqa: ARG002 (given)
         return settled
 
 
