@@ -22,6 +22,7 @@ from .inputs import (
     ConcludedInput,
     ExpireInput,
     FailInput,
+    Finish,
     Input,
     ModelRepliedInput,
     ReviewedInput,
@@ -31,7 +32,7 @@ from .inputs import (
     Usage,
 )
 from .limits import MAX_CALLS_PER_REPLY
-from .reasons import Cause, EndReason
+from .reasons import CUT_SHORT, Cause, EndReason
 from .state import State
 from .turn import Turn
 
@@ -110,7 +111,8 @@ def infer_inputs(facts: Sequence[f.Fact], at: int, turn: Turn) -> Iterator[Input
             yield _same(head, ModelRepliedInput, calls=calls, review=_needs_review(head), starts=_starts(facts, at))
         case f.AttemptFailed():
             if head.cause is Cause.EMPTY_REPLY:
-                yield ModelRepliedInput(elapsed=elapsed, usage=head.usage)
+                finish = Finish.LENGTH if head.message == CUT_SHORT else Finish.STOP
+                yield ModelRepliedInput(elapsed=elapsed, finish=finish, usage=head.usage)
             yield _same(head, AttemptFailedInput)
         case f.CallSettled():
             if head.status is CallStatus.UNKNOWN:  # perhaps a rerun for which no retry was left

@@ -275,15 +275,11 @@ def test_a_fork_says_where_it_begins(page: Page, stage: Stage, capped: str) -> N
     expect(page.locator("#actions")).not_to_contain_text("is the last one")
 
 
-def test_the_tabs_speak_of_the_conclusion_and_of_time_as_the_head_does(page: Page, stage: Stage, capped: str) -> None:
+def test_the_tabs_speak_of_the_conclusion(page: Page, stage: Stage, capped: str) -> None:
     page.goto(stage.url(capped, "?tab=request"))
     expect(page.get_by_role("heading", name="Request of the conclusion", exact=True)).to_be_visible()
     page.goto(stage.url(capped, "?tab=request&step=2"))
     expect(page.get_by_role("heading", name="Request of step 2", exact=True)).to_be_visible()
-    page.goto(stage.url(capped, "?tab=budgets"))
-    driven = page.locator(".turn-head .figure", has_text="Active time").locator("dd").inner_text()
-    gauge = page.locator(".gauge", has=page.get_by_role("heading", name="Seconds", exact=True))
-    expect(gauge.locator(".meter-head .num")).to_have_text(driven)
     page.goto(stage.url(capped, "?tab=transcript"))
     expect(page.locator("#tab .note").first).to_be_visible()
     expect(page.locator("#tab .note")).not_to_contain_text("`")

@@ -72,7 +72,8 @@ def check_budgets(whole: TabContext, steps: Mapping[str, TabContext]) -> None:
     assert gauges["steps"].used == result.steps
     assert gauges["tool calls"].used == result.tool_calls
     assert gauges["tokens"].used == result.usage.tokens
-    assert gauges["seconds"].used == result.seconds
+    stops = [fact.elapsed for _, fact in whole.turn.journal if isinstance(fact, f.Stopping)]
+    assert gauges["seconds"].used == (*stops, result.seconds)[0], "no limit counts the concluding call"
     assert all(0 <= one.share <= 1 and one.by_step is None for one in gauges.values())
     summed: dict[str, float] = {}
     for looked in steps.values():
