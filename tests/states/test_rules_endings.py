@@ -109,6 +109,20 @@ def test_the_deadline_during_a_model_call_concludes(begin: "Begin") -> None:
     assert turn.action == Conclude(EndReason.DEADLINE, 30.0, 1024)
 
 
+def test_the_time_of_the_conclusion_is_not_counted_against_the_limit(begin: "Begin") -> None:
+    turn = begin(seconds=10)
+    known = turn.machine.turn
+    turn.clock = 4.0
+    turn.reply("look")
+    assert known.seconds_used == 4.0
+    turn.clock = 10.0
+    turn.feed(ExpireInput())
+    turn.clock = 25.0
+    turn.feed(ConcludedInput(text="I had no time left."))
+    assert (known.elapsed, known.seconds_used) == (25.0, 10.0)
+    assert ("seconds", 10.0, 10.0) in list(known.use())
+
+
 def test_the_deadline_during_tools_closes_the_open_calls(begin: "Begin") -> None:
     """Started, waiting and unstarted ones; what finished keeps its result."""
     turn = begin(seconds=10)
