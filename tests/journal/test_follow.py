@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnwright import Agent, Engine, tool
+from turnwright import Agent, Engine, TurnContext, after_model, tool
 from turnwright.events import FactEvent, TextDeltaEvent, TurnEndedEvent, TurnEvent, TurnPausedEvent
 from turnwright.journal.event_bus import EventBus
 from turnwright.journal.follow import follow
+from turnwright.journal.held_events import HeldEvents
 from turnwright.model import ModelResponse
 from turnwright.model.scripted import ScriptedModel, asks_for
 from turnwright.runtime import Local
@@ -41,10 +42,16 @@ class Played:
     events: Sequence[TurnEvent]
 
 
-def play(model: ScriptedModel, *, pauses: bool = False) -> Played:
+@after_model
+async def allow(ctx: TurnContext, response: ModelResponse) -> None:
+    """Object to nothing."""
+
+
+def play(model: ScriptedModel, *, pauses: bool = False, reviews: bool = False) -> Played:
     async def drive() -> Played:
         events: list[TurnEvent] = []
-        engine = Engine(model=model, tools=[look, erase], on_event=[events.append])
+        hooks = [allow] if reviews else []
+        engine = Engine(model=model, tools=[look, erase], hooks=hooks, on_event=[events.append])
         turn = await engine.run(Agent(name="Tester"), "Look")
         if pauses:
             await engine.resume(turn.id, {"approval-1": True})
@@ -66,6 +73,12 @@ def straight() -> Played:
 def paused() -> Played:
     """A person was asked in the middle of it."""
     return play(ScriptedModel(asks_for(("look", {}), ("erase", {})), "Erased."), pauses=True)
+
+
+@pytest.fixture(scope="module")
+def reviewed() -> Played:
+    """Each reply was kept back until a hook had seen it."""
+    return play(ScriptedModel(asks_for(("look", {})), "Nothing there."), reviews=True)
 
 
 @dataclass(frozen=True)
@@ -96,6 +109,7 @@ class Growing(StoreWrapper):
         self._hub = hub
         self._stretches = list(stretches)
         self._claim: Claim | None = None
+        self._held = HeldEvents()
 
     async def begin(self) -> None:
         """Write the turn's first fact."""
@@ -124,11 +138,13 @@ class Growing(StoreWrapper):
         if end == len(played.facts):
             self._claim = None
             await self.inner.release(claim)
+        if not stretch.here or stretch.before:  # whoever drives the turn next keeps back what it writes itself
+            self._held = HeldEvents()
         if stretch.here:
-            for event in played.events[ours:end]:
-                self._hub.publish(event)
-            if stretch.piece:
-                self._hub.publish(TextDeltaEvent(turn=played.row.id, seq=end, index=0, text="more"))
+            more = TextDeltaEvent(turn=played.row.id, seq=end, index=0, text="more")
+            for event in [*played.events[ours:end], *([more] if stretch.piece else [])]:
+                for passed in self._held.take(event):
+                    self._hub.publish(passed)
             self._hub.close(played.row.id)
 
 
@@ -209,16 +225,23 @@ def test_a_piece_is_heard_after_the_facts_that_led_to_it(straight: Played) -> No
     st.integers(0, 20),
 )
 def test_each_fact_is_heard_once_and_in_order_whoever_drives(
-    straight: Played, stretches: list[Stretch], after: int
+    straight: Played, reviewed: Played, stretches: list[Stretch], after: int
 ) -> None:
-    """And a piece never before the facts that led to it."""
-    heard, store = heard_of(straight, *stretches, after=after)
-    assert without_pieces(heard) == straight.events[after:]
-    assert len(store.read) == len(set(store.read))
+    """And a piece never before the facts that led to it. A reply that is reviewed comes with its verdict."""
+    for played in (straight, reviewed):
+        heard, store = heard_of(played, *stretches, after=after)
+        assert without_pieces(heard) == played.events[after:]
+        assert len(store.read) == len(set(store.read))
     last = 0
-    for event in heard:
+    for event in heard_of(straight, *stretches, after=after)[0]:
         assert not isinstance(event, TextDeltaEvent) or event.seq <= max(last, after)
         last = max(last, event.seq)
+
+
+def test_a_reply_that_was_kept_back_is_not_heard_again_after_it_was_heard_live(reviewed: Played) -> None:
+    """The journal was read up to the reply, it came live with its verdict, and then another process went on."""
+    heard, _ = heard_of(reviewed, here(2), here(4))
+    assert heard == reviewed.events
 
 
 def working(store: MemoryStore, *replies: ModelResponse | str) -> Engine:

@@ -147,6 +147,7 @@ class _Journal:
                 self._transcript.turn.apply(fact)
                 self._transcript.add(seq, fact)
                 self._seq = seq
-                if seq > after:
-                    events += self._held.take(event_of(self._turn_id, seq, fact, self._transcript))
+                # Facts that were followed live decide too about a reply that is kept back since an earlier read.
+                passed = self._held.take(event_of(self._turn_id, seq, fact, self._transcript))
+                events += [event for event in passed if event.seq > after]
         return events
