@@ -62,6 +62,13 @@ reserve = Reserve(name="reserve", description="Reserve a room.", parameters=nigh
 """
 
 
+def pytest_says(cli: "Cli", printed: str) -> str:
+    """Return what pytest prints about a printed test."""
+    cli.write("test_found.py", printed)
+    command = [sys.executable, "-m", "pytest", "-q", "test_found.py"]
+    return subprocess.run(command, cwd=cli.folder, capture_output=True, text=True, check=False).stdout
+
+
 def test_stand_ins_take_the_places_of_the_tools(cli: "Cli") -> None:
     agents, tools = cli.agent("steps: 3", "tools: [reserve]"), cli.write("rooms.py", NOISY)
     said = cli.run(
@@ -101,16 +108,9 @@ def test_the_dependencies_of_the_tools_are_made_and_printed_with_the_test(cli: "
     said = cli.run("fuzz", "--agents", agents.name, "--tools", tools.name, "--run-tools", "--seed", "1")
     assert (said.code, "KeyError: 'nights'" in said.err) == (1, True)
     assert '\nBUILD = partial(Engine, deps=load_tools_and_deps("rooms.py").make_deps)\n' in said.out
-    cli.write("test_found.py", said.out)
-    ran = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "test_found.py"],
-        cwd=cli.folder,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert "KeyError: 'nights'" in ran.stdout
-    assert "1 failed" in ran.stdout
+    found = pytest_says(cli, said.out)
+    assert "KeyError: 'nights'" in found
+    assert "1 failed" in found
 
 
 def test_ctrl_c_is_inconclusive(cli: "Cli") -> None:
@@ -185,15 +185,7 @@ def test_a_failure_of_an_agent_with_sub_agents_is_a_test_that_fails_so(cli: "Cli
     said = cli.run("fuzz", "--agent", "Lead", "--tools", "rooms.py", "--run-tools", "--seed", "1")
     assert (said.code, "KeyError: 'nights'" in said.err) == (1, True)
     assert ', *agent_tools(load_agents("AGENTS.md"))]\n' in said.out
-    cli.write("test_found.py", said.out)
-    ran = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "test_found.py"],
-        cwd=cli.folder,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert "KeyError: 'nights'" in ran.stdout
+    assert "KeyError: 'nights'" in pytest_says(cli, said.out)
 
 
 def test_without_hypothesis_it_says_how_to_get_it(cli: "Cli") -> None:

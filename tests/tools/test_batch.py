@@ -18,6 +18,7 @@ from turnwright.testing import clock
 from turnwright.tools import AbortSignal, Ask, Rate, Tool, ToolContext, ToolFailedError, ToolResult, tool
 from turnwright.tools.batch import CallReport, can_start_at_once, run_batch, settle_after_crash
 from turnwright.tools.batch_context import NOTHING_DECIDED, BatchContext, BeforeCall, Execution
+from turnwright.tools.rate_limiter import Slot
 from turnwright_states import (
     AnsweredInput,
     Call,
@@ -630,8 +631,8 @@ async def test_a_journal_that_fails_before_a_barrier_lets_nothing_pass_it() -> N
 # Places of tools.
 
 
-async def test_a_call_that_waits_for_a_place_of_its_tool_leaves_those_of_the_batch_to_others() -> None:
-    """One place in the batch, and the tool's is taken elsewhere: the siblings run meanwhile, in call order."""
+def rare_and_taken() -> tuple[Tool, Slot]:
+    """Return a tool whose only place is taken, and that place."""
 
     @tool(concurrency=1)
     async def rare() -> str:
@@ -640,6 +641,12 @@ async def test_a_call_that_waits_for_a_place_of_its_tool_leaves_those_of_the_bat
     assert rare.limiter is not None
     taken = rare.limiter.take_now()
     assert taken is not None
+    return rare, taken
+
+
+async def test_a_call_that_waits_for_a_place_of_its_tool_leaves_those_of_the_batch_to_others() -> None:
+    """One place in the batch, and the tool's is taken elsewhere: the siblings run meanwhile, in call order."""
+    rare, taken = rare_and_taken()
 
     @tool
     async def let_go() -> str:
@@ -654,14 +661,7 @@ async def test_a_call_that_waits_for_a_place_of_its_tool_leaves_those_of_the_bat
 
 async def test_hooks_are_asked_once_about_a_call_that_waits_for_both_places() -> None:
     """The tool's becomes free when the batch's is taken."""
-
-    @tool(concurrency=1)
-    async def rare() -> str:
-        return "rare"
-
-    assert rare.limiter is not None
-    taken = rare.limiter.take_now()
-    assert taken is not None
+    rare, taken = rare_and_taken()
 
     @tool
     async def let_go() -> str:
@@ -752,13 +752,7 @@ async def test_a_call_that_fails_to_be_journalled_gives_its_place_back() -> None
 
 
 async def test_a_turn_that_is_stopped_while_a_call_waits_for_a_place_leaves_cleanly() -> None:
-    @tool(concurrency=1)
-    async def rare() -> str:
-        return "rare"
-
-    assert rare.limiter is not None
-    taken = rare.limiter.take_now()
-    assert taken is not None
+    rare, taken = rare_and_taken()
     stopped = Batch(rare, times=2)
     async with anyio.create_task_group() as group:
         group.start_soon(stopped.run)
@@ -798,13 +792,7 @@ async def test_a_call_that_waits_for_a_place_hears_that_its_turn_is_to_be_stoppe
 
 
 async def test_a_call_that_gets_its_place_when_its_turn_is_being_stopped_does_not_start() -> None:
-    @tool(concurrency=1)
-    async def rare() -> str:
-        return "rare"
-
-    assert rare.limiter is not None
-    taken = rare.limiter.take_now()
-    assert taken is not None
+    rare, taken = rare_and_taken()
     batch = Batch(rare)
     stopping: list[bool] = []
     batch.context.stopping = lambda: bool(stopping)
