@@ -138,7 +138,7 @@ class Growing(StoreWrapper):
         if end == len(played.facts):
             self._claim = None
             await self.inner.release(claim)
-        if not stretch.here or stretch.before:  # whoever drives the turn next keeps back what it writes itself
+        if not stretch.here or stretch.before:  # the next driver keeps back what it writes itself
             self._held = HeldEvents()
         if stretch.here:
             more = TextDeltaEvent(turn=played.row.id, seq=end, index=0, text="more")
