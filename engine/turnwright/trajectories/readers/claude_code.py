@@ -127,9 +127,7 @@ def recognizes(recording: Recording) -> bool:
 def _is_record(record: Mapping[str, JsonValue]) -> bool:
     kind = record.get("type")
     if isinstance(record.get("sessionId"), str):
-        if {"isSidechain", "parentUuid", "leafUuid"} & record.keys():
-            return True
-        return kind == "queue-operation"
+        return kind == "queue-operation" or bool({"isSidechain", "parentUuid", "leafUuid"} & record.keys())
     if isinstance(record.get("session_id"), str):
         message = record.get("message")
         return (kind == "system" and record.get("subtype") == "init" and "tools" in record) or (
