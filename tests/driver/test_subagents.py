@@ -16,6 +16,7 @@ from turnwright import (
     ConfigError,
     EndReason,
     Engine,
+    LeaseLostError,
     Limits,
     Outcome,
     Price,
@@ -1120,6 +1121,39 @@ async def test_one_that_somebody_holds_for_a_moment_is_waited_for() -> None:
         await anyio.sleep(0.01)
         await memory.release(claim)
     assert (ended[0].outcome, company.done) == (Outcome.FINISHED, ["erase x"])
+
+
+async def test_a_driver_that_lost_its_turn_is_told_so_where_the_new_driver_has_begun_the_sub_agent() -> None:
+    """It finds the sub-agent's turn written. That is no failure of the store."""
+    memory = MemoryStore()
+    company = Company(lead=[send("Reader"), "All done."], reader="Done.")
+    company.hire(READER)
+    ended: list[TurnResult] = []
+
+    class Overtaken(StoreWrapper):
+        async def create(self, new: NewTurn, facts: Sequence[f.Fact], status: Status, *, driven: bool = True) -> Claim:
+            if ":" in new.id and not ended:
+                parent = new.id.partition(":")[0]
+                await memory.aclose()  # the driver looks dead to everybody
+                ended.append(await company.engine(memory).resume(parent))
+            return await super().create(new, facts, status, driven=driven)
+
+    with pytest.raises(LeaseLostError):
+        await company.engine(Overtaken(memory)).run(LEAD, "hi")
+    assert ended[0].text == "All done."
+
+
+async def test_a_sub_agent_that_cannot_be_written_is_a_failure_of_the_store() -> None:
+    class Full(StoreWrapper):
+        async def create(self, new: NewTurn, facts: Sequence[f.Fact], status: Status, *, driven: bool = True) -> Claim:
+            if ":" in new.id:
+                raise StoreError("the disk is full")
+            return await super().create(new, facts, status, driven=driven)
+
+    company = Company(lead=[send("Reader")], reader="Done.")
+    company.hire(READER)
+    with pytest.raises(StoreError, match="the disk is full"):
+        await company.engine(Full(MemoryStore())).run(LEAD, "hi")
 
 
 async def test_one_that_somebody_holds_is_waited_for_by_an_abort_of_its_parent() -> None:

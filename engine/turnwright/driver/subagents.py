@@ -12,7 +12,14 @@ from turnwright._base.background_task import background_task
 from turnwright._base.ids import child_id
 from turnwright.agent import Agent
 from turnwright.context import DepsT_contra
-from turnwright.errors import CannotRunError, ConfigError, TurnBusyError, TurnNotFoundError
+from turnwright.errors import (
+    CannotRunError,
+    ConfigError,
+    LeaseLostError,
+    StoreError,
+    TurnBusyError,
+    TurnNotFoundError,
+)
 from turnwright.journal.admission import NewTurnClaim, admit, write_turn
 from turnwright.journal.answers import Answer, answer_item, unanswered
 from turnwright.journal.inbox import abort_item
@@ -237,7 +244,8 @@ class SubagentCalls:
     async def _begin(self, child: str, call: Call) -> NewTurnClaim | None:
         """Write the sub-agent's turn, or pass the answers on if it exists.
 
-        Raises `ConfigError` for an agent that cannot run here, and `TurnNotFoundError` if an existing turn was deleted.
+        Raises `ConfigError` for an agent that cannot run here, `TurnNotFoundError` if an existing turn was deleted, and
+        `LeaseLostError` if another driver of this turn wrote it meanwhile.
         """
         try:
             await self._store.get(child)
@@ -248,9 +256,18 @@ class SubagentCalls:
             with anyio.CancelScope(shield=True):
                 listeners, now = self._segment.journal.listeners, self._segment.setup.now()
                 agent, started = self._started(call)
-                return await write_turn(self._store, child, agent, started, created_at=now, listeners=listeners)
+                try:
+                    return await write_turn(self._store, child, agent, started, created_at=now, listeners=listeners)
+                except StoreError:
+                    await self._check_claim()  # if it is lost, the id is taken by the turn's new driver
+                    raise
         await self._post_answers(child, call)
         return None
+
+    async def _check_claim(self) -> None:
+        claim = self._segment.journal.claim
+        if (await self._store.get(claim.turn)).epoch != claim.epoch:
+            raise LeaseLostError(claim.turn, claim.epoch)
 
     def _started(self, call: Call) -> tuple[Agent, StartedInput]:
         segment = self._segment
