@@ -41,26 +41,34 @@ def rows(page: str, heading: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
 
 
-def test_the_example_asks_until_the_answer_is_valid_and_prints_what_the_readme_says(tmp_path: Path) -> None:
+def run_the_example(folder: Path, *, answer: str) -> str:
+    """Run the README's example with one answer on stdin, and return what it prints after its question."""
     (example,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
     command = [sys.executable, "-W", "error", "-c", example]
-    ran = subprocess.run(command, cwd=tmp_path, input="sure\nyes\n", capture_output=True, text=True, check=True)
+    ran = subprocess.run(command, cwd=folder, input=f"{answer}\n", capture_output=True, text=True, check=True)
+    question, printed = ran.stdout.split("(y/n) ")
+    assert question == "Allow delete_file {'path': 'old.log'}? "
+    return printed
+
+
+def test_the_example_has_fifteen_lines_and_prints_what_the_readme_says(tmp_path: Path) -> None:
+    (example,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    assert len([line for line in example.splitlines() if line]) == 15
     promised = re.search(r"it prints `(.+?)`", README)
     assert promised is not None
-    question = "Allow delete_file {'path': 'old.log'}? "
-    takes = "an approval takes yes or no, or arguments as JSON"
-    refused = f"interrupt 'approval-1': {takes}, not 'sure' (open: approval-1)\n"
-    assert ran.stdout == f"{question}{refused}{question}{promised[1]}\n"
+    assert run_the_example(tmp_path, answer="y") == f"{promised[1]}\n"
+    assert "old.log is deleted" in journal(tmp_path)
 
 
-def test_the_example_takes_changed_arguments_as_the_readme_says(tmp_path: Path) -> None:
-    (example,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-    changed = re.search(r"`({.+?})` changes it", README)
-    assert changed is not None
-    command = [sys.executable, "-W", "error", "-c", example]
-    subprocess.run(command, cwd=tmp_path, input=f"{changed[1]}\n", capture_output=True, text=True, check=True)
-    with closing(sqlite3.connect(tmp_path / "turns.db")) as store:
-        assert "a.log is deleted" in "\n".join(store.iterdump())
+def test_any_other_answer_to_the_example_rejects_the_call(tmp_path: Path) -> None:
+    run_the_example(tmp_path, answer="sure")
+    assert "old.log is deleted" not in journal(tmp_path)
+
+
+def journal(folder: Path) -> str:
+    """Return everything that the example stored."""
+    with closing(sqlite3.connect(folder / "turns.db")) as store:
+        return "\n".join(store.iterdump())
 
 
 @pytest.mark.parametrize("limit", REASON_OF)
@@ -84,6 +92,11 @@ def test_the_recording_is_a_finished_turn_and_names_no_machine() -> None:
     assert "The answer to your question is: 391" in shown
     assert "turn_ended" in shown
     assert re.findall(r"/(?:home|root|tmp|work|Users)\b|@font-face", RECORDING) == []
+
+
+def test_five_features_have_one_link_each() -> None:
+    features = [line for line in README.split("## Features\n", 1)[1].splitlines() if line.startswith("- **")]
+    assert [feature.count("](") for feature in features] == [1] * 5
 
 
 def test_every_file_that_the_readme_links_to_is_there() -> None:
