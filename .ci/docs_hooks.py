@@ -50,15 +50,15 @@ UNDRAWN: Final = ROOT / "examples" / "agents"
 #: How search ranks the pages below a path: the first that fits. None leaves the pages out.
 RANKS: Final[tuple[tuple[str, float | None], ...]] = (
     ("decisions/0", None),
-    ("repository/CHANGELOG.md", 0.5),
+    ("repository/CHANGELOG.md", 0.1),
     ("repository/CONTRIBUTING.md", 1),
     ("repository/SECURITY.md", 1),
     (f"{FOLDER}/", None),
     ("tutorials/", 4),
     ("from-a-loop.md", 4),
-    ("how-to/", 3),
-    ("api/", 0.5),
-    ("cli.md", 0.8),
+    ("how-to/", 4),
+    ("api/", 0.1),
+    ("cli.md", 0.3),
 )
 
 _FENCE: Final = re.compile(r"^ *(`{3,}|~{3,})")

@@ -26,11 +26,6 @@ _STYLE: Final = """
   .hand { fill: #fdf6e3; stroke: #b08a2e; stroke-dasharray: 5 3; }
   .arrow { stroke: #64748b; fill: none; stroke-width: 1.5; }
   .head { fill: #64748b; }
-  @media (prefers-color-scheme: dark) {
-    text { fill: #e6ebf2; } .for { fill: #a9b4c2; } .paper { fill: #14181f; }
-    .table { fill: #1e3a5f; stroke: #60a5fa; } .box { fill: #1e2733; stroke: #4b6079; }
-    .hand { fill: #332b18; stroke: #b08a2e; } .arrow { stroke: #8a97a8; } .head { fill: #8a97a8; }
-  }
 """
 
 

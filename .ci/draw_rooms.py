@@ -31,10 +31,6 @@ _STYLE: Final = """
   .paper { fill: #ffffff; }
   .room { fill: #eef3fa; stroke: #9db4d0; }
   .arrow { stroke: #9db4d0; fill: none; }
-  @media (prefers-color-scheme: dark) {
-    text { fill: #e6ebf2; } .for { fill: #a9b4c2; } .paper { fill: #14181f; }
-    .room { fill: #1e2733; stroke: #4b6079; } .arrow { stroke: #4b6079; }
-  }
 """
 
 
