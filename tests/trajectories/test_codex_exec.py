@@ -86,6 +86,11 @@ def test_a_recording_without_a_turn_is_unreadable() -> None:
         read(LINES[0], FORMAT)
 
 
+def test_an_event_that_is_cut_is_no_call() -> None:
+    with pytest.raises(UnreadableRecordingError):
+        read(LINES[3][:-30], FORMAT)
+
+
 @given(share=st.floats(0, 1))
 def test_no_cut_invents_a_call(share: float) -> None:
     assert_a_cut_is_safe(DATA, int(share * len(DATA)), FORMAT)

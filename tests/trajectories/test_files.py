@@ -25,7 +25,7 @@ from turnwright.trajectories.archives import Bounds, Problem
 from turnwright.trajectories.atif import Trajectory
 from turnwright.trajectories.files import Runs, runs
 from turnwright.trajectories.formats import format_named
-from turnwright.trajectories.source import Recording, partial_document
+from turnwright.trajectories.source import Recording, partial_documents
 
 MAGIC = [b"PK\x03\x04", b"\x1f\x8b", b"BZh9", b"\xfd7zXZ\x00", b"{"]
 NO_RUN = b'{"some": "settings"}'
@@ -218,7 +218,7 @@ def test_the_parser_gets_a_long_text_in_few_pieces() -> None:
             return found
 
     text = "a" * 40_000_000
-    assert partial_document(Stream(b'["b", "' + text.encode() + b'"]')) == ["b", text]
+    assert partial_documents(Stream(b'["b", "' + text.encode() + b'"]')) == ([["b", text]], False)
     assert sum(one > 0 for one in pieces) == 3
 
 

@@ -18,6 +18,7 @@ from tests.trajectories.reading import (
     results_of,
 )
 
+from turnwright.audit.measure import measure
 from turnwright.trajectories.source import UnreadableRecordingError
 
 FORMAT = "openai-responses"
@@ -172,9 +173,19 @@ def test_of_the_events_of_a_stream_whole_responses_are_read() -> None:
         {"type": "response.output_item.done", "item": FIRST[1]},
         {"type": "response.completed", "response": response("r1", FIRST)},
     ]
-    assert recognized(lines(events)) == FORMAT
-    [run] = read(lines(events), FORMAT)
-    assert calls([run]).total() == 2
+    sent = "".join(f"event: {one['type']}\r\ndata: {json.dumps(one)}\r\n\r\n" for one in events) + "data: [DONE]\n\n"
+    for data in (lines(events), sent.encode()):
+        assert recognized(data) == FORMAT
+        [run] = read(data, FORMAT)
+        assert calls([run]).total() == 2
+        assert not run.run_notes.unreadable_lines
+
+
+def test_a_patch_that_could_not_be_applied_is_an_error() -> None:
+    patch = {"type": "apply_patch_call", "call_id": "p1", "status": "completed", "operation": {"type": "create_file"}}
+    failed = {"type": "apply_patch_call_output", "call_id": "p1", "status": "failed", "output": "no such place"}
+    [run] = read(dumps([ASKED, patch, failed]), FORMAT)
+    assert measure(run, "f").errors == 1
 
 
 def test_of_a_response_that_was_still_streamed_whole_items_are_read() -> None:

@@ -124,6 +124,7 @@ FORMS = {
     "lines": "\n".join(json.dumps(one) for one in SPANS).encode(),
     "otlp": json.dumps(as_otlp(SPANS)).encode(),
     "otlp lines": LINES,
+    "documents": json.dumps(as_otlp(SPANS[:3])).encode() + json.dumps(as_otlp(SPANS[3:])).encode(),
 }
 
 
@@ -502,6 +503,13 @@ def test_values_of_wrong_types_raise_nothing(which: dict[str, JsonValue], data: 
     raw = json.dumps([bad, *SPANS]).encode()
     format_of(Recording.of(raw))
     assert read(raw, "opentelemetry")
+
+
+@pytest.mark.parametrize("number", ["inf", "nan", "1e400", 10**400])
+def test_a_number_that_is_none_counts_nothing(number: JsonValue) -> None:
+    bad = span(3, 1, {**chat([text("Done.")]), "gen_ai.usage.input_tokens": number}, start_time=number)
+    run = one_run(bad)
+    assert [step.metrics and step.metrics.prompt_tokens for step in replies(run)] == [None]
 
 
 def test_counts_of_recorded_runs() -> None:

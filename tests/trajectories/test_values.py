@@ -6,7 +6,7 @@ import pytest
 
 from turnwright.trajectories.formats import format_of
 from turnwright.trajectories.shapes import Shape
-from turnwright.trajectories.source import Recording, partial_document
+from turnwright.trajectories.source import Recording, partial_documents
 from turnwright.trajectories.values import Values
 
 ANY: Shape[Any] = Shape(object)
@@ -48,8 +48,22 @@ def test_a_last_line_that_cannot_be_read_is_cut() -> None:
     ],
 )
 def test_of_a_cut_document_complete_items_are_kept(data: bytes, kept: object) -> None:
-    assert partial_document(data, {"messages"}) == kept
+    assert partial_documents(data, {"messages"}) == ([kept], True)
     assert read(data) == ([kept], True, 0)
+
+
+@pytest.mark.parametrize("between", [b"", b"\n", b" \n\n"])
+def test_documents_that_follow_one_another_are_values(between: bytes) -> None:
+    one, two = b'{\n"messages": [{"a": 1}]}', b'{"messages": [\n{"b": 1}]}'
+    found: list[Any] = [{"messages": [{"a": 1}]}, {"messages": [{"b": 1}]}]
+    assert read(one + between + two) == (found, False, 0)
+    assert read(one + between + two + between + b'{"messages": [{"c": 1}, {"d') == (
+        [*found, {"messages": [{"c": 1}]}],
+        True,
+        0,
+    )
+    assert read(one + between + two + b"}") == (found, True, 0)
+    assert read(one + between + two + between + b"{") == (found, True, 0)
 
 
 def test_deep_nesting_is_recognized_as_nothing() -> None:
@@ -61,7 +75,7 @@ def test_deep_nesting_is_recognized_as_nothing() -> None:
 @pytest.mark.parametrize("number", ["1e", "1e99999999999999999999", "-"])
 def test_a_number_that_is_none_ends_what_can_be_read(number: str) -> None:
     data = b'{"messages": [{"a": 1}], "b": ' + number.encode() + b', "c": 2}'
-    begun = partial_document(data)
+    (begun,) = partial_documents(data).values
     assert isinstance(begun, dict)
     assert begun["messages"] == [{"a": 1}]
     assert list(Recording.of(data).items("messages.item")) == [{"a": 1}]
@@ -73,10 +87,11 @@ def test_a_number_of_too_many_digits_ends_what_can_be_read(before: int) -> None:
     text = b'"' + b"1" * before + b'"'
     begin = b'{"messages": [' + text + b'], "b": '
     data = begin + b"1" * 5000 + b', "c": 2}'
-    begun = partial_document(data)
+    (begun,) = partial_documents(data).values
     assert isinstance(begun, dict)
     assert begun["messages"] == ["1" * before]
     items = Recording.of(data).items("messages.item")
     assert list(items) == ["1" * before]
     assert items.cut
-    assert partial_document(begin + b"1" * 30 + b', "c": 2}') == {**begun, "b": int("1" * 30), "c": 2}
+    whole = {**begun, "b": int("1" * 30), "c": 2}
+    assert partial_documents(begin + b"1" * 30 + b', "c": 2}') == ([whole], False)

@@ -9,7 +9,7 @@ from decimal import Decimal
 from functools import cached_property, partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Any, BinaryIO, Final, NamedTuple
 
 import ijson
 import msgspec
@@ -23,6 +23,9 @@ WHOLE: Final = 256 * 1024**2
 #: The first bytes of a SQLite database.
 SQLITE: Final = b"SQLite format 3\x00"
 _LINES_OF_HEAD: Final = 50
+#: Lines of a stream of server-sent events that have no data, and the data that ends one.
+_STREAM_FIELDS: Final = (b"event:", b"id:", b"retry:", b":")
+_STREAM_ENDS: Final = b"[DONE]"
 _LONGEST_LINE: Final = 64 * 1024**2
 #: Bytes that the parser gets at once. It begins a text that is longer anew with each piece, so they are many.
 _PIECE: Final = 16 * 1024**2
@@ -81,7 +84,8 @@ class Recording:
                 pass
             else:
                 return value
-        return partial_document(self.head)
+        found = partial_documents(self.head).values
+        return found[0] if found else None
 
     @cached_property
     def records(self) -> list[dict[str, JsonValue]]:
@@ -104,9 +108,9 @@ class Recording:
         return True
 
     def lines(self) -> Iterator[bytes]:
-        """Yield the lines that are not blank, without their ends."""
+        """Yield the lines that are not blank, without their ends; of a stream of events, the data."""
         for line in self.raw_lines():
-            if line := line.strip():
+            if line := _data(line):
                 yield line
 
     def raw_lines(self) -> Iterator[bytes]:
@@ -130,7 +134,10 @@ class Recording:
 
 
 class Items:
-    """The complete items at a path of a document. Once iterated, `cut` says whether the document ended too early."""
+    """The complete items at a path of a document, or of documents that follow one another.
+
+    Once iterated, `cut` says whether the last one ended too early.
+    """
 
     def __init__(self, recording: Recording, path: str) -> None:
         self._recording = recording
@@ -143,7 +150,9 @@ class Items:
             with self._recording.open() as stream:
                 try:
                     for number, item in enumerate(
-                        ijson.items(_Guarded(stream), self._path, use_float=not exact, buf_size=_PIECE)
+                        ijson.items(
+                            _Guarded(stream), self._path, use_float=not exact, buf_size=_PIECE, multiple_values=True
+                        )
                     ):
                         if number >= done:
                             done += 1
@@ -217,28 +226,35 @@ def seconds_of(timestamp: str | None) -> float | None:
         return None
 
 
-def partial_document(data: bytes | BinaryIO, records: Collection[str] | None = None) -> JsonValue:
-    """Return the JSON value that this begins, with what is complete of it; None if they begin none.
+class Documents(NamedTuple):
+    """JSON values that follow one another. `cut`: more follows them, or belongs to the last one, and cannot be read."""
+
+    values: list[JsonValue]
+    cut: bool
+
+
+def partial_documents(data: bytes | BinaryIO, records: Collection[str] | None = None) -> Documents:
+    """Return the JSON values that these begin with, and of the last one what is complete.
 
     `records` are the names of the lists whose items make sense without one another: the messages, say. With them, the
     last item of a list is left out where it is cut, unless it has such a list itself, whose last item is left out then.
     """
     if isinstance(data, bytes):
         data = io.BytesIO(data.rstrip(b"+-.0123456789Ee"))  # a number at the cut may be the beginning of another one
-    root, *stack = _open_values(data)
+    (roots, *stack), cut = _open_values(data)
     for outer, inner in pairwise(stack if records is not None else ()):
         if isinstance(outer, list) and not _has_records(inner, records or ()):
             outer.pop()
             break
-    return root[0] if root else None
+    return Documents(roots, cut)
 
 
-def _open_values(data: BinaryIO) -> list[Any]:
-    """Return a list with the value that this begins, and the lists and objects in it that have no end."""
+def _open_values(data: BinaryIO) -> tuple[list[Any], bool]:
+    """Return a list of the values, the lists and objects in the last one that have no end, and whether it is cut."""
     stack: list[Any] = [[]]
     names: list[str] = [""]
     try:
-        for event, scalar in ijson.basic_parse(_Guarded(data), buf_size=_PIECE):
+        for event, scalar in ijson.basic_parse(_Guarded(data), buf_size=_PIECE, multiple_values=True):
             if event == "map_key":
                 names[-1] = scalar
                 continue
@@ -256,10 +272,10 @@ def _open_values(data: BinaryIO) -> list[Any]:
                 stack.append(value)
                 names.append("")
                 if len(stack) > _DEPTH:
-                    break
+                    return stack, True
     except _BROKEN:
-        pass
-    return stack
+        return stack, True
+    return stack, len(stack) > 1
 
 
 def _has_records(value: JsonValue, names: Collection[str]) -> bool:
@@ -281,8 +297,17 @@ def _without_decimals(value: JsonValue) -> JsonValue:
     return value
 
 
+def _data(line: bytes) -> bytes:
+    """Return a line without its ends, or the data in it if it is one of a stream of events."""
+    line = line.strip()
+    if line.startswith(b"data:"):
+        data = line[5:].strip()
+        return b"" if data == _STREAM_ENDS else data
+    return b"" if line.startswith(_STREAM_FIELDS) else line
+
+
 def _object(line: bytes) -> dict[str, JsonValue] | None:
     try:
-        return _decode(line)
+        return _decode(_data(line))
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         return None

@@ -1,11 +1,11 @@
-"""Reads the JSON values of a recording as a typed shape: one document, or a value in each line."""
+"""Reads the JSON values of a recording as a typed shape: documents, or a value in each line."""
 
 from collections.abc import Collection, Iterable, Iterator
 from typing import Generic, TypeVar
 
 from .atif import Trajectory
 from .shapes import Shape
-from .source import Recording, UnreadableRecordingError, partial_document
+from .source import Recording, UnreadableRecordingError, partial_documents
 
 T = TypeVar("T")
 
@@ -28,7 +28,7 @@ class Values(Generic[T]):
         if self._recording.is_lines:
             yield from self._lines()
         else:
-            yield self._document()
+            yield from self._documents()
 
     def noted(self, runs: Iterable[Trajectory], without: str) -> Iterator[Trajectory]:
         """Yield the runs that were made of the values; the notes of the last one say what is missing.
@@ -54,18 +54,23 @@ class Values(Generic[T]):
             if found is not None:
                 yield found
 
-    def _document(self) -> T:
+    def _documents(self) -> Iterator[T]:
+        """Yield the document; or those of several files that were written one behind another, and what one begins."""
         data = self._recording.data()
         found = None if data is None else self._shape.decode(data)
         if found is not None:
-            return found
-        self.cut = True
+            yield found
+            return
         if data is None:
             with self._recording.open() as stream:
-                part = partial_document(stream, self._records)
+                parts, cut = partial_documents(stream, self._records)
         else:
-            part = partial_document(data, self._records)
-        found = self._shape.convert(part)
-        if found is None:
+            parts, cut = partial_documents(data, self._records)
+        begun = [part for part in parts if part] or parts
+        fitting = [found for part in begun if (found := self._shape.convert(part)) is not None]
+        if not fitting:
             raise UnreadableRecordingError("it is not the beginning of such a document")
-        return found
+        *whole, last = fitting
+        yield from whole
+        self.cut = cut
+        yield last

@@ -57,8 +57,6 @@ def recognizes(recording: Recording) -> bool:
     """Whether one of the first events has a type of the protocol."""
     document = recording.document
     first: list[JsonValue] = [*document[:50]] if isinstance(document, list) else [*recording.records]
-    if not first:
-        first = [loose(line[5:]) for line in recording.head.splitlines()[:50] if line.startswith(b"data:")]
     return any(isinstance(one, Mapping) and str(one.get("type")) in _TYPES for one in first)
 
 
@@ -71,13 +69,8 @@ def read(recording: Recording) -> Iterator[Trajectory]:
         cut = yield from log.feed_list(recording)
     else:
         for line in recording.lines():
-            data = line
-            if not line.startswith(b"{"):
-                data = line.removeprefix(b"data:").strip()
-                if line.startswith((b"event:", b"id:", b"retry:", b":")) or data == b"[DONE]":
-                    continue
             try:
-                event = read_event(data)
+                event = read_event(line)
             except BROKEN:
                 log.unreadable += 1
                 continue

@@ -99,7 +99,8 @@ def _runs(values: Values[Event]) -> Iterator[Trajectory]:
         if event.type == "thread.started" and thread.run.steps:
             yield thread.finish()
             thread = _Thread()
-        thread.add(event)
+        if not values.cut:  # else the line is not complete
+            thread.add(event)
     if thread.run.steps:
         yield thread.finish()
 

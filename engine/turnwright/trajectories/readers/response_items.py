@@ -103,7 +103,8 @@ class Items:
             self._approve(item)
         elif item.type.endswith(_OUTPUT):
             self._reply = None
-            self.run.result(item.call_id or item.id, _text(item.output))
+            failed = item.status == "failed"
+            self.run.result(item.call_id or item.id, _text(item.output), status="error" if failed else None)
         elif item.role:
             self._reply = None
             text = text_of(item.content)

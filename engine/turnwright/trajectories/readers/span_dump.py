@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 import msgspec
 from pydantic import JsonValue
 
-from turnwright.trajectories.source import Recording, partial_document
+from turnwright.trajectories.source import Recording, partial_documents
 
 Attributes = dict[str, JsonValue]
 
@@ -24,6 +24,7 @@ _PATHS: Final = (
     *("resourceSpans.item.instrumentationLibrarySpans.item.spans.item", "batches.item.scopeSpans.item.spans.item"),
     *("item.resourceSpans.item.scopeSpans.item.spans.item", "item.spans.item", "spans.item", "data.item", "item"),
 )
+_LARGEST: Final = 1e300
 _SCALES: Final = ((1e17, 1e9), (1e14, 1e6), (1e11, 1e3))
 #: Levels of nesting that are followed.
 _DEPTH: Final = 16
@@ -141,14 +142,15 @@ def holds_spans(recording: Recording) -> bool:
     document = recording.document
     printed = recording.head.find(b"\n{") if document is None else -1  # behind other output of the program
     if printed >= 0:
-        document = partial_document(recording.head[printed:])
+        documents = partial_documents(recording.head[printed:]).values
+        document = documents[0] if documents else None
     if isinstance(document, list):
         document = document[0] if document else None
     return _shaped(document) or any(_shaped(one) for one in recording.records)
 
 
 def as_number(value: JsonValue) -> float | None:
-    """Return a number, also one that is given as text."""
+    """Return a number, also one that is given as text; None for one that nothing can be computed with."""
     if isinstance(value, str):
         try:
             value = float(value)
@@ -156,7 +158,7 @@ def as_number(value: JsonValue) -> float | None:
             return None
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return value
+    return value if abs(value) < _LARGEST else None
 
 
 def _object(data: bytes) -> JsonValue:

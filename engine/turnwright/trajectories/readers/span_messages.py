@@ -29,6 +29,8 @@ _WHOLE_EVENTS: Final = {
     "gen_ai.content.prompt": "gen_ai.prompt",
     "gen_ai.content.completion": "gen_ai.completion",
 }
+#: Digits of the numbers in the names of flat attributes.
+_LONGEST_NUMBER: Final = 10
 _THOUGHTS: Final = {"reasoning", "thinking"}
 _RESULTS: Final = {"tool_call_response", "tool_result", "toolResult", "function_response"}
 _CALLS: Final = {"tool_call", "tool_use", "toolUse", "function_call", "tool-call"}
@@ -203,7 +205,11 @@ def _indexed(span: Span, prefix: str) -> list[dict[str, JsonValue]]:
 
 def _listed(found: dict[str, JsonValue]) -> list[JsonValue]:
     """Return the values of an object whose keys are numbers, and so at every depth."""
-    numbered = sorted((int(key), value) for key, value in found.items() if key.isdecimal() and isinstance(value, dict))
+    numbered = sorted(
+        (int(key), value)
+        for key, value in found.items()
+        if key.isdecimal() and len(key) < _LONGEST_NUMBER and isinstance(value, dict)
+    )
     return [_nested(value) for _, value in numbered]
 
 
