@@ -81,6 +81,25 @@ def test_a_result_of_no_call_answers_all_calls_of_its_step() -> None:
     assert [call.text for call in turn[0].calls] == ["a b", "a b"]
 
 
+def test_a_result_at_another_step_is_that_of_its_call() -> None:
+    document = json.loads(of_harbor())
+    given = [{"source_call_id": "c3", "content": "done"}, {"source_call_id": "nowhere", "content": "?"}]
+    document["steps"].append({"step_id": 4, "source": "system", "message": "", "observation": {"results": given}})
+    [run] = read(json.dumps(document).encode(), "atif")
+    found = measure(run, "f")
+    assert (found.calls, found.results, found.unpaired, found.terminal, found.orphans) == (3, 3, 0, 0, 1)
+    assert found.findings == {"result at another step": 1, "result without its call": 1}
+    [turn] = turns_of(run)
+    assert [call.text for call in turn[1].calls] == ["done"]
+
+
+def test_a_list_has_a_trajectory_in_each_item() -> None:
+    data = b"[" + of_harbor(session_id="one") + b"," + of_harbor(session_id="two") + b"]"
+    assert recognized(data) == "atif"
+    assert [run.session_id for run in read(data, "atif")] == ["one", "two"]
+    assert [run.run_notes.cut for run in read(data[:-20], "atif")] == [False, True]
+
+
 def test_a_trajectory_that_another_file_continues_has_not_ended_by_itself() -> None:
     [run] = read(of_harbor(continued_trajectory_ref="trajectory.cont-1.json"), "atif")
     assert (measure(run, "f").ending, measure(run, "f").finished) == ("continued", False)

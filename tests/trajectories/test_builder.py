@@ -1,5 +1,6 @@
 """The builder pairs results with calls, however a recording orders them."""
 
+from turnwright.audit.measure import measure
 from turnwright.trajectories.builder import RunBuilder
 
 
@@ -27,6 +28,25 @@ def test_a_result_without_its_call_is_kept_as_an_orphan() -> None:
     assert result.extra is not None
     assert result.extra.turnwright is not None
     assert result.extra.turnwright.orphan_id == "nowhere"
+
+
+def test_a_result_that_comes_before_its_call_is_that_of_the_call() -> None:
+    run = build()
+    early = run.reply("one")
+    run.result("a", "early")
+    run.result("b", "of a call that is nowhere")
+    run.result("c", "of another call with this id")
+    step = run.reply("two")
+    run.call("a", "read")
+    run.call("c", "read")
+    run.result("c", "own")
+    run.finish()
+    assert step.observation is not None
+    assert [(one.source_call_id, one.content) for one in step.observation.results] == [("c", "own"), ("a", "early")]
+    assert early.observation is not None
+    assert [one.source_call_id for one in early.observation.results] == [None, None]
+    found = measure(run.trajectory, "f")
+    assert (found.results, found.unpaired, found.orphans) == (2, 0, 2)
 
 
 def test_calls_with_the_same_id_are_two_calls_and_take_their_results_in_order() -> None:

@@ -11,7 +11,7 @@ from turnwright.trajectories.atif import FinalMetrics, ResultNotes, RunNotes, Tr
 from turnwright.trajectories.checks import findings_of
 
 from .loops import Loop, loops_of
-from .rounds import AuditStep, counted, is_reply, shared_result, turns_of
+from .rounds import AuditStep, counted, is_reply, late_results, shared_result, turns_of
 from .verdicts import Invariants
 
 _UNKNOWN: Final = "unknown"
@@ -165,6 +165,8 @@ def _take(turn: list[AuditStep], found: RunMeasure, *, new: bool) -> None:
 def _count(run: Trajectory, found: RunMeasure) -> None:
     notes = run.run_notes
     found.unreadable_lines += notes.unreadable_lines
+    late = late_results(run)
+    found.orphans += len(late.keys() - {call.tool_call_id for step in run.steps for call in step.tool_calls or ()})
     last = next((step for step in reversed(run.steps) if is_reply(step)), None)
     for step in run.steps:
         if step.is_copied_context:
@@ -175,11 +177,13 @@ def _count(run: Trajectory, found: RunMeasure) -> None:
         if noted:
             found.failed_requests += noted.error
             found.lost_calls += noted.unreadable_calls
-        _pair(step, found, notes.terminal_tools or (), cut=notes.cut and step is last)
+        _pair(step, late, found, notes.terminal_tools or (), cut=notes.cut and step is last)
     _spend(run, found)
 
 
-def _pair(step: TrajectoryStep, found: RunMeasure, terminal: Collection[str], *, cut: bool) -> None:
+def _pair(
+    step: TrajectoryStep, late: Collection[str], found: RunMeasure, terminal: Collection[str], *, cut: bool
+) -> None:
     """Count the calls of a step, and what became of them."""
     answered: dict[str, bool] = {}
     for result in step.observation.results if step.observation else ():
@@ -191,7 +195,7 @@ def _pair(step: TrajectoryStep, found: RunMeasure, terminal: Collection[str], *,
     shared = None if shared_result(step) is None else False
     for call in step.tool_calls or ():
         found.calls += 1
-        unreadable = answered.get(call.tool_call_id, shared)
+        unreadable = answered.get(call.tool_call_id, False if call.tool_call_id in late else shared)
         if unreadable is not None:
             found.results += not unreadable
             found.unreadable += unreadable

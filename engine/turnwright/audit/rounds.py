@@ -1,6 +1,6 @@
 """The turns of a recorded run, as the machine counts them: steps with their calls, tokens and cost."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from hashlib import blake2b
 from typing import Final
 
@@ -77,6 +77,7 @@ def turns_of(run: Trajectory) -> Iterator[list[AuditStep]]:
     Steps before the first message are a turn too. History that a run copied from another is left out.
     """
     turn: list[AuditStep] = []
+    late = late_results(run)
     number = 0
     opened = False
     for step in run.steps:
@@ -90,7 +91,7 @@ def turns_of(run: Trajectory) -> Iterator[list[AuditStep]]:
             turn, opened = [], True
         elif is_reply(step):
             number += 1
-            turn.append(_step(number, step))
+            turn.append(_step(number, step, late))
     if opened or turn:
         yield turn
 
@@ -109,7 +110,19 @@ def shared_result(step: TrajectoryStep) -> TrajectoryResult | None:
     return None
 
 
-def _step(number: int, step: TrajectoryStep) -> AuditStep:
+def late_results(run: Trajectory) -> dict[str, TrajectoryResult]:
+    """Return the results that other programs write at another step than that of their call, by its id."""
+    late: dict[str, TrajectoryResult] = {}
+    for step in run.steps:
+        if step.observation is not None:
+            own = {call.tool_call_id for call in step.tool_calls or ()}
+            for result in step.observation.results:
+                if result.source_call_id is not None and result.source_call_id not in own:
+                    late.setdefault(result.source_call_id, result)
+    return late
+
+
+def _step(number: int, step: TrajectoryStep, late: Mapping[str, TrajectoryResult]) -> AuditStep:
     results: dict[str | None, TrajectoryResult] = {}
     for result in step.observation.results if step.observation else ():
         results.setdefault(result.source_call_id, result)
@@ -117,7 +130,10 @@ def _step(number: int, step: TrajectoryStep) -> AuditStep:
     metrics = step.metrics or StepMetrics()
     return AuditStep(
         number,
-        [_call(call, results.get(call.tool_call_id, shared)) for call in step.tool_calls or ()],
+        [
+            _call(call, results.get(call.tool_call_id) or late.get(call.tool_call_id, shared))
+            for call in step.tool_calls or ()
+        ],
         int(counted(metrics.prompt_tokens)),
         int(counted(metrics.completion_tokens)),
         counted(metrics.cost_usd),

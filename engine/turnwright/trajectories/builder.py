@@ -43,6 +43,12 @@ class _Asked(NamedTuple):
     call: TrajectoryCall
 
 
+class _Orphan(NamedTuple):
+    step: TrajectoryStep
+    result: TrajectoryResult
+    notes: ResultNotes
+
+
 class RunBuilder:
     """One run in the making.
 
@@ -72,7 +78,7 @@ class RunBuilder:
         self._calls: dict[str, deque[_Asked]] = {}
         self._answered: dict[str, _Asked] = {}
         self._open: dict[str, _Asked] = {}
-        self._orphans: list[ResultNotes] = []
+        self._orphans: list[_Orphan] = []
         self._repeated: dict[str, int] = {}
         self._results = 0
 
@@ -157,8 +163,9 @@ class RunBuilder:
     ) -> TrajectoryResult:
         """Add the result of the call with this id; of the oldest open call if it is None.
 
-        It is added to the step of its call, however late it comes. So is a second result of a call. A
-        result whose call is unknown is an orphan: it is kept at the latest step, with its id in the notes.
+        It is added to the step of its call, however late it comes. So is a second result of a call. A result whose
+        call is unknown is an orphan: it is kept at the latest step, with its id in the notes. If a call with this id
+        comes later and gets no other result, it is the result of that call.
         """
         self._results += 1
         notes = ResultNotes(status=status, started_at=started, ended_at=ended, order=self._results)
@@ -166,7 +173,6 @@ class RunBuilder:
         if found is None:
             step = self.steps[-1] if self.steps else self.system("")
             notes.orphan_id = call or ""
-            self._orphans.append(notes)
         else:
             step = found.step
         result = TrajectoryResult(
@@ -175,9 +181,9 @@ class RunBuilder:
             subagent_trajectory_ref=[subagent] if subagent else None,
             extra=ResultExtra(turnwright=notes),
         )
-        if step.observation is None:
-            step.observation = Observation(results=[])
-        step.observation.results.append(result)
+        if found is None:
+            self._orphans.append(_Orphan(step, result, notes))
+        _observe(step, result)
         return result
 
     def mark_unreadable(self, ids: Collection[str]) -> None:
@@ -185,8 +191,9 @@ class RunBuilder:
 
         Call it once, after all results were added.
         """
-        for notes in self._orphans:
-            notes.unreadable = notes.orphan_id in ids
+        self._pair_orphans()
+        for orphan in self._orphans:
+            orphan.notes.unreadable = orphan.notes.orphan_id in ids
         for own, asked in tuple(self._open.items()):
             if asked.id in ids:
                 self.result(own, None).extra = ResultExtra(turnwright=ResultNotes(unreadable=True))
@@ -207,12 +214,26 @@ class RunBuilder:
         totals: FinalMetrics | None = None,
     ) -> Trajectory:
         """Return the run. A run without steps gets an empty one of the system, for the format demands one."""
+        self._pair_orphans()
         self.notes.ending, self.notes.success, self.notes.cut = ending, success, cut
         self.notes.unreadable_lines = unreadable_lines
         self.trajectory.final_metrics = totals
         if not self.steps:
             self.system("")
         return self.trajectory
+
+    def _pair_orphans(self) -> None:
+        """Give open calls the results that came before them."""
+        for orphan in tuple(self._orphans) if self._open else ():
+            step, result, notes = orphan
+            found = self._take(notes.orphan_id) if self._calls.get(notes.orphan_id or "") else None
+            if found is not None and step.observation is not None:
+                self._orphans.remove(orphan)
+                others = [one for one in step.observation.results if one is not result]
+                step.observation = Observation(results=others) if others else None
+                result.source_call_id = found.call.tool_call_id
+                notes.orphan_id, notes.unreadable = None, False
+                _observe(found.step, result)
 
     def _add(self, source: Source, message: Content, at: str | None) -> TrajectoryStep:
         step = TrajectoryStep(step_id=len(self.steps) + 1, source=source, message=message, timestamp=at)
@@ -231,6 +252,12 @@ class RunBuilder:
                 self._calls[found.id].remove(found)
             self._answered[own] = found
         return found
+
+
+def _observe(step: TrajectoryStep, result: TrajectoryResult) -> None:
+    if step.observation is None:
+        step.observation = Observation(results=[])
+    step.observation.results.append(result)
 
 
 def _object(arguments: JsonValue) -> tuple[dict[str, JsonValue], str | None]:

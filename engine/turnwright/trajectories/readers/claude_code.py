@@ -7,7 +7,7 @@ recording. `agent_progress` records show parts of such a file, so they are no re
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import PurePath
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from msgspec import Struct, field
 from pydantic import JsonValue
@@ -106,13 +106,6 @@ class _Record(Struct, rename="camel"):
     message: Message | None = None
     attachment: _Attachment | None = None
     tool_use_result: _Made | str | list[Any] | None = None
-
-
-class _Waiting(NamedTuple):
-    """A result whose call has not been seen."""
-
-    block: Block
-    at: str | None
 
 
 _SHAPE: Final = Shape(_Record)
@@ -299,7 +292,6 @@ class _Thread:
         self.ending: str | None = None
         self._replies: dict[str, TrajectoryStep] = {}
         self._calls: set[str] = set()
-        self._waiting: list[_Waiting] = []
         self.command: _Record | None = None
 
     def user(self, text: str, record: _Record) -> None:
@@ -379,20 +371,12 @@ class _Thread:
         return step
 
     def result(self, block: Block, at: str | None, subagent: SubagentRef | None) -> None:
-        """Add a result; one whose call is unknown waits for it to the end."""
-        if block.tool_use_id in self._calls:
-            self._settle(block, at, subagent)
-        else:
-            self._waiting.append(_Waiting(block, at))
-
-    def _settle(self, block: Block, at: str | None, subagent: SubagentRef | None) -> None:
+        """Add a result."""
         text = result_text(block.content)
         self.run.result(block.tool_use_id or "", text, status=status_of(block, text), ended=at, subagent=subagent)
 
     def finish(self, lost: set[str]) -> bool:
-        """Add what waited, mark what is `lost` in lines that cannot be read; False if there are no messages."""
-        for block, at in self._waiting:
-            self._settle(block, at, None)
+        """Mark what is `lost` in lines that cannot be read; False if there are no messages."""
         self.run.mark_unreadable(lost)
         models = (step.model_name for step in self.run.steps if step.model_name)
         self.run.trajectory.agent.model_name = next(models, None)
