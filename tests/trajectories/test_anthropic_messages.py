@@ -18,6 +18,7 @@ from tests.trajectories.reading import (
     results_of,
 )
 
+from turnwright.audit.measure import measure
 from turnwright.trajectories.source import UnreadableRecordingError
 
 FORMAT = "anthropic-messages"
@@ -148,6 +149,28 @@ def test_a_request_that_failed_is_an_error_of_the_system() -> None:
     failed = {"request": {"messages": MESSAGES[:1]}, "response": {"type": "error", "error": {"type": "overloaded"}}}
     [run] = read(lines([failed, request(1)]), FORMAT)
     assert [step.source for step in run.steps] == ["user", "system", "agent"]
+
+
+def test_an_empty_reply_is_a_step() -> None:
+    last = request(3)
+    last["response"]["content"] = []
+    [run] = read(lines([request(1), last]), FORMAT)
+    steps = [step for step in run.steps if step.source == "agent"]
+    assert [step.metrics and step.metrics.completion_tokens for step in steps] == [7, 7]
+
+
+def test_a_call_that_failed_on_the_server_is_an_error() -> None:
+    content = [
+        {"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {"query": "trains"}},
+        {
+            "type": "web_search_tool_result",
+            "tool_use_id": "s1",
+            "content": {"type": "web_search_tool_result_error", "error_code": "max_uses_exceeded"},
+        },
+    ]
+    [run] = read(dumps([MESSAGES[0], {"role": "assistant", "content": content}]), FORMAT)
+    found = measure(run, "f")
+    assert (found.calls, found.results, found.errors) == (1, 1, 1)
 
 
 def test_calls_that_the_server_runs_are_answered_in_the_reply() -> None:

@@ -103,7 +103,8 @@ def is_notice(text: str) -> bool:
 def status_of(block: Block, text: str) -> ResultStatus:
     """Return how the call of a result ended. `text` is that of the result."""
     if not block.is_error:
-        return "ok"
+        of_server = isinstance(block.content, dict) and str(block.content.get("type")).endswith("_error")
+        return "error" if of_server else "ok"
     if _CANCELED.match(text):
         return "canceled"
     return "denied" if _DENIED.search(text, 0, _LOOKED_AT) else "error"

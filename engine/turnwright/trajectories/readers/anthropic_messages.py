@@ -225,7 +225,7 @@ class _Reader:
             chat.add(message)
         response = record.response or record.result
         reply = response and (response.body or response.message or response)
-        if reply and reply.content:
+        if reply and reply.content is not None:  # a reply may be empty
             reply.role = "assistant"
             chat.add(reply)
             self._logged.keep(chat, known.digest, [_key(reply)])
