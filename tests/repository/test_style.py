@@ -55,6 +55,21 @@ def test_a_source_is_checked_in_docstrings_comments_and_messages(tmp_path: Path)
     assert [line for line, _ in check_style.problems_of_source(source)] == [1, 4, 3, 5]
 
 
+def test_other_files_are_checked_in_comments_strings_and_the_text_of_templates(tmp_path: Path) -> None:
+    texts = {
+        ".js": 'tell("is told") // A page is told.\nconst told = 1 /* whoever\nhears */\n',
+        ".css": ".told { top: 0 } /* is told */\n\n/*\nis heard */\n",
+        ".html": "{% macro told() %}{{ told }}\n<p>is told</p>{# heard\nis whole #}\n",
+        ".toml": 'told = 1\nwhy = "is told"  # is heard\n[whoever]\n',
+        ".yml": "told: 1 # is told\n",
+    }
+    lines = {".js": [1, 2, 3], ".css": [1, 4], ".html": [2, 2, 3], ".toml": [2, 2], ".yml": [1]}
+    for suffix, text in texts.items():
+        file = tmp_path / f"file{suffix}"
+        file.write_text(text, encoding="utf-8")
+        assert sorted(line for line, _ in check_style.problems_of_other(file)) == lines[suffix], suffix
+
+
 def test_a_page_is_checked_in_prose_and_its_code_for_width_alone(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     prose = " ".join(["word"] * (check_style.LIMITS["sentence_words"] + 1))

@@ -1,9 +1,9 @@
-// The forms of what can be done: none is sent by a click that was meant for another.
+// The forms of a turn's actions. A click that was meant for one button never sends another form.
 
 import { all, find, say, takeBack, tell } from "./page.js";
 
-// Whoever is about to press a button cannot stop when another one comes to stand below the pointer, nor at the second
-// of two clicks: in that time nobody has read what the new one does, and it may grant what was never looked at.
+// A button that appears or moves below the pointer takes no click for this long. A person who was about to press
+// another button, or who clicks twice, has not read what the new one does, and could approve a call unread.
 const UNREAD = 500;
 // A form that leads to another page is sent once: its second click would start another turn.
 const LEAVING = 10_000;
@@ -57,7 +57,7 @@ export function tendActions(before) {
     const [was, is] = [before.places.get(one), placeOf(one)];
     if (!was || Math.hypot(was.left - is.left, was.top - is.top) > 4) hold(one.form);
   }
-  // Focus goes to no other question by itself: whoever answered with a key would answer that one too.
+  // The focus never moves to another question by itself: a second press of the same key would answer that one too.
   if (before.focused && document.activeElement === document.body) find("#actions")?.focus({ preventScroll: true });
   if (before.asked.size && [...questions()].some((id) => !before.asked.has(id))) say("There is another question now.");
   for (const [id, words] of before.typed) {
@@ -65,12 +65,12 @@ export function tendActions(before) {
   }
 }
 
-// Whoever comes back finds the page as it was left.
+// A person who comes back finds the page as it was.
 addEventListener("pagehide", () => {
   for (const form of [...held.keys()]) hold(form, 0);
 });
 
-// A question stands in a box that scrolls. Nobody approves it who has not seen its end.
+// A long question is in a box that scrolls. It can be approved only after its end was seen.
 const seen = new WeakMap();
 const hidesEnd = (box) => box.scrollHeight - box.scrollTop - box.clientHeight > 4;
 

@@ -26,7 +26,7 @@ function leaveAlone(name, node) {
 if (window.Idiomorph) {
   const { callbacks } = window.Idiomorph.defaults;
   callbacks.beforeAttributeUpdated = (name, node) => !leaveAlone(name, node);
-  // What is being written stays, and so does a time that is told in the reader's own words.
+  // A refresh keeps the text that is being written, and each time that a script shows in the reader's time zone.
   const told = ({ localName, dateTime, dataset }) => (localName === "time" ? dateTime : dataset?.since);
   callbacks.beforeNodeMorphed = (node, fresh) =>
     !(node.id === "writing" && fresh.id === "writing") && !(told(node) && told(node) === told(fresh));
@@ -157,7 +157,7 @@ export function lookNow() {
 }
 
 const hovers = matchMedia("(hover: hover)");
-/** Whether the pointer is on a row of a list. Rows do not move below it: whoever presses one would open another. */
+/** Whether the pointer is on a row of a list. Rows do not move below it: a click would open another one. */
 const pointed = () => hovers.matches && find("#turns tbody tr:hover") !== null;
 const caughtUp = () => due && !pointed() && refresh();
 document.addEventListener("pointerover", caughtUp);
@@ -296,7 +296,7 @@ export function listen() {
   on("piece", ({ kind, text }) => {
     if (kind === "restarted" || stale) written(null);
     if (kind === "restarted" || kind === "reasoning") return;
-    // The arguments of a call stand on lines of their own, behind the name of its tool.
+    // The arguments of a call are on lines of their own, after the name of its tool.
     const begins = kind === said ? "" : `\n${kind.replace(/^(text|call \d+: )/, "")} `.trimEnd() + (kind === "text" ? "\n" : " ");
     said = kind;
     written(`${begins}${text}`);
@@ -317,7 +317,7 @@ export function listen() {
   on("open", () => {
     breaks = 0;
   });
-  // A look tells whether the server is there, and whether there is anything to listen to.
+  // A refresh shows whether the server answers, and whether there is a stream to follow.
   on("error", () => {
     breaks += 1;
     setTimeout(refresh, Math.min(30_000, 500 * 2 ** breaks));

@@ -30,7 +30,7 @@ function changeTheme() {
 
 let before = { taken: new Set(), what: null, turn: null };
 
-/** What of the turn is lit, to tell afterwards what is new. */
+/** Return what is highlighted now, so that what is new can be found afterwards. */
 function noted() {
   const shown = turn();
   if (!shown) return { taken: new Set(), what: null, turn: null };

@@ -47,7 +47,7 @@ notify?.addEventListener("click", async () => {
   mark();
 });
 
-/** What each box stood for when it was chosen: a question that came since was not. */
+/** The question of each box when it was chosen: a question that came later was not chosen. */
 const chosen = new WeakMap();
 document.addEventListener("change", ({ target }) => {
   if (target.id === "choose-all") {

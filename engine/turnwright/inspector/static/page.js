@@ -1,9 +1,9 @@
-// The page: what is found on it, and what it says of itself.
+// Elements of the page, and its notices.
 
 export const find = (selector, from = document) => from.querySelector(selector);
 export const all = (selector, from = document) => [...from.querySelectorAll(selector)];
 
-/** Tell those who listen to the page. */
+/** Announce words to screen readers. */
 export function say(words) {
   const place = find("#says");
   if (place) place.textContent = words;
@@ -19,7 +19,7 @@ export function tell(about, title, words, { kept = "" } = {}) {
   if (!notice) return;
   const open = !notice.hidden;
   if (open && about === "look" && notice.dataset.about !== "look") return;
-  // Words that are said already need not be heard again.
+  // A screen reader does not repeat a notice that is shown already.
   if (open && find("#notice-title").textContent === title && find("#notice-words").textContent === words) return;
   notice.dataset.about = about;
   notice.classList.toggle("is-bad", about === "action");
