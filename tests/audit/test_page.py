@@ -71,6 +71,7 @@ def test_what_was_not_recorded_is_no_zero_and_one_run_is_no_plural() -> None:
     assert "<b>not recorded</b><span>cost</span>" in found
     assert "<h1>Audit of 1 agent run</h1><p>1 file (" in found
     assert not re.search(r"\b1 (?:runs|steps)\b", found)
+    assert found.count('<td class="n">?</td>') >= 3  # the label, and both quantiles of the tokens
     assert "<b>2.00</b><span>cost</span>" in page([run_of("Done.", cost=2.0)])
 
 
@@ -81,6 +82,14 @@ def test_a_histogram_has_each_number_in_one_bar(numbers: list[int]) -> None:
         found.add(number)
     counts = re.findall(r"<title>(\d+) runs?</title>", histogram("Steps", found, str))
     assert sum(map(int, counts)) == len(numbers)
+
+
+def test_marks_of_quantiles_do_not_cross_out_their_labels() -> None:
+    found = Distribution()
+    for number in (*range(100), 9_000_000, 12_800_000):
+        found.add(number)
+    picture = histogram("Tokens", found, str)
+    assert picture.rindex('class="mark"') < picture.index("<text")
 
 
 @pytest.mark.parametrize("most", [[900, 1000], [9_000_000, 12_800_000], [540_000, 12_800_000], [30, 206]])

@@ -182,7 +182,7 @@ class _Page:
         rows = []
         for name, group in groups:
             ordered = (group.steps, group.calls, group.tokens)
-            sizes = [short(one.quantile(share)) for one in ordered for share in (0.5, 0.99)]
+            sizes = [short(one.quantile(share)) if one.n else "?" for one in ordered for share in (0.5, 0.99)]
             rows.append((self._text(name), f"{group.runs:,}", percent(group.succeeded, group.labeled) or "?", *sizes))
         head = (">runs", ">ok", ">steps p50", ">p99", ">calls p50", ">p99", ">tokens p50", ">p99")
         yield f"<h2>By agent and model</h2>{_table(('agent / model', *head), rows)}"

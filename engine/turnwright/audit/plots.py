@@ -42,6 +42,7 @@ def histogram(name: str, numbers: Distribution, words: Callable[[float], str]) -
         for at, runs in enumerate(bins)
         if runs
     ]
+    labels: list[str] = []  # above the marks, which would cross them out
     row = 0
     taken = -100.0  # where the labels of this row end
     for share, number in numbers.shares().items():
@@ -51,7 +52,8 @@ def histogram(name: str, numbers: Distribution, words: Callable[[float], str]) -
         taken = max(taken, x if anchor == "end" else x + _LABEL)
         shapes.append(f'<line class="mark" x1="{x:.1f}" x2="{x:.1f}" y1="{_TOP + 12 * row - 8}" y2="{_BOTTOM}"/>')
         side = -4 if anchor == "end" else 4
-        shapes.append(_text(x + side, _TOP + 12 * row, f"{share} {words(number)}", anchor))
+        labels.append(_text(x + side, _TOP + 12 * row, f"{share} {words(number)}", anchor))
+    shapes += labels
     shapes += [_text(_LEFT, _BOTTOM + 16, words(scale.least)), _text(_WIDTH, _BOTTOM + 16, words(numbers.max), "end")]
     shapes.append(_text(_LEFT - 6, _y(1) + 8, f"{most:,}", "end"))
     return _svg(f"{name} of a run: {count(numbers.n, 'run')}, at most {words(numbers.max)}", shapes)
