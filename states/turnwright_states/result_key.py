@@ -1,8 +1,8 @@
 """The key of a tool's result, by which the doom-loop detector compares results.
 
 Results are equal if their texts are, except for what is noise by its shape: times, durations, UUIDs and other long
-hexadecimal ids, ids of sub-agents' turns, addresses in memory, and paths of temporary files. Plain numbers count, since
-a counter that moves is progress.
+hexadecimal ids, ids of sub-agents' turns, addresses in memory, and paths of temporary files and of processes. Plain
+numbers count, since a counter that moves is progress.
 """
 
 import re
@@ -28,7 +28,8 @@ _NOISES: Final = re.compile(
     # UUIDs, and ids of at least twelve hexadecimal digits that are neither all digits nor all letters.
   | \b[0-9a-fA-F]{{8}}-(?:[0-9a-fA-F]{{4}}-){{3}}[0-9a-fA-F]{{12}}\b
   | \b(?=[0-9]{{0,99}}[a-f])(?=[a-f]{{0,99}}[0-9])[0-9a-f]{{12,}}\b
-    # Temporary files.
+    # Processes, and temporary files.
+  | (?<=/proc/)\d+(?:/task/\d+)?\b
   | (?:/private)?(?:/var)?/tmp/[^\s'\":,;)\]}}>]+ | /var/folders/[^\s'\":,;)\]}}>]+ | \btmp\w{{8}}\b
     """,
     re.VERBOSE,

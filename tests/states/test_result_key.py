@@ -21,6 +21,7 @@ SAME = [
     ("wrote /tmp/pytest-1/a.txt.", "wrote /tmp/pytest-22/a.txt."),
     ("wrote /var/folders/x1/T/a", "wrote /var/folders/x2/T/b"),
     ("in tmp_9x2k3ab", "in tmpq1w2e3r4"),
+    ("./proc/1518/task/1518/fdinfo/5: gone", "./proc/9260/task/9260/fdinfo/5: gone"),
     ("[sub-agent: finished; turn a1b2:call00001]", "[sub-agent: finished; turn a1b2:call00002]"),
     ("turn a1b2:call00001:call00007", "turn a1b2:call00003:call00002"),
 ]
@@ -31,6 +32,7 @@ DIFFERENT = [
     ("flight on 2026-11-27", "flight on 2026-11-28"),
     ("version 1.2.3", "version 1.2.4"),
     ("commit d2310f6", "commit b681917"),
+    ("/process/1518", "/process/9260"),
     ("deadbeefdeadbeef", "feedfacefeedface"),
     ("the temperature is 12.5", "the temperature is 12.6"),
     ("line 10 sorted", "line 11 sorted"),
