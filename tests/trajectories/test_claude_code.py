@@ -404,6 +404,15 @@ def test_a_file_that_ends_inside_a_line_is_cut() -> None:
     assert (run.run_notes.cut, run.run_notes.unreadable_lines) == (True, 0)
 
 
+def test_the_messages_that_a_command_prints_may_be_a_list() -> None:
+    listed = b"[" + b",\n".join(SAMPLE.strip().split(b"\n")) + b"]"
+    assert recognized(listed) == NAME
+    assert read(listed, NAME) == read(SAMPLE, NAME)
+    [run] = read(listed[:-20], NAME)
+    assert run.run_notes.cut
+    assert not calls([run]) - calls(read(SAMPLE, NAME))
+
+
 @given(at=st.integers(0, len(SAMPLE)))
 def test_no_cut_invents_a_call(at: int) -> None:
     assert_a_cut_is_safe(SAMPLE, at, NAME)

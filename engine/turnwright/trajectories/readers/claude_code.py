@@ -1,4 +1,4 @@
-"""Reads the sessions of Claude Code: the JSON lines below `~/.claude/projects`, and what `claude -p` streams.
+"""Reads the sessions of Claude Code: the JSON lines below `~/.claude/projects`, and what `claude -p` prints.
 
 One file is one run. Sub-agents inside it are runs of their own in that run; the file of a sub-agent is another
 recording. `agent_progress` records show parts of such a file, so they are no record of calls.
@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import PurePath
 from typing import Any, Final
 
+import msgspec
 from msgspec import Struct, field
 from pydantic import JsonValue
 
@@ -49,6 +50,7 @@ _SUMMARY: Final = "This session is being continued from a previous conversation"
 _COMMAND: Final = ("<command-name>", "<command-message>")
 _NOTIFICATION: Final = "<task-notification>"
 _IDS: Final = re.compile(rb'"(?:id|tool_use_id)" ?: ?"([^"\\]{1,128})"|\b((?:toolu|call)_[\w-]+)')
+_LOOKED_AT: Final = 50
 _FILE_PART: Final = re.compile(r"[\w-]+")
 
 
@@ -114,7 +116,8 @@ _SHAPE: Final = Shape(_Record)
 def recognizes(recording: Recording) -> bool:
     """Whether one of the first lines is a record of a session or of a stream."""
     first = recording.document
-    return any(map(_is_record, recording.records)) or (isinstance(first, Mapping) and _is_record(first))
+    listed = [*first[:_LOOKED_AT]] if isinstance(first, list) else [first]
+    return any(_is_record(one) for one in (*recording.records, *listed) if isinstance(one, Mapping))
 
 
 def _is_record(record: Mapping[str, JsonValue]) -> bool:
@@ -132,6 +135,12 @@ def _is_record(record: Mapping[str, JsonValue]) -> bool:
 def read(recording: Recording) -> Iterator[Trajectory]:
     """Yield the run of a session. Lines that cannot be read are counted; their calls and results are no lost ones."""
     session = _Session(recording)
+    if isinstance(recording.document, list) and not recording.records:
+        items = recording.items("item")
+        for item in items:
+            session.line(msgspec.json.encode(item))
+        yield from session.finish(cut=items.cut)
+        return
     whole = True
     for line in recording.raw_lines():
         whole = session.line(line) or line.endswith(b"\n")
@@ -274,7 +283,7 @@ class _Session:
                 continue
             thread.run.finish(ending=thread.ending)
             own.run.subagent(thread.run.trajectory)
-        unreadable = self._unreadable - cut
+        unreadable = max(self._unreadable - cut, 0)
         for thread in found if own is None else [own]:
             yield thread.run.finish(
                 ending=self._ending or thread.ending, cut=cut, unreadable_lines=unreadable, totals=self._totals
