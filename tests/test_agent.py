@@ -215,6 +215,9 @@ WRONG: list[tuple[dict[str, object], str]] = [
     ({"system_prompt": "Be brief."}, "is unknown: did you mean `instructions`?"),
     ({"max_tool_calls": 3}, "is not a field of its own: write it under `budget`, as in `budget: {tool_calls: ...}`"),
     ({"budget": {"max_tokens": 3}}, "is unknown: did you mean `tokens`?"),
+    ({"model_settings": {"temprature": 0}}, "is unknown: did you mean `temperature`?"),
+    ({"model_settings": {"a": 1}}, "is unknown: use one of temperature, top_p, max_tokens"),
+    ({"compaction": {"at_tokens": 9, "token": 5}}, "is unknown: did you mean `at_tokens`?"),
     ({"tools": [print]}, "must be the name of a tool, not <built-in function print>: write `@tool` above a function"),
     ({"tools": print}, "must be a list of names, not <built-in function print>: write `@tool` above a function"),
     (

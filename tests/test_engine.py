@@ -556,6 +556,18 @@ def noted(text: str) -> str:
         ({"agents": AGENT}, r"agents must be a list: write agents=\[Tidier\]"),
         ({"deps": {"user": "ann"}}, "deps must be an async function of the turn that makes them, not {'user': 'ann'}"),
         ({"deps": lambda: 3}, r"deps: <lambda> is called with \(turn\), and takes \(\)"),
+        ({"limits": {"steps": 5}}, r"limits must be Limits\(steps=\.\.\.\), not {'steps': 5}"),
+        ({"backoff": 4}, r"backoff must be Backoff\(initial=\.\.\.\), not 4"),
+        ({"prices": 5}, r"prices must be prices by model name: .*, not 5"),
+        ({"prices": {"m": 5}}, r"prices: m must be Price\(input=\.\.\., output=\.\.\.\), not 5"),
+        ({"store": 5}, "store must be an address such as sqlite:///turns.db, or a store, not int"),
+        ({"runtime": "temporal"}, r"runtime must be a runtime, such as Local\(\), not str"),
+        ({"models": {"m": 5}}, "models must be a function, not {'m': 5}"),
+        ({"history_processor": 5}, "history_processor must be a function, not 5"),
+        ({"synthesize": 5}, "synthesize must be a function, not 5"),
+        ({"on_event": print}, r"on_event must be a list: write on_event=\[print\]"),
+        ({"on_event": [5]}, "on_event: each must be a function, not 5"),
+        ({"cancel_grace": "1"}, "cancel_grace must be a time in seconds, not '1'"),
     ],
 )
 def test_an_argument_that_cannot_work_is_refused_by_the_engine(arguments: Mapping[str, object], why: str) -> None:

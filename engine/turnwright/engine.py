@@ -13,7 +13,7 @@ from ._base.blocks import async_block
 from .agent import Agent
 from .context import NOT_GIVEN, DepsFactory, DepsT, GuardrailBase, HooksBase, NotGiven
 from .driver.subagents import subagent_tools
-from .errors import ConfigError, known_options
+from .errors import ConfigError, known_options, need_method
 from .events import TurnEvent
 from .journal.admission import TurnOptions, limits_for
 from .journal.answers import Answers
@@ -90,8 +90,8 @@ class Engine(SyncTurns[DepsT]):
     replies arrive complete, not streamed. `models` and `tools` may then differ from the workers', but turns are checked
     against them.
 
-    Raises `ConfigError` for a store that cannot be opened, two tools or agents of one name, and what `Dependencies`
-    rejects.
+    Raises `ConfigError` for an argument of another type, a store that cannot be opened, two tools or agents of one
+    name, and what `Dependencies` rejects.
     After `aclose`, every method that needs the store raises `EngineClosedError`. See docs/rules.md#errors.
     """
 
@@ -160,6 +160,7 @@ class Engine(SyncTurns[DepsT]):
         telemetry: "Telemetry | None" = None,
     ) -> None:
         self.store = open_store(store) if isinstance(store, str) else store
+        need_method("store", self.store, "append", "an address such as sqlite:///turns.db, or a store")
         opened = OpenedModels(model, models)
         self.setup = Dependencies(
             model=model,
@@ -193,6 +194,7 @@ class Engine(SyncTurns[DepsT]):
 
             observe_segment = partial(ObservedSegment.of, telemetry)
         runtime = Local() if runtime is None else runtime
+        need_method("runtime", runtime, "submit", "a runtime, such as Local()")
         if not runtime.embedded and isinstance(store, str) and not self.store.shared:
             raise ConfigError(f"store {store} belongs to this process alone: give one that the runtime's workers share")
         turns = EngineTurns(self.store, self.setup, EventBus(on_event, observe_segment), runtime)

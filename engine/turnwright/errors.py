@@ -25,8 +25,9 @@ How a turn ends is never an exception. It is the outcome and the reason of its r
 """
 
 import inspect
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import wraps
+from types import UnionType
 from typing import ParamSpec, TypeVar
 
 P = ParamSpec("P")
@@ -199,6 +200,31 @@ def known_options(what: str, limits: Collection[str] = ()) -> Callable[[Callable
         return checked
 
     return decorate
+
+
+def need_kind(name: str, given: object, kind: type | UnionType, form: str) -> None:
+    """Raise `ConfigError` if an argument is of another kind. `form` says what it must be."""
+    if not isinstance(given, kind):
+        raise ConfigError(f"{name} must be {form}, not {given!r:.80}")
+
+
+def need_function(name: str, given: object) -> None:
+    """Raise `ConfigError` if an argument is neither a function nor None."""
+    if given is not None and not callable(given):
+        raise ConfigError(f"{name} must be a function, not {given!r:.80}")
+
+
+def need_method(name: str, given: object, method: str, form: str) -> None:
+    """Raise `ConfigError` if an argument lacks a method of its protocol. Its value may be secret, and is not shown."""
+    if not callable(getattr(given, method, None)):
+        raise ConfigError(f"{name} must be {form}, not {type(given).__name__}")
+
+
+def need_list(name: str, given: object) -> None:
+    """Raise `ConfigError` unless several were given. One agent can be iterated too, over its fields: it has a name."""
+    one = getattr(given, "name", getattr(given, "__name__", None))
+    if one is not None or not isinstance(given, Iterable):
+        raise ConfigError(f"{name} must be a list: write {name}=[{one or '...'}]")
 
 
 class HookFailedError(TurnwrightError):

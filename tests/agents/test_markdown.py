@@ -273,6 +273,8 @@ ANCHORS = "YAML's anchors (&) and aliases (*) are not allowed: put a text that s
         ("budget: {tokens: 0}", "budget.tokens: must be a whole number of at least 1, not 0"),
         ("budget: {cost: .nan}", "budget.cost: must be a number above 0, not nan"),
         ("budget: {token: 5}", "budget.token: is unknown: did you mean `tokens`?"),
+        ("model_settings: {temprature: 0}", "model_settings.temprature: is unknown: did you mean `temperature`?"),
+        ("compaction: {mode: summarize}", "compaction.at_tokens: is missing"),
         ("tools: {read_file: yes}", "tools: must be a list of names, not {'read_file': True}"),
         ("tools: 5", "tools: must be a list of names, not 5"),
         ("tools: [5]", "tools[0]: must be the name of a tool, not 5: put it in quotes"),

@@ -254,6 +254,29 @@ def test_limits_that_a_guard_cannot_keep_are_refused() -> None:
         guarded("chat").reply("Hello")
 
 
+@pytest.mark.parametrize(
+    ("make", "why"),
+    [
+        (lambda: GuardedLoop("Hello", Limits()), "messages must be the list of messages to which the turn adds"),  # type: ignore[arg-type]
+        (lambda: GuardedLoop([], 5), r"limits must be Limits\(steps=\.\.\.\), not 5"),  # type: ignore[arg-type]
+        (lambda: GuardedLoop([], api="openai"), "api must be 'chat', 'responses', 'anthropic', not 'openai'"),  # type: ignore[arg-type]
+    ],
+)
+def test_an_argument_of_another_type_is_refused(make: Callable[[], GuardedLoop], why: str) -> None:
+    with pytest.raises(ConfigError, match=why):
+        make()
+
+
+def test_a_result_belongs_to_a_call_that_waits_for_it() -> None:
+    loop = guarded("chat")
+    (call,) = loop.reply(next(pages("chat")))
+    with pytest.raises(ConfigError, match="call must be one that `reply` returned, not 'call00001'"):
+        loop.result(call.id, "page 1")  # type: ignore[arg-type]
+    loop.result(call, "page 1")
+    with pytest.raises(ConfigError, match="call call00001 of read_page has its result"):
+        loop.result(call, "page 1")
+
+
 @APIS
 @given(
     data=st.data(),

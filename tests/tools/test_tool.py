@@ -369,6 +369,13 @@ def many() -> Any:  # noqa: ANN401 (what it gives does not matter)
             lambda: tool(needs_approval="yes")(do),  # type: ignore[call-overload]
             "tool do: needs_approval must be True, False or a function, not 'yes'",
         ),
+        (lambda: tool(name=5)(do), "tool 5: a name must have"),  # type: ignore[call-overload]
+        (lambda: tool(description=5)(do), "tool do: description must be text, not 5"),  # type: ignore[call-overload]
+        (lambda: tool(read_only="no")(do), "tool do: read_only must be True, False or None, not 'no'"),  # type: ignore[call-overload]
+        (lambda: tool(idempotent="no")(do), "tool do: idempotent must be True or False, not 'no'"),  # type: ignore[call-overload]
+        (lambda: tool(sequential=1)(do), "tool do: sequential must be True or False, not 1"),  # type: ignore[call-overload]
+        (lambda: tool(return_direct=None)(do), "tool do: return_direct must be True or False, not None"),  # type: ignore[call-overload]
+        (lambda: tool(loop_key="path")(do), "tool do: loop_key must be a function, not 'path'"),  # type: ignore[call-overload]
         (lambda: tool(many), "tool many: a generator cannot be a tool"),
         (lambda: tool(Echo), "@tool takes a function or a bound method, not <class"),
     ],

@@ -318,7 +318,7 @@ class Agent(BaseModel, Generic[DepsT_contra, OutT_co]):
         try:
             merged = type(base).model_validate(dict(base) | self.overrides)
         except ValidationError as error:
-            said = problem(error.errors()[0], ())
+            said = problem(error.errors()[0], {})
             raise MisfitLimitError(self.name, *said.split(" ", 1)) from None
         return Limits.model_validate(dict(merged))
 

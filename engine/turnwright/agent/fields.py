@@ -3,7 +3,7 @@
 import reprlib
 import unicodedata
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Annotated, Final, Literal, NamedTuple, TypeVar
+from typing import Annotated, Final, Literal, NamedTuple, TypeVar, get_args
 
 from pydantic import (
     AfterValidator,
@@ -15,6 +15,7 @@ from pydantic import (
     JsonValue,
     ValidationError,
 )
+from pydantic.fields import FieldInfo
 from pydantic_core import CoreSchema, ErrorDetails, InitErrorDetails, PydanticCustomError, core_schema
 
 from turnwright._base.field_docs import described
@@ -160,10 +161,10 @@ def check_limit(name: str, value: object) -> None:
         # A message about the whole object begins with the field's name, which the caller adds.
         details = error.errors()[0]
         path = "".join(f"{part}: " for part in details["loc"][1:])
-        raise ValueError(path + problem(details, ()).removeprefix(f"{name} ")) from None
+        raise ValueError(path + problem(details, {}).removeprefix(f"{name} ")) from None
 
 
-def tidied(details: ErrorDetails, data: object, known: Collection[str]) -> InitErrorDetails:
+def tidied(details: ErrorDetails, data: object, known: Mapping[str, FieldInfo]) -> InitErrorDetails:
     """Return a mistake in the data of an agent, in our words, with the agent's name."""
     name = data.get("name") if isinstance(data, Mapping) else None
     whose = f"agent {shown(name)}: " if isinstance(name, str) and name.strip() else ""
@@ -179,7 +180,7 @@ def _cut(message: str) -> str:
     return message if len(message) <= _MAX_MESSAGE else f"{message[:_MAX_MESSAGE]}..."
 
 
-def problem(details: ErrorDetails, known: Collection[str]) -> str:
+def problem(details: ErrorDetails, known: Mapping[str, FieldInfo]) -> str:
     """Return what is wrong with a value, to follow the name of its field. `known` are the existing fields."""
     context = details.get("ctx", {})
     match details["type"]:
@@ -190,7 +191,8 @@ def problem(details: ErrorDetails, known: Collection[str]) -> str:
         case "missing":
             return "is missing"
         case "extra_forbidden":
-            return unknown_field(str(details["loc"][-1]), known)
+            *path, name = map(str, details["loc"])
+            return unknown_field(name, known) if not path else _unknown_in(known[path[0]], name)
         case "literal_error":
             wanted = f"must be {context['expected']}"
         case "string_type":
@@ -201,6 +203,14 @@ def problem(details: ErrorDetails, known: Collection[str]) -> str:
             wanted = details["msg"].replace("Input should be", "must be")
     hint = _where_functions_go(details["input"]) if details["loc"][:1] == ("tools",) else ""
     return f"{wanted}, not {shown(details['input'])}{hint}"
+
+
+def _unknown_in(field: FieldInfo, name: str) -> str:
+    """Return what is wrong with a name in the mapping of a field, such as `model_settings`."""
+    from turnwright_states.meant import unknown  # noqa: PLC0415 (only after a mistake)
+
+    kinds = get_args(field.annotation)
+    return unknown(name, next(kind.model_fields for kind in kinds if hasattr(kind, "model_fields")))
 
 
 def unknown_field(name: str, known: Collection[str]) -> str:

@@ -285,7 +285,7 @@ def make_agent(matter: FrontMatter, values: Mapping[str, object], limits: Limits
     except ValidationError as error:
         for details in error.errors(include_url=False):
             loc, problem = details["loc"], str(details.get("ctx", {}).get("problem", details["msg"]))
-            if problem == "is missing":
+            if problem == "is missing" and loc == ("name",):
                 problem = f"is missing: every agent needs one; {_RULE}"
             elif problem.startswith(("must be text", "must be the name")) and isinstance(details["input"], int | float):
                 problem += ": put it in quotes"

@@ -8,6 +8,7 @@ from typing import Any, Final, Self
 
 from msgspec import Struct
 
+from turnwright.errors import ConfigError, need_kind
 from turnwright_states import CallStatus, Limits
 from turnwright_states.blank import is_blank
 
@@ -36,7 +37,8 @@ class GuardedLoop:
     ending. An exception in the block fails the turn, one during the conclusion does not and is logged. `seconds` are
     checked between steps only.
 
-    Raises `ConfigError` for limits that a guard cannot keep and for another address, and `StoreError`.
+    Raises `ConfigError` for arguments of another type, limits that a guard cannot keep and another address, and
+    `StoreError`.
     """
 
     def __init__(
@@ -48,6 +50,9 @@ class GuardedLoop:
         journal: str | None = None,
         session: str | None = None,
     ) -> None:
+        if api not in FORMATS:
+            raise ConfigError(f"api must be {', '.join(map(repr, FORMATS))}, not {api!r:.80}")
+        need_kind("messages", messages, list, "the list of messages to which the turn adds")
         self._format = FORMATS[api]
         self.messages = messages
         #: The text of the last reply, or the summary of a turn whose model gave none.
@@ -110,8 +115,12 @@ class GuardedLoop:
     def result(self, call: LoopCall, result: object, *, error: bool = False) -> None:
         """Record the result of a call and add it to the messages. A result that is no text becomes JSON.
 
-        `error`: the result says why the call failed.
+        `error`: the result says why the call failed. Raises `ConfigError` for anything but a call that waits for its
+        result.
         """
+        need_kind("call", call, LoopCall, "one that `reply` returned")
+        if call.id not in self._open:
+            raise ConfigError(f"call {call.id} of {call.name} has its result: give each call one, before `request`")
         text = result if isinstance(result, str) else json.dumps(result, default=str)
         self._settle(call, text, CallStatus.ERROR if error else CallStatus.OK)
 

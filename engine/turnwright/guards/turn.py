@@ -14,7 +14,7 @@ from typing import Final, ParamSpec, TypeVar
 from msgspec import Struct
 
 from turnwright._base.ids import new_id
-from turnwright.errors import ConfigError, LeaseLostError, StoreError, TurnAlreadyEndedError
+from turnwright.errors import ConfigError, LeaseLostError, StoreError, TurnAlreadyEndedError, need_kind
 from turnwright.model.http.json_text import whole_object
 from turnwright.store import NewTurn
 from turnwright.store.sessions import default_title
@@ -83,7 +83,8 @@ class GuardOptions(Struct, frozen=True):
     clock: Callable[[], float] = time.monotonic
 
     def checked(self) -> "GuardOptions":
-        """Return these options. Raises `ConfigError` for limits that a guard cannot keep."""
+        """Return these options. Raises `ConfigError` for other objects, and for limits that a guard cannot keep."""
+        need_kind("limits", self.limits, Limits, "Limits(steps=...)")
         if self.limits.doom_response == "ask":
             raise ConfigError("doom_response: a guard has nobody to ask: use 'stop'")
         if self.limits.cost is not None:

@@ -3,7 +3,7 @@
 import inspect
 import math
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
@@ -13,7 +13,7 @@ import msgspec
 
 from turnwright.agent import DEPS, Agent, needs_of
 from turnwright.context import NOT_GIVEN, DepsFactory, GuardrailBase, HooksBase, JsonObject
-from turnwright.errors import CannotRunError, ConfigError
+from turnwright.errors import CannotRunError, ConfigError, need_function, need_kind, need_list
 from turnwright.message import Message, ToolSpec
 from turnwright.model.prices import Price, PublishedPrice, published_price
 from turnwright.model.protocol import Model
@@ -121,7 +121,8 @@ class Dependencies(msgspec.Struct, frozen=True):
     `now` is the wall clock, for the expiry of interrupts. `clock`, which never goes back, measures the seconds of
     driving.
 
-    Raises `ConfigError` for a number out of range, an invalid `unpaired`, and a blank `show_budget_to_model`.
+    Raises `ConfigError` for an argument of another type, a number out of range, an invalid `unpaired`, and a blank
+    `show_budget_to_model`.
     """
 
     model: Model | None = None
@@ -173,8 +174,16 @@ class Dependencies(msgspec.Struct, frozen=True):
                 f"max_parallel_tools must be a number of calls, at least 1, not {self.max_parallel_tools!r}"
             )
         for name, seconds in (("cancel_grace", self.cancel_grace), ("poll_interval", self.poll_interval)):
+            need_kind(name, seconds, int | float, "a time in seconds")
             if not 0 <= seconds < math.inf or (name == "poll_interval" and not seconds):
                 raise ConfigError(f"{name} must be a time in seconds, not {seconds!r}")
+        need_kind("limits", self.limits, Limits, "Limits(steps=...)")
+        need_kind("backoff", self.backoff, Backoff, "Backoff(initial=...)")
+        need_kind("prices", self.prices, Mapping, 'prices by model name: {"gpt-5-mini": Price(input=..., output=...)}')
+        for model, price in self.prices.items():
+            need_kind(f"prices: {model}", price, Price, "Price(input=..., output=...)")
+        need_function("history_processor", self.history_processor)
+        need_function("synthesize", self.synthesize)
         if self.model is not None:
             checked_model(self.model)
         checked_settings(self.model_settings, "Engine")
@@ -314,7 +323,7 @@ class Dependencies(msgspec.Struct, frozen=True):
 def agents_by_name(agents: Sequence[Agent]) -> dict[str, Agent]:
     """Return the agents by name. Raises `ConfigError` for anything else, and for two of one name."""
     named: dict[str, Agent] = {}
-    _need_list("agents", agents)
+    need_list("agents", agents)
     for agent in agents:
         if not isinstance(agent, Agent):
             raise ConfigError(f"agents: {agent!r} is not an agent: write Agent(name=...)")
@@ -327,7 +336,7 @@ def agents_by_name(agents: Sequence[Agent]) -> dict[str, Agent]:
 def tools_by_name(tools: Sequence[Tool]) -> dict[str, Tool]:
     """Return the tools by name. Raises `ConfigError` for an invalid tool, and for two of one name."""
     named: dict[str, Tool] = {}
-    _need_list("tools", tools)
+    need_list("tools", tools)
     for tool in tools:
         if not isinstance(tool, Tool):
             raise ConfigError(f"{tool!r} is not a tool: decorate it with @tool")
@@ -344,7 +353,7 @@ def hooks_of(
 
     With the names of the engine's `tools`, also for a hook about a tool that is not among them.
     """
-    _need_list("hooks", hooks)
+    need_list("hooks", hooks)
     if not hooks:
         return ()
     from turnwright.hooks.chain import check_tool_names, checked_hooks  # noqa: PLC0415 (many programs have none)
@@ -357,7 +366,7 @@ def hooks_of(
 
 def guardrails_of(guardrails: Sequence[GuardrailBase], where: str = "engine") -> tuple[GuardrailBase, ...]:
     """Return guardrails. Raises `ConfigError` for another object, and names where it was given."""
-    _need_list("guardrails", guardrails)
+    need_list("guardrails", guardrails)
     if not guardrails:
         return ()
     from turnwright.hooks.chain import checked_guardrails  # noqa: PLC0415 (many programs have none)
@@ -375,9 +384,3 @@ def factory_of(deps: DepsFactory[object] | None) -> DepsFactory[object] | None:
 
     check_arguments(deps, ("turn",), f"deps: {getattr(deps, '__name__', type(deps).__name__)}")
     return deps
-
-
-def _need_list(name: str, given: object) -> None:
-    """Raise `ConfigError` unless several were given. An agent can be iterated too, over its fields."""
-    if isinstance(given, Agent) or not isinstance(given, Iterable):
-        raise ConfigError(f"{name} must be a list: write {name}=[{getattr(given, 'name', '...')}]")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import anyio
 
+from turnwright.errors import need_function, need_list
 from turnwright.events import TurnEvent
 from turnwright.tools.errors import holds
 
@@ -67,7 +68,8 @@ class SegmentObserver(Protocol):
 class EventBus:
     """Passes every event of an engine on, in the order of the journal.
 
-    `observe_segment` makes an observer for each segment that is driven.
+    `observe_segment` makes an observer for each segment that is driven. Raises `ConfigError` for an observer that is no
+    function.
     """
 
     def __init__(
@@ -75,6 +77,9 @@ class EventBus:
         observers: Sequence[Observer] = (),
         observe_segment: "Callable[[TurnJournal], SegmentObserver] | None" = None,
     ) -> None:
+        need_list("on_event", observers)
+        for observer in observers:
+            need_function("on_event: each", observer)
         #: See `Listeners.observe_segment`.
         self.observe_segment = observe_segment
         self._observers = tuple(observers)

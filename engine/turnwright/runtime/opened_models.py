@@ -2,13 +2,15 @@
 
 from collections.abc import Callable
 
+from turnwright.errors import need_function
 from turnwright.model.protocol import Model
 
 
 class OpenedModels:
-    """The engine's model, and those that `models` makes by name."""
+    """The engine's model, and those that `models` makes by name. Raises `ConfigError` if that is no function."""
 
     def __init__(self, model: Model | None, models: Callable[[str], Model] | None) -> None:
+        need_function("models", models)
         self._model = model
         self._models = models
         self._made: dict[str, Model] = {}

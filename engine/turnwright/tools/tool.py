@@ -13,7 +13,7 @@ from pydantic import JsonValue
 
 from turnwright._base.schema_refs import dangling_refs
 from turnwright.context import DepsT_contra
-from turnwright.errors import ConfigError, Retry, known_options
+from turnwright.errors import ConfigError, Retry, known_options, need_function, need_kind
 from turnwright.message import ToolSpec
 from turnwright_states import Decision, InterruptKind
 from turnwright_states.payload import frozen, thawed
@@ -78,7 +78,8 @@ class Tool(ABC, Generic[DepsT_contra]):
     `retries` of them in a turn, further calls of the tool are refused. `return_direct`: the result of a call that
     succeeds is the turn's answer, and the model is not called again.
 
-    Raises `ConfigError` for a name that providers refuse, a time that is not above 0, a `concurrency` below 1, a
+    Raises `ConfigError` for an option of another type, a name that providers refuse, a time that is not above 0, a
+    `concurrency` below 1, a
     `needs_approval` that cannot be called with the tool's arguments, and `rerun` for a tool that is neither idempotent
     nor read-only, and for `parameters` with a `$ref` that leads nowhere.
     See docs/rules.md#budgets, docs/rules.md#doom-loops, docs/rules.md#approvals.
@@ -112,12 +113,23 @@ class Tool(ABC, Generic[DepsT_contra]):
         retries: int = 1,
         return_direct: bool = False,
     ) -> None:
-        if not _NAME.fullmatch(name):
+        if not (isinstance(name, str) and _NAME.fullmatch(name)):
             raise ConfigError(
                 f"tool {name!r}: a name must have 1 to 64 of a-z, A-Z, 0-9, '_' and '-': set one with @tool(name=...)"
             )
         if on_crash not in ("rerun", "unknown", "ask", None):
             raise ConfigError(f"tool {name}: on_crash must be 'rerun', 'unknown' or 'ask', not {on_crash!r}")
+        for option, value, kind, form in (
+            ("description", description, str, "text"),
+            ("idempotent", idempotent, bool, "True or False"),
+            ("ignore_in_loop_detection", ignore_in_loop_detection, bool, "True or False"),
+            ("read_only", read_only, bool | None, "True, False or None"),
+            ("sequential", sequential, bool, "True or False"),
+            ("rate", rate, Rate | None, "a Rate(calls=..., per=...)"),
+            ("return_direct", return_direct, bool, "True or False"),
+        ):
+            need_kind(f"tool {name}: {option}", value, kind, form)
+        need_function(f"tool {name}: loop_key", loop_key)
         idempotent = idempotent or read_only is True
         if on_crash == "rerun" and not idempotent:
             raise ConfigError(
@@ -130,8 +142,6 @@ class Tool(ABC, Generic[DepsT_contra]):
             raise ConfigError(f"tool {name}: concurrency must be a whole number, at least 1, not {concurrency!r}")
         if type(retries) is not int or retries < 0:
             raise ConfigError(f"tool {name}: retries must be a whole number, at least 0, not {retries!r}")
-        if not (rate is None or isinstance(rate, Rate)):
-            raise ConfigError(f"tool {name}: rate must be a Rate(calls=..., per=...), not {rate!r}")
         if dangling := dangling_refs(parameters):
             raise ConfigError(f"tool {name}: parameters: {dangling[0]}")
         self.name = name
