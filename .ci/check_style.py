@@ -97,7 +97,7 @@ def messages_of(tree: ast.Module, docstrings: Mapping[int, str]) -> Iterator[tup
 def problems_of_page(path: Path) -> Iterator[tuple[int, str]]:
     """Yield the complaints about a Markdown page: its words, its sentences and its code blocks.
 
-    A picture in Mermaid is no code: nobody reads its lines.
+    A picture in Mermaid is not code: nobody reads its lines.
     """
     prose, in_code, is_picture = [], False, False
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):

@@ -13,7 +13,7 @@ the tests' dependencies, but nothing of ours.
 
 A whole run of the machine takes about half an hour on two cores. A module of the engine takes a few minutes to an hour,
 with the tests that `mutants.toml` selects for it; there a mutant that hangs is dead only if a test fails by its
-time-out. A second run goes on where the first one stopped, and tests anew what changed since, and what lived without
+time-out. A second run continues where the first one stopped, and tests anew what changed since, and what lived without
 being listed.
 """
 

@@ -5,7 +5,7 @@
 Parts are the files of subjects (`bare`, `turnwright_turns`, and those of `bench/peers` whose environments `make
 bench-peers` has made), `streams`, `bodies`, `guard`, `reads`, `startup`, `lists`, `replay` and `walk`. Measurements of
 subjects are `steps`, `calls`, `bytes`, `peak`, `flight`, `session` and `import`. Each result is kept at once, and what
-is not measured this time stays. `--resume` goes on with the last run. `--quick` measures little, and writes nothing.
+is not measured this time stays. `--resume` continues with the last run. `--quick` measures little, and writes nothing.
 """
 
 import argparse

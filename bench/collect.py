@@ -52,8 +52,8 @@ def peers() -> list[Peer]:
 class Run:
     """One run: the results that it adds to, and what is asked of it.
 
-    `only` are the parts, and `measures` the measurements of subjects: all of them where none is named. `resume` goes on
-    with the last run. `keep` is called after each measurement.
+    `only` are the parts, and `measures` the measurements of subjects: all of them where none is named. `resume`
+    continues with the last run. `keep` is called after each measurement.
     """
 
     results: Results

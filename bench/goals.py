@@ -85,7 +85,7 @@ def _goals(results: Results) -> Iterator[Goal]:
         ],
     )
     yield _row(
-        "function calls a step",
+        "function calls per step",
         "606 to 625 (in memory), 732 to 749 (SQLite)",
         "{:,.0f}",
         [_Value("in memory", counts("calls-memory"), 400), _Value("SQLite", counts("calls-sqlite"), 480)],

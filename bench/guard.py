@@ -4,10 +4,10 @@
 
 Counts, not seconds, so that it says the same on a busy machine. A step is one of the yardstick's: a text and two calls.
 
-- Function calls a step, builtins included, as cProfile counts them: a turn of 50 steps less one of 10, by 40. And those
-  of the last 50 of 200 steps over those of the first 50, for nothing may cost more because the turn is long.
+- Function calls per step, builtins included, as cProfile counts them: a turn of 50 steps less one of 10, by 40. And
+  those of the last 50 of 200 steps over those of the first 50, for nothing may cost more because the turn is long.
 - Function calls of turn 100 of a session over those of turn 10.
-- Bytes a step in all tables of the SQLite store, and commits a step, over the first 50 steps. Commits a step of an
+- Bytes per step in all tables of the SQLite store, and commits a step, over the first 50 steps. Commits a step of an
   agent with repeatable steps too.
 - Round trips a step with PostgreSQL, where a server can be started, over the same steps.
 - The spread of the facts' bytes over steps 1 to 119: the largest step's less the smallest's. A run of digits counts as
@@ -115,9 +115,9 @@ def figures() -> list[Figure]:
         ("sqlite", "with SQLite", TurnwrightSqlite()),
     )
     for key, where, subject in subjects:
-        counted.append(Figure(f"calls-{key}", f"function calls a step, {where}", max_calls_per_step(subject)))
+        counted.append(Figure(f"calls-{key}", f"function calls per step, {where}", max_calls_per_step(subject)))
         first, last, _ = asyncio.run(calls_at_the_ends(subject))
-        counted.append(Figure(f"calls-growth-{key}", f"growth of the function calls a step, {where}", last / first))
+        counted.append(Figure(f"calls-growth-{key}", f"growth of the function calls per step, {where}", last / first))
     lite = TurnwrightSqlite()
     for key, where, subject in subjects:
         first, last = asyncio.run(calls_in_a_session(subject, 10, 100))
@@ -144,7 +144,7 @@ def figures() -> list[Figure]:
 
 
 async def calls_at_the_ends(subject: Subject) -> tuple[float, float, cProfile.Profile]:
-    """Function calls a step in the first and in the last 50 of 200 steps, and the profile."""
+    """Function calls per step in the first and in the last 50 of 200 steps, and the profile."""
     profile = cProfile.Profile()
     counts: dict[int, int] = {}
 

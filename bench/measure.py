@@ -193,7 +193,7 @@ class Counter:
 
 
 def max_calls_per_step(subject: Subject) -> float:
-    """Function calls a step, without what a turn costs to begin."""
+    """Function calls per step, without what a turn costs to begin."""
     others = Counter()
 
     async def counted() -> dict[str, float]:
@@ -214,7 +214,7 @@ def max_calls_per_step(subject: Subject) -> float:
 
 
 async def stored(subject: Subject) -> dict[str, Any]:
-    """Bytes a step at the beginning and at the end of a turn of 200 steps."""
+    """Bytes per step at the beginning and at the end of a turn of 200 steps."""
     if subject.stored() is None:
         return {"bytes": None}
     await run(subject, Script(SIZES[0]))

@@ -127,7 +127,7 @@ def serve(store: str) -> tuple[float, float]:
             with opener.open(address[0] if address else "") as page:
                 text = page.read().decode()
             if "<table" not in text:
-                raise SystemExit(f"this is no list of turns: {text[:200]}")
+                raise SystemExit(f"this is not a list of turns: {text[:200]}")
             return started, used(process.pid) - started
         finally:
             process.terminate()

@@ -43,7 +43,7 @@ class Growth(TypedDict):
 
 
 class Bytes(TypedDict):
-    """Bytes a step, in the first 50 and the last 50 of 200 steps: in the store, and handed to the system to write."""
+    """Bytes per step, in the first 50 and the last 50 of 200 steps: in the store, and handed to the system to write."""
 
     first: float
     last: float

@@ -327,7 +327,7 @@ async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, ga
     path = head.split(b" ", 2)[1].decode()
     _, pace, chunks, *_ = path.split("/")
     made = message_events if path.endswith("/messages") else chat_events
-    # Made before the clock runs: what it costs to make them is no gap between them.
+    # Made before the clock runs: what it costs to make them is not a gap between them.
     packed = [b"%x\r\n%b\r\n" % (len(event), event) for event in made(int(chunks))]
     writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n")
     if pace == "burst":

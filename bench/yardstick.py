@@ -80,7 +80,7 @@ class Move:
 class Gate:
     """Holds turns at one step until all have come there, so that they are in flight at once.
 
-    `held` is called at that moment, before any goes on. Turns also take turns at every step, as they do when a model
+    `held` is called at that moment, before any continues. Turns also take turns at every step, as they do when a model
     takes its time.
     """
 

@@ -138,7 +138,7 @@ def expected(s, tool_class):
         ("steps that may call tools", allowance, allowed, steps, exact, None),
         ("model calls", model_calls, calls, (*steps, "max_retries", "max_compactions"), exact, None),
         plain("tool calls", "tool_calls", exact, "budget", tool_class and f"tool_calls.{tool_class}"),
-        plain("tool calls a step", "max_calls_per_step"),
+        plain("tool calls per step", "max_calls_per_step"),
         plain("tokens", "tokens", reply, "tokens", "tokens, in and out"),
         plain("cost", "cost", reply, "cost"),
         plain("seconds", "seconds", time, "deadline", "seconds of driving, without pauses and the concluding call"),
@@ -251,7 +251,7 @@ def check_team(team, root, own):
 def check(certificate):
     """Return every fault of a certificate. Raises `ValueError` for another format or an unknown chart."""
     if not isinstance(certificate, dict) or certificate.get("schema") != FORMAT:
-        raise ValueError(f"it is no certificate of the format {FORMAT}")
+        raise ValueError(f"it is not a certificate of the format {FORMAT}")
     try:
         part({**certificate, "sub_agents": None}, "certificate", "the certificate")
         chart = part(certificate["chart"], "chart", "chart")

@@ -2,7 +2,7 @@
 
 Only `turnwright_states` is used. Your loop keeps four promises: it feeds what happened, in order; it writes down the
 facts that `feed` returns before it does anything else; then it does what `action` says; and after a crash it folds
-what it wrote and goes on. Here the journal is a file of one line a fact, and the process ends twice before the turn
+what it wrote and continues. Here the journal is a file of one line a fact, and the process ends twice before the turn
 does: while a person is asked, and in the middle of a tool.
 """
 

@@ -56,7 +56,7 @@ class PostgresQueue:
 
     async def submit(self, turn_id: str, segment: int) -> None:
         """Put a job into the queue, unless one for this segment waits there already."""
-        # A running job is no obstacle: the next one finds everything written to the turn since then.
+        # A running job is not an obstacle: the next one finds everything written to the turn since then.
         name = f"turn:{turn_id}:{segment}"
         try:
             await self._open()

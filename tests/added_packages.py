@@ -1,4 +1,4 @@
-"""Packages that a test installs: a real distribution with entry points, in a folder that goes on `sys.path`."""
+"""Packages that a test installs: a real distribution with entry points, in a folder that continues `sys.path`."""
 
 from collections.abc import Mapping
 from pathlib import Path

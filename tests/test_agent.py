@@ -71,7 +71,7 @@ def problem(values: dict[str, object]) -> str:
 
 
 def test_every_limit_but_the_ceiling_can_be_set_on_an_agent() -> None:
-    """The interval of notices is no limit: the engine's preset decides."""
+    """The interval of notices is not a limit: the engine's preset decides."""
     own = set(Agent.model_fields) & set(Limits.model_fields)
     assert own | set(BUDGET_FIELDS) == set(Limits.model_fields) - {"ceiling", "step_notices", "max_compactions"}
     assert not own & set(BUDGET_FIELDS)

@@ -185,7 +185,7 @@ async def test_no_more_calls_run_at_once_than_allowed(parallel: int, most: int) 
 
 
 async def test_what_goes_wrong_with_a_call_is_told_to_the_model() -> None:
-    """A tool that raises, one that takes too long, one that is not there, arguments that do not fit or are no JSON."""
+    """A tool that raises, one that takes too long, one that is not there, arguments that do not fit or are not JSON."""
 
     @tool
     async def explode() -> None:

@@ -279,7 +279,7 @@ def test_several_texts_of_one_content_are_kept_apart_and_read_as_one() -> None:
     ],
 )
 def test_arguments_are_an_object_or_none(arguments: JsonValue, read: Chat) -> None:
-    """Arguments that are no JSON object are sent as `{}`, like those of a turn's own calls (docs/rules.md#pairing)."""
+    """Arguments that are not a JSON object are sent as `{}`, like those of a turn's calls (docs/rules.md#pairing)."""
     assert Message.from_chat(asks(arguments)).calls == (ToolCallPart(id="c1", name="look", arguments=read),)
 
 

@@ -159,14 +159,14 @@ class StateGraphSqlite(Subject):
 
 
 class StateGraphSqliteBehind(StateGraphSqlite):
-    """The same with the default durability, which stores while the graph goes on."""
+    """The same with the default durability, which stores while the graph continues."""
 
     name = "langgraph StateGraph, AsyncSqliteSaver async"
     durability = "async"
     durable = False
     has_sessions = False
     notes: ClassVar[tuple[str, ...]] = (
-        "Durability async, the default: the graph goes on while a thread stores.",
+        "Durability async, the default: the graph continues while a thread stores.",
         "A model that answers at once leaves the store far behind, so bytes are those of sync; both end the same.",
     )
 

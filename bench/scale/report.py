@@ -21,7 +21,7 @@ _PHASES: Final = {"slots": "few slots", "full": "no kills", "killed": "workers k
 
 
 class Death(Struct, frozen=True):
-    """One worker that was killed, or (`stalled`) stopped: seconds until the turns that it drove went on elsewhere."""
+    """One worker that was killed, or (`stalled`) stopped: seconds until the turns that it drove continued elsewhere."""
 
     stalled: bool
     seconds: Spread

@@ -265,12 +265,12 @@ class _Phase:
         for number in range(1, deaths + 1):
             while self._ended < number * self.load.turns / (deaths + 2):  # noqa: ASYNC110 (a database counts them)
                 await anyio.sleep(0.1)
-            await anyio.sleep(random.random())  # noqa: S311 (when it dies is no secret either)
+            await anyio.sleep(random.random())  # noqa: S311 (when it dies is not a secret either)
             self.blows.append(self.crew.kill(self.crew.pick()))
             self.crew.hire()
 
     async def _stall(self) -> None:
-        """Stop one, with another in its place, until others have its turns; then it goes on, and one is too many."""
+        """Stop one, with another in its place, until others have its turns; then it continues, and one is too many."""
         while self._ended < self.load.turns / 4:  # noqa: ASYNC110 (a database counts them)
             await anyio.sleep(0.1)
         worker = self.crew.pick()

@@ -2,7 +2,7 @@
 const complete = () => {
   // A box that scrolls: the keyboard can only scroll what can have the focus.
   for (const box of document.querySelectorAll(".md-typeset__scrollwrap, .md-search-result pre > code")) box.tabIndex = 0
-  // The buttons of a code block are no landmark: a page has many of them, all without a name.
+  // The buttons of a code block are not a landmark: a page has many of them, all without a name.
   for (const buttons of document.querySelectorAll(".md-code__nav")) buttons.setAttribute("role", "none")
 }
 complete()

@@ -228,7 +228,7 @@ class Engine(SyncTurns[DepsT]):
         """Run one turn and follow it: `async with engine.stream(...) as events: async for event in events: ...`.
 
         The events end with `TurnEndedEvent` or `TurnPausedEvent`. Leaving the block early stops the driving; the turn
-        can be resumed. (A runtime's turn goes on.) Takes and raises what `run` does.
+        can be resumed. (A runtime's turn continues.) Takes and raises what `run` does.
         """
         async with self._turns.stream(agent, prompt, options, deps) as events:
             yield events
@@ -243,7 +243,7 @@ class Engine(SyncTurns[DepsT]):
     ) -> "TurnHandle[OutT]":
         """Start a turn in the background, and return its handle once the turn is written.
 
-        A task of this engine drives the turn, or the workers of its runtime do. The turn goes on when the handle is
+        A task of this engine drives the turn, or the workers of its runtime do. The turn continues when the handle is
         dropped and when the caller is canceled. `aclose` and the end of the event loop release it, and it can be
         resumed. Takes and raises what `run` does. See docs/rules.md#handles.
         """
@@ -304,7 +304,7 @@ class Engine(SyncTurns[DepsT]):
     ) -> TurnResult:
         """Answer a paused turn, or resume one whose driver is gone, and drive it until it ends or pauses.
 
-        `answers` has a text, a bool, or an `Answer` (`reject("why")`) for each interrupt's id. The turn goes on once
+        `answers` has a text, a bool, or an `Answer` (`reject("why")`) for each interrupt's id. The turn continues once
         the last interrupt is answered. All answers are written before anything runs on them, or none is. If another
         process drives the turn, this call waits until it ends or pauses there.
 

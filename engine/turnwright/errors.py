@@ -8,7 +8,7 @@
     ├── TurnNotFoundError        the caller: the store has no such turn
     ├── SessionNotFoundError     the caller: the store has no turn of this session
     ├── TurnAlreadyEndedError    the caller: the turn has ended
-    ├── NoOutputError            the caller: the turn has no answer, because it was stopped, failed, or goes on
+    ├── NoOutputError            the caller: the turn has no answer, because it was stopped, failed, or continues
     ├── InvalidAnswerError       the caller: no such open interrupt, or an answer that it does not accept
     ├── TurnBusyError            another driver holds the turn
     ├── LeaseLostError           another driver claimed the turn while this one ran

@@ -7,7 +7,7 @@ The event that ends a step's tools has their result in its field `tools`: the ca
 tool-call limit, and the id of the next assistant message:
 
     step_finished   continue        the limits are checked again
-    paused          paused          a person is asked; the same message goes on afterwards
+    paused          paused          a person is asked; the same message continues afterwards
     synthesized     synthesis_done  the turn ends with the text of the synthesis
 
 Message ids are `{turn}/assistant-{n}`: step n makes the n-th (`step_started` has it as `message`), and the conclusion

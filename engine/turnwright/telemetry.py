@@ -189,7 +189,7 @@ class ObservedSegment:
         self._observer: TurnTelemetry | None = None
         try:
             self._observer = telemetry.turn(self.work)
-        except Exception:  # noqa: BLE001 (an embedder's; the turn goes on)
+        except Exception:  # noqa: BLE001 (an embedder's; the turn continues)
             _failed(self.work)
         self._guarded = Guarded(self._observer, self.work)
 
@@ -260,7 +260,7 @@ class ObservedSegment:
     def _call(self, function: Callable[[TurnTelemetry], T]) -> T | None:
         try:
             return None if self._observer is None else function(self._observer)
-        except Exception:  # noqa: BLE001 (an embedder's; the turn goes on)
+        except Exception:  # noqa: BLE001 (an embedder's; the turn continues)
             _failed(self.work)
             return None
 
@@ -344,7 +344,7 @@ class Guarded:
             return
         try:
             self._block.__enter__()
-        except Exception:  # noqa: BLE001 (an embedder's; the turn goes on)
+        except Exception:  # noqa: BLE001 (an embedder's; the turn continues)
             self._block = None
             _failed(self._work)
 
@@ -355,7 +355,7 @@ class Guarded:
             return
         try:
             self._block.__exit__(kind, error, trace)
-        except Exception as raised:  # noqa: BLE001 (an embedder's; the turn goes on)
+        except Exception as raised:  # noqa: BLE001 (an embedder's; the turn continues)
             if raised is not error:
                 _failed(self._work)
 

@@ -28,7 +28,7 @@ class Amounts(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unkn
         for name in self.__struct_fields__:
             value = getattr(self, name)
             if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < inf:
-                raise ValueError(f"{name}: {value!r} is no finite number from 0 on")
+                raise ValueError(f"{name}: {value!r} is not a finite number from 0 on")
             if name == "cost":
                 if value > LARGEST_FLOAT:  # an int
                     raise ValueError("cost: it is larger than every float")
@@ -36,7 +36,7 @@ class Amounts(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unkn
             elif isinstance(value, int) or value.is_integer():
                 force_setattr(self, name, int(value))
             else:
-                raise ValueError(f"{name}: {value!r} is no whole number")
+                raise ValueError(f"{name}: {value!r} is not a whole number")
 
     def to_json(self) -> dict[str, JsonValue]:
         """Return the amounts by their names."""

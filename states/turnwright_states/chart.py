@@ -253,9 +253,9 @@ class Chart:
     def fire(self, model: HasState, trigger: Trigger, counters: Counters) -> Row:
         """Move `model` along the first row whose guard holds, and return that row.
 
-        A transition that was added to the machine later is no row of the chart. It has the reason of the last row with
-        the same source, trigger and destination, or none. Raises `IllegalInputError` when no row accepts the trigger;
-        `model` is unchanged then.
+        A transition that was added to the machine later is not a row of the chart. It has the reason of the last row
+        with the same source, trigger and destination, or none. Raises `IllegalInputError` when no row accepts the
+        trigger; `model` is unchanged then.
         """
         events, source = self.machine.events, model.state
         accepted = trigger in events and source in events[trigger].transitions

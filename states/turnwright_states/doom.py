@@ -2,7 +2,7 @@
 
 A round is the batch of one step as an unordered multiset of (tool, arguments, result), or of (tool, arguments) where
 the limits compare calls (`doom_compare`). Calls of exempt tools, and calls without a result that counts, are left out.
-A batch without other calls is no round.
+A batch without other calls is not a round.
 """
 
 import json

@@ -5,7 +5,7 @@ the fold runs (`turn.py`) and the formulas of the proof for all limits (`turnwri
 texts. A test and the proof compare them on every edge of a walk.
 
 A text reads counters, and the values that the fact has (`Effect.reads`). All assignments of an effect are simultaneous.
-Texts, money, ids and rounds are no counters: the fold keeps them in Python, and no guard reads them.
+Texts, money, ids and rounds are not counters: the fold keeps them in Python, and no guard reads them.
 """
 
 import ast
@@ -29,7 +29,7 @@ class Effect(NamedTuple):
 _CLOSED: Final = dict.fromkeys(BATCH, "0")
 
 #: The effect of each kind of fact; the kinds that are missing change no counter. A fact that reports usage may also set
-#: `tokens_spent`, `cost_spent` and `time_spent`, which depend on numbers that are no counters, and never unsets them.
+#: `tokens_spent`, `cost_spent` and `time_spent`, which depend on numbers that are not counters, and never unsets them.
 EFFECTS: Final[Mapping[str, Effect]] = {
     "step_started": Effect(
         {"steps": "number", "nudges_left": "nudges_left - nudge", "prepared": "False"}, ("number", "nudge")
@@ -136,7 +136,7 @@ _OF_STATE: Final = ("stage", "paused", "asks_model")
 
 
 def rank_values(state: State) -> tuple[int, bool, bool]:
-    """Return `stage`, `paused` and `asks_model` of a state: the values of the rank that are no counters."""
+    """Return `stage`, `paused` and `asks_model` of a state: the values of the rank that are not counters."""
     return STAGE.get(state, 0), state is State.PAUSED, state is State.STREAM or state is State.TEXT_ONLY
 
 

@@ -26,14 +26,14 @@ def parse_fact(kind: object, payload: object, seq: int = 0) -> Fact:
     """Parse one fact from its kind and its JSON text.
 
     `seq` is its number in the journal, for the message. Raises `InvalidJournalError` for an unknown kind, and for a
-    payload that has another version, does not fit its kind, is no text, or nests lists and objects more than
+    payload that has another version, does not fit its kind, is not text, or nests lists and objects more than
     `MAX_NESTING` deep. It also refuses a name that occurs twice in one object, because parsers of JSON disagree about
     such names.
     """
     if not isinstance(kind, str) or kind not in KINDS:
         raise InvalidJournalError(seq, f"its kind {_quoted(kind)} is unknown to this release")
     if not isinstance(payload, str):
-        raise InvalidJournalError(seq, f"its payload {_quoted(payload)} is no text")
+        raise InvalidJournalError(seq, f"its payload {_quoted(payload)} is not text")
     if nests_deeper(payload, MAX_NESTING):
         raise InvalidJournalError(seq, f"its payload is nested too deeply: more than {MAX_NESTING} lists and objects")
     if payload.startswith(_HEAD):
@@ -79,7 +79,7 @@ def _parse(kind: str, payload: str, seq: int) -> Fact:
     except Misfit as error:
         raise InvalidJournalError(seq, f"its payload does not fit {kind}: {misfit(error)}") from None
     except UnicodeEncodeError:
-        raise InvalidJournalError(seq, "its payload holds half a surrogate pair, which is no text") from None
+        raise InvalidJournalError(seq, "its payload holds half a surrogate pair, which is not text") from None
     except (ValueError, RecursionError):
         raise InvalidJournalError(
             seq, "its payload holds a number that JSON does not have, or is nested too deeply"

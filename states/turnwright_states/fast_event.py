@@ -61,7 +61,7 @@ class FastEvent(StockEvent):
         self._choices: dict[str, _CompiledGuards] = {}
 
     def add_transition(self, transition: Transition) -> None:
-        """Add a transition. Raises `TypeError` for a condition that is no guard, and for a callback that is a name."""
+        """Add a transition. Raises `TypeError` if a condition is not a guard, or a callback is a name."""
         if transition.prepare:
             raise TypeError("a FastEvent has no `prepare`")
         for condition in transition.conditions:

@@ -74,7 +74,7 @@ class _Checked(BaseModel, frozen=True, extra="forbid", defer_build=True):
 
 
 class ToolCallLimits(_Checked, frozen=True):
-    """The most tool calls of a turn, by the class of its agent's tools. `None` is no limit; 0 is the number zero."""
+    """The most tool calls of a turn, by the class of its agent's tools. With `None` there is no limit; 0 is zero."""
 
     read_only: int | None = 50
     """For an agent whose tools only read, or that has no tools."""

@@ -385,10 +385,10 @@ class TurnMachine:
             self._halt(row, error=event.feedback)
 
     def _check_answer(self, event: ReviewedInput) -> None:
-        """Refuse a review that accepts a call which is no typed answer, or leaves such a call open."""
+        """Refuse a review that accepts a call which is not a typed answer, or leaves such a call open."""
         answers = [call.id for call in self.turn.open_calls() if call.made.output]
         if event.answer is not None and (event.refused or event.answer not in answers):
-            raise InvalidCallError(event.title(), event.answer, "it is no open typed answer of an accepted reply")
+            raise InvalidCallError(event.title(), event.answer, "it is not an open typed answer of an accepted reply")
         if event.answer is None and answers and not event.refused:
             raise InvalidCallError(event.title(), answers[0], "it is a typed answer, and an accepted reply names one")
 

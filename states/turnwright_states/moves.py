@@ -20,7 +20,7 @@ from .state import FINAL, Outcome, State, Trigger
 
 S, T = State, Trigger
 
-#: The calls of the batch that are no typed answers and have no result, all without a result, and those that can run.
+#: The calls of the batch that are not typed answers and have no result, all without a result, and those that can run.
 TOOLS: Final = "ready + ready_counted + running + asking + asking_counted"
 OPEN: Final = f"{TOOLS} + answering"
 RUNS: Final = "ready + ready_counted + running"

@@ -13,7 +13,7 @@ _NOISE: Final = "\N{REPLACEMENT CHARACTER}"
 _MONTH: Final = "Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec"
 _NOISES: Final = re.compile(
     rf"""
-    # A date with a time, a time with seconds, a duration, an address in memory. A date alone is no noise.
+    # A date with a time, a time with seconds, a duration, an address in memory. A date alone is kept.
     (?<![\w.-])(?:
         \d{{4}}-\d\d-\d\d[T\ _]\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?(?:Z|\ ?[+-]\d\d:?\d\d)?
       | \d\d?:\d\d:\d\d(?:[.,]\d+)?

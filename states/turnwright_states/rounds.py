@@ -1,7 +1,7 @@
 """The rounds of a turn so far, and what they have become: a doom loop, or a stall.
 
-A stall are rounds in a row that have the same error alone, or bring nothing new (docs/rules.md#stalls). It is no doom
-loop, since the calls may differ: by default it gives the model a hint and stops nothing.
+A stall are rounds in a row that have the same error alone, or bring nothing new (docs/rules.md#stalls). It is not a
+doom loop, since the calls may differ: by default it gives the model a hint and stops nothing.
 """
 
 from collections.abc import Mapping, Sequence

@@ -45,7 +45,7 @@ class Turn:
     noticed: tuple[str, ...] = ()
     #: Whether results have keys: a loop needs the same results, or stalls are watched. The end of a step finds both.
     keys_results: bool = True
-    #: Whether a message came after the reply of the open step, so that its calls are no round.
+    #: Whether a message came after the reply of the open step, so that its calls are not a round.
     round_forgotten: bool = False
     #: The stall of which this step's request has a hint.
     stall: Stall | None = None
@@ -177,7 +177,7 @@ class Turn:
             take = self._TAKES[type(fact)]
         except KeyError:
             if type(fact) is f.Fact or not isinstance(fact, f.Fact):
-                raise TypeError(f"{type(fact).__name__} is no fact of a turn") from None
+                raise TypeError(f"{type(fact).__name__} is not a fact of a turn") from None
             take = next((self._TAKES[kind] for kind in type(fact).__mro__ if kind in self._TAKES), Turn._note)
         state = fact.state
         before = self.state

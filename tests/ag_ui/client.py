@@ -145,7 +145,7 @@ class Client:
         else:
             self._rule((entity, event[field]) in self._open, f"{kind} continues what is open")
             self._rule(bool(event["delta"]), "a delta says something")
-            self._rule(self._owners[entity, event[field]] == owner, "what goes on is its owner's")
+            self._rule(self._owners[entity, event[field]] == owner, "what continues is its owner's")
 
     def _begin(self, entity: str, name: str, event: Json) -> None:
         self._rule((entity, name) not in self._open, f"{entity} {name} is open already")
@@ -215,9 +215,9 @@ class Client:
 
 
 def comparable(messages: Iterable[Mapping[str, Any]]) -> tuple[list[str], dict[str, Json]]:
-    """Messages as far as two clients must agree: the order of those that are no results, and what each one says.
+    """Messages as far as two clients must agree: the order of those that are not results, and what each one says.
 
-    Arguments that are no JSON object count as none, as in a transcript; reasoning that was void is empty.
+    Arguments that are not a JSON object count as none, as in a transcript; reasoning that was void is empty.
     """
     said: dict[str, Json] = {}
     for message in messages:

@@ -249,7 +249,7 @@ def test_every_open_interrupt_must_be_answered_and_what_is_not_open_is_left_out(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     request = read(resume=[entry("t1", "i2", "a"), {"interruptId": "other", "status": "cancelled"}])
-    assert request.left_out == ("resume: 'other' is no interrupt of a turn",)
+    assert request.left_out == ("resume: 'other' is not an interrupt of a turn",)
     asked = pending(InterruptKind.QUESTION)
     with caplog.at_level(logging.WARNING), pytest.raises(InvalidAnswerError, match="no entry"):
         request.answers([asked])

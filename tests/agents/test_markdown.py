@@ -146,7 +146,7 @@ def test_an_agent_without_instructions_may_be_followed_by_another() -> None:
     assert parse_agents("---\nname: A\n---\n---\nname: B\n---") == [Agent(name="A"), Agent(name="B")]
 
 
-# Markdown that is no agent.
+# Markdown that is not an agent.
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,7 @@ def test_an_agent_without_instructions_may_be_followed_by_another() -> None:
         "- ```\n\n---\nname: B\n---\n  ```\nBelow.",
         "A rule before code:\n\n---\n```\nname: B\n```",
         "---\n\nA rule first.",
-        "Inline ``` is no fence.\n\n---\n\nBelow.",
+        "Inline ``` is not a fence.\n\n---\n\nBelow.",
         "``` also ``` on a line of its own",
     ],
 )

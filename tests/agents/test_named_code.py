@@ -69,7 +69,7 @@ def test_the_function_that_chooses_tools_is_imported(policy: str) -> None:
     (agent,) = parse_agents(f"---\nname: Clerk\nprepare_tools: {policy}:choose\n---\nBe kind.\n")
     assert agent.to_journal(deps=False)["needs"] == ["prepare_tools"]
     for spec, problem in (
-        (f"{policy}:nothing", "is no function, but 3"),
+        (f"{policy}:nothing", "is not a function, but 3"),
         ("3", "must be a name"),
         ("no:x", "imported"),
     ):
@@ -90,13 +90,13 @@ async def test_the_type_of_the_answer_and_its_validators_are_imported(policy: st
 @pytest.mark.parametrize(
     ("keys", "problem"),
     [
-        ("output_type: named_policy:nothing", "is no type of answers: Unable to generate"),
-        ("output_type: named_policy:Odd", "is no type of answers: Unable to generate"),
-        ("output_type: named_policy:positive", "is no type, but <function positive"),
+        ("output_type: named_policy:nothing", "is not a type of answers: Unable to generate"),
+        ("output_type: named_policy:Odd", "is not a type of answers: Unable to generate"),
+        ("output_type: named_policy:positive", "is not a type, but <function positive"),
         ("output_type: named_policy:Missing", "cannot be imported: AttributeError"),
         ("output_type: Invoice", "must be a name such as"),
         ("output_type: [named_policy:Invoice]", "must be a name such as"),
-        ("output_validators: [named_policy:nothing]", "is no function, but 3"),
+        ("output_validators: [named_policy:nothing]", "is not a function, but 3"),
     ],
 )
 def test_a_wrong_type_of_answers_is_an_error_with_its_line(policy: str, keys: str, problem: str) -> None:
@@ -118,8 +118,8 @@ async def test_they_act(policy: str) -> None:
     [
         ("[nowhere_at_all:x]", "cannot be imported: there is no module 'nowhere_at_all'"),
         ("[named_policy:other]", "cannot be imported: AttributeError"),
-        ("[named_policy:nothing]", "is no hook, but 3"),
-        ("[named_policy:on_topic]", "is no hook, but "),
+        ("[named_policy:nothing]", "is not a hook, but 3"),
+        ("[named_policy:on_topic]", "is not a hook, but "),
         ("[named_policy]", "must be a name such as myapp.policy:cap"),
         ("[3]", "must be a name such as myapp.policy:cap"),
         ("{a: b}", "must be a list of names such as"),

@@ -262,7 +262,7 @@ def test_how_an_agent_is_shown_is_passed_over(caplog: pytest.LogCaptureFixture) 
         ("stpes: 5", "stpes: is unknown: did you mean `steps`?"),
         ("max_steps: 5", "max_steps: is unknown: did you mean `maxSteps`?"),
         ("temprature: 1", "temprature: is unknown: did you mean `temperature`?"),
-        ("budget: 5", "budget: is no key of opencode, which would ignore it: use AGENTS.md"),
+        ("budget: 5", "budget: is not a key of opencode, which would ignore it: use AGENTS.md"),
         ("name: ''", "name: must not be blank, as '' is"),
         ("steps: 1\nsteps: 2", "steps: is given twice: line 3 has it too"),
         ("steps: [", "is not YAML: expected the node content, but found '<stream end>'"),

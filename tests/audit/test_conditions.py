@@ -48,9 +48,9 @@ def test_several_conditions_have_commas_between_them() -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("", "is no condition"),
-        ("loops<1", "is no condition"),
-        ("loops>-1", "is no condition"),
+        ("", "is not a condition"),
+        ("loops<1", "is not a condition"),
+        ("loops>-1", "is not a condition"),
         ("loop>1", "NAME must be one of loops, unpaired"),
         ("steps>1", "NAME must be one of"),
         ("steps.p90>1", "write steps, calls, tokens, cost with p50, p95, p99, max"),

@@ -1,4 +1,4 @@
-"""Numbers are short, and small shares are no zero."""
+"""Numbers are short, and small shares are not zero."""
 
 import pytest
 

@@ -6,20 +6,20 @@ from bench.guard import Figure, Limit, levelled, limits, replay_calls, step_size
 from turnwright_states import StartedInput, State, TurnMachine
 from turnwright_states.facts import CallSettled, StepStarted
 
-CALLS = Figure("calls", "function calls a step", 401)
+CALLS = Figure("calls", "function calls per step", 401)
 ALLOWED = {"calls": Limit(400, "a step is to be cheap")}
 
 
 def test_a_figure_at_its_limit_is_allowed() -> None:
-    text, code = verdict([Figure("calls", "function calls a step", 400)], ALLOWED)
+    text, code = verdict([Figure("calls", "function calls per step", 400)], ALLOWED)
     assert code == 0
-    assert text == "function calls a step       400, at most 400"
+    assert text == "function calls per step       400, at most 400"
 
 
 def test_a_figure_above_its_limit_is_named_with_the_reason_and_what_to_do() -> None:
     text, code = verdict([CALLS], ALLOWED)
     assert code == 1
-    assert "function calls a step: 401, above the limit of 400 by 1 (0% of it)" in text
+    assert "function calls per step: 401, above the limit of 400 by 1 (0% of it)" in text
     assert "[calls] is there because a step is to be cheap" in text
     assert "raise the limit in bench/guard.toml" in text
 

@@ -97,7 +97,7 @@ PAGES: Final = {
     "turn": ("/turns/{mixed}?tab=chart&state=STREAM", "/turns/{mixed}?tab=chart&chart=full"),
     "": ("/nowhere", "/turns/nobody"),
 }
-#: What is no page: files, streams and the scripts of the pages.
+#: What is not a page: files, streams and the scripts of the pages.
 NO_PAGES: Final = {"journal", "export", "live", "turn-live", "static", "turn-file", "file", "needs-you-count"}
 
 

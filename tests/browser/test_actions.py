@@ -94,7 +94,7 @@ def test_who_comes_second_is_told_and_loses_no_word(browser: Browser, stage: Sta
     expect(first.locator(".turn-name .badge")).to_contain_text("finished")
     late.get_by_role("button", name="Reject").click()
     expect(late.get_by_role("alert")).to_contain_text("Not done.")
-    # What the page shows by itself afterwards is no answer to that.
+    # What the page shows by itself afterwards is not an answer to that.
     late.unroute(stage.url(turn))
     with late.expect_response(stage.url(turn)):
         late.evaluate("dispatchEvent(new Event('online'))")

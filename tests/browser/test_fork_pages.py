@@ -39,7 +39,7 @@ def test_a_turn_is_judged_and_the_judgment_taken_back(page: Page, stage: Stage) 
 
 def test_two_runs_are_compared_on_a_phone_in_two_clicks(page: Page, stage: Stage) -> None:
     other = stage.play("It is a word.", prompt="Define it.", name="Definer")
-    turn = stage.play("It is no word.", prompt="Define it.", name="Definer")
+    turn = stage.play("It is not a word.", prompt="Define it.", name="Definer")
     page.set_viewport_size(PHONE)
     page.goto(stage.address)
     page.get_by_role("link", name="Define it.").first.click()

@@ -102,8 +102,8 @@ def test_arguments_belong_to_the_approval_that_is_named(cli: "Cli", paused: str,
     ("flags", "words"),
     [
         (("--arguments", '{"amount": 4}'), "write --arguments ID=JSON"),
-        (("--arguments", "approval-2=4"), "the changed arguments are no JSON object"),
-        (("--arguments", "approval-2={4}"), "the changed arguments are no JSON object"),
+        (("--arguments", "approval-2=4"), "the changed arguments are not a JSON object"),
+        (("--arguments", "approval-2={4}"), "the changed arguments are not a JSON object"),
         (("--arguments", 'question-1={"amount": 4}'), "a question takes reply or no, not approve"),
         (("--arguments", 'approval-2={"amount": 4}', "--tools", "none.py"), "there is no file none.py"),
         (("--arguments", 'approval-2={"amount": 4}', "--reject", "approval-2"), "it is answered twice"),
@@ -250,7 +250,7 @@ def test_a_beginning_of_several_ids_is_refused_and_they_are_listed(cli: "Cli", e
     assert (done.code, done.out) == (2, "")
     assert "aaa is ambiguous: 3 turns begin so: " in done.err
     assert all(name in done.err for name in ("aaaa1111", "aaaa2222"))
-    assert cli.run("show", "aaaa").code == 0, "a whole id is no beginning"
+    assert cli.run("show", "aaaa").code == 0, "a whole id is not a beginning"
     assert "there is no turn 'zzz'" in cli.run("show", "zzz").err
 
 

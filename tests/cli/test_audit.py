@@ -188,7 +188,7 @@ def test_the_page_is_written_to_a_file(runs: Path) -> None:
     page = runs.parent / "audit.html"
     assert run(runs, "--html", page).exit_code == 0
     assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
-    with pytest.raises(ConfigError, match="nowhere is no folder"):
+    with pytest.raises(ConfigError, match="nowhere is not a folder"):
         audit(["missing"], html=runs / "nowhere" / "audit.html")
     with pytest.raises(ConfigError, match="Is a directory"):
         audit([str(runs)], html=runs)

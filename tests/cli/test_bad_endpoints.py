@@ -117,7 +117,7 @@ CASES = (
         text="Hello",
         causes=("interrupted",),
     ),
-    Case("half a line", ((STREAM + HELLO + b'data: {"choi',),), "no whole JSON", text="Hello", causes=("interrupted",)),
+    Case("cut", ((STREAM + HELLO + b'data: {"choi',),), "not complete JSON", text="Hello", causes=("interrupted",)),
     Case("an empty stream", ((STREAM,),), "ended", causes=("interrupted",)),
     Case(
         "an empty reply",
@@ -129,7 +129,7 @@ CASES = (
     Case(
         "no JSON in a chunk",
         ((STREAM + HELLO + b"data: {oops}\n\n",),),
-        "no whole JSON: {oops}",
+        "not complete JSON: {oops}",
         text="Hello",
         causes=("interrupted",),
     ),

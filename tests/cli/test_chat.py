@@ -108,7 +108,7 @@ def test_commands_show_limits_and_resume_a_turn_that_was_left_paused(
         enter(terminal, "/resume", "[y/n/r/e/q] ")
         terminal.types("r\n").until("Note to the model: ")
         terminal.types("not that one\n").until("Done in 2 steps")
-        enter(terminal, "/resume", "the last turn has ended. A new message goes on from it.")
+        enter(terminal, "/resume", "the last turn has ended. A new message continues from it.")
         enter(terminal, "/help", "/quit    leave")
         terminal.types("/exit\n")
         assert terminal.done() == 0

@@ -1,4 +1,4 @@
-"""`turnwright run --continue`: a new turn goes on from one that was stopped, with the transcript, and limits anew."""
+"""`turnwright run --continue`: a new turn continues from one that was stopped, with the transcript, and limits anew."""
 
 import re
 import shlex

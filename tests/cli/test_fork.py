@@ -1,4 +1,4 @@
-"""`turnwright fork`: a new turn goes on from a place in another one's past."""
+"""`turnwright fork`: a new turn continues from a place in another one's past."""
 
 from typing import TYPE_CHECKING
 

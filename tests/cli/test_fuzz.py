@@ -144,7 +144,7 @@ def test_mistakes_of_the_configuration_are_one_line(cli: "Cli") -> None:
         (["--agent", "Nobody"], "Nobody"),
         (["--tools", "none.py"], "there is no file none.py"),
         (["--coverage", "no/rows.json"], "--coverage no/rows.json: there is no folder no"),
-        (["--root", "none"], "--root none: is no folder"),
+        (["--root", "none"], "--root none: is not a folder"),
     ):
         said = cli.run("fuzz", *flags, "--examples", "1")
         assert (said.code, said.out) == (2, "")

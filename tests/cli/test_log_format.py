@@ -210,7 +210,7 @@ def logged(cli: "Cli", code: int, *arguments: str) -> str:
     ran = subprocess.run(command, cwd=cli.folder, env=env, capture_output=True, check=False)
     err = ran.stderr.decode()
     assert (ran.returncode, TOLD in err) == (code, False), err
-    # Of all that is no printable character it holds the ends of its lines.
+    # Of all that is not a printable character it holds the ends of its lines.
     assert [line for line in err.removesuffix("\n").split("\n") if not line.isprintable()] == []
     return err
 

@@ -1,4 +1,4 @@
-"""`--mcp`: the tools of MCP servers in a turn of the command line, which finds the servers again when it goes on."""
+"""`--mcp`: the tools of MCP servers in a turn of the command line, which finds the servers again when it continues."""
 
 import json
 import sys

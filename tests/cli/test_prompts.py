@@ -94,7 +94,7 @@ def test_a_person_edits_the_arguments_and_sees_them_before_the_approval(
         terminal.types("y\n").until("the changed arguments do not fit remove")
         terminal.until("[y/n/r/e/q] ")
         cli.write("wanted", "{path}")
-        terminal.types("e\n").until("that is no JSON")
+        terminal.types("e\n").until("that is not JSON")
         terminal.until("[y/n/r/e/q] ")
         cli.write("wanted", '{"path": "new.log"}')
         terminal.types("edit\n").until('| path: "new.log"')

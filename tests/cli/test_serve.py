@@ -165,7 +165,7 @@ def test_where_others_reach_it_the_token_is_not_printed(cli: "Cli") -> None:
     [
         (("--token", "short"), "needs at least 16"),
         (("--token", ""), "--token: is empty"),
-        (("--port", "70000"), "is no port"),
+        (("--port", "70000"), "is not a port"),
         (("--store", "memory:"), "memory:"),
         (("--store", "sqlite:///nowhere.db"), "there is no store"),
         (("--host", "localhost", "--drive"), "no model"),

@@ -135,7 +135,7 @@ def test_a_test_of_a_session_is_given_what_was_said_before(cli: "Cli", endpoint:
 
 
 def test_a_turn_that_failed_in_the_engine_is_printed_in_silence(cli: "Cli", endpoint: "Endpoint") -> None:
-    """It fails again while it is played, and that is no error of this command."""
+    """It fails again while it is played, and that is not an error of this command."""
     cli.write("buggy.py", BUGGY)
     endpoint.calls(("buggy", {}))
     done = cli.run("run", "Work", "--tools", "buggy.py", "--json")

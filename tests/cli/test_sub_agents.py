@@ -352,7 +352,7 @@ def test_a_turn_shows_which_turns_its_calls_drove_and_they_whose_they_are(cli: "
 
 
 def test_a_sub_agent_is_steered_and_aborted_alone(cli: "Cli", endpoint: "Endpoint", paused: "Done") -> None:
-    """Its caller goes on without it."""
+    """Its caller continues without it."""
     turn, writer = paused.turn, f"{paused.turn}:call00001:call00001"
     steered = cli.run("steer", writer, "Hurry.")
     assert (steered.code, steered.out) == (0, f"turn {writer} is paused, and will read it when it continues\n")

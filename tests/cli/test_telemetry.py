@@ -288,7 +288,7 @@ def test_without_the_packages_it_says_what_to_install(cli: "Cli") -> None:
             "OTLP_ENDPOINT is not an address (Invalid IPv6 URL)",
         ),
         ("OTEL_BSP_MAX_QUEUE_SIZE", "-1", "OpenTelemetry refuses its environment: max_queue_size must be"),
-        ("OTEL_BSP_MAX_QUEUE_SIZE", "many", "its environment: OTEL_BSP_MAX_QUEUE_SIZE=many is no number"),
+        ("OTEL_BSP_MAX_QUEUE_SIZE", "many", "its environment: OTEL_BSP_MAX_QUEUE_SIZE=many is not a number"),
     ],
 )
 def test_what_opentelemetry_cannot_take_is_a_mistake_of_the_environment_and_no_bug(

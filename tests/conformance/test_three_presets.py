@@ -40,7 +40,7 @@ async def write() -> str:
 
 
 def wanting(calls: int, *, answer_at: int = 0) -> Line:
-    """Asks for so many different calls, one a step, and then for the same one for ever. Answers without tools."""
+    """Asks for so many different calls, one per step, and then for the same one for ever. Answers without tools."""
     step = 0
 
     def line(request: ModelRequest) -> ModelResponse | str:

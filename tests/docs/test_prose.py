@@ -151,7 +151,7 @@ def test_the_growth_of_the_disk_is_what_was_measured() -> None:
     heads, *measured = table(section(RESULTS, "A step"))
     full = next(row for row in measured if row[0] == "Turnwright, SQLite FULL")
     early, late = full[heads.index("stored")].split(" / ")
-    assert f"{early} bytes a step" in page
+    assert f"{early} bytes per step" in page
     assert f"{late} late in a turn" in page
     early, late = full[heads.index("written")].split(" / ")
     assert f"a step writes {early} bytes, and {late} late" in page

@@ -102,7 +102,7 @@ def test_the_caption_of_a_turn_that_is_not_over_says_where_it_stands() -> None:
 
 
 def test_a_row_of_another_chart_is_no_row_of_the_picture() -> None:
-    with pytest.raises(ValueError, match=re.escape("CHECK --proceed--> FAILED is no row of this chart")):
+    with pytest.raises(ValueError, match=re.escape("CHECK --proceed--> FAILED is not a row of this chart")):
         turn_overlay("t3", Turn(), [ROWS[9]._replace(dest=State.FAILED)], path="CHECK > FAILED")
 
 

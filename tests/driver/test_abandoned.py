@@ -169,7 +169,7 @@ async def test_a_task_that_is_cancelled_lets_go_of_the_turn() -> None:
 
 
 async def test_it_is_not_cancelled_any_more() -> None:
-    """A tool that goes on is left alone: a cancellation in each round of the loop would keep the program busy."""
+    """A tool that continues is left alone: a cancellation in each round of the loop would keep the program busy."""
     stubborn = Stubborn()
     engine, _ = staged(stubborn.tool(timeout=0.01))
     await engine.run(AGENT, "hi")
@@ -243,7 +243,7 @@ def test_a_loop_closes_without_waiting_for_it(
 
 
 async def test_a_tool_that_ends_when_it_is_canceled_is_not_abandoned_later(caplog: pytest.LogCaptureFixture) -> None:
-    """A server's event loop goes on after the turn: nothing is said of the tool once the grace is over."""
+    """A server's event loop continues after the turn: nothing is said of the tool once the grace is over."""
     began = anyio.Event()
 
     @tool

@@ -350,11 +350,11 @@ async def test_an_abort_is_consumed_with_its_own_fact_only() -> None:
     assert [item.id for item in await memory.inbox(ids[0])] == ["abort"]
 
 
-# An outer cancellation is no abort.
+# An outer cancellation is not an abort.
 
 
 async def test_a_cancellation_is_not_swallowed_and_costs_no_retry() -> None:
-    """The journal stays as it is, the turn is released, and it goes on later as if nothing had happened."""
+    """The journal stays as it is, the turn is released, and it continues later as if nothing had happened."""
     memory, model = MemoryStore(), Hanging()
     engine = Engine(model=model, store=memory, limits=Limits(max_retries=0))
     with anyio.CancelScope() as scope:

@@ -309,7 +309,7 @@ async def test_another_engine_on_the_same_store_in_memory_is_heard_between_two_a
         await Engine(store=store).abort(heard[0].turn)
         return "asked"
 
-    model = ScriptedModel(asks_for(("ask_elsewhere", {})), "It goes on.")
+    model = ScriptedModel(asks_for(("ask_elsewhere", {})), "It continues.")
     turn = await Engine(model=model, tools=[ask_elsewhere], store=store, on_event=[heard.append]).run(AGENT, "hi")
     assert (turn.outcome, len(model.requests)) == (Outcome.ABORTED, 1)
 

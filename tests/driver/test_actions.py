@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.no_waiting]
 AGENT = Agent(name="Helper")
 USED = Usage(input_tokens=7)
 ONE_STEP = Limits(steps=1, conclude_seconds=20, max_retries=1)
-#: What a model streams: pieces, then a reply, an error, or None if it says nothing more and goes on.
+#: What a model streams: pieces, then a reply, an error, or None if it says nothing more and continues.
 Line = Sequence[TextDelta | ModelResponse | ModelError | None]
 
 

@@ -81,8 +81,8 @@ async def test_the_same_arguments_are_no_change() -> None:
         (approve(arguments={"amount": 1}), "do not fit pay: (?s:.*)to: is missing"),
         (approve(arguments={"to": "\ud800"}), "do not fit pay"),
         (approve(arguments={"to": "Ann", "amount": float("nan")}), "do not fit pay"),
-        ("{to: Ann}", "the changed arguments are no JSON object"),
-        (approve(arguments=["Ann"]), "the changed arguments are no JSON object"),  # type: ignore[arg-type]
+        ("{to: Ann}", "the changed arguments are not a JSON object"),
+        (approve(arguments=["Ann"]), "the changed arguments are not a JSON object"),  # type: ignore[arg-type]
         (Answer(Decision.REJECT, arguments={"to": "Ann"}), "only the approval of a call may change its arguments"),
     ],
 )

@@ -1,4 +1,4 @@
-"""One driver: what a turn keeps that a bug or a guardrail stops, and how a turn goes on that has just been released."""
+"""One driver: what a turn keeps that a bug or a guardrail stops, and how a released turn continues."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""A person is asked: the turn rests, is answered, and goes on."""
+"""A person is asked: the turn rests, is answered, and continues."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence

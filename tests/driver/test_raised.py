@@ -1,4 +1,4 @@
-"""Any exception of a tool or a hook is settled: the turn goes on or ends, and neither hangs nor ends the program."""
+"""Any exception of a tool or a hook is settled: the turn continues or ends, and neither hangs nor ends the program."""
 
 import asyncio
 from collections.abc import Callable, Mapping

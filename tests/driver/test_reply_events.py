@@ -68,7 +68,7 @@ def test_what_no_journal_can_hold_is_refused() -> None:
 @pytest.mark.parametrize("levels", [251, 300, 20_000])
 @pytest.mark.parametrize("name", ["look", "dreamt"])
 async def test_a_call_whose_arguments_are_nested_too_deep_to_be_kept_is_refused(name: str, levels: int) -> None:
-    """Its turn goes on: somebody's own model may bound nothing."""
+    """Its turn continues: somebody's own model may bound nothing."""
 
     @tool
     def look(place: object = None) -> str:  # noqa: ARG001 (never called)

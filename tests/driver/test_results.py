@@ -268,7 +268,7 @@ class Steered(Recording):
             await Engine(store=self.inner).steer(row.id, "mind the cat")
 
 
-@pytest.mark.parametrize("steps", [1, 9], ids=["may stop", "goes on"])
+@pytest.mark.parametrize("steps", [1, 9], ids=["may stop", "continues"])
 async def test_a_message_comes_before_the_results_after_which_the_turn_may_stop(steps: int) -> None:
     store = Steered(MemoryStore())
     await engine(store, ("note", {"n": 1}), ("note", {"n": 2}), limits=Limits(steps=steps)).run(AGENT, "hi")

@@ -38,7 +38,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.no_waiting]
 
 AGENT = Agent(name="Tidier")
 
-#: Events that are no facts.
+#: Events that are not facts.
 _PASSING = DeltaEvent | ResponseRestartedEvent
 #: What a model says, or does before it says it.
 Line = ModelResponse | str | ModelError | Callable[[], Awaitable[ModelResponse | str | ModelError]]
@@ -624,7 +624,7 @@ async def test_a_fork_has_what_was_heard_before_its_place() -> None:
 
 
 async def test_a_session_whose_turn_was_steered_is_still_busy() -> None:
-    """A message to a running turn is no new turn, and a new turn is no message."""
+    """A message to a running turn is not a new turn, and a new turn is not a message."""
     stage = Stage()
 
     async def line() -> ModelResponse | str | ModelError:

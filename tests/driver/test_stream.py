@@ -231,7 +231,7 @@ async def test_a_session_that_is_busy_is_said_before_the_stream_begins() -> None
 
 
 async def test_a_follower_that_closes_its_iterator_changes_nothing() -> None:
-    """The turn goes on beside the block, and ends as it would have."""
+    """The turn continues beside the block, and ends as it would have."""
     done = anyio.Event()
 
     def see(event: TurnEvent) -> None:
@@ -363,7 +363,7 @@ async def test_who_follows_a_turn_that_is_taken_up_at_once_goes_on_following() -
 
 
 async def test_who_is_told_that_a_turn_is_busy_does_not_silence_it() -> None:
-    """The turn's own stream goes on to its end."""
+    """The turn's own stream continues to its end."""
     engine = Engine(model=Slow())
     async with engine.stream(AGENT, "hi") as events:
         first = await anext(events)
@@ -393,7 +393,7 @@ async def test_another_process_reads_the_journal_as_it_grows(tmp_path: Path) -> 
 
 
 async def test_a_fence_comes_out_as_it_is() -> None:
-    """A driver that lost the turn stops, and raises that to its caller; it is no outcome."""
+    """A driver that lost the turn stops, and raises that to its caller; it is not an outcome."""
     store, model = MemoryStore(), Slow()
     engine = Engine(model=model, store=store)
 

@@ -1124,7 +1124,7 @@ async def test_one_that_somebody_holds_for_a_moment_is_waited_for() -> None:
 
 
 async def test_a_driver_that_lost_its_turn_is_told_so_where_the_new_driver_has_begun_the_sub_agent() -> None:
-    """It finds the sub-agent's turn written. That is no failure of the store."""
+    """It finds the sub-agent's turn written. That is not a failure of the store."""
     memory = MemoryStore()
     company = Company(lead=[send("Reader"), "All done."], reader="Done.")
     company.hire(READER)

@@ -139,7 +139,7 @@ async def test_without_a_retry_left_a_failed_synthesis_is_none() -> None:
 
 
 async def test_a_failed_synthesis_whose_cause_does_not_pass_is_none_at_once() -> None:
-    """The turn goes on: the model has the results, and the retries are left for its calls."""
+    """The turn continues: the model has the results, and the retries are left for its calls."""
     pipeline = Pipeline(ModelError("wrong key", cause=Cause.AUTHENTICATION))
     engine = Engine(model=ScriptedModel(asks_for(("note", {})), "Done."), tools=[note], synthesize=pipeline)
     turn = await engine.run(AGENT, "hi")
@@ -197,7 +197,7 @@ async def test_a_turn_that_had_one_goes_on_where_there_is_none() -> None:
 
 @pytest.mark.parametrize("blank", ["", " \n", "\u200b"])
 async def test_a_blank_text_is_no_synthesis(blank: str) -> None:
-    """The turn goes on with the model, and `finished` is its answer."""
+    """The turn continues with the model, and `finished` is its answer."""
     model = ScriptedModel(asks_for(("note", {})), "Noted.")
     turn = await Engine(model=model, tools=[note], synthesize=Pipeline(blank)).run(AGENT, "hi")
     assert (turn.outcome, turn.text) == (Outcome.FINISHED, "Noted.")

@@ -274,7 +274,7 @@ async def test_a_typed_agent_needs_a_step_and_a_call(limits: dict[str, int]) -> 
 async def test_an_output_type_that_is_no_type_is_refused_with_what_to_give() -> None:
     agent = Agent(name="Counter", output_type=3)  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType, reportCallIssue]
     with pytest.raises(
-        ConfigError, match=r"^agent 'Counter': output_type: 3 is no type of data: give a pydantic model, "
+        ConfigError, match=r"^agent 'Counter': output_type: 3 is not a type of data: give a pydantic model, "
     ):
         await Engine(model=ScriptedModel("x")).run(agent, "hi")
 

@@ -96,7 +96,7 @@ async def crashed(world: World, store: StoreWrapper) -> str:
 
 
 class DiesAtBirth(FaultyStore):
-    """Dies when it has made the turn, which is no append."""
+    """Dies when it has made the turn, which is not an append."""
 
     async def create(self, new: NewTurn, facts: Sequence[f.Fact], status: Status, *, driven: bool = True) -> Claim:
         await self.inner.create(new, facts, status, driven=driven)

@@ -1,4 +1,4 @@
-"""The disk is full in the middle of a turn: nothing is written by half, and the turn goes on when there is space."""
+"""The disk is full in the middle of a turn: nothing is written by half, and the turn continues when there is space."""
 
 from contextlib import ExitStack
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The process dies at every append of a turn or of its sub-agents, before it or after it, and another goes on.
+"""The process dies at every append of a turn or of its sub-agents, before it or after it, and another continues.
 
 The lead sends two readers and an editor side by side, who sends a reader of its own, then a reader once more. One of
 the readers asks for leave, which is given.

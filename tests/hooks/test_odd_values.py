@@ -229,9 +229,9 @@ def test_a_hook_among_guardrails_is_named_with_the_place_where_it_belongs() -> N
     @input_guardrail
     async def on_topic(ctx: TurnContext, prompt: str) -> None: ...
 
-    with pytest.raises(ConfigError, match=r"cap is no guardrail: hook 'cap' belongs into hooks=\[\.\.\.\]$"):
+    with pytest.raises(ConfigError, match=r"cap is not a guardrail: hook 'cap' belongs into hooks=\[\.\.\.\]$"):
         Engine(guardrails=[cap])  # type: ignore[list-item]  # pyright: ignore[reportArgumentType, reportCallIssue]
-    with pytest.raises(ConfigError, match=r"on_topic is no hook: guardrail 'on_topic' belongs into guardrails=\["):
+    with pytest.raises(ConfigError, match=r"on_topic is not a hook: guardrail 'on_topic' belongs into guardrails=\["):
         Engine(hooks=[on_topic])  # type: ignore[list-item]  # pyright: ignore[reportArgumentType, reportCallIssue]
     with pytest.raises(ConfigError, match=r"^hooks must be a list: write hooks=\[cap\]$"):
         Engine(hooks=cap)  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType, reportCallIssue]

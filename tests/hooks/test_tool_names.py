@@ -80,7 +80,7 @@ async def test_a_class_of_hooks_is_checked_too_and_a_tool_is_no_name() -> None:
 
     with pytest.raises(ConfigError, match=r"engine: hooks: Policy: tools: .*'lok'; did you mean 'look'\?"):
         await engine(look, hooks=[Policy()]).run(AGENT, "hi")
-    with pytest.raises(ConfigError, match=r"policy: tools: .* is no name"):
+    with pytest.raises(ConfigError, match=r"policy: tools: .* is not a name"):
         await engine(look, hooks=[about(look)]).run(AGENT, "hi")  # type: ignore[arg-type]
 
 

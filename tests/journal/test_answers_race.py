@@ -420,7 +420,7 @@ async def test_an_answer_to_a_turn_that_was_superseded_or_aborted_is_late(desk: 
 
 @pytest.mark.parametrize("late", range(2, 24, 4))
 async def test_a_new_message_and_an_answer_at_once(desk: Desk, late: int) -> None:
-    """The first of them counts. A rejected early message does not end a turn that goes on."""
+    """The first of them counts. A rejected early message does not end a turn that continues."""
     paused = await desk.engine(asking("x"), around=True).run(AGENT, "hi", session="s1")
     engines = [desk.engine("Done.", around=True), desk.engine("Something new.", around=True)]
     busy: list[SessionBusyError] = []

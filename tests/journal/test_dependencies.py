@@ -1,4 +1,4 @@
-"""The model that an agent names is the one that serves it, wherever its turn begins or goes on."""
+"""The model that an agent names is the one that serves it, wherever its turn begins or continues."""
 
 from collections.abc import Awaitable, Callable
 

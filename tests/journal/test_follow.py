@@ -239,7 +239,7 @@ def test_each_fact_is_heard_once_and_in_order_whoever_drives(
 
 
 def test_a_reply_that_was_kept_back_is_not_heard_again_after_it_was_heard_live(reviewed: Played) -> None:
-    """The journal was read up to the reply, it came live with its verdict, and then another process went on."""
+    """The journal was read up to the reply, it came live with its verdict, and then another process continued."""
     heard, _ = heard_of(reviewed, here(2), here(4))
     assert heard == reviewed.events
 
@@ -293,7 +293,7 @@ async def test_a_turn_that_nobody_drives_is_not_waited_for_unasked() -> None:
 
 
 class Ticking:
-    """A clock that goes on by a second each time that it is asked; `late` is set after a minute and a half."""
+    """A clock that advances by a second each time that it is asked; `late` is set after a minute and a half."""
 
     def __init__(self) -> None:
         self.now = 0.0

@@ -1,4 +1,4 @@
-"""A fork goes on from a place in a turn's past: it executes, replays, ends, and leaves the original alone."""
+"""A fork continues from a place in a turn's past: it executes, replays, ends, and leaves the original alone."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
@@ -433,7 +433,7 @@ async def test_a_fork_costs_no_retry() -> None:
 
 
 async def test_a_fork_hears_what_was_said_before_the_original_and_nothing_of_what_came_after() -> None:
-    """It sends what the original sent at that place, though the session has gone on since."""
+    """It sends what the original sent at that place, though the session has continued since."""
     store = MemoryStore()
     calls = asks_for(("note", {}), text="Let me see.")
     model = ScriptedModel(calls, "One.", calls, "Two.", calls, "Three.", "Two, otherwise.")
@@ -508,7 +508,7 @@ async def test_a_forged_turn_is_not_forked() -> None:
 
 
 async def test_a_turn_that_is_driven_can_be_forked_meanwhile() -> None:
-    """Its journal only grows. What it does goes on without the fork, and the other way round."""
+    """Its journal only grows. What it does continues without the fork, and the other way round."""
     store = MemoryStore()
     one = engine(store, asks_for(("note", {})), "Done.")
     forks: list[str] = []

@@ -223,7 +223,7 @@ async def test_a_read_only_call_runs_again_after_the_crash(on_crash: OnCrash | N
 
 
 async def test_a_message_comes_before_the_result_of_a_call_that_may_not_run_again() -> None:
-    """It clears the doom-loop detector, so the turn goes on, and the model reads it."""
+    """It clears the doom-loop detector, so the turn continues, and the model reads it."""
 
     @tool(read_only=True)
     async def look() -> str:

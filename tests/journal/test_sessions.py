@@ -135,7 +135,7 @@ async def test_signatures_are_dropped_of_a_turn_that_another_model_goes_on_with(
 
 @pytest.mark.parametrize(("name", "signed"), [("first", True), ("second", False)])
 async def test_signatures_that_a_fork_brings_along_are_of_the_forked_turns_model(name: str, signed: bool) -> None:
-    """Whether another model drives the fork, or goes on from it."""
+    """Whether another model drives the fork, or continues from it."""
     store = MemoryStore()
     first = ScriptedModel(*[ModelResponse(text="One.", reasoning="hm", reasoning_details=(SIGNED,))] * 3, name="first")
     engine = Engine(model=first, store=store)

@@ -98,7 +98,7 @@ async def test_turns_that_wait_for_nobody_are_due_the_oldest_first(store: Watche
 
 
 async def test_a_turn_is_due_once_somebody_has_answered_it_or_wants_it_to_stop(store: Watched) -> None:
-    """A message to it is kept until it goes on, and does not make it go on."""
+    """A message to it is kept until it continues, and does not make it go on."""
     answered, aborted, told = [await paused(store, BURNS) for _ in range(3)]
     sweep = Sweep(store, time.time)
     await store.post(steer_item(told, "Look out."))

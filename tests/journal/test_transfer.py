@@ -71,13 +71,13 @@ async def test_secrets_stay_and_the_journal_still_follows() -> None:
 @pytest.mark.parametrize(
     ("line", "why"),
     [
-        ("no JSON", "line 2: it is no fact"),
-        ("[1]", "line 2: it is no fact"),
+        ("no JSON", "line 2: it is not a fact"),
+        ("[1]", "line 2: it is not a fact"),
         ('{"turn": "t", "seq": 1, "kind": "nothing", "v": 1}', "unknown to this release"),
-        ("\ud800", "line 2: it is no fact"),
-        ('{"turn": "\\ud800", "seq": 1, "kind": "message_added", "v": 1}', "line 2: it is no fact"),
+        ("\ud800", "line 2: it is not a fact"),
+        ('{"turn": "\\ud800", "seq": 1, "kind": "message_added", "v": 1}', "line 2: it is not a fact"),
         *(
-            (f'{{"turn": "t", "seq": 1, "kind": "message_added", "v": 1, "created_at": {at}}}', "is no time")
+            (f'{{"turn": "t", "seq": 1, "kind": "message_added", "v": 1, "created_at": {at}}}', "is not a time")
             for at in ("1e999", "true", "9" * 400)
         ),
     ],

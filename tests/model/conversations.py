@@ -94,7 +94,7 @@ def requests(messages: tuple[Message, ...]) -> st.SearchStrategy[ModelRequest]:
 def conversations(draw: st.DrawFn) -> list[ModelRequest]:
     """The requests of turns that go on side by side, some with the same beginning.
 
-    Each goes on as turns do, step by step. Or a hook has left out what is old, taken back what was said last, or put
+    Each continues as turns do, step by step. Or a hook has left out what is old, taken back what was said last, or put
     something between the messages, or another one in the place of one.
     """
     instructions = draw(st.sampled_from([(), (Message.system("Be brief."),)]))
@@ -141,7 +141,7 @@ def whole(messages: Sequence[Message]) -> tuple[Message, ...]:
 
 
 def turn(steps: int, *, hinted: bool = False) -> list[ModelRequest]:
-    """The requests of one turn, of two calls a step; with a word for the one call in each, if it is `hinted`."""
+    """The requests of one turn, of two calls per step; with a word for the one call in each, if it is `hinted`."""
     messages = [Message.system("Be brief."), Message.user("Look everywhere.")]
     made: list[ModelRequest] = []
     for number in range(steps):

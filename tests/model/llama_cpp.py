@@ -47,7 +47,7 @@ async def failure(model: Model, request: ModelRequest) -> ModelError:
 
 
 def alive(pid: int) -> bool:
-    """Whether there is such a process, and it is no zombie that merely waits to be collected.
+    """Whether there is such a process, and it is not a zombie that merely waits to be collected.
 
     One that has threads left (`l`) still holds its sockets, dead as its first thread may be.
     """

@@ -244,6 +244,6 @@ def stable(roles: Sequence[str]) -> set[int]:
 
 
 def stable_before(roles: Sequence[str], end: int) -> int:
-    """The last place before `end` that is no word for one call only."""
+    """The last place before `end` that is not a word for one call only."""
     begin = max((number + 1 for number in range(end) if roles[number] in {"assistant", "tool"}), default=0)
     return begin - 1 if begin == end or (begin and roles[begin - 1] == "tool") else begin

@@ -30,7 +30,7 @@ MESSAGES_HEAD = "event: content_block_delta\ndata: "
 
 
 def delta(index: int, **fields: JsonValue) -> bytes:
-    """An event of the Messages API that goes on with a block."""
+    """An event of the Messages API that continues with a block."""
     event = {"type": "content_block_delta", "index": index, "delta": fields}
     return f"{MESSAGES_HEAD}{json.dumps(event)}\n\n".encode()
 

@@ -94,7 +94,7 @@ def test_where_nothing_was_called_they_can_be_left_out_everywhere() -> None:
 
 
 def test_calls_of_a_conversation_get_their_tools_defined() -> None:
-    """An agent without tools goes on with a session whose earlier agent had some."""
+    """An agent without tools continues with a session whose earlier agent had some."""
     other = Message.assistant(calls=[ToolCallPart(id="b", name="erase"), ToolCallPart(id="c", name="note")])
     request = ModelRequest((*BATCH, other, Message.result("b", "erase", ""), result("c"), STOP))
     fitted = fit(request, NEEDS_TOOLS)
@@ -152,7 +152,7 @@ def test_the_user_speaks_first() -> None:
 
 
 def test_what_is_not_sent_does_not_come_between() -> None:
-    """An assistant's message of reasoning alone is no turn: on the wire, two of the user's would follow each other."""
+    """An assistant's message of reasoning alone is not a turn: else two user messages would follow each other."""
     silent = Message(role="assistant", parts=(StepStartPart(step_number=1), ReasoningPart(text="hm")))
     assert said(fit(ModelRequest((HI, silent, STOP)), STRICT)) == [("user", "hi\n\nStop here.")]
 

@@ -123,7 +123,7 @@ def test_a_built_in_provider_cannot_be_taken() -> None:
     ("name", "words"),
     [
         ("gone:x", r"`gone = no_such_module:PROVIDER` \(turnwright.providers\) of the package other-models cannot be"),
-        ("number:x", "is no turnwright.model.providers.Provider of that name, but 5: upgrade the package"),
+        ("number:x", "is not a turnwright.model.providers.Provider of that name, but 5: upgrade or uninstall it"),
         ("twice:x", "'twice' is added by other-models and by second-models: uninstall all but one"),
         ("wrong:x", "provider wrong: other_models:nothing cannot be used .*install what its package needs"),
     ],

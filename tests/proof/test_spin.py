@@ -232,7 +232,7 @@ def instead(there: str, other: str, bounds: Bounds = TINY) -> str:
 
 @needs_spin
 def test_without_fairness_a_turn_need_not_end(pan_of: Callable[[str], Pan]) -> None:
-    """So the claim depends on fairness. A path that is cut off is no answer."""
+    """So the claim depends on fairness. A path that is cut off is not an answer."""
     pan = pan_of(to_promela(bounds=TINY))
     assert pan.search("ends", fair=True).fault == ""
     assert pan.search("ends", fair=False).fault == "acceptance cycle"

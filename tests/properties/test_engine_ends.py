@@ -116,7 +116,7 @@ class Run:
         self.facts: list[tuple[int, f.Fact]] = []
 
     def engine(self, store: Store) -> Engine:
-        """An engine of a process of its own; the model goes on where it was."""
+        """An engine of a process of its own; the model continues where it was."""
         return Engine(
             model=self.model,
             tools=TOOLS,
@@ -134,7 +134,7 @@ class Run:
         return turn
 
     async def die(self, at: int, *, after: bool) -> TurnResult:
-        """The turn in memory. Its process dies at its `at`-th append, if there are as many; another goes on."""
+        """The turn in memory. Its process dies at its `at`-th append, if there are as many; another continues."""
         memory = MemoryStore()
         store = FaultyStore(memory, at=at, after=after)
         try:

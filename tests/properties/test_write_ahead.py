@@ -25,7 +25,7 @@ from turnwright_states.facts import Fact
 
 ROOT = Agent(name="Root")
 HELPER = Agent(name="Helper", description="Helps.", steps=2)
-#: Rounds of the event loop before an append is written: everything that does not wait for it goes on.
+#: Rounds of the event loop before an append is written: everything that does not wait for it continues.
 ROUNDS = 8
 
 

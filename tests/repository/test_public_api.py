@@ -74,7 +74,7 @@ def test_a_name_is_described_alike_wherever_it_is_exported() -> None:
 
 
 def test_every_exception_ends_in_error() -> None:
-    """Private ones too. `Retry` is no error: it asks the model to try again."""
+    """Private ones too. `Retry` is not an error: it asks the model to try again."""
     assert [
         f"{module.__name__}.{name}"
         for module in modules()

@@ -102,7 +102,7 @@ def test_the_release_job_has_a_version_of_everything_that_it_installs() -> None:
     """The tools of the build, what the package needs to run, and what these need in turn.
 
     What another version than the one in the file needs is not asked: a package that was published since, and that
-    somebody has installed, is no fault of the file.
+    somebody has installed, is not a fault of the file.
     """
     document = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     job = {"python_version": "3.13", "python_full_version": "3.13.0", "sys_platform": "linux", "extra": ""}

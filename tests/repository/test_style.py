@@ -28,6 +28,9 @@ REFUSED = {
     "colour": "The colours of states.",
     "cancelled": "The call was cancelled.",
     "synthesise": "A synthesised answer.",
+    "is no": "The path is no folder.",
+    "go on": "The turn goes on.",
+    "a step": "It makes 400 calls a step.",
     "licence": "The licence of the files.",
 }
 

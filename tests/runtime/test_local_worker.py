@@ -298,7 +298,7 @@ async def test_a_store_that_cannot_be_reached_is_waited_for(world: World, caplog
 
 
 async def test_a_turn_whose_store_failed_is_taken_up_again_soon(world: World, caplog: pytest.LogCaptureFixture) -> None:
-    """Unwritten work counts as if the process had died; the worker goes on."""
+    """Unwritten work counts as if the process had died; the worker continues."""
     store = FaultyStore(MemoryStore(), at=3, heals=True)
     engine = world.engine(store)
     world.may_go_on.set()

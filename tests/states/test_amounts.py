@@ -31,7 +31,7 @@ USAGES: Final = st.builds(
 @pytest.mark.parametrize("wrong", [-1, -0.5, inf, nan, "1", None, True])
 def test_each_field_refuses_what_is_no_amount(kind: type[Usage] | type[Spent], wrong: object) -> None:
     for name in kind.__struct_fields__:
-        with pytest.raises(ValueError, match=f"^{name}: {wrong!r} is no finite number from 0 on$"):
+        with pytest.raises(ValueError, match=f"^{name}: {wrong!r} is not a finite number from 0 on$"):
             kind(**{name: wrong})  # type: ignore[arg-type]
 
 
@@ -50,7 +50,7 @@ def test_only_the_cost_has_fractions(kind: type[Usage] | type[Spent]) -> None:
             assert repr(kind(cost=1).cost) == "1.0"
         else:
             assert repr(getattr(kind(**{name: 2.0}), name)) == "2"  # type: ignore[arg-type]
-            with pytest.raises(ValueError, match="no whole number"):
+            with pytest.raises(ValueError, match="is not a whole number"):
                 kind(**{name: 2.5})  # type: ignore[arg-type]
 
 

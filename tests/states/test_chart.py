@@ -214,7 +214,7 @@ def test_a_chart_counts_how_often_each_row_was_taken() -> None:
 
 
 def test_a_turn_stays_with_its_chart(begin: "Begin") -> None:
-    """Resumed or copied, it goes on by the table that it was given."""
+    """Resumed or copied, it continues by the table that it was given."""
     other = Chart(tuple(row._replace(dest=State.FAILED) if row.trigger == Trigger.ABORT else row for row in ROWS))
     facts = begin().facts
     for machine in (TurnMachine.resume(facts, chart=other), TurnMachine.resume(facts, chart=other).copy()):

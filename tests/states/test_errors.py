@@ -220,7 +220,7 @@ FALSE_ACCOUNTS: list[tuple[Callable[[Script], None], list[StopInput], str, Spent
 def test_a_stop_that_tells_of_what_no_sub_agent_can_have_used(
     begin: Begin, before: Callable[[Script], None], event: StopInput, why: str
 ) -> None:
-    """It is refused before the first fact, and the turn goes on as if it had not come."""
+    """It is refused before the first fact, and the turn continues as if it had not come."""
     turn = begin(tool_calls=10)
     before(turn)
     known, facts_before = turn.machine.turn.digest(), list(turn.facts)
@@ -321,7 +321,7 @@ def test_journals_that_cannot_be_folded(begin: Begin) -> None:
         ("paused", "[" * 100_000, "its payload is nested too deeply: more than 300 lists and objects"),
         ("paused", "{}", "its payload has version None, and this release reads 1"),
         ("paused", '{"v":true}', "its payload has version True, and this release reads 1"),
-        ("paused", 7, "its payload 7 is no text"),
+        ("paused", 7, "its payload 7 is not text"),
         (
             "paused",
             '{"v":1,"elapsed":NaN,"state":"PAUSED"}',

@@ -439,7 +439,7 @@ def test_a_name_that_stands_twice_is_refused(payload: str, name: str) -> None:
 
 
 def test_a_name_that_stands_twice_inside_is_refused() -> None:
-    """In data that the machine only keeps, too; and one name in two objects is no repetition."""
+    """In data that the machine only keeps, too; and one name in two objects is not a repetition."""
     head = '{"v":1,"elapsed":0.0,"state":"TOOL_EXEC","call":"call00001","structured":[{"a":1},'
     assert parse_fact("call_settled", head + '{"a":1,"b":2}]}').kind == "call_settled"
     with pytest.raises(InvalidJournalError, match="its payload has 'a' twice in one object"):
@@ -549,7 +549,7 @@ def test_whatever_stands_in_the_place_of_a_fact_is_refused(value: object) -> Non
     if not isinstance(value, str):
         with pytest.raises(InvalidJournalError) as caught:
             parse_fact("turn_started", value, 7)
-        assert str(caught.value) == f"fact 7 of the journal: its payload {value!r} is no text"
+        assert str(caught.value) == f"fact 7 of the journal: its payload {value!r} is not text"
 
 
 @pytest.mark.parametrize("text", [r'"\ud800"', '"\udfff"'])

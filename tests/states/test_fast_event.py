@@ -192,7 +192,7 @@ def begun(chart: Chart) -> TurnMachine:
 def test_a_turn_refuses_what_is_removed_from_its_running_machine_and_takes_what_is_added(
     event: type[transitions.Event], wildcard: bool
 ) -> None:
-    """The chart's own table is not asked again: `wildcard` takes the whole trigger away, which then is no event."""
+    """The chart's own table is not asked again: `wildcard` takes the whole trigger away, which then is not an event."""
     chart = Chart(ROWS, event=event)
     turn, other = begun(chart), begun(Chart(ROWS, event=event))
     answer = ModelRepliedInput(text="x")

@@ -69,7 +69,7 @@ def test_what_cannot_be_switched_off_is_not_none(field: str) -> None:
 
 @pytest.mark.parametrize("value", [0, 1, -3])
 def test_a_threshold_below_2_is_refused(value: int) -> None:
-    """One round is no repetition."""
+    """One round is not a repetition."""
     with pytest.raises(ValidationError, match="doom_threshold"):
         Limits(doom_threshold=value)
 

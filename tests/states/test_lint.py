@@ -145,11 +145,11 @@ FAULTS: Final = {
         "FINISHED --abort--> ABORTED",
         added(Row(S.FINISHED, T.ABORT, Guard(""), S.ABORTED, ReasonFrom.EVENT)),
     ),
-    "a capped turn goes on": Fault(
+    "a capped turn continues": Fault(
         NO_WAY_OUT, "CAP_HIT --proceed--> CHECK", added(Row(S.CAP_HIT, T.PROCEED, Guard(""), S.CHECK))
     ),
     # 3. No state is a trap.
-    "CONTINUE goes on with itself": Fault(
+    "CONTINUE continues with itself": Fault(
         NO_TRAP,
         "CONTINUE is a trap: only CONTINUE --proceed--> CONTINUE",
         changed(CONTINUES, dest=S.CONTINUE),
@@ -374,7 +374,7 @@ FAULTS: Final = {
         "CHECK --proceed [cost_spent]--> CONCLUDE names the reason tokens, which is not reached (",
         changed("CHECK --proceed [tokens_spent]--> CONCLUDE", guard="cost_spent"),
     ),
-    "a step that goes on has a reason": Fault(
+    "a step that continues has a reason": Fault(
         REASONED,
         f"{SETTLES} names the reason synthesized without an ending",
         changed(SETTLES, reason=R.SYNTHESIZED),

@@ -432,7 +432,7 @@ def test_a_turn_goes_on_from_its_journal() -> None:
 
 
 def test_a_call_whose_process_died_too_often_has_its_result_at_once() -> None:
-    """The guard says so before it runs again, and goes on."""
+    """The guard says so before it runs again, and continues."""
     guarded = guard(max_retries=1)
     (permit,) = guarded.replied("", [READ])
     guarded.started(permit.id)

@@ -164,7 +164,7 @@ TABLE: dict[str, tuple[dict[str, object], tuple[Input, ...], Input, list[str]]] 
         CallSettledInput(call="call00002"),
         ["call_settled", "step_finished", "paused"],
     ),
-    "a doom loop goes on": (
+    "a doom loop continues": (
         {"doom_threshold": 2, "doom_response": "ask"},
         (*ONE, *RUN, *ONE, CallStartedInput(call="call00002"), CallSettledInput(call="call00002")),
         AnsweredInput(interrupt="doom-1", decision=Decision.GO_ON),
@@ -375,7 +375,7 @@ def test_before_its_first_fact_nothing_is_known_of_a_turn() -> None:
 
 
 def test_what_is_no_fact_cannot_be_folded() -> None:
-    with pytest.raises(TypeError, match=r"^Fact is no fact of a turn$"):
+    with pytest.raises(TypeError, match=r"^Fact is not a fact of a turn$"):
         fold([facts.Fact(elapsed=0, state=State.CHECK)])
 
 

@@ -222,7 +222,7 @@ class NothingElse(Changing):
 
 
 class HaltsEarly(Emitting):
-    """It says that the turn is over, and goes on concluding."""
+    """It says that the turn is over, and continues concluding."""
 
     __slots__ = ()
 
@@ -553,7 +553,7 @@ FAULTS: Final = {
     "an end has another outcome": Fault(
         Property.ONE_END, "an end without one outcome and one reason", machine=EndsAsAnother
     ),
-    "a turn halts and goes on": Fault(Property.ONE_END, "turn_ended outside a final state", machine=HaltsEarly),
+    "a turn halts and continues": Fault(Property.ONE_END, "turn_ended outside a final state", machine=HaltsEarly),
     "a batch is left open": Fault(Property.PAIRING, "a call without a result", machine=OpenCallsStayOpen),
     "a paused turn cannot be aborted": Fault(
         Property.WAY_ON, "no way on: abort is not accepted in state PAUSED", dropped(S.PAUSED, T.ABORT, "")

@@ -119,7 +119,7 @@ def test_the_events_are_read_back_out_of_the_facts(setting: Setting) -> None:
 
 @given(SHORT)
 def test_the_events_lead_to_the_same_journal(setting: Setting) -> None:
-    """They are no mere explanation: fed to a new machine, they give the facts again."""
+    """They are not mere explanation: fed to a new machine, they give the facts again."""
     played = play(setting)
     groups = checked(played.journal).groups
     machine, again = TurnMachine.start(setting.started)
@@ -652,7 +652,7 @@ def test_a_time_that_is_none_is_refused(begin: Begin, elapsed: float, place: int
     ],
 )
 def test_an_event_that_the_machine_refuses_is_named_in_its_words(begin: Begin, forged: Fact, words: str) -> None:
-    """All but the last of them, that nothing was changed: of a journal that is no news."""
+    """All but the last of them, that nothing was changed: of a journal that is not news."""
     turn = begin()
     turn.reply("a", "b")
     turn.wait("call00001")

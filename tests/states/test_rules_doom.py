@@ -131,7 +131,7 @@ def test_raw_text_is_compared_where_the_json_is_invalid(begin: "Begin") -> None:
 
 
 def results(turn: "Script", *texts: str) -> bool:
-    """Ask for the same call again and again, with these results; whether the machine went on each time."""
+    """Ask for the same call again and again, with these results; whether the machine continued each time."""
     for text in texts:
         turn.reply("look")
         turn.settle(result=text)

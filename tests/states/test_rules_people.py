@@ -69,7 +69,7 @@ def test_a_message_may_come_before_the_last_answer_to_the_calls_of_a_batch(begin
 def test_a_message_comes_before_the_last_result_if_the_turn_may_stop_after_it(
     begin: "Begin", limits: dict[str, object], elapsed: float, *, taken: bool
 ) -> None:
-    """If it goes on, the message comes before the next model call in any case."""
+    """If it continues, the message comes before the next model call in any case."""
     turn = begin(**limits)
     turn.reply("look")
     turn.feed(CallStartedInput(call="call00001"))
@@ -91,7 +91,7 @@ def test_a_message_comes_before_the_last_result_of_a_doom_loop(begin: "Begin") -
 
 
 def test_a_message_comes_before_the_last_result_of_a_doom_loop_with_a_hint_left(begin: "Begin") -> None:
-    """A step follows in any case, but with the message it is no step for a hint."""
+    """A step follows in any case, but with the message it is not a step for a hint."""
     turn = begin(doom_threshold=2, nudges=1)
     turn.step("look")
     turn.reply("look")

@@ -325,7 +325,7 @@ def test_only_a_childs_interrupt_has_arguments_of_its_own(begin: "Begin") -> Non
 
 @pytest.mark.parametrize("decision", [Decision.APPROVE, Decision.REJECT])
 def test_the_answer_to_a_childs_interrupt_is_handed_down(begin: "Begin", decision: Decision) -> None:
-    """A denial is the child's to take: its own call has not failed, and goes on."""
+    """A denial is the child's to take: its own call has not failed, and continues."""
     turn = forwarded(begin, InterruptKind.APPROVAL, "approval-1")
     turn.feed(AnsweredInput(interrupt="call00001/approval-1", decision=decision))
     assert turn.ready == ["call00001"]
@@ -334,7 +334,7 @@ def test_the_answer_to_a_childs_interrupt_is_handed_down(begin: "Begin", decisio
 
 @pytest.mark.parametrize("decision", [Decision.GO_ON, Decision.ALWAYS, Decision.STOP])
 def test_a_childs_doom_loop_is_forwarded_too(begin: "Begin", decision: Decision) -> None:
-    """The answer is for the child: its call goes on, and the parent neither stops nor forgets its own rounds."""
+    """The answer is for the child: its call continues, and the parent neither stops nor forgets its own rounds."""
     turn = begin()
     turn.step(AGENT)
     turn.reply(AGENT)

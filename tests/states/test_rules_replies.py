@@ -307,7 +307,7 @@ def test_a_content_filter_fails_the_turn_and_runs_nothing(
 def test_a_reply_with_neither_text_nor_calls_is_a_failed_attempt(
     begin: "Begin", finish: Finish, reasoning: str, text: str, limits: dict[str, object]
 ) -> None:
-    """It is retried as `empty_reply`; reasoning alone is no answer, nor are characters that nobody sees."""
+    """It is retried as `empty_reply`; reasoning alone is not an answer, nor are characters that nobody sees."""
     turn = begin(max_retries=1, **limits)
     empty = ModelRepliedInput(text=text, reasoning=reasoning, finish=finish, usage=Usage(input_tokens=7))
     (failed,) = turn.feed(empty)
@@ -377,7 +377,7 @@ def test_each_phase_has_retries_of_its_own(begin: "Begin") -> None:
 
 @pytest.mark.parametrize(("retries", "cause"), [(0, Cause.CRASH), (2, Cause.CRASH), (2, Cause.BAD_REQUEST)])
 def test_a_synthesis_without_retries_left_is_null(begin: "Begin", retries: int, cause: Cause) -> None:
-    """So is one whose failure will not pass: the turn goes on without it."""
+    """So is one whose failure will not pass: the turn continues without it."""
     turn = begin(StartedInput(prompt="x", synthesis=True), max_retries=retries)
     turn.step("look")
     attempts = 0

@@ -243,13 +243,13 @@ def test_a_typed_answer_without_a_review_is_refused(begin: "Begin") -> None:
 @pytest.mark.parametrize(
     ("review", "call", "words"),
     [
-        (ReviewedInput(answer="call00002"), "call00002", "it is no open typed answer of an accepted reply"),
-        (ReviewedInput(answer="call00009"), "call00009", "it is no open typed answer of an accepted reply"),
-        (ReviewedInput(answer="call00003"), "call00003", "it is no open typed answer of an accepted reply"),
+        (ReviewedInput(answer="call00002"), "call00002", "it is not an open typed answer of an accepted reply"),
+        (ReviewedInput(answer="call00009"), "call00009", "it is not an open typed answer of an accepted reply"),
+        (ReviewedInput(answer="call00003"), "call00003", "it is not an open typed answer of an accepted reply"),
         (
             ReviewedInput(answer="call00001", refused=True),
             "call00001",
-            "it is no open typed answer of an accepted reply",
+            "it is not an open typed answer of an accepted reply",
         ),
         (ReviewedInput(), "call00001", "it is a typed answer, and an accepted reply names one"),
     ],

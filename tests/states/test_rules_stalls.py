@@ -103,7 +103,7 @@ def test_a_round_with_two_errors_has_no_common_one(begin: "Begin") -> None:
 
 
 def test_six_rounds_with_nothing_new_give_a_hint(begin: "Begin") -> None:
-    """A cycle of five rounds is no doom loop."""
+    """A cycle of five rounds is not a doom loop."""
     turn = begin()
     hints = [go(turn, name) for name in "abcde" * 3]
     assert hints == [None] * 10 + [NOTHING] * 5
@@ -223,7 +223,7 @@ def test_the_shortest_loop_is_that_of_every_detector() -> None:
 
 
 def stopped(turn: Script) -> bool:
-    """A stall of two errors of different calls; whether the turn went on for two steps."""
+    """A stall of two errors of different calls; whether the turn continued for two steps."""
     for n in range(2):
         assert isinstance(turn.action, CallModel)
         turn.reply(asks("a", n), asks("b", n))

@@ -42,10 +42,10 @@ def test_rows_of_one_fact_and_of_several_are_one_journal() -> None:
     ("row", "said"),
     [
         ((1, KINDS, "\n".join([LINES[0], "no JSON", *LINES[2:]])), "fact 2 of the journal: its payload"),
-        ((1, KINDS, "\n".join(LINES[:2])), "fact 3 of the journal: its payload None is no text"),
+        ((1, KINDS, "\n".join(LINES[:2])), "fact 3 of the journal: its payload None is not text"),
         ((1, KINDS, PAYLOADS + "\n{}"), f"fact {len(FACTS) + 1} of the journal: its kind None is unknown"),
         ((1, KINDS.replace("step_started", "dreamt"), PAYLOADS), "fact 2 of the journal: its kind 'dreamt'"),
-        ((1, KINDS, b"x"), "fact 1 of the journal: its payload b'x' is no text"),
+        ((1, KINDS, b"x"), "fact 1 of the journal: its payload b'x' is not text"),
         ((1, None, PAYLOADS), "fact 1 of the journal: its kind None"),
         (("1", KINDS, PAYLOADS), "fact 1 of the journal: its seq is damaged"),
     ],

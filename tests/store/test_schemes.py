@@ -73,8 +73,8 @@ def test_a_built_in_scheme_cannot_be_taken() -> None:
     ("address", "words"),
     [
         ("gone:x", r"`gone = no_such_module:SCHEME` \(turnwright.stores\) of the package other-store cannot be loaded"),
-        ("text:x", "is no turnwright.store.address.StoreScheme of that name, but 'a text': upgrade the package"),
-        ("misnamed:x", "of the package other-store is no .*StoreScheme of that name"),
+        ("text:x", "is not a turnwright.store.address.StoreScheme of that name, but 'a text': upgrade or uninstall it"),
+        ("misnamed:x", "of the package other-store is not a .*StoreScheme of that name"),
         ("twice:x", "'twice' is added by other-store and by second-store: uninstall all but one"),
         ("wrong:x", "store wrong:...: other_store cannot be used .*install what its package needs"),
     ],

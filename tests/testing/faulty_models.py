@@ -116,7 +116,7 @@ class Honest:
             case Unreachable():
                 return ModelError("nobody is there", cause=Cause.CONNECTION)
             case Nonsense() | Says():
-                return ModelError("that is no reply", cause=Cause.REJECTED)
+                return ModelError("that is not a reply", cause=Cause.REJECTED)
 
 
 def _sent(message: Message) -> SentMessage:

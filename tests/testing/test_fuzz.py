@@ -321,7 +321,7 @@ def test_real_tools_run_and_their_errors_become_results() -> None:
 
 
 class Careless(Tool):
-    """A tool that is no function, and takes for granted what a model may leave out."""
+    """A tool that is not a function, and takes for granted what a model may leave out."""
 
     def asks(self, arguments: Mapping[str, JsonValue], context: ToolContext) -> Ask | None:
         assert context.call_id
@@ -346,7 +346,7 @@ def test_a_tool_whose_own_check_raises_is_found_whether_it_is_run_or_not(run_too
 
 @pytest.mark.parametrize("error", [Broken("too far"), asyncio.CancelledError("a task of my own")], ids=repr)
 def test_nothing_that_a_tool_raises_while_it_runs_is_a_fault(error: BaseException) -> None:
-    """It is the result of the call, and the turn goes on."""
+    """It is the result of the call, and the turn continues."""
 
     @tool
     async def bad() -> str:

@@ -206,9 +206,9 @@ async def test_an_argument_of_the_tool_keeps_its_name_in_the_check() -> None:
     [
         (
             lambda sum_: sum_ > 100,
-            "<lambda>: parameter 'sum_' is no argument of the tool (its arguments: amount, to): they are passed",
+            "<lambda>: parameter 'sum_' is not an argument of the tool (its arguments: amount, to): they are passed",
         ),
-        (functools.partial(above, amount=3), "above: parameter 'limit' is no argument of the tool"),
+        (functools.partial(above, amount=3), "above: parameter 'limit' is not an argument of the tool"),
         (positional, "positional: parameter 'amount' is positional-only: remove the '/'"),
         (unresolved, "unresolved: its annotations cannot be resolved (name 'Nowhere' is not defined)"),
         (dict.fromkeys, "fromkeys: parameter 'iterable' is positional-only"),
@@ -245,7 +245,7 @@ def test_a_generator_is_no_check() -> None:
 
 
 def test_a_tool_without_arguments_says_so() -> None:
-    with pytest.raises(ConfigError, match="parameter 'x' is no argument of the tool, which takes none"):
+    with pytest.raises(ConfigError, match="parameter 'x' is not an argument of the tool, which takes none"):
 
         @tool(needs_approval=lambda x: x > 1)
         def act(context: ToolContext) -> None: ...
@@ -254,7 +254,7 @@ def test_a_tool_without_arguments_says_so() -> None:
 def test_a_sub_agent_is_checked_as_any_tool() -> None:
     worker = Agent(name="worker", description="Works.")
     agent_tool(worker, needs_approval=lambda prompt: "delete" in prompt)
-    with pytest.raises(ConfigError, match=r"tool worker: needs_approval: .*parameter 'task' is no argument"):
+    with pytest.raises(ConfigError, match=r"tool worker: needs_approval: .*parameter 'task' is not an argument"):
         agent_tool(worker, needs_approval=lambda task: "delete" in task)
 
 

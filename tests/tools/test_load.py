@@ -114,7 +114,7 @@ def test_a_file_that_is_not_there_says_so(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("spec", ["", "a/b", "./tools", ".tools", "pkg:mod", "my-tools"])
 def test_what_names_neither_says_so(spec: str) -> None:
-    assert fault(spec) == f"{spec!r} is no module: give the path of a .py file, or the dotted name of a module"
+    assert fault(spec) == f"{spec!r} is not a module: give the path of a .py file, or the dotted name of a module"
 
 
 @pytest.mark.parametrize("spec", ["tw_nowhere", "tw_nowhere.deep", "json.tw_nowhere"])

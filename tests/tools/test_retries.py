@@ -49,7 +49,7 @@ async def test_the_model_reads_why_and_tries_again() -> None:
 
 @pytest.mark.parametrize("retries", [0, 1, 3])
 async def test_beyond_its_retries_a_tool_is_not_called_again(retries: int) -> None:
-    """The turn goes on, and other tools too. The model reads what to do."""
+    """The turn continues, and other tools too. The model reads what to do."""
 
     @tool
     def look() -> str:

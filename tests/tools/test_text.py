@@ -127,7 +127,7 @@ def circle() -> list[object]:
 def test_an_object_without_a_text_of_its_own_is_refused_with_what_to_return(value: object) -> None:
     """The model would read an address in memory."""
     with pytest.raises(
-        NotJsonError, match=r"^its result has a Cursor, which is no JSON: return .* a dataclass or a"
+        NotJsonError, match=r"^its result has a Cursor, which is not JSON: return .* a dataclass or a"
     ) as e:
         to_text(value)
     assert "0x" not in str(e.value)
@@ -135,7 +135,7 @@ def test_an_object_without_a_text_of_its_own_is_refused_with_what_to_return(valu
 
 @pytest.mark.parametrize("value", [circle, (one for one in "ab"), [to_text], Odd().__str__])
 def test_functions_and_generators_are_refused_as_well(value: object) -> None:
-    with pytest.raises(NotJsonError, match="which is no JSON"):
+    with pytest.raises(NotJsonError, match="which is not JSON"):
         to_text(value)
 
 
@@ -150,7 +150,7 @@ async def test_the_error_of_the_call_names_the_tool_and_what_it_returned() -> No
     def query() -> object:
         return [Cursor()]
 
-    with pytest.raises(ToolFailedError, match=r"^query: its result has a Cursor, which is no JSON: return text"):
+    with pytest.raises(ToolFailedError, match=r"^query: its result has a Cursor, which is not JSON: return text"):
         await query.run({}, ToolContext(turn_id="t", call_id="c"))
 
 

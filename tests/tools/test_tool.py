@@ -392,7 +392,7 @@ def test_an_option_that_does_not_exist_is_an_error() -> None:
 
 
 class Echo(Tool):
-    """A tool that is no function."""
+    """A tool that is not a function."""
 
     async def execute(self, values: Mapping[str, object], context: ToolContext) -> object:
         return {"values": dict(values), "call": context.call_id}

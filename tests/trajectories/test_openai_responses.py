@@ -114,7 +114,7 @@ CHAINED = [
         dumps(CHAINED),
         lines(CHAINED),
     ],
-    ids=["items", "item a line", "request", "input and output", "list", "pair a line", "chain", "chain in lines"],
+    ids=["items", "item per line", "request", "input and output", "list", "pair a line", "chain", "chain in lines"],
 )
 def test_a_conversation_is_read_from_each_form_of_file(data: bytes) -> None:
     assert recognized(data) == FORMAT

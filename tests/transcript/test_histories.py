@@ -19,7 +19,7 @@ pytestmark = pytest.mark.anyio
 
 AGENT = Agent(name="Tidier")
 
-#: Two calls were made, one has its result, and the person went on. The last result belongs to nothing.
+#: Two calls were made, one has its result, and the person continued. The last result belongs to nothing.
 BROUGHT: Sequence[dict[str, JsonValue]] = (
     {"role": "user", "content": "What is in a.py and b.py?"},
     {
@@ -231,7 +231,7 @@ async def test_a_strict_engine_takes_what_is_paired() -> None:
 
 
 async def test_a_strict_engine_leaves_alone_what_another_let_pass() -> None:
-    """It fails nobody's turn for it; an engine that repairs goes on with it."""
+    """It fails nobody's turn for it; an engine that repairs continues with it."""
     store = MemoryStore()
     asking = ScriptedModel(asks_for(("erase", {"path": "x"})))
     paused = await Engine(model=asking, tools=[erase], store=store).run(AGENT, "Go", message_history=BROUGHT)

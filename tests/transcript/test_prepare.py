@@ -18,7 +18,7 @@ AT_ONCE = Backoff(initial=0.0)
 
 
 class Prepares:
-    """Raises these errors, one a call, and then sends what it is given."""
+    """Raises these errors, one per call, and then sends what it is given."""
 
     def __init__(self, *errors: Exception) -> None:
         self.errors = list(errors)

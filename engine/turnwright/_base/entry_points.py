@@ -53,5 +53,5 @@ def find_added(group: str, name: str, kind: type[Record], error: type[Exception]
         raise error(f"{where} cannot be loaded ({why}): upgrade the package, or uninstall it") from failure
     if not isinstance(record, kind) or record.name != name:
         wanted = f"{kind.__module__}.{kind.__qualname__}"
-        raise error(f"{where} is no {wanted} of that name, but {record!r:.200}: upgrade the package, or uninstall it")
+        raise error(f"{where} is not a {wanted} of that name, but {record!r:.200}: upgrade or uninstall it")
     return record

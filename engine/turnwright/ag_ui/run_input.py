@@ -84,9 +84,9 @@ def read_input(run: RunAgentInput) -> RunRequest:
         if turn:
             entries.setdefault(turn, {})[interrupt] = entry
         else:
-            left_out.append(f"resume: {entry.interrupt_id!r} is no interrupt of a turn")
+            left_out.append(f"resume: {entry.interrupt_id!r} is not an interrupt of a turn")
     if len(entries) > 1:
-        raise ConfigError(f"the resume answers {len(entries)} turns at once: {', '.join(entries)}: answer one a run")
+        raise ConfigError(f"the resume answers {len(entries)} turns at once: {', '.join(entries)}: answer one per run")
     context = "\n".join(f"{one.description}: {one.value}" for one in run.context or ())
     if entries:
         ((turn, answers),) = entries.items()

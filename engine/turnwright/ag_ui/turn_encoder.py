@@ -383,5 +383,5 @@ class TurnEncoder:
 
 
 def _said(partial: str) -> str:
-    """Return the text of an interrupted reply; None for a blank one, which is no message of the turn either."""
+    """Return the text of an interrupted reply; None for a blank one, which is not a message of the turn either."""
     return "" if is_blank(partial) else partial

@@ -16,7 +16,7 @@ from .tree_bounds import TreeBounds
 
 #: The names of bounds as a person says them; others keep theirs.
 _NAMES: Final = {"cap": "steps", "model calls": "model calls at most", "rounds that repeat": "rounds of a doom loop"}
-#: The settings that are no numbers.
+#: The settings that are not numbers.
 _TEXTS: Final = ("concluding", "doom_compare", "doom_response", "stall_response")
 #: The states that some agents enter and others do not.
 _DOES: Final = {

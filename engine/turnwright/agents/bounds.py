@@ -100,7 +100,7 @@ def bounds_of(limits: Limits, tools: ToolClass | None = None) -> tuple[Bound, ..
             (*of_allowance, "max_retries", "max_compactions"),
         ),
         Bound("tool calls", limits.call_limit, calls_from, exact, ("tool_calls",), EndReason.BUDGET),
-        Bound("tool calls a step", limits.max_calls_per_step, "max_calls_per_step", exact, ("max_calls_per_step",)),
+        Bound("tool calls per step", limits.max_calls_per_step, "max_calls_per_step", exact, ("max_calls_per_step",)),
         Bound("tokens", limits.tokens, "tokens, in and out", reply, ("tokens",), EndReason.TOKENS),
         Bound("cost", limits.cost, "cost", reply, ("cost",), EndReason.COST),
         Bound(

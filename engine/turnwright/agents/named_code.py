@@ -26,7 +26,7 @@ def named(spec: str, kind: type[AppCode]) -> AppCode:
     found = _imported(spec, kind)
     if not isinstance(found, kind):
         what = "hook" if kind is HooksBase else "guardrail"
-        raise ConfigError(f"is no {what}, but {found!r:.60}")
+        raise ConfigError(f"is not a {what}, but {found!r:.60}")
     return found
 
 
@@ -51,7 +51,7 @@ def _function(spec: str) -> object:
     """Import the function that `module:name` names. Raises `ConfigError`."""
     found = _imported(spec)
     if not callable(found):
-        raise ConfigError(f"is no function, but {found!r:.60}")
+        raise ConfigError(f"is not a function, but {found!r:.60}")
     return found
 
 
@@ -59,11 +59,11 @@ def _output_type(spec: str) -> object:
     """Import the type of answers that `module:name` names. Raises `ConfigError`, also for one without a JSON Schema."""
     found: Any = _imported(spec)  # pydantic says whether it is a type
     if found is None or isroutine(found):
-        raise ConfigError(f"is no type, but {found!r:.60}")
+        raise ConfigError(f"is not a type, but {found!r:.60}")
     try:
         TypeAdapter(found).json_schema()
     except PydanticUserError as error:
-        raise ConfigError(f"is no type of answers: {error.message.splitlines()[0]}") from error
+        raise ConfigError(f"is not a type of answers: {error.message.splitlines()[0]}") from error
     return found
 
 

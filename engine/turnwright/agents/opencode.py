@@ -215,7 +215,7 @@ class _OpencodeFile:
             if key in _IGNORED:
                 self._note((key,), _IGNORED[key])
             elif key in Agent.model_fields:
-                self.matter.wrong((key,), "is no key of opencode, which would ignore it: use AGENTS.md")
+                self.matter.wrong((key,), "is not a key of opencode, which would ignore it: use AGENTS.md")
             elif key not in _SHOWN and near:
                 meant = next(one for one in _KEYS if one.lower() == near[0])
                 self.matter.wrong((key,), f"is unknown: did you mean `{meant}`?")

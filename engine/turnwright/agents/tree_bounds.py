@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from .certified_code import Part
 
 #: The bounds of an agent that the formulas use, by their names in the certificate.
-USED: Final = ("cap", "steps that may call tools", "model calls", "tool calls", "tool calls a step")
+USED: Final = ("cap", "steps that may call tools", "model calls", "tool calls", "tool calls per step")
 
 
 class TreeBounds(Part):

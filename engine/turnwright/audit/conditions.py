@@ -61,7 +61,7 @@ def parse_conditions(text: str) -> list[Condition]:
 def _condition(text: str) -> Condition:
     found = _FORM.fullmatch(text)
     if found is None:
-        raise InvalidConditionError(f"{text!r} is no condition: write NAME>NUMBER, NAME>NUMBER% or NAME.p99>NUMBER")
+        raise InvalidConditionError(f"{text!r} is not a condition: write NAME>NUMBER, NAME>NUMBER% or NAME.p99>NUMBER")
     name, share, sign, most, percent = found.groups()
     if share is None and name not in _COUNTS:
         raise InvalidConditionError(f"{text!r}: NAME must be one of {', '.join(_COUNTS)}")

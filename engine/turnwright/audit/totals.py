@@ -17,7 +17,7 @@ MICRO: Final = 1_000_000
 #: Groups and endings that are kept apart; the rest is one.
 _MOST_GROUPS: Final = 200
 OTHERS: Final = "(others)"
-#: The fields of totals that are no sums of those of runs.
+#: The fields of totals that are not sums of those of runs.
 _OWN: Final = ("cut", "findings", "finished", "invariants", "loops")
 #: The loops that a report names.
 _LOOPS_KEPT: Final = 200

@@ -28,7 +28,7 @@ class ClaimCount(Struct):
 
     @property
     def verdict(self) -> Verdict:
-        """The verdict on all turns. One turn that cannot be decided is no pass."""
+        """The verdict on all turns. One turn that cannot be decided is not a pass."""
         if self.violated:
             return Verdict.VIOLATED
         return Verdict.INCONCLUSIVE if self.unknown or not self.holds else Verdict.HOLDS

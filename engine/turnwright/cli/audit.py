@@ -116,7 +116,7 @@ def _print(found: Audit, suggestion: Suggestion | None, *, strict: bool) -> None
 def _check(page: Path | None) -> None:
     """Raise `ConfigError` if the page has no place. To read the files may take a while."""
     if page is not None and not page.parent.is_dir():
-        raise ConfigError(f"--html {page}: {page.parent} is no folder")
+        raise ConfigError(f"--html {page}: {page.parent} is not a folder")
 
 
 def _write(path: Path, page: str) -> None:

@@ -29,7 +29,7 @@ _NAME: Final = 34
 _LIMITS: Final = {
     "steps": "steps",
     "tool_calls": "tool calls",
-    "max_calls_per_step": "calls a step",
+    "max_calls_per_step": "calls per step",
     "tokens": "tokens",
     "cost": "cost",
     "doom_threshold": "equal rounds",

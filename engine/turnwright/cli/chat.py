@@ -221,7 +221,7 @@ class ChatSession:
     async def _resume(self, engine: Engine) -> None:
         turn = self._last
         if turn is None or turn.outcome is not None:
-            why = "the last turn has ended. A new message goes on from it." if turn else "no turn has run yet."
+            why = "the last turn has ended. A new message continues from it." if turn else "no turn has run yet."
             echo(f"Nothing to resume: {why}")
             return
         facts = await engine.store.facts(turn.id)

@@ -15,7 +15,7 @@ _MAX_BYTES: Final = 1024**3
 def read_lines(file: str) -> list[str]:
     """Read the lines of a file of JSON lines; of standard input for `-`.
 
-    Raises `ConfigError` for a file that cannot be read, and for one that is no regular file.
+    Raises `ConfigError` for a file that cannot be read, and for one that is not a regular file.
     """
     try:
         # Split at line feeds only: a text may contain other line separators, which JSON does not escape.

@@ -15,7 +15,7 @@ class RenderedMarkdown(Markdown):
     """A model's text as Markdown.
 
     Nothing of the text is lost: HTML stays text, an address is printed behind its link, and a line break stays one.
-    Links are no terminal hyperlinks, because those hide where they lead.
+    Links are not terminal hyperlinks, because those hide where they lead.
     """
 
     def __init__(self, text: str) -> None:

@@ -258,7 +258,7 @@ def read_schema(file: Path) -> dict[str, JsonValue]:
 
 
 def choose_agent(name: str | None, file: Path | None, said: "Config") -> "tuple[Agent, list[AgentTool]]":
-    """Return the agent of that name, or the only one that is no sub-agent, and the sub-agents of its file.
+    """Return the agent of that name, or the only one that is not a sub-agent, and the sub-agents of its file.
 
     Without a name and a file, return a default agent. Raises `ConfigError` if no agent has the name, and if there are
     several and no name was given.
@@ -346,13 +346,13 @@ def choose_tools(module: str | None, root: Path) -> "LoadedTools":
 
     With them comes the module's function that makes their dependencies, if it has one.
 
-    Raises `ConfigError` for a root that is no folder, and for a module that cannot be loaded.
+    Raises `ConfigError` for a root that is not a folder, and for a module that cannot be loaded.
     """
     from turnwright.tools import builtin_tools  # noqa: PLC0415 (few commands have tools)
     from turnwright.tools.load import LoadedTools, load_tools_and_deps  # noqa: PLC0415 (as above)
 
     if not root.is_dir():
-        raise ConfigError(f"--root {root}: is no folder")
+        raise ConfigError(f"--root {root}: is not a folder")
     tools = {tool.name: tool for tool in builtin_tools(root)}
     if module is None:
         return LoadedTools(list(tools.values()), None)

@@ -161,14 +161,14 @@ class _MetricExporter(OTLPMetricExporter):
 def _seconds_to_send() -> float:
     try:
         return float(os.environ[OTEL_EXPORTER_OTLP_TIMEOUT])
-    except (KeyError, ValueError):  # the exporter itself reports a value that is no number
+    except (KeyError, ValueError):  # the exporter itself reports a value that is not a number
         return _LAST
 
 
 def _queue_size() -> int:
-    """Return the size of the queue. Raises `ValueError` for a value that is no number."""
+    """Return the size of the queue. Raises `ValueError` for a value that is not a number."""
     given = os.environ.get(OTEL_BSP_MAX_QUEUE_SIZE, "").strip()
     try:
         return int(given or _QUEUE)
     except ValueError:
-        raise ValueError(f"{OTEL_BSP_MAX_QUEUE_SIZE}={given} is no number") from None
+        raise ValueError(f"{OTEL_BSP_MAX_QUEUE_SIZE}={given} is not a number") from None

@@ -98,7 +98,7 @@ def failed_attempt(failed: f.AttemptFailed) -> str:
 
 
 def forked(started: f.TurnStarted) -> list[str]:
-    """Return the line that names the turn this one was copied from; nothing for a turn that is no copy."""
+    """Return the line that names the turn this one was copied from; nothing for a turn that is not a copy."""
     if started.forked_from is None:
         return []
     changed = f", with another {', '.join(map(one_line, started.forked_with))}" if started.forked_with else ""

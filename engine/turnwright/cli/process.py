@@ -35,7 +35,7 @@ class Terminal(TextIOWrapper):
 
     def __init__(self, stream: TextIOWrapper) -> None:
         encoding, buffered = stream.encoding, stream.line_buffering
-        # A character that the terminal cannot show is replaced, and is no error.
+        # A character that the terminal cannot show is replaced, and is not an error.
         super().__init__(stream.buffer, encoding=encoding, errors="replace", line_buffering=buffered)
         self._beneath = stream  # kept: its end would close the file that both share
 

@@ -197,7 +197,7 @@ def _edit(arguments: Mapping[str, JsonValue]) -> dict[str, JsonValue] | None:
         print_lines([f"  The editor failed: {spelled(str(error))}. Set EDITOR to another one."])
         return None
     except (ValueError, RecursionError) as error:
-        print_lines([f"  Nothing changed, because that is no JSON: {spelled(str(error))}"])
+        print_lines([f"  Nothing changed, because that is not JSON: {spelled(str(error))}"])
         return None
     if not isinstance(edited, dict):
         print_lines(["  Nothing changed: the arguments must be one JSON object."])

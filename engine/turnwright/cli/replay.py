@@ -94,7 +94,7 @@ def _from_store(store: str, turn: str) -> Iterator[tuple[int, Fact]]:
     try:
         yield from read_journal(store, find_turn(store, turn))
     except StoreError as error:
-        if isinstance(error.__cause__, InvalidJournalError):  # it was read, and is no fact
+        if isinstance(error.__cause__, InvalidJournalError):  # it was read, and is not a fact
             raise error.__cause__ from None
         raise
 

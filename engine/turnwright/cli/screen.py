@@ -146,7 +146,7 @@ def print_to_the_end(lines: Sequence[str]) -> bool:
 
 def _goes_on(rows: int, left: int) -> bool:
     try:
-        # Keys that were typed before this line appeared are no answer to it.
+        # Keys that were typed before this line appeared are not an answer to it.
         termios.tcflush(sys.stdin, termios.TCIFLUSH)
         sys.stdout.write(_MORE.format(rows=rows, left=left))
         sys.stdout.flush()

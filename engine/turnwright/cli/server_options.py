@@ -57,7 +57,7 @@ class ServerOptions:
         if token is not None and not token:
             raise ConfigError("--token: is empty: give a token, or leave the flag out for a random one")
         if not 0 <= port <= _HIGHEST_PORT:
-            raise ConfigError(f"--port {port}: is no port: use 1 to {_HIGHEST_PORT}, or 0 for a free one")
+            raise ConfigError(f"--port {port}: is not a port: use 1 to {_HIGHEST_PORT}, or 0 for a free one")
         if not _is_loopback(host):
             why = f"--host {host}: other machines may reach it, and anybody with the token may answer and stop turns"
             if not remote:

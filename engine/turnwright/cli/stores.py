@@ -89,7 +89,7 @@ def read_journal(address: str, turn: str) -> Journal:
 
 
 def missing_file(address: str) -> Path | None:
-    """Return the file of a store if it does not exist yet; None if it exists, or if the store is no file."""
+    """Return the file of a store if it does not exist yet; None if it exists, or if the store is not a file."""
     path = split_file(address)[1].partition("?")[0]
     return Path(path) if path and not Path(path).exists() else None
 

@@ -123,7 +123,7 @@ def _seconds(duration: str) -> float:
     found = _DURATION.fullmatch(duration.strip())
     if found is None:
         raise ConfigError(
-            f"--older-than {duration!r}: is no duration: write a whole number and s, m, h, d or w, such as 90s, 15m,"
+            f"--older-than {duration!r}: is not a duration: write a whole number and s, m, h, d or w, such as 90s, 15m,"
             " 12h, 30d or 4w"
         )
     return float(int(found[1]) * _UNITS[found[2]])

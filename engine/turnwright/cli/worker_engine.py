@@ -90,7 +90,7 @@ def driving(
 
 
 def startable_agents(file: Path | None, said: "Config") -> list[Agent]:
-    """Return the agents that a person can start: those of the files that are no sub-agents, or else a default one."""
+    """Return the agents that a person can start: those of the files that are not sub-agents, or else a default one."""
     if file is None and not said.settings.agents:
         return [said.prepared(choose_agent(None, None, said)[0])]
     files = said.agent_files() if file is None else (file,)

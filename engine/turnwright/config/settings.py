@@ -29,7 +29,7 @@ ADDRESSES: Final = frozenset({"base_url", "store"})
 
 _SHOWN: Final = reprlib.Repr()
 _SHOWN.maxstring = _SHOWN.maxother = _SHOWN.maxlong = 60
-#: Longer keys are no typing mistakes, and comparing them is slow.
+#: Longer keys are not typing mistakes, and comparing them is slow.
 _LONGEST_SLIP: Final = 60
 _KEY_ADVICE: Final = "API keys are not settings: keep it in the environment, in OPENAI_API_KEY"
 

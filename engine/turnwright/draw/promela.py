@@ -82,7 +82,7 @@ class Bounds:
     A turn with hooks, reviews and compactions has at most 2 steps, 2 calls, 2 calls in a reply and 1 pause, because the
     model would not fit in memory otherwise.
 
-    Raises `ConfigError` for a bound that is no whole number from 0 to 15, and for a `batch` of 0, because a model
+    Raises `ConfigError` for a bound that is not a whole number from 0 to 15, and for a `batch` of 0, because a model
     without tool calls has nothing to check.
     """
 

@@ -21,7 +21,7 @@ def turn_overlay(turn_id: str, turn: Turn, rows: Sequence[Row], *, path: str) ->
     taken = [0] * len(CHART.rows)
     for row in rows:
         if row not in _PLACES:
-            raise ValueError(f"{row.name} is no row of this chart")
+            raise ValueError(f"{row.name} is not a row of this chart")
         taken[_PLACES[row]] += 1
     kinds = sum(count > 0 for count in taken)
     figures = (

@@ -209,7 +209,7 @@ async def _review(segment: Segment, calls: tuple[Call, ...]) -> Input:
 async def _conclude(segment: Segment, action: Conclude) -> Input:
     if segment.inputs is not None and segment.inputs.are_left:
         await segment.inputs.check_all()
-    await segment.back_off()  # waiting is no part of the attempt
+    await segment.back_off()  # waiting is not part of the attempt
     segment.restart()
     with anyio.move_on_after(action.seconds) as segment.action_scope:
         try:

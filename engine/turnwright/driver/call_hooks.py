@@ -145,7 +145,7 @@ class CallHooks:
 def _arguments(hook: Hook, arguments: object) -> JsonObject:
     """Return changed arguments as the journal keeps them. Raises `HookFailedError` unless they are a JSON object."""
     if not isinstance(arguments, Mapping):
-        raise HookFailedError(f"{hook.what} returned arguments that are no JSON object: {arguments!r:.80}")
+        raise HookFailedError(f"{hook.what} returned arguments that are not a JSON object: {arguments!r:.80}")
     try:
         kept = plain(thawed(dict(arguments)))
     except NotJsonError as error:

@@ -49,7 +49,7 @@ async def give_deps(
 class _Making(WorkItem):
     """The work of a factory, in a task of its own, which makes the dependencies and closes them.
 
-    An async generator goes on after its `yield` in the task in which it began. So it may hold task groups and cancel
+    An async generator continues after its `yield` in the task in which it began. So it may hold task groups and cancel
     scopes open. It is closed whatever ends the turn, also a cancellation. An error in its second half is logged.
     """
 

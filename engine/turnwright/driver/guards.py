@@ -59,7 +59,7 @@ class Guards:
         try:
             metadata = plain(thawed(dict(said.metadata)))
         except (NotJsonError, TypeError, ValueError) as error:
-            raise HookFailedError(f"{what(guardrail)} returned metadata that are no JSON object: {error}") from error
+            raise HookFailedError(f"{what(guardrail)} returned metadata that are not a JSON object: {error}") from error
         assert isinstance(metadata, dict)  # noqa: S101 (a copy of a mapping)
         size = len(json.dumps(metadata, ensure_ascii=False).encode())
         if size > STRUCTURED_LIMIT:

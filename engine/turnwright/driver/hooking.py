@@ -25,7 +25,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class SegmentHooks(Hooks[object]):
-    """Hooks that are no functions of an app: they put what they need into the segments of an engine themselves."""
+    """Hooks that are not functions of an app: they put what they need into the segments of an engine themselves."""
 
     async def on_start(self, ctx: TurnContext[object]) -> None:
         """Do nothing. An engine accepts no hooks that override nothing."""

@@ -119,7 +119,7 @@ def _is_blank(reply: ModelRepliedInput) -> bool:
 
 
 def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
-    """Return the first error that is no group."""
+    """Return the first error that is not a group."""
     error: BaseException = errors
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]

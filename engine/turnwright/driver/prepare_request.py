@@ -134,7 +134,7 @@ class _Changes:
         return replace(request, messages=tuple(messages), tools=tools)
 
     def take(self, hook: Hook, decision: object) -> None:
-        """Take over what a hook decided. Raises `HookFailedError` if that is no change of a request."""
+        """Take over what a hook decided. Raises `HookFailedError` if that is not a change of a request."""
         if decision is None:
             return
         if not isinstance(decision, ChangeRequest):

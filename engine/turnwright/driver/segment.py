@@ -82,7 +82,7 @@ class Segment:
     unfed: Usage | None = None
     #: Notices a reply that repeats itself, from its first piece on.
     repetition: RepetitionGuard | None = None
-    #: The review of the last reply, if there was one: a further attempt goes on where the last one failed.
+    #: The review of the last reply, if there was one: a further attempt continues where the last one failed.
     reviewing: Reviewing | None = None
 
     def __init__(

@@ -104,7 +104,7 @@ class TypedOutput:
         if answers:
             mistakes: list[str] = []
             for call in answers:
-                if call.state is CallState.SETTLED:  # its arguments are no JSON object
+                if call.state is CallState.SETTLED:  # its arguments are not a JSON object
                     mistakes.append(call.made.refused)
                     continue
                 try:
@@ -133,7 +133,7 @@ class TypedOutput:
     async def _validated(self, value: object) -> JsonValue:
         """Return an answer as the journal keeps it, after its validators.
 
-        Raises `Retry` if one of them does, and `HookFailedError` if they return what is no answer of the type.
+        Raises `Retry` if one of them does, and `HookFailedError` if they return what is not an answer of the type.
         """
         for validator in self._validators:
             name = getattr(validator, "__name__", type(validator).__name__)
@@ -142,7 +142,7 @@ class TypedOutput:
             try:
                 self.type.load(self.type.dump(value))
             except (Retry, TypeError) as misfit:
-                raise HookFailedError(f"{what} returned {value!r:.80}, which is no answer: {misfit}") from misfit
+                raise HookFailedError(f"{what} returned {value!r:.80}, which is not an answer: {misfit}") from misfit
         return self.type.dump(value)
 
     def load(self, data: JsonValue) -> object:

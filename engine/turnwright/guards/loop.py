@@ -113,7 +113,7 @@ class GuardedLoop:
         return self._starting(tuple(self._open.values()))
 
     def result(self, call: LoopCall, result: object, *, error: bool = False) -> None:
-        """Record the result of a call and add it to the messages. A result that is no text becomes JSON.
+        """Record the result of a call and add it to the messages. A result that is not text becomes JSON.
 
         `error`: the result says why the call failed. Raises `ConfigError` for anything but a call that waits for its
         result.

@@ -42,7 +42,7 @@ class LoopGuardCapability(AbstractCapability[Any]):
     """Bounds each run of an agent. `ending_of(result)` returns how it ended.
 
     A call beyond the budget gets a result that says so. At a limit the model answers once more, without function tools:
-    with a text, or with the agent's output if that is no text. A run whose agent accepts neither raises
+    with a text, or with the agent's output if that is not text. A run whose agent accepts neither raises
     `TurnAlreadyEndedError`. `seconds` are checked between steps only. `journal` is the address of a store.
 
     An exception fails the turn and is raised. A run that ends with deferred calls aborts its turn. Raises `ConfigError`

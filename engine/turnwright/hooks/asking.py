@@ -20,7 +20,7 @@ from turnwright.tools.work_item import WorkItem
 
 #: Seconds that a hook or a guardrail may take if it sets no `timeout`.
 TIMEOUT: Final = 30.0
-#: The words of Python's `TypeError` about an object that is raised and is no exception, such as a `Trip`.
+#: The words of Python's `TypeError` about an object that is raised and is not an exception, such as a `Trip`.
 _NO_EXCEPTION: Final = "exceptions must derive from BaseException"
 _LOG: Final = logging.getLogger(__name__)
 

@@ -84,7 +84,7 @@ def checked_hooks(hooks: Iterable[HooksBase[object]], where: str) -> tuple[Hooks
             said = f"write {one.__name__}()" if isinstance(one, type) else "decorate a function, as with @before_tool"
             if isinstance(one, Guardrail):
                 said = f"guardrail {one.name!r} belongs into guardrails=[...]"
-            raise ConfigError(f"{where}: hooks: {_shown(one)} is no hook: {said}")
+            raise ConfigError(f"{where}: hooks: {_shown(one)} is not a hook: {said}")
         if not any(overrides(one, on) for on in HOOKS):
             raise ConfigError(f"{where}: hooks: {one.name} overrides no hook: {', '.join(HOOKS)}")
         for on in HOOKS:
@@ -109,7 +109,7 @@ def check_tool_names(hooks: Iterable[Hooks[object]], tools: Collection[str], whe
                 continue
             about = f"{where}: hooks: {one.name}: tools: "
             if not isinstance(name, str):
-                raise ConfigError(f"{about}{_shown(name)} is no name: write the name of the tool, as a text")
+                raise ConfigError(f"{about}{_shown(name)} is not a name: write the name of the tool, as a text")
             near = meant(name, tools)
             hint = f"did you mean {near!r}?" if near else f"offered: {', '.join(tools)}"
             if "__" in name:
@@ -126,7 +126,7 @@ def checked_guardrails(guardrails: Iterable[GuardrailBase[object]], where: str) 
             said = "decorate a function, as with @input_guardrail"
             if isinstance(one, Hooks):
                 said = f"hook {one.name!r} belongs into hooks=[...]"
-            raise ConfigError(f"{where}: guardrails: {_shown(one)} is no guardrail: {said}")
+            raise ConfigError(f"{where}: guardrails: {_shown(one)} is not a guardrail: {said}")
         checked.append(one)
     return tuple(checked)
 

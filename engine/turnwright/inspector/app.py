@@ -71,7 +71,7 @@ class _Counting:
                 await self._needs.refresh()
             except UNREADABLE as error:
                 request = Request(scope)
-                if "text/event-stream" not in request.headers.get("accept", ""):  # which sends the error, and goes on
+                if "text/event-stream" not in request.headers.get("accept", ""):  # which sends the error, and continues
                     await (await _trouble(request, error))(scope, receive, send)
                     return
         await self._app(scope, receive, send)

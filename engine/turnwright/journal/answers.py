@@ -126,9 +126,9 @@ def read_arguments(interrupt: str, text: str, ids: Sequence[str]) -> dict[str, J
     try:
         arguments = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise InvalidAnswerError(interrupt, f"the changed arguments are no JSON object: {error}", ids) from None
+        raise InvalidAnswerError(interrupt, f"the changed arguments are not a JSON object: {error}", ids) from None
     if not isinstance(arguments, dict):
-        raise InvalidAnswerError(interrupt, "the changed arguments are no JSON object", ids)
+        raise InvalidAnswerError(interrupt, "the changed arguments are not a JSON object", ids)
     return cast("dict[str, JsonValue]", arguments)
 
 
@@ -139,7 +139,7 @@ def _changed(
     if asked.kind is not InterruptKind.APPROVAL or reply.decision is not Decision.APPROVE:
         raise InvalidAnswerError(asked.id, "only the approval of a call may change its arguments", ids)
     if not isinstance(given, Mapping):
-        raise InvalidAnswerError(asked.id, f"the changed arguments are no JSON object: {given!r:.80}", ids)
+        raise InvalidAnswerError(asked.id, f"the changed arguments are not a JSON object: {given!r:.80}", ids)
     if deeper_than(dict(given), MOST_NESTED):
         why = f"the changed arguments nest more than {MOST_NESTED} lists and objects"
         raise InvalidAnswerError(asked.id, why, ids)

@@ -59,7 +59,7 @@ async def follow(
                 if not driven and (rests or not expected):
                     if rests or seq == before:
                         return
-                    continue  # it went on after the question: read what followed
+                    continue  # it continued after the question: read what followed
                 undriven.look(driven=driven or is_driven_here())
                 if not is_driven_here() and (driven or not here):
                     await changed(poll_interval)

@@ -80,7 +80,7 @@ async def supersede_session(store: Store, session: str, listeners: Listeners | N
 async def supersede(store: Store, turn_id: str, listeners: Listeners | None = None) -> list[tuple[int, Fact]]:
     """End a paused turn that a new message replaces (docs/rules.md#sessions). Returns its journal.
 
-    A turn that has gone on meanwhile stays as it is. Raises `TurnBusyError` if it is driven, and `StoreError`.
+    A turn that has continued meanwhile stays as it is. Raises `TurnBusyError` if it is driven, and `StoreError`.
     """
     known = await JournalFold.read(store, turn_id, keep_facts=True)
     async with _held(store, await store.claim(turn_id), listeners, known) as journal:

@@ -100,8 +100,8 @@ def _without_secrets(hider: Redactor, event: Input) -> Input:
 async def import_turns(store: Store, lines: Iterable[str | bytes]) -> list[str]:
     """Write the turns of such a file into a store, and return their ids, in the order of the file.
 
-    Raises `ConfigError` for a line that is no fact, for a fact that is missing or in another place, and for facts from
-    which no turn can be made, and `StoreError` if a turn exists; the turns before it are written.
+    Raises `ConfigError` for a line that is not a fact, for a fact that is missing or in another place, and for facts
+    from which no turn can be made, and `StoreError` if a turn exists; the turns before it are written.
     """
     journals: dict[str, list[Fact]] = {}
     created: dict[str, float] = {}
@@ -111,7 +111,7 @@ async def import_turns(store: Store, lines: Iterable[str | bytes]) -> list[str]:
         try:
             _take(line, journals, created)
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError, InvalidJournalError) as error:
-            raise ConfigError(f"line {number}: it is no fact of an exported turn: {error}") from None
+            raise ConfigError(f"line {number}: it is not a fact of an exported turn: {error}") from None
     for turn, facts in journals.items():
         await _write(store, turn, facts, created.get(turn, 0.0))
     return [*journals]
@@ -121,14 +121,14 @@ def _take(line: str | bytes, journals: dict[str, list[Fact]], created: dict[str,
     """Add the fact of a line to its journal. Raises several kinds of errors for another line."""
     fields = json.loads(line)
     turn, seq, kind = str(fields.pop("turn")), fields.pop("seq"), fields.pop("kind")
-    turn.encode()  # half a surrogate pair is no part of an id
+    turn.encode()  # half a surrogate pair is not part of an id
     facts = journals.setdefault(turn, [])
     if type(seq) is not int or seq != len(facts) + 1:
         raise ValueError(f"its seq is {seq!r}, and fact {len(facts) + 1} of turn {turn} is missing")
     at = fields.pop("created_at", None)
     if at is not None:
         if not is_time(at):
-            raise ValueError(f"created_at is no time: {at!r:.40}")
+            raise ValueError(f"created_at is not a time: {at!r:.40}")
         created[turn] = float(at)
     facts.append(parse_fact(kind, json.dumps(fields), seq))
 

@@ -212,7 +212,7 @@ class TurnJournal:
 
             try:
                 log_facts(_LOG, self.claim.turn, facts, self.machine.turn)
-            except Exception:  # noqa: BLE001 (an embedder's handler or filter; the turn goes on)
+            except Exception:  # noqa: BLE001 (an embedder's handler or filter; the turn continues)
                 # `logging` does the same with errors of its own handlers.
                 if logging.raiseExceptions:
                     traceback.print_exc()
@@ -317,7 +317,7 @@ class TurnJournal:
                 await self._take_in(items, event.elapsed)
         await self._feed(event, more, consumed, at_the_end=late, deferred=deferred)
 
-    async def _feed(  # noqa: C901 (in parts it would take more calls a step)
+    async def _feed(  # noqa: C901 (in parts it would take more calls per step)
         self,
         event: Input | None,
         more: Sequence[Input],
@@ -355,8 +355,8 @@ class TurnJournal:
         if fold.keep_facts:
             fold.facts += enumerate(facts, seq + 1)
         if earlier or turn.state is not self._state:
-            # Read once a state, which saves two calls a step. Logging that is switched on later starts with the next
-            # state.
+            # Read once per state, which saves two calls per step. Logging that is switched on later starts with the
+            # next state.
             level = logging.WARNING if self._state is State.TEXT_ONLY else logging.INFO
             self._state, self._logged = turn.state, _LOG.isEnabledFor(level)
         if self._logged:

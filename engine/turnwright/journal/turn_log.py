@@ -1,8 +1,8 @@
 """Logs a turn: a line for each new state (INFO), and for each fact (DEBUG).
 
 A fact has its own line (`Fact.log_line`), logged once it is in the journal. No line contains text of a model, a tool or
-a person, so that logs hold no content and cannot be forged. An ending is no warning, even a failure: the caller reads
-the result.
+a person, so that logs hold no content and cannot be forged. An ending is not a warning, even a failure: the caller
+reads the result.
 """
 
 import logging

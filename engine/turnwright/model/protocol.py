@@ -17,7 +17,7 @@ from turnwright_states.limits import MAX_CALLS_PER_REPLY
 
 ToolChoice = Literal["auto", "none", "required"]
 
-# What is longer is no id and no name, and would be carried into every measurement.
+# What is longer is neither an id nor a name, and would be carried into every measurement.
 _LONGEST_NAME: Final = 256
 #: Keywords of JSON Schema whose values are data, and not schemas.
 _PLAIN_KEYWORDS: Final = frozenset({"enum", "const", "default", "examples", "required", "title", "description"})
@@ -137,7 +137,7 @@ class ResponseInfo(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 def read_name(value: object) -> str:
-    """Return an id or a name that a provider sent; empty for a value that is no text, or too long."""
+    """Return an id or a name that a provider sent; empty for a value that is not text, or too long."""
     if not isinstance(value, str) or len(value) > _LONGEST_NAME:
         return ""
     # Half a surrogate pair cannot be encoded.
@@ -230,7 +230,7 @@ def no_delta(model: str, item: object) -> TypeError:
 
 
 def check_reply(model: str, reply: ModelResponse) -> None:
-    """Raise `TypeError` for a text that is no text, and for calls of another type."""
+    """Raise `TypeError` for a text that is not text, and for calls of another type."""
     if not isinstance(reply.text, str):
         raise TypeError(f"model {model}: ModelResponse.text must be a str, not {type(reply.text).__name__}")
     for call in reply.calls:

@@ -109,4 +109,6 @@ def _call(call: object) -> ResponseToolCall:
             return ResponseToolCall(name, arguments)
         case _:
             form = 'asks_for(("read_file", {"path": "a.py"}))'
-            raise ConfigError(f"asks_for: {call!r:.80} is no call: write each as a pair of a name and a dict: {form}")
+            raise ConfigError(
+                f"asks_for: {call!r:.80} is not a call: write each as a pair of a name and a dict: {form}"
+            )

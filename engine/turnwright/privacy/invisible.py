@@ -25,7 +25,7 @@ _SELECTORS: Final = frozenset(
 _MOST_MARKS: Final = 5
 #: Escapes with a letter. The others are numbers.
 _NAMED: Final = {"\n": r"\n", "\t": r"\t", "\r": r"\r"}
-#: Candidates for an escape in `exact`: backslashes, runs of spaces, and characters that are no letters or digits. A
+#: Candidates for an escape in `exact`: backslashes, runs of spaces, and characters that are not letters or digits. A
 #: brace is escaped only after another escape, where it would look like a count.
 _UNPLAIN: Final = re.compile(rf"\\|[ ]+|\{{|([^\w\x20-\x7e]|[{_FILLERS}])\1*")
 #: The maximum number of leading spaces that are shown unchanged, as indentation.

@@ -221,7 +221,7 @@ def opened_in(text: str) -> tuple[int, int] | None:
 
 
 def _nothing_of(value: JsonValue) -> JsonValue:
-    """Return the value with all contents hidden. Empty values, booleans and null are no secrets and stay."""
+    """Return the value with all contents hidden. Empty values, booleans and null are not secrets and stay."""
     match value:
         case list():
             return [_nothing_of(one) for one in value]

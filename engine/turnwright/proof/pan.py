@@ -20,7 +20,7 @@ _COMPILERS: Final = ("cc", "gcc", "clang")
 _INSTALL: Final = "install it (`apt-get install {deb}`, `brew install {brew}`)"
 #: Megabytes: the search must fail before the machine has no memory left.
 _MEMORY: Final = 4096
-#: Steps of the deepest path: SPIN's default of 10,000 may be too few for a faulty chart, and is no cheaper.
+#: Steps of the deepest path: SPIN's default of 10,000 may be too few for a faulty chart, and is not cheaper.
 _DEPTH: Final = 100_000
 #: The signs of an incomplete search, each with its meaning.
 _CUT_SHORT: Final = (

@@ -116,7 +116,7 @@ class InProcessTurns:
     ) -> TurnStatus:
         """See `WorkerApi.drive`."""
         row = await self._store.get(turn_id)
-        # An earlier attempt may have gone on into the next segment, if the answer came before it paused.
+        # An earlier attempt may have continued into the next segment, if the answer came before it paused.
         may_be_ahead = row.owner is not None and row.epoch in abandoned.epochs
         known = None if may_be_ahead else await JournalFold.read(self._store, turn_id)
         if known is None or known.segment <= segment:

@@ -52,7 +52,7 @@ class WorkerApi(Protocol):
         """Drive a turn until it ends or pauses. A job for an earlier segment does nothing.
 
         `abandoned` covers earlier attempts at the same job: the turn is taken from them even if they live. If one of
-        them went on into the next segment, so does this attempt. An earlier attempt in this process is stopped first.
+        them continued into the next segment, so does this attempt. An earlier attempt in this process is stopped first.
         `claimed` is called with the epoch of each claim of this attempt.
 
         If the task is canceled, the turn is released, and others may resume it at once. Raises `CannotRunError` if its

@@ -32,7 +32,7 @@ class Annotation:
     score `success` says whether the turn did what was asked: above 0 it did. `at` is in seconds since the Unix epoch.
 
     Raises `ConfigError` for a name that is blank, longer than 100 characters, or of several lines, for a text of more
-    than 10,000 characters, and for a value that is no number.
+    than 10,000 characters, and for a value that is not a number.
     """
 
     turn: str

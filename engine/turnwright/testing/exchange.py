@@ -56,7 +56,7 @@ class Unreachable:
 
 @dataclass(frozen=True, slots=True)
 class Nonsense:
-    """The provider answers with status 200 and a body that is no reply, such as a login page."""
+    """The provider answers with status 200 and a body that is not a reply, such as a login page."""
 
 
 Exchange = Says | Fails | Unreachable | Nonsense

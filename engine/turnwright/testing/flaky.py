@@ -53,7 +53,7 @@ class FlakyModel:
 
     The arguments of calls stream in two pieces.
 
-    It is one model for all processes of a scenario, so the script goes on where a crash cut it off. From its call
+    It is one model for all processes of a scenario, so the script continues where a crash cut it off. From its call
     `most` on it refuses everything: an engine that calls without end must not make a test run without end.
     """
 

@@ -166,7 +166,7 @@ class _Run:
             self._stop(_INTERRUPTED)
         if report.found is None:
             report.rows = RowCounts.now() - self._before
-            if report.examples < report.wanted and not report.stopped:  # whatever else ended it, it is no pass
+            if report.examples < report.wanted and not report.stopped:  # whatever else ended it, it is not a pass
                 self._stop("it ended")
 
     @contextmanager

@@ -36,7 +36,7 @@ from .json_values import arguments_of, json_values, misfits_of
 
 T = TypeVar("T")
 
-#: Decisions of one hook: far fewer than a long turn has steps, so that it also goes on without them.
+#: Decisions of one hook: far fewer than a long turn has steps, so that it also continues without them.
 _MOST: Final = 4
 _TEXTS: Final = ("", "Be brief.", "naïve ☃")
 

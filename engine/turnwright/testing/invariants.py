@@ -45,7 +45,7 @@ _AT_REST: Final = (f.StepFinished, f.Stopping, f.Concluded, f.TurnEnded)
 
 
 class InvariantViolatedError(AssertionError):
-    """An invariant is violated. `checks` are the violated ones; the message has one a line, with its witness."""
+    """An invariant is violated. `checks` are the violated ones; the message has one per line, with its witness."""
 
     def __init__(self, checks: tuple[Check, ...]) -> None:
         super().__init__("\n".join(f"violated: {check.claim}: {check.detail}" for check in checks))
@@ -58,7 +58,7 @@ def check(driven: Driven) -> list[Check]:
 
 
 def assert_invariants(turns: Iterable[Driven]) -> None:
-    """Raise `InvariantViolatedError` unless every invariant of every turn holds. An unknown is no violation."""
+    """Raise `InvariantViolatedError` unless every invariant of every turn holds. An unknown is not a violation."""
     broken = tuple(one for driven in turns for one in check(driven) if one.verdict is Verdict.VIOLATED)
     if broken:
         raise InvariantViolatedError(broken)
@@ -88,7 +88,7 @@ def ends_once(driven: Driven) -> Check:
 def fails_for_a_cause(driven: Driven) -> Check:
     """No turn ends as `engine_error`: that is a bug, in the engine, a tool, or a hook.
 
-    A guardrail whose own model fails has no verdict, and is no bug.
+    A guardrail whose own model fails has no verdict, and is not a bug.
     """
     failed = (fact.error for fact in facts_of(driven, f.TurnEnded) if fact.reason is EndReason.ENGINE_ERROR)
     faults = [error or "it says nothing" for error in failed if _UNDECIDED not in error]

@@ -114,7 +114,7 @@ class ModelSuite:
         assert [(call.name, call.arguments, call.raw) for call in reply.calls] == [("search", None, raw)]
 
     async def test_no_arguments_are_an_empty_object(self, bench: ModelBench) -> None:
-        """An empty text, as some providers write a call without arguments, is no broken JSON."""
+        """An empty text, as some providers write a call without arguments, is not broken JSON."""
         said = (SaidCall("id-1", "list", ""), SaidCall("id-2", "list", "{}"))
         reply = await self.reply(bench, Says(calls=said, finish="calls"))
         assert [call.arguments for call in reply.calls] == [{}, {}]
@@ -173,7 +173,7 @@ class ModelSuite:
         assert error.cause in {Cause.CONNECTION, Cause.TIMEOUT}
 
     async def test_a_stream_that_breaks_is_a_failure_with_what_had_come(self, bench: ModelBench) -> None:
-        """A partial reply is no short reply."""
+        """A partial reply is not a short reply."""
         error = await self.failure(bench, Says(("half ", "an ans"), then="breaks"))
         assert error.cause in {Cause.INTERRUPTED, Cause.CONNECTION}
         assert error.partial is not None

@@ -1,7 +1,7 @@
 """A pytest plugin that reports which rows of the chart a test run took, and which it never took.
 
 Enable it in the top conftest.py with `pytest_plugins = ["turnwright.testing.plugin"]`, or with
-`-p turnwright.testing.plugin`. It is no plugin that pytest loads by itself: every run would pay for importing
+`-p turnwright.testing.plugin`. It is not a plugin that pytest loads by itself: every run would pay for importing
 Turnwright, and tools that measure coverage would miss the lines that the import executes.
 
     --turnwright-rows              say at the end how many rows were taken, and name those that never were

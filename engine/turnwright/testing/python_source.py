@@ -7,7 +7,7 @@ expression needs:
     body = f"SCRIPT = {code(script, imports)}"
     text = "\n".join([*imports.lines(), "", body])
 
-The layout is that of common formatters: one line if it fits, else one item a line. Source that stands already, such
+The layout is that of common formatters: one line if it fits, else one item per line. Source that stands already, such
 as the name of a variable, is put in between as `Source("NAME")`.
 """
 
@@ -33,7 +33,7 @@ from turnwright_states import Decision, Finish, Limits, Usage
 
 #: Columns that a line may take.
 WIDTH: Final = 100
-#: An import line that is longer is written one name a line, which formatters of any width leave alone.
+#: An import line that is longer is written one name per line, which formatters of any width leave alone.
 _IMPORT_WIDTH: Final = 88
 _INDENT: Final = "    "
 #: Columns that a literal gets, however deep it stands.

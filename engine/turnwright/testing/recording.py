@@ -106,7 +106,7 @@ class Recording:
     message_history: tuple[Message, ...] = ()
     """The messages before the turn."""
     model: tuple[str | ModelResponse | ModelError | Unfinished | Broke, ...] = ()
-    """The model's replies, one line a call, the concluding ones at the end. A `ModelError` streams the text of its
+    """The model's replies, one line per call, the concluding ones at the end. A `ModelError` streams the text of its
     `partial` before it is raised."""
     tools: tuple[str, ...] = ()
     """The names of the tools that were offered, as far as the journal knows them."""
@@ -126,7 +126,7 @@ class Recording:
     synthesis: tuple[str | ModelError | Broke | None, ...] | None = None
     """The syntheses of each batch, attempt by attempt. None: there was no synthesis."""
     output: Literal["tool", "prompt"] | None = None
-    """The way in which a typed answer was asked for: as a call, or in text. None: the answer was no typed one."""
+    """The way in which a typed answer was asked for: as a call, or in text. None: the answer was not a typed one."""
     return_direct: tuple[str, ...] = ()
     """The tools whose results are the turn's answer."""
     reviewed: tuple[int, ...] = ()

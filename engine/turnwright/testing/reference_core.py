@@ -127,7 +127,7 @@ class Turn(Counted):
         return self._attempt()
 
     def _recovered(self, cause: Cause) -> bool:
-        """Return whether the turn goes on after a failed attempt of a step."""
+        """Return whether the turn continues after a failed attempt of a step."""
         return self._may_retry(cause)
 
     def _may_retry(self, cause: Cause) -> bool:

@@ -63,7 +63,7 @@ class Scenario:
     """
 
     script: tuple[Line, ...] = ("Done.",)
-    """The model's replies, one line a call; the last line for ever."""
+    """The model's replies, one line per call; the last line for ever."""
     limits: Limits = field(default_factory=Limits)
     """The engine's limits, over which the agent lays its own."""
     behaviours: tuple[Behavior, ...] = ()

@@ -123,7 +123,7 @@ def tool_calls(tools: Sequence[Tool]) -> st.SearchStrategy[ResponseToolCall]:
 
 
 def bad_calls(tools: Sequence[Tool]) -> st.SearchStrategy[ResponseToolCall]:
-    """Calls that cannot run: of no tool, with arguments that do not fit, or that are no whole JSON object."""
+    """Calls that cannot run: of no tool, with arguments that do not fit, or that are not a complete JSON object."""
     unknown = _call(
         st.sampled_from(_NO_TOOL), st.dictionaries(st.sampled_from(["a", "path"]), json_values(), max_size=2)
     )
@@ -210,7 +210,7 @@ def scripts(
     real_time: bool = False,
     answers: st.SearchStrategy[ModelResponse] | None = None,
 ) -> st.SearchStrategy[tuple[Line, ...]]:
-    """The script of a model for a turn, one line a call: `play` repeats the last line for ever.
+    """The script of a model for a turn, one line per call: `play` repeats the last line for ever.
 
     Lines come alone and in runs: the same reply again and again, and cycles of two to four. A script whose last line
     asks for tools is of a model that never stops by itself, not even when asked to conclude. `max_size` limits

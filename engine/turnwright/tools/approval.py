@@ -27,9 +27,9 @@ class ApprovalCheck:
     """A function that decides from a call's arguments whether a person must approve the call.
 
     It is called by keyword, with the arguments that it has parameters for, or with all of them if it takes
-    `**kwargs`. A parameter annotated `ToolContext`, or one named `ctx` or `context` that is no argument of the tool,
-    gets the context of the call. One named `arguments` that is no argument of the tool gets all of them, as JSON
-    values. Arguments bound by `functools.partial` are left alone.
+    `**kwargs`. A parameter annotated `ToolContext`, or one named `ctx` or `context` that is not an argument of the
+    tool, gets the context of the call. One named `arguments` that is not an argument of the tool gets all of them, as
+    JSON values. Arguments bound by `functools.partial` are left alone.
 
     `arguments` maps the names of the tool's arguments to whether each call has a value for it. `timeout` is the tool's
     timeout in seconds; it also limits this function. Raises `ConfigError`, naming the tool, the function and the
@@ -155,10 +155,10 @@ class ApprovalCheck:
 
 def _unknown(name: str, arguments: Mapping[str, bool]) -> str:
     if not arguments:
-        return f"parameter {name!r} is no argument of the tool, which takes none: remove the parameter"
+        return f"parameter {name!r} is not an argument of the tool, which takes none: remove the parameter"
     first = next(iter(arguments))
     return (
-        f"parameter {name!r} is no argument of the tool (its arguments: {', '.join(arguments)}):"
+        f"parameter {name!r} is not an argument of the tool (its arguments: {', '.join(arguments)}):"
         f" they are passed by name, as in needs_approval=lambda {first}: ..."
     )
 

@@ -26,7 +26,7 @@ _ABANDONED: Final[set["_Task"]] = set()
 
 @final
 class _Task(asyncio.Task[None]):
-    """A task that can be abandoned. It then goes on running, but reports that it was canceled.
+    """A task that can be abandoned. It then keeps running, but reports that it was canceled.
 
     So a loop that shuts down, cancels all tasks and waits for them does not wait for an abandoned one.
     """
@@ -162,7 +162,7 @@ class _JobGroup:
             if scope is not None:
                 scope.cancel()
 
-    async def run(self, number: int, job: Job) -> None:  # noqa: C901, PLR0912 (in parts it would take more calls a step)
+    async def run(self, number: int, job: Job) -> None:  # noqa: C901, PLR0912 (in parts it would take more calls per step)
         outcome = None
         try:
             try:

@@ -34,7 +34,7 @@ class GivenAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A question to a person, before a call runs or goes on.
+    """A question to a person, before a call runs or continues.
 
     `question` and `choices` are shown to the person. `grant` is the access that an approval gives. `expires_in` is the
     time to answer in seconds, after which the call is rejected. None means no limit.

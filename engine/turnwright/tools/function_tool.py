@@ -86,7 +86,7 @@ class FunctionTool(Tool[DepsT_contra], Generic[F_co, DepsT_contra]):
         return dict.fromkeys(super()._offered(), True)  # `complete` fills in the defaults
 
     async def execute(self, values: Mapping[str, object], context: ToolContext[DepsT_contra]) -> object:
-        """Call the function. A function that is not async runs in a thread, which goes on after a timeout."""
+        """Call the function. A function that is not async runs in a thread, which continues after a timeout."""
         if self._arguments.contexts:
             values = {**values, **dict.fromkeys(self._arguments.contexts, context)}
         if self._is_async:

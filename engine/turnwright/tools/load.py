@@ -44,7 +44,7 @@ def load_tools_and_deps(spec: str) -> LoadedTools:
     loaded.
 
     Raises `ConfigError` for a missing file or module, for one that raises (the message has the type, the text and the
-    line), for one without tools, for two tools with one name, and for a `make_deps` that is no function.
+    line), for one without tools, for two tools with one name, and for a `make_deps` that is not a function.
     """
     module = load_module(spec)
     tools: dict[str, Tool] = {}
@@ -88,7 +88,7 @@ def _file(spec: str) -> ModuleType:
 
 def _module(spec: str) -> ModuleType:
     if not _MODULE.fullmatch(spec):
-        raise ConfigError(f"{spec!r} is no module: give the path of a .py file, or the dotted name of a module")
+        raise ConfigError(f"{spec!r} is not a module: give the path of a .py file, or the dotted name of a module")
     _import(spec, Path.cwd(), lambda: importlib.import_module(spec))
     return sys.modules[spec]
 

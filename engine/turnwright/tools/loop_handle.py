@@ -41,7 +41,7 @@ def in_event_loop() -> bool:
 
 
 async def in_thread(call: Callable[[], object]) -> object:
-    """Call a function in a thread, and return its result or raise its error. A canceled one goes on, abandoned."""
+    """Call a function in a thread, and return its result or raise its error. A canceled one continues, abandoned."""
     if INLINE.get():
         return call()
     result, error = await anyio.to_thread.run_sync(_result_or_error, call, abandon_on_cancel=True)

@@ -19,7 +19,7 @@ def in_tasks(jobs: Sequence[Job], cancel_grace: float = math.inf, deliver: Deliv
     """Run each job in a task of its own, and raise the first error of a job, not in an exception group.
 
     An error, or a cancellation from outside, cancels the other jobs. When this returns or raises, all jobs have ended
-    or were abandoned: a `WorkItem` that goes on for `cancel_grace` seconds after its cancellation is abandoned. Under
+    or were abandoned: a `WorkItem` that continues for `cancel_grace` seconds after its cancellation is abandoned. Under
     trio nothing is abandoned, because a task cannot outlive its nursery.
 
     The outcomes of jobs are passed to `deliver`: those that come in one round of the event loop together, and under

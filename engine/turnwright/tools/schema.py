@@ -94,7 +94,7 @@ class Arguments:
 
     Pydantic reads the annotations, and coerces as for JSON: `"5"` becomes an int, an ISO string a date. A boolean is
     not accepted as a number, and an unknown argument is an error. A parameter without annotation takes any JSON value.
-    `contexts` names the parameters annotated `ToolContext` (or `ToolContext[Deps]`), which are no arguments.
+    `contexts` names the parameters annotated `ToolContext` (or `ToolContext[Deps]`), which are not arguments.
 
     Raises `ConfigError` for a function that cannot be called by keyword (positional-only parameters, `*args`,
     `**kwargs`, an unbound method), and for an annotation without a JSON Schema.
@@ -157,7 +157,7 @@ class Arguments:
         except BaseException as error:
             if holds(error, KeyboardInterrupt):
                 raise
-            # A validator of the app may raise anything. The call cannot run, but the turn goes on.
+            # A validator of the app may raise anything. The call cannot run, but the turn continues.
             raise ToolInputError(f"the arguments could not be validated: {type(error).__name__}: {error}") from error
         if b"true" in data or b"false" in data:
             taken = {parameter.name: getattr(model, field) for field, parameter in self._parameters.items()}

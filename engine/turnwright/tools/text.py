@@ -122,7 +122,7 @@ def _printed(value: object) -> str:
     text = clean(str(value))
     if _ADDRESS.search(text):
         raise NotJsonError(
-            f"its result has a {type(value).__name__}, which is no JSON: return text, JSON data, a dataclass or a"
+            f"its result has a {type(value).__name__}, which is not JSON: return text, JSON data, a dataclass or a"
             " pydantic model, or give the class a __str__"
         )
     return text

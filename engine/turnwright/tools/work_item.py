@@ -24,7 +24,7 @@ class Deliver(Protocol):
 class WorkItem:
     """A job that can be abandoned, because it runs code that may ignore its cancellation.
 
-    It is no abstract base class and no protocol, because `isinstance` runs for each job.
+    It is not an abstract base class and no protocol, because `isinstance` runs for each job.
     """
 
     __slots__ = ("at_work", "limit", "limited", "timed")

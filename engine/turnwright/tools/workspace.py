@@ -193,7 +193,7 @@ def _refused(place: FilePosition, why: str) -> ToolFailedError:
 
 def _why(error: Exception) -> str:
     if not isinstance(error, OSError):
-        return "it is no valid name, or its links form a circle"
+        return "it is not a valid name, or its links form a circle"
     if error.errno == ENOENT:
         return "does not exist: list_files shows the existing files"
     if error.errno in (EACCES, EPERM):

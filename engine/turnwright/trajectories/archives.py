@@ -228,7 +228,7 @@ def _tar(
 def _member(
     name: str, stream: "_Stream", meter: Meter, depth: int, beside: Callable[[str], bool] | None = None
 ) -> Iterator[Recording | Problem]:
-    """Yield a member. Of one that is no recording only the head is kept."""
+    """Yield a member. Of one that is not a recording only the head is kept."""
     head = stream.peek(HEAD) or stream.read()  # which raises the error of a stream that has only that
     nested = depth + 1 < _DEEPEST and name.lower().endswith(SUFFIXES) and packing(head)
     if not nested and not may_hold_runs(head.removeprefix(BOM_UTF8)):

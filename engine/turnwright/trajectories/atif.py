@@ -25,7 +25,7 @@ Source = Literal["system", "user", "agent"]
 class _Object(Struct, omit_defaults=True, kw_only=True):
     """An object of the format. Fields with their defaults are not written; unknown ones are ignored.
 
-    The format demands a few fields that may be empty. A factory that is no type makes msgspec write them.
+    The format demands a few fields that may be empty. A factory that is not a type makes msgspec write them.
     """
 
 
@@ -78,7 +78,7 @@ class ResultNotes(_Object):
 
     `orphan_id` is the id of the call of a result whose call is nowhere in the run. Times are ISO 8601. `order` is the
     position of the result in the run, from 1. `unreadable`: the record of the call, or of the result, could not be
-    read, so the two are no evidence of a lost result.
+    read, so the two are not evidence of a lost result.
     """
 
     status: ResultStatus | None = None

@@ -27,7 +27,7 @@ _LEFT_OUT: Final = frozenset({".git", "node_modules", "__pycache__"})
 class FoundFile(NamedTuple):
     """A file to read, with its size in bytes. `problem` is the reason why it, or a folder, cannot be read.
 
-    `named`: its path was given, so that it is a problem if it is no recording. `changed_at` is the time of its last
+    `named`: its path was given, so that it is a problem if it is not a recording. `changed_at` is the time of its last
     change, or of its log if it is a SQLite database, in nanoseconds since 1970.
     """
 
@@ -85,7 +85,7 @@ def find(paths: Iterable[str | Path]) -> Iterator[FoundFile]:
 class Runs:
     """The runs at some paths, read while it is iterated over.
 
-    `files` is the number of recordings read, `skipped` that of files in folders and archives that are no recordings.
+    `files` is the number of recordings read, `skipped` that of files in folders and archives that are not recordings.
     `first_skipped` is the name of the first of these. `done` and `size` are bytes on disk.
     """
 

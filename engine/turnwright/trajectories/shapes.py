@@ -21,9 +21,9 @@ class Shape(Generic[T]):
         self._any = msgspec.json.Decoder().decode
 
     def decode(self, data: bytes) -> T | None:
-        """Return the value of these bytes; None if they are no JSON, or of another kind altogether.
+        """Return the value of these bytes; None if they are not JSON, or of another kind altogether.
 
-        A field of the wrong type is left out. Bytes that are no UTF-8, halves of surrogate pairs, control characters
+        A field of the wrong type is left out. Bytes that are not UTF-8, halves of surrogate pairs, control characters
         and numbers that JSON has not are replaced.
         """
         try:

@@ -31,7 +31,7 @@ _LONGEST_LINE: Final = 64 * 1024**2
 _PIECE: Final = 16 * 1024**2
 #: Levels of nesting that are read of a document that is cut. Deeper ones end it.
 _DEPTH: Final = 200
-#: What a parser raises for bytes that are no JSON; the last two for numbers that Python does not make.
+#: What a parser raises for bytes that are not JSON; the last two for numbers that Python does not make.
 _BROKEN: Final = (JSONError, UnicodeDecodeError, RecursionError, ArithmeticError, ValueError)
 #: A number with more digits makes no number of Python.
 _MOST_DIGITS: Final = 4000
@@ -73,7 +73,7 @@ class Recording:
 
     @cached_property
     def document(self) -> JsonValue:
-        """The beginning of the first JSON value, with what the head has of it; None if it is no JSON.
+        """The beginning of the first JSON value, with what the head has of it; None if it is not JSON.
 
         The last list, object or text in it may be cut.
         """
@@ -104,7 +104,7 @@ class Recording:
         try:
             msgspec.json.decode(first, type=msgspec.Raw)
         except (msgspec.DecodeError, UnicodeError, RecursionError):
-            return first[-1:] not in {b"[", b"{", b","} and bool(self.records)  # else a document goes on
+            return first[-1:] not in {b"[", b"{", b","} and bool(self.records)  # else a document continues
         return True
 
     def lines(self) -> Iterator[bytes]:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 JsonObject = Mapping[str, JsonValue]
 
 _DESCRIPTION: Final = "Give the final answer of this task. Call it once, when the task is done."
-#: The field of the answer where its schema is no object: providers take objects only.
+#: The field of the answer where its schema is not an object: providers take objects only.
 _WRAPPED: Final = "response"
 _FENCED: Final = re.compile(r"\A\s*```(?:json)?\s*\n(.*?)\n?\s*```\s*\Z", re.DOTALL | re.IGNORECASE)
 _SHOWN_PROBLEMS: Final = 8
@@ -64,7 +64,7 @@ class OutputType:
         except PydanticSchemaGenerationError as error:
             form = "give a pydantic model, a dataclass, or a type such as list[str]"
             raise ConfigError(
-                f"agent {self._agent!r}: output_type: {type_!r:.80} is no type of data: {form}"
+                f"agent {self._agent!r}: output_type: {type_!r:.80} is not a type of data: {form}"
             ) from error
         except PydanticUserError as error:
             raise ConfigError(f"agent {self._agent!r}: output_type: {error.message}") from error
@@ -88,14 +88,14 @@ class OutputType:
         try:
             Draft202012Validator.check_schema(dict(self.schema))
         except SchemaError as error:
-            raise ConfigError(f"agent {self._agent!r}: output_schema is no JSON Schema: {error.message}") from None
+            raise ConfigError(f"agent {self._agent!r}: output_schema is not a JSON Schema: {error.message}") from None
         if dangling := dangling_refs(self.schema):
             raise ConfigError(f"agent {self._agent!r}: output_schema: {dangling[0]}")
         return Draft202012Validator(dict(self.schema))
 
     @property
     def is_wrapped(self) -> bool:
-        """Whether models are asked for an object with one field, because the type itself is no object."""
+        """Whether models are asked for an object with one field, because the type itself is not an object."""
         return self.schema.get("type") != "object"
 
     @cached_property
@@ -169,7 +169,7 @@ class OutputType:
             data: JsonValue = adapter.dump_python(value, mode="json", warnings="error")
             json.dumps(data, allow_nan=False, ensure_ascii=False).encode()
         except (PydanticSerializationError, ValidationError, ValueError) as error:
-            raise TypeError(f"the answer is no JSON: {error}") from error
+            raise TypeError(f"the answer is not JSON: {error}") from error
         return data
 
     def partial(self, text: str) -> JsonValue:

@@ -173,7 +173,7 @@ class _Repair:
         self.notes.append((number, f"message {number}: {text}"))
 
     def _note_results(self, number: int, message: Message, answers: Mapping[_Place, _Place], spoke: int) -> None:
-        """Note what happens to the results in a message. `spoke` is the last message before it that is no tool's."""
+        """Note what happens to the results in a message. `spoke` is the last message before it that is not a tool's."""
         results = [(index, part) for index, part in enumerate(message.parts) if isinstance(part, ToolResultPart)]
         if message.role == "tool" and not results:
             self._note(number, "a tool message without a result is left out")

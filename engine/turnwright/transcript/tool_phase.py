@@ -31,8 +31,8 @@ class ToolPhase(msgspec.Struct, frozen=True):
     """The result of a step's tools.
 
     `count` is the number of `calls` that started, and so count for the tool-call limit. `next_message` is the number of
-    the next assistant message; None for a pause, after which the step goes on. A phase that an abort, the deadline or a
-    failure cut off has no result.
+    the next assistant message; None for a pause, after which the step continues. A phase that an abort, the deadline or
+    a failure cut off has no result.
     """
 
     result: PhaseResult

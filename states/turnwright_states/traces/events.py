@@ -1,4 +1,4 @@
-"""The format of a trace: one JSON object a line, each an event of a turn.
+"""The format of a trace: one JSON object per line, each an event of a turn.
 
 `event` is the kind, and `turn` the id of the turn: turns may be interleaved in one file, and a file of one turn may
 omit it. The lines of a turn are in the order of the events. A runtime's own values, such as a time or a span's id, go
@@ -218,8 +218,8 @@ def _reader() -> TypeAdapter[TraceEvent]:
 def read_event(text: str, line: int = 1) -> TraceEvent:
     """Parse one line. `line` is its number, for the message.
 
-    Raises `InvalidTraceError` for a line that is no JSON object, for a missing or unknown `event`, and for a field that
-    is missing, unknown or of another type.
+    Raises `InvalidTraceError` for a line that is not a JSON object, for a missing or unknown `event`, and for a field
+    that is missing, unknown or of another type.
     """
     try:
         return _reader().validate_json(text, strict=True)

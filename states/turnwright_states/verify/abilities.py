@@ -53,10 +53,10 @@ _OF_LOOPS: Final[Mapping[type, tuple[type[Input], ...]]] = {
 class Abilities(NamedTuple):
     """The things that can happen in the turns of an agent, besides its limits.
 
-    `tools`: whether it has a tool that is no sub-agent. `delegates`: whether it has a sub-agent. `asks`: whether a call
-    may need a person. `direct`: whether a call may give the turn's answer. `typed`: whether a reply may give a typed
-    answer by a call. `reviews`: whether replies are reviewed, always or sometimes. `refuses`: whether a review may
-    refuse a reply. `trips`: whether there are guardrails. `synthesis`: whether the app has a synthesis.
+    `tools`: whether it has a tool that is not a sub-agent. `delegates`: whether it has a sub-agent. `asks`: whether a
+    call may need a person. `direct`: whether a call may give the turn's answer. `typed`: whether a reply may give a
+    typed answer by a call. `reviews`: whether replies are reviewed, always or sometimes. `refuses`: whether a review
+    may refuse a reply. `trips`: whether there are guardrails. `synthesis`: whether the app has a synthesis.
     """
 
     tools: bool = True

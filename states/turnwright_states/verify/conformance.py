@@ -34,7 +34,7 @@ from turnwright_states.turn import Turn
 from .configuration import WalkedMachine
 
 Values = Mapping[str, int]
-#: The path to a configuration is no part of it, so a walk does not know the model calls so far.
+#: The path to a configuration is not part of it, so a walk does not know the model calls so far.
 _OF_PATHS: Final = "model_calls"
 _KEPT: Final = tuple(name for name in CHANGING if name != _OF_PATHS)
 _OF_ROWS: Final = {(state, move.trigger): move for move in MOVES if move.trigger for state in move.states}
@@ -213,7 +213,7 @@ def values_of(turn: Turn) -> dict[str, int]:
     return values
 
 
-#: The limits that are no counters, each with its field.
+#: The limits that are not counters, each with its field.
 _LIMITS: Final = {
     "max_retries": "max_retries",
     "max_nudges": "nudges",

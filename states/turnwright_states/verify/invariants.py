@@ -116,7 +116,7 @@ def fault_of_end(machine: WalkedMachine, facts: list[f.Fact]) -> Fault | None:
     if reason is None or turn_ended.outcome is not OUTCOMES[machine.turn.state] or not isinstance(machine.action, Halt):
         return Property.ONE_END, "an end without one outcome and one reason"
     if reason not in REASONS_OF[turn_ended.outcome]:
-        what = f"{turn_ended.outcome}/{reason} is no ending: the outcome has other reasons"
+        what = f"{turn_ended.outcome}/{reason} is not an ending: the outcome has other reasons"
         return Property.ONE_END, what
     also = turn_ended.also_reached
     if also and (reason in also or len(set(also)) != len(also)):

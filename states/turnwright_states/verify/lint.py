@@ -2,7 +2,7 @@
 
 It has nine claims. The seventh and the eighth together prove that no chain of rows is endless: every cycle lowers a
 component of the rank, and a row lowers a component only above zero. Changes inside a state (calls that start and
-settle, the synthesis, the effect of a fact on the counters) are no rows; the walk checks them.
+settle, the synthesis, the effect of a fact on the counters) are not rows; the walk checks them.
 """
 
 from collections.abc import Callable, Iterable, Mapping

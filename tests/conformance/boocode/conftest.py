@@ -151,7 +151,7 @@ class _Player:
         return Turn(engine, model, events, await engine.run(agent, "Tidy utils.py"))
 
     def endless(self, calls: int = 1, *, usage: Usage | None = None, answer_at: int | None = None) -> Line:
-        """Asks for so many calls a step, none of them twice, and answers at a step, or else when its tools are gone."""
+        """Asks for so many calls per step, none of them twice, and answers at a step, or when its tools are gone."""
         step = 0
 
         def line(request: ModelRequest) -> ModelResponse:

@@ -132,7 +132,7 @@ async def test_a_stream_error_ends_the_loop(play: "Play") -> None:
 
 
 async def test_a_question_to_the_user_pauses_the_loop(play: "Play") -> None:
-    """It rests without a sentinel, and goes on in the same step with the answer."""
+    """It rests without a sentinel, and continues in the same step with the answer."""
     turn = await play(ASK, "Spaces, then.")
     assert (turn.result.paused, turn.result.outcome, turn.sentinels) == (True, None, [])
     assert turn.lines[-1]["type"] == "paused"

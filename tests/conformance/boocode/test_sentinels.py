@@ -88,7 +88,7 @@ async def test_the_command_line_ends_with_it(play: "Play", by: str, kind: str, s
 
 @SENTINELS
 async def test_it_is_never_sent_to_the_model(play: "Play", by: str, kind: str, says: str) -> None:
-    """It is the user's: a turn that goes on from this one is sent the conclusion without it."""
+    """It is the user's: a turn that continues from this one is sent the conclusion without it."""
     turn = await stopped(play, by)
     await turn.engine.run(Agent(name="Tidier", steps=0), "Go on.", continue_from=turn.result.id)
     sent = turn.sent[-1].messages

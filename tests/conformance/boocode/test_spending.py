@@ -1,6 +1,6 @@
 """BooCode, and the budgets that Turnwright adds to it: tokens, cost, seconds.
 
-- Each is checked between calls: a turn that has used N - 1 of N goes on, one that has used N or N + 1 concludes.
+- Each is checked between calls: a turn that has used N - 1 of N continues, one that has used N or N + 1 concludes.
 - `max_tokens` of a step's request is clamped to what is left.
 - The concluding call has bounds of its own.
 - A cost budget needs a price.

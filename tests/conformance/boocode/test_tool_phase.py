@@ -63,7 +63,7 @@ async def test_at_the_cap_the_next_message_is_the_conclusion(play: "Play") -> No
 
 
 async def test_paused_names_the_call_that_waits(play: "Play") -> None:
-    """The same message goes on after the answer; then the phase has a result of its own."""
+    """The same message continues after the answer; then the phase has a result of its own."""
     turn = await play(ASK, "Tidy.")
     waits = [call(1), call(2, "ask_user_input", "waiting")]
     assert phases(turn) == [("paused", {"result": "paused", "count": 1, "calls": waits, "next_message": None})]
@@ -99,7 +99,7 @@ async def test_where_no_phase_has_come_to_its_end_there_is_no_result(play: "Play
 
 
 async def test_a_doom_loops_pause_is_no_result_of_the_tools(play: "Play") -> None:
-    """Its round had gone on to the limits, where the doom loop was seen."""
+    """Its round had continued to the limits, where the doom loop was seen."""
     turn = await play(TWO, TWO, TWO, limits=Limits(doom_response="ask"))
     assert [kind for kind, _ in phases(turn)] == ["step_finished"] * 3
     assert "tools" not in turn.said("paused")[0]

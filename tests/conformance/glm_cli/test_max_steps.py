@@ -85,7 +85,7 @@ async def test_the_last_call_disables_the_tools_and_asks_for_a_summary(play: "Pl
 
 @pytest.mark.parametrize("text", ["", "One more."])
 async def test_calls_that_come_anyway_are_refused_and_the_turn_ends_with_text(play: "Play", text: str) -> None:
-    """Also one whose arguments are no JSON, and one of a tool that there is not."""
+    """Also one whose arguments are not JSON, and one of a tool that there is not."""
     last = asks_for(("note", {}), ResponseToolCall("note", None, raw="{"), ("rm", {}), text=text)
     ran = await play(play.endless(last=last), steps=2)
     assert ran.ended == ("cap_hit", "step_cap")

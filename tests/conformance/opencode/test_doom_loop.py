@@ -55,7 +55,7 @@ async def test_other_arguments_or_another_tool_in_between_are_no_loop(play: "Pla
 
 
 async def test_go_on_forgets_the_rounds_so_far(play: "Play") -> None:
-    """Two more are no loop, the third asks again."""
+    """Two more are not a loop, the third asks again."""
     ran = await play(ScriptedModel(*[SAME] * 6))
     again = await ran.engine.resume(ran.turn.id, {"doom-1": "go_on"})
     assert ([one.id for one in again.interrupts], len(ran.sent)) == (["doom-2"], 6)

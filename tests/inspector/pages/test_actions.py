@@ -120,7 +120,7 @@ async def test_who_comes_second_is_told_so_and_keeps_what_was_typed(engine: Engi
     [
         ({"interrupt": "approval-9", "decision": "approve"}, 409, "The question is closed: another answer came first"),
         ({"interrupt": "approval-1", "decision": "rerun"}, 409, "takes yes or no"),
-        ({"interrupt": "approval-1", "decision": "eat it"}, 409, "no decision"),
+        ({"interrupt": "approval-1", "decision": "eat it"}, 409, "not a decision"),
         ({"interrupt": "approval-1", "text": " "}, 422, "the answer is empty"),
         ({"decision": "approve"}, 422, "does not say what it answers"),
     ],

@@ -188,7 +188,7 @@ async def test_an_exported_turn_has_the_pages_of_a_turn(tmp_path: Path, file: Pa
     assert page.status_code == 200
     assert "FINISHED" in page.text
     assert "No file holds a recorded run." in others.text
-    assert "line 2: it is no fact of an exported turn" in others.text
+    assert "line 2: it is not a fact of an exported turn" in others.text
 
 
 async def test_what_is_not_there_is_told(tmp_path: Path) -> None:

@@ -218,7 +218,7 @@ class TestThinking:
     def test_a_call_without_room_for_it_does_without_and_without_what_was_thought(
         self, thinking: dict[str, JsonValue]
     ) -> None:
-        """A conclusion, say. A turn that goes on without thinking must not hold any."""
+        """A conclusion, say. A turn that continues without thinking must not hold any."""
         messages = (HELLO, asks("c1", thought=True), result("c1"))
         encoder = AnthropicEncoder("m", thinking=thinking)
         body = encode(ModelRequest(messages, max_tokens=2 * MIN_BUDGET - 1), encoder)

@@ -726,7 +726,7 @@ class TestBodies:
     def test_other_json_is_refused(self, body: bytes) -> None:
         error = failure(body)
         assert error.cause is Cause.REJECTED
-        assert "no reply of the Messages API" in str(error)
+        assert "not a reply of the Messages API" in str(error)
 
     @pytest.mark.parametrize("page", [b"<!doctype html><title>Hello</title>", b"Hello there", b"<p>Hello" * 9999])
     def test_a_page_is_refused(self, page: bytes) -> None:

@@ -269,7 +269,7 @@ def test_a_redirect_is_not_followed_and_says_where_it_leads() -> None:
 def test_a_redirect_to_nowhere_does_not_claim_that_it_leads_somewhere(status: int, headers: dict[str, str]) -> None:
     error = failed(status, b"", **headers)
     assert error.cause is Cause.REJECTED
-    assert str(error).startswith(f"http://host/v1 answered {status}. That is no reply, and it names no other")
+    assert str(error).startswith(f"http://host/v1 answered {status}. That is not a reply, and it names no other")
 
 
 def test_a_304_redirects_nowhere_whatever_its_headers_say() -> None:

@@ -156,7 +156,7 @@ async def test_a_reply_that_is_whole_is_taken_whatever_carried_it(
         "SSH",
         "bytes",
         "an endless header",
-        "a length that is no number",
+        "a length that is not a number",
         "no body",
         "no content",
         "a chunk of no size",

@@ -95,7 +95,7 @@ def mistral(body: Body) -> str | None:
 
 
 def mistral_template(body: Body) -> str | None:
-    """As the template that comes with the weights counts: calls and results are no turns."""
+    """As the template that comes with the weights counts: calls and results are not turns."""
     turns = [m["role"] for m in body["messages"] if m["role"] != "tool" and not m.get("tool_calls")]
     turns = turns[1:] if turns[0] == "system" else turns
     if any((role == "user") != (number % 2 == 0) for number, role in enumerate(turns)):

@@ -309,7 +309,7 @@ class TestFailures:
         assert error.cause is Cause.REJECTED
         assert str(error).startswith("http://host/v1")
         assert str(error).endswith(
-            " sent something that is no chat completion: Log in. Check the base URL and the account."
+            " sent something that is not a chat completion: Log in. Check the base URL and the account."
         )
 
     async def test_a_redirect_is_not_followed(self) -> None:
@@ -389,7 +389,7 @@ class TestConnections:
         assert body.closed
 
     async def test_nothing_is_read_after_done_but_a_short_end(self) -> None:
-        """Data after `[DONE]` is no part of the reply, and a connection that stays open is not waited for."""
+        """Data after `[DONE]` is not part of the reply, and a connection that stays open is not waited for."""
         body = Body(sse(chunk({"content": "a"})), sse(chunk({"content": "b"})), 60.0)
         with anyio.fail_after(60):
             assert await ask(model(body)) == [TextDelta("a"), ModelResponse(text="a")]

@@ -1,4 +1,4 @@
-"""Errors inside replies that are fine to HTTP, and what is no stream at all."""
+"""Errors inside replies that are fine to HTTP, and what is not a stream at all."""
 
 import json
 
@@ -155,7 +155,7 @@ class TestBodies:
     def test_other_json_is_refused(self, body: bytes) -> None:
         error = failure(body)
         assert error.cause is Cause.REJECTED
-        assert str(error).startswith("the server sent JSON that is no chat completion")
+        assert str(error).startswith("the server sent JSON that is not a chat completion")
         assert str(error).endswith(" Check the base URL and the account.")
 
     @pytest.mark.parametrize(
@@ -164,6 +164,6 @@ class TestBodies:
     def test_a_page_is_refused(self, page: bytes) -> None:
         error = failure(page)
         assert error.cause is Cause.REJECTED
-        assert str(error).startswith("the server sent something that is no chat completion: Hello")
+        assert str(error).startswith("the server sent something that is not a chat completion: Hello")
         assert str(error).endswith(". Check the base URL and the account.")
         assert len(str(error)) < 300

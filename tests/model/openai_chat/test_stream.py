@@ -161,7 +161,7 @@ class TestChunks:
         lost = sse(chunk({"tool_calls": [{"index": 0, "function": {"arguments": "0"}}]}), done=False)
         stream = decode(begun + lost[:-9] + b"\n\n" + rest + sse(STOP))
         assert not stream.complete
-        with pytest.raises(ModelError, match="a chunk of the stream from the server is no whole JSON") as error:
+        with pytest.raises(ModelError, match="a chunk of the stream from the server is not complete JSON") as error:
             stream.reply()
         assert error.value.cause is Cause.INTERRUPTED
         assert error.value.partial is not None

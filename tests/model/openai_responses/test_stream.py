@@ -463,4 +463,4 @@ class TestBodies:
         stream.feed(json.dumps(body).encode())
         stream.end()
         assert stream.error is not None
-        assert "no reply of the Responses API" in str(stream.error)
+        assert "not a reply of the Responses API" in str(stream.error)

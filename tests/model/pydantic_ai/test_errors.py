@@ -186,7 +186,7 @@ def test_an_error_of_ours_stays_what_it_is() -> None:
         http(404, "no", hint="Use sk-secret there."),
         exceptions.ModelAPIError("m", "sk-secret", body={"message": "sk-secret"}),
         exceptions.ModelConnectionError("m", "https://x/?key=sk-secret"),
-        exceptions.UserError("sk-secret is no key"),
+        exceptions.UserError("sk-secret is not a key"),
         KeyError("sk-secret"),
     ],
     ids=lambda error: type(error).__name__,

@@ -310,7 +310,7 @@ async def test_a_model_that_cannot_stream_is_asked_once_for_its_whole_reply() ->
 async def test_arguments_may_be_an_object_a_text_or_nothing(
     arguments: str | dict[str, object] | None, read: dict[str, JsonValue] | None, raw: str
 ) -> None:
-    """Arguments that are no JSON are kept as text, and cannot be run."""
+    """Arguments that are not JSON are kept as text, and cannot be run."""
     model = PlayedWhole(PydanticResponse(parts=[ToolCallPart("search", arguments, tool_call_id="c")]))
     assert (await reply(pydantic_ai_model(model))).calls == (ResponseToolCall("search", read, raw, "c"),)
 

@@ -704,7 +704,7 @@ async def test_a_migration_removes_names_with_secrets_from_summaries(postgres_se
 
 
 async def test_what_the_first_release_wrote_is_kept_and_is_nobody_s(postgres_server: PostgresServer) -> None:
-    """It did not keep who drove. Who goes on with such a turn has a span of its own, from its first fact on."""
+    """It did not keep who drove. Who continues with such a turn has a span of its own, from its first fact on."""
     bench, written = PostgresBench(postgres_server.new_schema()), Written()
     assert await _migrate_to(bench.address, STEPS[:1]) == (0, 1)
     await bench.execute(

@@ -54,7 +54,7 @@ class TestGroupingStore(StoreSuite):
 
 
 class Odd(Notice, frozen=True, kw_only=True):
-    """A fact that cannot be written: half of a surrogate pair is no text."""
+    """A fact that cannot be written: half of a surrogate pair is not text."""
 
     kind = "\udcff"
 

@@ -181,7 +181,7 @@ async def test_a_migration_gives_sessions_titles(store: SqliteStore) -> None:
 
 
 async def test_what_an_older_release_wrote_is_nobody_s(store: SqliteStore) -> None:
-    """It did not keep who drove. Who goes on with such a turn has a span of its own, from its first fact on."""
+    """It did not keep who drove. Who continues with such a turn has a span of its own, from its first fact on."""
     await store.migrate()
     for turn_id in ("t-a", "t-b", "a-late"):
         assert await store.claim_spans(turn_id) == []

@@ -297,7 +297,7 @@ async def test_an_id_that_is_taken_is_named_with_its_store(bench: SqliteBench, c
 
 
 def test_a_place_that_cannot_be_used_is_a_mistake_of_the_caller(tmp_path: Path) -> None:
-    (tmp_path / "text.db").write_text("this is no database, whatever its name says. " * 50)
+    (tmp_path / "text.db").write_text("this is not a database, whatever its name says. " * 50)
     for path in (tmp_path / "missing" / "turns.db", tmp_path, tmp_path / "text.db"):
         with pytest.raises(ConfigError, match=f"{path.name}.*: name a"):
             SqliteStore(path)

@@ -187,7 +187,7 @@ def test_a_mistake_names_the_file_the_server_and_the_field(
         ("{", "line 1: invalid JSON"),
         ("[]", "has no servers"),
         ('{"servers": []}', "has no servers"),
-        ('{"mcpServers": {"a": "node"}}', "server 'a': is no object"),
+        ('{"mcpServers": {"a": "node"}}', "server 'a': is not an object"),
     ],
 )
 def test_a_file_that_is_none_is_refused(tmp_path: Path, text: str, words: str) -> None:

@@ -260,7 +260,7 @@ async def test_an_address_to_visit_is_shown(stage: Stage) -> None:
 
 
 async def test_only_done_is_taken_for_consent_to_an_address(stage: Stage) -> None:
-    """An answer that is no consent is not sent as one."""
+    """An answer that is not a consent is not sent as one."""
 
     @stage.tool("ask", FREE)
     async def ask(context: Context, _params: types.CallToolRequestParams) -> str:

@@ -87,7 +87,7 @@ def test_a_form_without_fields_is_agreed_to() -> None:
 @pytest.mark.parametrize(
     ("asked", "said", "words"),
     [
-        (form(x={"type": "integer"}), "seven", "x: 'seven' is no whole number"),
+        (form(x={"type": "integer"}), "seven", "x: 'seven' is not a whole number"),
         (form(x={"type": "boolean"}), "perhaps", "neither yes nor no"),
         (form(x={"type": "integer", "maximum": 9}), "10", "x: 10 is greater than the maximum of 9"),
         (form(x=SIZE), "xl", "'xl' is not one of"),

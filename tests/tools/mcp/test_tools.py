@@ -318,7 +318,7 @@ async def test_a_call_that_takes_too_long_ends(stage: Stage, target: Target) -> 
     async with mcp_tools({"s": target}, timeout=2) as tools:
         with pytest.raises(ToolTimeoutError, match=r"s__hangs did not finish within 2 s"):
             await tools[0].run({}, HERE)
-        assert (await tools[1].run({}, HERE)).text == "done", "the server goes on"
+        assert (await tools[1].run({}, HERE)).text == "done", "the server continues"
 
 
 async def test_a_list_that_changes_is_noted_and_offered_the_next_time(

@@ -136,7 +136,7 @@ def _blocks(tokens: "Sequence[Token]", shown: Shown) -> Iterator[Markup]:
         elif token.type == "hr":
             yield Markup("<hr>")
         elif kind == "heading" and side in ("open", "close"):
-            # It is no heading of the page, whose outline is its own.
+            # It is not a heading of the page, whose outline is its own.
             opened = Markup('<p class="md-{}"{}>').format(token.tag, direction)
             yield opened if side == "open" else _tag("p", side)
         elif kind == "table":

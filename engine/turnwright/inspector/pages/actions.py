@@ -92,7 +92,7 @@ class TurnActions:
             try:
                 answer = Answer(Decision(decision), form.text("text"))
             except ValueError:
-                raise InvalidAnswerError(name, f"{decision!r} is no decision", [name]) from None
+                raise InvalidAnswerError(name, f"{decision!r} is not a decision", [name]) from None
             edited = form.text("arguments").strip()
             if edited and answer.decision is Decision.APPROVE:
                 answer = approve(arguments=read_arguments(name, edited, [name]))
@@ -105,7 +105,7 @@ class TurnActions:
         return turn
 
     async def _continue(self, turn: str, form: Form) -> str:
-        """Start a new turn that goes on where an ended one stopped, with the same agent, and run it."""
+        """Start a new turn that continues where an ended one stopped, with the same agent, and run it."""
         if not self._background.drives:
             raise ConfigError("this inspector drives no turns: use the command that is shown")
         need_root(turn, "continue")
@@ -137,7 +137,7 @@ class TurnActions:
         """Copy the beginning of a turn into a new one, and run that if this process runs turns."""
         at = place_in(form.text("at"))
         if at is None:
-            raise ConfigError("that is no place in the journal: a fork begins after a fact, which has a number")
+            raise ConfigError("that is not a place in the journal: a fork begins after a fact, which has a number")
         forked = await self._engine.fork(turn, at=at)
         self._background.take_on(forked)
         return forked
@@ -159,7 +159,7 @@ class TurnActions:
 
 def _words(error: TurnwrightError) -> str:
     if isinstance(error, InvalidAnswerError) and error.interrupt not in error.interrupts:
-        return f"The question is closed: another answer came first, or the turn went on ({error})."
+        return f"The question is closed: another answer came first, or the turn continued ({error})."
     return str(error)
 
 

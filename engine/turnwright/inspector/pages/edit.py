@@ -62,7 +62,7 @@ class EditPages:
 
     async def _fork(self, turn: TurnRecord, at: int | None, form: Form) -> str:
         if at is None:
-            raise ConfigError("that is no place in the journal: choose where to begin")
+            raise ConfigError("that is not a place in the journal: choose where to begin")
         changes = changes_in(edit_form(turn, at, None, form.typed))
         if "model" in changes and self._background.drives:
             self._need_model(turn, changes["model"])

@@ -83,7 +83,7 @@ class NeedsYouPage:
             await self._engine.abort(turn)
             return
         elif action != "resume":
-            raise ConfigError(f"{action!r} is no action")
+            raise ConfigError(f"{action!r} is not an action")
         elif not self._background.drives:
             raise ConfigError("this inspector drives no turns: a worker resumes it, or the command that is shown")
         with suppress(TurnNotFoundError):

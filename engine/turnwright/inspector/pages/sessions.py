@@ -65,7 +65,7 @@ class SessionPages:
     async def session(self, request: Request) -> Response:
         """Show the newest turns of a session, or those before the turn with the number `before`; the oldest first.
 
-        Its id may have any characters, so it is no part of the path.
+        Its id may have any characters, so it is not part of the path.
         """
         asked = Query.of(request.query_params)
         name = redactor().hide(asked.session)  # as summaries have it

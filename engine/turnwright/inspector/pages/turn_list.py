@@ -81,7 +81,7 @@ class Lists:
         return page(request, "statistics.html", {"statistics": counted, "last": last, "agent": agent})
 
     async def journal(self, request: Request) -> Response:
-        """Return the journal of a turn, a JSON object a line, with values that look like secrets hidden.
+        """Return the journal of a turn, a JSON object per line, with values that look like secrets hidden.
 
         Raises `TurnNotFoundError`.
         """

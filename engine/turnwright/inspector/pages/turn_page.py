@@ -130,7 +130,7 @@ def _made(request: Request, tab: Tab, tab_context: TabContext, values: Mapping[s
 
 
 def place_in(text: str) -> int | None:
-    """Parse a place in a journal; None for a text that is no place."""
+    """Parse a place in a journal; None for a text that is not a place."""
     return int(text) if text.isascii() and text.isdecimal() and len(text) <= _DIGITS else None
 
 

@@ -101,7 +101,7 @@ document.addEventListener(
     event.preventDefault();
     event.stopImmediatePropagation();
     if (!box) return;
-    tell("unread", "Not approved.", "The question goes on: read it to its end first.");
+    tell("unread", "Not approved.", "There is more of the question: read it to its end first.");
     box.scrollIntoView({ block: "nearest" });
     box.focus({ preventScroll: true });
   },

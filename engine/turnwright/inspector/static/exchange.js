@@ -103,7 +103,7 @@ async function show(address, { signal }, about) {
     return status === 404 ? "gone" : "failed";
   }
   const [before, followed] = [noteActions(), atEnd()];
-  // A look is no answer to what somebody did: why that was not done stays.
+  // A look is not an answer to what somebody did: why that was not done stays.
   const refused = about === "look" ? find("#said") : null;
   const how = { swapStyle: "morph:outerHTML", swapDelay: 0, settleDelay: 20 };
   window.htmx.swap(target, html, how, { select: `#${target.id}`, contextElement: target });

@@ -375,7 +375,7 @@ document.addEventListener("click", (event) => {
   if (event.target.closest("#notice-close")) takeBack();
 });
 document.addEventListener("keydown", onKey);
-// A scroll that moves the page below the pointer is no pointing.
+// A scroll that moves the page below the pointer does not count as pointing.
 document.addEventListener("pointermove", (event) => point(event.target));
 document.addEventListener("pointerleave", () => point(null));
 document.addEventListener("focusin", (event) => point(event.target));

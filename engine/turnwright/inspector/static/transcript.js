@@ -5,7 +5,7 @@ import { find } from "./page.js";
 /** How far, in pixels, the end may be below the view of somebody who still follows it. */
 const NEAR = 48;
 
-/** The rows of a turn that goes on, if its last ones are on the page. */
+/** The rows of a turn that continues, if its last ones are on the page. */
 const tail = () => find("#turn[data-live] #lines[data-tail]");
 /** Where the view ends: the slider covers the foot of the window. */
 const foot = () => find(".replay")?.getBoundingClientRect().top ?? innerHeight;
@@ -25,7 +25,7 @@ function toEnd() {
   if (below > 0) scrollBy({ top: below, behavior: "instant" });
 }
 
-/** Whether the end of a turn that goes on is in view: then it stays there. To be asked before something is added. */
+/** Whether the end of a turn that continues is in view: then it stays there. To be asked before something is added. */
 export function atEnd() {
   const list = tail();
   return list !== null && list.getBoundingClientRect().bottom <= foot() + NEAR;

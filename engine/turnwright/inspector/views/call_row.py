@@ -61,7 +61,7 @@ class CallRow:
     `language` is that of a result that is a file's content, by the ending of its path; empty for an unknown one.
 
     `status` is as in `StepCall`, or `interrupted` if it ran when the driver died. `seconds` is None until it has ended.
-    `raw` is what the model wrote where that is no JSON object. `child` is the id of the turn that it drove, and
+    `raw` is what the model wrote where that is not a JSON object. `child` is the id of the turn that it drove, and
     `sub_turn` that turn's row.
     """
 

@@ -104,7 +104,7 @@ def edit_form(turn: TurnRecord, at: int | None, step: str | None, typed: Mapping
 
 
 def changes_in(form: EditForm) -> ForkChanges:
-    """Return the changes that were typed. Raises `ConfigError` for a value that is no JSON."""
+    """Return the changes that were typed. Raises `ConfigError` for a value that is not JSON."""
     typed = {one.name: one.typed for one in form.fields if one.typed != one.value}
     changes: ForkChanges = {}
     if "prompt" in typed:
@@ -144,7 +144,7 @@ def _json(label: str, text: str) -> JsonValue:
     try:
         value: JsonValue = json.loads(text)
     except ValueError as error:
-        raise ConfigError(f"{label}: this is no JSON: {error}") from None
+        raise ConfigError(f"{label}: this is not JSON: {error}") from None
     except RecursionError:
         raise ConfigError(f"{label}: it is nested too deeply") from None
     return value

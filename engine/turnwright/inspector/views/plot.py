@@ -127,8 +127,8 @@ def plot_of(unit: str, series: Sequence[Series], *, whole: bool = False, least: 
     """Return the columns of these series, without those that are zero; None if nothing is left.
 
     Moments are in seconds since the Unix epoch, within the years 1 to 9999. `whole`: the values count things, so no
-    mark stands between two numbers. A column has at least `least` seconds. A value that is no number is left out, and a
-    huge one, of a forged journal, cut.
+    mark stands between two numbers. A column has at least `least` seconds. A value that is not a number is left out,
+    and a huge one, of a forged journal, cut.
     """
     series = [
         Series(one.name, one.tone, [(at, min(value, _LARGEST)) for at, value in one.values if value > 0])

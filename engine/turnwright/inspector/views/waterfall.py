@@ -140,7 +140,7 @@ def _of_step(step: Step, frame: _Frame) -> WaterfallRow:
 def _of_call(call: StepCall, step: Step, frame: _Frame) -> WaterfallRow:
     starts = [at for at, _ in call.attempts]
     running = frame.live and call.status == "running"
-    # What has no end by the last fact goes on until now, or until its turn stopped.
+    # A bar without an end by the last fact ends now, or when its turn stopped.
     open_until = frame.high if frame.live or not frame.owner else frame.at(step.ended)
     ended = open_until if call.ended is None else frame.at(call.ended)
     spans = []

@@ -79,7 +79,7 @@ class BlockBuilder:
             self._check(len(self._arguments) + len(piece))
             before = self._meter.progress
             self._arguments.add(piece)
-            # It is no progress of the reply.
+            # It is not progress of the reply.
             self._meter.progress = before
 
     def hosted(self) -> Mapping[str, JsonValue] | None:

@@ -98,7 +98,7 @@ class MessageBuilder(Builder):
         return []
 
     def add_quickly(self, data: bytes, deltas: list[Delta]) -> bool:
-        """Take the data of a delta that goes on with its block: see `Builder`."""
+        """Take the data of a delta that continues its block: see `Builder`."""
         event = read_event(data)
         block, delta = self._by_index.get(event.index), event.delta
         if block is None or block.kind == OTHER or (block.kind == TOOL) is not (delta.type == "input_json_delta"):
@@ -235,7 +235,7 @@ class MessageBuilder(Builder):
         return [*deltas, *(block or self._open(index, "")).add(known)]
 
     def _add_arguments(self, block: "BlockBuilder | None", piece: str) -> list[Delta]:
-        """Add to the arguments of a block. If the block is no call, they may belong to the open call that began last.
+        """Add to the arguments of a block. If it is not a call, they may belong to the open call that began last.
 
         Without an open call they are dropped; they may belong to a tool of the provider.
         """

@@ -105,8 +105,8 @@ class Endpoint:
         Precedence of the key: the key's header or an `Authorization` in `headers`, `api_key`, the user and password in
         the address, the token or key in the environment. An empty variable counts as unset.
 
-        Raises `ConfigError` for an address that is no http(s) URL, a key or a header that HTTP cannot carry, and the
-        provider's own address without a key.
+        Raises `ConfigError` for an address that is not an http(s) URL, a key or a header that HTTP cannot carry, and
+        the provider's own address without a key.
         """
         if base_url is None:
             base_url = os.environ.get(api.address_variable, "").strip() or api.address
@@ -179,7 +179,7 @@ def _key(key: str, hint: str) -> str:
 
 def _header(name: str, value: str) -> str:
     if not name.isascii() or not name.isprintable() or not name or any(char in ' :"(),/;<=>?@[\\]{}' for char in name):
-        raise ConfigError(f"{name!r} is no name for a header: use letters, digits and hyphens")
+        raise ConfigError(f"{name!r} is not a name for a header: use letters, digits and hyphens")
     if not value.isascii() or not value.isprintable() or value != value.strip():
         raise ConfigError(f"the header {name!r} has a value that HTTP cannot carry: use ASCII, on one line")
     return value

@@ -205,7 +205,7 @@ def http_failure(
         hint = (
             f"It redirects to {target}; redirects are not followed. Set the base URL to where the API is."
             if target
-            else "That is no reply, and it names no other address. Check the base URL, and any proxy on the way."
+            else "That is not a reply, and it names no other address. Check the base URL, and any proxy on the way."
         )
         return ModelError(f"{where} answered {status}. {hint}", cause=Cause.REJECTED, status=status)
     named = headers.get("x-amzn-errortype")

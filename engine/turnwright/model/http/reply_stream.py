@@ -1,7 +1,7 @@
 """The base of all decoders: the bytes of one response in, its reply or an error out. No I/O.
 
 A response is a stream of server-sent events, the single JSON body of a server that ignores `stream: true`, or something
-else. The decoder of an API interprets events; this module decides when a response has ended, and why it is no reply.
+else. The decoder of an API interprets events; this module decides when a response has ended, and why it is not a reply.
 """
 
 import codecs
@@ -29,7 +29,7 @@ SERVER: Final = "the server"
 _DONE: Final = "[DONE]"
 _CR: Final = 13
 _LF: Final = 10
-# The bytes of a body that are kept for an error, if it was no reply.
+# The bytes of a body that are kept for an error, if it was not a reply.
 _HEAD: Final = 4096
 # The lines of an event of several chunks that may be no JSON.
 _MOST_SKIPPED: Final = 16
@@ -143,7 +143,7 @@ class ReplyStream(ABC):
         """Return the complete reply; ends the stream if `end` was not called.
 
         Raises `ModelError`, with any `partial` reply, if the provider reported an error, the stream ended early, the
-        response was no reply, or it exceeded a limit.
+        response was not a reply, or it exceeded a limit.
         """
         self.end()
         if self._error is not None:
@@ -272,13 +272,13 @@ class ReplyStream(ABC):
             # A lost chunk changes the reply: `{"n": 1` and `}` are complete arguments without the `000` between them.
             # An event that was never JSON is a keep-alive.
             if data.startswith("{") and not self._builder.finished:
-                what = f"a chunk of the stream from {self._where} is no whole JSON{self._quote(data)}"
+                what = f"a chunk of the stream from {self._where} is not complete JSON{self._quote(data)}"
                 self._fail(what, Cause.INTERRUPTED)
             return []
         return self._add(event, chunk)
 
     def _take_lines(self, event: str, data: str) -> list[Delta]:
-        """Decode an event that is no JSON. Servers that omit empty lines send many chunks as one event, one a line."""
+        """Decode an event that is not JSON. Servers without empty lines send many chunks as one event, one per line."""
         deltas: list[Delta] = []
         skipped = 0
         for line in filter(None, data.split("\n")):
@@ -326,7 +326,7 @@ class ReplyStream(ABC):
                 return []
             self._whole = self._error is None and (self._whole or self._is_reply(first))
             return deltas
-        self._fail(f"{self._where} sent JSON that is no {self.REPLY}{self._quote(understand(first).words)}")
+        self._fail(f"{self._where} sent JSON that is not a {self.REPLY}{self._quote(understand(first).words)}")
         return []
 
     def _explain(self) -> None:
@@ -346,7 +346,7 @@ class ReplyStream(ABC):
 
     def _reject(self) -> None:
         text = without_tags(self._head.decode("utf-8-sig", "replace"))
-        self._fail(f"{self._where} sent something that is no {self.REPLY}{self._quote(text)}")
+        self._fail(f"{self._where} sent something that is not a {self.REPLY}{self._quote(text)}")
 
     def _quote(self, text: str) -> str:
         words = excerpt(text, self._secrets)
@@ -371,7 +371,7 @@ class ReplyStream(ABC):
 
 
 def _kind_of(head: bytearray) -> Literal["events", "body", "page"] | None:
-    """Return the kind of a response by its first byte that is no whitespace; None without one."""
+    """Return the kind of a response by its first byte that is not whitespace; None without one."""
     first = head.removeprefix(codecs.BOM_UTF8).lstrip()[:1]
     if not first:
         return "events" if len(head) >= _HEAD else None

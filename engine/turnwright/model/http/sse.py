@@ -2,7 +2,7 @@
 
 The decoder of `httpx_sse` needs an `httpx.Response` for every read, which costs several times the chunk in it. This one
 also has what model servers need beyond the standard: a limit on the size of an event, a last event without its empty
-line, and lines that are no field, in which some servers report a failure.
+line, and lines that are not fields, in which some servers report a failure.
 
 An event ends at an empty line, and line ends are ASCII. So bytes are cut only where no UTF-8 sequence is open, and the
 events do not depend on the pieces.

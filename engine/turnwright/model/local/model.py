@@ -93,7 +93,7 @@ class LocalModel:
     Replies are repeatable (temperature 0, a fixed seed). The first call of a turn with tools must use one, because a
     small model would ignore them. A reply has at most 256 tokens unless the request sets `max_tokens`.
 
-    Raises `ConfigError` when llama.cpp or the weights are missing, or the weights are no GGUF file.
+    Raises `ConfigError` when llama.cpp or the weights are missing, or the weights are not a GGUF file.
     """
 
     def __init__(self, weights: Path | None = None, *, threads: int = 1) -> None:

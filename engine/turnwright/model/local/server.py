@@ -62,7 +62,7 @@ class LocalServer:
     after it was stopped or has died. It listens on the loopback interface only and requires `api_key`, because a page
     in the user's browser could reach it otherwise.
 
-    Raises `ConfigError` when llama.cpp or the weights are missing, or the weights are no GGUF file.
+    Raises `ConfigError` when llama.cpp or the weights are missing, or the weights are not a GGUF file.
     """
 
     def __init__(

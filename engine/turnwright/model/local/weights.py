@@ -17,7 +17,7 @@ _GGUF: Final = b"GGUF"
 
 
 def missing_message(*, named: bool = False) -> str:
-    """Return the ways to get a model, one a line, after what the local one lacks. `named`: somebody asked for it."""
+    """Return the ways to get a model, one per line, after what the local one lacks. `named`: somebody asked for it."""
     missing = " and ".join(missing_packages())
     none = f"no model is configured{f', and the local one is not installed ({missing})' if missing else ''}"
     return "\n".join(
@@ -53,7 +53,7 @@ def packaged_weights() -> Path | None:
 def find_weights(given: Path | None) -> Path:
     """Return the file to run: `given`, else the one in `TURNWRIGHT_WEIGHTS`, else the packaged one.
 
-    Raises `ConfigError` without a file, for a file that is no readable GGUF file, and without llama.cpp.
+    Raises `ConfigError` without a file, for a file that is not a readable GGUF file, and without llama.cpp.
     """
     named = os.environ.get(WEIGHTS_VARIABLE)
     where = "weights" if given is not None else WEIGHTS_VARIABLE if named else _PACKAGE

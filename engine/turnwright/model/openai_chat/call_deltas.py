@@ -177,7 +177,7 @@ class CallAssembler:
         return bool(self._found())
 
     def add(self, entries: Sequence[JsonValue]) -> list[Delta]:
-        """Add the entries of one delta, except those that are no object. Raises `TooLargeError`."""
+        """Add the entries of one delta, except those that are not objects. Raises `TooLargeError`."""
         deltas: list[Delta] = []
         for entry in entries:
             if isinstance(entry, dict):

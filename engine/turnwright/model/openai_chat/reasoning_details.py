@@ -42,7 +42,7 @@ class Details:
         return bool(self._entries)
 
     def add(self, pieces: JsonValue) -> None:
-        """Add the details of one delta, except those that are no object. Raises `TooLargeError`."""
+        """Add the details of one delta, except those that are not objects. Raises `TooLargeError`."""
         for piece in pieces if isinstance(pieces, list) else ():
             if isinstance(piece, dict) and piece:
                 self._add(piece)

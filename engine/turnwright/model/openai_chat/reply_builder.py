@@ -38,7 +38,7 @@ _DETAILS: Final = {
     "output_tokens_details": _REASONING,
 }
 
-# Some servers send these words instead of null while the reply goes on.
+# Some servers send these words instead of null while the reply continues.
 _NOT_FINISHED: Final = frozenset({"null", "none"})
 
 
@@ -71,7 +71,7 @@ class ReplyBuilder(Builder):
                     # Moonshot reports usage for each choice.
                     self._count(choice.get("usage"))
                 else:
-                    # Another choice takes memory, but is no part of the reply.
+                    # Another choice takes memory, but is not part of the reply.
                     self._meter.progress = before
         self._note_names(chunk)
         groq = chunk.get("x_groq")
@@ -80,7 +80,7 @@ class ReplyBuilder(Builder):
         return deltas
 
     def add_quickly(self, data: bytes, deltas: list[Delta]) -> bool:
-        """Take the data of a chunk that goes on with what has begun: see `Builder`."""
+        """Take the data of a chunk that continues what has begun: see `Builder`."""
         chunk = read_chunk(data)
         main = self._choices.get(0)
         delta = chunk.choices[0].delta

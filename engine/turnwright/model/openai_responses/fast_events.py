@@ -9,7 +9,7 @@ from typing import Annotated, Final, Literal
 
 import msgspec
 
-# Indexes with more digits are no indexes to the plain path.
+# Indexes with more digits are not indexes to the plain path.
 _Index = Annotated[int, msgspec.Meta(gt=-(10**9), lt=10**9)]
 
 

@@ -27,7 +27,7 @@ ENDS: Final = {
     "response.failed": "failed",
     "response.cancelled": "cancelled",
 }
-#: The statuses of a response that is no reply.
+#: The statuses of a response that is not a reply.
 FAILED: Final = frozenset({"failed", "cancelled"})
 #: The statuses of a response that is not there yet.
 PENDING: Final = frozenset({"queued", "in_progress"})
@@ -88,7 +88,7 @@ class ResponseBuilder(Builder):
         return take(self, event, phase) if take else []
 
     def add_quickly(self, data: bytes, deltas: list[Delta]) -> bool:
-        """Take the data of a delta that goes on with a text: see `Builder`."""
+        """Take the data of a delta that continues a text: see `Builder`."""
         event = read_event(data)
         item = self._by_id.get(event.item_id) or self._by_index.get(event.output_index)
         if item is None or item.kind != MESSAGE or item.done:

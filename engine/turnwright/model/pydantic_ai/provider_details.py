@@ -38,7 +38,7 @@ def details_of(response: pai.ModelResponse) -> tuple[Mapping[str, JsonValue], ..
     try:
         (dumped,) = pai.ModelMessagesTypeAdapter.dump_python([pai.ModelResponse(parts=parts)], mode="json")
     except PydanticSerializationError:
-        # Details that are no JSON do not fit into the journal; the provider receives the text and the calls.
+        # Details that are not JSON do not fit into the journal; the provider receives the text and the calls.
         return ()
     kept: list[JsonValue] = []
     calls = 0

@@ -104,7 +104,7 @@ class Hearing:
             self._meter.reserve(_PART_SIZE)
 
     def _called(self, index: int, part: pai.ToolCallPart) -> Iterator[Delta]:
-        """Return the first delta of a call. Arguments that are no text have no deltas."""
+        """Return the first delta of a call. Arguments that are not text have no deltas."""
         number = self._calls[index].number if index in self._calls else len(self._calls)
         if number >= MAX_CALLS:
             raise TooLargeError(_MANY_CALLS)

@@ -16,7 +16,7 @@ from .provider_details import response_of
 
 Outcome = Literal["success", "failed", "denied", "interrupted"]
 
-# Only failures are marked for the provider. A rejected call is no failure of the tool, and its text explains it.
+# Only failures are marked for the provider. A rejected call is not a failure of the tool, and its text explains it.
 _OUTCOMES: Final[Mapping[CallStatus, Outcome]] = {
     CallStatus.OK: "success",
     CallStatus.ERROR: "failed",

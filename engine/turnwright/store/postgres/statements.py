@@ -31,7 +31,7 @@ DELETE_SUMMARIES: Final = (
     f"DELETE FROM turnwright_summaries WHERE number IN ({_NUMBERS})",
 )
 #: The facts after fact `after`. The first row may begin before them. A turn without such a row is one row of nulls, and
-#: a missing turn is no row.
+#: a missing turn is not a row.
 FACTS: Final = """
     SELECT seq, kind, payload FROM turnwright_turns turn LEFT JOIN turnwright_facts fact
     ON fact.turn_id = turn.turn_id AND seq >= coalesce(

@@ -35,7 +35,7 @@ class OpenFile(NamedTuple):
 def open_file(path: Path, place: Path, durability: Durability, patience: float) -> OpenFile:
     """Open the file at `path`, whose real path is `place`. A missing file is created, readable for this user only.
 
-    Raises the errors of `sqlite3` and of the operating system, and `ConfigError` for a file that is no store of this
+    Raises the errors of `sqlite3` and of the operating system, and `ConfigError` for a file that is not a store of this
     release or an older one, or that cannot be read whole.
     """
     with suppress(FileExistsError):

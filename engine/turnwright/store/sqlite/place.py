@@ -1,7 +1,7 @@
 """Detection of a store file that was deleted or replaced while it was open.
 
-SQLite goes on writing to the file that it has open. Every commit would succeed, and the journals would be lost when the
-process ends.
+SQLite continues writing to the file that it has open. Every commit would succeed, and the journals would be lost when
+the process ends.
 """
 
 import os

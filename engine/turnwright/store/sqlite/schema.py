@@ -222,7 +222,7 @@ def prepare(db: sqlite3.Connection, path: Path, patience: float) -> None:
     if has_tables and version == 0:
         raise ConfigError(f"store {path}: this is another program's database: name another file")
     if version == 0:
-        # An append writes two pages. With 4096 bytes a page it takes a sixth longer, with 1024 it takes as long.
+        # An append writes two pages. With 4096 bytes per page it takes a sixth longer, with 1024 it takes as long.
         db.execute("PRAGMA page_size=2048")
     ends = time.monotonic() + patience
     while True:

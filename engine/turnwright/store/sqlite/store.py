@@ -82,9 +82,9 @@ class SqliteStore(SqliteSummaries, SqliteAnnotations):
 
     A file that cannot be written, on a read-only disk too, is read (`read_only`).
 
-    Raises `ConfigError` if the file cannot be created, is no database, belongs to another program, or was written by a
-    newer release. For a file of an older release, every method raises `ConfigError` until `migrate` is called. Use the
-    store from one thread. A forked process must open its own, because SQLite connections do not survive a fork.
+    Raises `ConfigError` if the file cannot be created, is not a database, belongs to another program, or was written by
+    a newer release. For a file of an older release, every method raises `ConfigError` until `migrate` is called. Use
+    the store from one thread. A forked process must open its own, because SQLite connections do not survive a fork.
     """
 
     shared = True

@@ -204,7 +204,7 @@ class ReleaseWrite(Write):
         )
 
 
-def write(cursor: sqlite3.Cursor, path: Path, place: StoreFiles, together: Sequence[Write]) -> None:  # noqa: C901, PLR0912 (in parts it would take more calls a step)
+def write(cursor: sqlite3.Cursor, path: Path, place: StoreFiles, together: Sequence[Write]) -> None:  # noqa: C901, PLR0912 (in parts it would take more calls per step)
     """Make writes in one transaction. A write that raises a `TurnwrightError` is given up, and the rest is made.
 
     Raises the errors of `sqlite3`, and `LeaseLostError` or `StoreError` if facts follow no claim or not the last fact;

@@ -79,7 +79,7 @@ class _Trial:
             if not await self._drive(drive):
                 break
         else:
-            self.seen.wrong = f"it goes on after {_MOST} processes"
+            self.seen.wrong = f"it still runs after {_MOST} processes"
         await self._read()
 
     async def _drive(self, drive: int) -> bool:

@@ -18,7 +18,7 @@ class RuntimeBench:
 
     `restart_store` and `restart_service` end the server behind the store, and the runtime's own, and start them
     again: the data stays. Where there is none they are None, and what needs it is skipped. `takes_over_zombies`: a
-    process that is stopped, and lives, loses its turns to others; otherwise it keeps them until it goes on or dies.
+    process that is stopped, and lives, loses its turns to others; otherwise it keeps them until it continues or dies.
     `patience` is the longest time, in seconds, until an abandoned turn is resumed.
 
     `make_patient` makes a runtime whose workers give the turns that run a minute or more when they are to stop.

@@ -186,7 +186,7 @@ def mcp_servers(given: object, where: str = "the MCP servers", *, folder: Path |
     for name, entry in entries.items():
         label = f"{where}: server {name!r}"
         if not isinstance(entry, Mapping):
-            raise ConfigError(f"{label}: is no object: give it a command, or a url")
+            raise ConfigError(f"{label}: is not an object: give it a command, or a url")
         if entry.get("disabled") is True or entry.get("enabled") is False:
             continue
         filled: set[str] = set()

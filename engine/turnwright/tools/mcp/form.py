@@ -83,7 +83,7 @@ def _quick(schema: Schema) -> dict[str, object]:
         name: {key: said for key, said in field.items() if key != "pattern"} for name, field in _fields(schema).items()
     }
     if not all(map(is_quick, (rest, *fields.values()))):
-        raise FormAnswerError("the server's form is broken (it is no flat list of fields)")
+        raise FormAnswerError("the server's form is broken (it is not a flat list of fields)")
     return {**rest, "properties": fields}
 
 
@@ -183,7 +183,7 @@ def _value(name: str, field: Schema, said: object) -> JsonValue:
         try:
             return int(text) if kind == "integer" or re.fullmatch(r"[+-]?\d+", text) else float(text)
         except ValueError:
-            raise FormAnswerError(f"{name}: {said!r} is no {'whole ' if kind == 'integer' else ''}number") from None
+            raise FormAnswerError(f"{name}: {said!r} is not a {'whole ' if kind == 'integer' else ''}number") from None
     if kind == "array":
         parts = _listed(text)
         return [_option(part, field) for part in parts]

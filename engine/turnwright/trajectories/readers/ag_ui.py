@@ -1,7 +1,7 @@
 """Reads logs of AG-UI events: JSON lines, a list, or the `data:` lines of a stream. Each thread is a run.
 
 The assistant's texts and calls up to the first result, or the next `STEP_STARTED`, are one reply. A call whose end is
-not in the log is no call: it is counted in `unreadable_calls`, since its arguments are incomplete.
+not in the log is not a call: it is counted in `unreadable_calls`, since its arguments are incomplete.
 """
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
@@ -219,7 +219,7 @@ class _Thread:
                     text_of(message.get("toolCallId") or message.get("tool_call_id")), text_of(message.get("content"))
                 )
         if messages and messages[-1].get("role") == "tool":
-            return  # the client gives a result, and the turn goes on
+            return  # the client gives a result, and the turn continues
         if not messages and self._prompt is not None and self.builder.open_calls:
             return
         prompt = messages[-1] if messages and messages[-1].get("role") == "user" else {}

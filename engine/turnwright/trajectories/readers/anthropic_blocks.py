@@ -87,7 +87,7 @@ def blocks_of(content: Content) -> list[Block]:
 
 
 def text_of(blocks: Iterable[Block]) -> str:
-    """Return the text of blocks, without thinking, calls and results. What is no text is named by a hash of it."""
+    """Return the text of blocks, without thinking, calls and results. What is not text is named by a hash of it."""
     return "\n".join(
         block.text if block.text is not None else named_by_hash(block.type, block.source or block.content)
         for block in blocks

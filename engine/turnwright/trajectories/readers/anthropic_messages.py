@@ -96,7 +96,7 @@ class Record(Message):
 
 
 _Found = Record | list[Record | list[Message]]
-_SHAPE: Final[Shape[_Found]] = Shape(_Found)  # type: ignore[arg-type]  # a union is no class
+_SHAPE: Final[Shape[_Found]] = Shape(_Found)  # type: ignore[arg-type]  # a union is not a class
 
 
 def recognizes(recording: Recording) -> bool:
@@ -132,7 +132,7 @@ class _Chat:
             self.run.system(text_of(blocks_of(system)))
 
     def add(self, message: Message) -> None:
-        """Add a message. What stands beside results of calls in it is no message of the user."""
+        """Add a message. What stands beside results of calls in it is not a message of the user."""
         blocks = blocks_of(message.content)
         if message.role == "assistant":
             self._reply(message, blocks)

@@ -1,7 +1,7 @@
 """Reads the sessions of Claude Code: the JSON lines below `~/.claude/projects`, and what `claude -p` prints.
 
 One file is one run. Sub-agents inside it are runs of their own in that run; the file of a sub-agent is another
-recording. `agent_progress` records show parts of such a file, so they are no record of calls.
+recording. `agent_progress` records show parts of such a file, so they are not a record of calls.
 """
 
 import re
@@ -133,7 +133,7 @@ def _is_record(record: Mapping[str, JsonValue]) -> bool:
 
 
 def read(recording: Recording) -> Iterator[Trajectory]:
-    """Yield the run of a session. Lines that cannot be read are counted; their calls and results are no lost ones."""
+    """Yield the run of a session. Lines that cannot be read are counted; their calls and results are not lost ones."""
     session = _Session(recording)
     if isinstance(recording.document, list) and not recording.records:
         items = recording.items("item")

@@ -59,7 +59,7 @@ def _is_document(first: Mapping[str, JsonValue]) -> bool:
 
 
 def read(recording: Recording) -> Iterator[Trajectory]:
-    """Yield the run of a session. Lines that cannot be read are counted; their calls and results are no lost ones."""
+    """Yield the run of a session. Lines that cannot be read are counted; their calls and results are not lost ones."""
     if isinstance(recording.document, Mapping) and _is_document(recording.document):
         yield _read_document(recording)
         return
@@ -233,7 +233,7 @@ class _Session:
                 self._ending = event.type
 
     def _count(self, info: Info) -> None:
-        """Add the tokens of a request. Numbers that were given before are no request."""
+        """Add the tokens of a request. Numbers that were given before are not a request."""
         total = info.total_token_usage
         used = info.last_token_usage or (total and total.since(self._total))
         if used is None or (total is not None and total == self._total):

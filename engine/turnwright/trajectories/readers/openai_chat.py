@@ -89,7 +89,7 @@ class Record(Message):
 
 
 _Found = Record | list[Record | list[Message]]
-_SHAPE: Final[Shape[_Found]] = Shape(_Found)  # type: ignore[arg-type]  # a union is no class
+_SHAPE: Final[Shape[_Found]] = Shape(_Found)  # type: ignore[arg-type]  # a union is not a class
 
 
 def recognizes(recording: Recording) -> bool:

@@ -84,7 +84,7 @@ class Record(Item):
 
 
 _Found = Record | list[Record | list[Item]]
-_SHAPE: Final[Shape[_Found]] = Shape(_Found)  # type: ignore[arg-type]  # a union is no class
+_SHAPE: Final[Shape[_Found]] = Shape(_Found)  # type: ignore[arg-type]  # a union is not a class
 _ITEMS: Final = Shape(list[Item])
 _REQUESTS: Final = Shape(Request)
 

@@ -111,7 +111,7 @@ class Record(SessionMessage):
 
 
 _Found = Record | list[Record]
-_SHAPE: Final[Shape[_Found]] = Shape(_Found)  # type: ignore[arg-type]  # a union is no class
+_SHAPE: Final[Shape[_Found]] = Shape(_Found)  # type: ignore[arg-type]  # a union is not a class
 
 
 def recognizes(recording: Recording) -> bool:

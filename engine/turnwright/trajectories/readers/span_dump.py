@@ -100,7 +100,7 @@ class SpanDump:
                 return
 
     def _sequence(self) -> Iterator[Span]:
-        """Yield the spans of objects that follow each other, one a line or printed over many lines."""
+        """Yield the spans of objects that follow each other, one per line or printed over many lines."""
         parts: list[bytes] = []
         in_lines = False
         with self._recording.open() as stream:

@@ -5,7 +5,7 @@ recorded: the call with its id, or else the oldest open one of the same tool. Wi
 is the evidence of a call, which is added to that reply. So no result is without a call, and the only calls without a
 result are those that a reply recorded and no span or later request answers.
 
-An agent inside another one is a sub-agent, except when its first request goes on with the conversation of the outer
+An agent inside another one is a sub-agent, except when its first request continues the conversation of the outer
 one (a handoff, or a node of a graph). So are the model calls of a tool.
 """
 
