@@ -438,7 +438,7 @@ def test_no_value_of_a_wrong_type_makes_it_fail(data: st.DataObject) -> None:
     record = data.draw(st.sampled_from(records))
     for _ in range(2):
         inner = record.get("message")
-        holder = inner if isinstance(inner, dict) and data.draw(st.booleans()) else record
+        holder = inner if inner and isinstance(inner, dict) and data.draw(st.booleans()) else record
         holder[data.draw(st.sampled_from(sorted(holder)))] = data.draw(VALUES)
     try:
         found = read(b"\n".join(json.dumps(one).encode() for one in records), NAME)

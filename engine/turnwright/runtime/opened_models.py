@@ -7,7 +7,7 @@ from turnwright.model.protocol import Model
 
 
 class OpenedModels:
-    """The engine's model, and those that `models` makes by name. Raises `ConfigError` if that is no function."""
+    """The engine's model, and those that `models` makes by name. Raises `ConfigError` if that is not a function."""
 
     def __init__(self, model: Model | None, models: Callable[[str], Model] | None) -> None:
         need_function("models", models)
