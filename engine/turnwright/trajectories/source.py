@@ -35,7 +35,8 @@ _DEPTH: Final = 200
 _BROKEN: Final = (JSONError, UnicodeDecodeError, RecursionError, ArithmeticError, ValueError)
 #: A number with more digits makes no number of Python.
 _MOST_DIGITS: Final = 4000
-_ENDLESS: Final = re.compile(rb"(?<=[\[:,\s-])[0-9]{%d}" % _MOST_DIGITS)
+#: Such a number at the beginning of a value, or right after another value. A text of digits alone is none.
+_ENDLESS: Final = re.compile(rb"(?:(?<=[\[:,\s}\]el-])|(?<=[^\[{:,\s]\")|(?<=\")(?![0-9]*\"))[0-9]{%d}" % _MOST_DIGITS)
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 
 
@@ -169,7 +170,7 @@ class _Guarded:
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
-        self._before = b""
+        self._before = b" "  # a number may be the first value
         self._ended = False
 
     def read(self, size: int = -1) -> bytes:
