@@ -41,6 +41,18 @@ def test_it_does_not_hold(text: str) -> None:
     assert not parse_conditions(text)[0].holds(totals())
 
 
+@pytest.mark.parametrize(
+    ("text", "lacks"), [("cost.max>1", "no cost"), ("tokens.p50>1", "no tokens"), ("failed>1", "no label")]
+)
+def test_what_no_run_has_cannot_be_checked(text: str, lacks: str) -> None:
+    [condition] = parse_conditions(text)
+    assert not condition.lacks(totals())
+    assert not condition.lacks(Totals())
+    without = Totals()
+    without.take(measure(run_of("Done.", tokens=None), "-"))
+    assert condition.lacks(without) == lacks
+
+
 def test_several_conditions_have_commas_between_them() -> None:
     assert [one.name for one in parse_conditions("loops>1%, unpaired>0")] == ["loops", "unpaired"]
 

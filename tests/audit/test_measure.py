@@ -5,7 +5,16 @@ from tests.audit.recorded import call, run_of
 
 from turnwright.audit.measure import measure
 from turnwright.audit.totals import Totals
-from turnwright.trajectories.atif import ResultExtra, ResultNotes, StepExtra, StepMetrics, StepNotes, TrajectoryStep
+from turnwright.trajectories.atif import (
+    CallExtra,
+    CallNotes,
+    ResultExtra,
+    ResultNotes,
+    StepExtra,
+    StepMetrics,
+    StepNotes,
+    TrajectoryStep,
+)
 from turnwright.trajectories.builder import RunBuilder
 
 
@@ -52,7 +61,17 @@ def test_a_call_without_a_result_is_unpaired_unless_it_ends_the_run_or_could_not
     found = measure(run.finish(), "-")
     assert (found.calls, found.results, found.unpaired) == (3, 0, 1)
     assert (found.terminal, found.unreadable, found.orphans) == (1, 1, 1)
+    assert found.unpaired_tools == {"lost": 1}
     assert found.ending == "terminal tool"
+
+
+def test_a_call_that_waits_for_a_person_is_not_lost() -> None:
+    run = RunBuilder("turnwright", agent="clerk")
+    run.reply()
+    made = run.call("a", "pay")
+    made.extra = CallExtra(turnwright=CallNotes(state="waiting"))
+    found = measure(run.finish(ending="paused"), "-")
+    assert (found.calls, found.unpaired, found.waiting) == (1, 0, 1)
 
 
 def test_the_open_calls_of_a_cut_run_are_no_lost_results() -> None:

@@ -43,6 +43,12 @@ def test_every_part_is_on_the_page() -> None:
     assert '<div class="run"><span>stuck<br><small>read, 31 steps, failed</small></span>' in found
 
 
+def test_the_runs_with_lost_results_are_named() -> None:
+    found = page([run_of(call("read", result=None), "Done.", name="lost"), run_of("Done.")])
+    assert "<h2>Calls without a result</h2>" in found
+    assert '<tr><td>lost</td><td>read</td><td class="n">1</td></tr>' in found
+
+
 def test_the_page_loads_nothing_and_its_pictures_are_well_formed() -> None:
     found = page([run_of(*[call("read")] * 12, "Done.")])
     assert not re.search(r"\b(?:src|href)=|url\(|@import|<script", found)

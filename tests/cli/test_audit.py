@@ -75,7 +75,7 @@ def test_secrets_are_hidden(tmp_path: Path) -> None:
 
 def test_nothing_that_can_be_read_is_a_mistake(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("no run")
-    with pytest.raises(ConfigError, match="no run could be read; 1 file had no known format"):
+    with pytest.raises(ConfigError, match=r"no run could be read; 1 file had no known format: \S+$"):
         audit([str(tmp_path)])
 
 
@@ -106,12 +106,14 @@ def test_the_report_has_every_part(runs: Path) -> None:
         "Size of a run",
         "By agent and model",
         "Calls without a result",
+        "The runs with most calls without a result",
         "Loops, in 1 of 2 runs (50%)",
         "The loops with most tokens after them",
         "Limits: the runs that each would change, and what it would save",
         "Suggested limits: p99 of 2 runs that gave an answer, rounded up",
     ]
     assert "  1 of 6 calls, in 1 run" in result.stdout
+    assert "  run  tools  calls\n  two  list       1\n" in result.stdout
     assert "    Limits(steps=5, tool_calls=5, tokens=500)\n" in result.stdout
     assert max(map(len, result.stdout.splitlines())) <= 80
 
@@ -134,6 +136,14 @@ def test_a_condition_that_holds_fails_the_audit(runs: Path) -> None:
     assert "--fail-on unpaired>0: it is 1" in result.stderr
     with pytest.raises(ConfigError, match="--fail-on: 'loop>1': NAME must be one of"):
         audit([str(runs)], fail_on="loop>1")
+
+
+def test_a_condition_that_cannot_be_checked_does_not_pass(runs: Path) -> None:
+    result = run(runs, "--fail-on", "cost.max>3,failed>1%,loops>60%")
+    assert result.exit_code == 6
+    assert "--fail-on cost.max>3: it cannot be checked: the runs have no cost\n" in result.stderr
+    assert "--fail-on failed>1%: it cannot be checked: the runs have no label\n" in result.stderr
+    assert run(runs, "--fail-on", "cost.max>3,loops>1%").exit_code == 1
 
 
 def test_mistakes_of_the_options_are_named(runs: Path) -> None:

@@ -47,6 +47,14 @@ class Condition(NamedTuple):
         count, whole = _COUNTS[self.name]
         return 100 * count(totals) / max(whole(totals), 1) if self.percent else float(count(totals))
 
+    def lacks(self, totals: Totals) -> str:
+        """Return what no run has, so that the condition cannot be checked; empty if it can."""
+        if not totals.runs:
+            return ""
+        if self.name in ("tokens", "cost") and not getattr(totals.all, self.name).n:
+            return f"no {self.name}"
+        return "no label" if self.name == "failed" and not totals.all.labeled else ""
+
     def holds(self, totals: Totals) -> bool:
         """Return whether the condition holds, so that the audit fails."""
         value = self.value(totals)

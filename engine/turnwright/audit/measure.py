@@ -17,6 +17,8 @@ from .verdicts import Invariants
 _UNKNOWN: Final = "unknown"
 _ANSWERED: Final = "answered"
 _TERMINAL: Final = "terminal tool"
+#: The state of a call that a person must answer first.
+_WAITING: Final = "waiting"
 _BY_ITSELF: Final = (_ANSWERED, _TERMINAL)
 #: The endings of agents that said they were done, though their last reply is a call, or the last message the user's.
 _DONE: Final = frozenset({"Submitted", "submitted", "task_done", "user_stop"})
@@ -60,7 +62,8 @@ class RunMeasure(Struct):
     """One run with its sub-agents. Tokens are input and output tokens; the input includes the cached ones.
 
     Of the `calls`, those that have no result are `terminal` (calls of terminal tools), `unreadable` (the record of the
-    result could not be read) or else `unpaired`. `lost_calls` could not be read, `orphans` are results whose call is
+    result could not be read), `waiting` (the run is paused, and a person answers first) or else `unpaired`, counted by
+    tool in `unpaired_tools`. `lost_calls` could not be read, `orphans` are results whose call is
     nowhere. `findings` counts what cannot be so in a recording, by kind. `finished`: it ended by itself, with an answer
     or a terminal tool. `first` marks the first run of a file. `tokens_after` are those after the first loop of each
     kind in each turn.
@@ -78,6 +81,7 @@ class RunMeasure(Struct):
     unpaired: int = 0
     terminal: int = 0
     unreadable: int = 0
+    waiting: int = 0
     lost_calls: int = 0
     orphans: int = 0
     errors: int = 0
@@ -95,6 +99,7 @@ class RunMeasure(Struct):
     cached_tokens: int = 0
     cost: float = 0.0
     findings: dict[str, int] = field(default_factory=dict)
+    unpaired_tools: dict[str, int] = field(default_factory=dict)
     loops: list[Loop] = field(default_factory=list)
     tokens_after: dict[str, int] = field(default_factory=dict)
     measured: list[TurnMeasure] = field(default_factory=list)
@@ -194,17 +199,21 @@ def _pair(
             answered[result.source_call_id] = notes.unreadable
     shared = None if shared_result(step) is None else False
     for call in step.tool_calls or ():
+        name = call.function_name
         found.calls += 1
         unreadable = answered.get(call.tool_call_id, False if call.tool_call_id in late else shared)
         if unreadable is not None:
             found.results += not unreadable
             found.unreadable += unreadable
-        elif call.function_name in terminal:
+        elif name in terminal:
             found.terminal += 1
         elif cut:
             found.unreadable += 1
+        elif call.extra and call.extra.turnwright and call.extra.turnwright.state == _WAITING:
+            found.waiting += 1
         else:
             found.unpaired += 1
+            found.unpaired_tools[name] = found.unpaired_tools.get(name, 0) + 1
 
 
 def _spend(run: Trajectory, found: RunMeasure) -> None:

@@ -154,9 +154,12 @@ class _Page:
         yield from map(self._run, runs.values())
         yield "</div>"
 
+    def _named(self, file: str, run: str) -> str:
+        return self._text(f"{Path(file).name}:{run}" if run.isdecimal() else run)
+
     def _run(self, loops: Sequence[SeenLoop]) -> str:
         first = loops[0]
-        name = self._text(f"{Path(first.file).name}:{first.run}" if first.run.isdecimal() else first.run)
+        name = self._named(first.file, first.run)
         label = {True: ", succeeded", False: ", failed", None: ""}[first.success]
         shapes = ['<rect class="whole" x="0" y="1" width="100" height="12" rx="1"/>']
         for seen in loops:
@@ -173,8 +176,14 @@ class _Page:
 
     def tables(self) -> Iterator[str]:
         totals = self._totals
+        rows: list[Sequence[str]]
+        if found := totals.without_results[:_ROWS]:
+            rows = [
+                (self._named(one.file, one.run), self._text(", ".join(one.tools)), f"{one.calls:,}") for one in found
+            ]
+            yield f"<h2>Calls without a result</h2>{_table(('run', 'tools', '>calls'), rows)}"
         endings = Counter(totals.endings).most_common(_ROWS)
-        rows: list[Sequence[str]] = []
+        rows = []
         for name, number in endings:
             rows.append((self._text(name), f"{number:,}", percent(number, totals.runs)))
         yield f"<h2>Endings</h2>{_table(('ending', '>runs', '>share'), rows)}"

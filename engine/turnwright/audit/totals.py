@@ -19,8 +19,8 @@ _MOST_GROUPS: Final = 200
 OTHERS: Final = "(others)"
 #: The fields of totals that are not sums of those of runs.
 _OWN: Final = ("cut", "findings", "finished", "invariants", "loops")
-#: The loops that a report names.
-_LOOPS_KEPT: Final = 200
+#: The loops, and the runs with calls without a result, that are kept for a report.
+_KEPT: Final = 200
 
 
 class _Sum(Struct):
@@ -133,6 +133,15 @@ class SeenLoop(Struct):
     loop: Loop
 
 
+class UnpairedRun(Struct):
+    """A run with calls without a result, which are counted by tool."""
+
+    file: str
+    run: str
+    calls: int
+    tools: dict[str, int]
+
+
 class GoodRuns(_Sum):
     """The runs that went well, from which limits are suggested. Each counts with its largest turn."""
 
@@ -173,6 +182,7 @@ class Totals(Struct):
     unpaired_runs: int = 0
     terminal: int = 0
     unreadable: int = 0
+    waiting: int = 0
     lost_calls: int = 0
     orphans: int = 0
     errors: int = 0
@@ -196,6 +206,7 @@ class Totals(Struct):
     formats: dict[str, OfFormat] = field(default_factory=dict)
     kinds: dict[str, OfKind] = field(default_factory=dict)
     loops: list[SeenLoop] = field(default_factory=list)
+    without_results: list[UnpairedRun] = field(default_factory=list)
     good: GoodRuns = field(default_factory=GoodRuns)
     finished: GoodRuns = field(default_factory=GoodRuns)
     tallies: dict[str, Tally] = field(default_factory=dict)
@@ -207,7 +218,9 @@ class Totals(Struct):
             setattr(self, name, getattr(self, name) + getattr(run, name))
         self.runs += 1
         self.cut += run.cut
-        self.unpaired_runs += run.unpaired > 0
+        if run.unpaired:
+            self.unpaired_runs += 1
+            self.without_results.append(UnpairedRun(run.file, run.run, run.unpaired, run.unpaired_tools))
         self.looping += bool(run.loops)
         self.succeeded += run.success is True
         self.failed += run.success is False
@@ -220,6 +233,8 @@ class Totals(Struct):
         self.groups.setdefault(_kept(self.groups, f"{run.agent} / {run.model}"), Group()).take(run)
         self._take_format(run)
         self._take_loops(run)
+        if max(len(self.loops), len(self.without_results)) > 2 * _KEPT:
+            self._keep_the_worst()
         if run.invariants:
             self.invariants.merge(run.invariants)
         if run.success:
@@ -233,7 +248,7 @@ class Totals(Struct):
     def merge(self, other: "Totals") -> None:
         """Add the totals of other runs."""
         _add(self, other)
-        self.loops = nlargest(_LOOPS_KEPT, self.loops, key=_worth)
+        self._keep_the_worst()
 
     def _take_format(self, run: RunMeasure) -> None:
         one = self.formats.setdefault(run.format, OfFormat())
@@ -254,8 +269,10 @@ class Totals(Struct):
             self.kinds[name].runs += 1
             self.kinds[name].succeeded += run.success is True
             self.kinds[name].tokens_after += run.tokens_after.get(name, 0)
-        if len(self.loops) > 2 * _LOOPS_KEPT:
-            self.loops = nlargest(_LOOPS_KEPT, self.loops, key=_worth)
+
+    def _keep_the_worst(self) -> None:
+        self.loops = nlargest(_KEPT, self.loops, key=_worth)
+        self.without_results = nlargest(_KEPT, self.without_results, key=lambda one: one.calls)
 
 
 _SUMS: Final = tuple(

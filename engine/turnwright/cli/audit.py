@@ -67,7 +67,7 @@ def audit(
     Nothing leaves this machine. docs/how-to/audit-your-runs.md explains the report.
 
     Exit codes: 0 audited, 1 a condition of --fail-on holds or --strict finds a violation, 2 usage, or no run could be
-    read, 6 --strict finds a turn that lacks what a claim needs.
+    read, 6 the runs lack what a condition, or a claim of --strict, needs.
     """
     conditions = [] if fail_on is None else _conditions(fail_on)
     settings = Settings(_format(format_), None if outcomes is None else _outcomes(outcomes), strict)
@@ -95,7 +95,7 @@ def audit(
     elif totals.runs:
         _print(found, suggestion, strict=strict)
     if not totals.runs:
-        nothing = "" if found.files or unreadable else "there is no file to read"
+        nothing = "" if found.files or unreadable or found.skipped else "there is no file to read"
         raise ConfigError("; ".join(filter(None, ("no run could be read", unknown, nothing))))
     raise typer.Exit(_exit_code(totals, conditions, strict=strict))
 
@@ -127,11 +127,17 @@ def _write(path: Path, page: str) -> None:
 
 
 def _exit_code(totals: Totals, conditions: Iterable[Condition], *, strict: bool) -> int:
+    conditions = list(conditions)
+    lacking = [(condition.text, lacks) for condition in conditions if (lacks := condition.lacks(totals))]
+    for text, lacks in lacking:
+        process.say(f"--fail-on {text}: it cannot be checked: the runs have {lacks}")
     failed = [condition for condition in conditions if condition.holds(totals)]
     for condition in failed:
         process.say(f"--fail-on {condition.text}: it is {condition.value(totals):g}{'%' * condition.percent}")
     if failed:
         return codes.FAILED
+    if lacking:
+        return codes.INCONCLUSIVE
     return _CODES[totals.invariants.verdict] if strict else 0
 
 

@@ -57,6 +57,7 @@ def print_report(totals: Totals, suggestion: Suggestion | None, *, files: int, h
     report.sizes()
     report.groups()
     print_lines(report.pairing())
+    report.without_results()
     report.loops()
     report.limits()
     print_lines(_suggested(totals, suggestion))
@@ -144,6 +145,7 @@ class _Report:
         yield f"  {totals.unpaired:,} of {count(totals.calls, 'call')}, in {count(totals.unpaired_runs, 'run')}"
         apart = {
             "of terminal tools": totals.terminal,
+            "that wait for a person": totals.waiting,
             "whose record could not be read": totals.unreadable + totals.lost_calls,
         }
         others = [f"{number:,} {words}" for words, number in apart.items() if number]
@@ -161,6 +163,15 @@ class _Report:
             yield f"  also: {', '.join(found)}"
         for finding, number in totals.findings.items():
             yield f"  cannot be so: {finding} ({number:,})"
+
+    def without_results(self) -> None:
+        rows: Rows = []
+        ordered = self._totals.without_results
+        for one in ordered[:_MOST]:
+            tools = ", ".join(one.tools)
+            rows.append((self._text(_run(one.file, one.run), 40), self._text(tools, 24), f"{one.calls:,}"))
+        self._more(rows, ordered)
+        _table("The runs with most calls without a result", ("run", "tools", ">calls"), rows)
 
     def loops(self) -> None:
         totals = self._totals
@@ -184,11 +195,10 @@ class _Report:
         _table("The loops with most tokens after them", ("run", "tool", "kind", ">step", ">rounds", ">tokens"), worst)
 
     def _loop(self, seen: SeenLoop) -> Sequence[str]:
-        loop, name = seen.loop, PurePath(seen.file).name
-        run = f"{name}:{seen.run}" if seen.run.isdecimal() else seen.run
+        loop = seen.loop
         tool = self._text(loop.tool, 12)
         return (
-            self._text(run, 20),
+            self._text(_run(seen.file, seen.run), 20),
             tool,
             loop.kind.words,
             f"{loop.step:,}",
@@ -240,6 +250,11 @@ class _Report:
     def _more(self, rows: Rows, ordered: Sequence[object]) -> None:
         if len(ordered) > _MOST:
             rows.append((f"and {len(ordered) - _MOST:,} more", *[""] * (len(rows[0]) - 1)))
+
+
+def _run(file: str, run: str) -> str:
+    """Return the name of a run: of one that has a number only, with the name of its file."""
+    return f"{PurePath(file).name}:{run}" if run.isdecimal() else run
 
 
 def _value(limit: str, value: str) -> str:
