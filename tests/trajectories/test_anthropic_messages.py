@@ -200,7 +200,46 @@ def test_a_recording_without_a_message_is_unreadable() -> None:
         read(b'{"messages": []}', FORMAT)
 
 
-RECORDINGS = [dumps(MESSAGES), dumps(EVALUATION), lines(MESSAGES), lines([request(1), request(3)])]
+EVENTS: list[dict[str, Any]] = [
+    {
+        "type": "message_start",
+        "message": {
+            "id": "msg_1",
+            "type": "message",
+            "role": "assistant",
+            "model": "small-2",
+            "content": [],
+            "usage": {"input_tokens": 5, "cache_read_input_tokens": 20, "output_tokens": 1},
+        },
+    },
+    {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
+    {"type": "ping"},
+    {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "I "}},
+    {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "look."}},
+    {"type": "content_block_stop", "index": 0},
+    {"type": "content_block_start", "index": 1, "content_block": {**call("t1", 0), "input": {}}},
+    {"type": "content_block_delta", "index": 1, "delta": {"type": "input_json_delta", "partial_json": '{"day": '}},
+    {"type": "content_block_delta", "index": 1, "delta": {"type": "input_json_delta", "partial_json": "1}"}},
+    {"type": "content_block_stop", "index": 1},
+    {"type": "message_delta", "delta": {"stop_reason": "tool_use"}, "usage": {"output_tokens": 15}},
+    {"type": "message_stop"},
+]
+
+
+def test_the_events_of_a_stream_are_a_reply() -> None:
+    sent = "".join(f"event: {one['type']}\ndata: {json.dumps(one)}\n\n" for one in EVENTS)
+    for data in (lines(EVENTS), sent.encode()):
+        assert recognized(data) == FORMAT
+        [run] = read(data, FORMAT)
+        assert [step.message for step in run.steps] == ["I look."]
+        assert calls([run]) == {("search", '{"day": 1}'): 1}
+        metrics = run.steps[0].metrics
+        assert metrics is not None
+        assert (metrics.prompt_tokens, metrics.completion_tokens, metrics.cached_tokens) == (25, 15, 20)
+        assert run.run_notes.ending == "tool_use"
+
+
+RECORDINGS = [dumps(MESSAGES), dumps(EVALUATION), lines(MESSAGES), lines([request(1), request(3)]), lines(EVENTS)]
 
 
 @given(data=st.sampled_from(RECORDINGS), share=st.floats(0, 1))
@@ -216,3 +255,8 @@ def test_values_of_wrong_types_are_left_out(document: Any) -> None:  # noqa: ANN
 @pytest.mark.parametrize("at", range(len(MESSAGES)))
 def test_a_line_of_garbage_is_left_out(at: int) -> None:
     assert_garbage_is_safe(list(map(dumps, MESSAGES)), at, FORMAT)
+
+
+@pytest.mark.parametrize("at", range(1, len(EVENTS)))
+def test_an_event_of_garbage_is_left_out(at: int) -> None:
+    assert_garbage_is_safe(list(map(dumps, EVENTS)), at, FORMAT)

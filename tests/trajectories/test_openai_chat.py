@@ -18,6 +18,7 @@ from tests.trajectories.reading import (
     results_of,
 )
 
+from turnwright.audit.measure import measure
 from turnwright.trajectories.source import UnreadableRecordingError
 
 FORMAT = "openai-chat"
@@ -231,7 +232,59 @@ def test_a_recording_without_a_message_is_unreadable() -> None:
         read(b'{"messages": []}', FORMAT)
 
 
-RECORDINGS = [dumps(MESSAGES), dumps(TAU), lines(MESSAGES), lines([request(2), request(5)]), dumps([request(2)])]
+def chunk(own: str, delta: dict[str, Any], stop: str | None = None) -> dict[str, Any]:
+    choices = [{"index": 0, "delta": delta, "finish_reason": stop}, {"index": 1, "delta": {"content": "other"}}]
+    return {"id": own, "object": "chat.completion.chunk", "model": "small", "choices": choices}
+
+
+def part(index: int, arguments: str, **head: Any) -> dict[str, Any]:  # noqa: ANN401 (any JSON)
+    name = {"name": head.pop("name")} if head else {}
+    return {"tool_calls": [{"index": index, **head, "function": {"arguments": arguments, **name}}]}
+
+
+CHUNKS: list[dict[str, Any]] = [
+    chunk("r1", {"role": "assistant", "content": "I "}),
+    chunk("r1", {"content": "look."}),
+    chunk("r1", part(0, "", id="c1", name="search")),
+    chunk("r1", part(0, '{"day": ')),
+    chunk("r1", part(1, '{"day": 2}', id="c2", name="search")),
+    chunk("r1", part(0, "1}")),
+    chunk("r1", {}, "tool_calls"),
+    {**chunk("r1", {}), "choices": [], "usage": {"prompt_tokens": 9, "completion_tokens": 4}},
+    chunk("r2", {"role": "assistant", "content": "Done."}, "stop"),
+]
+STREAM = lines(CHUNKS)
+
+
+def test_the_chunks_of_a_stream_are_replies() -> None:
+    sent = "".join(f"data: {json.dumps(one)}\n\n" for one in CHUNKS) + "data: [DONE]\n\n"
+    for data in (STREAM, sent.encode(), dumps(CHUNKS)):
+        assert recognized(data) == FORMAT
+        runs = read(data, FORMAT)
+        assert [step.message for run in runs for step in run.steps] == ["I look.", "Done."]
+        assert calls(runs) == {("search", '{"day": 1}'): 1, ("search", '{"day": 2}'): 1}
+        metrics = runs[0].steps[0].metrics
+        assert metrics is not None
+        assert (metrics.prompt_tokens, metrics.completion_tokens, runs[0].agent.model_name) == (9, 4, "small")
+
+
+def test_a_call_whose_chunks_are_damaged_counts_as_unreadable() -> None:
+    damaged_lines = [dumps(one) for one in CHUNKS]
+    damaged_lines[3] = b"{"
+    for data, lost in ((b"\n".join(damaged_lines), 2), (lines(CHUNKS[:5]), 1)):
+        run = read(data, FORMAT)[0]
+        assert calls([run]).total() == 2 - lost
+        assert measure(run, "f").lost_calls == lost
+
+
+RECORDINGS = [
+    dumps(MESSAGES),
+    dumps(TAU),
+    lines(MESSAGES),
+    lines([request(2), request(5)]),
+    dumps([request(2)]),
+    STREAM,
+]
 
 
 @given(data=st.sampled_from(RECORDINGS), share=st.floats(0, 1))
@@ -247,3 +300,8 @@ def test_values_of_wrong_types_are_left_out(document: Any) -> None:  # noqa: ANN
 @pytest.mark.parametrize("at", range(len(MESSAGES)))
 def test_a_line_of_garbage_is_left_out(at: int) -> None:
     assert_garbage_is_safe(list(map(dumps, MESSAGES)), at, FORMAT)
+
+
+@pytest.mark.parametrize("at", range(len(CHUNKS)))
+def test_a_chunk_of_garbage_is_left_out(at: int) -> None:
+    assert_garbage_is_safe(list(map(dumps, CHUNKS)), at, FORMAT)

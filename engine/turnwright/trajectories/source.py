@@ -96,6 +96,13 @@ class Recording:
         return [one for one in found if one is not None]
 
     @cached_property
+    def objects(self) -> list[dict[str, JsonValue]]:
+        """The first JSON objects, in lines or in a list."""
+        first = self.document
+        listed = first[:_LINES_OF_HEAD] if isinstance(first, list) else [first]
+        return [*self.records, *(one for one in listed if isinstance(one, dict))]
+
+    @cached_property
     def is_lines(self) -> bool:
         """Whether it has a JSON value in each line, and not one document."""
         lines = self.lines()

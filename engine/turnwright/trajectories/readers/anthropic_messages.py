@@ -1,8 +1,8 @@
 """Reads messages of Anthropic's API.
 
 A document is a list of messages, a request (`messages`), a pair of a request and its response, or a list of these; so
-is each line of a file of JSON lines. Messages or responses of their own in each line are one conversation. Results of
-bashkit's evaluation, each with a `trace` and a `score`, are among them.
+is each line of a file of JSON lines. Messages or responses of their own in each line are one conversation, and so are
+the events of streams. Results of bashkit's evaluation, each with a `trace` and a `score`, are among them.
 """
 
 from collections.abc import Iterator, Mapping
@@ -19,6 +19,7 @@ from turnwright.trajectories.source import Recording
 from turnwright.trajectories.values import Values
 
 from .anthropic_blocks import CALLS, Block, Content, Message, blocks_of, is_notice, result_text, status_of, text_of
+from .anthropic_stream import BEGUN, EVENTS, Delta, StreamedReply
 from .joined import Joined
 
 NAME: Final = "anthropic-messages"
@@ -80,8 +81,13 @@ class Result(Response):
 
 
 class Record(Message):
-    """A message, or a record of a conversation."""
+    """A message, a record of a conversation, or an event of a stream."""
 
+    type: str = ""
+    index: int = 0
+    message: Message | None = None
+    content_block: Block | None = None
+    delta: Delta | None = None
     system: Content = None
     messages: list[Message] | None = None
     request: Request | None = None
@@ -101,6 +107,8 @@ _SHAPE: Final[Shape[_Found]] = Shape(_Found)  # type: ignore[arg-type]  # a unio
 
 def recognizes(recording: Recording) -> bool:
     """Whether one of the first messages has what only Anthropic's messages have."""
+    if any(map(_begins_stream, recording.objects)):
+        return True
     found = islice(_messages(recording.document), _LOOKED_AT)
     if any(map(_is_one, found)):
         return True
@@ -116,6 +124,7 @@ def read(recording: Recording) -> Iterator[Trajectory]:
 def _runs(values: Values[_Found]) -> Iterator[Trajectory]:
     reader = _Reader()
     for value in values:
+        reader.lost = values.unreadable_lines
         for one in reader.runs(value):
             yield one
     for one in reader.rest():
@@ -172,6 +181,9 @@ class _Reader:
         self._own: _Chat | None = None
         self._logged: Joined[_Chat] = Joined()
         self._chats: list[_Chat] = []
+        self._streamed: StreamedReply | None = None
+        #: The number of lines so far that could not be read.
+        self.lost = 0
         self._number = 0
 
     def runs(self, value: _Found) -> Iterator[Trajectory]:
@@ -183,10 +195,10 @@ class _Reader:
             elif record.results is not None:
                 for result in record.results:
                     yield from _evaluated(result, record.model)
+            elif record.type in EVENTS:
+                self._event(record)
             elif record.role:
-                if self._own is None:
-                    self._own = self._new(record.model, None)
-                self._own.add(record)
+                self._say(record)
             elif record.request or record.params or record.body or record.response or record.result or record.error:
                 self._log(record)
             else:
@@ -194,9 +206,37 @@ class _Reader:
 
     def rest(self) -> Iterator[Trajectory]:
         """Yield the conversations that more records could have continued."""
+        self._end_stream()
         for chat in self._chats:
             if chat.run.steps:
                 yield chat.run.finish(ending=chat.ending)
+
+    def _say(self, message: Message) -> None:
+        if self._own is None:
+            self._own = self._new(message.model, None)
+        self._own.add(message)
+
+    def _event(self, event: Record) -> None:
+        if event.type == BEGUN:
+            self._end_stream()
+            self._streamed = StreamedReply(event.message or Message(), self.lost)
+            return
+        if self._streamed is None:
+            return
+        self._streamed.damaged = self._streamed.damaged or self.lost != self._streamed.lost
+        if event.type == "message_stop":
+            self._end_stream()
+        elif event.content_block is not None:
+            self._streamed.block(event.index, event.content_block)
+        elif event.type == "message_delta":
+            self._streamed.end(event.delta or Delta(), event.usage)
+        elif event.delta is not None:
+            self._streamed.delta(event.index, event.delta)
+
+    def _end_stream(self) -> None:
+        reply, self._streamed = self._streamed, None
+        if reply is not None:
+            self._say(reply.message())
 
     def _new(self, model: str | None, name: str | None, system: Content = None) -> _Chat:
         chat = _Chat(model, name, system)
@@ -273,6 +313,11 @@ def _messages(value: JsonValue) -> Iterator[Mapping[str, JsonValue]]:
             found = value.get(name)
             if isinstance(found, (list, Mapping)):
                 yield from _messages(found)
+
+
+def _begins_stream(event: Mapping[str, JsonValue]) -> bool:
+    message = event.get("message")
+    return event.get("type") == BEGUN and isinstance(message, Mapping) and message.get("type") == "message"
 
 
 def _is_one(message: Mapping[str, JsonValue]) -> bool:

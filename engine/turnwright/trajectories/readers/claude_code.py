@@ -50,7 +50,6 @@ _SUMMARY: Final = "This session is being continued from a previous conversation"
 _COMMAND: Final = ("<command-name>", "<command-message>")
 _NOTIFICATION: Final = "<task-notification>"
 _IDS: Final = re.compile(rb'"(?:id|tool_use_id)" ?: ?"([^"\\]{1,128})"|\b((?:toolu|call)_[\w-]+)')
-_LOOKED_AT: Final = 50
 _FILE_PART: Final = re.compile(r"[\w-]+")
 
 
@@ -115,9 +114,7 @@ _SHAPE: Final = Shape(_Record)
 
 def recognizes(recording: Recording) -> bool:
     """Whether one of the first lines is a record of a session or of a stream."""
-    first = recording.document
-    listed = [*first[:_LOOKED_AT]] if isinstance(first, list) else [first]
-    return any(_is_record(one) for one in (*recording.records, *listed) if isinstance(one, Mapping))
+    return any(map(_is_record, recording.objects))
 
 
 def _is_record(record: Mapping[str, JsonValue]) -> bool:

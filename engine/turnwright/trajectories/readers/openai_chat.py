@@ -2,7 +2,8 @@
 
 A document is a list of messages, an object with `messages`, a response with `choices`, a pair of a request and its
 response, or a list of these; so is each line of a file of JSON lines. Files with one message in each line are one
-conversation. tau-bench's list of `traj` with `reward`, and tau2-bench's `simulations`, are among them.
+conversation, and the chunks of a stream are one reply. tau-bench's list of `traj` with `reward`, and tau2-bench's
+`simulations`, are among them.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -19,6 +20,7 @@ from turnwright.trajectories.source import Recording
 from turnwright.trajectories.values import Values
 
 from .chat_messages import Chat, Message, Usage, text_of
+from .chat_stream import CHUNK, Delta, StreamedReply
 from .joined import Joined
 
 NAME: Final = "openai-chat"
@@ -40,7 +42,9 @@ _TRANSFER: Final = "transfer_to_human_agents"
 class Choice(Struct):
     """A reply of a response. Only the first one is part of the conversation."""
 
+    index: int = 0
     message: Message | None = None
+    delta: Delta | None = None
     finish_reason: str | None = None
 
 
@@ -68,8 +72,9 @@ class Reward(Struct):
 
 
 class Record(Message):
-    """A message, or a record of a conversation."""
+    """A message, a record of a conversation, or a chunk of a reply."""
 
+    object: str = ""
     model: str | None = None
     messages: list[Message] | None = None
     traj: list[Message] | None = None
@@ -101,6 +106,8 @@ def recognizes(recording: Recording) -> bool:
     info = first.get("info") if isinstance(first, Mapping) and "tasks" in first else None
     if isinstance(info, Mapping) and info.keys() >= _TAU2:
         return True
+    if any(record.get("object") == CHUNK for record in recording.objects):
+        return True
     found = list(islice(_messages(recording.document), _LOOKED_AT))
     if not found and recording.is_lines:
         found = list(islice(_messages(list(recording.records)), _LOOKED_AT))
@@ -116,6 +123,7 @@ def read(recording: Recording) -> Iterator[Trajectory]:
 def _runs(values: Values[_Found]) -> Iterator[Trajectory]:
     reader = _Reader()
     for value in values:
+        reader.lost = values.unreadable_lines
         for one in reader.runs(value):
             yield one
     for one in reader.rest():
@@ -129,12 +137,19 @@ class _Reader:
         self._own: Chat | None = None
         self._logged: Joined[Chat] = Joined()
         self._chats: list[Chat] = []
+        self._streamed: StreamedReply | None = None
+        #: The number of lines so far that could not be read.
+        self.lost = 0
         self._number = 0
 
     def runs(self, value: _Found) -> Iterator[Trajectory]:
         """Yield the conversations that are complete with this value."""
         several = isinstance(value, list)
         for record in value if isinstance(value, list) else [value]:
+            if isinstance(record, Record) and record.object == CHUNK:
+                self._chunk(record)
+                continue
+            self._end_stream()
             if isinstance(record, list):
                 yield from self._whole(Record(messages=record), several=several)
             elif record.simulations is not None:
@@ -150,9 +165,28 @@ class _Reader:
 
     def rest(self) -> Iterator[Trajectory]:
         """Yield the conversations that more records could have continued."""
+        self._end_stream()
         for chat in self._chats:
             if chat.run.steps:
                 yield chat.run.finish(ending=_stop_reason(chat))
+
+    def _chunk(self, record: Record) -> None:
+        if self._streamed is None or record.id != self._streamed.own:
+            self._end_stream()
+            self._streamed = StreamedReply(record.id, record.model, self.lost)
+        reply = self._streamed
+        reply.damaged = reply.damaged or self.lost != reply.lost
+        reply.usage = record.usage or reply.usage
+        for choice in record.choices or ():
+            if choice.index == 0:
+                reply.add(choice.delta or Delta())
+                reply.stop = choice.finish_reason or reply.stop
+
+    def _end_stream(self) -> None:
+        reply, self._streamed = self._streamed, None
+        if reply is not None:
+            choice = Choice(message=reply.message(), finish_reason=reply.stop)
+            self._log(Record(model=reply.model, choices=[choice], usage=reply.usage))
 
     def _chat(self, record: Record, name: str | None = None) -> Chat:
         model = record.request.model if record.request and not record.model else record.model
