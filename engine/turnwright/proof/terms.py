@@ -7,9 +7,10 @@ as 0 or 1, as in Python.
 import ast
 import re
 from collections.abc import Iterable, Mapping
+from functools import cache, lru_cache
 from typing import Final, NamedTuple
 
-from turnwright_states.effects import parsed
+from turnwright_states.effects import names_in, parsed
 from turnwright_states.moves import ALL_FLAGS
 
 _FLAGS: Final = ALL_FLAGS | {"after", "no_steps", "answered"}
@@ -54,12 +55,12 @@ def declared(name: str) -> str:
 
 def formula(text: str, values: Terms) -> str:
     """Return a text as a boolean term. `values` has the term of each name. Raises `GuardError` for another language."""
-    return _term(parsed(text), values).holds
+    return _translated(text, values).holds
 
 
 def value_of(name: str, text: str, values: Terms) -> Term:
     """Return a text as the term of a name: see `turnwright_states.moves.ValueOf`."""
-    term = _term(parsed(text), values)
+    term = _translated(text, values)
     if name in _FLAGS:
         return Term(term.holds, flag=True)
     return Term(term.number) if name in values else term
@@ -89,6 +90,21 @@ def lower(before: Iterable[Term], after: Iterable[Term]) -> str:
 def words(text: str) -> frozenset[str]:
     """Return the names in a term."""
     return frozenset(re.findall(r"[A-Za-z_][A-Za-z_0-9]*", text))
+
+
+def _translated(text: str, values: Terms) -> Term:
+    return _known(text, tuple([values[name] for name in _names(text)]))
+
+
+@lru_cache(maxsize=1 << 14)
+def _known(text: str, terms: tuple[Term, ...]) -> Term:
+    # Most moves leave most names as they are, so their goals are the same terms again.
+    return _term(parsed(text), dict(zip(_names(text), terms, strict=True)))
+
+
+@cache
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(sorted(names_in(text)))
 
 
 def _term(node: ast.expr, values: Terms) -> Term:  # noqa: C901, PLR0911 (one a kind of node)
