@@ -1,6 +1,7 @@
 """Shared by all tests: what is slow, the event loop, the profiles of Hypothesis, and the count of rows taken.
 
-`make test` leaves out the tests marked `slow`; `make test-all` runs all tests, slow ones first. A test is slow if
+`make test` leaves out the tests marked `slow`; `make test-all` runs all tests, and each worker begins with its share of
+the slow ones. A test is slow if
 
 - it takes more than a second on an idle machine, or
 - it needs a browser, Temporal, SPIN, a model server or npm, or stops or kills a PostgreSQL server, or
@@ -11,7 +12,9 @@ Whole folders and modules are in `SLOW`; in any other module the test itself has
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import chain, groupby, islice
+from operator import attrgetter
 from pathlib import Path
 from typing import Final
 
@@ -97,6 +100,12 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return None
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
+    """Use one worker more than there are cores for all tests: the slow ones wait for servers and processes."""
+    return None if config.getoption("markexpr") == NOT_SLOW else (os.cpu_count() or 1) + 1
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the tests of `SLOW`, and run slow tests first: the last ones of a run are then short, on every worker."""
     if missing := [str(path) for path in SLOW if not path.exists()]:
@@ -104,7 +113,23 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path in SLOW or not SLOW.isdisjoint(item.path.parents):
             item.add_marker("slow")
-    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+    items[:] = dealt(items, int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")))
+
+
+def dealt(items: Sequence[pytest.Item], workers: int) -> list[pytest.Item]:
+    """Return the tests in an order of which each worker gets an equal part that begins with slow tests.
+
+    `--dist worksteal` cuts the list into one part per worker. Who has finished takes tests from the end of another
+    part. The slow tests of a module stay together, because they share a server.
+    """
+    slow = [item for item in items if item.get_closest_marker("slow") is not None]
+    quick = iter([item for item in items if item.get_closest_marker("slow") is None])
+    modules = [list(tests) for _, tests in groupby(slow, key=attrgetter("path"))]
+    order: list[pytest.Item] = []
+    for worker in range(workers):
+        order += chain.from_iterable(modules[worker::workers])
+        order += islice(quick, max(0, len(items) * (worker + 1) // workers - len(order)))
+    return [*order, *quick]
 
 
 @pytest.fixture
