@@ -34,6 +34,9 @@ def test_numbers_are_read_as_the_kind_that_is_expected() -> None:
     assert Shape(Inner).decode(b'{"n": 2.0}') == Inner(2)
     assert Shape(Inner).decode(b'{"n": true}') == Inner()
     assert SHAPE.decode(b'{"share": 1, "name": []}') == Outer(share=1.0)
+    assert SHAPE.decode(b'{"share": 1' + b"0" * 400 + b', "done": true}') == Outer(done=True)
+    assert SHAPE.convert({"share": 10**400, "done": True}) == Outer(done=True)
+    assert SHAPE.convert({"share": 10**400, "done": 1}) == Outer()
 
 
 def test_one_of_several_words_is_kept_and_no_other() -> None:

@@ -10,6 +10,8 @@ from pydantic import JsonValue
 
 T = TypeVar("T")
 _MISFIT: Final = object()
+#: No fraction is larger.
+_LARGEST: Final = 10**300
 
 
 class Shape(Generic[T]):
@@ -90,7 +92,7 @@ def _fit_scalar(value: object, kind: inspect.Type) -> Any:  # noqa: ANN401
             return str(value)
         case inspect.IntType() if isinstance(value, int) or (isinstance(value, float) and value.is_integer()):
             return int(value)
-        case inspect.FloatType() if isinstance(value, (int, float)):
+        case inspect.FloatType() if isinstance(value, float) or (isinstance(value, int) and abs(value) < _LARGEST):
             return float(value)
         case inspect.LiteralType(values=values) if value in values:
             return value
