@@ -147,4 +147,7 @@ def test_with_its_tools_an_agent_has_the_limits_of_its_turns_and_an_unknown_tool
     assert json.loads(listed.stdout)["budget"]["tool_calls"] == 10
     file.write_text("---\nname: Buyer\ntools: [nope]\n---\nBuy.\n")
     refused = run(str(file), "--tools", str(tools))
-    assert (refused.exit_code, refused.stderr) == (2, "agent 'Buyer': tools: there is no tool 'nope'\n")
+    assert refused.exit_code == 2
+    assert refused.stderr.startswith("agent 'Buyer': tools: there is no tool 'nope' (offered: list_files, ")
+    file.write_text("---\nname: Buyer\ntools: [ordr]\n---\nBuy.\n")
+    assert "; did you mean 'order'? " in run(str(file), "--tools", str(tools)).stderr

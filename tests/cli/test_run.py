@@ -401,6 +401,25 @@ def test_a_file_that_is_no_schema_is_named(cli: "Cli") -> None:
     cli.write("schema.json", "[]")
     done = cli.run("run", "Count", "--output-schema", "schema.json")
     assert (done.code, done.err) == (2, "turnwright: --output-schema schema.json: a JSON Schema is a JSON object\n")
+    done = cli.run("run", "Count", "--output-schema", "nope.json")
+    assert (done.code, done.err) == (2, "turnwright: --output-schema nope.json: No such file or directory\n")
+
+
+def test_an_agent_file_that_is_not_used_is_named(cli: "Cli", endpoint: "Endpoint") -> None:
+    endpoint.says("hi").says("hi").says("hi")
+    cli.write("AGENTS.md", "# Rules\n\n---\n\nname: no agent\n")
+    assert not cli.run("run", "hi").err
+    cli.write("AGENTS.md", "---\ndescription: Pays.\nname: Payer\nhooks: [raises]\n---\nPay.\n")
+    done = cli.run("run", "hi")
+    assert (done.code, done.err) == (0, "turnwright: AGENTS.md is not used: --agents AGENTS.md runs its agent\n")
+    cli.write("AGENTS.md", "---\nname: Payer\n---\nPay.\n")
+    assert not cli.run("run", "--agents", "AGENTS.md", "hi").err
+
+
+def test_an_address_for_a_model_that_takes_none_is_refused(cli: "Cli") -> None:
+    done = cli.run("run", "--model", "local", "--base-url", "http://127.0.0.1:1/v1", "hi")
+    said = "turnwright: --base-url: model local takes no address: leave one of the two flags out\n"
+    assert (done.code, done.err) == (2, said)
 
 
 def test_a_schema_that_refers_to_another_document_is_refused_with_its_field(cli: "Cli") -> None:

@@ -177,6 +177,14 @@ def test_a_file_without_tools_says_how_to_make_one(tmp_path: Path) -> None:
     assert fault(path) == f"{path} has no tools: put @tool (from turnwright import tool) above a function in it"
 
 
+def test_a_tool_without_a_docstring_is_named_in_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (path := tmp_path / "mine.py").write_text(
+        "from turnwright import tool\n@tool\ndef act(): ...\n@tool\ndef look():\n    'Look.'\n"
+    )
+    load_tools(str(path))
+    assert caplog.messages == [f"{path}: tool act has no docstring: the model knows only its name"]
+
+
 def test_two_tools_of_one_name_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "mine.py"
     path.write_text(TOOLS + "\n@tool(name='first')\ndef third() -> None: ...\n")

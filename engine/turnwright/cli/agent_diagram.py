@@ -18,7 +18,7 @@ from turnwright.errors import ConfigError
 from . import codes
 from .certified import Issuer
 from .options import choose_agent
-from .process import echo
+from .process import echo, words_of
 
 if TYPE_CHECKING:
     from turnwright.config.config import Config
@@ -93,7 +93,7 @@ def draw_agents(
         else:
             echo(drawing.printed(found, form).removesuffix("\n"))
     except (ConfigError, OSError) as error:
-        echo(f"turnwright diagram: {error}", err=True)
+        echo(f"turnwright diagram: {words_of(error)}", err=True)
         raise typer.Exit(codes.USAGE) from None
 
 

@@ -91,8 +91,7 @@ def _tool_classes(found: Sequence[Agent], said: "Config", tools: str | None) -> 
 
     issuer, helpers = Issuer(said, tools), agent_tools(found)
     for agent in found:
-        if unknown := issuer.unknown_tools(agent, helpers):
-            raise ConfigError(f"agent {agent.name!r}: tools: there is no tool {unknown[0]!r}")
+        issuer.need_tools(agent, helpers)
     return {agent.name: issuer.tool_class(agent, helpers) or "default" for agent in found}
 
 

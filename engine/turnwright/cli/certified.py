@@ -11,6 +11,7 @@ from turnwright.agents.certificate import Certificate, certificate
 from turnwright.agents.files import read_agents
 from turnwright.driver.certified_code import code_reader
 from turnwright.driver.subagents import AgentTool, agent_tools, subagent_tools
+from turnwright.journal.dependencies import no_such_tool
 from turnwright.tools import Tool
 from turnwright_states.limits import ToolClass
 
@@ -52,6 +53,11 @@ class Issuer:
         """Return the class of an agent's tools (`class_of`); None if it names tools that are not offered."""
         tools = _tools_for(self._offered | {one.name: one for one in beside}, agent)
         return None if tools is None else class_of(tools)
+
+    def need_tools(self, agent: Agent, beside: Sequence[AgentTool]) -> None:
+        """Raise `ConfigError` for a tool that the agent names and that is not offered."""
+        if unknown := self.unknown_tools(agent, beside):
+            raise no_such_tool(agent, unknown[0], [*self._offered, *(one.name for one in beside)])
 
     def unknown_tools(self, agent: Agent, beside: Sequence[AgentTool]) -> list[str]:
         """Return the tools that an agent names and that are not offered. An MCP server may have `server__tool`."""

@@ -37,7 +37,7 @@ from .options import (
     ToolsOption,
     configuration,
 )
-from .process import echo
+from .process import echo, words_of
 from .stores import find_turn, read_journal
 from .summary import path_words
 
@@ -119,7 +119,7 @@ def diagram(
                 overlay = coverage_overlay(sum(map(RowCounts.read, coverage), start=RowCounts.none()))
             echo(_text(form or Format.MERMAID, overlay, main_way(extract()) if main else extract()).removesuffix("\n"))
     except (ConfigError, OSError) as error:
-        _refuse(str(error))
+        _refuse(words_of(error))
 
 
 def _refuse_overlays(

@@ -249,7 +249,7 @@ def read_schema(file: Path) -> dict[str, JsonValue]:
     try:
         schema: object = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise ConfigError(f"--output-schema {file}: {error}") from None
+        raise ConfigError(f"--output-schema {file}: {getattr(error, 'strerror', None) or error}") from None
     if not isinstance(schema, dict):
         raise ConfigError(f"--output-schema {file}: a JSON Schema is a JSON object")
     if dangling := dangling_refs(schema):

@@ -208,6 +208,11 @@ def say(text: str) -> None:
         sys.stderr.flush()
 
 
+def words_of(error: Exception) -> str:
+    """Return the words of an error: of one of the system its file and its reason, without a number."""
+    return f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else str(error)
+
+
 def say_bug(error: Exception) -> None:
     """Report an unexpected error and its place, in one line."""
     frames = traceback.extract_tb(error.__traceback__)

@@ -1,10 +1,12 @@
 """From the flags of `run` and `chat` to an agent, an engine that opens, and the metadata that a turn keeps of them."""
 
+import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pydantic import JsonValue, ValidationError
 
@@ -13,13 +15,14 @@ from turnwright.driver.subagents import AgentTool, agent_tools
 from turnwright.errors import ConfigError, StoreError
 from turnwright.journal.driving_status import by_command_line
 from turnwright.journal.event_bus import Observer
-from turnwright.model.providers import open_model
+from turnwright.model.providers import open_model, split_name
 from turnwright.model_settings import ModelSettings, merge_settings
 from turnwright.telemetry import Telemetry
 from turnwright.transcript.request_builder import settings_in
 from turnwright_states import Limits
 from turnwright_states.facts import TurnStarted
 
+from . import process
 from .models import model_named, models_for
 from .options import DriverFlags, choose_agent, choose_tools, configuration, with_steps
 from .runtimes import Service, WorkersModel
@@ -29,6 +32,9 @@ from .worker_engine import engine_with, with_mcp
 
 if TYPE_CHECKING:
     from turnwright.config.config import Config
+
+#: The beginning of a file of agents.
+_AGENT: Final = re.compile(r"\s*---[ \t]*\n(?:(?!---).*\n)*?name[ \t]*:")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,12 +83,16 @@ def plan_turn(turn_flags: TurnFlags, on_event: Sequence[Observer], telemetry: Te
     options = for_all.engine_options()
     if flagged or before is None:
         chosen, others = choose_agent(turn_flags.agent, flags.agents, said_so)
+        if not flagged:
+            _say_unused(said_so.agent_files()[0])
         chosen, helpers = said_so.prepared(chosen), agent_tools(for_all.prepared(one.agent) for one in others)
     else:
         chosen, helpers = with_steps(_agent_again(before, kept), steps), kept.helpers()
         options["limits"] = kept.limits or before.limits
     url = said_so.settings.base_url if before is None else kept.endpoint(flags.base_url)
     timeout = kept.timeout if flags.timeout is None and kept.timeout is not None else said_so.settings.timeout
+    if flags.base_url is not None and flags.model is not None:
+        _need_endpoint(flags.model, url)
     asked = flags.model or (chosen.model if flagged else None) or kept.model or chosen.model or said_so.settings.model
     named = model_named(asked, url)
     if not service.embedded and flags.model is not None:
@@ -160,3 +170,19 @@ def _agent_again(before: TurnStarted, kept: SavedOptions) -> Agent:
             " name a file with --agents"
         )
     return found.restored(before.agent)
+
+
+def _say_unused(file: Path) -> None:
+    """Say that a file has an agent, and that a plain assistant runs instead. No code that the file names is loaded."""
+    from turnwright.agents.front_matter import UnreadableFileError, read_text  # noqa: PLC0415 (many turns need none)
+
+    with suppress(UnreadableFileError):
+        if file.is_file() and _AGENT.match(read_text(file)):
+            process.say(f"{file} is not used: --agents {file} runs its agent")
+
+
+def _need_endpoint(model: str, url: str | None) -> None:
+    """Raise `ConfigError` for a model that runs at no address."""
+    named = model_named(model, url)
+    if "base_url" not in split_name(named)[0].options:
+        raise ConfigError(f"--base-url: model {named} takes no address: leave one of the two flags out")

@@ -306,18 +306,21 @@ class Dependencies(msgspec.Struct, frozen=True):
     def _tools_for(self, agent: Agent) -> AgentTools:
         unknown = [name for name in agent.tools_needed if name not in self.tools]
         if unknown:
-            from turnwright_states.meant import meant  # noqa: PLC0415 (only after a mistake)
-
-            offered = ", ".join(self.tools) or "none"
-            more = "SERVER__TOOL is a tool of an MCP server, which `run --mcp FILE` and mcp_tools() offer"
-            hint = more if "__" in unknown[0] else "--tools or Engine(tools=...) offers more"
-            if near := meant(unknown[0], self.tools):
-                hint = f"did you mean {near!r}? {hint}"
-            raise ConfigError(
-                f"agent {agent.name!r}: tools: there is no tool {unknown[0]!r} (offered: {offered}); {hint}"
-            )
+            raise no_such_tool(agent, unknown[0], self.tools)
         tools = {name: tool for name, tool in self.tools.items() if agent.may_use(name, delegates=tool.delegates)}
         return AgentTools(MappingProxyType(tools), tuple(tool.spec for tool in tools.values()))
+
+
+def no_such_tool(agent: Agent, name: str, offered: Collection[str]) -> ConfigError:
+    """Return the error about a tool that an agent names and that is not offered."""
+    from turnwright_states.meant import meant  # noqa: PLC0415 (only after a mistake)
+
+    more = "SERVER__TOOL is a tool of an MCP server, which `run --mcp FILE` and mcp_tools() offer"
+    hint = more if "__" in name else "--tools or Engine(tools=...) offers more"
+    if near := meant(name, offered):
+        hint = f"did you mean {near!r}? {hint}"
+    names = ", ".join(offered) or "none"
+    return ConfigError(f"agent {agent.name!r}: tools: there is no tool {name!r} (offered: {names}); {hint}")
 
 
 def agents_by_name(agents: Sequence[Agent]) -> dict[str, Agent]:

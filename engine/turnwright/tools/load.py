@@ -2,6 +2,7 @@
 
 import importlib
 import importlib.util
+import logging
 import re
 import sys
 import traceback
@@ -17,6 +18,7 @@ from turnwright.errors import ConfigError
 
 from .tool import Tool
 
+_LOG: Final = logging.getLogger(__name__)
 _MODULE: Final = re.compile(r"\w+(?:\.\w+)*")
 
 
@@ -51,6 +53,8 @@ def load_tools_and_deps(spec: str) -> LoadedTools:
     for value in vars(module).values():
         if not isinstance(value, Tool):
             continue
+        if not value.description.strip():
+            _LOG.warning("%s: tool %s has no docstring: the model knows only its name", spec, value.name)
         if tools.setdefault(value.name, value) is not value:
             raise ConfigError(f"{spec} has two tools with the name {value.name!r}: rename one with @tool(name=...)")
     if not tools:

@@ -34,7 +34,10 @@ class OwnerLock:
                 fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:
                 self.release()
-                raise StoreError(f"store {self._folder / self._stem}: the driver's lock: {error.strerror}") from error
+                raise StoreError(
+                    f"store {self._folder / self._stem}: the driver's lock: {error.strerror}: the"
+                    " store's folder must exist and be writable"
+                ) from error
         return self.name
 
     def is_held(self, owner: str) -> bool:
