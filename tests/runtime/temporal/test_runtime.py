@@ -18,9 +18,9 @@ Temporal = pytest.importorskip("turnwright.runtime.temporal.runtime").Temporal
 PATIENCE: Final = 1.5
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def temporal() -> Iterator[TemporalServer]:
-    """A server of their own, which some of these tests restart."""
+    """A server of their own, which some of these tests restart. Until it ends it takes a third of a core."""
     reason = TemporalServer.reason_missing()
     if reason is not None:
         pytest.skip(reason)
