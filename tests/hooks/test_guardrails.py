@@ -248,19 +248,22 @@ async def test_a_message_that_comes_while_a_blocking_guardrail_checks_is_in_the_
 
 async def test_a_message_that_comes_before_a_guardrail_is_asked_again_is_in_the_request_that_hooks_get() -> None:
     seen: list[str] = []
+    asked: list[str] = []
 
     @before_model
     async def see(ctx: TurnContext, request: ModelRequest) -> None:
         seen.append(request.messages[-1].text)
 
-    busy: Guardrail = input_guardrail(run_in_parallel=False)(Judge(1))
-    async with Engine(
-        model=ScriptedModel("Done."), guardrails=[busy], hooks=[see], backoff=Backoff(initial=60)
-    ) as engine:
-        handle = await engine.start(AGENT, "hi")
-        await anyio.sleep(1)
-        await handle.steer("Be brief.")
-        await handle.result()
+    @input_guardrail(run_in_parallel=False)
+    async def busy(ctx: TurnContext, prompt: str) -> Trip | None:
+        if prompt not in asked:
+            asked.append(prompt)
+            await engine.steer(ctx.turn_id, "Be brief.")
+            raise ModelError("overloaded", cause=Cause.OVERLOADED)
+        return None
+
+    async with Engine(model=ScriptedModel("Done."), guardrails=[busy], hooks=[see], backoff=AT_ONCE) as engine:
+        await engine.run(AGENT, "hi")
     assert seen == ["Be brief."]
 
 
