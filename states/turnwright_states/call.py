@@ -30,7 +30,7 @@ class Call(Struct, eq=False):
     #: The arguments; empty if they were not a JSON object.
     arguments: Mapping[str, JsonValue]
     state: CallState = CallState.READY
-    #: How often it was started.
+    #: The number of its starts.
     attempt: int = 0
     #: Whether it counts in the budget.
     counted: bool = False

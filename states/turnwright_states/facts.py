@@ -87,7 +87,7 @@ class CallMade(JournalValue, frozen=True, kw_only=True):
     key: str = ""
     #: Whether the tool gave the key instead of the arguments.
     own_key: bool = False
-    #: Why the call does not run; empty if it does.
+    #: The reason why the call does not run; empty if it does.
     refused: str = ""
     #: Whether `refused` is a mistake of the model (unknown tool, bad arguments), not a limit.
     invalid: bool = False
@@ -155,7 +155,7 @@ class TurnStarted(Fact, frozen=True, kw_only=True, omit_defaults=False):
     chart: int
     #: The settings of the turn's model calls: those of the engine, the agent and the run, merged.
     model_settings: JsonObject = field(default_factory=dict)
-    #: What a fork has otherwise than its original, such as `prompt` or `limits.steps`.
+    #: The differences of a fork from its original, such as `prompt` or `limits.steps`.
     forked_with: tuple[str, ...] = ()
 
     def payload(self) -> str:

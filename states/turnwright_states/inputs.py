@@ -161,7 +161,7 @@ class StartedInput(Input, frozen=True, kw_only=True):
     #: The turn that this one copies, up to that turn's fact `forked_at`.
     forked_from: str | None = None
     forked_at: Annotated[int, Meta(ge=1)] | None = None
-    #: What this fork has otherwise than that turn.
+    #: The differences of this fork from that turn.
     forked_with: tuple[str, ...] = ()
     #: The app's own data, for a resumption: kept, not read.
     metadata: JsonObject = field(default_factory=dict)
@@ -239,7 +239,7 @@ class CompactedInput(Input, frozen=True, kw_only=True):
     text: str = ""
     #: Whether tool results were cleared, instead of a summary.
     cleared: bool = False
-    #: How many of the latest messages stay as they are.
+    #: The number of the latest messages that stay as they are.
     kept: Count = 0
     usage: Usage | None = None
 
@@ -388,7 +388,7 @@ class TrippedInput(StopInput, frozen=True, kw_only=True):
     trigger = Trigger.TRIPPED
     json_fields = ("metadata",)
     guardrail: str
-    #: What people read, and data for programs.
+    #: The text for people, and data for programs.
     message: str = ""
     metadata: JsonObject = field(default_factory=dict)
     #: What the guardrail checks, such as `input` or `output`: kept, not read.

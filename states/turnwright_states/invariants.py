@@ -135,7 +135,7 @@ ANSWERING_LOOP: Final[Mapping[str, str]] = {
     "the answer is kept": "answering >= 0 and final == (final_0 or answered)",
 }
 
-#: What follows from the invariants, in every state.
+#: The claims that follow from the invariants, in every state.
 BOUNDS: Final[Mapping[str, str]] = {
     "steps <= allowance": "steps <= allowance",
     "tool calls <= budget": "not budgeted or ran <= budget",

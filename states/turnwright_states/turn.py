@@ -39,7 +39,7 @@ class Turn:
     grants: tuple[str, ...] = ()
     #: The tools that the doom-loop detector ignores for the rest of the turn.
     always_for: frozenset[str] = frozenset()
-    #: How often each tool raised `Retry`.
+    #: The number of times that each tool raised `Retry`.
     tool_retries: Mapping[str, int] = MappingProxyType({})
     #: The limits that have had a notice, in alphabetical order.
     noticed: tuple[str, ...] = ()

@@ -232,7 +232,7 @@ def test_conditions_are_states_events_and_values() -> None:
 @pytest.mark.parametrize(
     ("asked", "condition", "says"),
     [
-        ("paused", "", r"--can-reach paused: is a state and no end: use --can-reach END --with PAUSED"),
+        ("paused", "", r"--can-reach paused: is a state, not an ending: use --can-reach END --with PAUSED"),
         ("cap", "", r"--can-reach cap: no such end.*cap_hit: budget, cost, deadline, step_cap, tokens"),
         ("failed/budget", "", r"--can-reach failed/budget: no such end"),
         ("failed", "paused", r"--with paused: no such state or event \(states: CHECK.*events: abort"),

@@ -78,7 +78,7 @@ def events_of(run: Trajectory) -> Iterator[tuple[int, traces.TraceEvent]]:
 
 
 def _end(turn: str, ending: str) -> traces.TraceTurnEnded:
-    # The claim about these two words is not decided.
+    # Such a claim cannot be decided.
     return traces.TraceTurnEnded(turn=turn, outcome=ending or "ended", reason=ending or "ended")
 
 

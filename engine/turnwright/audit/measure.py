@@ -30,7 +30,7 @@ _REPLY_DONE: Final = frozenset(
 _STOPPED: Final = frozenset(
     {"cap_hit", "doom_loop", "failed", "inconclusive", "paused", "continued", "cap", "max turns", "blocked"}
 )
-#: What else is in the names of such endings, which differ between versions: LimitsExceeded, turn_aborted, exit_cost.
+#: Other parts of the names of such endings, which differ between versions: LimitsExceeded, turn_aborted, exit_cost.
 _STOPPED_WORD: Final = re.compile(
     r"abort|cancel|content_filter|error|exceed|exit_(?:api|context|cost|format)|incomplete|interrupt|length|limit|max_"
     r"|time(?:d[ _]?)?out",

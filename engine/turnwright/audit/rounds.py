@@ -160,7 +160,7 @@ def _status(result: TrajectoryResult | None, text: str) -> str | None:
 
 
 def counted(number: float | None) -> float:
-    """Return a number of tokens, or a cost; 0 for one that cannot be so."""
+    """Return a number of tokens, or a cost; 0 for an impossible value."""
     return number if number is not None and 0 <= number <= _LARGEST else 0
 
 

@@ -41,7 +41,7 @@ _WORDS: Final = {
     "nothing:6": "nothing new x6",
     "results:3 + errors:4 + nothing:6": "all three",
 }
-#: What a word in the table of limits means.
+#: The meaning of each word in the table of limits.
 _NOTES: Final = {
     "calls x": "  calls xN: N rounds with the same calls; results xN: with the same results too",
     "nudge": "  +nudge: the model gets a hint, and is stopped the next time",

@@ -73,8 +73,8 @@ def fork(
     """Continue from an earlier point of a turn, in a new turn.
 
     The facts up to --at are copied, and the new turn runs from there: the model is called and tools run, so that work
-    that the original did later may be done again. What the flags change is as if the original had had it from the
-    beginning, and the new turn says so. `turnwright replay` checks a turn without running anything. Output
+    that the original did later may be done again. The flags apply as if the original had had them from the beginning;
+    the new turn records them. `turnwright replay` checks a turn without running anything. Output
     and exit codes are those of `resume`.
     """
     turn = find_turn(store, turn)

@@ -67,8 +67,10 @@ def _store(context: typer.Context, value: str) -> str:
     return configuration(context.params.get("config")).settings.store
 
 
-TurnArgument = Annotated[str, typer.Argument(help="The turn's id, or a unique beginning of it.")]
-TurnOrNoneArgument = Annotated[str | None, typer.Argument(help="The turn's id, or a unique beginning of it.")]
+TurnArgument = Annotated[str, typer.Argument(metavar="TURN", help="The turn's id, or a unique beginning of it.")]
+TurnOrNoneArgument = Annotated[
+    str | None, typer.Argument(metavar="TURN", help="The turn's id, or a unique beginning of it.")
+]
 SessionOption = Annotated[
     str | None, typer.Option("--session", metavar="ID", help="All turns of this session, instead of one turn.")
 ]

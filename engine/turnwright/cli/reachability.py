@@ -49,7 +49,7 @@ def _ends(reach: str) -> frozenset[str]:
     ends = {end for end in ENDS if wanted in (end, end.split("/")[0])} or {e for e in ENDS if e.split("/")[1] == wanted}
     if not ends and reach.upper() in State.__members__:
         state = reach.upper()
-        raise ConfigError(f"--can-reach {reach}: is a state and no end: use --can-reach END --with {state}")
+        raise ConfigError(f"--can-reach {reach}: is a state, not an ending: use --can-reach END --with {state}")
     if not ends:
         known = "; ".join(f"{outcome}: {', '.join(sorted(REASONS_OF[outcome]))}" for outcome in Outcome)
         what = "name an outcome, OUTCOME/REASON or a reason"

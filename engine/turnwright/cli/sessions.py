@@ -21,7 +21,9 @@ _COLUMNS: Final = ("SESSION", "WHEN", "TURNS", "OPEN", "TITLE")
 _DROPS: Final = ("TURNS", "WHEN", "OPEN", "TITLE")
 _LIMIT: Final = 50
 
-SessionArgument = Annotated[str, typer.Argument(help="The session's id, or a unique beginning of it.")]
+SessionArgument = Annotated[
+    str, typer.Argument(metavar="SESSION", help="The session's id, or a unique beginning of it.")
+]
 
 
 def sessions(

@@ -17,7 +17,7 @@ from .screen import print_lines, print_to_the_end
 from .stores import password_hint, store_flag
 from .view import local_time, one_line
 
-#: What happens to an interrupt that is not answered in time. Any other kind is rejected.
+#: The decision on an interrupt that is not answered in time. Any other kind is rejected.
 _UNANSWERED: Final = {InterruptKind.DOOM_LOOP: "stopped", InterruptKind.UNKNOWN_OUTCOME: "left unknown"}
 
 #: The share of a limit above which it is mentioned, although it did not stop the turn.

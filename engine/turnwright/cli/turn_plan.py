@@ -166,7 +166,7 @@ def _agent_again(before: TurnStarted, kept: SavedOptions) -> Agent:
     missing = {*needs_of(before.agent)} - {DEPS, *found.code}
     if missing:
         raise ConfigError(
-            f"agent {agent.name!r}: the earlier turn had {', '.join(sorted(missing))}, which no file names any more:"
+            f"agent {agent.name!r}: the earlier turn had {', '.join(sorted(missing))}, which no file names now:"
             " name a file with --agents"
         )
     return found.restored(before.agent)

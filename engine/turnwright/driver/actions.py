@@ -270,7 +270,7 @@ async def _reply(segment: Segment, action: CallModel | Conclude) -> ModelRespons
 
 
 async def _back_off(segment: Segment, action: CallModel) -> None:
-    """Wait as long as the last failed attempt asked for, then take in the messages that came meanwhile."""
+    """Wait as long as the last failed attempt asked for, then take in the messages that arrived during the wait."""
     await segment.back_off()
     if action.tools:
         await segment.take_in_messages()

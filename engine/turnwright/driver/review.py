@@ -77,7 +77,7 @@ class TripError(Exception):
         self.metadata = metadata
 
     def event(self, elapsed: float, usage: Usage | None = None) -> TrippedInput:
-        """Return the input that ends the turn. `usage` is that of a reply that no fact has."""
+        """Return the input that ends the turn. `usage` is that of a reply that is not in the journal."""
         return TrippedInput(
             guardrail=self.guardrail,
             checks=self.kind,

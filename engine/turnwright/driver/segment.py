@@ -123,7 +123,7 @@ class Segment:
         self.lacks_deps = ""
         #: The beginning of the turn that a person started: of this one, unless it is a sub-agent's.
         self.origin = journal.started
-        #: What checks each reply of a step before anything of it runs.
+        #: The checks of each reply of a step before anything of it runs.
         self.stages: Sequence[Stage] = () if self.output is None else (self.output.review,)
         #: Returns the input that compacts before the next request, if it is too long; None without a compaction.
         self.oversized: Callable[[], Input | None] | None = None

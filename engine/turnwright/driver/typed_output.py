@@ -20,7 +20,7 @@ from .review import Reviewing
 #: Checks an answer and returns it, or a changed one. It raises `Retry` to refuse the answer.
 Validator = Callable[[TurnContext[Any], Any], Any | Awaitable[Any]]
 
-#: What a validator may raise.
+#: The errors that a validator may raise.
 _RETRIED: Final = (Retry, ModelError)
 _CUT_OFF: Final = "the reply was cut off at the output limit; give a shorter answer"
 

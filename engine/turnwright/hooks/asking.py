@@ -154,6 +154,6 @@ def checked_timeout(timeout: object, where: str) -> float | None:
     return float(timeout)
 
 
-#: What a hook of a reply, and a guardrail, may raise besides.
+#: The other errors that a hook of a reply, and a guardrail, may raise.
 RETRY: Final = (Retry,)
 MODEL_ERROR: Final = (ModelError,)

@@ -54,7 +54,7 @@ def answer_item(turn: str, interrupt: str, answer: Answer) -> InboxItem:
 
 
 def unanswered(kind: InterruptKind) -> Decision:
-    """Return the decision for an interrupt that is not answered in time, or that nobody may answer any more."""
+    """Return the decision for an interrupt that is not answered in time, or that can no longer be answered."""
     return {InterruptKind.DOOM_LOOP: Decision.STOP, InterruptKind.UNKNOWN_OUTCOME: Decision.UNKNOWN}.get(
         kind, Decision.REJECT
     )

@@ -152,7 +152,7 @@ class Dependencies(msgspec.Struct, frozen=True):
     poll_interval: float = 0.25
     now: Callable[[], float] = time.time
     clock: Callable[[], float] = time.monotonic
-    #: What is known of agents: their limits, their JSON in journals, their tools, and the types of their answers.
+    #: The data of known agents: their limits, their JSON in journals, their tools, and the types of their answers.
     limits_by_agent: ByAgent[Limits] = msgspec.field(default_factory=dict)
     journals_by_agent: ByAgent[JsonObject] = msgspec.field(default_factory=dict)
     tools_by_agent: ByAgent[AgentTools] = msgspec.field(default_factory=dict)

@@ -140,7 +140,7 @@ def _played(
         found = groups[-1]
     if isinstance(found, FactGroup):
         raise ConfigError(
-            f"with these changes the turn would have taken another course before fact {found.last}:"
+            f"with these changes the turn would differ before fact {found.last}:"
             f" fork it at an earlier fact than {found.first}"
         )
     return found

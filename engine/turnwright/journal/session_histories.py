@@ -167,7 +167,7 @@ class _Asked(NamedTuple):
     started: TurnStarted
     model: str
     earlier: EarlierJournals
-    #: How often all histories had been forgotten then.
+    #: The number of times that all histories had been forgotten then.
     forgotten: int
 
     async def said_before(self, store: Store, turns: SessionTurns) -> list[Said]:

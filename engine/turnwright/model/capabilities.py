@@ -44,7 +44,7 @@ class Capabilities:
     reasoning_details: bool = True
     #: The server holds a text reply to a JSON Schema (`response_format`), also beside tools.
     json_schema_output: bool = False
-    #: How thinking is set (`ModelSettings.thinking`). None: it cannot be set.
+    #: The form in which thinking is set (`ModelSettings.thinking`). None: it cannot be set.
     thinking: ThinkingControl | None = "effort"
     #: The settings that the server rejects or ignores, by their names in `ModelSettings`. They are not sent.
     unsupported_settings: frozenset[str] = frozenset()

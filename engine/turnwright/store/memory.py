@@ -50,7 +50,7 @@ class _StoredTurn:
     updated_at: float
     #: The last span is still open: it ends at `written_at`.
     begun: list[ClaimSpan]
-    #: When the last fact was written.
+    #: The time of the last fact.
     written_at: float
     owner: str | None
     epoch: int = 1

@@ -155,7 +155,7 @@ def claim_spans_of(turn: str, rows: Iterable[Columns], where: str) -> list[Claim
             for first, epoch, owner, at, ended in rows
         ]
     except ValueError as error:
-        raise UnreadableTurnError(turn, f"who wrote its facts: {error}", where=where) from error
+        raise UnreadableTurnError(turn, f"the record of its drivers: {error}", where=where) from error
 
 
 def waiting(turn: str, rows: Iterable[Columns], where: str) -> list[InboxItem]:

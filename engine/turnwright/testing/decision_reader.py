@@ -29,7 +29,7 @@ class DecisionReader:
         self.decisions: dict[int, Decided] = {}
         #: The model's lines that were reviewed.
         self.reviewed: list[int] = []
-        #: How the typed answer was asked for; None for an answer in text.
+        #: The way in which the typed answer was requested; None for an answer in text.
         self.output: Literal["tool", "prompt"] | None = None
         #: Whether the last reply was refused: then the results of its calls follow from that.
         self.refused = False

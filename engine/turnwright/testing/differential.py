@@ -108,9 +108,9 @@ class _World:
         self._session = token_hex(8)
         self._offers = 0
         self._waited = 0.0
-        #: What the tools have run: the tool and the number of each call.
+        #: The calls that ran: the tool and the number of each.
         self.executed: list[tuple[str, int]] = []
-        #: How often each call's tool has run, by idempotency key.
+        #: The number of runs of each call's tool, by idempotency key.
         self.ran = Counter[str]()
         self._model = _Model(script)
         self._helper = _HelperModel(script)

@@ -44,7 +44,7 @@ class Stalls:
     seconds: float = HOUR
 
 
-#: What a script is made of: one line for each model call.
+#: The lines of a script: one for each model call.
 Line = str | ModelResponse | ModelError | Cut | Stalls
 
 

@@ -36,9 +36,9 @@ Invariant = Callable[[Driven], Check]
 
 #: Bytes of the notice that a result was cut.
 _NOTICE: Final = 100
-#: What a person says to a call that had begun, so that it begins again.
+#: The answer with which a person has an interrupted call begin again.
 _GOES_ON: Final = (Decision.RERUN, Decision.REPLY)
-#: How the error of a guardrail ends that has no verdict.
+#: The end of the error of a guardrail without a verdict.
 _UNDECIDED: Final = " could not decide: "
 #: Facts after which no call is open: every call has its result in what was said so far.
 _AT_REST: Final = (f.StepFinished, f.Stopping, f.Concluded, f.TurnEnded)

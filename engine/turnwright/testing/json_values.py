@@ -21,7 +21,7 @@ _NUMBERS: Final = (0.5, 1.0, 0.0, -1.0, 1e300)
 _KEYS: Final[tuple[str, ...]] = ("a", "b", "path")
 _LONGEST: Final = 3
 _ANY_TYPE: Final = ("string", "integer", "boolean", "null", "number", "array", "object")
-#: What the values of a form look like. Short and few: a model repeats itself, and a test is read by people.
+#: The form of a value. Short and few: a model repeats itself, and a test is read by people.
 _FORMATS: Final[Mapping[str, tuple[str, ...]]] = {
     "date": ("2026-01-31",),
     "date-time": ("2026-01-31T12:00:00Z",),

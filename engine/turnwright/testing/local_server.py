@@ -20,9 +20,9 @@ from turnwright.errors import ConfigError, TurnwrightError
 
 #: Below the ports that systems hand out for outgoing connections: so it is still free when the server starts again.
 _PORTS: Final = range(20_000, 30_000)
-#: How many ports are tried before the first start is given up.
+#: The number of ports that are tried before the first start fails.
 _TRIES: Final = 20
-#: How much of the server's log an error quotes, in bytes.
+#: The bytes of the server's log that an error quotes.
 _TAIL: Final = 2000
 
 
@@ -51,7 +51,7 @@ class LocalServer(ABC):
         self._start_timeout = start_timeout
         self._account = account
         self._folder = Path(tempfile.mkdtemp(prefix=f"turnwright-{self._name.lower()}-"))
-        #: What the server says, in the folder that has all it writes.
+        #: The log of the server, in the folder with all its files.
         self.log: Final = self._folder / "log"
         self._port: int | None = None
         #: The process that runs the server, if one does.

@@ -50,7 +50,7 @@ _CAUSES: Final[dict[int, set[Cause]]] = {
 class ModelSuite:
     """Subclass it, and define a fixture `bench` that gives a `ModelBench`."""
 
-    #: How long, in seconds, a test waits for what should come at once.
+    #: The seconds that a test waits for an event that should come at once.
     patience = 5.0
 
     async def test_it_has_a_name(self, bench: ModelBench) -> None:

@@ -43,7 +43,7 @@ class PlayedDecisions(SegmentHooks):
         self._recording = recording
         self._written = written
         self._segment: Segment | None = None
-        #: What ends the turn while its calls run, as soon as it is driven again.
+        #: The input that ends the turn while its calls run, as soon as it is driven again.
         self._ending: Decided | None = None
 
     def install(self, segment: Segment) -> None:

@@ -21,7 +21,7 @@ class GuardedTurn(LeadingTurn):
         self.prepared = False
         #: The questions that it is still asked beside a reply, and the seconds until it has decided one.
         self.questions, self.decides_in = 0, 0.0
-        #: How often it and the output guardrail have decided, or their models failed.
+        #: The number of times that it and the output guardrail decided, or their models failed.
         self.prompts = self.asked = 0
 
     def _check_prompt(self) -> bool:

@@ -40,7 +40,7 @@ OUTCOMES: Final = {
 Life = Generator[None, PersonAct, None]
 
 
-#: What makes two calls equal: the tool, and the call unless the tool has a key of its own.
+#: The key of a call in comparisons: the tool, and the call unless the tool has a key of its own.
 Key = tuple[str, ScriptedCall | None]
 #: The calls of a round, with what their results say where results are compared.
 Round = Counter[tuple[Key, object]]
@@ -75,7 +75,7 @@ class Call:
     asks: bool = False
     approved: bool = False
     judged: bool = False
-    #: What its result says, so that the results of two calls can be compared.
+    #: The content of its result, so that the results of two calls can be compared.
     result: object = None
     answers: bool = False
     starts: int = 0

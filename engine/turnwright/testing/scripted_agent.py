@@ -114,7 +114,7 @@ class _Decisions:
 
     script: TurnScript
     said: Callable[[], ScriptedReply]
-    #: How often the guardrails of prompts and of replies were asked.
+    #: The number of times that the guardrails of prompts and of replies were asked.
     asked: Counter[str] = field(default_factory=Counter)
 
     def hooks(self) -> list[Hooks[None]]:

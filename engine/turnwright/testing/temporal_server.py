@@ -19,7 +19,7 @@ from turnwright.runtime.temporal.names import ATTRIBUTES
 
 from .local_server import LocalServer
 
-#: What the server says when it takes requests.
+#: The line that the server prints when it accepts requests.
 _READY: Final = b"Temporal Server:"
 
 

@@ -35,7 +35,7 @@ LONG = 1_000
 TRIPS_AFTER, RAISES_AFTER, LATE_AFTER = 19 / 64, 27 / 64, 41 / 64
 #: The seconds by which those of a sub-agent take longer, so that it and its caller never fail at once.
 LATER_IN_HELPER = 2 / 64
-#: What a hook or a person adds to the number of a call that they change.
+#: The amount that a hook or a person adds to the number of a call that they change.
 CHANGED_BY = 10
 
 #: The act of a person who is asked: `yes` or `no`; `always`, which is `yes` except for a doom loop; `change`, which is

@@ -98,7 +98,7 @@ class BatchContext:
     cancel_grace: float
     #: Asks the hooks and guardrails of the app about each call, if there are any.
     judge: CallJudge | None
-    #: What was decided about calls that have not started, by call id.
+    #: The decisions about calls that have not started, by call id.
     decided: dict[str, BeforeCall]
     #: Makes the context of the turn as it is now, for the tools that take one.
     context: Callable[[], TurnContext]

@@ -96,7 +96,7 @@ class RateLimiter:
     async def wait(self) -> Slot:
         """Wait for a slot, in order of arrival. The caller must release it.
 
-        A canceled wait takes no slot. Once the slot is taken, this cannot be canceled any more.
+        A canceled wait takes no slot. Once the slot is taken, this can no longer be canceled.
         """
         queue = self._here()
         async with queue.turnstile:

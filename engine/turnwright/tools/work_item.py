@@ -7,7 +7,7 @@ import anyio
 
 from turnwright_states import CallSettledInput, CallWaitingInput
 
-#: What became of a call.
+#: The fate of a call.
 Outcome = CallSettledInput | CallWaitingInput
 #: A job of a call returns its outcome.
 Job = Callable[[], Awaitable[Outcome | None]]

@@ -74,7 +74,7 @@ class _JournalRun:
         self.made: dict[str, TrajectoryCall] = {}
         self.started: dict[str, str | None] = {}
         self.waiting: set[str] = set()
-        #: When the step began, and the active seconds of the turn then; None if unknown.
+        #: The start of the step, and the active seconds of the turn then; None if unknown.
         self.clock: tuple[datetime, float] | None = None
         self.at: str | None = None
         self.attempt = 1

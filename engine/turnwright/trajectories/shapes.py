@@ -49,7 +49,7 @@ class Shape(Generic[T]):
 
 
 def _mended(data: bytes) -> JsonValue:
-    """Return the value of bytes that a strict reader of JSON refuses; None if they are none."""
+    """Return the value of bytes that a strict reader of JSON refuses; None if they are not JSON at all."""
     try:
         value = json.loads(data.decode("utf-8", "replace"), strict=False, parse_constant=lambda _: None)
         text = json.dumps(value, ensure_ascii=False).encode("utf-8", "replace")

@@ -31,7 +31,7 @@ _LONGEST_LINE: Final = 64 * 1024**2
 _PIECE: Final = 16 * 1024**2
 #: Levels of nesting that are read of a document that is cut. Deeper ones end it.
 _DEPTH: Final = 200
-#: What a parser raises for bytes that are not JSON; the last two for numbers that Python does not make.
+#: The errors of a parser for bytes that are not JSON; the last two for numbers that Python does not make.
 _BROKEN: Final = (JSONError, UnicodeDecodeError, RecursionError, ArithmeticError, ValueError)
 #: A number with more digits makes no number of Python.
 _MOST_DIGITS: Final = 4000

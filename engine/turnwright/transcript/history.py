@@ -17,7 +17,7 @@ class History(NamedTuple):
     """
 
     messages: tuple[Message, ...] = ()
-    #: Those that say something, which are sent.
+    #: The events with content, which are sent.
     said: tuple[Message, ...] = ()
     #: The number of calls.
     calls: int = 0

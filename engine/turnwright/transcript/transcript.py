@@ -65,9 +65,9 @@ class Transcript:
         self.turn = turn or Turn()
         #: The turn's final text, once it has ended.
         self.text = ""
-        #: Why the turn was stopped, once it was.
+        #: The reason of the stop, once the turn was stopped.
         self.sentinel: SentinelPart | None = None
-        #: The messages that will not change any more, for models: one list, which only grows.
+        #: The messages that are final, for models: one list, which only grows.
         self.closed: list[Message] = []
         #: The parts of the open step for models. Those for people are made of its facts when somebody asks.
         self._open: tuple[AnyPart, ...] = ()

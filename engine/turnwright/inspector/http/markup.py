@@ -56,7 +56,7 @@ _LANGUAGES: Final = frozenset(
         *("shell", "sql", "swift", "toml", "ts", "tsx", "typescript", "xml", "yaml", "yml"),
     )
 )
-#: What a color says, by the beginnings of the names of Pygments' tokens.
+#: The meaning of a color, by the beginnings of the names of Pygments' tokens.
 _COLORS: Final = {
     "Token.Comment": "c",
     "Token.Keyword": "k",

@@ -16,7 +16,7 @@ from turnwright_states import Outcome
 
 from .turn_page import page
 
-#: What has a row of the table: its words, by the value of the address.
+#: The words of the rows of the table, by the value of the address.
 GROUPINGS: Final = {Grouping.BOTH: "agent and model", Grouping.AGENT: "agent", Grouping.MODEL: "model"}
 #: The most rows of the table.
 _MOST: Final = 200

@@ -45,7 +45,7 @@ _NO_BUDGET: Final = (
     "This process does not show models their budget. If the sending process did, that text is missing here."
 )
 _EARLIER: Final = "Earlier messages are read from the earlier turns as they are now: a deleted turn is missing."
-_UNREAD: Final = "The messages before the turn cannot be read any more: they are missing here."
+_UNREAD: Final = "The messages before the turn can no longer be read: they are missing here."
 _SIGNED: Final = "If another model continued this turn, it received the thinking without the signatures."
 _UNANSWERED: Final = "The journal has no answer to it: it may not have been sent."
 _TAKEN_UP: Final = "Another driver resumed the turn in this step: the one before may have sent this too."

@@ -22,7 +22,7 @@ from .annotations import annotations_of
 from .cli_commands import begun_elsewhere, fork_place, resume_command, show_command
 from .turn_record import TurnRecord
 
-#: What may be approved or rejected, with words for the model.
+#: The kinds that may be approved or rejected, with words for the model.
 _APPROVALS: Final = frozenset({InterruptKind.APPROVAL, InterruptKind.GRANT})
 
 

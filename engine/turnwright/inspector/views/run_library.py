@@ -101,7 +101,7 @@ class RunLibrary:
         self._paths = tuple(paths)
         self._above = f"{paths[0]}{os.sep}" if len(paths) == 1 else ""
         self._store: Store | None = None
-        #: What was found last, in the order of the list, and what was read of it.
+        #: The files that were found last, in the order of the list, and the data read from them.
         self._found: dict[str, FoundFile] = {}
         self._read: dict[str, _ReadFile] = {}
         #: The numbers of the runs of each file, also of one that is gone: it may come back.

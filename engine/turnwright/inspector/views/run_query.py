@@ -31,7 +31,7 @@ COLUMNS: Final[Mapping[str, Callable[[RunEntry], float | None]]] = {
     "time": lambda one: one.seconds,
     "began": lambda one: one.began,
 }
-#: What became of a run, by the words of an address.
+#: The endings of a run, by their words in an address.
 RESULTS: Final[Mapping[str, Callable[[RunEntry], bool]]] = {
     "succeeded": lambda one: one.found.success is True,
     "failed": lambda one: one.found.success is False,

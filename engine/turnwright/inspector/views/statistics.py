@@ -37,7 +37,7 @@ _AT_ONCE: Final = 50
 _STEPS: Final = (0, 1, 2, 3, 5, 8, 13, 25, 50, 100, 200)
 #: Reasons that are limits.
 _LIMITS: Final = (*(reason for _, reason in LIMITS.values()), EndReason.DOOM_LOOP)
-#: What a turn that has not ended is counted as.
+#: The name under which a turn that has not ended is counted.
 _PAUSED, _UNFINISHED = "paused", "unfinished"
 STANDINGS: Final = (*map(str, Outcome), _PAUSED, _UNFINISHED)
 

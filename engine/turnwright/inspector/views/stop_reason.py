@@ -24,7 +24,7 @@ WARNED_FROM: Final = 0.9
 _DONE: Final = frozenset({EndReason.ANSWERED, EndReason.TEXT_ONLY, EndReason.SYNTHESIZED})
 #: The names of the limits by the reasons that they give, and what `Turn.use` calls them.
 _LIMITS: Final = {reason: (words, name) for name, (words, reason) in LIMITS.items()}
-#: What each state that is not over means to somebody who watches.
+#: The meaning of each state before the end, for a person who watches.
 _AT_WORK: Final = {
     State.CHECK: "It asks whether another step may start.",
     State.STREAM: "The model is writing.",
@@ -35,7 +35,7 @@ _AT_WORK: Final = {
     State.CONCLUDE: "A limit was reached: the model says what was done and what is left.",
     State.TEXT_ONLY: "It was allowed no step: the model answers in text.",
 }
-#: What a turn did when its driver went away.
+#: The work of a turn when its driver left.
 _WHILE: Final = {
     State.STREAM: "while the model was writing",
     State.COMPACT: "while the conversation was being made shorter",

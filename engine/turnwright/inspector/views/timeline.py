@@ -18,7 +18,7 @@ from .waterfall import BarKind, Span, WaterfallRow
 WIDTH: Final = 1000.0
 #: Lanes a page.
 _PAGE: Final = 100
-#: What is shorter than this is drawn as wide, in those units: it can still be seen.
+#: The least width, in those units: a shorter bar is drawn as wide, so that it can be seen.
 _NARROWEST: Final = 2.0
 #: Seconds between which a scale has marks. Only a forged journal has more.
 _LEAST: Final = 1e-9

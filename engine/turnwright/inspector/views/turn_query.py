@@ -25,7 +25,7 @@ _WINDOW: Final = 500
 _MOST_CHECKED: Final = 2_000
 #: The most turns of sub-agents that are shown below one turn.
 _BELOW: Final = 200
-#: What may be asked for beside an outcome.
+#: The other filters beside an outcome.
 CRASHED: Final = "crashed"
 STANDINGS: Final = (*map(str, Outcome), PAUSED, UNFINISHED, CRASHED)
 #: The spans of time that end now, in seconds.

@@ -42,7 +42,7 @@ _BUDGETS: Final[Mapping[bool | str | int, int]] = {
     True: 8192,
     "high": 16_384,
 }
-#: What marks the places up to which the provider caches; None for none.
+#: The marker of the places up to which the provider caches; None for none.
 CACHE_CONTROLS: Final[Mapping[str, JsonValue]] = {
     "auto": {"type": "ephemeral"},
     "5m": {"type": "ephemeral", "ttl": "5m"},

@@ -160,7 +160,7 @@ _NEVER_OVERFLOW: Final = frozenset({401, 403, 404, 408, 429, 503, 529})
 _RATE_LIMITS: Final = frozenset().union(*(names for cause, names in _INSTEAD_OF_STATUS if cause is Cause.RATE_LIMITED))
 _MAY_BE_UNPAID: Final = frozenset({None, 400, 402, 403, 429})
 
-#: What to do next, for each cause.
+#: The next step for the developer, for each cause.
 NEXT_STEPS: Final = {
     Cause.CONNECTION: "Check that a server is running there.",
     Cause.TIMEOUT: "Try again, or allow it more time.",

@@ -40,7 +40,7 @@ _CLAUDE: Final[_Changes] = {"needs_tools_if_history_has_tools": True}
 # are auto, any and one tool.
 _BEDROCK: Final[_Changes] = {"needs_tools_if_history_has_tools": True, "supports_tool_choice_none": False}
 # "The `reasoning_content` in the thinking mode must be passed back to the API", also where it is empty; without
-# thinking it is ignored. (The first deepseek-reasoner refused it; the API does not serve it any more.)
+# thinking it is ignored. (The first deepseek-reasoner refused it; the API no longer serves it.)
 _DEEPSEEK: Final[_Changes] = {
     "reasoning_field": "reasoning_content",
     "reasoning_required": True,

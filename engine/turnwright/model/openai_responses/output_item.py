@@ -19,7 +19,7 @@ FUNCTION_CALL: Final = "function_call"
 _ITEM_SIZE: Final = 1024
 _PART_SIZE: Final = 256
 
-#: Where the reasoning that people may read is. A server that sends both repeats itself.
+#: The field with the reasoning that people may read. A server that sends both repeats itself.
 Channel = Literal["summary", "content"]
 
 

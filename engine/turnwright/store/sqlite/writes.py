@@ -208,7 +208,7 @@ def write(cursor: sqlite3.Cursor, path: Path, place: StoreFiles, together: Seque
     """Make writes in one transaction. A write that raises a `TurnwrightError` is given up, and the rest is made.
 
     Raises the errors of `sqlite3`, and `LeaseLostError` or `StoreError` if facts follow no claim or not the last fact;
-    then nothing was written. Raises `StoreReplacedError` if the written file is not in its place any more.
+    then nothing was written. Raises `StoreReplacedError` if the written file is no longer in its place.
     """
     checks_version = checks_place = False
     rows: list[_FactsRow] = []

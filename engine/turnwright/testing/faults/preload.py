@@ -5,7 +5,7 @@ import importlib
 import importlib.util
 from typing import Final
 
-#: What the first event loop, and the first connection to a database, would import.
+#: The modules that the first event loop, and the first connection to a database, would import.
 _LATER: Final = ("anyio._backends._asyncio", "turnwright.engine", "turnwright.testing.faults.worker_process")
 #: Likewise, where what they need is installed.
 _OPTIONAL: Final = {

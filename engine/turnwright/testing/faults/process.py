@@ -13,7 +13,7 @@ import anyio
 P = ParamSpec("P")
 
 CONTEXT: Final = multiprocessing.get_context("forkserver")
-#: What is imported once, before the first fork.
+#: The modules that are imported once, before the first fork.
 PRELOADED: Final = ["__main__", "turnwright.testing.faults.preload"]
 
 

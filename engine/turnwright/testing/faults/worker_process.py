@@ -37,7 +37,7 @@ _PATIENCE: Final = 10.0
 _SUMMARIZE: Final = "only your summary of it will remain"
 _SO_FAR: Final = "Steps so far:"
 _MISFIT: Final = "does not fit"
-#: What each reply uses.
+#: The usage of each reply.
 _USAGE: Final = Usage(input_tokens=9, output_tokens=3)
 
 

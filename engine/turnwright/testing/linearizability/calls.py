@@ -4,7 +4,7 @@ from typing import Literal
 
 from msgspec import Struct, structs
 
-#: What is read of a turn.
+#: The columns that are read of a turn.
 Reading = Literal["facts", "get", "inbox", "is_driven"]
 
 

@@ -111,7 +111,7 @@ class World:
         self.metadata = metadata
         self.agent = agent.model_copy(update={"model": None})
         self.disk = Disk()
-        #: What was seen of each claim that was broken.
+        #: The evidence for each broken claim.
         self.violations: dict[str, list[str]] = {}
         self.trace: list[str] = []
         self.processes: list[Process] = []
@@ -131,7 +131,7 @@ class World:
         self._calls = 0
         limits = choices.of("mode", _LIMITS)
         self._limits = Limits() if limits.steps == 0 and agent.output_type is not None else limits
-        #: Why the agent cannot run at all.
+        #: The reason why the agent cannot run at all.
         self.cannot_run: ConfigError | None = None
         self._parallel = choices.of("mode", (8, 1, 2))
         self._slow = choices.below("mode", 2)

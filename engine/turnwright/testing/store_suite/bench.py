@@ -16,7 +16,7 @@ from turnwright_states import (
 )
 from turnwright_states.facts import Fact
 
-#: When the youngest turn was made.
+#: The creation time of the youngest turn.
 NOW: Final = 1_700_000_000.0
 
 

@@ -19,7 +19,7 @@ _CANCELED: Final = re.compile(r"\[Request interrupted by user|(?:<tool_use_error
 _LOOKED_AT: Final = 400
 #: The types of calls: of the program's tools, of the server's, and of its MCP servers.
 CALLS: Final = frozenset({"tool_use", "server_tool_use", "mcp_tool_use"})
-#: What Claude Code adds in the user's role.
+#: Texts that Claude Code adds in the user's role.
 INTERRUPTED: Final = "[Request interrupted by user"
 _NOTICE: Final = re.compile(
     r"\[Request interrupted by user[^\]\n]*\]|<system-reminder>.*?</system-reminder>", re.DOTALL

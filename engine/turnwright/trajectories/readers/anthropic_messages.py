@@ -26,7 +26,7 @@ NAME: Final = "anthropic-messages"
 _LISTS: Final = ("messages", "results")
 _NESTED: Final = ("request", "params", "body", "trace", "response", "result", "message")
 _RESULTS: Final = ("tool_result", "_tool_result")
-#: What only these messages have: types of blocks, a role, and reasons to stop.
+#: The marks of these messages alone: types of blocks, a role, and reasons to stop.
 _BLOCKS: Final = frozenset({*CALLS, "tool_result", "thinking", "redacted_thinking"})
 _STOPS: Final = frozenset({"end_turn", "tool_use", "max_tokens", "stop_sequence", "pause_turn", "refusal"})
 _LOOKED_AT: Final = 40

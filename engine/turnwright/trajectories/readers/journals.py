@@ -118,7 +118,7 @@ def _lines(recording: Recording) -> Iterator[Trajectory]:
         latest = seq if isinstance(seq, int) else latest
         found[-1].add(kind, msgspec.json.encode(value).decode(), seq)
     if not any(journal.facts for journal in found):
-        raise UnreadableRecordingError("no line of it is a fact that this release knows")
+        raise UnreadableRecordingError("it has no line that is a fact known to this release")
     named = {turn: journal for journal in found if (turn := journal.turn) is not None}
     inner = {turn for turn in named if turn.rpartition(":")[0] in named}
     for journal in found:

@@ -30,7 +30,7 @@ _NESTED: Final = ("request", "body", "response")
 #: Types of parts in Anthropic's messages, which have the same roles.
 _FOREIGN: Final = frozenset({"tool_use", "tool_result", "thinking", "redacted_thinking", "server_tool_use"})
 _LOOKED_AT: Final = 20
-#: What tau2-bench says about a file of simulations.
+#: The keys of a file of simulations of tau2-bench.
 _TAU2: Final = {"agent_info", "environment_info", "user_info"}
 #: Levels of nesting in which messages are looked for.
 _DEPTH: Final = 8

@@ -62,7 +62,7 @@ def _read(recording: Recording, format: str) -> Iterator[Trajectory]:  # noqa: A
                 yield latest
             latest = run
     if latest is None:
-        raise UnreadableRecordingError("no span of it is a call of a model or a tool")
+        raise UnreadableRecordingError("it has no span of a model call or a tool call")
     notes = latest.run_notes
     notes.cut, notes.unreadable_lines = dump.cut, dump.unreadable
     yield latest
@@ -135,7 +135,7 @@ class _Scope:
         self.agent = agent
         self.finish: str | None = None
         self._open: dict[str, TrajectoryCall] = {}
-        #: Those of them that were recorded without an id.
+        #: The calls among them that were recorded without an id.
         self._nameless: set[str] = set()
         self._prompt = ""
         self._fresh = True

@@ -31,7 +31,7 @@ _COMMANDS: Final = {
 
 
 class TrajectoryItem(Struct):
-    """A reply with its command and what came of it."""
+    """A reply with its command and the result."""
 
     action: str | None = None
     observation: str | None = None

@@ -48,7 +48,7 @@ def read(recording: Recording) -> Iterator[Trajectory]:
             else:
                 turns.setdefault(event.turn, []).append((number, event))
     if not turns:
-        raise UnreadableRecordingError("no line of it is an event of a trace")
+        raise UnreadableRecordingError("it has no line that is an event of a trace")
     for place, (name, events) in enumerate(turns.items()):
         run = TracedRun.of(_run(name, events), partial(list, events), damaged=unreadable > 0)
         run.run_notes.unreadable_lines = 0 if place else unreadable
