@@ -113,7 +113,7 @@ smt: $(VENV)/.smt ## Prove the bounds for all limits by induction, with z3 and c
 proof-all: $(VENV)/.test $(VENV)/.mutants ## Run every proof and every test of a claim: docs/proof.md (an hour and a half)
 	$(MAKE) verify
 	$(MAKE) test-all
-	$(BIN)/python -m pytest --hypothesis-profile=deep tests/states/test_conformance.py
+	$(BIN)/python -m pytest --hypothesis-profile=deep tests/states/test_verify.py -k whole_campaign
 	$(MAKE) histories
 	$(MAKE) simulate SCHEDULES=$(or $(SCHEDULES),20000)
 	$(BIN)/python -m turnwright.testing.faults

@@ -3,7 +3,7 @@
 import json
 import sqlite3
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import anyio
@@ -269,9 +269,11 @@ def test_no_cut_invents_a_call(journal: bytes, data: st.DataObject) -> None:
 
 @given(garbage=st.binary(max_size=40), data=st.data())
 def test_a_line_of_garbage_invents_no_call(journal: bytes, garbage: bytes, data: st.DataObject) -> None:
+    """Garbage that looks like the beginning of a database is refused as a whole."""
     lines = journal.split(b"\n")
     lines[data.draw(st.integers(0, len(lines) - 1))] = garbage.replace(b"\n", b" ")
-    assert not calls(read(b"\n".join(lines), "turnwright")) - calls(read(journal, "turnwright"))
+    with suppress(UnreadableRecordingError):
+        assert not calls(read(b"\n".join(lines), "turnwright")) - calls(read(journal, "turnwright"))
 
 
 VALUES: st.SearchStrategy[JsonValue] = st.recursive(

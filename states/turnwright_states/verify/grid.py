@@ -7,6 +7,7 @@ from typing import Final
 from turnwright_states.limits import Limits
 
 from .case import Case
+from .configuration import WalkedMachine
 from .walk import MOST, Walk, walk
 
 #: The default bound of `turnwright verify`.
@@ -130,12 +131,12 @@ def _limits(**fields: object) -> Limits:
     return Limits.model_validate(small | fields)
 
 
-def campaign(cases: Iterable[Case], *, most: int = MOST) -> Walk:
+def campaign(cases: Iterable[Case], *, machine: type[WalkedMachine] = WalkedMachine, most: int = MOST) -> Walk:
     """Walk each case, up to `most` configurations, and add the counts up.
 
-    Raises `ViolationError` at the first fault.
+    With `machine=ConformingMachine` every formula is checked too. Raises `ViolationError` at the first fault.
     """
     total = Walk()
     for case in cases:
-        total.add(walk(case, most=most))
+        total.add(walk(case, machine=machine, most=most))
     return total
