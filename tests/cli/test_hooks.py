@@ -94,7 +94,7 @@ def test_a_turn_that_continues_has_the_guardrails_of_the_one_before(cli: "Cli", 
     assert "Ask about invoices." in done.out + done.err
     cli.write("clerk.md", "---\nname: Clerk\nhooks: []\n---\nBe kind.\n")
     lost = cli.run("run", "--continue", turn, "And the weather?")
-    assert (lost.code, "the earlier turn had guardrails, which no file names any more" in lost.err) == (2, True)
+    assert (lost.code, "the earlier turn had guardrails, which no file names now" in lost.err) == (2, True)
 
 
 def test_a_resumed_turn_has_the_guardrails_of_its_sub_agents(cli: "Cli", endpoint: "Endpoint") -> None:

@@ -115,7 +115,7 @@ async def test_a_lower_limit_holds_from_the_place_of_the_fork() -> None:
 async def test_a_limit_that_the_turn_had_passed_before_the_place_is_refused() -> None:
     store = MemoryStore()
     one, turn, places = await noted(store)
-    with pytest.raises(ConfigError, match="another course before fact"):
+    with pytest.raises(ConfigError, match="would differ before fact"):
         await one.fork(turn.id, at=places["second"], limits={"steps": 1})
     with pytest.raises(ConfigError, match=r"limits\.stepps: .*did you mean"):
         await one.fork(turn.id, at=places["second"], limits={"stepps": 1})

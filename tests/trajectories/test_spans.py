@@ -461,7 +461,7 @@ def test_traces_of_one_file_are_runs_of_their_own() -> None:
 
 
 def test_spans_of_something_else_are_no_runs() -> None:
-    with pytest.raises(UnreadableRecordingError, match="no span of it"):
+    with pytest.raises(UnreadableRecordingError, match="it has no span of"):
         read(json.dumps([span(1, None, {"http.route": "/"})]).encode(), "opentelemetry")
 
 
