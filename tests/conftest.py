@@ -102,8 +102,8 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
-    """Use two workers per core for all tests: the slow ones wait for servers and processes half of their time."""
-    return None if config.getoption("markexpr") == NOT_SLOW else 2 * (os.cpu_count() or 1)
+    """Use one worker more than there are cores for all tests: the slow ones wait for servers and processes."""
+    return None if config.getoption("markexpr") == NOT_SLOW else (os.cpu_count() or 1) + 1
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

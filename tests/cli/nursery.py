@@ -7,6 +7,7 @@ Run as a script with the path of a socket to listen on. A client sends one JSON 
 `folder`, and three file descriptors; it is sent two lines: the process id, and, when that has ended, its exit code.
 """
 
+import atexit
 import gc
 import importlib
 import json
@@ -14,8 +15,10 @@ import os
 import select
 import socket
 import sys
+import threading
 from contextlib import suppress
 from pathlib import Path
+from typing import NoReturn
 
 from turnwright import Agent
 from turnwright.cli import main
@@ -90,6 +93,24 @@ def become(asked: dict[str, object], streams: list[int]) -> None:
     sys.argv[1:] = arguments
 
 
+def run() -> int:
+    """Run the command line. Return its exit code."""
+    try:
+        main()
+    except SystemExit as error:
+        return error.code if isinstance(error.code, int) else int(error.code is not None)
+    return 0
+
+
+def leave(code: int) -> NoReturn:
+    """End the process as the interpreter does, but for its objects: to free them one by one copies what was forked."""
+    threading._shutdown()  # type: ignore[attr-defined]  # noqa: SLF001 (no public name)
+    atexit._run_exitfuncs()  # noqa: SLF001 (no public name)
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    os._exit(code)
+
+
 if __name__ == "__main__":
     # The HTTP library would import it where it is there, and it is a third of all imports; nobody here runs under it.
     sys.modules["trio"] = None  # type: ignore[assignment]
@@ -99,4 +120,4 @@ if __name__ == "__main__":
     Agent(name="The first one builds what all others are checked with.")
     gc.freeze()  # a child need not look through all of this again
     serve(sys.argv[1])
-    main()
+    leave(run())

@@ -110,6 +110,7 @@ REDUCED: Final = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", REDUCED)
 def test_the_reduction_loses_nothing(name: str) -> None:
     """Without the reduction the walk is longer and has the same results."""

@@ -222,6 +222,7 @@ def test_the_parser_gets_a_long_text_in_few_pieces() -> None:
     assert sum(one > 0 for one in pieces) == 3
 
 
+@pytest.mark.slow
 def test_a_named_pipe_without_a_writer_is_a_problem(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.jsonl")
     assert seen(runs([tmp_path / "pipe.jsonl"])) == [(str(tmp_path / "pipe.jsonl"), "no program writes to this pipe")]
