@@ -264,3 +264,14 @@ def test_a_fault_violates_its_claim_and_leaves_the_others_open() -> None:
 def test_the_ends_are_every_reason_of_every_outcome() -> None:
     assert len(ENDS) == len(set(ENDS)) == 20
     assert {end.split("/")[1] for end in ENDS} == set(EndReason)
+
+
+@pytest.mark.parametrize(("budget", "refused"), [(4, {"call00001", "nobody"}), (None, {"nobody"})])
+def test_a_false_account_is_more_calls_than_the_lease(budget: int | None, refused: set[str]) -> None:
+    """A lease without a budget of calls allows any number, so only the usage of an unknown call is impossible."""
+    case = Case(plain(tool_calls=budget, tokens=9), widest=1, delegates=True)
+    machine, _ = WalkedMachine.start(case.started)
+    machine.feed(ModelRepliedInput(calls=(AGENT,), usage=Usage()))
+    machine.feed(CallStartedInput(call="call00001"))
+    accounts = Environment(case).false_accounts(machine.turn, machine.action)
+    assert {call for one in accounts if isinstance(one, StopInput) for call in one.spent} == refused
