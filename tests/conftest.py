@@ -62,8 +62,9 @@ NOT_SLOW: Final = "not slow"
 # Hypothesis takes the time of a busy machine for a slow strategy.
 BUSY = [HealthCheck.too_slow]
 settings.register_profile("dev", max_examples=10, deadline=None, suppress_health_check=BUSY)
+# Half of Hypothesis's default, since it draws others in each run; `deep` has many more.
 settings.register_profile(
-    "all", max_examples=100, deadline=None, derandomize=bool(os.environ.get("CI")), suppress_health_check=BUSY
+    "all", max_examples=50, deadline=None, derandomize=bool(os.environ.get("CI")), suppress_health_check=BUSY
 )
 settings.register_profile(
     "deep", max_examples=2000, deadline=None, suppress_health_check=[*BUSY, HealthCheck.data_too_large]

@@ -10,6 +10,7 @@ their leases are added up.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache
 from typing import Final, NamedTuple, TypeVar
 
 from .chart import ReasonFrom, Row
@@ -288,8 +289,13 @@ _FOLLOWS: Final[Mapping[Trigger, tuple[Follows, ...]]] = {
 _OUTSIDE: Final = frozenset({T.TRIPPED, T.EXPIRE, T.ABORT, T.FAIL})
 
 
-def facts_of(row: Row) -> Iterator[Follows]:  # noqa: C901 (one case a fact: flat)
-    """Yield the facts that follow a row, in order. They depend only on its trigger, its states and its reason."""
+@cache
+def facts_of(row: Row) -> tuple[Follows, ...]:
+    """Return the facts that follow a row, in order. They depend only on its trigger, its states and its reason."""
+    return tuple(_facts_of(row))
+
+
+def _facts_of(row: Row) -> Iterator[Follows]:  # noqa: C901 (one case a fact: flat)
     source, trigger, dest = row.source, row.trigger, row.dest
     yield from _FOLLOWS.get(trigger, ())
     if trigger is T.REVIEWED:

@@ -261,10 +261,10 @@ def visiting(
     *,
     unanswered: bool = False,
 ) -> Iterator[Page]:
-    """A page of somebody who was let in.
+    """An empty page of somebody who was let in.
 
-    At the end nothing may have gone wrong in it: no error, nothing that the policy of the page forbids, and no request
-    to another server. Where some are to stay `unanswered`, the browser may say that of requests.
+    At the end it shows something, and nothing went wrong in it: no error, nothing that the policy of the page forbids,
+    and no request to another server. Where some are to stay `unanswered`, the browser may say that of requests.
     """
     context: BrowserContext = browser.new_context(
         viewport=viewport, color_scheme="dark" if scheme == "dark" else "light", reduced_motion="reduce"
@@ -281,8 +281,9 @@ def visiting(
     page.on("console", hear)
     page.on("request", lambda request: None if stage.is_its_own(request.url) else wrong.append(request.url))
     try:
-        page.goto(f"{stage.address}/?token={TOKEN}")
+        context.request.get(f"{stage.address}/?token={TOKEN}", max_redirects=0)  # it shares the cookies with the page
         yield page
+        assert page.url != "about:blank", "no page was visited"
         assert not wrong, wrong
     finally:
         context.close()

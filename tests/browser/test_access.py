@@ -54,6 +54,7 @@ def test_a_link_from_another_site_leads_to_the_page(browser: Browser, stage: Sta
     """The browser keeps the cookie back at first: the page that says so loads itself again."""
     turn = stage.play("Hello.")
     with visiting(browser, stage) as page:
+        page.goto(stage.address)
         context = page.context
         elsewhere = context.new_page()
         context.route(

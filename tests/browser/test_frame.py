@@ -96,6 +96,7 @@ def test_on_a_phone_the_list_begins_on_the_first_screen_and_filters_unfold(brows
 
 def test_on_a_phone_the_navigation_shows_where_it_goes_on(browser: Browser, stage: Stage) -> None:
     with visiting(browser, stage, PHONE) as page:
+        page.goto(stage.address)
         nav = page.locator(".top nav")
         expect(nav).to_have_attribute("data-more", "after")
         nav.evaluate("row => row.scrollLeft = row.scrollWidth")
@@ -104,4 +105,5 @@ def test_on_a_phone_the_navigation_shows_where_it_goes_on(browser: Browser, stag
         page.goto(f"{stage.address}/statistics")
         expect(page.locator(".top nav [aria-current]")).to_be_in_viewport(ratio=1)
     with visiting(browser, stage) as page:
+        page.goto(stage.address)
         expect(page.locator(".top nav")).not_to_have_attribute("data-more", re.compile(""))

@@ -56,6 +56,7 @@ def test_no_row_moves_below_the_pointer_and_the_list_catches_up_afterwards(page:
     page.goto(f"{stage.address}/?agent=pointed")
     rows = page.locator("#turns tbody tr")
     rows.first.hover()
+    expect(page.locator("#turns tbody tr:hover")).to_have_count(1)
     stage.play("Done.", name="Pointed")
     page.wait_for_timeout(1000)
     expect(rows).to_have_count(1)
@@ -89,6 +90,7 @@ def test_a_turn_that_needs_somebody_is_answered_where_it_stands(browser: Browser
     """On a phone too. Every page says how many there are."""
     turn = stage.play(ASKS, prompt="Delete it alone.")
     with visiting(browser, stage, PHONE) as page:
+        page.goto(stage.address)
         page.get_by_role("link", name="Needs you").click()
         expect(page).to_have_title(re.compile(r"^\(\d+\) Needs you"))
         page.wait_for_load_state()  # before its scripts run, a form leads to another document

@@ -293,6 +293,7 @@ def test_the_stop_is_explained(page: Page, stage: Stage, capped: str) -> None:
 
 def test_the_theme_is_the_systems_until_it_is_changed_and_then_it_stays(browser: Browser, stage: Stage) -> None:
     with visiting(browser, stage, scheme="dark") as page:
+        page.goto(stage.address)
         ground = "getComputedStyle(document.body).backgroundColor"
         dark = page.evaluate(ground)
         page.get_by_role("button", name="Light or dark").click()
@@ -308,7 +309,8 @@ def test_the_theme_is_the_systems_until_it_is_changed_and_then_it_stays(browser:
         assert page.evaluate(ground) != dark
 
 
-def test_the_keys_are_explained(page: Page) -> None:
+def test_the_keys_are_explained(page: Page, stage: Stage) -> None:
+    page.goto(stage.address)
     page.keyboard.press("?")
     expect(page.get_by_role("dialog", name="Keys")).to_be_visible()
     page.keyboard.press("Escape")
@@ -367,6 +369,7 @@ def test_the_past_stays_in_view_while_the_turn_goes_on(page: Page, stage: Stage)
 
 def test_its_links_work_without_scripts(browser: Browser, stage: Stage, capped: str) -> None:
     with visiting(browser, stage) as page:
+        page.goto(stage.address)
         state = page.context.storage_state()
     with browser.new_context(java_script_enabled=False, storage_state=state) as context:
         page = context.new_page()

@@ -111,7 +111,7 @@ def test_turns_never_shorten_an_id_or_a_state_and_drop_columns_instead(cli: "Cli
     "command",
     [
         ("explain",),
-        pytest.param(("verify", "--can-reach", "cap_hit/budget"), marks=pytest.mark.slow),
+        pytest.param(("verify", "--bound", "1", "--can-reach", "cap_hit/budget"), marks=pytest.mark.slow),
         ("show", "{turn}"),
     ],
 )

@@ -24,7 +24,7 @@ from turnwright_states.state import State, Trigger
 from turnwright_states.verdict import Check, Verdict
 
 #: Large enough that the chart that ships takes every row.
-WHOLE: Final = Bounds(allowance=2, budget=2, retries=1, pauses=1, nudges=1, batch=2)
+WHOLE: Final = Bounds(allowance=2, budget=1, retries=1, pauses=1, nudges=1, batch=2)
 TINY: Final = Bounds(allowance=1, budget=1, retries=1, pauses=1, nudges=1, batch=1)
 TWO_STEPS: Final = Bounds(allowance=2, budget=1, retries=0, pauses=1, nudges=1, batch=1)
 

@@ -28,8 +28,9 @@ def grid(bound: int = BOUND) -> Iterator[Case]:
       budgets of 1, 2, 3 and none (spent before the loop, with it, after it, never), and batches of up to 2 calls of
       two tools, or of the full width up to cap 3. Thresholds 2 and 3 at caps 4 and 5 with single calls, because a
       cycle of two rounds or a nudged repetition needs as many.
-    - *Doom loops of calls with their results:* threshold 2, caps 2 and 3, both responses, with and without a nudge,
-      single calls and batches of 2. Elsewhere a loop needs the same calls alone, for results only make more of them.
+    - *Doom loops of calls with their results:* threshold 2. Single calls at cap 3, with both responses, with and
+      without a nudge. Batches of 2 at cap 2, once: no step is left when the loop is seen, so no response matters.
+      Elsewhere a loop needs the same calls alone, for results only make more of them.
     - *Stalls that are doom loops:* two rounds of one error, or with nothing new, at the same caps and widths.
     - *Spent budgets:* tokens, cost, time, and all of them, at caps 0 to 3 (0 to 2 within a bound of 2), with a budget
       of 2 tool calls, a possible doom loop, both responses to it, a nudge, and with and without a synthesis.
@@ -73,15 +74,19 @@ def _doom(bound: int, widest: int) -> Iterator[Case]:
 
 
 def _doom_of_results() -> Iterator[Case]:
-    for response, nudges, (cap, widest) in product(("stop", "ask"), (0, 1), ((_FEW, 2), (_FEW + 1, 1))):
-        doom = {"doom_threshold": 2, "doom_compare": "results", "doom_response": response, "nudges": nudges}
-        yield Case(_limits(steps=cap, tool_calls=4, max_retries=0, **doom), widest=widest)
+    yield from _seen_late({"doom_threshold": 2, "doom_compare": "results"})
 
 
 def _stalled() -> Iterator[Case]:
-    for response, nudges, (cap, widest) in product(("stop", "ask"), (0, 1), ((_FEW, 2), (_FEW + 1, 1))):
-        doom = {"stall_errors": 2, "stall_rounds": 2, "stall_response": "loop", "doom_response": response}
-        yield Case(_limits(steps=cap, tool_calls=4, max_retries=0, nudges=nudges, **doom), widest=widest)
+    yield from _seen_late({"stall_errors": 2, "stall_rounds": 2, "stall_response": "loop"})
+
+
+def _seen_late(doom: dict[str, object]) -> Iterator[Case]:
+    """Yield the cases of a loop that is seen only when its second step has its results."""
+    limits = doom | {"tool_calls": 4, "max_retries": 0}
+    yield Case(_limits(steps=_FEW, doom_response="stop", nudges=0, **limits), widest=2)
+    for response, nudges in product(("stop", "ask"), (0, 1)):
+        yield Case(_limits(steps=_FEW + 1, doom_response=response, nudges=nudges, **limits), widest=1)
 
 
 def _spent(bound: int) -> Iterator[Case]:

@@ -11,7 +11,7 @@ from turnwright.testing.clock import SkippingLoop
 T = TypeVar("T")
 
 #: Callbacks of one schedule, far more than a turn needs that ends.
-_MOST: Final = 300_000
+_MOST: Final = 100_000
 
 
 class NobodyRunsError(Exception):
