@@ -86,7 +86,7 @@ PYTEST := $(BIN)/python -m pytest -n auto --dist worksteal --turnwright-rows-req
 test: $(VENV)/.test ## Run the quick tests (three minutes); fails when no test took some row of the chart
 	$(PYTEST) -m 'not slow'
 
-test-all: $(VENV)/.test $(MCP_SERVERS)/.installed ## Run all tests, slow ones first (a quarter of an hour); CI runs this
+test-all: $(VENV)/.test $(MCP_SERVERS)/.installed ## Run all tests, slow ones first (twelve minutes); CI runs this
 	$(PYTEST) --hypothesis-profile=$(or $(HYPOTHESIS_PROFILE),all)
 
 coverage: $(VENV)/.test ## Run the tests of the pure machine; fails below 100 % of its branches
@@ -109,7 +109,7 @@ verify: $(VENV)/.smt ## Prove that every path ends: lint, walk, SMT for all limi
 smt: $(VENV)/.smt ## Prove the bounds for all limits by induction, with z3 and cvc5 (ten seconds)
 	$(BIN)/turnwright verify --smt --no-walk
 
-# What each costs on two cores: verify three minutes, the tests fifteen, histories five, schedules five, kills five, planted faults ten, mutants half an hour.
+# What each costs on two cores: verify two minutes, the tests twelve, histories five, schedules five, kills five, planted faults ten, mutants half an hour.
 proof-all: $(VENV)/.test $(VENV)/.mutants ## Run every proof and every test of a claim: docs/proof.md (an hour and a half)
 	$(MAKE) verify
 	$(MAKE) test-all

@@ -33,7 +33,7 @@ def grid(bound: int = BOUND) -> Iterator[Case]:
       Elsewhere a loop needs the same calls alone, for results only make more of them.
     - *Stalls that are doom loops:* two rounds of one error, or with nothing new, at the same caps and widths.
     - *Spent budgets:* tokens, cost, time, and all of them, at caps 0 to 3 (0 to 2 within a bound of 2), with a budget
-      of 2 tool calls, a possible doom loop, both responses to it, a nudge, and with and without a synthesis.
+      of 2 tool calls, a possible doom loop, which never comes first, and with and without a synthesis.
     - *Sub-agents:* each cap from 1 with each budget from 1, 1 and 2 pauses, batches of up to 2 calls, or of the full
       width up to cap 2. Then each cap from 1 with tokens, money or both to lease. Then each cap from 2 with a doom
       loop of the turn itself, and both responses.
@@ -91,10 +91,10 @@ def _seen_late(doom: dict[str, object]) -> Iterator[Case]:
 
 def _spent(bound: int) -> Iterator[Case]:
     each: tuple[dict[str, object], ...] = ({"tokens": 1}, {"cost": 1.0}, {"seconds": 1.0})
-    for spent, cap, response, synthesis in product(
-        (*each, each[0] | each[1] | each[2]), range(max(min(bound, _FEW + 1), _FEW) + 1), ("stop", "ask"), (False, True)
+    for spent, cap, synthesis in product(
+        (*each, each[0] | each[1] | each[2]), range(max(min(bound, _FEW + 1), _FEW) + 1), (False, True)
     ):
-        doom = {"doom_threshold": 2, "doom_response": response, "nudges": 1, "max_retries": 1 if cap <= _FEW else 0}
+        doom = {"doom_threshold": 2, "doom_response": "ask", "nudges": 1, "max_retries": 1 if cap <= _FEW else 0}
         yield Case(_limits(steps=cap, tool_calls=2, **doom, **spent), synthesis)
 
 
