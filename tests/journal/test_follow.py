@@ -1,7 +1,8 @@
 """A turn is followed wherever it is driven: each fact arrives once, in order, and is read from the journal once."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import anyio
 import pytest
@@ -16,7 +17,7 @@ from turnwright.journal.held_events import HeldEvents
 from turnwright.model import ModelResponse
 from turnwright.model.scripted import ScriptedModel, asks_for
 from turnwright.runtime import Local
-from turnwright.store import Claim, MemoryStore, NewTurn, TurnRow
+from turnwright.store import Claim, MemoryStore, NewTurn, Store, TurnRow
 from turnwright.testing.faults import StoreWrapper
 from turnwright_states.facts import Fact
 
@@ -244,7 +245,7 @@ def test_a_reply_that_was_kept_back_is_not_heard_again_after_it_was_heard_live(r
     assert heard == reviewed.events
 
 
-def working(store: MemoryStore, *replies: ModelResponse | str) -> Engine:
+def working(store: Store, *replies: ModelResponse | str) -> Engine:
     return Engine(model=ScriptedModel(*replies), tools=[look, erase], store=store, runtime=Local(every=0.01))
 
 
@@ -290,6 +291,36 @@ async def test_a_turn_that_nobody_drives_is_not_waited_for_unasked() -> None:
         assert [event.type async for event in client.events(turn)] == ["turn_started", "step_started"]
         await client.resume(turn)
         assert [event.type async for event in client.events(turn, wait=True)][-1] == "paused"
+
+
+class Overtaken(StoreWrapper):
+    """A store in which somebody drives a turn right after its follower has read the journal."""
+
+    def __init__(self) -> None:
+        super().__init__(MemoryStore())
+        self.drive: Callable[[], Awaitable[object]] | None = None
+
+    async def facts(self, turn_id: str, after: int = 0) -> list[tuple[int, Fact]]:
+        """See `Store.facts`."""
+        facts = await super().facts(turn_id, after)
+        drive, self.drive = self.drive, None
+        if drive is not None:
+            await drive()
+        return facts
+
+
+@pytest.mark.anyio
+async def test_an_answered_pause_does_not_end_events_that_wait() -> None:
+    """Its answer is taken, and the turn driven to its end, between the follower's read and its next question."""
+    store = Overtaken()
+    client = working(store, asks_for(("erase", {})), "Erased.")
+    turn = await client.run(Agent(name="Tester"), "Erase")
+    await client.answer(turn.id, {turn.interrupts[0].id: True})
+    store.drive = partial(client.resume, turn.id)
+    with anyio.fail_after(60):
+        kinds = [event.type async for event in client.events(turn.id, wait=True)]
+    assert kinds[-1] == "turn_ended"
+    assert kinds.count("paused") == 1
 
 
 class Ticking:

@@ -222,6 +222,47 @@ async def test_an_answered_turn_goes_on_in_the_background() -> None:
         assert (await handle.result()).text == "Done."
 
 
+@BOTH
+@pytest.mark.parametrize("engines", [False, True])
+async def test_events_after_an_answer_pass_the_old_pause(engines: bool) -> None:
+    """From the beginning of the journal on, a pause that was answered is an event like others."""
+    async with Engine(model=ScriptedModel(asks_for(("erase", {})), "Done."), tools=[erase]) as engine:
+        handle = await engine.start(CLERK, "erase it")
+        asked = (await handle.result()).interrupts
+        await handle.answer({asked[0].id: True})
+        events = await seen(engine.events(handle.id) if engines else handle.events())
+        assert [type(event) for event in events if isinstance(event, TurnPausedEvent | TurnEndedEvent)] == [
+            TurnPausedEvent,
+            TurnEndedEvent,
+        ]
+        assert said(events) == "Done."
+
+
+async def test_events_after_an_answer_end_at_the_next_pause() -> None:
+    """The handle is one of an attached turn, which another engine has begun and has answered once."""
+    lines = asks_for(("erase", {})), asks_for(("erase", {"name": "b"})), asks_for(("erase", {"name": "c"})), "Done."
+    async with Engine(model=ScriptedModel(*lines), tools=[erase]) as engine:
+        begun = await engine.run(CLERK, "erase them")
+        handle = engine.attach(begun.id, CLERK)
+        for pauses in (2, 3):
+            await handle.answer({(await engine.get(handle.id)).interrupts[0].id: True})
+            events = await seen(handle.events())
+            assert isinstance(events[-1], TurnPausedEvent)
+            assert sum(isinstance(event, TurnPausedEvent) for event in events) == pauses
+
+
+async def test_some_answers_end_all_events_with_a_pause() -> None:
+    """The last event names what is still open, also for a follower of the whole journal."""
+    lines = asks_for(("erase", {"name": "a"}), ("erase", {"name": "b"})), "Done."
+    async with Engine(model=ScriptedModel(*lines), tools=[erase]) as engine:
+        handle = await engine.start(CLERK, "erase them")
+        answered, open_one = (interrupt.id for interrupt in (await handle.result()).interrupts)
+        await handle.answer({answered: True})
+        last = (await seen(handle.events()))[-1]
+        assert isinstance(last, TurnPausedEvent)
+        assert [interrupt.id for interrupt in last.interrupts] == [open_one]
+
+
 async def test_some_answers_end_the_events_with_a_pause() -> None:
     lines = asks_for(("erase", {"name": "a"}), ("erase", {"name": "b"})), "Done."
     async with Engine(model=ScriptedModel(*lines), tools=[erase]) as engine:

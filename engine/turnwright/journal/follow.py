@@ -47,15 +47,15 @@ async def follow(
     async with store.watching(turn_id) as changed:
         while True:
             with hub.follow(turn_id) as followed:
-                # Asked before the journal is read, which then includes what the driver wrote before its release.
-                driven = await store.is_driven(turn_id)
+                # In this order: an expected turn becomes a driven one, and before its release its driver writes the
+                # facts that are read last. So none of them is missed, and a pause that was answered is not the last.
                 expected = is_expected() or (is_due is not None and await is_due())
+                driven = await store.is_driven(turn_id)
                 before, rests = seq, False
                 for event in await journal.grown(seq):
-                    seq, rests = event.seq, isinstance(event, TurnPausedEvent | TurnEndedEvent)
+                    seq = event.seq
+                    rests = isinstance(event, TurnEndedEvent) or (isinstance(event, TurnPausedEvent) and not expected)
                     yield event
-                if rests and is_due is not None:
-                    rests = not await is_due()
                 if not driven and (rests or not expected):
                     if rests or seq == before:
                         return

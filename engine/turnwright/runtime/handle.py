@@ -35,8 +35,8 @@ class TurnHandle(Generic[OutT_co]):
     def events(self, after: int = 0) -> AsyncIterator[TurnEvent]:
         """Yield the turn's events with a `seq` above `after`: from the journal, then live, until it ends or pauses.
 
-        The events end early if the driving fails; `result` then raises why. Raises `TurnNotFoundError`, at the call or
-        with PostgreSQL when the first event is requested.
+        A pause that `answer` has answered does not end them. They end early if the driving fails; `result` then raises
+        why. Raises `TurnNotFoundError`, at the call or with PostgreSQL when the first event is requested.
         """
         return AsyncValues(self._turns.events(self.id, after), "async for event in handle.events():")
 
