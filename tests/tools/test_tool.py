@@ -410,3 +410,9 @@ def test_parameters_with_a_reference_that_leads_nowhere_are_refused(ref: str) ->
 
     with pytest.raises(ConfigError, match=rf"^tool look: parameters: properties\.a\.\$ref: '{re.escape(ref)}' "):
         Echo(name="look", description="Look.", parameters=parameters)
+
+
+def test_parameters_with_an_invalid_keyword_are_refused() -> None:
+    parameters: dict[str, JsonValue] = {"type": "object", "properties": {"a": {"type": "str"}}}
+    with pytest.raises(ConfigError, match=r"^tool look: parameters: properties\.a\.type: 'str' is not a type"):
+        Echo(name="look", description="Look.", parameters=parameters)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Never
 import typer
 from pydantic import JsonValue, ValidationError
 
-from turnwright._base.schema_refs import dangling_refs
+from turnwright._base.schema_faults import dangling_refs
 from turnwright.agent import Agent
 from turnwright.context import GuardrailBase, HooksBase
 from turnwright.errors import ConfigError

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, Generic, Literal, TypedDict
 import anyio
 from pydantic import JsonValue
 
-from turnwright._base.schema_refs import dangling_refs
+from turnwright._base.schema_faults import dangling_refs, invalid_keyword
 from turnwright.context import DepsT_contra
 from turnwright.errors import ConfigError, Retry, known_options, need_function, need_kind
 from turnwright.message import ToolSpec
@@ -81,7 +81,7 @@ class Tool(ABC, Generic[DepsT_contra]):
     Raises `ConfigError` for an option of another type, a name that providers refuse, a time that is not above 0, a
     `concurrency` below 1, a
     `needs_approval` that cannot be called with the tool's arguments, and `rerun` for a tool that is neither idempotent
-    nor read-only, and for `parameters` with a `$ref` that leads nowhere.
+    nor read-only, and for `parameters` with an invalid keyword or a `$ref` that leads nowhere.
     See docs/rules.md#budgets, docs/rules.md#doom-loops, docs/rules.md#approvals.
     """
 
@@ -142,8 +142,8 @@ class Tool(ABC, Generic[DepsT_contra]):
             raise ConfigError(f"tool {name}: concurrency must be a whole number, at least 1, not {concurrency!r}")
         if type(retries) is not int or retries < 0:
             raise ConfigError(f"tool {name}: retries must be a whole number, at least 0, not {retries!r}")
-        if dangling := dangling_refs(parameters):
-            raise ConfigError(f"tool {name}: parameters: {dangling[0]}")
+        if fault := invalid_keyword(parameters) or next(iter(dangling_refs(parameters)), None):
+            raise ConfigError(f"tool {name}: parameters: {fault}")
         self.name = name
         self.description = description
         self.parameters = frozen(parameters)

@@ -14,7 +14,7 @@ from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
 from pydantic_core import PydanticSerializationError, from_json
 
 from turnwright._base.frozen import MOST_NESTED, deeper_than
-from turnwright._base.schema_refs import dangling_refs
+from turnwright._base.schema_faults import dangling_refs
 from turnwright.errors import ConfigError, Retry
 
 if TYPE_CHECKING:

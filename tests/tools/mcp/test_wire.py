@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
-from typing import ClassVar
+from typing import ClassVar, Final
 
 import mcp_types as types
 import pytest
@@ -165,6 +165,73 @@ async def test_a_tool_that_no_model_can_be_shown_is_left_out(tmp_path: Path, cap
     async with mcp_tools(server(tmp_path, tools=f"{ONE_TOOL} + [{large}]")) as tools:
         assert [tool.name for tool in tools] == ["s__x"]
     assert "tool 'large' of an MCP server is left out" in caplog.text
+
+
+OBJECT = '{"type": "object"}'
+
+
+#: Entries of a list of tools that are left out, as expressions, and the beginnings of the warnings about them.
+BAD_TOOLS: Final = [
+    ('{"name": "bad", "inputSchema": {}}', "inputSchema.type: Field required"),
+    ('{"name": "bad"}', "inputSchema: Field required"),
+    ('{"name": "bad", "inputSchema": None}', "inputSchema: Input should be"),
+    ('{"name": "bad", "inputSchema": []}', "inputSchema: Input should be"),
+    ('{"name": "bad", "inputSchema": "object"}', "inputSchema: Input should be"),
+    ('{"name": "bad", "inputSchema": {"type": "string"}}', "inputSchema.type: Input should be 'object'"),
+    ('{"name": "bad", "inputSchema": {"type": ["object"]}}', "inputSchema.type: Input should be 'object'"),
+    ('{"name": "bad", "inputSchema": {"type": "object", "required": "a"}}', "inputSchema.required: Input should"),
+    (
+        '{"name": "bad", "inputSchema": {"type": "object", "required": None}}',
+        "inputSchema: required: None is not a",
+    ),
+    ('{"name": "bad", "inputSchema": {"type": "object", "properties": [1]}}', "inputSchema.properties: Input"),
+    (
+        '{"name": "bad", "inputSchema": {"type": "object", "properties": {"a": {"type": "str"}}}}',
+        "inputSchema: properties.a.type: 'str' is not a type",
+    ),
+    (f'{{"name": "bad", "description": 5, "inputSchema": {OBJECT}}}', "description: Input should be"),
+    (f'{{"name": "bad", "annotations": {{"readOnlyHint": "perhaps"}}, "inputSchema": {OBJECT}}}', "annotations."),
+    (f'{{"name": "bad", "_meta": 5, "inputSchema": {OBJECT}}}', "_meta: Input should be"),
+    (f'{{"name": "", "inputSchema": {OBJECT}}}', "tool '' is left out: it has no name"),
+    (f'{{"name": None, "inputSchema": {OBJECT}}}', "tool None is left out: name: Input should be"),
+    (f'{{"name": 7, "inputSchema": {OBJECT}}}', "tool 7 is left out: name: Input should be"),
+    (f'{{"inputSchema": {OBJECT}}}', "name: Field required"),
+    (f'{{"name": "x", "title": "again", "inputSchema": {OBJECT}}}', "tool 'x' is left out: the server has listed"),
+    ('"bad"', "tool 'bad' is left out: its entry: Input should be"),
+    ("None", "tool None is left out: its entry: Input should be"),
+]
+
+
+async def test_bad_tools_are_left_out_and_their_server_stays(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    bad = ", ".join(tool for tool, _ in BAD_TOOLS)
+    listed = f'{ONE_TOOL} + [{bad}, {{"name": "y", "inputSchema": {OBJECT}}}]'
+    async with mcp_tools(server(tmp_path, tools=listed)) as tools:
+        assert [tool.name for tool in tools] == ["s__x", "s__y"]
+        assert (await tools[0].run({}, HERE)).text == "(no output)"
+    warnings = [text for text in caplog.messages if "left out" in text]
+    assert len(warnings) == len(BAD_TOOLS)
+    assert all(warning.startswith("MCP server 's': tool ") for warning in warnings)
+    assert [why for _, why in BAD_TOOLS if not any(why in warning for warning in warnings)] == []
+
+
+@pytest.mark.parametrize(
+    ("schema", "why"),
+    [
+        ("5", "5 is not an object"),
+        ('["object"]', "is not an object"),
+        ('{"type": "banana"}', "type: 'banana' is not a type, or a list of types"),
+        ('{"type": "object", "properties": {"a": 1}}', "properties: {'a': 1} is not an object of schemas"),
+    ],
+)
+async def test_tool_with_bad_output_schema_is_offered_and_not_validated(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, schema: str, why: str
+) -> None:
+    listed = f'[{{"name": "x", "inputSchema": {OBJECT}, "outputSchema": {schema}}}]'
+    async with mcp_tools(server(tmp_path, tools=listed)) as (tool,):
+        assert (await tool.run({}, HERE)).text == "(no output)"
+    (warning,) = [text for text in caplog.messages if "outputSchema" in text]
+    assert why in warning
+    assert "results are not validated" in warning
 
 
 def response(**result: object) -> SessionMessage:

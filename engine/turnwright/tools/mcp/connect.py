@@ -25,7 +25,7 @@ from turnwright.privacy.secrets import HTTP_LOGGERS, Secrets
 from turnwright.tools.text import one_line
 
 from .config import McpServer
-from .wire import CODEC, BoundedBody, TooMuchError, refused, within_bounds
+from .wire import CODEC, BoundedBody, TooMuchError, refused, within_bounds, without_bad_tools
 
 ReadStream: TypeAlias = _transport.ReadStream[SessionMessage | Exception]
 Streams: TypeAlias = _transport.TransportStreams
@@ -126,7 +126,9 @@ class BoundedReadStream(ObjectReceiveStream[SessionMessage | Exception]):
         try:
             with self._log.waiting():
                 message = await self._stream.receive()
-            return message if isinstance(message, Exception) else within_bounds(message)
+            if isinstance(message, Exception):
+                return message
+            return without_bad_tools(within_bounds(message), self._log.name)
         except anyio.EndOfStream:
             self._log.ended = True
             raise

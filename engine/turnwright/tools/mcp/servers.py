@@ -160,13 +160,17 @@ def _tools(
     approve: Policy,
     timeout: float,
 ) -> list[Tool]:
-    from .tool import McpTool  # noqa: PLC0415 (an optional extra)
+    from .tool import McpTool, is_usable  # noqa: PLC0415 (an optional extra)
+    from .wire import warn_left_out  # noqa: PLC0415 (an optional extra)
 
     offered: dict[tuple[str, str], tuple[McpSession, McpServer, Listed]] = {}
     for (session, server), tools in zip(opened, listed, strict=True):
         for tool in tools:
-            if _is_offered(server, tool):
-                offered.setdefault((session.name, tool.name), (session, server, tool))
+            if _is_offered(server, tool) and is_usable(session.name, tool):
+                if (session.name, tool.name) in offered:
+                    warn_left_out(session.name, tool.name, "the server has listed another tool of this name")
+                else:
+                    offered[session.name, tool.name] = (session, server, tool)
     return [
         McpTool(
             session,

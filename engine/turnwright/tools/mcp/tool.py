@@ -10,7 +10,7 @@ from mcp_types import CallToolResult
 from mcp_types import Tool as Listed
 from pydantic import JsonValue
 
-from turnwright._base.schema_refs import dangling_refs, without_refs
+from turnwright._base.schema_faults import dangling_refs, invalid_keyword, without_refs
 from turnwright.tools.context import ToolContext
 from turnwright.tools.errors import ToolError, describe
 from turnwright.tools.result import ToolResult
@@ -20,7 +20,7 @@ from turnwright.tools.tool import Tool
 from .content import read_result
 from .hints import McpHints, Policy, approval_for
 from .session import McpSession
-from .wire import MOST_CHECKED, OUTPUT_SCHEMA, is_quick, measure
+from .wire import MOST_CHECKED, OUTPUT_SCHEMA, is_quick, measure, warn_left_out
 
 _LOG: Final = logging.getLogger(__name__)
 #: The maximum number of characters of an error message.
@@ -82,6 +82,15 @@ class McpTool(Tool):
                 said = wrong.message
         said = self._session.hide(shorten(said, _SHOWN))
         raise ToolError(f"server {self._session.name}: its answer violates the protocol: {said}")
+
+
+def is_usable(server: str, listed: Listed) -> bool:
+    """Whether a tool of a server can be offered. If not, a warning says why: a provider would refuse every request."""
+    invalid = invalid_keyword(listed.input_schema)
+    fault = "it has no name" if not listed.name else f"inputSchema: {invalid}" if invalid else None
+    if fault is not None:
+        warn_left_out(server, listed.name, fault)
+    return fault is None
 
 
 def _parameters(server: str, listed: Listed) -> Mapping[str, JsonValue]:

@@ -9,14 +9,18 @@ import logging
 import re
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextvars import ContextVar
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import httpx2
 import msgspec
 from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCError, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
+from mcp_types.methods import parse_server_result
+from mcp_types.version import LATEST_HANDSHAKE_VERSION, LATEST_MODERN_VERSION
+from pydantic import JsonValue, ValidationError
 
 from turnwright._base.frozen import deeper_than
+from turnwright._base.schema_faults import invalid_keyword
 
 #: The maximum size of a message in bytes. The files of one result fit, in base64.
 MAX_MESSAGE: Final = 16 * 1024 * 1024
@@ -52,6 +56,17 @@ _SLOW: Final = frozenset(
     {"$dynamicRef", "$recursiveRef", "$ref", "pattern", "patternProperties", "uniqueItems"}
     | {"unevaluatedItems", "unevaluatedProperties"}
 )
+
+
+class _Listing(NamedTuple):
+    """A protocol version, and the other fields that it requires in a list of tools."""
+
+    version: str
+    fields: Mapping[str, JsonValue]
+
+
+_HANDSHAKE: Final = _Listing(LATEST_HANDSHAKE_VERSION, {})
+_MODERN: Final = _Listing(LATEST_MODERN_VERSION, {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"})
 _CODEC_NAME: Final = re.compile(rf"{CODEC}\Z")
 
 
@@ -184,8 +199,8 @@ def within_bounds(message: SessionMessage) -> SessionMessage:
 
     A result with more than `MOST_BLOCKS` blocks keeps the first ones, with a notice. A result that is still too large
     is replaced by an error result that says so. An error loses its data, and a notification its parameters, if they are
-    too large. An output schema moves to `OUTPUT_SCHEMA`, where the SDK does not use it, or is removed if validation
-    could take long.
+    too large. An output schema moves to `OUTPUT_SCHEMA`, where the SDK does not use it, or is removed if it is invalid
+    or validation could take long.
 
     Raises `TooMuchError` for any other message that is too large.
     """
@@ -209,6 +224,42 @@ def within_bounds(message: SessionMessage) -> SessionMessage:
                 f"it asked for more than {MOST_ASKED:,} values or {MAX_ASKED:,} characters at once ({inner.method})"
             )
     return message
+
+
+def without_bad_tools(message: SessionMessage, server: str) -> SessionMessage:
+    """Leave the tools out of a list that are invalid by the protocol, each with a warning.
+
+    The SDK would refuse the whole list. Apply `within_bounds` first: it treats invalid output schemas.
+    """
+    inner = message.message
+    tools = inner.result.get("tools") if isinstance(inner, JSONRPCResponse) else None
+    if not isinstance(inner, JSONRPCResponse) or not isinstance(tools, list):
+        return message
+    listing = _MODERN if "resultType" in inner.result else _HANDSHAKE
+    usable: list[Any] = []
+    for tool in tools:
+        if fault := _tool_fault(tool, listing):
+            warn_left_out(server, tool.get("name") if isinstance(tool, dict) else tool, fault)
+        else:
+            usable.append(tool)
+    inner.result["tools"] = usable
+    return message
+
+
+def warn_left_out(server: str, tool: object, why: str) -> None:
+    """Log that a tool of a server is not offered."""
+    _LOG.warning("MCP server %r: tool %.80r is left out: %s", server, tool, why)
+
+
+def _tool_fault(tool: object, listing: _Listing) -> str | None:
+    """Return why the SDK would refuse a list with this tool, or None."""
+    try:
+        parse_server_result("tools/list", listing.version, {**listing.fields, "tools": [tool]})
+    except ValidationError as error:
+        problem = error.errors(include_input=False, include_url=False, include_context=False)[0]
+        _tools, _index, *place = problem["loc"]
+        return f"{'.'.join(map(str, place)) or 'its entry'}: {problem['msg']}"
+    return None
 
 
 def measure(value: object, most: int) -> tuple[int, int]:
@@ -280,12 +331,21 @@ def _kept(tools: list[Any]) -> list[Any]:
             name = tool.get("name") if isinstance(tool, dict) else None
             _LOG.warning("tool %.80r of an MCP server is left out: its description and schema are too large", name)
             continue
-        if isinstance(tool, dict):
+        if isinstance(tool, dict) and isinstance(tool.get("_meta"), dict | None):
             schema, meta = tool.pop("outputSchema", None), tool.get("_meta")
             rest = {key: value for key, value in meta.items() if key != OUTPUT_SCHEMA} if isinstance(meta, dict) else {}
-            if isinstance(schema, dict) and is_quick(schema):
+            if fault := _output_schema_fault(schema):
+                message = "tool %.80r of an MCP server: outputSchema: %s: results are not validated against it"
+                _LOG.warning(message, tool.get("name"), fault)
+            elif isinstance(schema, dict) and is_quick(schema):
                 rest[OUTPUT_SCHEMA] = schema
             if rest or meta is not None:
                 tool["_meta"] = rest
         kept.append(tool)
     return kept
+
+
+def _output_schema_fault(schema: object) -> str | None:
+    if schema is None:
+        return None
+    return invalid_keyword(schema) if isinstance(schema, dict) else f"{schema!r:.80} is not an object"

@@ -1,4 +1,4 @@
-"""References in a JSON Schema are found before a turn begins if they lead nowhere. jsonschema is the oracle."""
+"""Faults of a JSON Schema are found before a turn begins. jsonschema is the oracle."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -6,13 +6,14 @@ from collections.abc import Iterator, Mapping
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from jsonschema import Draft202012Validator
+from jsonschema import Draft4Validator, Draft7Validator, Draft202012Validator
+from jsonschema.exceptions import SchemaError
 from pydantic import JsonValue
 from referencing import Registry
 from referencing.exceptions import Unresolvable
 from referencing.jsonschema import DRAFT202012
 
-from turnwright._base.schema_refs import dangling_refs, without_refs
+from turnwright._base.schema_faults import dangling_refs, invalid_keyword, without_refs
 
 REMOTE = "https://example.com/x.json"
 
@@ -111,3 +112,63 @@ def test_without_them_nothing_dangles_that_dangled(schema: dict[str, object]) ->
     mended = without_refs(schema, found)
     assert not {one.path for one in dangling_refs(mended)} & {one.path for one in found}
     assert found or mended == schema
+
+
+VALUES: st.SearchStrategy[object] = st.deferred(
+    lambda: st.one_of(
+        *(st.none(), st.booleans(), st.integers(-1, 2), st.sampled_from([0.5, 2.0, float("inf")])),
+        st.sampled_from(["object", "string", "a"]),
+        st.lists(st.sampled_from(["object", "null", "a", 1]), max_size=2, unique=True),
+        LOOSE,
+        st.lists(LOOSE, min_size=1, max_size=2),
+    )
+)
+KEYWORDS = (
+    *("type", "properties", "required", "items", "enum", "const", "anyOf", "not", "additionalProperties", "minimum"),
+    *("exclusiveMinimum", "maxLength", "multipleOf", "pattern", "$ref", "$defs", "patternProperties", "default"),
+)
+LOOSE: st.SearchStrategy[dict[str, object]] = st.deferred(
+    lambda: st.dictionaries(st.sampled_from(KEYWORDS), VALUES, max_size=3)
+)
+
+
+@given(LOOSE)
+def test_schema_that_some_draft_allows_has_no_invalid_keyword(schema: dict[str, object]) -> None:
+    for draft in (Draft4Validator, Draft7Validator, Draft202012Validator):
+        try:
+            draft.check_schema(schema)
+        except SchemaError:
+            continue
+        assert invalid_keyword(schema) is None
+
+
+@pytest.mark.parametrize(
+    ("schema", "fault"),
+    [
+        ({"type": "any"}, "type: 'any' is not a type, or a list of types"),
+        ({"type": []}, "type: [] is not a type, or a list of types"),
+        ({"properties": {"a": {"items": {"minimum": "1"}}}}, "properties.a.items.minimum: '1' is not a number"),
+        ({"anyOf": [{}, {"required": True}]}, "anyOf.1.required: True is not a list of names"),
+        ({"anyOf": {"type": "null"}}, "anyOf: {'type': 'null'} is not a list of schemas"),
+        ({"maxLength": 1.5}, "maxLength: 1.5 is not a whole number from 0 on"),
+        ({"maxLength": float("nan")}, "maxLength: nan is not a whole number from 0 on"),
+        ({"$ref": 5}, "$ref: 5 is not text"),
+        ({"enum": "a"}, "enum: 'a' is not a list of values"),
+        ({"properties": None}, "properties: None is not an object of schemas"),
+    ],
+)
+def test_invalid_keyword_is_named_with_its_place(schema: dict[str, object], fault: str) -> None:
+    assert invalid_keyword(schema) == fault
+    with pytest.raises(SchemaError):
+        Draft202012Validator.check_schema(schema)
+
+
+def test_names_and_data_are_no_keywords() -> None:
+    assert (
+        invalid_keyword({"properties": {"type": {}, "enum": True}, "default": {"type": 5}, "x-note": {"type": 5}})
+        is None
+    )
+    deep: dict[str, object] = {"type": "str"}
+    for _ in range(5_000):
+        deep = {"not": deep}
+    assert invalid_keyword(deep) is not None

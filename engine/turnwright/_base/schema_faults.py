@@ -1,7 +1,10 @@
-"""References in a JSON Schema that lead nowhere. They would fail in the middle of a turn, or at the provider."""
+"""Faults of a JSON Schema: references that lead nowhere, and keywords whose value no draft from 4 on allows.
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Final, NamedTuple
+They would fail in the middle of a turn, or at the provider, which refuses the whole request.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple, TypeGuard
 from urllib.parse import unquote, urldefrag, urljoin
 
 #: Keywords whose values are data, not schemas; and those whose values are schemas by names that anybody may choose.
@@ -11,6 +14,7 @@ _REFS: Final = ("$ref", "$dynamicRef", "$recursiveRef")
 #: The schemas of JSON Schema itself, which validators know.
 _KNOWN: Final = ("https://json-schema.org/", "http://json-schema.org/")
 _INDEX: Final = frozenset("0123456789")
+_TYPES: Final = frozenset({"array", "boolean", "integer", "null", "number", "object", "string"})
 
 Path = tuple[str | int, ...]
 
@@ -64,6 +68,34 @@ def dangling_refs(schema: Mapping[str, object]) -> list[DanglingRef]:
     return found
 
 
+def invalid_keyword(schema: Mapping[str, object]) -> str | None:
+    """Return the first keyword in a schema whose value is invalid in every draft from 4 on, or None.
+
+    The text names the place, the value and what belongs there. Unknown keywords, and keywords that only describe, may
+    have any value.
+    """
+    waiting: list[tuple[Mapping[str, object], Path]] = [(schema, ())]
+    while waiting:
+        place, path = waiting.pop()
+        for keyword, value in place.items():
+            kind = _KINDS.get(keyword)
+            if kind is None:
+                continue
+            if not kind.allows(value):
+                return f"{'.'.join(map(str, (*path, keyword)))}: {value!r:.80} is not {kind.name}"
+            waiting += [(item, (*path, keyword, *inner)) for item, inner in _inner_schemas(keyword, value)]
+    return None
+
+
+def _inner_schemas(keyword: str, value: object) -> Iterator[tuple[Mapping[str, object], Path]]:
+    """Yield the schemas in the value of a known keyword, each with its path there."""
+    if isinstance(value, Mapping) and keyword not in _NAMED:
+        yield value, ()
+    elif isinstance(value, Mapping | list | tuple):
+        items = value.items() if isinstance(value, Mapping) else enumerate(value)
+        yield from ((item, (name,)) for name, item in items if isinstance(item, Mapping))
+
+
 def without_refs(schema: Mapping[str, object], refs: Sequence[DanglingRef]) -> dict[str, object]:
     """Return a copy of a schema without these references: any value fits there."""
     paths = {one.path for one in refs}
@@ -77,6 +109,66 @@ def without_refs(schema: Mapping[str, object], refs: Sequence[DanglingRef]) -> d
         return value
 
     return {name: copy(item, (name,)) for name, item in schema.items() if (name,) not in paths}
+
+
+class _Kind(NamedTuple):
+    """The values that a keyword may have. `name` says so in an error."""
+
+    name: str
+    allows: Callable[[object], bool]
+
+
+def _is_schema(value: object) -> bool:
+    return isinstance(value, Mapping | bool)
+
+
+def _is_list_of_schemas(value: object) -> bool:
+    return isinstance(value, list | tuple) and all(map(_is_schema, value))
+
+
+def _is_type(value: object) -> bool:
+    names = value if isinstance(value, list | tuple) else (value,)
+    return bool(names) and all(isinstance(name, str) and name in _TYPES for name in names)
+
+
+def _is_number(value: object) -> TypeGuard[int | float]:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_count(value: object) -> bool:
+    return _is_number(value) and value >= 0 and (isinstance(value, int) or value.is_integer())
+
+
+_SCHEMA: Final = _Kind("a schema", _is_schema)
+_SCHEMAS: Final = _Kind("a list of schemas", _is_list_of_schemas)
+#: Older drafts take a list here, and true or false instead of the other bound.
+_ITEMS: Final = _Kind("a schema", lambda value: _is_schema(value) or _is_list_of_schemas(value))
+_BOUND: Final = _Kind("a number", lambda value: isinstance(value, int | float))
+_NUMBER: Final = _Kind("a number", _is_number)
+_COUNT: Final = _Kind("a whole number from 0 on", _is_count)
+_TEXT: Final = _Kind("text", lambda value: isinstance(value, str))
+_SCHEMAS_BY_NAME: Final = _Kind(
+    "an object of schemas", lambda value: isinstance(value, Mapping) and all(map(_is_schema, value.values()))
+)
+_KINDS: Final[Mapping[str, _Kind]] = {
+    **dict.fromkeys(
+        ("additionalItems", "additionalProperties", "contains", "else", "if", "not", "propertyNames", "then"), _SCHEMA
+    ),
+    **dict.fromkeys(("unevaluatedItems", "unevaluatedProperties"), _SCHEMA),
+    **dict.fromkeys(("allOf", "anyOf", "oneOf", "prefixItems"), _SCHEMAS),
+    **dict.fromkeys(_NAMED, _SCHEMAS_BY_NAME),
+    **dict.fromkeys(("maximum", "minimum", "multipleOf"), _NUMBER),
+    **dict.fromkeys(("exclusiveMaximum", "exclusiveMinimum"), _BOUND),
+    **dict.fromkeys(("maxItems", "maxLength", "maxProperties", "minItems", "minLength", "minProperties"), _COUNT),
+    **dict.fromkeys(("$id", "$schema", "pattern", *_REFS), _TEXT),
+    "enum": _Kind("a list of values", lambda value: isinstance(value, list | tuple)),
+    "items": _ITEMS,
+    "required": _Kind(
+        "a list of names",
+        lambda value: isinstance(value, list | tuple) and all(isinstance(name, str) for name in value),
+    ),
+    "type": _Kind("a type, or a list of types", _is_type),
+}
 
 
 def _places(schema: Mapping[str, object]) -> Iterator[_Place]:
