@@ -6,6 +6,7 @@ Shortened from what they document and what people have recorded; the fields that
 import json
 from typing import Final
 
+from msgspec.structs import replace
 from pydantic import JsonValue
 
 from turnwright.model.protocol import ModelResponse, ResponseToolCall
@@ -147,7 +148,7 @@ STREAMS: Final[dict[str, tuple[bytes, ModelResponse]]] = {
             text="Hello",
             reasoning="Hm",
             reasoning_details=({"type": "reasoning.text", "text": "Hm", "index": 0, "signature": "c2ln"},),
-            usage=counted(5, 7),
+            usage=replace(counted(5, 7), cost=0.1),
         ),
     ),
     "Together": (

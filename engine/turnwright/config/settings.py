@@ -115,7 +115,7 @@ class Settings(_Section):
     """Repair or reject message histories with unpaired tool calls."""
     prices: dict[str, PriceRow] = {}
     """For each model, `input` and `output`, and perhaps `cached` and `cache_write`: prices per million tokens. They
-    precede those of the package `genai-prices`. A cost limit needs a price."""
+    precede the cost that a model reports, and the prices of the package `genai-prices`."""
     conclude_prompt_file: Text | None = None
     """A file with the prompt of the concluding call. An agent's `conclude_prompt` precedes it."""
     show_budget_to_model: bool = False

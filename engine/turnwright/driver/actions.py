@@ -162,7 +162,7 @@ async def _attempt(segment: Segment, action: CallModel) -> Input:
         calls += (_checked_call(segment, call, checked),)
     segment.checked = checked
     starts = bool(calls) and action.tools and _may_start(segment, calls)
-    replied = replied_input(reply, calls, segment.priced(reply), segment.elapsed(), starts=starts)
+    replied = replied_input(reply, calls, segment.spent(reply), segment.elapsed(), starts=starts)
     if action.tools and reply.finish is Finish.CONTENT_FILTER and segment.holds_reply:
         replied = replace(replied, text="")  # the turn ends before its guardrails check it
     # Few turns have reviewers, so the constructor does not take it.

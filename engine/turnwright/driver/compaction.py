@@ -101,7 +101,7 @@ class Compactor:
             reply = await self._summarized(messages[:cut], action.max_tokens)
         except ModelError as error:
             return self._segment.failed(error, self._segment.priced(error.partial, self._model))
-        usage = self._segment.priced(reply, self._model)
+        usage = self._segment.spent(reply, self._model)
         if is_blank(reply.text):
             why = "the summary is empty"
             return AttemptFailedInput(cause=Cause.EMPTY_REPLY, message=why, usage=usage, elapsed=elapsed())

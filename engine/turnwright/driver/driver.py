@@ -327,8 +327,8 @@ async def open_segment(  # noqa: PLR0917 (what a driver has, then what it has re
     """Return a claimed turn, ready to be driven but for its dependencies.
 
     A turn that was just `begun`, or is `known`, is not read again. `given` has the code of its agent, if the caller
-    has it. Raises `ConfigError` if the model, a tool of an open call or the agent's code is missing, or if unpaired
-    history is to be rejected. Raises `StoreError` if the journal cannot be read.
+    has it. Raises `ConfigError` if the model, its price for a cost limit, a tool of an open call or the agent's code is
+    missing, or if unpaired history is to be rejected. Raises `StoreError` if the journal cannot be read.
     """
     if begun is None:
         journal = await TurnJournal.open(store, claim, listeners, setup.now, known)
@@ -343,6 +343,8 @@ async def open_segment(  # noqa: PLR0917 (what a driver has, then what it has re
         journal.log(begun.facts)
     _need_tools(claim.turn, journal.machine.turn, setup)
     model = setup.model_for(agent)
+    if begun is None and journal.machine.turn.limits.cost is not None:
+        setup.need_costs(agent, f"turn {claim.turn}: its cost budget")
     if model.name != journal.started.model:
         facts = [(seq, _unsigned_fact(fact)) for seq, fact in await store.facts(claim.turn)]
         journal.transcript = Transcript.following(journal.machine.turn, facts)

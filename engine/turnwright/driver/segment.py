@@ -100,7 +100,7 @@ class Segment:
         #: Bounds the current attempt, if its action has a time limit.
         self.action_scope: anyio.CancelScope | None = None
         observer = journal.observer
-        self._price = setup.price_for(model)
+        self._price, self._unobserved = setup.price_for(model), model
         self.model = model if observer is None else observer.observed(model, self._price, self._timed_out)
         self.tools: Mapping[str, Tool] = setup.tools_for(agent)
         #: Asks for a typed answer and judges it, if the agent has a type.
@@ -246,7 +246,24 @@ class Segment:
 
     def priced(self, reply: ModelResponse | None, model: Model | None = None) -> Usage | None:
         """Return the usage of a reply, with its cost if the model has a price. By default, it is the turn's model."""
-        return priced(self._price if model is None else self.setup.price_for(model), reply)
+        billed = self._billed(model)
+        return priced(self._price if billed is self._unobserved else self.setup.price_for(billed), reply)
+
+    def spent(self, reply: ModelResponse, model: Model | None = None) -> Usage | None:
+        """Return the usage of a complete reply as `priced` does.
+
+        Raises `ConfigError` if the turn has a cost limit, and nothing says what the reply costs.
+        """
+        usage = self.priced(reply, model)
+        if self.machine.turn.limits.cost is not None:
+            self.unfed = usage
+            self.setup.check_cost(self._billed(model), usage)
+            self.unfed = None
+        return usage
+
+    def _billed(self, model: Model | None) -> Model:
+        """Return the model without its observer, which knows neither its server nor its capabilities."""
+        return self._unobserved if model is None or model is self.model else model
 
     def _timed_out(self) -> bool:
         return self.action_scope is not None and self.action_scope.cancel_called

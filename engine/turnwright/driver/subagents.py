@@ -278,11 +278,8 @@ class SubagentCalls:
         started = admit(setup, tool.agent, str(call.arguments["prompt"]), {})
         left = None if turn.limits.seconds is None else max(turn.limits.seconds - segment.elapsed(), 0.001)
         limits = leased_limits(started.limits, call.made.lease or f.Lease(), left)
-        if limits.cost is not None and not setup.has_price(setup.model_for(tool.agent)):
-            raise ConfigError(
-                f"agent {tool.agent.name!r}: the calling turn has a cost budget, which needs the price of model"
-                f" {started.model!r}: give the engine prices={{name: Price(input=..., output=...)}}"
-            )
+        if limits.cost is not None:
+            setup.need_costs(tool.agent, f"agent {tool.agent.name!r}: the calling turn has a cost budget, which")
         lineage = {"parent_turn": segment.journal.turn_id, "parent_call": call.id, "depth": turn.depth + 1}
         return tool.agent, replace(started, limits=limits, **lineage)
 

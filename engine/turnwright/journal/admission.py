@@ -62,13 +62,9 @@ def admit(setup: Dependencies, agent: Agent, prompt: str, options: TurnOptions) 
     writable(prompt, "the prompt")
     limits = limits_for(agent, setup)
     model = setup.model_for(agent)
-    for priced in (model, setup.writer_for(agent)):
-        if limits.cost is not None and priced is not None and not setup.has_price(priced):
-            raise ConfigError(
-                f"agent {agent.name!r}: cost: a cost budget needs the price of model {priced.name!r}:"
-                " give the engine prices={name: Price(input=..., output=...)}, or turnwright.toml a table"
-                f' [prices."{priced.name}"]'
-            )
+    setup.writer_for(agent)  # raises if there is no such model
+    if limits.cost is not None:
+        setup.need_costs(agent, f"agent {agent.name!r}: cost: a cost budget")
     settings = setup.settings_for(agent, model, options.get("model_settings"))
     history = _messages(options.get("message_history", ()), strict=setup.unpaired == "reject")
     context = options.get("metadata", {})
@@ -139,10 +135,17 @@ async def start_turn(  # noqa: PLR0917 (where, which, and what)
 ) -> NewTurnClaim:
     """Admit a turn, end the paused turn of its session, and write the new turn's first facts.
 
-    Raises what `admit`, `load_ended_turn`, `supersede_session` and `write_turn` raise.
+    Raises what `admit`, `load_ended_turn`, `supersede_session` and `write_turn` raise, and `ConfigError` for a cost
+    limit of a turn whose models are all free. A sub-agent may be free: its caller lends it a part of a limit.
     """
     session, continues = options.get("session"), options.get("continue_from")
     started = admit(setup, agent, prompt, options)
+    if started.limits.cost is not None and not setup.may_cost(agent):
+        raise ConfigError(
+            f"agent {agent.name!r}: cost: its cost limit of {started.limits.cost:g} can never be reached, because each"
+            f" price of model {started.model!r} is 0: remove the limit (Limits(cost=None)), or the price if the model"
+            " reports its cost"
+        )
     if agent.template and isinstance(agent.instructions, str):
         from turnwright.agents.template import check_template  # noqa: PLC0415 (few agents are templates)
 

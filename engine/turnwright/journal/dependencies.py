@@ -15,14 +15,14 @@ from turnwright.agent import DEPS, Agent, needs_of
 from turnwright.context import NOT_GIVEN, DepsFactory, GuardrailBase, HooksBase, JsonObject
 from turnwright.errors import CannotRunError, ConfigError, need_function, need_kind, need_list
 from turnwright.message import Message, ToolSpec
-from turnwright.model.prices import Price, PublishedPrice, published_price
+from turnwright.model.prices import Price, PublishedPrice, is_free, published_price, reports_cost
 from turnwright.model.protocol import Model
 from turnwright.model.retry import Backoff
 from turnwright.model_settings import ModelSettings, checked_settings, merge_settings
 from turnwright.tools.errors import describe
 from turnwright.tools.tool import Tool
 from turnwright.transcript.pairing import Unpaired
-from turnwright_states import CallStatus, Limits
+from turnwright_states import CallStatus, Limits, Usage
 from turnwright_states.facts import TurnStarted
 
 if TYPE_CHECKING:
@@ -60,6 +60,13 @@ _MOST_AGENTS: Final = 64
 ByAgent = dict[int, tuple[Agent, T]]
 Prepare = Callable[[tuple[Message, ...]], Awaitable[Sequence[Message]]]
 Synthesis = Callable[[tuple[FinishedCall, ...]], Awaitable[str | None]]
+
+
+def _give_price(model: Model) -> str:
+    return (
+        f'give the engine prices={{"{model.name}": Price(input=..., output=...)}}, or turnwright.toml a table'
+        f' [prices."{model.name}"]'
+    )
 
 
 class AgentTools(NamedTuple):
@@ -290,10 +297,46 @@ class Dependencies(msgspec.Struct, frozen=True):
         price = self.prices.get(model.name)
         return published_price(model) if price is None else price
 
-    def has_price(self, model: Model) -> bool:
-        """Whether the cost of this model's replies is known."""
+    def need_costs(self, agent: Agent, owner: str) -> None:
+        """Raise `ConfigError` if a model of the agent or of its summaries has no price, and reports no cost."""
+        for model in (self.model_for(agent), self.writer_for(agent)):
+            if model is not None and self._known_price(model) is None and reports_cost(model) is False:
+                raise ConfigError(f"{owner} needs the price of model {model.name!r}: {_give_price(model)}")
+
+    def check_cost(self, model: Model, usage: Usage | None) -> None:
+        """Raise `ConfigError` for a complete reply without a cost, of a model that does not say whether it reports it.
+
+        A turn with a cost limit would spend without a bound.
+        """
+        has_cost = usage is not None and usage.cost > 0
+        if not has_cost and self._known_price(model) is None and reports_cost(model) is None:
+            raise ConfigError(
+                f"the turn has a cost limit, and a reply of model {model.name!r} has no cost: {_give_price(model)},"
+                " or set reports_cost=True in the model's `capabilities` if such a reply is free"
+            )
+
+    def may_cost(self, agent: Agent) -> bool:
+        """Whether a turn of the agent can cost anything: its own model calls, its summaries, or a sub-agent's turn."""
+        agents = [agent]
+        for caller in agents:  # the list grows as sub-agents are found
+            try:
+                models = (self.model_for(caller), self.writer_for(caller))
+                tools = self.tools_for(caller)
+            except ConfigError:  # a call of this sub-agent reports it
+                return True
+            if not all(model is None or self._is_free(model) for model in models):
+                return True
+            called = (getattr(tool, "agent", None) for tool in tools.values() if tool.delegates)
+            agents += [agent for agent in called if isinstance(agent, Agent) and agent not in agents]
+        return False
+
+    def _is_free(self, model: Model) -> bool:
+        price = self._known_price(model)
+        return price is not None and is_free(price)
+
+    def _known_price(self, model: Model) -> Price | PublishedPrice | None:
         price = self.price_for(model)
-        return price.is_known if isinstance(price, PublishedPrice) else price is not None
+        return None if isinstance(price, PublishedPrice) and not price.is_known else price
 
     def tools_for(self, agent: Agent) -> Mapping[str, Tool]:
         """Return the agent's tools by name, in the order of the engine's. Raises `ConfigError` for an unknown one."""

@@ -48,6 +48,9 @@ class Capabilities:
     thinking: ThinkingControl | None = "effort"
     #: The settings that the server rejects or ignores, by their names in `ModelSettings`. They are not sent.
     unsupported_settings: frozenset[str] = frozenset()
+    #: Each reply reports its cost (`Usage.cost`), so a cost limit needs no price. None, as for a model without
+    #: `capabilities`: the replies show whether they do, and a turn with a cost limit fails at a reply without a cost.
+    reports_cost: bool | None = False
 
 
 def checked_capabilities(capabilities: Capabilities) -> Capabilities:

@@ -1,9 +1,11 @@
 """Prices of models: yours, or those that the package `genai-prices` publishes.
 
-The package is optional, and is imported when the first price is looked up.
+The package is optional, and is imported when the first price is looked up. A price of yours precedes the cost that a
+model reports, which precedes a published price (docs/rules.md#budgets).
 """
 
 import logging
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,8 +16,10 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from msgspec.structs import replace
 
+from turnwright.errors import ConfigError
 from turnwright_states import Usage
 
+from .capabilities import Capabilities
 from .protocol import Model, ModelResponse
 
 if TYPE_CHECKING:
@@ -44,12 +48,23 @@ class Price:
 
     `cached` is the price of input tokens that were read from a cache, and `cache_write` that of input tokens that were
     written to one. Without them, these tokens cost `input`.
+
+    A price replaces the cost that the model reports, so `Price(0, 0)` makes the model free. Raises `ConfigError` for
+    a price that is negative or no finite number.
     """
 
     input: float
     output: float
     cached: float | None = None
     cache_write: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("input", "output", "cached", "cache_write"):
+            price = getattr(self, name)
+            if price is None and name in {"cached", "cache_write"}:
+                continue
+            if isinstance(price, bool) or not isinstance(price, int | float) or not 0 <= price < math.inf:
+                raise ConfigError(f"Price: {name} must be a number of at least 0, not {price!r}")
 
     def of(self, usage: Usage, cache_writes: int = 0, hour_writes: int = 0) -> Usage:  # noqa: ARG002 (see `PriceOf`)
         """See `PriceOf.of`. All that is written to a cache costs the same."""
@@ -68,6 +83,18 @@ def priced(price: PriceOf | None, reply: ModelResponse | None) -> Usage | None:
     if told is None:
         return price.of(reply.usage)
     return price.of(reply.usage, told.cache_creation_input_tokens or 0, told.cache_creation_1h_input_tokens or 0)
+
+
+def is_free(price: PriceOf) -> bool:
+    """Whether no reply at this price costs anything."""
+    tokens = Usage(input_tokens=3_000_000, output_tokens=1_000_000, cached_tokens=1_000_000)
+    return not price.of(tokens, 1_000_000).cost
+
+
+def reports_cost(model: Model) -> bool | None:
+    """Whether the model's replies have their cost in `Usage.cost`; None if the model does not say."""
+    capabilities: object = getattr(model, "capabilities", None)
+    return capabilities.reports_cost if isinstance(capabilities, Capabilities) else None
 
 
 def _parts(usage: Usage, cache_writes: int) -> tuple[int, int, int]:
@@ -102,8 +129,8 @@ class PublishedPrice:
         return self._found is not None
 
     def of(self, usage: Usage, cache_writes: int = 0, hour_writes: int = 0) -> Usage:
-        """See `PriceOf.of`. The usage is unchanged if the price is not known."""
-        if self._found is None:
+        """See `PriceOf.of`. The usage is unchanged if the price is not known, or if the model reported its cost."""
+        if usage.cost or self._found is None:
             return usage
         from genai_prices import Usage as Counted  # noqa: PLC0415 (as above)
 

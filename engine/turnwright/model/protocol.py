@@ -198,7 +198,8 @@ class Model(Protocol):
     """A model that streams one reply.
 
     A model that sends `ModelRequest.settings` has a method `unsupported_settings(settings)` too: it returns the reason
-    for each setting that it does not send, by name (see `model.settings`).
+    for each setting that it does not send, by name (see `model.settings`). A model whose replies have their cost has
+    an attribute `capabilities`, with `reports_cost=True`.
     """
 
     @property

@@ -12,6 +12,7 @@ from turnwright.model_settings import ModelSettings
 from turnwright_states import Cause, Finish, Usage
 from turnwright_states.payload import thawed
 
+from .capabilities import Capabilities
 from .protocol import (
     Delta,
     ModelError,
@@ -42,6 +43,12 @@ class ScriptedModel:
         self._lines = lines
         self._repeat = repeat
         self._stream_calls = stream_calls
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """The defaults, and whether the replies report their cost: unknown for a function, unless another line does."""
+        costs = any(isinstance(line, ModelResponse) and line.usage and line.usage.cost for line in self._lines)
+        return Capabilities(reports_cost=costs or (None if any(map(callable, self._lines)) else False))
 
     def unsupported_settings(self, settings: ModelSettings) -> Mapping[str, str]:  # noqa: ARG002 (a script takes any)
         """Return nothing: `requests` has the settings of each request."""

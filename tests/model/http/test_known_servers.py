@@ -17,7 +17,7 @@ NO_NONE = Capabilities(supports_tool_choice_none=False)
 OWED = Capabilities(reasoning_field="reasoning_content", reasoning_required=True, thinking="switch")
 CONTENT = Capabilities(reasoning_field="reasoning_content")
 SWITCHED = Capabilities(reasoning_field="reasoning_content", thinking="switch")
-REASONING = Capabilities(reasoning_field="reasoning", thinking="reasoning")
+REASONING = Capabilities(reasoning_field="reasoning", thinking="reasoning", reports_cost=True)
 OPENAI = Capabilities(reasoning_details=False, json_schema_output=True)
 REASONS = replace(OPENAI, unsupported_settings=frozenset({"temperature", "top_p", "stop_sequences"}))
 NEVER_THINKS = replace(OPENAI, thinking=None)
@@ -62,7 +62,7 @@ REASONING_ALONE = Capabilities(reasoning_field="reasoning", reasoning_details=Fa
         (
             "openrouter.ai",
             "mistralai/mistral-medium-3",
-            Capabilities(strict_alternation=True, reasoning_field="reasoning", thinking="reasoning"),
+            replace(REASONING, strict_alternation=True),
         ),
         ("api.deepseek.com", "deepseek-chat", OWED),
         ("api.moonshot.ai", "kimi-k2-thinking", OWED),

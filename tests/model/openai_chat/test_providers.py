@@ -3,10 +3,12 @@
 import json
 
 import pytest
-from tests.model.chunks import decode
+from pydantic import JsonValue
+from tests.model.chunks import chunk, decode, sse
 from tests.model.provider_streams import STREAMS
 
 from turnwright.model.protocol import ModelResponse
+from turnwright_states import Usage
 
 each_provider = pytest.mark.parametrize(
     ("data", "expected"), [pytest.param(*STREAMS[name], id=name) for name in STREAMS]
@@ -36,3 +38,26 @@ def test_it_is_the_same_as_bare_json_lines(data: bytes, expected: ModelResponse)
     lines = [line.removeprefix(b"data: ") for line in data.splitlines() if line and not line.startswith(b":")]
     assert all(line == b"[DONE]" or json.loads(line) for line in lines)
     assert decode(b"\n".join(lines)).reply() == expected
+
+
+@pytest.mark.parametrize(
+    ("fields", "cost"),
+    [
+        ({"cost": 0.25}, 0.25),
+        ({"cost": 0.25, "cost_details": {"upstream_inference_cost": 0.5}}, 0.25),
+        ({"cost": 0.25, "is_byok": True, "cost_details": {"upstream_inference_cost": 0.5}}, 0.75),
+        ({"cost": 0, "is_byok": True, "cost_details": {"upstream_inference_cost": 0.5}}, 0.5),
+        ({"cost": {"total_cost": 0.25}}, 0.0),
+        ({"cost": None}, 0.0),
+        ({"cost": True}, 0.0),
+        ({"cost": -1}, 0.0),
+        ({"cost": "0.25"}, 0.0),
+        ({"cost": 1e300}, 0.0),
+        ({"cost": 0.25, "is_byok": True, "cost_details": "none"}, 0.25),
+    ],
+)
+def test_cost_of_a_reply_is_what_the_server_reports(fields: dict[str, JsonValue], cost: float) -> None:
+    usage = {"prompt_tokens": 5, "completion_tokens": 7, **fields}
+    assert decode(sse(chunk({"content": "Hi"}, "stop", usage=usage))).reply().usage == Usage(
+        input_tokens=5, output_tokens=7, cost=cost
+    )

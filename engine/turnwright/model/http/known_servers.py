@@ -24,6 +24,7 @@ class _Changes(TypedDict, total=False):
     thinking: ThinkingControl | None
     unsupported_settings: frozenset[str]
     json_schema_output: bool
+    reports_cost: bool
 
 
 # Mistral's API and its templates: "Unexpected role 'user' after role 'tool'", "After the optional system message,
@@ -100,7 +101,7 @@ _ROWS: Final[tuple[tuple[str, str, _Changes], ...]] = (
     # "property 'reasoning_content' is unsupported": what they send as `reasoning` they take as `reasoning`.
     ("api.groq.com", "*gpt-oss*", {"reasoning_field": "reasoning"}),
     ("api.cerebras.ai", "*", {"reasoning_field": "reasoning", **_NO_DETAILS}),
-    ("openrouter.ai", "*", {"reasoning_field": "reasoning", "thinking": "reasoning"}),
+    ("openrouter.ai", "*", {"reasoning_field": "reasoning", "thinking": "reasoning", "reports_cost": True}),
     ("api.deepseek.com", "*", _DEEPSEEK),
     ("api.moonshot.ai", "*", _KIMI),
     ("api.moonshot.cn", "*", _KIMI),

@@ -67,6 +67,8 @@ class Builder(ABC):
         self._max_arguments = max_arguments
         #: Tokens, by the names of `Usage` and `ResponseInfo`.
         self._counts: dict[str, int] = {}
+        #: As the provider reports it; 0 if it reports none.
+        self._cost = 0.0
         self._id = self._model = ""
         self._made = time.perf_counter()
         self._first: float | None = None
@@ -137,6 +139,7 @@ class Builder(ABC):
         return Usage(
             input_tokens=read,
             output_tokens=written,
+            cost=self._cost,
             cached_tokens=min(counts.get("cache_read_input_tokens", 0), read),
             reasoning_tokens=min(counts.get("reasoning_tokens", 0), written),
         )
