@@ -303,3 +303,14 @@ def test_any_model_ends_within_its_limits_with_every_call_answered(
     run(client, loop, ran.append)
     assert len(client.requests) <= limits.model_calls
     assert limits.call_limit is None or len(ran) <= limits.call_limit
+
+
+@APIS
+def test_a_call_that_the_limit_cut_off_does_not_run(api: ClientApi) -> None:
+    """Without arguments, and as the last block of Anthropic, whose client completes the input."""
+    loop = guarded(api)
+    loop.request()
+    given = {"number": 1} if api == "anthropic" else {}
+    calls = loop.reply(WRITERS[api]("", [("c1", "read_page", {"number": 1}), ("c2", "read_page", given)], cut=True))
+    assert [call.arguments for call in calls] == [{"number": 1}]
+    assert "cut off before the arguments were complete" in str(loop.messages[-1])

@@ -11,7 +11,7 @@ from turnwright.hooks.hooks import Hooks
 from turnwright.model.protocol import ModelResponse, ResponseToolCall
 from turnwright.result import TurnResult
 from turnwright.tools.text import cap
-from turnwright_states.facts import ModelReplied
+from turnwright_states.facts import CallMade, ModelReplied
 
 from .call_hooks import CallHooks
 from .guards import Guards
@@ -110,7 +110,12 @@ def _response(reply: ModelReplied) -> ModelResponse:
     return ModelResponse(
         text=reply.text,
         reasoning=reply.reasoning,
-        calls=tuple(ResponseToolCall(call.name, call.arguments, call.raw, call.id) for call in reply.calls),
+        calls=tuple(ResponseToolCall(call.name, call.arguments, _raw(call), call.id) for call in reply.calls),
         finish=reply.finish,
         usage=reply.usage,
     )
+
+
+def _raw(call: CallMade) -> str:
+    """Return the text of a call's arguments. The journal keeps it only for a call that cannot run."""
+    return call.raw if call.arguments or call.arguments is None else "{}"

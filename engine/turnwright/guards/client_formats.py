@@ -9,13 +9,15 @@ from typing import Any, Final, Literal, Protocol
 from msgspec import Struct
 
 from turnwright.model.http.json_text import read_count
+from turnwright.model.http.reply_builder import finish_of
 from turnwright_states import Finish, ToolCall, Usage
 
-from .turn import tool_call
+from .turn import maybe_cut_off, tool_call
 
 #: A JSON object of a request or a reply, whose fields differ by provider.
 Json = dict[str, Any]
 ClientApi = Literal["chat", "responses", "anthropic"]
+_PAUSED: Final = "pause_turn"
 
 
 class ClientReply(Struct, frozen=True):
@@ -75,7 +77,7 @@ class _Chat:
             tuple(calls),
             [own],
             [bare],
-            _FINISHES.get(str(choice.get("finish_reason")), Finish.STOP),
+            finish_of(str(choice.get("finish_reason"))),
             _usage(
                 usage,
                 usage.get("prompt_tokens"),
@@ -117,7 +119,7 @@ class _Responses:
             tuple(calls),
             [_without_nulls(item) for item in output],
             [_without_nulls(item) for item in (bare if asked else output)],
-            _FINISHES.get(str(why), Finish.STOP),
+            finish_of(str(why or data.get("status"))),
             _usage(
                 usage,
                 usage.get("input_tokens"),
@@ -143,23 +145,27 @@ class _Anthropic:
     def reply(self, reply: object) -> ClientReply:
         data = _plain(reply)
         blocks = data.get("content") or []
-        calls = tuple(
+        reason = str(data.get("stop_reason"))
+        finish = Finish.STOP if reason == _PAUSED else finish_of(reason)
+        calls = [
             tool_call(str(block.get("name")), block.get("input"), str(block.get("id") or ""))
             for block in blocks
             if block.get("type") == "tool_use"
-        )
+        ]
+        if finish is Finish.LENGTH and blocks[-1:] and blocks[-1].get("type") == "tool_use":
+            calls[-1] = maybe_cut_off(calls[-1])
         usage = data.get("usage") or {}
         cached = usage.get("cache_read_input_tokens") or 0
         read = (usage.get("input_tokens") or 0) + cached + (usage.get("cache_creation_input_tokens") or 0)
         kept = [_without_nulls(block) for block in blocks]
         return ClientReply(
             text_of(blocks),
-            calls,
+            tuple(calls),
             [{"role": "assistant", "content": kept}],
             [{"role": "assistant", "content": [block for block in kept if block.get("type") != "tool_use"]}],
-            _FINISHES.get(str(data.get("stop_reason")), Finish.STOP),
+            finish,
             _usage(usage, read, usage.get("output_tokens"), {"cached_tokens": cached}, None),
-            paused=data.get("stop_reason") == "pause_turn",
+            paused=reason == _PAUSED,
         )
 
     def add_result(self, messages: list[Json], provider_id: str, text: str, *, error: bool) -> None:
@@ -175,14 +181,6 @@ FORMATS: Final[Mapping[ClientApi, ClientFormat]] = {
     "chat": _Chat(),
     "responses": _Responses(),
     "anthropic": _Anthropic(),
-}
-_FINISHES: Final = {
-    "length": Finish.LENGTH,
-    "max_output_tokens": Finish.LENGTH,
-    "max_tokens": Finish.LENGTH,
-    "model_context_window_exceeded": Finish.LENGTH,
-    "content_filter": Finish.CONTENT_FILTER,
-    "refusal": Finish.CONTENT_FILTER,
 }
 
 

@@ -21,22 +21,17 @@ from langgraph.channels.untracked_value import UntrackedValue  # pyright: ignore
 from langgraph.errors import GraphBubbleUp  # pyright: ignore[reportMissingImports]
 from langgraph.types import Command  # pyright: ignore[reportMissingImports]
 
+from turnwright.model.http.reply_builder import finish_of
 from turnwright_states import CallDecision, CallStatus, Finish, Limits, Usage
 from turnwright_states.blank import is_blank
 
-from .turn import Ending, GuardedTurn, GuardOptions, NextCall, tool_call
+from .turn import Ending, GuardedTurn, GuardOptions, NextCall, maybe_cut_off, tool_call
 
 #: The most turns that a middleware keeps while they have no ending, such as those that wait for a person.
 _KEPT: Final = 256
 #: LangChain's name of a model whose requests must have tools if a message has calls.
 _ANTHROPIC: Final = "anthropic-chat"
 _APP: Final = "langchain"
-_FINISHES: Final = {
-    "length": Finish.LENGTH,
-    "max_tokens": Finish.LENGTH,
-    "content_filter": Finish.CONTENT_FILTER,
-    "refusal": Finish.CONTENT_FILTER,
-}
 
 
 class GuardState(AgentState[Any], total=False):  # type: ignore[misc, call-arg]
@@ -219,6 +214,8 @@ def _taken(turn: GuardedTurn, response: ModelResponse[Any]) -> ModelResponse[Any
         turn.replied(text or repr(response.structured_response), finish=finish, usage=usage, review=True)
         return response
     calls = [tool_call(one["name"], one["args"], one["id"] or "") for one in message.tool_calls]
+    if calls and finish is Finish.LENGTH:
+        calls[-1] = maybe_cut_off(calls[-1])
     decisions = turn.replied(text, calls, finish=finish, usage=usage, review=True)
     if turn.over:
         said = turn.summary if is_blank(text) else text
@@ -260,7 +257,7 @@ def _settle(
 
 def _finish(message: AIMessage) -> Finish:
     about = message.response_metadata
-    return _FINISHES.get(str(about.get("finish_reason") or about.get("stop_reason")), Finish.STOP)
+    return finish_of(str(about.get("finish_reason") or about.get("stop_reason")))
 
 
 def _usage(message: AIMessage) -> Usage | None:

@@ -280,7 +280,10 @@ class _GuardedModel(Model):  # type: ignore[misc]
         text = "".join(text_of(one["content"]) for one in map(_plain, output) if one.get("type") == "message")
         asked = [one for one in output if _call_id(one)]
         made = [tool_call(_name(one), _arguments(one), _call_id(one)) for one in asked]
-        decisions = turn.replied(text, made, usage=_usage(response), review=True)
+        # The SDK does not pass the reason on for which a reply ended, but the status of an item that was cut off.
+        cut_off = any(_plain(one).get("status") == "incomplete" for one in output)
+        finish = states.Finish.LENGTH if cut_off else states.Finish.STOP
+        decisions = turn.replied(text, made, finish=finish, usage=_usage(response), review=True)
         if turn.over:
             bare = replace(response, output=[one for one in output if one not in asked])
             return _said(bare, turn.summary) if is_blank(text) else bare

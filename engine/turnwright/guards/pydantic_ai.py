@@ -26,14 +26,14 @@ from pydantic_ai.models import ModelRequestContext
 from pydantic_ai.settings import ModelSettings
 from pydantic_core import to_json
 
-from turnwright_states import CallStatus, Finish, Limits, Usage
+from turnwright.model.http.reply_builder import finish_of
+from turnwright_states import CallStatus, Limits, Usage
 from turnwright_states.blank import is_blank
 
 from .turn import Ending, GuardedTurn, GuardOptions, NextCall, tool_call
 
 #: The endings that a capability remembers.
 _KEPT: Final = 256
-_FINISHES: Final = {"length": Finish.LENGTH, "content_filter": Finish.CONTENT_FILTER}
 _STATUSES: Final = {"success": CallStatus.OK, "denied": CallStatus.REJECTED, "interrupted": CallStatus.UNKNOWN}
 
 
@@ -200,7 +200,7 @@ class _Run:
         self._output = typed if calls else ""
         text = response.text or ("" if calls else typed)
         made = [tool_call(part.tool_name, part.args, part.tool_call_id) for part in calls]
-        finish = _FINISHES.get(str(response.finish_reason), Finish.STOP)
+        finish = finish_of(str(response.finish_reason))
         self.turn.replied(text, made, finish=finish, usage=_usage(response), review=True)
         if not self.turn.over:
             return None if self.turn.model_is_next and (self.call.conclude or not calls) else response

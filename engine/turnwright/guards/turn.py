@@ -12,6 +12,7 @@ from threading import RLock
 from typing import Final, ParamSpec, TypeVar
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from turnwright._base.ids import new_id
 from turnwright.errors import ConfigError, LeaseLostError, StoreError, TurnAlreadyEndedError, need_kind
@@ -48,6 +49,8 @@ CONTINUED: Final = "the loop did not accept this reply as the answer"
 NO_RESULT: Final = "no result was reported"
 #: The result of a call that is not one of the last reply.
 UNKNOWN_CALL: Final = "not executed: the turn does not know this call"
+#: The result of a call whose arguments may be incomplete.
+CUT_OFF: Final = "not executed: the reply was cut off before the arguments were complete: send less in one call"
 
 
 class Ending(Struct, frozen=True):
@@ -195,6 +198,8 @@ class GuardedTurn:
             if self.concluding:
                 self._guard.concluded(text, calls, usage=usage, elapsed=elapsed)
             else:
+                if finish is Finish.LENGTH:
+                    calls = [call if call.arguments else maybe_cut_off(call) for call in calls]
                 decisions = self._guard.replied(
                     text, calls, finish=finish, usage=usage, review=review and not calls, elapsed=elapsed
                 )
@@ -315,6 +320,14 @@ def tool_call(name: str, arguments: object, provider_id: str) -> ToolCall:
     text = str(arguments or "")
     found = whole_object(text)
     return ToolCall(name=name, arguments=found, raw=text if found is None else "", provider_id=provider_id)
+
+
+def maybe_cut_off(call: ToolCall) -> ToolCall:
+    """Return a call of a reply that was cut off as one that does not run.
+
+    Clients and frameworks parse the arguments as far as they have arrived, so these look complete.
+    """
+    return call if call.problem else replace(call, problem=CUT_OFF)
 
 
 def described(error: BaseException) -> str:

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Final, Literal, Protocol
 
 import msgspec
+from msgspec.structs import force_setattr
 from pydantic import JsonValue
 
 from turnwright.errors import TurnwrightError
@@ -109,13 +110,23 @@ DELTAS: Final = frozenset({TextDelta, ReasoningDelta, ToolCallDelta})
 class ResponseToolCall(msgspec.Struct, frozen=True, gc=False):
     """A tool call of a reply, as the provider sent it.
 
-    `arguments` is None where `raw` is not one whole JSON object (an empty `raw` means no arguments: `{}`).
+    `arguments` is None where `raw` is not one whole JSON object. An empty `raw` means no arguments (`{}`), except in a
+    reply that was cut off: see `ModelResponse`.
     """
 
     name: str
     arguments: Mapping[str, JsonValue] | None
     raw: str = ""
     id: str = ""
+
+    @property
+    def is_blank(self) -> bool:
+        """Whether nothing of the arguments has arrived."""
+        return not self.arguments and not str(self.raw).strip()
+
+    def without_arguments(self) -> "ResponseToolCall":
+        """Return the call as one whose arguments are incomplete, so that it never runs."""
+        return self if self.arguments is None else msgspec.structs.replace(self, arguments=None)
 
 
 class ResponseInfo(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -147,6 +158,9 @@ def read_name(value: object) -> str:
 class ModelResponse(msgspec.Struct, frozen=True, eq=False, gc=False):
     """A complete reply, or the part of one that arrived before a failure.
 
+    In a reply that was cut off (`Finish.LENGTH`), a call without arguments is incomplete: its `arguments` become None.
+    A model whose provider has closed such a call gives it the `raw` text `{}`.
+
     Comparisons ignore `finish_reason` and `response`, which describe the reply.
     """
 
@@ -161,6 +175,10 @@ class ModelResponse(msgspec.Struct, frozen=True, eq=False, gc=False):
     #: Details for telemetry, if the model has them.
     response: ResponseInfo | None = None
 
+    def __post_init__(self) -> None:
+        if self.calls and self.finish is Finish.LENGTH:
+            force_setattr(self, "calls", tuple(map(_unless_blank, self.calls)))
+
     def __eq__(self, other: object) -> bool:
         return self._compared() == other._compared() if isinstance(other, ModelResponse) else NotImplemented
 
@@ -169,6 +187,11 @@ class ModelResponse(msgspec.Struct, frozen=True, eq=False, gc=False):
 
     def _compared(self) -> tuple[object, ...]:
         return msgspec.structs.astuple(self)[:-2]
+
+
+def _unless_blank(call: ResponseToolCall) -> ResponseToolCall:
+    """Return a call of a reply that was cut off. `check_reply` reports a call of another type."""
+    return call.without_arguments() if isinstance(call, ResponseToolCall) and call.is_blank else call
 
 
 class ModelError(TurnwrightError):

@@ -104,11 +104,19 @@ class BlockBuilder:
         """Whether the block calls one of our tools. A block that was only opened calls none."""
         return self.kind == TOOL and bool(self._id or self.name or self._input or len(self._arguments))
 
-    def call(self) -> ResponseToolCall:
-        """Return the call. Blank arguments count as no arguments."""
+    def call(self, *, cut_off: bool, last: bool) -> ResponseToolCall:
+        """Return the call. `cut_off`: the reply was; `last`: no other block began after this one.
+
+        Blank arguments count as no arguments. The API also stops the block that the limit cut off, and a client before
+        it may have completed the input of that block, so only the text of arguments shows whether they are complete.
+        """
         raw = str(self._arguments)
-        raw = raw if raw.strip() else self._input
-        return ResponseToolCall(name=self.name, arguments=whole_object(raw), raw=raw, id=self._id)
+        written = bool(raw.strip())
+        raw = raw if written else self._input
+        if cut_off and not written and not last and self.stopped:
+            raw = raw or "{}"
+        call = ResponseToolCall(name=self.name, arguments=whole_object(raw), raw=raw, id=self._id)
+        return call.without_arguments() if cut_off and last and not written else call
 
     def details(self) -> Iterator[Mapping[str, JsonValue]]:
         """Return the signed or encrypted reasoning, which must be sent back unchanged."""

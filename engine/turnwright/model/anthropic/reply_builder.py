@@ -10,7 +10,7 @@ from typing import Final
 from pydantic import JsonValue
 
 from turnwright.model.http.json_text import read_id
-from turnwright.model.http.reply_builder import FINISHES, Builder, plain_reason
+from turnwright.model.http.reply_builder import Builder, finish_of, plain_reason
 from turnwright.model.http.text_buffer import MAX_ARGUMENTS, MAX_CALLS, MAX_REPLY, TooLargeError, mend
 from turnwright.model.protocol import (
     Delta,
@@ -127,12 +127,16 @@ class MessageBuilder(Builder):
         for block, kept in zip(self._blocks, details, strict=True):
             row += [THINKING for _ in kept]
             row += [len(str(block.text)), *([CALL] if block.is_call else ())]
+        finish = finish_of(reason)
+        cut_off = finish is Finish.LENGTH
+        # A pause comes between two blocks.
+        cut = None if plain_reason(reason) == _PAUSED else self._last
         return ModelResponse(
             text="".join(str(block.text) for block in self._blocks),
             reasoning="".join(str(block.thinking) for block in self._blocks),
             reasoning_details=(*(detail for kept in details for detail in kept), *order_of(row)),
-            calls=tuple(block.call() for block in self._blocks if block.is_call),
-            finish=FINISHES.get(plain_reason(reason), Finish.STOP),
+            calls=tuple(block.call(cut_off=cut_off, last=block is cut) for block in self._blocks if block.is_call),
+            finish=finish,
             usage=self._usage(),
             finish_reason=reason or None,
             response=self._info(),

@@ -20,6 +20,7 @@ FINISHES: Final = {
     "max_output_tokens": Finish.LENGTH,
     "model_length": Finish.LENGTH,
     "model_context_window_exceeded": Finish.LENGTH,
+    "incomplete": Finish.LENGTH,
     # Anthropic's own tools took too many turns.
     "pause_turn": Finish.LENGTH,
     "content_filter": Finish.CONTENT_FILTER,
@@ -54,6 +55,11 @@ BROKEN: Final = {
 def plain_reason(reason: str) -> str:
     """Normalize a finish reason. Gemini puts a kind before its own: `content_filter: PROHIBITED_CONTENT`."""
     return reason.partition(":")[0].strip().lower()
+
+
+def finish_of(reason: str) -> Finish:
+    """Return the finish of a reply with a provider's finish reason."""
+    return FINISHES.get(plain_reason(reason), Finish.STOP)
 
 
 class Builder(ABC):

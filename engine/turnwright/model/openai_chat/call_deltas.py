@@ -40,6 +40,8 @@ class _CallBuilder:
         self.indexed = False
         #: The call's number among those whose deltas were returned; None before its first delta.
         self.number: int | None = None
+        #: Whether the arguments came as `{}` with the name, as the input that a call begins with (`_NO_ARGUMENTS`).
+        self._opened_empty = False
         self._end = ""
         self._braces = _Braces()
         self._whole: bool | None = None
@@ -58,7 +60,10 @@ class _CallBuilder:
         # An object instead of a text is complete. An empty one counts as an empty text.
         if arguments and not isinstance(arguments, str):
             arguments = json.dumps(arguments, ensure_ascii=False)
-        return self.add_arguments(arguments) if isinstance(arguments, str) else ""
+        if not isinstance(arguments, str):
+            return ""
+        self._opened_empty = bool(name) and not len(self.arguments) and arguments.strip() == "{}"
+        return self.add_arguments(arguments)
 
     def _add_name(self, name: str) -> None:
         """Add a piece of the name. Most servers send it once or repeat it, some in pieces, or as far as it has come."""
@@ -114,11 +119,13 @@ class _CallBuilder:
         """Whether the call is empty. Some servers open a list of calls and never fill it."""
         return not self.name and not len(self.arguments)
 
-    def reply(self) -> ResponseToolCall:
+    def reply(self, *, cut_off: bool = False) -> ResponseToolCall:
+        """Return the call. `cut_off`: the reply was, and no other call began after this one."""
         raw = str(self.arguments)
         if raw.startswith(_NO_ARGUMENTS) and whole_object(rest := raw.removeprefix("{}")) is not None:
             raw = rest
-        return ResponseToolCall(name=self.name, arguments=whole_object(raw), raw=raw, id=self.id)
+        call = ResponseToolCall(name=self.name, arguments=whole_object(raw), raw=raw, id=self.id)
+        return call.without_arguments() if cut_off and self._opened_empty and not call.arguments else call
 
     def _follow(self, arguments: str) -> None:
         self._end = arguments.rstrip()[-1:] or self._end
@@ -202,9 +209,10 @@ class CallAssembler:
             self._legacy = _CallBuilder(self._meter, self._max_arguments)
         self._legacy.add("", function)
 
-    def calls(self) -> tuple[ResponseToolCall, ...]:
-        """Return the calls so far."""
-        return tuple(call.reply() for call in self._found())
+    def calls(self, *, cut_off: bool = False) -> tuple[ResponseToolCall, ...]:
+        """Return the calls so far. `cut_off`: the reply was."""
+        found = self._found()
+        return tuple(call.reply(cut_off=cut_off and call is found[-1]) for call in found)
 
     def extras(self) -> tuple[Mapping[str, JsonValue], ...]:
         """Return the values that must be sent back unchanged, each with the number of its call in `calls`.

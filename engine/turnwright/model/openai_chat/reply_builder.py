@@ -9,7 +9,7 @@ from typing import Final, cast
 from pydantic import JsonValue
 
 from turnwright.model.http.json_text import read_count, read_index
-from turnwright.model.http.reply_builder import BROKEN, FINISHES, Builder, plain_reason
+from turnwright.model.http.reply_builder import BROKEN, Builder, finish_of, plain_reason
 from turnwright.model.http.text_buffer import MAX_ARGUMENTS, MAX_REPLY, Meter, Pieces, mend
 from turnwright.model.protocol import Delta, ModelResponse, ReasoningDelta, TextDelta
 from turnwright_states import Cause, Finish, Usage
@@ -129,12 +129,13 @@ class ReplyBuilder(Builder):
         main = self._main
         if main is None:
             return ModelResponse(usage=self._usage(), response=self._info())
+        finish = finish_of(main.finish_reason)
         return ModelResponse(
             text=str(main.text) or self.refusal,
             reasoning=str(main.reasoning),
             reasoning_details=(*main.details.entries(), *main.calls.extras()),
-            calls=main.calls.calls(),
-            finish=FINISHES.get(plain_reason(main.finish_reason), Finish.STOP),
+            calls=main.calls.calls(cut_off=finish is Finish.LENGTH),
+            finish=finish,
             usage=self._usage(),
             finish_reason=main.finish_reason or None,
             response=self._info(),

@@ -36,8 +36,8 @@ class OutputItem:
         #: Whether an event has announced the item, and whether one has completed it.
         self.added = False
         self.done = False
-        #: Whether the provider says that the item is incomplete.
-        self.cut = False
+        #: Whether the provider says that the item is complete; None if it says neither.
+        self.is_complete: bool | None = None
         #: The complete item, unless it is a message or a call.
         self.raw: Item | None = None
         self.phase = ""
@@ -160,12 +160,16 @@ class OutputItem:
         """Whether the item calls one of our tools. An item that was only announced calls none."""
         return self.kind == FUNCTION_CALL and not self.empty
 
-    def call(self, *, cut: bool) -> ResponseToolCall:
-        """Return the call. If the reply is `cut`, a call without its end has no arguments, not even empty ones."""
+    def call(self, *, cut_off: bool) -> ResponseToolCall:
+        """Return the call. `cut_off`: the reply was.
+
+        A call without arguments is complete if the provider says so, or if neither the call nor the reply was cut off.
+        """
         raw = self.arguments
-        lost = self.cut or (cut and not self.done)
-        arguments = None if lost and not raw.strip() else whole_object(raw)
-        return ResponseToolCall(name=self.name, arguments=arguments, raw=raw, id=self.call_id or self.id)
+        if cut_off and self.is_complete and not raw.strip():
+            raw = "{}"
+        call = ResponseToolCall(name=self.name, arguments=whole_object(raw), raw=raw, id=self.call_id or self.id)
+        return call.without_arguments() if self.is_complete is False and not call.arguments else call
 
     def _part(self, index: JsonValue) -> Pieces:
         """Return the part of an index; without an index, the last part."""

@@ -32,6 +32,9 @@ FAILED: Final = frozenset({"failed", "cancelled"})
 #: The statuses of a response that is not there yet.
 PENDING: Final = frozenset({"queued", "in_progress"})
 
+#: The statuses of an item that say whether it is complete.
+_COMPLETE: Final = {"completed": True, "incomplete": False}
+
 # The memory of another index or id of an item.
 _NAME_SIZE: Final = 64
 _OURS: Final = frozenset({MESSAGE, REASONING, FUNCTION_CALL})
@@ -107,7 +110,7 @@ class ResponseBuilder(Builder):
 
     def reply(self) -> ModelResponse:
         """Return the reply so far."""
-        cut = self._status == "incomplete"
+        finish = self._finish()
         raws = [item.raw for item in self._items if item.raw is not None]
         partners = all(is_encrypted(item.raw or {}) for item in self._items if item.kind == REASONING)
         kept = entries(raws, partners=partners)
@@ -115,8 +118,8 @@ class ResponseBuilder(Builder):
             text=self._said_by(MESSAGE),
             reasoning=self._said_by(REASONING),
             reasoning_details=(*kept, *order_entry([*self._row(partners=partners)]), *self._annotations()),
-            calls=tuple(item.call(cut=cut) for item in self._items if item.is_call),
-            finish=self._finish(),
+            calls=tuple(item.call(cut_off=finish is Finish.LENGTH) for item in self._items if item.is_call),
+            finish=finish,
             usage=self._usage(),
             finish_reason=self._reason or self._status or None,
             response=self._info(),
@@ -219,7 +222,7 @@ class ResponseBuilder(Builder):
         """Take the complete form of an item."""
         made.describe(item)
         made.added = made.done = True
-        made.cut = item.get("status") == "incomplete"
+        made.is_complete = _COMPLETE.get(_text(item.get("status")))
         if made.kind == MESSAGE:
             made.annotate(item.get("content"))
             return self._complete_text(made, "".join(texts_of(item.get("content"))))

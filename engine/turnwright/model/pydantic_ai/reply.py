@@ -183,7 +183,8 @@ def _call(part: pai.ToolCallPart) -> ResponseToolCall:
 
 
 def _dumped(arguments: Mapping[str, JsonValue] | None) -> str:
-    if arguments is None:
+    # An empty object may be all that arrived of a call.
+    if not arguments:
         return ""
     try:
         return json.dumps(arguments, ensure_ascii=False)
