@@ -313,4 +313,4 @@ def test_a_call_that_the_limit_cut_off_does_not_run(api: ClientApi) -> None:
     given = {"number": 1} if api == "anthropic" else {}
     calls = loop.reply(WRITERS[api]("", [("c1", "read_page", {"number": 1}), ("c2", "read_page", given)], cut=True))
     assert [call.arguments for call in calls] == [{"number": 1}]
-    assert "cut off before the arguments were complete" in str(loop.messages[-1])
+    assert "cut off at its output limit of 10 tokens before the arguments were complete" in str(loop.messages[-1])

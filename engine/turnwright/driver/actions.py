@@ -29,6 +29,7 @@ from turnwright.tools.errors import ToolError, describe, holds
 from turnwright.tools.function_tool import FunctionTool
 from turnwright.tools.text import shorten
 from turnwright.tools.tool_work import is_its_own
+from turnwright.transcript.wording import cut_off_problem
 from turnwright_states import (
     Action,
     AttemptFailedInput,
@@ -61,6 +62,8 @@ T = TypeVar("T")
 
 #: Characters of an unknown tool's name that are sent back to the model. The name can be as long as a reply.
 _SHOWN_NAME: Final = 100
+#: The stop reason of Anthropic for a reply that filled the rest of the context window.
+_WINDOW_FULL: Final = "model_context_window_exceeded"
 
 
 class HookError(Exception):
@@ -158,8 +161,9 @@ async def _attempt(segment: Segment, action: CallModel) -> Input:
         await _check_text(segment, reply)
     checked: list[Values | None] = []
     calls: tuple[ToolCall, ...] = ()
+    cut_off = _problem_of_cut_off(reply) if reply.finish is Finish.LENGTH else ""
     for call in reply.calls:  # a comprehension would put two cells into each turn that waits for its model
-        calls += (_checked_call(segment, call, checked),)
+        calls += (_checked_call(segment, call, checked, cut_off),)
     segment.checked = checked
     starts = bool(calls) and action.tools and _may_start(segment, calls)
     replied = replied_input(reply, calls, segment.spent(reply), segment.elapsed(), starts=starts)
@@ -310,19 +314,29 @@ async def _processed_request(segment: Segment, action: CallModel | Conclude, pro
     return conversation.request(action, turn, await _of_hook(lambda: process(conversation.messages)))
 
 
-def _checked_call(segment: Segment, call: ResponseToolCall, checked: list[Values | None]) -> ToolCall:
+def _problem_of_cut_off(reply: ModelResponse) -> str:
+    """Return the problem of the calls without complete arguments in a reply that was cut off."""
+    limit = reply.max_tokens or (None if reply.usage is None else reply.usage.output_tokens)
+    return cut_off_problem(limit, window_full=reply.finish_reason == _WINDOW_FULL)
+
+
+def _checked_call(
+    segment: Segment, call: ResponseToolCall, checked: list[Values | None], cut_off: str = ""
+) -> ToolCall:
     """Return a call of a reply as the machine takes it: whether it can run, and its key for loop detection.
 
-    The parsed arguments are added to `checked`.
+    The parsed arguments are added to `checked`. `cut_off` is the problem of a call without complete arguments in a
+    reply that was cut off.
     """
+    incomplete = cut_off if call.arguments is None else ""
     if segment.output is not None and segment.output.is_answer(call):
         checked.append(None)
-        return settled_input(call, ignore_in_loop_detection=True, output=True)
+        return settled_input(call, problem=incomplete, ignore_in_loop_detection=True, output=True)
     tool = segment.tools.get(call.name)
     # A tool's own code must not change the arguments. A function tool receives a parsed copy.
     reads = type(tool) is FunctionTool
     arguments: Mapping[str, JsonValue] | None = call.arguments if reads else frozen(call.arguments)
-    problem, loop_key, values = "", None, None
+    problem, loop_key, values = incomplete, None, None
     retried = segment.machine.turn.tool_retries
     if tool is None:
         problem = (

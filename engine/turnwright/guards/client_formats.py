@@ -152,11 +152,12 @@ class _Anthropic:
             for block in blocks
             if block.get("type") == "tool_use"
         ]
+        counts = data.get("usage") or {}
+        cached = counts.get("cache_read_input_tokens") or 0
+        read = (counts.get("input_tokens") or 0) + cached + (counts.get("cache_creation_input_tokens") or 0)
+        usage = _usage(counts, read, counts.get("output_tokens"), {"cached_tokens": cached}, None)
         if finish is Finish.LENGTH and blocks[-1:] and blocks[-1].get("type") == "tool_use":
-            calls[-1] = maybe_cut_off(calls[-1])
-        usage = data.get("usage") or {}
-        cached = usage.get("cache_read_input_tokens") or 0
-        read = (usage.get("input_tokens") or 0) + cached + (usage.get("cache_creation_input_tokens") or 0)
+            calls[-1] = maybe_cut_off(calls[-1], usage)
         kept = [_without_nulls(block) for block in blocks]
         return ClientReply(
             text_of(blocks),
@@ -164,7 +165,7 @@ class _Anthropic:
             [{"role": "assistant", "content": kept}],
             [{"role": "assistant", "content": [block for block in kept if block.get("type") != "tool_use"]}],
             finish,
-            _usage(usage, read, usage.get("output_tokens"), {"cached_tokens": cached}, None),
+            usage,
             paused=reason == _PAUSED,
         )
 

@@ -215,7 +215,7 @@ def _taken(turn: GuardedTurn, response: ModelResponse[Any]) -> ModelResponse[Any
         return response
     calls = [tool_call(one["name"], one["args"], one["id"] or "") for one in message.tool_calls]
     if calls and finish is Finish.LENGTH:
-        calls[-1] = maybe_cut_off(calls[-1])
+        calls[-1] = maybe_cut_off(calls[-1], usage)
     decisions = turn.replied(text, calls, finish=finish, usage=usage, review=True)
     if turn.over:
         said = turn.summary if is_blank(text) else text

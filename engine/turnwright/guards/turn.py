@@ -19,7 +19,7 @@ from turnwright.errors import ConfigError, LeaseLostError, StoreError, TurnAlrea
 from turnwright.model.http.json_text import whole_object
 from turnwright.store import NewTurn
 from turnwright.store.sessions import default_title
-from turnwright.transcript.wording import conclude_instruction, fixed_summary, hint_text
+from turnwright.transcript.wording import conclude_instruction, cut_off_problem, fixed_summary, hint_text
 from turnwright_states import (
     CallDecision,
     CallSettledInput,
@@ -49,8 +49,6 @@ CONTINUED: Final = "the loop did not accept this reply as the answer"
 NO_RESULT: Final = "no result was reported"
 #: The result of a call that is not one of the last reply.
 UNKNOWN_CALL: Final = "not executed: the turn does not know this call"
-#: The result of a call whose arguments may be incomplete.
-CUT_OFF: Final = "not executed: the reply was cut off before the arguments were complete: send less in one call"
 
 
 class Ending(Struct, frozen=True):
@@ -199,7 +197,7 @@ class GuardedTurn:
                 self._guard.concluded(text, calls, usage=usage, elapsed=elapsed)
             else:
                 if finish is Finish.LENGTH:
-                    calls = [call if call.arguments else maybe_cut_off(call) for call in calls]
+                    calls = [call if call.arguments else maybe_cut_off(call, usage) for call in calls]
                 decisions = self._guard.replied(
                     text, calls, finish=finish, usage=usage, review=review and not calls, elapsed=elapsed
                 )
@@ -322,12 +320,13 @@ def tool_call(name: str, arguments: object, provider_id: str) -> ToolCall:
     return ToolCall(name=name, arguments=found, raw=text if found is None else "", provider_id=provider_id)
 
 
-def maybe_cut_off(call: ToolCall) -> ToolCall:
-    """Return a call of a reply that was cut off as one that does not run.
+def maybe_cut_off(call: ToolCall, usage: Usage | None) -> ToolCall:
+    """Return a call of a reply that was cut off as one that does not run. `usage` is that of the reply.
 
     Clients and frameworks parse the arguments as far as they have arrived, so these look complete.
     """
-    return call if call.problem else replace(call, problem=CUT_OFF)
+    limit = None if usage is None else usage.output_tokens
+    return call if call.problem else replace(call, problem=cut_off_problem(limit))
 
 
 def described(error: BaseException) -> str:

@@ -161,7 +161,7 @@ class ModelResponse(msgspec.Struct, frozen=True, eq=False, gc=False):
     In a reply that was cut off (`Finish.LENGTH`), a call without arguments is incomplete: its `arguments` become None.
     A model whose provider has closed such a call gives it the `raw` text `{}`.
 
-    Comparisons ignore `finish_reason` and `response`, which describe the reply.
+    Comparisons ignore `finish_reason`, `response` and `max_tokens`, which describe the reply.
     """
 
     text: str = ""
@@ -174,6 +174,8 @@ class ModelResponse(msgspec.Struct, frozen=True, eq=False, gc=False):
     finish_reason: str | None = None
     #: Details for telemetry, if the model has them.
     response: ResponseInfo | None = None
+    #: Of a reply that was cut off, the limit that the provider was sent, in tokens; None if the model sent none.
+    max_tokens: int | None = None
 
     def __post_init__(self) -> None:
         if self.calls and self.finish is Finish.LENGTH:
@@ -186,7 +188,7 @@ class ModelResponse(msgspec.Struct, frozen=True, eq=False, gc=False):
         return hash(self._compared())
 
     def _compared(self) -> tuple[object, ...]:
-        return msgspec.structs.astuple(self)[:-2]
+        return msgspec.structs.astuple(self)[:-3]
 
 
 def _unless_blank(call: ResponseToolCall) -> ResponseToolCall:

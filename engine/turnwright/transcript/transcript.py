@@ -157,7 +157,9 @@ class Transcript:
     @property
     def advice(self) -> str:
         """The setting that a developer can change, if the turn was stopped; else empty. Users read the sentinel."""
-        return advice(self.turn, self._began, self.sentinel.reason) if self.sentinel is not None else ""
+        if self.sentinel is None:
+            return ""
+        return advice(self.turn, self._began, self.sentinel.reason, self.reply)
 
     @property
     def path(self) -> tuple[State, ...]:

@@ -18,7 +18,7 @@ from turnwright.message import Message, TextPart, ToolResultPart
 from turnwright.tools.text import shorten
 from turnwright_states import MAX_STEPS, REASONS, CallStatus, EndReason, Limits, Outcome, Turn
 from turnwright_states.blank import is_blank
-from turnwright_states.facts import Notice, TurnStarted
+from turnwright_states.facts import ModelReplied, Notice, TurnStarted
 from turnwright_states.payload import thawed
 from turnwright_states.reasons import NOTHING_SAID
 from turnwright_states.rounds import Stall
@@ -29,6 +29,11 @@ _SHOWN_NAME: Final = 100
 _SHOWN_NAMES: Final = 10
 #: Characters of the changed arguments that the model reads.
 _SHOWN_ARGUMENTS: Final = 4_000
+#: The parts of the result of a call that was cut off.
+_CUT_OFF: Final = "not executed: the reply was cut off at "
+_OUTPUT_LIMIT: Final = "its output limit"
+_WINDOW: Final = "the end of the model's context window"
+_INCOMPLETE: Final = " before the arguments were complete: send less in one call"
 _RAN: Final = frozenset({CallStatus.OK, CallStatus.ERROR, CallStatus.UNKNOWN})
 
 
@@ -68,6 +73,12 @@ _KINDS: Final = {
     "cost": ("Cost", 6),
     "seconds": ("Seconds", 1),
 }
+
+
+def cut_off_problem(limit: int | None = None, *, window_full: bool = False) -> str:
+    """Return the result of a call whose arguments were incomplete when its reply was cut off, at `limit` tokens."""
+    at = _WINDOW if window_full else f"{_OUTPUT_LIMIT} of {limit:,} tokens" if limit else _OUTPUT_LIMIT
+    return f"{_CUT_OFF}{at}{_INCOMPLETE}"
 
 
 def limit_reached(turn: Turn, reason: EndReason) -> str:
@@ -116,11 +127,26 @@ def _no_tools(turn: Turn) -> str:
     return " and ".join(why)
 
 
-def advice(turn: Turn, started: TurnStarted | None, reason: EndReason) -> str:
+def advice(turn: Turn, started: TurnStarted | None, reason: EndReason, reply: ModelReplied | None = None) -> str:
     """Return what a developer can change so that the next turn is not stopped, naming the limit that binds.
 
-    `started` says whether the agent, the engine or a sub-agent's lease set it.
+    `started` says whether the agent, the engine or a sub-agent's lease set it. If the last `reply` was cut off in a
+    call, its limit comes first.
     """
+    return f"{_cut_off_advice(reply)} {_limit_advice(turn, started, reason)}".lstrip()
+
+
+def _cut_off_advice(reply: ModelReplied | None) -> str:
+    problems = () if reply is None else (call.refused for call in reply.calls if call.invalid)
+    problem = next((each for each in problems if each.startswith(_CUT_OFF)), "")
+    if not problem:
+        return ""
+    at = problem.removeprefix(_CUT_OFF).removesuffix(_INCOMPLETE)
+    setting = "set `compaction`" if at == _WINDOW else "raise `max_tokens` in the model settings"
+    return f"The last reply was cut off at {at}, inside a call: {setting}, or ask for less in one call."
+
+
+def _limit_advice(turn: Turn, started: TurnStarted | None, reason: EndReason) -> str:
     limits, own = turn.limits, _overrides(started)
     if reason is EndReason.STEP_CAP:
         return _step_advice(limits, own)

@@ -5,12 +5,16 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, ClassVar, Final, Self
 
+import msgspec
+from msgspec import structs
+
 from turnwright.errors import ConfigError
 from turnwright.model.capabilities import Capabilities
 from turnwright.model.fit import fit
 from turnwright.model.protocol import Delta, ModelError, ModelRequest, ModelResponse
 from turnwright.model.settings import SettingsMapping
 from turnwright.model_settings import ModelSettings
+from turnwright_states import Finish
 
 from .endpoint import Endpoint
 from .exchange import HttpResponse, Poster
@@ -21,6 +25,14 @@ if TYPE_CHECKING:
     import httpx
 
 _LOG: Final = logging.getLogger(__name__)
+
+
+class _SentLimits(msgspec.Struct):
+    """The fields of a request's body that limit its reply, by the names of the APIs."""
+
+    max_tokens: int | None = None
+    max_completion_tokens: int | None = None
+    max_output_tokens: int | None = None
 
 
 class HttpModel:
@@ -127,7 +139,8 @@ class HttpModel:
             if going is None:
                 break
             answer, decoder = going
-        yield decoder.reply()
+        reply = decoder.reply()
+        yield structs.replace(reply, max_tokens=_sent_limit(body)) if reply.finish is Finish.LENGTH else reply
 
     async def _resumed(self, paused: ReplyStream, body: bytes) -> tuple[HttpResponse, ReplyStream] | None:
         """Request the rest of a paused reply to `body`. Returns None if there is none, or if the server refuses it."""
@@ -143,3 +156,12 @@ class HttpModel:
                 return None
             lost.partial = paused.partial
             raise
+
+
+def _sent_limit(body: bytes) -> int | None:
+    """Return the limit of the reply to a request, in tokens. An `extra_body` may set it, to anything."""
+    try:
+        sent = msgspec.json.decode(body, type=_SentLimits)
+    except msgspec.ValidationError:
+        return None
+    return sent.max_tokens or sent.max_completion_tokens or sent.max_output_tokens

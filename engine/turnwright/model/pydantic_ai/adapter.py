@@ -9,6 +9,7 @@ from typing import Final, Self, cast
 from urllib.parse import urlsplit
 
 import anyio
+from msgspec import structs
 from pydantic_ai import direct
 from pydantic_ai.exceptions import UserError
 from pydantic_ai.messages import ModelResponse as PydanticResponse
@@ -24,6 +25,7 @@ from turnwright.model.http.timeouts import Timeouts, Waiting
 from turnwright.model.protocol import Delta, ModelRequest, ModelResponse
 from turnwright.model_settings import ModelSettings as TurnSettings
 from turnwright.privacy.secrets import HTTP_LOGGERS, Secrets
+from turnwright_states import Finish
 
 from .errors import failure
 from .reply import Hearing, reply_of, whole_reply
@@ -157,6 +159,8 @@ class PydanticAIModel:
                             yield delta
                     response = stream.get()
             reply = whole_reply(response, first)
+            if reply.finish is Finish.LENGTH:
+                reply = structs.replace(reply, max_tokens=self._settings_for(request).get("max_tokens"))
             for delta in hearing.rest(reply):
                 yield delta
             yield reply
