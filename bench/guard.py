@@ -2,10 +2,13 @@
 
     python -m bench.guard [--json] [--profile]
 
-Counts, not seconds, so that it says the same on a busy machine. A step is one of the yardstick's: a text and two calls.
+Counts, not seconds, so that it says the same on a busy machine; of the cost of long results, which is in no count, it
+takes a ratio. A step is one of the yardstick's: a text and two calls.
 
 - Function calls per step, builtins included, as cProfile counts them: a turn of 50 steps less one of 10, by 40. And
   those of the last 50 of 200 steps over those of the first 50, for nothing may cost more because the turn is long.
+- CPU seconds of a step in memory whose two results have 48 KiB each, over those of a step with results of 15 bytes:
+  of both the least of several turns.
 - Function calls of turn 100 of a session over those of turn 10.
 - Bytes per step in all tables of the SQLite store, and commits a step, over the first 50 steps. Commits a step of an
   agent with repeatable steps too.
@@ -27,12 +30,13 @@ import pstats
 import re
 import subprocess
 import sys
+import time
 import tomllib
 import tracemalloc
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from bench.measure import max_calls_per_step
 from bench.turnwright_turns import AGENT, Fake, Turnwright, TurnwrightPostgres, TurnwrightRepeatable, TurnwrightSqlite
@@ -41,6 +45,7 @@ from pydantic import JsonValue
 
 from turnwright import Engine, tool
 from turnwright.testing.postgres_server import PostgresServer
+from turnwright.tools import Tool
 from turnwright_states.facts import Fact, StepStarted
 from turnwright_states.replay import replay
 
@@ -50,6 +55,7 @@ EDGE: Final = 50
 FLAT: Final = 120
 HELD: Final = 200
 HELD_STEPS: Final = 10
+LONG_RESULT: Final = 48 * 1024
 NUMBER: Final = re.compile(r"-?\d+(\.\d+)?([eE][-+]?\d+)?")
 COUNTED: Final = "print(len(sys.modules) - before)"
 PROGRAM: Final = "from turnwright.cli import main; sys.argv[1:] = ['{}']; main()"
@@ -118,6 +124,7 @@ def figures() -> list[Figure]:
         counted.append(Figure(f"calls-{key}", f"function calls per step, {where}", max_calls_per_step(subject)))
         first, last, _ = asyncio.run(calls_at_the_ends(subject))
         counted.append(Figure(f"calls-growth-{key}", f"growth of the function calls per step, {where}", last / first))
+    counted.append(Figure("cost-long-results", "cost of results of 48 KiB, over short ones", cost_of_long_results()))
     lite = TurnwrightSqlite()
     for key, where, subject in subjects:
         first, last = asyncio.run(calls_in_a_session(subject, 10, 100))
@@ -160,6 +167,36 @@ async def calls_at_the_ends(subject: Subject) -> tuple[float, float, cProfile.Pr
         await run(subject, Script(LONG, at_step=note))
         profile.disable()
     return (counts[EDGE + 1] - counts[1]) / EDGE, (counts[LONG] - counts[LONG - EDGE]) / EDGE, profile
+
+
+def cost_of_long_results(chars: int = LONG_RESULT, turns: int = 12) -> float:
+    """CPU seconds of a turn whose results have so many characters, over those of a turn with short results."""
+    filler = (Path(__file__).read_text() * (chars // 1000))[:chars]
+
+    class LongResults(Turnwright):
+        """Turnwright in memory, with a tool whose results are long."""
+
+        def tool(self) -> Tool[Any]:
+            @tool
+            async def look(place: int) -> str:
+                """Look at a place."""
+                return f"{filler}{place}"
+
+            return look
+
+    async def least() -> tuple[float, float]:
+        subjects = (LongResults(), Turnwright())
+        seconds: tuple[list[float], list[float]] = ([], [])
+        async with subjects[0].opened(), subjects[1].opened():
+            for _ in range(turns):
+                for subject, taken in zip(subjects, seconds, strict=True):
+                    began = time.process_time()
+                    await run(subject, Script(EDGE))
+                    taken.append(time.process_time() - began)
+        return min(seconds[0]), min(seconds[1])
+
+    long, short = asyncio.run(least())
+    return long / short
 
 
 async def calls_in_a_session(subject: Subject, *places: int) -> list[int]:

@@ -4,19 +4,17 @@ The rules are docs/rules.md#budgets (places in call order), #concluding (no call
 #sub-agents (leases).
 """
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from msgspec.structs import replace
 
 from . import facts as f
 from .call import Call
-from .doom import call_key, canonical
+from .doom import call_key
 from .errors import InvalidCallError
 from .inputs import (
     DECISIONS,
     AnsweredInput,
-    CallStatus,
     CallWaitingInput,
     Decision,
     InterruptKind,
@@ -26,14 +24,8 @@ from .inputs import (
 )
 from .limits import MAX_DEPTH
 from .payload import frozen
-from .result_key import result_key
 from .rounds import Stall
 from .turn import Turn
-
-if TYPE_CHECKING:
-    from pydantic import JsonValue
-
-_COUNTS: Final = (CallStatus.OK, CallStatus.ERROR)
 
 NO_TOOLS: Final = "not executed: tools are disabled in this reply"
 BUDGET_SPENT: Final = "not executed: the tool budget is spent"
@@ -117,19 +109,6 @@ def _leased(
     for i in children:
         decided[i] = replace(decided[i], refused=NO_LEASE) if nothing_left else replace(decided[i], lease=lease)
     return tuple(decided)
-
-
-def key_of_result(
-    turn: Turn, call: Call, status: CallStatus, result: str, files: "Sequence[Mapping[str, JsonValue]]" = ()
-) -> str:
-    """Return the key of a call's result for the doom-loop detector; empty if the result does not count.
-
-    It counts if results are compared, the detector watches the call, and the result is that of the tool or of a mistake
-    of the model. A call that was denied, refused or stopped says nothing about a loop.
-    """
-    if not call.made.key or not turn.keys_results or status not in _COUNTS:
-        return ""
-    return result_key(result + canonical(files).decode() if files else result)
 
 
 def check_spent(event: str, call: Call, spent: Spent) -> None:

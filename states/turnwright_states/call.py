@@ -6,7 +6,7 @@ from enum import StrEnum
 from msgspec import Struct
 from pydantic import JsonValue
 
-from .facts import Answered, CallMade
+from .facts import Answered, CallMade, CallSettled
 
 
 class CallState(StrEnum):
@@ -36,6 +36,8 @@ class Call(Struct, eq=False):
     counted: bool = False
     #: The key of its result for the doom-loop detector; empty if the result does not count.
     result_key: str = ""
+    #: Its result, if that has a checksum instead of a key.
+    unkeyed: CallSettled | None = None
     #: Whether its result is an error.
     failed: bool = False
     #: The answers to its interrupts, oldest first.

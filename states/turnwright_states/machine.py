@@ -10,8 +10,8 @@ It does no I/O and never waits. A driver, ours or yours, must:
 `feed` either returns facts or raises. When it raises, nothing has changed (docs/rules.md#core).
 """
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, ClassVar, Final, NoReturn, Self
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn, Self
 
 from msgspec.structs import force_setattr
 
@@ -55,11 +55,17 @@ from .inputs import (
 )
 from .payload import frozen
 from .reasons import CUT_SHORT, NOTHING_SAID, Cause, EndReason
+from .result_key import SHORT, checksum, compared_text, result_key
 from .state import FINAL, State, Trigger
 from .turn import Turn
 
+if TYPE_CHECKING:
+    from pydantic import JsonValue
+
 _APPROVED: Final = (InterruptKind.APPROVAL, Decision.APPROVE)
 _SETTLES_AT_ONCE: Final = {Decision.REJECT: CallStatus.REJECTED, Decision.UNKNOWN: CallStatus.UNKNOWN}
+#: The statuses of results that count for the doom-loop detector.
+_COUNTS: Final = (CallStatus.OK, CallStatus.ERROR)
 #: Seconds, by which rounding may raise the time of an input.
 _MICROSECOND: Final = 1e-6
 #: Facts after which a limit may be near.
@@ -220,7 +226,7 @@ class TurnMachine:
                 return False
             if repeats and event.call in turn.batch:
                 call = turn.batch[event.call]
-                key = batch.key_of_result(turn, call, event.status, event.result, event.files)
+                key = self._result_key(call, event.status, event.result, event.files)
                 outcomes[call.id] = key, event.status is CallStatus.ERROR
             if seconds is not None and event.elapsed + _MICROSECOND >= seconds:
                 return False
@@ -497,7 +503,7 @@ class TurnMachine:
             final=event.final,
             retry=event.retry,
             decisions=tuple(map(frozen, event.decisions)) if event.decisions else (),
-            key=batch.key_of_result(self.turn, call, event.status, event.result, event.files),
+            key=self._result_key(call, event.status, event.result, event.files),
         )
         self._emit(settled)
         self._settle_if_done()
@@ -840,9 +846,26 @@ class TurnMachine:
             result=result,
             spent=spent,
             final=final,
-            key=batch.key_of_result(self.turn, call, status, result),
+            key=self._result_key(call, status, result),
         )
         self._emit(settled)
+
+    def _result_key(
+        self, call: Call, status: CallStatus, result: str, files: "Sequence[Mapping[str, JsonValue]]" = ()
+    ) -> str:
+        """Return the key of a call's result for the doom-loop detector; empty if the result does not count.
+
+        It counts if results are compared, the detector watches the call, and the result is that of the tool or of a
+        mistake of the model. A call that was denied, refused or stopped says nothing about a loop. A long result has a
+        checksum until its call recurs, unless it is an error: errors are compared whatever the call was.
+        """
+        turn = self.turn
+        if not call.made.key or not turn.keys_results or status not in _COUNTS:
+            return ""
+        text = compared_text(result, files) if files else result
+        if text[SHORT:] and status is CallStatus.OK and not turn.has_made(call):
+            return checksum(text)
+        return result_key(text)
 
     # The chart and the facts.
 

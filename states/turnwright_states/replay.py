@@ -21,23 +21,28 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 from math import inf
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from msgspec import Struct, structs
 from msgspec.structs import force_setattr
 from pydantic import BaseModel
 
 from . import facts as f
+from .call import Call
 from .chart import CHART, VERSION, Chart, Row
 from .construct import construct
 from .doom import call_key
 from .errors import InvalidInputError, InvalidJournalError, MachineError
 from .event_inference import infer_inputs, only_input, started_input
-from .inputs import Input, ModelRepliedInput, StartedInput
+from .inputs import CallStatus, Input, ModelRepliedInput, StartedInput
 from .machine import TurnMachine
+from .result_key import compared_text, keys_of_old
 from .state import FINAL, State, Trigger
 from .turn import Turn, fold
 from .verdict import Check, Verdict
+
+if TYPE_CHECKING:
+    from pydantic import JsonValue
 
 CLAIM: Final = "every fact follows from the ones before"
 
@@ -201,6 +206,21 @@ class _Witness(TurnMachine):
                 keys = [made.key for made in head.calls] if isinstance(head, f.ModelReplied) else []
                 return tuple(map(self._keyed, decided, keys))
         return decided
+
+    def _result_key(
+        self, call: Call, status: CallStatus, result: str, files: "Sequence[Mapping[str, JsonValue]]" = ()
+    ) -> str:
+        """Return the key of a result, in the form that the journal has it in."""
+        key = super()._result_key(call, status, result, files)
+        if not key:
+            return key
+        try:
+            found = self._journal[self._at + len(self._out) if self._out else self._at]
+        except IndexError:
+            return key
+        if type(found) is not f.CallSettled or found.key == key:
+            return key
+        return found.key if found.key in keys_of_old(compared_text(result, files)) else key
 
     def _keyed(self, made: f.CallMade, key: str) -> f.CallMade:
         """Return the call with the journal's key, if its tool may have made that key."""

@@ -10,12 +10,16 @@ from typing import TYPE_CHECKING, Final
 from zlib import crc32
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from .doom import Round, looping, make_round, remember
 from .limits import Limits
+from .payload import FrozenDict
+from .result_key import compared_text, result_key
 
 if TYPE_CHECKING:
     from .call import Call
+    from .facts import CallSettled
 
 
 class Stall(StrEnum):
@@ -26,12 +30,16 @@ class Stall(StrEnum):
 
 
 class SettledCall(Struct, frozen=True, gc=False):
-    """A call that counts in the comparison of rounds: its tool, its key, the key of its result, whether it failed."""
+    """A call that counts in the comparison of rounds: its tool, its key, the key of its result, whether it failed.
+
+    `unkeyed` is the result itself, if `result` is a checksum.
+    """
 
     name: str
     key: str
     result: str
     failed: bool
+    unkeyed: "CallSettled | None" = None
 
 
 class Stalls(Struct, frozen=True, gc=False):
@@ -93,26 +101,53 @@ class Rounds(Struct, frozen=True, gc=False):
     #: The tools of the loop that the last round closed; empty if it closed none.
     tools: tuple[str, ...] = ()
     stalls: Stalls = NO_STALLS
+    #: The long results of calls that were made once, by the keys of the calls; `latest` and `seen` have checksums of
+    #: them.
+    unkeyed: "FrozenDict[CallSettled]" = FrozenDict()
 
     def compared(self, latest: Round | None, threshold: int | None) -> "Rounds":
         """Return the rounds with the latest added, and the loop that it closes."""
         if threshold is None or latest is None:
-            return Rounds(self.latest, self.checksum, (), self.stalls) if self.tools else self
+            return Rounds(self.latest, self.checksum, (), self.stalls, self.unkeyed) if self.tools else self
         rounds = remember(self.latest, latest, threshold)
-        return Rounds(rounds, crc32(b"".join(rounds)), looping(rounds, threshold), self.stalls)
+        return Rounds(rounds, crc32(b"".join(rounds)), looping(rounds, threshold), self.stalls, self.unkeyed)
 
     def settled(self, calls: Sequence[SettledCall], limits: Limits) -> "Rounds":
         """Return the rounds after a step whose calls have these results."""
-        rounds = self
+        rounds = self._keyed(calls)
         if limits.doom_compare == "results":
             latest = make_round([(call.name, call.key + call.result) for call in calls])
-            rounds = self.compared(latest, limits.doom_threshold)
+            rounds = rounds.compared(latest, limits.doom_threshold)
         if limits.stall_errors is None and limits.stall_rounds is None:
             return rounds
-        tools, stalls = rounds.tools, self.stalls.after(calls, limits)
+        tools, stalls = rounds.tools, rounds.stalls.after(calls, limits)
         if not tools and stalls.stall and limits.stall_response == "loop":
             tools = tuple(sorted({call.name for call in calls}))
-        return Rounds(rounds.latest, rounds.checksum, tools, stalls)
+        return Rounds(rounds.latest, rounds.checksum, tools, stalls, rounds.unkeyed)
+
+    def _keyed(self, calls: Sequence[SettledCall]) -> "Rounds":
+        """Return the rounds with keys for the results of calls that recur, and with the new results without keys."""
+        rounds, unkeyed = self, self.unkeyed
+        for call in calls:
+            if call.unkeyed is not None:
+                unkeyed = FrozenDict({**unkeyed, call.key: call.unkeyed})
+            elif call.key in unkeyed:
+                rounds = rounds._with_key(call.key, unkeyed[call.key])
+                unkeyed = FrozenDict({key: fact for key, fact in unkeyed.items() if key != call.key})
+        if unkeyed is self.unkeyed:
+            return self
+        return Rounds(rounds.latest, rounds.checksum, rounds.tools, rounds.stalls, unkeyed)
+
+    def _with_key(self, call: str, fact: "CallSettled") -> "Rounds":
+        """Return the rounds in which the result of the call with this key has its key instead of its checksum."""
+        old, new = call + fact.key, call + result_key(compared_text(fact.result, fact.files))
+        latest = tuple(one.replace(old.encode(), new.encode()) for one in self.latest)
+        stalls = replace(self.stalls, seen=self.stalls.seen.replace(old, new))
+        return Rounds(latest, crc32(b"".join(latest)), self.tools, stalls)
+
+    def have(self, call: str) -> bool:
+        """Return whether the call with this key was made in one of the rounds."""
+        return call in self.stalls.seen or call.encode() in b"".join(self.latest)
 
     def repeat_a_call(self, batch: "Mapping[str, Call]") -> bool:
         """Return whether a call of the batch is in a round of an earlier step. Most are in none."""

@@ -32,7 +32,11 @@ _EMPTY: Final[FrozenDict[Any]] = FrozenDict()
 
 
 class Turn:
-    """The fold of the facts so far. Its size is bounded for a turn of any length, because texts stay in the journal."""
+    """The fold of the facts so far.
+
+    Its size is bounded for a turn of any length, because texts stay in the journal. The long results that have no key
+    yet are an exception: its transcript holds their texts too.
+    """
 
     # Few turns set these. Python shares the names of up to 30 attributes among the instances of a class, which saves a
     # kilobyte a turn.
@@ -155,8 +159,15 @@ class Turn:
             if name in outcomes:
                 key, failed = outcomes[name]
             if key:
-                calls.append(SettledCall(call.name, call.made.key, key, failed))
+                calls.append(SettledCall(call.name, call.made.key, key, failed, call.unkeyed))
         return calls
+
+    def has_made(self, call: Call) -> bool:
+        """Return whether the same call is in an earlier round, or comes twice in its batch."""
+        key, same = call.made.key, 0
+        for name in self.batch:
+            same += self.batch[name].made.key == key
+        return same > 1 or self.rounds.have(key)
 
     def may_loop(self, outcomes: Mapping[str, tuple[str, bool]]) -> bool:
         """Return whether these results, which settle the batch, would close a doom loop."""
@@ -305,6 +316,8 @@ class Turn:
         )
         call.state = CallState.SETTLED
         call.result_key = fact.key
+        if ":" in fact.key:
+            call.unkeyed = fact
         call.failed = fact.status is CallStatus.ERROR
         if fact.retry:
             self.tool_retries = {**self.tool_retries, call.name: self.tool_retries.get(call.name, 0) + 1}

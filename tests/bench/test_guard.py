@@ -1,7 +1,7 @@
 """The guard names what exceeds which limit, by how much, and why that limit is there."""
 
 import pytest
-from bench.guard import Figure, Limit, levelled, limits, replay_calls, step_sizes, verdict
+from bench.guard import Figure, Limit, cost_of_long_results, levelled, limits, replay_calls, step_sizes, verdict
 
 from turnwright_states import StartedInput, State, TurnMachine
 from turnwright_states.facts import CallSettled, StepStarted
@@ -73,3 +73,9 @@ def test_only_a_replay_that_holds_is_counted() -> None:
     assert replay_calls(facts) > 1
     with pytest.raises(ValueError, match="fact 1 of the journal"):
         replay_calls(facts[1:])
+
+
+@pytest.mark.slow
+def test_long_results_cost_a_step_little_more_than_short_ones() -> None:
+    """The guard allows 1.3; twice that leaves room for a busy machine. It was 30."""
+    assert cost_of_long_results(turns=3) < 2.6

@@ -1,10 +1,68 @@
 """Results are equal for the doom-loop detector if they differ in noise alone."""
 
-import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+import re
+from collections.abc import Mapping, Sequence
+from hashlib import blake2b
 
-from turnwright_states.result_key import result_key, without_noise
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+from pydantic import JsonValue
+
+from turnwright_states import (
+    CallModel,
+    CallSettledInput,
+    CallStartedInput,
+    CallStatus,
+    Limits,
+    ModelRepliedInput,
+    StartedInput,
+    SteeredInput,
+    ToolCall,
+    TurnMachine,
+)
+from turnwright_states.call import Call
+from turnwright_states.facts import CallSettled, Fact
+from turnwright_states.replay import replay
+from turnwright_states.result_key import (
+    SHORT,
+    checksum,
+    compared_text,
+    is_checksum,
+    keys_of_old,
+    result_key,
+    without_noise,
+)
+from turnwright_states.turn import fold
+from turnwright_states.verdict import Verdict
+
+#: The noise of journals whose results all have keys.
+MONTH = "Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec"
+EARLIER = re.compile(
+    rf"""
+    # A date with a time, a time with seconds, a duration, an address in memory. A date alone is kept.
+    (?<![\w.-])(?:
+        \d{{4}}-\d\d-\d\d[T\ _]\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?(?:Z|\ ?[+-]\d\d:?\d\d)?
+      | \d\d?:\d\d:\d\d(?:[.,]\d+)?
+      | \d+m\d+(?:\.\d+)?s
+      | \d+(?:\.\d+)?\ ?(?:ns|us|µs|ms|s|secs?|seconds?|mins?|minutes?)
+      | 0x[0-9a-fA-F]{{6,}}
+    )(?!\w)
+    # The times in a listing of files.
+  | \b(?:{MONTH})\ {{1,2}}\d\d?\ \d\d:\d\d\b
+    # The ids of sub-agents' turns, which end with the number of their call.
+  | \b[\w-]{{1,99}}(?::call\d{{5,9}})+\b
+    # UUIDs, and ids of at least twelve hexadecimal digits that are neither all digits nor all letters.
+  | \b[0-9a-fA-F]{{8}}-(?:[0-9a-fA-F]{{4}}-){{3}}[0-9a-fA-F]{{12}}\b
+  | \b(?=[0-9]{{0,99}}[a-f])(?=[a-f]{{0,99}}[0-9])[0-9a-f]{{12,}}\b
+    # Processes, and temporary files.
+  | (?<=/proc/)\d+(?:/task/\d+)?\b
+  | (?:/private)?(?:/var)?/tmp/[^\s'\":,;)\]}}>]+ | /var/folders/[^\s'\":,;)\]}}>]+ | \btmp\w{{8}}\b
+    """,
+    re.VERBOSE,
+)
+
 
 SAME = [
     ("done at 2026-11-27T12:00:01.250Z", "done at 2026-11-27T12:07:59Z"),
@@ -24,6 +82,19 @@ SAME = [
     ("./proc/1518/task/1518/fdinfo/5: gone", "./proc/9260/task/9260/fdinfo/5: gone"),
     ("[sub-agent: finished; turn a1b2:call00001]", "[sub-agent: finished; turn a1b2:call00002]"),
     ("turn a1b2:call00001:call00007", "turn a1b2:call00003:call00002"),
+    ("1764360725", "1764360726"),
+    ('{"ts": 1764360725.123}', '{"ts": 1764360801}'),
+    ("[1764360725123] ok", "[1764360725999] ok"),
+    ("t=1764360725123456.", "t=1764360725123457."),
+    ("at 1764360725123456789 ns", "at 1764360725123456999 ns"),
+    ("started, pid 4711", "started, pid 12"),
+    ("PID=4711 PPID: 1", "PID=4712 PPID: 20"),
+    ('{"worker_pid": 88}', '{"worker_pid": 1088}'),
+    ("processId: 4711", "processId: 4712"),
+    ("Process ID 4711 (pid=4711)", "Process ID 9 (pid=9)"),
+    ("process 4711 exited", "process 4712 exited"),
+    ("==4711== HEAP SUMMARY", "==815== HEAP SUMMARY"),
+    ("[1] 4711\nready", "[1] 4712\nready"),
 ]
 DIFFERENT = [
     ("page 1", "page 2"),
@@ -37,6 +108,16 @@ DIFFERENT = [
     ("the temperature is 12.5", "the temperature is 12.6"),
     ("line 10 sorted", "line 11 sorted"),
     ("a", ""),
+    ("balance: 1264360725", "balance: 1264360726"),
+    ("$1764360725", "$1764360726"),
+    ("1764360725 bytes", "1764360726 bytes"),
+    ("item 17643607251", "item 17643607252"),
+    ("v1.1764360725", "v1.1764360726"),
+    ("rapid 5", "rapid 6"),
+    ("process 5 of 9", "process 6 of 9"),
+    ("process 500 of 900", "process 501 of 900"),
+    ("items[1] 12 left", "items[1] 13 left"),
+    ("a ==12== b", "a ==13== b"),
 ]
 
 
@@ -72,3 +153,152 @@ def test_a_long_hostile_text_takes_linear_time() -> None:
         "1m" * 100_000,
     ):
         assert result_key(text)
+
+
+#: The words, numbers and signs of texts with noise.
+PARTS = sorted({part for pair in SAME for text in pair for part in re.split(r"(\W|\d+)", text)} | {"\u0663", "us", "+"})
+texts = st.one_of(st.text(), st.lists(st.sampled_from(PARTS), max_size=20).map("".join))
+
+
+@given(texts)
+@example("tmp12:00:010m123tmp/ 3 123seconds:call00001")
+@example("0xab0000:call00001,\u0663123/var123")
+def test_noise_by_shape_is_the_noise_of_earlier_journals(text: str) -> None:
+    """The pattern that begins with the first character finds what the earlier one found, and a key is as it was."""
+    masked = EARLIER.sub("\N{REPLACEMENT CHARACTER}", text)
+    key = blake2b(masked.encode(errors="replace"), digest_size=6).hexdigest()
+    assert keys_of_old(text)[1] == key
+    if without_noise(text) == masked and len(text) <= SHORT:
+        assert result_key(text) == key
+
+
+def test_middle_of_a_huge_text_has_no_noise() -> None:
+    """The time that a key takes is bounded: 131,072 characters are searched, half of them at each end."""
+    filler = "lorem ipsum " * 10_000
+    assert result_key(f"at 12:00:01 {filler}{filler} 7 ms") == result_key(f"at 12:00:02 {filler}{filler} 8 ms")
+    assert result_key(f"{filler}at 12:00:01 {filler}") != result_key(f"{filler}at 12:00:02 {filler}")
+
+
+LONG = "lorem ipsum dolor " * 40
+#: Results that are equal, or not, with and without noise.
+RESULTS = ["", "at 12:00:01", "at 12:00:02", LONG, f"{LONG}at 12:00:01", f"{LONG}at 12:00:02", f"{LONG}1", "x" * SHORT]
+
+
+class Keyed(TurnMachine):
+    """The machine before long results had checksums: each result has its key at once."""
+
+    earlier = False
+
+    def _result_key(
+        self, call: Call, status: CallStatus, result: str, files: "Sequence[Mapping[str, JsonValue]]" = ()
+    ) -> str:
+        if not super()._result_key(call, status, result, files):
+            return ""
+        return keys_of_old(compared_text(result, files))[self.earlier]
+
+
+class KeyedEarlier(Keyed):
+    """Likewise, and seconds since 1970 and numbers of processes were not noise."""
+
+    earlier = True
+
+
+def begun(kind: type[TurnMachine], limits: Limits) -> tuple[TurnMachine, list[Fact]]:
+    machine, facts = TurnMachine.start(StartedInput(prompt="x", limits=limits))
+    return kind(machine.turn), facts
+
+
+def step(machine: TurnMachine, calls: list[tuple[int, int, bool]]) -> list[Fact]:
+    """One step of calls, each with its argument, the place of its result, and whether it fails."""
+    asked = tuple(ToolCall(name="look", arguments={"n": argument}) for argument, _, _ in calls)
+    facts = machine.feed(ModelRepliedInput(calls=asked))
+    for call, (_, place, fails) in zip(machine.turn.runnable(), calls, strict=True):
+        facts += machine.feed(CallStartedInput(call=call.id))
+        status = CallStatus.ERROR if fails else CallStatus.OK
+        event = CallSettledInput(call=call.id, status=status, result=RESULTS[place])
+        assert machine.takes_messages_before(event) is kept_copy(machine).takes_messages_before(event)
+        facts += machine.feed(event)
+    return facts
+
+
+def kept_copy(machine: TurnMachine) -> TurnMachine:
+    """A machine of the same turn, folded from nothing but what the machine keeps."""
+    return type(machine)(machine.turn.copy())
+
+
+calls = st.tuples(st.integers(0, 2), st.integers(0, len(RESULTS) - 1), st.booleans())
+steps = st.lists(st.one_of(st.none(), st.lists(calls, min_size=1, max_size=3)), max_size=14)
+
+
+limits = st.fixed_dictionaries(
+    {
+        "doom_compare": st.sampled_from(["results", "calls"]),
+        "doom_threshold": st.sampled_from([None, 2, 3]),
+        "stall_errors": st.sampled_from([None, 2]),
+        "stall_rounds": st.sampled_from([None, 2]),
+        "stall_response": st.sampled_from(["hint", "loop"]),
+    }
+)
+ROUNDS = {"doom_threshold": 2, "stall_errors": None, "stall_rounds": None}
+STALLS = {"doom_threshold": None, "stall_errors": 2, "stall_rounds": 2, "stall_response": "loop"}
+
+
+@given(steps, limits)
+@example([[(0, 4, False)], [(0, 5, False)]], ROUNDS)
+@example([[(0, 3, False)], [(0, 3, True)]], STALLS)
+@example([[(0, 4, False), (0, 5, False)], [(0, 5, False), (0, 4, False)]], ROUNDS)
+@example([[(0, 4, False)], [(1, 4, False)], [(0, 5, False)], [(1, 5, False)]], STALLS)
+def test_checksums_change_no_answer_of_the_detector(
+    script: list[list[tuple[int, int, bool]] | None], limits: dict[str, object]
+) -> None:
+    """A turn takes the same course with keys made when calls recur as with keys made at once, live and replayed."""
+    under = Limits.model_validate(limits)
+    (late, journal), (once, _) = begun(TurnMachine, under), begun(Keyed, under)
+    for asked in script:
+        if not isinstance(late.action, CallModel):
+            break
+        if asked is None:
+            for machine in (late, once):
+                new = machine.feed(SteeredInput(text="go on"))
+                journal += new if machine is late else []
+            continue
+        journal += step(late, asked)
+        step(once, asked)
+        assert (late.state, late.action) == (once.state, once.action)
+        assert late.turn.rounds.tools == once.turn.rounds.tools
+        assert late.turn.rounds.stalls.stall == once.turn.rounds.stalls.stall
+    assert fold(journal).rounds == late.turn.rounds
+    assert replay(enumerate(journal, start=1)).check.verdict is Verdict.HOLDS
+
+
+@pytest.mark.parametrize("kind", [Keyed, KeyedEarlier])
+def test_journals_whose_results_all_have_keys_still_replay(kind: type[TurnMachine]) -> None:
+    """Older journals hold, and their turns go on: a result with an earlier key is compared as before."""
+    pid = f"{LONG}pid 4711"
+    machine, journal = begun(kind, Limits(doom_threshold=2))
+    RESULTS.append(pid)
+    try:
+        journal += step(machine, [(0, 4, False), (1, len(RESULTS) - 1, False)])
+    finally:
+        RESULTS.pop()
+    keys = [fact.key for fact in journal if isinstance(fact, CallSettled)]
+    assert not any(map(is_checksum, keys))
+    assert replay(enumerate(journal, start=1)).check.verdict is Verdict.HOLDS
+    resumed = TurnMachine(fold(journal))
+    journal += step(resumed, [(2, 4, False)])
+    journal += step(resumed, [(2, 5, False)])
+    assert replay(enumerate(journal, start=1)).check.verdict is Verdict.HOLDS
+    assert not isinstance(resumed.action, CallModel)
+
+
+def test_long_results_get_their_keys_when_calls_recur() -> None:
+    """The first result of a call has a checksum; a replay notices that the text was changed."""
+    machine, journal = begun(TurnMachine, Limits())
+    journal += step(machine, [(0, 4, False)])
+    journal += step(machine, [(0, 5, False)])
+    first, second = [fact for fact in journal if isinstance(fact, CallSettled)]
+    assert first.key == checksum(RESULTS[4])
+    assert second.key == result_key(RESULTS[5]) == result_key(RESULTS[4])
+    assert machine.turn.rounds.unkeyed == {}
+    journal[journal.index(first)] = replace(first, result=RESULTS[6])
+    assert replay(enumerate(journal, start=1)).check.verdict is Verdict.VIOLATED
