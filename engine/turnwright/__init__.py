@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from .model_settings import ModelSettings
     from .result import TurnResult
     from .runtime.handle import TurnHandle
+    from .runtime.turn_stream import SyncTurnStream, TurnStream
     from .store import QUEUED, SessionInfo, TurnRow
     from .tools import Ask, Tool, ToolContext, ToolError, ToolResult, tool
 else:
@@ -119,6 +120,8 @@ else:
             "TurnBusyError": ".errors",
             "TurnContext": ".context",
             "TurnHandle": ".runtime.handle",
+            "TurnStream": ".runtime.turn_stream",
+            "SyncTurnStream": ".runtime.turn_stream",
             "TurnInfo": ".context",
             "TurnNotFoundError": ".errors",
             "TurnResult": ".result",
@@ -188,6 +191,7 @@ __all__ = [
     "State",
     "StoreError",
     "StoreReplacedError",
+    "SyncTurnStream",
     "Tool",
     "ToolCallLimits",
     "ToolContext",
@@ -204,6 +208,7 @@ __all__ = [
     "TurnNotFoundError",
     "TurnResult",
     "TurnRow",
+    "TurnStream",
     "TurnwrightError",
     "UnreadableTurnError",
     "Usage",

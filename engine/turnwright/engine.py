@@ -9,12 +9,11 @@ import anyio
 
 from turnwright_states import Limits
 
-from ._base.blocks import async_block
+from ._base.blocks import AsyncBlock, async_block
 from .agent import Agent
 from .context import NOT_GIVEN, DepsFactory, DepsT, GuardrailBase, HooksBase, NotGiven
 from .driver.subagents import subagent_tools
 from .errors import ConfigError, known_options, need_method
-from .events import TurnEvent
 from .journal.admission import TurnOptions, limits_for
 from .journal.answers import Answers
 from .journal.dependencies import (
@@ -45,6 +44,7 @@ if TYPE_CHECKING:
     from .agents.certificate import Certificate
     from .runtime.engine_arguments import EngineArguments
     from .runtime.handle import TurnHandle
+    from .runtime.turn_stream import TurnStream
     from .telemetry import Telemetry
 
 
@@ -219,19 +219,22 @@ class Engine(SyncTurns[DepsT]):
     @async_block("async with engine.stream(...) as events:` and in it `async for event in events:")
     async def stream(
         self,
-        agent: Agent[DepsT, object],
+        agent: Agent[DepsT, OutT],
         prompt: str,
         *,
         deps: DepsT | NotGiven = NOT_GIVEN,
+        subagents: bool = False,
         **options: Unpack[TurnOptions],
-    ) -> AsyncIterator[AsyncIterator[TurnEvent]]:
+    ) -> "AsyncIterator[TurnStream[OutT]]":
         """Run one turn and follow it: `async with engine.stream(...) as events: async for event in events: ...`.
 
-        The events end with `TurnEndedEvent` or `TurnPausedEvent`. Leaving the block early stops the driving; the turn
-        can be resumed. (A runtime's turn continues.) Takes and raises what `run` does.
+        The events end with `TurnEndedEvent` or `TurnPausedEvent`. The block's value also has `turn_id`, `text()`
+        instead of the events, and at their end `result`. With `subagents`, the events of its sub-agents' turns are
+        included, each with its own `turn`. Leaving the block early stops the driving; the turn can be resumed. (A
+        runtime's turn continues.) Takes and raises what `run` does.
         """
-        async with self._turns.stream(agent, prompt, options, deps) as events:
-            yield events
+        async with self._turns.stream(agent, prompt, options, deps, subagents=subagents) as stream:
+            yield cast("TurnStream[OutT]", stream)
 
     async def start(
         self,
@@ -325,6 +328,25 @@ class Engine(SyncTurns[DepsT]):
         """
         await self._turns.answer(turn_id, answers)
 
+    @overload
+    def stream_resume(
+        self,
+        turn_id: str,
+        answers: Answers | None = None,
+        *,
+        deps: DepsT | NotGiven = NOT_GIVEN,
+        subagents: bool = False,
+    ) -> "AsyncBlock[TurnStream]": ...
+    @overload
+    def stream_resume(
+        self,
+        turn_id: str,
+        answers: Answers | None = None,
+        *,
+        agent: Agent[DepsT, OutT],
+        deps: DepsT | NotGiven = NOT_GIVEN,
+        subagents: bool = False,
+    ) -> "AsyncBlock[TurnStream[OutT]]": ...
     @async_block("async with engine.stream_resume(...) as events:` and in it `async for event in events:")
     async def stream_resume(
         self,
@@ -333,14 +355,15 @@ class Engine(SyncTurns[DepsT]):
         *,
         agent: Agent[DepsT, object] | None = None,
         deps: DepsT | NotGiven = NOT_GIVEN,
-    ) -> AsyncIterator[AsyncIterator[TurnEvent]]:
+        subagents: bool = False,
+    ) -> "AsyncIterator[TurnStream]":
         """Do what `resume` does and follow the turn, as `stream` follows a new one.
 
         The events begin after the journal's last fact, and end with `TurnEndedEvent` or `TurnPausedEvent`, even if only
         some interrupts were answered. Raises in the block what `resume` raises.
         """
-        async with self._turns.stream_resume(turn_id, answers, agent, deps) as events:
-            yield events
+        async with self._turns.stream_resume(turn_id, answers, agent, deps, subagents=subagents) as stream:
+            yield stream
 
     def explain(self, agent: Agent[DepsT, object]) -> "Certificate":
         """Return the bounds of a turn of this agent, and who set each. Raises `ConfigError` for an invalid agent."""

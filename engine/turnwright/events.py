@@ -15,11 +15,12 @@ is one more. `tool_phase.message_ids` returns the ids of a transcript's messages
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import ClassVar, Final
+from typing import ClassVar, Final, Generic, Literal, TypeAlias, cast
 
 import msgspec
 from pydantic import JsonValue
 from pydantic_core import from_json
+from typing_extensions import TypeVar
 
 from turnwright_states import EndReason, Outcome, Turn, Usage
 from turnwright_states import facts as f
@@ -37,9 +38,11 @@ __all__ = [
     "FactEvent",
     "Interrupt",
     "JsonLine",
+    "OutputDeltaEvent",
     "ReasoningDeltaEvent",
     "ResponseRestartedEvent",
     "ResponseWithdrawnEvent",
+    "StreamEvent",
     "TextDeltaEvent",
     "ToolCallDeltaEvent",
     "ToolProgressEvent",
@@ -57,8 +60,33 @@ _WITH_FILES: Final = frozenset({"files", "message_history"})
 _EVERYWHERE: Final = allow("type", "turn", "seq", "elapsed", "state")
 
 
-class TurnEvent(msgspec.Struct, frozen=True):
-    """An event of the turn `turn`, at its fact `seq`."""
+#: The `type` of a `FactEvent`: all kinds of facts, but the two that have events of their own.
+FactType: TypeAlias = Literal[
+    "answered",
+    "attempt_failed",
+    "call_settled",
+    "call_started",
+    "call_waiting",
+    "compacted",
+    "compaction_started",
+    "concluded",
+    "message_added",
+    "model_replied",
+    "notice",
+    "request_prepared",
+    "reviewed",
+    "step_finished",
+    "step_started",
+    "stopping",
+    "synthesized",
+    "turn_started",
+]
+#: The `type` of an event. Type checkers narrow a `StreamEvent` by it.
+TypeT_co = TypeVar("TypeT_co", bound=str, default=str, covariant=True)
+
+
+class TurnEvent(msgspec.Struct, Generic[TypeT_co], frozen=True):
+    """An event of the turn `turn`, at its fact `seq`. The base of all events; `StreamEvent` is any of them."""
 
     #: The type of the event. A `FactEvent` has its fact's.
     kind: ClassVar[str]
@@ -69,9 +97,9 @@ class TurnEvent(msgspec.Struct, frozen=True):
     seq: int
 
     @property
-    def type(self) -> str:
+    def type(self) -> TypeT_co:
         """The type of the event, the first field of its JSON line."""
-        return self.kind
+        return cast("TypeT_co", self.kind)
 
     def to_json(self) -> JsonLine:
         """Return the event as a JSON object with `type`, `turn` and `seq` first.
@@ -93,7 +121,7 @@ class TurnEvent(msgspec.Struct, frozen=True):
         return self.public_fields
 
 
-class FactEvent(TurnEvent, frozen=True):
+class FactEvent(TurnEvent[FactType], frozen=True):
     """A fact was journaled. `type` is the fact's kind.
 
     `message` is the id of the message that a `step_started` begins. `tool` is the tool name of a fact about a call, as
@@ -107,9 +135,9 @@ class FactEvent(TurnEvent, frozen=True):
     tool: str = ""
 
     @property
-    def type(self) -> str:
+    def type(self) -> FactType:
         """The fact's kind."""
-        return self.fact.kind
+        return cast("FactType", self.fact.kind)
 
     def to_json(self) -> JsonLine:
         """Return the fact's fields without the hash. Most defaults are left out.
@@ -140,13 +168,13 @@ class FactEvent(TurnEvent, frozen=True):
         return {**self.fact.public_fields, **own}
 
 
-class DeltaEvent(TurnEvent, frozen=True):
+class DeltaEvent(TurnEvent[TypeT_co], frozen=True):
     """A piece of a reply: the `index`-th of this attempt."""
 
     index: int
 
 
-class TextDeltaEvent(DeltaEvent, frozen=True):
+class TextDeltaEvent(DeltaEvent[Literal["text_delta"]], frozen=True):
     """A piece of the answer."""
 
     public_fields = allow("index", "text")
@@ -154,7 +182,7 @@ class TextDeltaEvent(DeltaEvent, frozen=True):
     text: str
 
 
-class ReasoningDeltaEvent(DeltaEvent, frozen=True):
+class ReasoningDeltaEvent(DeltaEvent[Literal["reasoning_delta"]], frozen=True):
     """A piece of the model's reasoning."""
 
     public_fields = allow("index")
@@ -163,7 +191,7 @@ class ReasoningDeltaEvent(DeltaEvent, frozen=True):
     text: str
 
 
-class ToolCallDeltaEvent(DeltaEvent, frozen=True):
+class ToolCallDeltaEvent(DeltaEvent[Literal["tool_call_delta"]], frozen=True):
     """A piece of the arguments of a tool call.
 
     `call_index` counts the calls of the reply from 0, and `tool` is the name that the model gave. `arguments_delta` is
@@ -178,7 +206,7 @@ class ToolCallDeltaEvent(DeltaEvent, frozen=True):
     arguments_delta: str
 
 
-class OutputDeltaEvent(TurnEvent, frozen=True):
+class OutputDeltaEvent(TurnEvent[Literal["output_delta"]], frozen=True):
     """The typed answer as far as it has streamed in. Nothing of `partial` is validated."""
 
     public_fields = allow("partial")
@@ -186,13 +214,13 @@ class OutputDeltaEvent(TurnEvent, frozen=True):
     partial: JsonValue
 
 
-class ResponseRestartedEvent(TurnEvent, frozen=True):
+class ResponseRestartedEvent(TurnEvent[Literal["response_restarted"]], frozen=True):
     """The model is called again: discard the pieces of the reply so far."""
 
     kind = "response_restarted"
 
 
-class ResponseWithdrawnEvent(TurnEvent, frozen=True):
+class ResponseWithdrawnEvent(TurnEvent[Literal["response_withdrawn"]], frozen=True):
     """The output guardrail tripped on a reply whose pieces were streamed: remove what was shown of it."""
 
     kind = "response_withdrawn"
@@ -200,7 +228,7 @@ class ResponseWithdrawnEvent(TurnEvent, frozen=True):
     guardrail: str
 
 
-class ToolProgressEvent(TurnEvent, frozen=True):
+class ToolProgressEvent(TurnEvent[Literal["tool_progress"]], frozen=True):
     """A running call reports `progress` of `total`, if known, in a unit of its own.
 
     It is not journaled, and none follows the call's result or its pause.
@@ -215,7 +243,7 @@ class ToolProgressEvent(TurnEvent, frozen=True):
     message: str = ""
 
 
-class TurnPausedEvent(TurnEvent, frozen=True):
+class TurnPausedEvent(TurnEvent[Literal["paused"]], frozen=True):
     """The turn is paused until all of `interrupts` are answered. `tools` is set unless a doom loop is asked about."""
 
     kind = "paused"
@@ -232,7 +260,7 @@ class TurnPausedEvent(TurnEvent, frozen=True):
         return line
 
 
-class TurnEndedEvent(TurnEvent, frozen=True):
+class TurnEndedEvent(TurnEvent[Literal["turn_ended"]], frozen=True):
     """The turn has ended. `sentinel` says why it was stopped, if it was."""
 
     kind = "turn_ended"
@@ -297,6 +325,21 @@ class TurnEndedEvent(TurnEvent, frozen=True):
         return {**self.public_fields, **({"sentinel": allow("kind", "reason")} if self.error else {})}
 
 
+#: Any event of a turn: `event.type == "text_delta"` makes it a `TextDeltaEvent` for type checkers.
+StreamEvent: TypeAlias = (
+    FactEvent
+    | TextDeltaEvent
+    | ReasoningDeltaEvent
+    | ToolCallDeltaEvent
+    | OutputDeltaEvent
+    | ResponseRestartedEvent
+    | ResponseWithdrawnEvent
+    | ToolProgressEvent
+    | TurnPausedEvent
+    | TurnEndedEvent
+)
+
+
 def partial_arguments(text: str) -> JsonLine:
     """Read the beginning of a call's arguments, the joined `arguments_delta`s of its `ToolCallDeltaEvent`s.
 
@@ -339,7 +382,7 @@ def content_size(data: str) -> int:
     return len(data) * 3 // 4 - data[-2:].count("=")
 
 
-def event_of(turn_id: str, seq: int, fact: f.Fact, transcript: Transcript) -> TurnEvent:
+def event_of(turn_id: str, seq: int, fact: f.Fact, transcript: Transcript) -> StreamEvent:
     """Return the event of the fact at `seq`, the last one in `transcript`."""
     turn = transcript.turn
     match fact:
@@ -374,7 +417,7 @@ def event_of(turn_id: str, seq: int, fact: f.Fact, transcript: Transcript) -> Tu
             )
 
 
-def first_events(turn_id: str, facts: Iterable[f.Fact], turn: Turn) -> Iterator[TurnEvent]:
+def first_events(turn_id: str, facts: Iterable[f.Fact], turn: Turn) -> Iterator[StreamEvent]:
     """Yield the events of a new turn's first facts. `turn` has folded them."""
     transcript = Transcript(turn)
     for seq, fact in enumerate(facts, start=1):

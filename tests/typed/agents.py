@@ -20,6 +20,7 @@ from turnwright import (
     Reject,
     RequireApproval,
     Retry,
+    SyncTurnStream,
     ToolContext,
     ToolDecision,
     Trip,
@@ -27,6 +28,7 @@ from turnwright import (
     TurnHandle,
     TurnInfo,
     TurnResult,
+    TurnStream,
     after_model,
     approve,
     before_model,
@@ -36,7 +38,14 @@ from turnwright import (
     reject,
     tool,
 )
-from turnwright.events import TextDeltaEvent, ToolCallDeltaEvent
+from turnwright.events import (
+    FactEvent,
+    StreamEvent,
+    TextDeltaEvent,
+    ToolCallDeltaEvent,
+    TurnEndedEvent,
+    TurnPausedEvent,
+)
 from turnwright.model import ModelRequest, ModelResponse
 
 
@@ -173,6 +182,51 @@ per_run = Engine(deps_type=Deps, tools=[total])
 assert_type(per_run, Engine[Deps])
 bare = Engine(tools=[add])
 assert_type(bare, Engine[None])
+
+
+async def events_are_narrowed_by_their_type() -> None:
+    async with engine.stream(invoicer, "x", subagents=True) as stream:
+        async for event in stream:
+            assert_type(event, StreamEvent)
+            if event.type == "text_delta":
+                assert_type(event, TextDeltaEvent)
+                assert_type(event.text, str)
+            elif event.type == "turn_ended":
+                assert_type(event, TurnEndedEvent)
+            elif event.type == "call_started":
+                assert_type(event, FactEvent)
+            elif event.type == "tool_progress":
+                assert_type(event.progress, float)
+    async for event in engine.events("t", subagents=True):
+        match event.type:
+            case "reasoning_delta":
+                assert_type(event.text, str)
+            case _:
+                pass
+
+
+async def streams_have_the_types_of_their_agents() -> None:
+    async with engine.stream(invoicer, "x") as stream:
+        assert_type(stream, TurnStream[Invoice])
+        async for part in stream.text():
+            assert_type(part, str)
+        assert_type(stream.result, TurnResult[Invoice])
+        assert_type(stream.result.require_output(), Invoice)
+    async with engine.stream_resume("t", agent=invoicer) as stream:
+        assert_type(stream.result.output, Invoice | None)
+    async with engine.stream_resume("t") as untyped:
+        assert_type(untyped.result, TurnResult[object])
+    with engine.stream_sync(invoicer, "x") as in_steps:
+        assert_type(in_steps, SyncTurnStream[Invoice])
+        for event in in_steps:
+            if event.type == "paused":
+                assert_type(event, TurnPausedEvent)
+        assert_type(in_steps.result.output, Invoice | None)
+    with engine.stream_resume_sync("t", agent=invoicer) as in_steps:
+        assert_type(list(in_steps.text()), list[str])
+    assert_type(await engine.get("t"), TurnResult[object])
+    assert_type(await engine.get("t", agent=invoicer), TurnResult[Invoice])
+    assert_type(engine.get_sync("t", agent=invoicer).output, Invoice | None)
 
 
 async def turns_have_the_types_of_their_agents() -> None:

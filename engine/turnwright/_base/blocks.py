@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NoReturn, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 
 def _refuse(self: "AsyncBlock[T] | Block[T] | AsyncValues[T]", *_: object) -> NoReturn:
@@ -15,14 +16,14 @@ def _refuse(self: "AsyncBlock[T] | Block[T] | AsyncValues[T]", *_: object) -> No
     raise TypeError(f"write `{self.form}`")
 
 
-class AsyncBlock(AbstractAsyncContextManager[T]):
+class AsyncBlock(AbstractAsyncContextManager[T_co]):
     """A block that is entered with `async with`."""
 
-    def __init__(self, block: AbstractAsyncContextManager[T], form: str) -> None:
+    def __init__(self, block: AbstractAsyncContextManager[T_co], form: str) -> None:
         self._block = block
         self.form = form
 
-    async def __aenter__(self) -> T:
+    async def __aenter__(self) -> T_co:
         return await self._block.__aenter__()
 
     async def __aexit__(

@@ -145,7 +145,7 @@ def run(
         async with engine.stream(asked_of, said, **asks) as events:
             async for event in events:
                 display.show(event)
-        return await engine.get(display.view.turn)
+        return events.result
 
     async def again(engine: Engine, answers: Answers) -> TurnResult:
         return await engine.resume(display.view.turn, answers)

@@ -11,7 +11,7 @@ from typing import Final
 from pydantic import JsonValue
 
 from turnwright._base.frozen import MOST_NESTED, deeper_than
-from turnwright.events import DeltaEvent, ReasoningDeltaEvent, TextDeltaEvent, ToolCallDeltaEvent
+from turnwright.events import ReasoningDeltaEvent, StreamEvent, TextDeltaEvent, ToolCallDeltaEvent
 from turnwright.model.protocol import Delta, ModelResponse, ReasoningDelta, ResponseToolCall, TextDelta
 from turnwright_states import Finish, ModelRepliedInput, ToolCall, Usage
 from turnwright_states.construct import construct_unchecked
@@ -105,7 +105,7 @@ def replied_input(
     )
 
 
-def delta_event(turn: str, seq: int, index: int, delta: Delta) -> DeltaEvent:
+def delta_event(turn: str, seq: int, index: int, delta: Delta) -> StreamEvent:
     """Return the event of a piece of a reply."""
     if isinstance(delta, TextDelta):
         return TextDeltaEvent(turn, seq, index, delta.text)

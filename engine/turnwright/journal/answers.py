@@ -185,9 +185,14 @@ def need_root(turn_id: str, do: str = "resume") -> None:
 
 def need_agent(known: JournalFold, agent: Agent | None) -> None:
     """Raise `ConfigError` for an agent that is not the turn's."""
-    name = known.started.agent.get("name")
-    if agent is not None and agent.name != name:
-        raise ConfigError(f"turn {known.turn_id} belongs to agent {name!r}, not to {agent.name!r}")
+    if agent is not None:
+        need_agent_name(known.turn_id, str(known.started.agent.get("name")), agent.name)
+
+
+def need_agent_name(turn_id: str, name: str, given: str) -> None:
+    """Raise `ConfigError` for an agent whose name is not that of the turn's agent."""
+    if given != name:
+        raise ConfigError(f"turn {turn_id} belongs to agent {name!r}, not to {given!r}")
 
 
 async def current_result(store: Store, turn_id: str) -> TurnResult:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 import anyio
 
 from turnwright.errors import need_function, need_list
-from turnwright.events import TurnEvent
+from turnwright.events import StreamEvent
 from turnwright.tools.errors import holds
 
 if TYPE_CHECKING:  # most turns have no follower
@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # most turns have no follower
 
     from .turn_journal import TurnJournal
 
-Observer = Callable[[TurnEvent], None]
+Observer = Callable[[StreamEvent], None]
 
 _LOG = logging.getLogger(__name__)
 
@@ -83,11 +83,16 @@ class EventBus:
         #: See `Listeners.observe_segment`.
         self.observe_segment = observe_segment
         self._observers = tuple(observers)
-        self._followers: defaultdict[str, list[MemoryObjectSendStream[TurnEvent]]] = defaultdict(list)
-        #: The turns whose events are published: all of them if there is an observer.
-        self.followed: Container[str] = _ALL if self._observers else self._followers
+        self._followers: defaultdict[str, list[MemoryObjectSendStream[StreamEvent]]] = defaultdict(list)
+        #: Those who also follow the turns of a turn's sub-agents, at any depth.
+        self._family: defaultdict[str, list[MemoryObjectSendStream[StreamEvent]]] = defaultdict(list)
 
-    def publish(self, event: TurnEvent) -> None:
+    @property
+    def followed(self) -> Container[str]:
+        """The turns whose events are published: all of them if there is an observer, or a follower of sub-agents."""
+        return _ALL if self._observers or self._family else self._followers
+
+    def publish(self, event: StreamEvent) -> None:
         """Pass an event on. An observer's error is logged and changes nothing."""
         for observer in self._observers:
             try:
@@ -97,24 +102,33 @@ class EventBus:
                     raise
                 about = {"turn": event.turn}
                 _LOG.exception("an observer failed on %s of turn %s", event.type, event.turn, extra=about)
-        for follower in tuple(self._followers.get(event.turn, ())):
+        followers = tuple(self._followers.get(event.turn, ()))
+        if self._family:
+            followers += tuple(
+                follower for turn in _with_callers(event.turn) for follower in self._family.get(turn, ())
+            )
+        for follower in followers:
             # A closed follower is gone. Its block removes it from the list.
             with suppress(anyio.BrokenResourceError):
                 follower.send_nowait(event)
 
     @contextmanager
-    def follow(self, turn_id: str) -> "Iterator[MemoryObjectReceiveStream[TurnEvent]]":
-        """Follow the events of one turn from now on. A slow follower delays nobody: its events wait in memory."""
-        send, receive = anyio.create_memory_object_stream[TurnEvent](float("inf"))
-        self._followers[turn_id].append(send)
+    def follow(self, turn_id: str, *, subagents: bool = False) -> "Iterator[MemoryObjectReceiveStream[StreamEvent]]":
+        """Follow the events of one turn from now on, and with `subagents` those of its sub-agents.
+
+        A slow follower delays nobody: its events wait in memory.
+        """
+        send, receive = anyio.create_memory_object_stream[StreamEvent](float("inf"))
+        followers_of = self._family if subagents else self._followers
+        followers_of[turn_id].append(send)
         try:
             yield receive
         finally:
-            followers = self._followers.get(turn_id, [])
+            followers = followers_of.get(turn_id, [])
             if send in followers:
                 followers.remove(send)
             if not followers:
-                self._followers.pop(turn_id, None)
+                followers_of.pop(turn_id, None)
             send.close()
             receive.close()
 
@@ -124,8 +138,16 @@ class EventBus:
         Returns the number of events that the slowest follower has not read yet.
         """
         unread = 0
-        for name in [name for name in self._followers if name == turn_id or name.startswith(f"{turn_id}:")]:
-            for follower in self._followers.pop(name):
-                unread = max(unread, follower.statistics().current_buffer_used)
-                follower.close()
+        for followers_of in (self._followers, self._family):
+            for name in [name for name in followers_of if name == turn_id or name.startswith(f"{turn_id}:")]:
+                for follower in followers_of.pop(name):
+                    unread = max(unread, follower.statistics().current_buffer_used)
+                    follower.close()
         return unread
+
+
+def _with_callers(turn_id: str) -> Iterator[str]:
+    """Yield a turn and the turns that called it as a sub-agent, the nearest first."""
+    while turn_id:
+        yield turn_id
+        turn_id = turn_id.rpartition(":")[0]

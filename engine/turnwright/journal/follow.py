@@ -2,17 +2,21 @@
 
 import logging
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import aclosing, suppress
 from typing import Final
 
-from turnwright.events import FactEvent, TurnEndedEvent, TurnEvent, TurnPausedEvent, event_of
+from turnwright._base.ids import child_id
+from turnwright.errors import TurnNotFoundError
+from turnwright.events import FactEvent, StreamEvent, TurnEndedEvent, TurnPausedEvent, event_of
 from turnwright.result import TurnResult
 from turnwright.store import Store
 from turnwright.transcript.reading import reading
 from turnwright.transcript.transcript import Transcript
+from turnwright_states.facts import CallSettled, CallWaiting, Fact, ModelReplied
 
 from .event_bus import EventBus
+from .subturns import leased_calls
 
 #: Seconds without a driver after which a warning is logged.
 _PATIENCE: Final = 5.0
@@ -32,43 +36,49 @@ async def follow(
     clock: Callable[[], float] = time.monotonic,
     is_expected: Callable[[], bool] = lambda: False,
     is_due: Callable[[], Awaitable[bool]] | None = None,
-) -> AsyncIterator[TurnEvent]:
+    subagents: Mapping[str, int] | None = None,
+) -> AsyncGenerator[StreamEvent, None]:
     """Yield every event of a turn with a `seq` above `after`, until it ends, pauses, or nobody drives it.
 
     `is_expected` says that this process is about to drive it, `is_due` that some process will, as after an answer. Then
     its events are awaited without a driver. With `here=False` only other processes will drive it.
 
+    With `subagents`, the events of its sub-agents' turns come before those that follow from them: of each turn those
+    with a seq above the number that it has there, or all.
+
     The journal of a turn that another process drives is read when the store reports a change, or every `poll_interval`
     seconds, each fact once. A warning is logged if an awaited turn has no driver for some seconds, by `clock`. Raises
     `TurnNotFoundError`.
     """
-    journal, seq = _Journal(store, turn_id), after
+    journals = _Journals(store, subagents)
+    journal = journals.of(turn_id, after)
     undriven = _Undriven(turn_id, clock)
     async with store.watching(turn_id) as changed:
         while True:
-            with hub.follow(turn_id) as followed:
+            with hub.follow(turn_id, subagents=subagents is not None) as followed:
                 # In this order: an expected turn becomes a driven one, and before its release its driver writes the
                 # facts that are read last. So none of them is missed, and a pause that was answered is not the last.
                 expected = is_expected() or (is_due is not None and await is_due())
                 driven = await store.is_driven(turn_id)
-                before, rests = seq, False
-                for event in await journal.grown(seq):
-                    seq = event.seq
-                    rests = isinstance(event, TurnEndedEvent) or (isinstance(event, TurnPausedEvent) and not expected)
+                grew = rests = False
+                async for event in journal.grown():
+                    grew = True
+                    if event.turn == turn_id:
+                        is_pause = isinstance(event, TurnPausedEvent)
+                        rests = isinstance(event, TurnEndedEvent) or (is_pause and not expected)
                     yield event
                 if not driven and (rests or not expected):
-                    if rests or seq == before:
+                    if rests or not grew:
                         return
                     continue  # it continued after the question: read what followed
                 undriven.look(driven=driven or is_driven_here())
                 if not is_driven_here() and (driven or not here):
                     await changed(poll_interval)
                     continue
-                async with aclosing(_live(followed, journal, seq)) as live:
+                async with aclosing(_live(followed, journals)) as live:
                     async for event in live:
-                        seq = max(seq, event.seq)
                         yield event
-                        if isinstance(event, TurnPausedEvent | TurnEndedEvent):
+                        if event.turn == turn_id and isinstance(event, TurnPausedEvent | TurnEndedEvent):
                             return
 
 
@@ -97,57 +107,110 @@ class _Undriven:
             )
 
 
-async def _live(followed: AsyncIterator[TurnEvent], journal: "_Journal", seq: int) -> AsyncGenerator[TurnEvent, None]:
-    """Yield the live events of a turn driven here, whose journal was read up to `seq`."""
+async def _live(followed: AsyncIterator[StreamEvent], journals: "_Journals") -> AsyncGenerator[StreamEvent, None]:
+    """Yield the live events of turns driven here, whose journals were read."""
     async for event in followed:
+        journal = journals.of(event.turn)
         is_fact = isinstance(event, FactEvent | TurnPausedEvent | TurnEndedEvent)
-        if event.seq - is_fact > seq:
+        if event.seq - is_fact > journal.passed:
             # Another process drove the turn between that read and this driver's claim.
-            for missed in await journal.grown(seq):
-                seq = missed.seq
+            async for missed in journal.grown():
                 yield missed
-        if event.seq > seq or not is_fact:
-            seq = max(seq, event.seq)
+        if event.seq > journal.passed or not is_fact:
+            journal.passed = max(journal.passed, event.seq)
             yield event
 
 
 async def wait_until_idle(
-    events: AsyncIterator[TurnEvent], turn_id: str, after: int, current_result: Callable[[str], Awaitable[TurnResult]]
-) -> AsyncIterator[TurnEvent]:
+    events: AsyncIterator[StreamEvent], turn_id: str, after: int, current_result: Callable[[str], Awaitable[TurnResult]]
+) -> AsyncGenerator[StreamEvent, None]:
     """Yield the events after the fact `after`, and finally a pause event if the turn is paused without one.
 
     Answers to some of the open interrupts add facts but no second pause, and a follower must learn what is still open.
     """
-    last: TurnEvent | None = None
-    async for last in events:
-        yield last
-    if not isinstance(last, TurnPausedEvent | TurnEndedEvent):
+    seq, rests = after, False
+    async for event in events:
+        yield event
+        if event.turn == turn_id:
+            seq, rests = event.seq, isinstance(event, TurnPausedEvent | TurnEndedEvent)
+    if not rests:
         turn = await current_result(turn_id)
         if turn.paused:
-            yield TurnPausedEvent(turn=turn_id, seq=last.seq if last is not None else after, interrupts=turn.interrupts)
+            yield TurnPausedEvent(turn=turn_id, seq=seq, interrupts=turn.interrupts)
+
+
+class _Journals:
+    """The journals of a turn and of its sub-agents' turns. `passed` are the facts of the latter that are known."""
+
+    def __init__(self, store: Store, passed: Mapping[str, int] | None) -> None:
+        self._store = store
+        self._passed = passed
+        self._journals: dict[str, _Journal] = {}
+
+    def of(self, turn_id: str, after: int = 0) -> "_Journal":
+        """Return the journal of a turn, which is passed on from its fact `after` on."""
+        journal = self._journals.get(turn_id)
+        if journal is None:
+            passed = after if self._passed is None else self._passed.get(turn_id, after)
+            below = None if self._passed is None else self
+            journal = self._journals[turn_id] = _Journal(self._store, turn_id, passed, below)
+        return journal
 
 
 class _Journal:
-    """A turn's journal, folded as far as it was read."""
+    """A turn's journal, folded as far as it was read. Its events were passed on up to the fact `passed`.
 
-    def __init__(self, store: Store, turn_id: str) -> None:
+    `below` has the journals of its sub-agents' turns, if they are followed.
+    """
+
+    def __init__(self, store: Store, turn_id: str, passed: int, below: _Journals | None) -> None:
         self._store = store
         self._turn_id = turn_id
         self._seq = 0
         self._transcript = Transcript()
+        self._below = below
+        #: The journals of open calls of sub-agents, by call.
+        self._open: dict[str, _Journal] = {}
+        self.passed = passed
         from .held_events import HeldEvents  # noqa: PLC0415 (many programs follow no journal)
 
         self._held = HeldEvents()
 
-    async def grown(self, after: int) -> list[TurnEvent]:
-        """Return the events that were written since the last call, without those up to `after`."""
-        events: list[TurnEvent] = []
+    async def grown(self) -> AsyncIterator[StreamEvent]:
+        """Yield the events that were written since the last call, without those that were passed on."""
         for seq, fact in await self._store.facts(self._turn_id, self._seq):
             with reading(self._turn_id):
                 self._transcript.turn.apply(fact)
                 self._transcript.add(seq, fact)
                 self._seq = seq
                 # Facts that were followed live decide too about a reply that is kept back since an earlier read.
-                passed = self._held.take(event_of(self._turn_id, seq, fact, self._transcript))
-                events += [event for event in passed if event.seq > after]
-        return events
+                events = self._held.take(event_of(self._turn_id, seq, fact, self._transcript))
+            if self._below is not None:
+                async for event in self._called(fact, self._below):
+                    yield event
+            for event in events:
+                if event.seq > self.passed:
+                    self.passed = event.seq
+                    yield event
+        for journal in [*self._open.values()]:
+            async for event in _below(journal):
+                yield event
+
+    async def _called(self, fact: Fact, below: _Journals) -> AsyncIterator[StreamEvent]:
+        """Yield the events of a sub-agent's turn that came before the result or the question of its call."""
+        if isinstance(fact, ModelReplied):
+            for call in leased_calls([fact]):
+                self._open[call] = below.of(child_id(self._turn_id, call))
+        elif isinstance(fact, CallSettled | CallWaiting) and fact.call in self._open:
+            if self._seq > self.passed:
+                async for event in _below(self._open[fact.call]):
+                    yield event
+            if isinstance(fact, CallSettled):
+                del self._open[fact.call]
+
+
+async def _below(journal: _Journal) -> AsyncIterator[StreamEvent]:
+    """Yield the new events of a sub-agent's turn, which may not have begun."""
+    with suppress(TurnNotFoundError):
+        async for event in journal.grown():
+            yield event

@@ -11,7 +11,7 @@ from turnwright.events import (
     OutputDeltaEvent,
     ResponseRestartedEvent,
     ResponseWithdrawnEvent,
-    TurnEvent,
+    StreamEvent,
 )
 from turnwright.transcript.withheld import without_answer
 from turnwright_states import State
@@ -31,10 +31,10 @@ class HeldEvents:
     def __init__(self) -> None:
         #: The names of the closed gates.
         self.gates: set[str] = set()
-        self._events: list[TurnEvent] = []
+        self._events: list[StreamEvent] = []
         self._reviewed = False
 
-    def take(self, event: TurnEvent) -> Sequence[TurnEvent]:
+    def take(self, event: StreamEvent) -> Sequence[StreamEvent]:
         """Return the events to pass on now that this one has come."""
         if isinstance(event, ResponseRestartedEvent | ResponseWithdrawnEvent):
             self._events = [one for one in self._events if not isinstance(one, _PIECES)]
@@ -53,7 +53,7 @@ class HeldEvents:
             self._events = []
         return (event,)
 
-    def _during_review(self, event: TurnEvent, fact: Fact | None) -> Sequence[TurnEvent]:
+    def _during_review(self, event: StreamEvent, fact: Fact | None) -> Sequence[StreamEvent]:
         if isinstance(fact, Reviewed):
             return (*self._decided(accepted=not fact.refused), event)
         if isinstance(event, _PIECES) or (fact is not None and fact.state is State.REVIEW):
@@ -61,7 +61,7 @@ class HeldEvents:
             return ()
         return (*self._decided(accepted=False), event)
 
-    def open(self, gate: str) -> Sequence[TurnEvent]:
+    def open(self, gate: str) -> Sequence[StreamEvent]:
         """Open a gate, and return the events to pass on."""
         self.gates.discard(gate)
         if self.gates or self._reviewed:
@@ -75,13 +75,13 @@ class HeldEvents:
         if not self._reviewed:
             self._events = []
 
-    def _decided(self, *, accepted: bool) -> Sequence[TurnEvent]:
+    def _decided(self, *, accepted: bool) -> Sequence[StreamEvent]:
         events, self._events, self._reviewed = self._events, [], False
         self.gates.clear()
         return events if accepted else [_withheld(event) for event in events if not isinstance(event, _PIECES)]
 
 
-def _withheld(event: TurnEvent) -> TurnEvent:
+def _withheld(event: StreamEvent) -> StreamEvent:
     """Return the event of a reply that was not accepted, without its text and its typed answer."""
     if not isinstance(event, FactEvent) or not isinstance(event.fact, ModelReplied):
         return event

@@ -14,7 +14,7 @@ import anyio
 from msgspec.structs import force_setattr, replace
 
 from turnwright.errors import LeaseLostError, StoreError, UnreadableTurnError
-from turnwright.events import TurnEvent, event_of
+from turnwright.events import StreamEvent, event_of
 from turnwright.result import TurnResult, result_from
 from turnwright.store import Claim, InboxItem, Status, Store
 from turnwright.transcript.reading import reading
@@ -42,7 +42,7 @@ class Listeners(Protocol):
         """The followed turns."""
         ...
 
-    def publish(self, event: TurnEvent) -> None:
+    def publish(self, event: StreamEvent) -> None:
         """Pass an event on."""
         ...
 
@@ -217,7 +217,7 @@ class TurnJournal:
                 if logging.raiseExceptions:
                     traceback.print_exc()
 
-    def publish(self, event: TurnEvent) -> None:
+    def publish(self, event: StreamEvent) -> None:
         """Pass an event to the followers, unless it is held back."""
         if self.listeners is not None:
             if self.held is None:
@@ -225,7 +225,7 @@ class TurnJournal:
             else:
                 self.pass_on(self.held.take(event))
 
-    def pass_on(self, events: Sequence[TurnEvent]) -> None:
+    def pass_on(self, events: Sequence[StreamEvent]) -> None:
         """Pass events to the followers that were held back."""
         if self.listeners is not None:
             for event in events:

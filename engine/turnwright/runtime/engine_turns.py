@@ -1,6 +1,7 @@
 """The turns of one engine: started, followed, answered and stopped, whichever process drives them."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -14,13 +15,14 @@ from turnwright._base.ids import new_id
 from turnwright.agent import Agent
 from turnwright.context import NOT_GIVEN
 from turnwright.errors import ConfigError, EngineClosedError, LeaseLostError, Retry, TurnBusyError, TurnNotFoundError
-from turnwright.events import TurnEvent
+from turnwright.events import StreamEvent
 from turnwright.journal.admission import NewTurnClaim, TurnOptions, start_turn
 from turnwright.journal.answers import (
     Answers,
     current_result,
     need_accepted,
     need_agent,
+    need_agent_name,
     need_live,
     need_root,
     post_answers,
@@ -30,16 +32,20 @@ from turnwright.journal.event_bus import EventBus
 from turnwright.journal.follow import follow, wait_until_idle
 from turnwright.journal.inbox import steer_item
 from turnwright.journal.recovery import recover_turns
+from turnwright.journal.subturns import unfinished_below
 from turnwright.journal.turn_journal import JournalFold
 from turnwright.result import TurnResult
 from turnwright.store import Store
 
 from .in_process import InProcessTurns
 from .protocol import Runtime
+from .turn_stream import TurnStream
 
 if TYPE_CHECKING:
     from .started import StartedTurn, StartedTurns
     from .submitted import SubmittedTurns
+
+_LOG = logging.getLogger(__name__)
 
 #: An agent of any dependencies and any answer.
 AnyAgent: TypeAlias = Agent[Never, object]
@@ -90,19 +96,30 @@ class EngineTurns:
 
     @asynccontextmanager
     async def stream(
-        self, agent: AnyAgent, prompt: str, options: TurnOptions, deps: object = NOT_GIVEN
-    ) -> AsyncIterator[AsyncIterator[TurnEvent]]:
+        self,
+        agent: AnyAgent,
+        prompt: str,
+        options: TurnOptions,
+        deps: object = NOT_GIVEN,
+        *,
+        subagents: bool = False,
+    ) -> AsyncIterator[TurnStream]:
         """See `Engine.stream`."""
         turn_id, supplied = new_id(), self.supplied(agent, deps)
+
+        async def drive(begun: NewTurnClaim) -> TurnResult:
+            return self._typed(await self._turns.run(turn_id, begun, None, supplied), supplied.agent)
+
         if not self._runtime.embedded:
             begun = await self._begin(turn_id, agent, prompt, options)
-            async with self._followed(turn_id, 0, partial(self._turns.run, turn_id, begun)) as events:
-                yield events
+            heard: dict[str, int] | None = {} if subagents else None
+            async with self._followed(turn_id, 0, partial(drive, begun), subagents=heard) as stream:
+                yield stream
             return
-        with self._hub.follow(turn_id) as followed:
+        with self._hub.follow(turn_id, subagents=subagents) as followed:
             begun = await self._begin(turn_id, agent, prompt, options)
-            async with background_task(self._turns.run, turn_id, begun, None, supplied):
-                yield followed
+            async with _driven(TurnStream(turn_id, followed), partial(drive, begun)) as stream:
+                yield stream
 
     async def submit(self, agent: AnyAgent, prompt: str, options: TurnOptions) -> str:
         """See `Engine.submit`."""
@@ -149,8 +166,7 @@ class EngineTurns:
         """See `Engine.resume`."""
         need_root(turn_id)
         known, supplied = await self.read(turn_id), self.supplied(agent, deps)
-        registered = self._setup.agents.get(str(known.started.agent.get("name")))
-        return self._typed(await self.resume_known(known, answers, supplied), agent or registered)
+        return self._typed(await self.resume_known(known, answers, supplied), agent or self._registered(known))
 
     async def resume_known(
         self, known: JournalFold, answers: Answers | None, supplied: Supplied = NOTHING_SUPPLIED
@@ -173,13 +189,25 @@ class EngineTurns:
 
     @asynccontextmanager
     async def stream_resume(
-        self, turn_id: str, answers: Answers | None, agent: AnyAgent | None = None, deps: object = NOT_GIVEN
-    ) -> AsyncIterator[AsyncIterator[TurnEvent]]:
+        self,
+        turn_id: str,
+        answers: Answers | None,
+        agent: AnyAgent | None = None,
+        deps: object = NOT_GIVEN,
+        *,
+        subagents: bool = False,
+    ) -> AsyncIterator[TurnStream]:
         """See `Engine.stream_resume`."""
         supplied = self.supplied(agent, deps)
         known = await self.read(turn_id)
-        async with self._followed(turn_id, known.seq, partial(self.resume_known, known, answers, supplied)) as events:
-            yield events
+        known_below = await unfinished_below(self.store, turn_id, known.facts) if subagents else {}
+
+        async def drive() -> TurnResult:
+            return self._typed(await self.resume_known(known, answers, supplied), agent or self._registered(known))
+
+        heard = {turn: facts[-1][0] for turn, facts in known_below.items()} if subagents else None
+        async with self._followed(turn_id, known.seq, drive, subagents=heard) as stream:
+            yield stream
 
     async def answer(self, turn_id: str, answers: Answers, *, here: Supplied | None = None) -> None:
         """See `Engine.answer`. With `here`, a task of the engine drives the turn on, unless a runtime drives turns."""
@@ -208,17 +236,29 @@ class EngineTurns:
             await self._turns.stop(turn_id)
             await self._pass_on(turn_id)
 
+    async def get(self, turn_id: str, agent: AnyAgent | None = None) -> TurnResult:
+        """See `Engine.get`."""
+        result = await current_result(self.store, turn_id)
+        if agent is None:
+            return await self._typed_by_registry(result)
+        need_agent_name(turn_id, (await self.store.get(turn_id)).agent, agent.name)
+        return self._typed(result, agent)
+
     async def recover(self) -> list[TurnResult]:
         """See `Engine.recover`."""
         at_once = self._setup.max_parallel_tools
-        return await recover_turns(self.store, self._turns.resume, now=self._setup.now, at_once=at_once)
+        results = await recover_turns(self.store, self._turns.resume, now=self._setup.now, at_once=at_once)
+        return [await self._typed_by_registry(result) for result in results]
 
-    def events(self, turn_id: str, after: int = 0, *, wait: bool = False) -> AsyncIterator[TurnEvent]:
+    def events(
+        self, turn_id: str, after: int = 0, *, wait: bool = False, subagents: bool = False
+    ) -> AsyncIterator[StreamEvent]:
         """See `Engine.events`."""
         self._need_known(turn_id)
+        heard: dict[str, int] | None = {} if subagents else None
         if wait or self._started(turn_id) is None:
-            return self._follow(turn_id, after, waits=wait)
-        events = self._follow(turn_id, after, lambda: self._started(turn_id) is not None)
+            return self._follow(turn_id, after, waits=wait, subagents=heard)
+        events = self._follow(turn_id, after, lambda: self._started(turn_id) is not None, subagents=heard)
         return wait_until_idle(events, turn_id, after, partial(current_result, self._store))
 
     async def run_worker(self, stopping: anyio.Event | None) -> None:
@@ -252,6 +292,20 @@ class EngineTurns:
             raise ConfigError(
                 f"turn {result.id}: its answer does not fit the output_type of this agent: {misfit.feedback}"
             ) from None
+
+    def _registered(self, known: JournalFold) -> AnyAgent | None:
+        return self._setup.agents.get(str(known.started.agent.get("name")))
+
+    async def _typed_by_registry(self, result: TurnResult) -> TurnResult:
+        """Return the result with its answer in the type of the registered agent, or as JSON if it no longer fits."""
+        if result.output is None or not self._setup.agents:
+            return result
+        agent = self._setup.agents.get((await self._store.get(result.id)).agent)
+        try:
+            return self._typed(result, agent)
+        except ConfigError as misfit:
+            _LOG.warning("%s; it is returned as JSON", misfit, extra={"turn": result.id})
+            return result
 
     def _need_supplied(self, known: JournalFold, supplied: Supplied) -> None:
         """Raise for another turn's agent, and for code or dependencies that this process will miss.
@@ -322,27 +376,39 @@ class EngineTurns:
 
     @asynccontextmanager
     async def _followed(
-        self, turn_id: str, after: int, drive: Callable[[], Awaitable[object]]
-    ) -> AsyncIterator[AsyncIterator[TurnEvent]]:
+        self,
+        turn_id: str,
+        after: int,
+        drive: Callable[[], Awaitable[TurnResult]],
+        *,
+        subagents: Mapping[str, int] | None,
+    ) -> AsyncIterator[TurnStream]:
         """Follow a turn after the fact `after`, while `drive` drives it or waits for its driver."""
         under_way = True
 
-        async def driven() -> None:
+        async def drive_and_close() -> TurnResult:
             nonlocal under_way
             try:
-                await drive()
+                return await drive()
             finally:
                 under_way = False
                 if not self._turns.is_driven(turn_id):
                     self._hub.close(turn_id)  # a turn without a new event would be followed for ever
 
-        async with background_task(driven):
-            events = self._follow(turn_id, after, lambda: under_way)
-            yield wait_until_idle(events, turn_id, after, partial(current_result, self._store))
+        followed = self._follow(turn_id, after, lambda: under_way, subagents=subagents)
+        events = wait_until_idle(followed, turn_id, after, partial(current_result, self._store))
+        async with _driven(TurnStream(turn_id, events), drive_and_close) as stream:
+            yield stream
 
     def _follow(
-        self, turn_id: str, after: int, expected: Callable[[], bool] = lambda: False, *, waits: bool = False
-    ) -> AsyncIterator[TurnEvent]:
+        self,
+        turn_id: str,
+        after: int,
+        expected: Callable[[], bool] = lambda: False,
+        *,
+        waits: bool = False,
+        subagents: Mapping[str, int] | None = None,
+    ) -> AsyncIterator[StreamEvent]:
         here = self._runtime.embedded and not waits
         return follow(
             self.store,
@@ -355,8 +421,17 @@ class EngineTurns:
             here=here,
             poll_interval=self._setup.poll_interval,
             clock=self._setup.clock,
+            subagents=subagents,
         )
 
     def _is_driven_here(self, turn_id: str) -> bool:
         started = self._started(turn_id)
         return self._turns.is_driven(turn_id) or (started is not None and started.begun is not None)
+
+
+@asynccontextmanager
+async def _driven(stream: TurnStream, drive: Callable[[], Awaitable[TurnResult]]) -> AsyncIterator[TurnStream]:
+    """Drive a turn during the block. Once its last event was read, the end of the block waits for its result."""
+    async with background_task(stream.drive, drive):
+        yield stream
+        await stream.wait_for_result()

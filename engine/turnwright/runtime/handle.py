@@ -6,7 +6,7 @@ from typing import Generic, cast
 from turnwright._base.blocks import AsyncValues
 from turnwright.context import OutT_co
 from turnwright.errors import ConfigError
-from turnwright.events import TurnEvent
+from turnwright.events import StreamEvent
 from turnwright.journal.answers import Answers
 from turnwright.result import TurnResult
 
@@ -32,13 +32,16 @@ class TurnHandle(Generic[OutT_co]):
     def __repr__(self) -> str:
         return f"TurnHandle(id={self.id!r}, agent={self._agent.name!r})"
 
-    def events(self, after: int = 0) -> AsyncIterator[TurnEvent]:
+    def events(self, after: int = 0, *, subagents: bool = False) -> AsyncIterator[StreamEvent]:
         """Yield the turn's events with a `seq` above `after`: from the journal, then live, until it ends or pauses.
 
         A pause that `answer` has answered does not end them. They end early if the driving fails; `result` then raises
-        why. Raises `TurnNotFoundError`, at the call or with PostgreSQL when the first event is requested.
+        why. `subagents` is that of `Engine.events`. Raises `TurnNotFoundError`, at the call or with PostgreSQL when the
+        first event is requested.
         """
-        return AsyncValues(self._turns.events(self.id, after), "async for event in handle.events():")
+        return AsyncValues(
+            self._turns.events(self.id, after, subagents=subagents), "async for event in handle.events():"
+        )
 
     async def result(self) -> TurnResult[OutT_co]:
         """Wait until the turn ends or pauses, and return its result. How it ends is a value.

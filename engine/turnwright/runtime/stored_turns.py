@@ -2,12 +2,12 @@
 
 from collections.abc import AsyncIterator
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, Unpack
+from typing import TYPE_CHECKING, Never, Self, TypeVar, Unpack, overload
 
 from turnwright._base.blocks import AsyncValues
 from turnwright._base.ids import new_id
-from turnwright.events import TurnEvent
-from turnwright.journal.answers import current_result
+from turnwright.agent import Agent
+from turnwright.events import StreamEvent
 from turnwright.journal.message_history import session_messages
 from turnwright.message import Message
 from turnwright.result import TurnResult
@@ -20,6 +20,9 @@ from .opened_models import OpenedModels
 if TYPE_CHECKING:
     from turnwright.journal.fork_changes import ForkChanges
     from turnwright_states.replay import FactGroup
+
+
+OutT = TypeVar("OutT")
 
 
 class StoredTurns:
@@ -46,18 +49,31 @@ class StoredTurns:
         """
         await self._turns.abort(turn_id)
 
-    def events(self, turn_id: str, after: int = 0, *, wait: bool = False) -> AsyncIterator[TurnEvent]:
+    def events(
+        self, turn_id: str, after: int = 0, *, wait: bool = False, subagents: bool = False
+    ) -> AsyncIterator[StreamEvent]:
         """Yield the events of a turn with a `seq` above `after`: from the journal, then live until it ends or pauses.
 
         Any process may drive the turn. With `wait`, or with a runtime, a turn without a driver is awaited, with a
-        warning after some seconds. Raises `TurnNotFoundError` at the call, or with PostgreSQL when the first event is
-        requested.
+        warning after some seconds. With `subagents`, the events of its sub-agents' turns are included, each with its
+        own `turn` and `seq`: those of a call that is open at `after`, from the beginning of its turn. Raises
+        `TurnNotFoundError` at the call, or with PostgreSQL when the first event is requested.
         """
-        return AsyncValues(self._turns.events(turn_id, after, wait=wait), "async for event in engine.events(...):")
+        events = self._turns.events(turn_id, after, wait=wait, subagents=subagents)
+        return AsyncValues(events, "async for event in engine.events(...):")
 
-    async def get(self, turn_id: str) -> TurnResult:
-        """Return a turn's current result. Raises `TurnNotFoundError`."""
-        return await current_result(self._turns.store, turn_id)
+    @overload
+    async def get(self, turn_id: str) -> TurnResult: ...
+    @overload
+    async def get(self, turn_id: str, *, agent: Agent[Never, OutT]) -> TurnResult[OutT]: ...
+    async def get(self, turn_id: str, *, agent: Agent[Never, object] | None = None) -> TurnResult:
+        """Return a turn's current result. Its `output` has the type of the engine's agent of that name.
+
+        An answer that no longer fits the type is returned as JSON, with a warning. With `agent` the result has the type
+        of this agent, and `ConfigError` is raised for an answer that does not fit, or another agent's turn. Raises
+        `TurnNotFoundError`.
+        """
+        return await self._turns.get(turn_id, agent)
 
     async def turns(
         self,

@@ -1,15 +1,14 @@
 """The turns of an engine, for programs without an event loop."""
 
-from collections.abc import Iterator
-from contextlib import AbstractContextManager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, contextmanager
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Generic, Self, TypeVar, Unpack, cast, overload
+from typing import TYPE_CHECKING, Generic, Never, Self, TypeVar, Unpack, cast, overload
 
 from turnwright._base.blocks import Block
 from turnwright.agent import Agent
 from turnwright.context import NOT_GIVEN, DepsT, NotGiven
-from turnwright.events import TurnEvent
 from turnwright.journal.admission import TurnOptions
 from turnwright.journal.answers import Answers
 from turnwright.result import TurnResult
@@ -18,6 +17,7 @@ from .stored_turns import StoredTurns
 
 if TYPE_CHECKING:
     from .sync_loop import SyncLoop
+    from .turn_stream import SyncTurnStream, TurnStream
 
 OutT = TypeVar("OutT")
 
@@ -59,22 +59,41 @@ class SyncTurns(StoredTurns, Generic[DepsT]):
 
     def stream_sync(
         self,
-        agent: Agent[DepsT, object],
+        agent: Agent[DepsT, OutT],
         prompt: str,
         *,
         deps: DepsT | NotGiven = NOT_GIVEN,
+        subagents: bool = False,
         **options: Unpack[TurnOptions],
-    ) -> AbstractContextManager[Iterator[TurnEvent]]:
+    ) -> "AbstractContextManager[SyncTurnStream[OutT]]":
         """Do what `stream` does, in a program without an event loop: `with engine.stream_sync(...) as events: ...`.
 
         The turn runs only while the next event is awaited. Leaving the block early, or Ctrl-C, releases the turn, which
         can be resumed. Raises what `run_sync` does.
         """
-        opened = partial(self._turns.stream, agent, prompt, options, deps)
-        return Block(
-            self._sync.stream(opened, instead="`async with engine.stream(...)`"),
+        opened = partial(self._turns.stream, agent, prompt, options, deps, subagents=subagents)
+        block = Block(
+            self._streamed(opened, instead="`async with engine.stream(...)`"),
             "with engine.stream_sync(...) as events:` and in it `for event in events:",
         )
+        return cast("AbstractContextManager[SyncTurnStream[OutT]]", block)
+
+    @contextmanager
+    def _streamed(
+        self, opened: Callable[[], AbstractAsyncContextManager["TurnStream"]], *, instead: str
+    ) -> "Iterator[SyncTurnStream]":
+        from .turn_stream import SyncTurnStream  # noqa: PLC0415 (most programs have an event loop)
+
+        streams: list[TurnStream] = []
+
+        @asynccontextmanager
+        async def keep() -> "AsyncIterator[TurnStream]":
+            async with opened() as stream:
+                streams.append(stream)
+                yield stream
+
+        with self._sync.stream(keep, instead=instead) as events:
+            yield SyncTurnStream(streams[0], events)
 
     @overload
     def resume_sync(
@@ -101,6 +120,25 @@ class SyncTurns(StoredTurns, Generic[DepsT]):
         resume = partial(self._turns.resume, turn_id, answers, agent, deps)
         return self._sync.run(resume, instead="`await engine.resume(...)`")
 
+    @overload
+    def stream_resume_sync(
+        self,
+        turn_id: str,
+        answers: Answers | None = None,
+        *,
+        deps: DepsT | NotGiven = NOT_GIVEN,
+        subagents: bool = False,
+    ) -> "AbstractContextManager[SyncTurnStream]": ...
+    @overload
+    def stream_resume_sync(
+        self,
+        turn_id: str,
+        answers: Answers | None = None,
+        *,
+        agent: Agent[DepsT, OutT],
+        deps: DepsT | NotGiven = NOT_GIVEN,
+        subagents: bool = False,
+    ) -> "AbstractContextManager[SyncTurnStream[OutT]]": ...
     def stream_resume_sync(
         self,
         turn_id: str,
@@ -108,17 +146,26 @@ class SyncTurns(StoredTurns, Generic[DepsT]):
         *,
         agent: Agent[DepsT, object] | None = None,
         deps: DepsT | NotGiven = NOT_GIVEN,
-    ) -> AbstractContextManager[Iterator[TurnEvent]]:
+        subagents: bool = False,
+    ) -> "AbstractContextManager[SyncTurnStream]":
         """Do what `stream_resume` does, as `stream_sync` does what `stream` does. Raises what both raise."""
-        opened = partial(self._turns.stream_resume, turn_id, answers, agent, deps)
+        opened = partial(self._turns.stream_resume, turn_id, answers, agent, deps, subagents=subagents)
         return Block(
-            self._sync.stream(opened, instead="`async with engine.stream_resume(...)`"),
+            self._streamed(opened, instead="`async with engine.stream_resume(...)`"),
             "with engine.stream_resume_sync(...) as events:` and in it `for event in events:",
         )
 
     def answer_sync(self, turn_id: str, answers: Answers) -> None:
         """Do what `answer` does, in a program without an event loop. Raises what `answer` and `run_sync` do."""
         self._sync.run(partial(self._turns.answer, turn_id, answers), instead="`await engine.answer(...)`")
+
+    @overload
+    def get_sync(self, turn_id: str) -> TurnResult: ...
+    @overload
+    def get_sync(self, turn_id: str, *, agent: Agent[Never, OutT]) -> TurnResult[OutT]: ...
+    def get_sync(self, turn_id: str, *, agent: Agent[Never, object] | None = None) -> TurnResult:
+        """Do what `get` does, in a program without an event loop. Raises what `get` and `run_sync` do."""
+        return self._sync.run(partial(self._turns.get, turn_id, agent), instead="`await engine.get(...)`")
 
     def recover_sync(self) -> list[TurnResult]:
         """Do what `recover` does, in a program without an event loop. Raises what `run_sync` does."""
