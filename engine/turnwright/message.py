@@ -230,6 +230,10 @@ class SentinelPart(Part, frozen=True, kw_only=True):
     kind: Outcome
     reason: EndReason
     text: str
+    #: The provider's reason, if it refused the turn's last request for its content, and the `seq` of the first part
+    #: that it had not accepted before. Later turns leave the messages from there on out.
+    refusal: str = ""
+    refused_from: int | None = None
 
 
 #: Parts that no model receives.

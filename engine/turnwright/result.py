@@ -17,6 +17,7 @@ from .message import Message, SentinelPart
 from .store import Queued
 from .transcript.pairing import repaired
 from .transcript.reading import reading
+from .transcript.refusal import without_refused
 from .transcript.transcript import Transcript
 
 #: The type of the agent's answer. `object` is the default: a function that takes any result needs no type.
@@ -85,10 +86,11 @@ class TurnResult(Generic[OutT_co]):
         """Return the turn's messages, beginning with its prompt, in a form that can be sent to a model as it is.
 
         Each call is followed by its result; one that is still open gets the result "outcome unknown". Messages without
-        content for a model are left out. With `form="chat"` they are dictionaries of the chat completions format,
+        content for a model are left out, and a line replaces what the provider refused (docs/rules.md#refused-content).
+        With `form="chat"` they are dictionaries of the chat completions format,
         without reasoning. `message_history=` takes both forms. Raises `ConfigError` for another form.
         """
-        said, _ = repaired([message for message in self.messages if message.says_something])
+        said, _ = repaired([message for message in without_refused(self.messages) if message.says_something])
         if form is None:
             return tuple(said)
         if form != "chat":

@@ -10,7 +10,7 @@ from turnwright.model.protocol import ModelError, ModelRequest, ModelResponse
 from turnwright.model.scripted import Line, ScriptedModel, asks_for
 from turnwright.model_settings import Effort, ModelSettings
 from turnwright.store import MemoryStore
-from turnwright.transcript.compaction import CLEARED, cut_before
+from turnwright.transcript.compaction import CLEARED, cut_before, oldest_steps
 from turnwright.transcript.pairing import check_pairing
 from turnwright_states import Cause, EndReason, Outcome, Usage
 from turnwright_states.facts import Compacted, CompactionStarted
@@ -83,12 +83,63 @@ async def test_without_a_compaction_an_overflow_ends_the_turn() -> None:
 @pytest.mark.parametrize("most", [1, 3])
 async def test_a_summary_that_fails_never_fails_the_turn(most: int) -> None:
     """The model call follows it, also if another compaction is left."""
-    gone = ModelError("no", cause=Cause.BAD_REQUEST)
+    gone = ModelError("no", cause=Cause.AUTHENTICATION)
     engine, model = engine_of(reads(1, 20), reads(2, 90), gone, "Done.")
     agent = Agent(name="Reader", compaction=Compact(at_tokens=100, keep_steps=1, max_compactions=most))
     turn = await engine.run(agent, "Read two pages.")
     assert turn.text == "Done."
     assert "page 1" in str(model.requests[-1].messages)
+
+
+@pytest.mark.parametrize("cause", [Cause.BAD_REQUEST, Cause.CONTENT_FILTER, Cause.CONTEXT_OVERFLOW, Cause.REJECTED])
+async def test_a_refused_summary_is_replaced_by_clearing_results(cause: Cause) -> None:
+    engine, model = engine_of(reads(1, 20), reads(2, 90), ModelError("no", cause=cause), "Done.")
+    turn = await engine.run(Agent(name="Reader", compaction=SMALL), "Read two pages.")
+    assert turn.text == "Done."
+    parts = [part for message in model.requests[-1].messages for part in message.parts]
+    results = [part.text for part in parts if isinstance(part, ToolResultPart)]
+    assert results[0] == CLEARED
+    assert results[1].startswith("page 2")
+    check_pairing(model.requests[-1].messages)
+
+
+async def test_the_results_of_one_step_that_exceed_the_window_are_cleared() -> None:
+    """The summary's request holds the same text, and is refused like the step's."""
+    overflow = ModelError("too long", cause=Cause.CONTEXT_OVERFLOW)
+    engine, model = engine_of(reads(1), overflow, overflow, "Done.")
+    turn = await engine.run(Agent(name="Reader", compaction=Compact(at_tokens=10**6)), "Read.")
+    assert turn.text == "Done."
+    parts = [part for message in model.requests[-1].messages for part in message.parts]
+    assert [part.text for part in parts if isinstance(part, ToolResultPart)] == [CLEARED]
+
+
+async def test_without_results_the_oldest_steps_are_left_out() -> None:
+    refused = ModelError("too long", cause=Cause.CONTEXT_OVERFLOW)
+    engine, model = engine_of("one " * 50, "two " * 50, refused, refused, "Done.")
+    agent = Agent(name="Talker", compaction=Compact(at_tokens=10**6, keep_steps=1))
+    for prompt in ("first", "second", "third"):
+        turn = await engine.run(agent, prompt, session="s")
+    assert turn.text == "Done."
+    said = texts(model.requests[-1])
+    assert said[0].endswith("[The 2 oldest messages were left out, because they could not be summarized.]")
+    assert said[1:] == ["second", "two " * 50, "third"]
+
+
+async def test_clearing_that_has_nothing_to_clear_leaves_out_the_oldest_steps() -> None:
+    refused = ModelError("too long", cause=Cause.CONTEXT_OVERFLOW)
+    engine, model = engine_of("one " * 50, "two " * 50, refused, "Done.")
+    agent = Agent(name="Talker", compaction=Compact(at_tokens=10**6, mode="clear_tool_results"))
+    for prompt in ("first", "second", "third"):
+        turn = await engine.run(agent, prompt, session="s")
+    assert turn.text == "Done."
+    assert texts(model.requests[-1])[1:] == ["second", "two " * 50, "third"]
+
+
+async def test_a_prompt_that_is_too_long_alone_cannot_be_compacted() -> None:
+    refused = ModelError("too long", cause=Cause.CONTEXT_OVERFLOW)
+    engine, _ = engine_of(*[refused] * 4)
+    turn = await engine.run(Agent(name="Talker", compaction=SMALL), "word " * 100)
+    assert (turn.outcome, turn.reason) == (Outcome.FAILED, EndReason.CONTEXT_OVERFLOW)
 
 
 async def test_a_summary_has_the_settings_of_the_turn_that_do_not_shape_answers() -> None:
@@ -167,6 +218,13 @@ async def test_later_turns_of_a_session_begin_with_the_latest_summary() -> None:
     assert said[0] == "Summary of the conversation so far:\n\nThey greeted."
     assert "question 0" not in said
     assert said[-3:] == ["question 2", "hi", "question 3"]
+
+
+def test_the_oldest_steps_are_the_least_with_half_of_the_content() -> None:
+    short = [Message.user("a"), Message.assistant("b"), Message.user("c"), Message.assistant("d")]
+    assert oldest_steps(short) == 2
+    assert oldest_steps([*short, Message.user("e"), Message.assistant("long " * 10)]) == 6
+    assert oldest_steps([Message.user("a")]) == 0
 
 
 def test_messages_of_a_person_stay_with_the_step_that_answers_them() -> None:

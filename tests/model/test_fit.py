@@ -2,6 +2,7 @@
 
 import gc
 import itertools
+import operator
 import re
 import weakref
 from collections.abc import Sequence
@@ -23,7 +24,7 @@ from turnwright.message import (
     ToolSpec,
 )
 from turnwright.model.capabilities import Capabilities
-from turnwright.model.fit import fit
+from turnwright.model.fit import fit, split_calls
 from turnwright.model.protocol import ModelRequest, ToolChoice
 from turnwright.transcript.pairing import check_pairing
 
@@ -362,3 +363,17 @@ def test_what_was_made_goes_when_the_messages_go() -> None:
     assert [ref() for ref in results] == [None] * 5
     shared = [ref() for ref in made if ref() is not None]
     assert [message.text for message in shared if message] == ["Begin."]
+
+
+# Replies with more calls than a message may have.
+
+
+@pytest.mark.parametrize(("count", "groups"), [(128, [128]), (129, [128, 1]), (300, [128, 128, 44]), (512, [128] * 4)])
+def test_a_reply_with_many_calls_becomes_several(count: int, groups: list[int]) -> None:
+    ids = [f"call{number}" for number in range(count)]
+    messages = [HI, asking(*ids, text="Looking."), *map(result, ids), STOP]
+    sent = split_calls(messages, 128)
+    assert [len(message.calls) for message in sent if message.role == "assistant"] == groups
+    assert [message.text for message in sent if message.role == "assistant"] == ["Looking.", *[""] * (len(groups) - 1)]
+    check_pairing(sent)
+    assert all(map(operator.is_, split_calls(messages, 128), sent))

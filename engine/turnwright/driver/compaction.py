@@ -1,14 +1,16 @@
 """Makes the conversation of a running turn shorter: when, and how (docs/rules.md#compaction)."""
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from turnwright.agent import Compact
 from turnwright.message import Message
 from turnwright.model.protocol import Model, ModelError, ModelRequest, ModelResponse, no_reply
 from turnwright.model_settings import ModelSettings
-from turnwright.transcript.compaction import cut_before, size_of, without_results
+from turnwright.transcript.compaction import cut_before, oldest_steps, size_of, without_results
 from turnwright.transcript.pairing import repaired
+from turnwright.transcript.refusal import CONTENT_CAUSES
 from turnwright.transcript.wording import prompt
 from turnwright_states import (
     AttemptFailedInput,
@@ -17,12 +19,14 @@ from turnwright_states import (
     CompactHistory,
     Input,
     OversizedInput,
+    Usage,
 )
 from turnwright_states.blank import is_blank
 
 from .repetition import RepetitionGuard, repeats_itself
 from .segment import Segment
 
+_LOG = logging.getLogger(__name__)
 #: The most tokens of a summary.
 _SUMMARY_TOKENS: Final = 2048
 
@@ -82,30 +86,63 @@ class Compactor:
             return cut if any(without_results(one) is not one for one in older) else 0
         return cut if any(one.role == "assistant" for one in older) else 0
 
-    async def compact(self, action: CompactHistory) -> Input:
-        """Perform the action: summarize, or clear tool results."""
-        # A request that the provider refused may be too long even without the older steps.
-        keep, cut = self._config.keep_steps, 0
-        while not cut and keep >= 0:
-            cut = self._older(keep)
+    def _kept_steps(self) -> Iterator[int]:
+        """Yield how many of the latest steps may stay, fewer and fewer.
+
+        A request that the provider refused may be too long even without the older steps.
+        """
+        keep = self._config.keep_steps
+        while keep >= 0:
+            yield keep
             keep = keep // 2 if keep > 1 else keep - 1
+
+    async def compact(self, action: CompactHistory) -> Input:
+        """Perform the action: summarize, or clear tool results.
+
+        A summary that the provider refuses for its content is replaced by clearing the tool results that it was to
+        cover. Where nothing can be cleared, the oldest steps are left out.
+        """
         messages = self._segment.conversation.closed
         elapsed = self._segment.elapsed
+        cut = next(filter(None, map(self._older, self._kept_steps())), 0)
         if not cut:
-            why = "nothing is left to compact: the last step alone is too long"
-            return AttemptFailedInput(cause=Cause.CONTEXT_OVERFLOW, message=why, elapsed=elapsed())
+            return self._left_out(len(messages))
         if self._config.mode == "clear_tool_results":
             return CompactedInput(cleared=True, kept=len(messages) - cut, elapsed=elapsed())
         await self._segment.back_off()
         try:
             reply = await self._summarized(messages[:cut], action.max_tokens)
         except ModelError as error:
-            return self._segment.failed(error, self._segment.priced(error.partial, self._model))
+            usage = self._segment.priced(error.partial, self._model)
+            if error.cause in CONTENT_CAUSES:
+                return self._compacted_without_summary(cut, error, usage)
+            return self._segment.failed(error, usage)
         usage = self._segment.spent(reply, self._model)
         if is_blank(reply.text):
             why = "the summary is empty"
             return AttemptFailedInput(cause=Cause.EMPTY_REPLY, message=why, usage=usage, elapsed=elapsed())
         return CompactedInput(text=reply.text, kept=len(messages) - cut, usage=usage, elapsed=elapsed())
+
+    def _compacted_without_summary(self, cut: int, error: ModelError, usage: Usage | None) -> Input:
+        """Return the input of a compaction whose summary was refused: of the first `cut` messages."""
+        turn_id = self._segment.journal.turn_id
+        _LOG.warning("turn %s: its summary was refused: %s", turn_id, error, extra={"turn": turn_id})
+        messages = self._segment.conversation.closed
+        if any(without_results(one) is not one for one in messages[:cut]):
+            kept = len(messages) - cut
+            return CompactedInput(cleared=True, kept=kept, usage=usage, elapsed=self._segment.elapsed())
+        return self._left_out(cut, usage)
+
+    def _left_out(self, cut: int, usage: Usage | None = None) -> Input:
+        """Return the input that leaves out the oldest of the first `cut` messages, or that nothing can be left out."""
+        messages, elapsed = self._segment.conversation.closed, self._segment.elapsed()
+        older = (messages[: min(cut, cut_before(messages, keep))] for keep in self._kept_steps())
+        oldest = next(filter(None, map(oldest_steps, older)), 0)
+        if not oldest:
+            why = "nothing is left to compact: the last step alone is too long"
+            return AttemptFailedInput(cause=Cause.CONTEXT_OVERFLOW, message=why, usage=usage, elapsed=elapsed)
+        text = f"[The {oldest} oldest messages were left out, because they could not be summarized.]"
+        return CompactedInput(text=text, kept=len(messages) - oldest, usage=usage, elapsed=elapsed)
 
     async def _summarized(self, older: tuple[Message, ...], max_tokens: int | None) -> ModelResponse:
         conversation = self._segment.conversation

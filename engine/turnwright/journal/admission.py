@@ -17,6 +17,7 @@ from turnwright.model_settings import ModelSettings
 from turnwright.store import Claim, NewTurn, Status, Store, TurnRow
 from turnwright.store.sessions import default_title
 from turnwright.transcript.pairing import UnpairedError, check_pairing
+from turnwright.transcript.refusal import without_refused
 from turnwright_states import InvalidInputError, Limits, StartedInput, TurnMachine
 from turnwright_states.facts import Fact
 from turnwright_states.payload import frozen
@@ -249,6 +250,7 @@ def _messages(history: Sequence[Message | Mapping[str, JsonValue]], *, strict: b
             messages.append(Message.of_json(given.to_json()))
         except ValueError as error:
             raise ConfigError(f"message_history: message {number}: {error}") from None
+    messages = without_refused(messages)
     if strict:
         try:
             check_pairing(messages)

@@ -7,10 +7,11 @@ from typing import Final, NamedTuple
 from msgspec import structs
 
 from turnwright.errors import SessionNotFoundError, StoreError, TurnNotFoundError, UnreadableTurnError
-from turnwright.message import Message, ReasoningPart
+from turnwright.message import Message, ReasoningPart, SentinelPart
 from turnwright.store import Store
 from turnwright.transcript.compaction import compacted, history_needed
 from turnwright.transcript.reading import reading
+from turnwright.transcript.refusal import Acceptance, refusal_message, shortened
 from turnwright.transcript.transcript import Transcript
 from turnwright_states.facts import Fact, TurnStarted
 
@@ -44,7 +45,8 @@ async def messages_before(
     a history that was imported for this turn stay. Journals in `known` are removed from there instead of read again.
 
     Where a turn compacted its conversation, the older messages are left out as they were there, and turns that only
-    have such messages are not read (docs/rules.md#compaction).
+    have such messages are not read (docs/rules.md#compaction). A line replaces what a provider refused
+    (docs/rules.md#refused-content).
 
     A session's earlier turn that cannot be read is left out with a warning. Raises `UnreadableTurnError` if the
     continued turn cannot be read, and `StoreError` if turns continue each other in a cycle, which only an edited
@@ -58,8 +60,9 @@ async def messages_before(
     if started.forked_from is not None and started.model != model:
         # The imported history of a fork is the original's, for the original's model.
         messages = list(map(_unsigned, messages))
+    accepted = Acceptance()
     for one in await said_before(store, turn_id, started, model, known, session):
-        messages = one.after(messages)
+        messages, accepted = one.after(messages, accepted)
     return messages
 
 
@@ -142,23 +145,64 @@ class SessionTurns:
 
 
 class Said(NamedTuple):
-    """An earlier turn: its imported history, its transcript, and whether its signatures are the model's."""
+    """An earlier turn: its imported history, its transcript, its model, and whether its signatures are of our model."""
 
     brought: list[Message]
     transcript: Transcript
+    model: str
     signed: bool
 
-    def after(self, messages: Sequence[Message]) -> list[Message]:
-        """Return the messages before the turn and its own, as its compactions left them."""
+    @property
+    def only_adds(self) -> bool:
+        """Whether the turn leaves the messages before it as they are: without compactions and refused requests."""
+        return not self.transcript.compactions and not self.transcript.refusal
+
+    def after(self, messages: Sequence[Message], accepted: Acceptance) -> tuple[list[Message], Acceptance]:
+        """Return the messages before the turn and its own, as its compactions and refusals left them.
+
+        `accepted` says how many of the messages before the turn a model has accepted. The second result says how many
+        of all of them.
+        """
         before = [*messages, *self.brought]
         base, taken = compacted(before, self.transcript)
         own = self.transcript.messages[taken:]
-        if self.signed:
-            return [*base, *own]
-        if taken:
-            known = set(map(id, before))
-            base = tuple(one if id(one) in known else _unsigned(one) for one in base)
-        return [*base, *map(_unsigned, own)]
+        if not self.signed:
+            own = tuple(map(_unsigned, own))
+            if taken:
+                known = set(map(id, before))
+                base = tuple(one if id(one) in known else _unsigned(one) for one in base)
+        sent = [*base, *own]
+        now = self.accepted_after(len(before), accepted, len(sent))
+        if not self.transcript.refusal:
+            return sent, now
+        kept, refused = sent[: now.messages], sent[now.messages :]
+        # The fixed summary of a turn whose conclusion was refused is the engine's text.
+        last = [refused.pop()] if refused and refused[-1].text and _has_sentinel(refused[-1]) else []
+        is_other = self.signed and accepted.model not in ("", self.model) and not self.transcript.replied_to
+        kept = shortened(kept, now.refusals + is_other)
+        line = [refusal_message(refused, self.transcript.refusal)] if refused else []
+        return [*kept, *line, *last], now._replace(messages=len(kept))
+
+    def accepted_after(self, before: int, accepted: Acceptance, length: int) -> Acceptance:
+        """Return how many of the first messages a model has accepted, if the turn follows `before` messages.
+
+        `length` is the number of all messages. Compactions replace the first ones.
+        """
+        transcript = self.transcript
+        replied = bool(transcript.replied_to)
+        until = before + transcript.replied_to if replied else accepted.messages
+        new = before + len(transcript.closed) - until
+        # The model made the summary itself.
+        least = 1 if transcript.compactions and length else 0
+        return Acceptance(
+            messages=max(length - new, least),
+            model=self.model if replied else accepted.model,
+            refusals=(0 if replied else accepted.refusals) + bool(transcript.refusal),
+        )
+
+
+def _has_sentinel(message: Message) -> bool:
+    return any(isinstance(part, SentinelPart) for part in message.parts)
 
 
 def _is_enough(said: Sequence[Said]) -> bool:
@@ -235,7 +279,8 @@ async def _said_until(
             given, transcript = _brought(other, first), Transcript.of(facts)
         signed = model is None or first.model == model
         # An imported history is meant for the model of its turn, and a fork's comes from that model.
-        said.append(Said(given if signed else list(map(_unsigned, given)), transcript, signed))
+        given = given if signed else list(map(_unsigned, given))
+        said.append(Said(given, transcript, first.model, signed))
         is_known = session is not None and await session.has(first.continue_from)
         other = None if is_known else first.continue_from
     return said

@@ -14,6 +14,7 @@ from turnwright.message import Message
 from turnwright.store import Store
 from turnwright.transcript.history import History
 from turnwright.transcript.pairing import UnpairedError
+from turnwright.transcript.refusal import Acceptance
 from turnwright_states.facts import TurnStarted
 
 from .message_history import EarlierJournals, Said, SessionTurns, messages_before, said_before
@@ -31,6 +32,7 @@ class _Known(NamedTuple):
     turns: int
     newest: str
     outside: frozenset[str]
+    accepted: Acceptance
 
     @property
     def weight(self) -> int:
@@ -94,17 +96,21 @@ class SessionHistories:
             return None
         if turns.newest_known not in {"", known.newest}:  # the store was restored, and gave the numbers again
             return None
-        history = known.history
+        history, accepted = known.history, known.accepted
         try:
             for one in said:
-                if one.transcript.compactions:
-                    history = History.of(one.after(history.messages))
+                if one.only_adds:
+                    before = len(history.messages) + len(one.brought)
+                    history = history.followed_by(one.after((), accepted)[0])
+                    accepted = one.accepted_after(before, accepted, len(history.messages))
                 else:
-                    history = history.followed_by(one.after(()))
+                    messages, accepted = one.after(history.messages, accepted)
+                    history = History.of(messages)
         except UnpairedError:
             return None
         if turns.is_whole:
-            known = _Known(history, number - 1, count, turns.newest or known.newest, known.outside | turns.outside)
+            newest, outside = turns.newest or known.newest, known.outside | turns.outside
+            known = _Known(history, number - 1, count, newest, outside, accepted)
         self._keep((session, asked.model), known, asked.forgotten)
         return history
 
@@ -119,14 +125,15 @@ class SessionHistories:
         # Counted first: what is deleted afterwards, is missed at the next turn.
         count = await self._count(session, turns.before)
         messages: list[Message] = []
+        accepted = Acceptance()
         for one in await asked.said_before(self._store, turns):
-            messages = one.after(messages)
+            messages, accepted = one.after(messages, accepted)
         try:
             history = History.of(messages)
         except UnpairedError:
             return History.of(paired(messages))
         if turns.is_whole and count is not None:
-            known = _Known(history, turns.before - 1, count, turns.newest, frozenset(turns.outside))
+            known = _Known(history, turns.before - 1, count, turns.newest, frozenset(turns.outside), accepted)
             self._keep((session, asked.model), known, asked.forgotten)
         return history
 

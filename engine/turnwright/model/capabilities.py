@@ -34,6 +34,9 @@ class Capabilities:
     allows_prefill: bool = False
     #: One reply may ask for several calls. Otherwise such a reply is sent as several, each with one call.
     parallel_tool_calls: bool = True
+    #: The most calls in one message of a chat completions request. A reply with more is sent as several messages, each
+    #: followed by its results. OpenAI answers 400 to more than 128. None: any number.
+    calls_per_message: int | None = 128
     #: The field of an assistant's message that returns the server's reasoning to it. None: reasoning is not returned,
     #: since OpenAI and others answer 400 to an unknown field.
     reasoning_field: ReasoningField | None = None

@@ -11,7 +11,7 @@ object, and the same messages always give the same new objects, because encoders
 
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Final, NamedTuple
 
 from msgspec import structs
@@ -45,6 +45,8 @@ def fit(request: ModelRequest, capabilities: Capabilities) -> ModelRequest:
       assistant's "OK." separates results from the user's text.
     - `allows_prefill` is False: a user's "Go on." follows a last message of the assistant.
     - `parallel_tool_calls` is False: a reply with several calls becomes several replies, each with its result.
+
+    The encoder of chat completions applies `calls_per_message`, because it reads only the messages that are new.
     """
     request = _with_tools(request, capabilities)
     messages = request.messages
@@ -87,33 +89,47 @@ def _is_silent(message: Message) -> bool:
     return message.role == "assistant" and not message.text and not message.calls
 
 
-def _one_by_one(messages: Sequence[Message]) -> list[Message]:
+def split_calls(messages: Sequence[Message], most: int) -> Sequence[Message]:
+    """Split each assistant's message with more than `most` calls into several, each followed by its results.
+
+    The messages are complete batches. Without such a message they are returned as they are.
+    """
+    # A message has at least as many parts as calls, and few have more than a few.
+    if not any(len(message.parts) > most for message in messages):
+        return messages
     out: list[Message] = []
     at = 0
     while at < len(messages):
         count = len(messages[at].calls)
         batch = messages[at : at + 1 + count]
-        out += _MADE.of(batch, _told_singly) if count > 1 else batch
+        out += _MADE.of(batch, _splitter(most)) if count > most else batch
         at += len(batch)
     return out
 
 
-def _told_singly(batch: Sequence[Message]) -> tuple[Message, ...]:
-    """Split an assistant's message with several calls into one message for each call, followed by its result.
+@cache
+def _splitter(most: int) -> Callable[[Sequence[Message]], tuple[Message, ...]]:
+    return partial(_split, most)
+
+
+def _split(most: int, batch: Sequence[Message]) -> tuple[Message, ...]:
+    """Split an assistant's message and its results into messages of at most `most` calls, followed by their results.
 
     The first message keeps all other parts. A result goes to the first call of its id that has none yet, because the
     ids in other providers' replies are not always unique.
     """
-    asking, results = batch[0], list(batch[1:])
+    asking, results, calls = batch[0], list(batch[1:]), batch[0].calls
     rest = tuple(part for part in asking.parts if not isinstance(part, ToolCallPart))
-    told: list[Message] = []
-    for call in asking.calls:
-        told.append(structs.replace(asking, parts=(*rest, call)))
+    messages: list[Message] = []
+    for begin in range(0, len(calls), most):
+        group = calls[begin : begin + most]
+        messages.append(structs.replace(asking, parts=(*rest, *group)))
         rest = ()
-        answer = next((number for number, result in enumerate(results) if _answers(result, call)), None)
-        if answer is not None:
-            told.append(results.pop(answer))
-    return (*told, *results)
+        for call in group:
+            answer = next((number for number, result in enumerate(results) if _answers(result, call)), None)
+            if answer is not None:
+                messages.append(results.pop(answer))
+    return (*messages, *results)
 
 
 def _answers(message: Message, call: ToolCallPart) -> bool:
@@ -147,7 +163,7 @@ def _taken(
 ) -> tuple[list[Message], list[Message], bool]:
     """Fit more messages behind `row`: finished ones, the last ones, and whether the instructions are over."""
     if not parallel:
-        messages = _one_by_one(messages)
+        messages = split_calls(messages, 1)
     if not strict:
         return [*messages], [], True
     new: list[Message] = []

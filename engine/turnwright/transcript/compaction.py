@@ -88,6 +88,20 @@ def cut_before(messages: Sequence[Message], keep_steps: int) -> int:
     return 0 if keep_steps else len(messages)
 
 
+def oldest_steps(messages: Sequence[Message]) -> int:
+    """Return how many messages the oldest steps have, the least that have half of the content; 0 without a step."""
+    sizes = [sum(size_of([message])[::2]) for message in messages]
+    half, content, has_step = sum(sizes) / 2, 0, False
+    for place, message in enumerate(messages):
+        # The messages that a step replies to go with it.
+        begins = message.role == "user" or (message.role == "assistant" and messages[place - 1].role != "user")
+        if place and begins and has_step and content >= half:
+            return place
+        content += sizes[place]
+        has_step = has_step or (message.role == "assistant" and message.says_something)
+    return len(messages) if has_step else 0
+
+
 class Size(NamedTuple):
     """The size of messages: the characters of their texts, their files, and what these and details take in memory."""
 

@@ -20,12 +20,13 @@ from turnwright.message import (
     ToolCallPart,
     ToolResultPart,
 )
-from turnwright_states import CallStatus, EndReason, Outcome, State, Turn, Usage
+from turnwright_states import CallStatus, Cause, EndReason, Finish, Outcome, State, Turn, Usage
 from turnwright_states import facts as f
 from turnwright_states.blank import is_blank
 from turnwright_states.payload import FrozenDict, thawed
 
 from .part_seq import FACT, FIRST_MESSAGE, SLOT, StepFacts, files_at, kept_seq
+from .refusal import CONTENT_CAUSES, refusal_text
 from .tool_phase import ToolPhase, phase_ended_by
 from .wording import (
     UNCHECKED,
@@ -43,6 +44,9 @@ _NOTHING: Final[FrozenDict[Any]] = FrozenDict()
 #: Endings with a sentinel for the user.
 _STOPPED: Final = frozenset({Outcome.CAP_HIT, Outcome.DOOM_LOOP, Outcome.ABORTED, Outcome.FAILED})
 
+#: The states whose failed attempts are model calls with the conversation.
+_CALLS_MODEL: Final = frozenset({State.STREAM, State.TEXT_ONLY, State.CONCLUDE})
+
 _STATES: Final = tuple(State)
 _NUMBERS: Final = {state: number for number, state in enumerate(_STATES)}
 _CHECK: Final = _NUMBERS[State.CHECK]
@@ -54,10 +58,10 @@ class Transcript:
 
     # fmt: off
     __slots__ = (
-        "_asked", "_before", "_began", "_changed", "_conclusion", "_direct", "_in_review",
+        "_asked", "_before", "_began", "_changed", "_compacting", "_conclusion", "_direct", "_in_review",
         "_next", "_open", "_path", "_refused", "_results", "_slots", "_started", "_steers", "_step", "_steps",
         "_synthesis", "accepted", "calls", "closed", "compactions", "compacts", "counted", "instructions", "last",
-        "prepared", "reply", "sentinel", "text", "turn",
+        "prepared", "refusal", "replied_to", "reply", "sentinel", "text", "turn",
     )
     # fmt: on
 
@@ -103,8 +107,12 @@ class Transcript:
         self.accepted: f.Reviewed | None = None
         #: Each compaction, with the number of closed messages before it.
         self.compactions: tuple[tuple[f.Compacted, int], ...] = ()
-        #: Whether the open step has begun a compaction.
-        self.compacts = False
+        #: Whether the open step has begun a compaction, and whether it has not ended.
+        self.compacts = self._compacting = False
+        #: The number of closed messages in the last request that the model replied to; 0 before its first reply.
+        self.replied_to = 0
+        #: The provider's reason, if it refused the last request for its content; else empty.
+        self.refusal = ""
         #: The usage of the last request and its reply, if the provider counted it.
         self.counted: Usage | None = None
         #: The result that is the turn's answer (`return_direct`).
@@ -218,9 +226,17 @@ class Transcript:
             self.instructions = fact.instructions
 
     def _start_compaction(self, _: int, __: f.CompactionStarted) -> None:
-        self.compacts = True
+        self.compacts = self._compacting = True
+        self.refusal = ""  # the next request differs
+
+    def _fail_attempt(self, _: int, fact: f.AttemptFailed) -> None:
+        if self._compacting:
+            self._compacting = fact.retry
+        elif not fact.retry and fact.cause in CONTENT_CAUSES and fact.state in _CALLS_MODEL:
+            self.refusal = refusal_text(fact.cause, fact.message)
 
     def _compact(self, _: int, fact: f.Compacted) -> None:
+        self._compacting = False
         self.compactions = (*self.compactions, (fact, len(self.closed)))
         self.counted = None  # of another conversation
 
@@ -238,6 +254,10 @@ class Transcript:
 
     def _reply(self, at: int, fact: f.ModelReplied) -> None:
         self.reply, self.accepted = fact, None
+        if fact.finish is Finish.CONTENT_FILTER:
+            self.refusal = refusal_text(Cause.CONTENT_FILTER)
+        else:
+            self.replied_to = len(self.closed)
         self._in_review = fact.state is State.REVIEW
         self.counted = fact.usage
         parts = [*self._open]
@@ -312,6 +332,7 @@ class Transcript:
 
     def _conclude(self, _: int, fact: f.Concluded) -> None:
         self._conclusion = fact.text or ""
+        self.replied_to = len(self.closed)
         self._refused += fact.refused
 
     def _finish(self, at: int, fact: f.StepFinished) -> None:
@@ -363,10 +384,22 @@ class Transcript:
         if fact.outcome in _STOPPED or (fact.reason is EndReason.TEXT_ONLY and kept_from):
             error = fact.error if fact.guardrail is None else fact.guardrail.message
             text = sentinel_text(self.turn, fact.outcome, fact.reason, refused=self._refused, error=error)
-            self.sentinel = SentinelPart(seq=at + 2 * SLOT, kind=fact.outcome, reason=fact.reason, text=text)
+            self.sentinel = SentinelPart(
+                seq=at + 2 * SLOT,
+                kind=fact.outcome,
+                reason=fact.reason,
+                text=text,
+                refusal=self.refusal,
+                refused_from=self._refused_from(),
+            )
             said.append(self.sentinel)
         if said:
             self.closed.append(_message("assistant", *said))
+
+    def _refused_from(self) -> int | None:
+        """Return the `seq` of the first part that the provider had not accepted when it refused the last request."""
+        parts = (part for message in self.closed[self.replied_to :] for part in message.parts)
+        return next((part.seq for part in parts), None) if self.refusal else None
 
     def _final(self, at: int) -> list[AnyPart]:
         """Return the text part of an answer that a call gave, and take its text."""
@@ -409,6 +442,7 @@ class Transcript:
         f.ModelReplied: _reply,
         f.Reviewed: _review,
         f.CompactionStarted: _start_compaction,
+        f.AttemptFailed: _fail_attempt,
         f.Compacted: _compact,
         f.CallStarted: _start_call,
         f.CallWaiting: _wait,

@@ -142,6 +142,9 @@ def test_each_status_has_a_cause_the_providers_words_and_a_next_step(status: int
         # OpenAI: a text that is too long counts only in the conversation.
         (400, {"message": "Invalid 'messages[3].content': string too long."}, Cause.CONTEXT_OVERFLOW),
         (400, {"message": "Invalid 'input': array too long. Expected at most 2048."}, Cause.CONTEXT_OVERFLOW),
+        (400, {"message": "Invalid 'messages': array too long. Expected at most 2048."}, Cause.CONTEXT_OVERFLOW),
+        (400, {"message": "Invalid 'messages[1].tool_calls': array too long. Expected 128."}, Cause.BAD_REQUEST),
+        (400, {"message": "Invalid 'messages[1].content': array too long."}, Cause.BAD_REQUEST),
         (
             400,
             {"message": "Invalid 'tools[0].function.description': string too long.", "code": "string_above_max_length"},

@@ -390,3 +390,17 @@ def test_a_name_that_a_model_made_up_goes_back_as_one_that_providers_take(name: 
     """Else one slip of the model would have every later request of the session refused."""
     (wire,) = to_wire(Message.assistant(calls=[ToolCallPart(id="c", name=name)]))
     assert wire["tool_calls"] == [{"id": "c", "type": "function", "function": {"name": sent, "arguments": "{}"}}]
+
+
+@pytest.mark.parametrize("most", [128, None])
+def test_a_reply_with_129_calls_is_two_messages(most: int | None) -> None:
+    calls = [ToolCallPart(id=f"c{number}", name="read") for number in range(129)]
+    results = [Message.result(call.id, "read", "text") for call in calls]
+    request = ModelRequest((HELLO, Message.assistant("", calls), *results, HELLO))
+    encoder = OpenAIEncoder("m", capabilities=Capabilities(calls_per_message=most))
+    messages = encode(request, encoder)["messages"]
+    counts = [len(message["tool_calls"]) for message in messages if message["role"] == "assistant"]
+    assert counts == ([129] if most is None else [128, 1])
+    answers = [message["tool_call_id"] for message in messages if message["role"] == "tool"]
+    assert answers == [call.id for call in calls]
+    assert encode(request, encoder)["messages"] == messages

@@ -133,7 +133,8 @@ _OVERFLOW: Final = re.compile(
     r"|too many tokens|`?inputs`? (?:tokens|must have less than)|reduce the length of the (?:messages|prompt|input)"
     r"|exceeded model token limit|prompt exceeds max|range of input length"
     r"|maximum model length|prompt \(length \d+\)|contextwindowexceeded|max_seq_len|too many total text bytes"
-    r"|request payload size exceeds|invalid '(?:messages|input)\b[^']*': (?:string|array) too long"
+    r"|request payload size exceeds|invalid '(?:messages|input)\b[^']*': string too long"
+    r"|invalid '(?:messages|input)': array too long"
     r"|token limit exceeded|tokens too long|\b(?:prompt|input) (?:text|tokens?|length)\b[^.]{0,80}\bexceed",
     re.IGNORECASE,
 )

@@ -8,7 +8,7 @@ from pydantic import JsonValue
 
 from turnwright.message import FilePart, Message, ReasoningPart, TextPart, ToolCallPart, ToolResultPart, ToolSpec
 from turnwright.model.capabilities import Capabilities
-from turnwright.model.fit import BRIDGE
+from turnwright.model.fit import BRIDGE, split_calls
 from turnwright.model.http.attachments import IMAGES, PDF, SOME_IMAGE, in_words, media_type_of
 from turnwright.model.http.encoding import EncodedMessage, checked_extra, dump, lengthened, sendable_name
 from turnwright.model.http.prefix_cache import PrefixCache
@@ -141,7 +141,8 @@ class _Row:
 
     def _encoded(self, shown: Sequence[bytes], messages: Sequence[Message]) -> tuple[list[bytes], Sequence[bytes]]:
         row: list[bytes] = []
-        for message in messages:
+        most = self._capabilities.calls_per_message
+        for message in messages if most is None else split_calls(messages, most):
             if shown and message.role != "tool":
                 row += self._showing(shown)
                 shown = ()
@@ -191,14 +192,16 @@ def to_wire(message: Message, capabilities: Capabilities = _DEFAULTS) -> list[di
     return [wire]
 
 
-def chat_messages(messages: Iterable[Message]) -> list[dict[str, JsonValue]]:
+def chat_messages(messages: Sequence[Message]) -> list[dict[str, JsonValue]]:
     """Translate messages whose calls have their results. Their reasoning is left out: only its provider accepts it.
 
-    The files of a batch's results follow the results in a user's message, as in a request.
+    As in a request, the files of a batch's results follow the results in a user's message, and a reply with more calls
+    than a message may have becomes several.
     """
     chat: list[dict[str, JsonValue]] = []
     files: list[JsonValue] = []
-    for message in messages:
+    most = _DEFAULTS.calls_per_message
+    for message in messages if most is None else split_calls(messages, most):
         if files and message.role != "tool":
             chat.append({"role": "user", "content": files})
             files = []

@@ -18,7 +18,7 @@ from pydantic_ai.settings import ModelSettings
 
 from turnwright.errors import ConfigError
 from turnwright.model.capabilities import Capabilities, checked_capabilities
-from turnwright.model.fit import fit
+from turnwright.model.fit import fit, split_calls
 from turnwright.model.http.errors import MIN_SECRET
 from turnwright.model.http.read_timeout import ReadTimedOutError, ReadTimeout, read_timeout
 from turnwright.model.http.timeouts import Timeouts, Waiting
@@ -60,6 +60,12 @@ _PROVIDERS: Final = {
 }
 
 
+def _known(model: Model) -> Capabilities:
+    """Return the capabilities of a model: only chat completions have a limit on the calls of a message."""
+    chats = any(kind.__name__ == "OpenAIChatModel" for each in _models(model) for kind in type(each).__mro__)
+    return Capabilities() if chats else Capabilities(calls_per_message=None)
+
+
 class PydanticAIModel:
     """A model of pydantic-ai. See `pydantic_ai_model` for its arguments and errors."""
 
@@ -76,7 +82,7 @@ class PydanticAIModel:
         # pydantic-ai does not expose bytes, so silence and bytes without a part of the reply look the same.
         self._patience = Timeouts(first_byte=idle_timeout, idle=idle_timeout)
         self._name = name or model.model_id
-        self._capabilities = Capabilities() if capabilities is None else checked_capabilities(capabilities)
+        self._capabilities = _known(model) if capabilities is None else checked_capabilities(capabilities)
         self._settings: dict[str, object] = {**(model.settings or {}), **(settings or {})}
         if "tool_choice" in self._settings:
             raise ConfigError("settings must not contain tool_choice: the request sets it")
@@ -184,7 +190,9 @@ class PydanticAIModel:
         if refresh is not None:
             refresh()
         parameters = parameters_of(request.tools)
-        messages = self._model.prepare_messages(messages_of(request.messages), parameters)
+        most = self._capabilities.calls_per_message
+        sent = request.messages if most is None else split_calls(request.messages, most)
+        messages = self._model.prepare_messages(messages_of(sent), parameters)
         settings = self._settings_for(request)
         async with AsyncExitStack() as stack:
             stack.enter_context(self._unsaid.hidden_in(*HTTP_LOGGERS, *_LOGGERS))
