@@ -63,11 +63,11 @@ class Engine(SyncTurns[DepsT]):
     types.
 
     `model` serves agents that name none; `models` returns the model that an agent names. Without `models`, agents may
-    name only the engine's model. `tools` are the tools that agents may use. `hooks` and
-    `guardrails` apply to every turn, before those of its agent. `store` is a store or its address
-    (`memory:`, `sqlite:///turns.db`). `limits` are the defaults, which an agent's limits override; `ceiling` applies to
-    every agent. `prices` has the cost of each model's tokens, by model name; it precedes the cost that a model
-    reports, which precedes the published prices of `genai-prices`, if that is installed.
+    name only the engine's model. `tools` are the tools that agents may use. `hooks` and `guardrails` apply to every
+    turn, before those of its agent. An engine that lacks one of them cannot resume the turn. `store` is a store or its
+    address (`memory:`, `sqlite:///turns.db`). `limits` are the defaults, which an agent's limits override; `ceiling`
+    applies to every agent. `prices` has the cost of each model's tokens, by model name; it precedes the cost that
+    a model reports, which precedes the published prices of `genai-prices`, if that is installed.
 
     `history_processor(messages)` may change what a model receives, never what is stored. `synthesize(batch)` is called
     with each finished batch, and ends the turn if it returns a text. Each function of `on_event` is called with every

@@ -3,7 +3,7 @@
     TurnwrightError
     ├── ConfigError              the caller: an agent file, a flag, a limit, a tool, a store's address
     │   ├── UnknownOptionError   an unknown keyword argument (also a `TypeError`)
-    │   └── CannotRunError       a turn's tools, model or dependencies are missing; the turn stays as it is
+    │   └── CannotRunError       a turn's tools, model, code or dependencies are missing; the turn stays as it is
     ├── SessionBusyError         the caller: the session's live turn must end, pause or be aborted first
     ├── TurnNotFoundError        the caller: the store has no such turn
     ├── SessionNotFoundError     the caller: the store has no turn of this session
@@ -47,7 +47,7 @@ class UnknownOptionError(ConfigError, TypeError):
 
 
 class CannotRunError(ConfigError):
-    """A turn cannot be driven here because its tools, its model or its dependencies are missing. It stays as it is.
+    """A turn cannot be driven here because its tools, model, code or dependencies are missing. It stays as it is.
 
     `may_pass` is True if a later attempt in the same process may succeed: the function that makes the dependencies
     raised.

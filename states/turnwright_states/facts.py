@@ -134,7 +134,7 @@ class TurnStarted(Fact, frozen=True, kw_only=True, omit_defaults=False):
     )
     private_fields = frozenset(
         {"limits", "session", "model", "message_history", "synthesis", "forked_from", "forked_at", "metadata", "chart"}
-        | {"model_settings", "forked_with"}
+        | {"model_settings", "forked_with", "hooks", "guardrails"}
     )
     json_fields = ("agent", "metadata", "files", "message_history", "model_settings")
     prompt: str
@@ -157,15 +157,18 @@ class TurnStarted(Fact, frozen=True, kw_only=True, omit_defaults=False):
     model_settings: JsonObject = field(default_factory=dict)
     #: The differences of a fork from its original, such as `prompt` or `limits.steps`.
     forked_with: tuple[str, ...] = ()
+    #: The names of the engine's hooks and guardrails, which every driver of the turn needs.
+    hooks: tuple[str, ...] = ()
+    guardrails: tuple[str, ...] = ()
 
     def payload(self) -> str:
         """Return the JSON text for the store.
 
         Its limits are written in full, because a later release may have other defaults. Empty `files`,
-        `model_settings` and `forked_with` are omitted.
+        `model_settings`, `forked_with`, `hooks` and `guardrails` are omitted.
         """
         fields = to_builtins(self, enc_hook=plain)
-        for name in ("files", "model_settings", "forked_with"):
+        for name in ("files", "model_settings", "forked_with", "hooks", "guardrails"):
             if not fields[name]:
                 del fields[name]
         return text_of(fields)

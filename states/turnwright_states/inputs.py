@@ -167,6 +167,9 @@ class StartedInput(Input, frozen=True, kw_only=True):
     metadata: JsonObject = field(default_factory=dict)
     #: The settings of the turn's model calls as the engine encoded them: kept, not read.
     model_settings: JsonObject = field(default_factory=dict)
+    #: The names of the engine's hooks and guardrails: kept, not read.
+    hooks: tuple[str, ...] = ()
+    guardrails: tuple[str, ...] = ()
 
 
 class ModelRepliedInput(Input, frozen=True, kw_only=True):

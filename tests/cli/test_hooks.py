@@ -108,6 +108,57 @@ def test_a_resumed_turn_has_the_guardrails_of_its_sub_agents(cli: "Cli", endpoin
     assert "failed, guardrail" in str(endpoint.requests[-1].messages[-1]["content"])
 
 
+def test_a_resumed_turn_needs_the_hooks_that_it_began_with(cli: "Cli", endpoint: "Endpoint") -> None:
+    """The error names them, and its remedy works as it is typed."""
+    endpoint.calls(("pay", {"to": "Ann", "amount": 70})).says("Paid.")
+    turn = cli.run("run", "Pay Ann 70", "--tools", "policy.py", "--hooks", "policy.py", "--json").turn
+    cli.write("policy.py", POLICY.replace("def cap", "def cap_payments"))
+    lacks = f"turn {turn}: it began with hook 'cap' of its engine, missing here"
+    for flags in ((), ("--hooks", "policy:on_topic", "--hooks", "policy:ask")):
+        refused = cli.run("resume", turn, "--approve", "approval-1", *flags)
+        assert (refused.code, lacks in refused.err) == (2, True), refused.err
+    assert len(endpoint.requests) == 1
+    cli.write("old.py", POLICY)
+    done = cli.run("resume", turn, "--approve", "approval-1", "--hooks", "old.py", "--json")
+    assert (done.code, done.last["text"]) == (0, "Paid.")
+
+
+def test_a_worker_leaves_a_turn_without_its_hooks(cli: "Cli", endpoint: "Endpoint") -> None:
+    endpoint.calls(("pay", {"to": "Ann", "amount": 70})).says("Paid.")
+    turn = cli.run("run", "Pay Ann 70", "--tools", "policy.py", "--hooks", "policy.py", "--json").turn
+    cli.run("answer", turn, "--approve", "approval-1")
+    first = cli.start("worker", "--tools", "policy.py", "--json")
+    lacks = "it began with hooks 'ask', 'cap' and guardrail 'on_topic' of its engine, missing here"
+    assert lacks in first.until("refused")["why"]
+    first.terminate().done()
+    cli.write("turnwright.toml", 'hooks = ["policy.py"]\n')
+    second = cli.start("worker", "--tools", "policy.py", "--json")
+    assert second.until("settled")["outcome"] == "finished"
+    second.terminate().done()
+    assert "paid 50 to Ann" in str(endpoint.requests[-1].messages[-1]["content"])
+
+
+def test_the_configuration_names_hooks_for_every_turn(cli: "Cli", endpoint: "Endpoint") -> None:
+    """A file starts at the folder of the configuration."""
+    cli.write("turnwright.toml", 'hooks = ["policy.py:on_topic"]\n')
+    below = cli.folder / "below"
+    below.mkdir()
+    done = cli.run("run", "How is the weather?", folder=below)
+    assert (done.code, endpoint.requests) == (1, [])
+    assert "Ask about invoices." in done.out + done.err
+
+
+def test_a_turn_that_continues_has_the_hooks_of_the_engine_before(cli: "Cli", endpoint: "Endpoint") -> None:
+    endpoint.calls(("pay", {"to": "Ann", "amount": 7})).says("Stopped.")
+    flags = ("--tools", "policy.py", "--hooks", "policy:on_topic", "--steps", "1")
+    turn = cli.run("run", "Pay Ann 7", *flags, "--json").turn
+    lost = cli.run("run", "--continue", turn, "Go on", "--hooks", "policy:cap")
+    assert lost.code == 2
+    assert "the earlier turn had guardrail 'on_topic' of its engine, missing here" in lost.err
+    done = cli.run("run", "--continue", turn, "And the weather?", "--hooks", "policy:cap", "--hooks", "policy:on_topic")
+    assert "Ask about invoices." in done.out + done.err
+
+
 @pytest.mark.parametrize(
     ("spec", "problem"),
     [

@@ -4,6 +4,7 @@ import json
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 import anyio
@@ -17,6 +18,14 @@ if TYPE_CHECKING:
     from .conftest import Child, Cli, Endpoint
 
 TOKEN = "a-token-that-nobody-guesses"  # noqa: S105 (a test's)
+POLICY = """
+from turnwright import Trip, TurnContext, output_guardrail
+
+
+@output_guardrail
+async def no_secrets(ctx: TurnContext, text: str) -> Trip | None:
+    return None
+"""
 SERVE = ("serve", "--port", "0", "--json")
 
 
@@ -37,6 +46,11 @@ def person(child: "Child") -> Iterator[httpx.Client]:
     with httpx.Client(base_url=httpx.URL(address).copy_with(query=None), timeout=200) as client:
         assert client.get(address, follow_redirects=True).status_code == httpx.codes.OK
         yield client
+
+
+def page_has(client: httpx.Client, turn: str, words: str) -> bool:
+    """Return whether the page of a turn has these words."""
+    return words in client.get(f"/turns/{turn}").text
 
 
 def test_the_first_line_is_the_address_and_only_that_lets_anybody_in(cli: "Cli") -> None:
@@ -95,6 +109,22 @@ def test_what_is_answered_is_driven_here_if_it_is_told_to(cli: "Cli", endpoint: 
         client.post(f"/turns/{turn}/resume", data={"csrf": csrf})
         cli.await_until(lambda: "Hello there." in cli.run("show", turn).out)
     assert child.terminate().done().code == 0
+
+
+def test_a_turn_without_its_hooks_is_not_driven_here(cli: "Cli", endpoint: "Endpoint") -> None:
+    """The page says so. With `--hooks`, the same button continues it."""
+    cli.write("policy.py", POLICY)
+    endpoint.calls(("ask_user_input", {"question": "Which?"})).says("Hello there.")
+    turn = cli.run("run", "Say hello", "--hooks", "policy.py", "--json").turn
+    cli.run("answer", turn, "--answer", "question-1=red")
+    for flags, words in (((), "it began with guardrail"), (("--hooks", "policy.py"), "Hello there.")):
+        child = cli.start(*SERVE, "--drive", *flags)
+        with person(child) as client:
+            csrf = client.get(f"/turns/{turn}").text.partition('name="csrf" value="')[2].partition('"')[0]
+            client.post(f"/turns/{turn}/resume", data={"csrf": csrf})
+            cli.await_until(partial(page_has, client, turn, words))
+        assert child.terminate().done().code == 0
+    assert len(endpoint.requests) == 2
 
 
 def test_a_page_starts_turns_if_it_drives_them(cli: "Cli", endpoint: "Endpoint") -> None:

@@ -175,6 +175,7 @@ EXAMPLES: dict[str, tuple[str, object]] = {
     "store": ("sqlite:///x.db", "sqlite:///x.db"),
     "agents": ('["a.md", "b.md"]', ("a.md", "b.md")),
     "tools": ("tools.py", "tools.py"),
+    "hooks": ("policy.py:cap", ("policy.py:cap",)),
     "mcp": ("mcp.json", ("mcp.json",)),
     "root": ("..", ".."),
     "unpaired": ("reject", "reject"),
@@ -686,6 +687,7 @@ class TestFiles:
             store = "sqlite:///turns.db?durability=normal"
             agents = "AGENTS.md"
             tools = "kit/tools.py"
+            hooks = ["kit/policy.py:cap", "kit.policy:ask", "policy.py"]
             mcp = "mcp.json"
             root = "."
             conclude_prompt_file = "sum.txt"
@@ -694,6 +696,7 @@ class TestFiles:
         assert said.store == f"sqlite:///{tmp_path}/turns.db?durability=normal"
         assert said.agents == (f"{tmp_path}/AGENTS.md",)
         assert (said.tools, said.root) == (f"{tmp_path}/kit/tools.py", str(tmp_path))
+        assert said.hooks == (f"{tmp_path}/kit/policy.py:cap", "kit.policy:ask", f"{tmp_path}/policy.py")
         assert said.mcp == (f"{tmp_path}/mcp.json",)
         assert said.conclude_prompt_file == f"{tmp_path}/sum.txt"
 

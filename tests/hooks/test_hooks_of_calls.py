@@ -253,7 +253,8 @@ async def test_a_person_is_asked_once_and_sees_the_final_arguments(*, needs_appr
     turn: TurnResult = await engine.run(AGENT, "hi")
     (question,) = turn.interrupts
     assert (question.question, question.arguments) == ("Pay this?", {"to": "Ann", "amount": 50})
-    turn = await Engine(model=model, tools=tools, hooks=[refuse], store=store).resume(turn.id, {question.id: True})
+    stricter = Engine(model=model, tools=tools, hooks=[refuse, cap, ask], store=store)
+    turn = await stricter.resume(turn.id, {question.id: True})
     assert payments.paid == [("Ann", 50)], "no hook is asked again after the answer"
     assert results(turn) == [(CallStatus.OK, "paid 50 to Ann")]
 

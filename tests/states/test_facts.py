@@ -110,6 +110,8 @@ FIELDS: Final[dict[type[Fact], dict[str, st.SearchStrategy[object]]]] = {
         "metadata": OBJECT,
         "chart": COUNT,
         "model_settings": OBJECT,
+        "hooks": st.lists(TEXT, max_size=2).map(tuple),
+        "guardrails": st.lists(TEXT, max_size=2).map(tuple),
     },
     facts.StepStarted: {
         "number": COUNT,
@@ -280,7 +282,7 @@ def plain(value: object) -> JsonValue:  # noqa: PLR0911 (one case a type: flat)
     match value:
         case facts.TurnStarted():
             whole = {name: plain(getattr(value, name)) for name in value.__struct_fields__}
-            left_out = ("files", "model_settings", "forked_with")
+            left_out = ("files", "model_settings", "forked_with", "hooks", "guardrails")
             return {name: one for name, one in whole.items() if one or name not in left_out}
         case Struct():
             defaults = {field.name: field.default for field in structs.fields(value)}
@@ -364,11 +366,12 @@ def test_what_is_used_is_written_as_a_fraction() -> None:
 
 @given(FACTS)
 def test_a_fact_as_data_is_its_payload(fact: Fact) -> None:
-    """But for the version, and for files, settings and changes that there are none of."""
+    """But for the version, and for empty files, settings, changes, hooks and guardrails."""
     data = fact.to_json()
     payload = json.loads(fact.payload())
     assert payload.pop("v") == PAYLOAD_VERSION
-    left_out: dict[str, JsonValue] = {"files": [], "model_settings": {}, "forked_with": []}
+    empty: dict[str, JsonValue] = {"model_settings": {}}
+    left_out = empty | {name: [] for name in ("files", "forked_with", "hooks", "guardrails")}
     assert data == (left_out if isinstance(fact, facts.TurnStarted) else {}) | payload
 
 

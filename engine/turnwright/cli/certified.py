@@ -28,7 +28,7 @@ class Issuer:
         self._said = said
         module = tools or said.settings.tools
         self._offered: dict[str, Tool] = {one.name: one for one in choose_tools(module, Path(said.settings.root)).tools}
-        self._hooks, self._guardrails = choose_hooks(hooks)
+        self._hooks, self._guardrails = choose_hooks(hooks or said.settings.hooks)
 
     def certificate(self, agent: Agent, beside: Sequence[AgentTool], *, steps: int | None = None) -> Certificate:
         """Return the certificate of an agent as its file defines it. `beside` are the sub-agents of the file."""

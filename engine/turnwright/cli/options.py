@@ -37,6 +37,7 @@ FLAGS: Final[Mapping[str, str]] = {
     "timeout": "--timeout",
     "agents": "--agents",
     "tools": "--tools",
+    "hooks": "--hooks",
     "mcp": "--mcp",
     "root": "--root",
 }

@@ -49,6 +49,7 @@ from .options import (
     StoreOption,
     TurnArgument,
     VerboseOption,
+    choose_hooks,
     choose_tools,
     configuration,
     read_metadata,
@@ -269,8 +270,8 @@ def engine_for(
         telemetry=telemetry,
     )
     own = choose_tools(flags.tools or kept.tools, kept.root or Path())
-    hooks = flags.hooks or kept.hooks
-    make = partial(make, make_deps=own.make_deps, hooks=hooks, agents=kept.registered())
+    hooks, guardrails = choose_hooks(flags.hooks or kept.hooks or said_so.settings.hooks)
+    make = partial(make, make_deps=own.make_deps, hooks=hooks, guardrails=guardrails, agents=kept.registered())
     return with_mcp(flags.mcp or kept.mcp, make, [*own.tools, *kept.helpers()])
 
 

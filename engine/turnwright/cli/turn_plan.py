@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Final
 from pydantic import JsonValue, ValidationError
 
 from turnwright.agent import DEPS, Agent, needs_of
+from turnwright.context import GuardrailBase, HooksBase
 from turnwright.driver.subagents import AgentTool, agent_tools
 from turnwright.errors import ConfigError, StoreError
+from turnwright.journal.dependencies import code_words, missing_names
 from turnwright.journal.driving_status import by_command_line
 from turnwright.journal.event_bus import Observer
 from turnwright.model.providers import open_model, split_name
@@ -24,7 +26,7 @@ from turnwright_states.facts import TurnStarted
 
 from . import process
 from .models import model_named, models_for
-from .options import DriverFlags, choose_agent, choose_tools, configuration, with_steps
+from .options import DriverFlags, choose_agent, choose_hooks, choose_tools, configuration, with_steps
 from .runtimes import Service, WorkersModel
 from .saved_options import SavedOptions
 from .signals import Opening
@@ -100,7 +102,10 @@ def plan_turn(turn_flags: TurnFlags, on_event: Sequence[Observer], telemetry: Te
     served = open_model(named, base_url=url, timeout=timeout) if service.embedded else WorkersModel(named)
     tools = flags.tools or kept.tools or said_so.settings.tools
     root = flags.root or kept.root or Path(said_so.settings.root)
-    hooks = flags.hooks or kept.hooks
+    hooks = flags.hooks or kept.hooks or said_so.settings.hooks
+    acting, checking = choose_hooks(hooks)
+    if before is not None:
+        _need_code(before, acting, checking)
     files = kept.agents if not flagged and before is not None else _files_with_code(chosen, helpers, flags, said_so)
     servers = flags.mcp or kept.mcp or tuple(map(Path, said_so.settings.mcp))
     make = partial(
@@ -130,9 +135,8 @@ def plan_turn(turn_flags: TurnFlags, on_event: Sequence[Observer], telemetry: Te
     metadata = {**earlier, **turn_flags.metadata, **saved.to_json()}
     own = choose_tools(tools, root)
     registered = kept.registered() if before is not None and not flagged else []
-    opening = with_mcp(
-        servers, partial(make, make_deps=own.make_deps, hooks=hooks, agents=registered), [*own.tools, *helpers]
-    )
+    make = partial(make, make_deps=own.make_deps, hooks=acting, guardrails=checking, agents=registered)
+    opening = with_mcp(servers, make, [*own.tools, *helpers])
     settings = turn_flags.settings
     if before is not None and not flagged:
         settings = merge_settings(settings_in(before), settings)
@@ -170,6 +174,15 @@ def _agent_again(before: TurnStarted, kept: SavedOptions) -> Agent:
             " name a file with --agents"
         )
     return found.restored(before.agent)
+
+
+def _need_code(before: TurnStarted, hooks: Sequence[HooksBase], guardrails: Sequence[GuardrailBase]) -> None:
+    """Raise `ConfigError` if hooks or guardrails of the earlier turn's engine are missing: a new turn keeps them."""
+    lost = missing_names(before.hooks, hooks), missing_names(before.guardrails, guardrails)
+    if any(lost):
+        raise ConfigError(
+            f"the earlier turn had {code_words(*lost)} of its engine, missing here: name the modules with --hooks"
+        )
 
 
 def _say_unused(file: Path) -> None:

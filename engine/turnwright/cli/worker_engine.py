@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 class CodeArguments(TypedDict):
     """The arguments of an engine that have code of the app."""
 
-    agents: list[Agent]
-    hooks: list[HooksBase]
-    guardrails: list[GuardrailBase]
+    agents: Sequence[Agent]
+    hooks: Sequence[HooksBase]
+    guardrails: Sequence[GuardrailBase]
 
 
 #: Loggers of the MCP SDK. The results of calls contain the same errors, without tracebacks.
@@ -85,7 +85,8 @@ def driving(
         on_event=on_event,
     )
     own = choose_tools(flags.tools or settings.tools, flags.root or Path(settings.root))
-    make = partial(make, make_deps=own.make_deps, agents=found, hooks=flags.hooks or ())
+    acting, checking = choose_hooks(flags.hooks or settings.hooks)
+    make = partial(make, make_deps=own.make_deps, agents=found, hooks=acting, guardrails=checking)
     return with_mcp(flags.mcp or tuple(map(Path, settings.mcp)), make, [*own.tools, *helpers])
 
 
@@ -109,14 +110,14 @@ def engine_with(
     telemetry: Telemetry | None = None,
     make_deps: DepsFactory[object] | None = None,
     agents: Sequence[Agent] = (),
-    hooks: Sequence[str] = (),
+    hooks: Sequence[HooksBase] = (),
+    guardrails: Sequence[GuardrailBase] = (),
 ) -> Engine:
     """Return an engine with the options of the configuration, and dependencies for its tools. Raises `ConfigError`.
 
-    `agents` are registered if a journal cannot keep all of them. `hooks` are the values of `--hooks`.
+    `agents` are registered if a journal cannot keep all of them.
     """
-    acting, checking = choose_hooks(hooks)
-    code: CodeArguments = {"agents": [one for one in agents if one.code], "hooks": acting, "guardrails": checking}
+    code: CodeArguments = {"agents": [one for one in agents if one.code], "hooks": hooks, "guardrails": guardrails}
     arguments: EngineArguments = {
         "model": model,
         "models": models,

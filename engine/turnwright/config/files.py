@@ -139,13 +139,20 @@ def beside(path: Path, key: str, value: object) -> object:
             return tuple(_from(folder, str(one)) for one in value)
         case "root" | "conclude_prompt_file", str():
             return _from(folder, value)
-        case "tools", str() if value.endswith(".py"):
+        case "tools", str() if is_file_of_code(value):
             return _from(folder, value)
+        case "hooks", tuple():
+            return tuple(_from(folder, one) if is_file_of_code(one) else one for one in map(str, value))
         case "store", str():
             before, file = split_file(value)
             return before + _from(folder, file) if file else value
         case _:
             return value
+
+
+def is_file_of_code(spec: str) -> bool:
+    """Return whether this is `path/file.py` or `path/file.py:name`, and not the name of a module."""
+    return spec.partition(":")[0].endswith(".py")
 
 
 def _from(folder: Path, path: str) -> str:

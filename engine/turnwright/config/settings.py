@@ -107,6 +107,8 @@ class Settings(_Section):
     """Agent files. By default `AGENTS.md` in the working folder."""
     tools: Text | None = None
     """A module or `.py` file with `@tool` functions."""
+    hooks: tuple[Text, ...] = ()
+    """Modules or `.py` files with hooks and guardrails, or one of them: `policy.py:cap`. They apply to every turn."""
     mcp: tuple[Text, ...] = ()
     """Files with MCP servers, in the format of other clients."""
     root: Text = "."
@@ -137,7 +139,7 @@ class Settings(_Section):
     def _as_seconds(cls, value: object) -> object:
         return _as_limit("seconds", value)
 
-    @field_validator("agents", "mcp", mode="before")
+    @field_validator("agents", "hooks", "mcp", mode="before")
     @classmethod
     def _one_or_several(cls, value: object) -> object:
         return (value,) if isinstance(value, str) else value

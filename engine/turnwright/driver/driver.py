@@ -200,7 +200,7 @@ class Driver:
             segment = await open_segment(
                 self._store, setup, held, self._listeners, self._histories, begun, known, supplied.agent
             )
-            setup.need_deps(held.turn, segment.journal.started.agent, supplied)
+            setup.need_supplied(held.turn, segment.journal.started, supplied)
         except ConfigError as error:
             raise CannotRunError(str(error)) from error.__cause__  # the error that it quotes
         segment.origin = supplied.origin or segment.origin

@@ -6,7 +6,7 @@ from typing import Final
 
 from pydantic import JsonValue
 
-from turnwright.context import GuardrailBase, HooksBase
+from turnwright.context import AppCode, GuardrailBase, HooksBase
 from turnwright.errors import ConfigError, HookFailedError
 from turnwright.tools.text import clean
 from turnwright_states.meant import meant
@@ -129,6 +129,11 @@ def checked_guardrails(guardrails: Iterable[GuardrailBase[object]], where: str) 
             raise ConfigError(f"{where}: guardrails: {_shown(one)} is not a guardrail: {said}")
         checked.append(one)
     return tuple(checked)
+
+
+def code_names(code: Iterable[AppCode[object]]) -> tuple[str, ...]:
+    """Return the names of hooks or guardrails, as the journal has them."""
+    return tuple(one.name for one in code if isinstance(one, Hooks | Guardrail))
 
 
 def _shown(one: object) -> str:

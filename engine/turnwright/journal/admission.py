@@ -22,7 +22,7 @@ from turnwright_states import InvalidInputError, Limits, StartedInput, TurnMachi
 from turnwright_states.facts import Fact
 from turnwright_states.payload import frozen
 
-from .dependencies import Dependencies, cached, guardrails_of, hooks_of
+from .dependencies import Dependencies, cached, guardrails_of, hooks_of, names_of
 from .inbox import writable
 from .message_history import EarlierJournals
 from .termination import supersede_session
@@ -83,6 +83,8 @@ def admit(setup: Dependencies, agent: Agent, prompt: str, options: TurnOptions) 
             continue_from=options.get("continue_from"),
             metadata=context,
             model_settings={} if settings is None else settings.to_json(),
+            hooks=names_of(setup.hooks),
+            guardrails=names_of(setup.guardrails),
         )
     except InvalidInputError as error:
         raise ConfigError(error.why) from None

@@ -3,6 +3,7 @@
 import inspect
 import math
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar, get_args
 import msgspec
 
 from turnwright.agent import DEPS, Agent, needs_of
-from turnwright.context import NOT_GIVEN, DepsFactory, GuardrailBase, HooksBase, JsonObject
+from turnwright.context import NOT_GIVEN, AppCode, DepsFactory, GuardrailBase, HooksBase, JsonObject
 from turnwright.errors import CannotRunError, ConfigError, need_function, need_kind, need_list
 from turnwright.message import Message, ToolSpec
 from turnwright.model.prices import Price, PublishedPrice, is_free, published_price, reports_cost
@@ -225,14 +226,29 @@ class Dependencies(msgspec.Struct, frozen=True):
             )
         return agent
 
-    def need_deps(self, turn_id: str, journaled: JsonObject, supplied: Supplied) -> None:
-        """Raise `CannotRunError` if a turn needs dependencies, and neither its caller nor the engine makes them."""
+    def need_supplied(self, turn_id: str, started: TurnStarted, supplied: Supplied) -> None:
+        """Raise `CannotRunError` if a turn needs what neither its caller nor this engine has.
+
+        That is each hook and each guardrail of the engine that began the turn, by name, and its dependencies.
+        """
+        if started.hooks or started.guardrails:
+            self._need_code(turn_id, started)
         if supplied.deps is not NOT_GIVEN or self.make_deps is not None:
             return
-        if self.takes_deps or DEPS in needs_of(journaled):
+        if self.takes_deps or DEPS in needs_of(started.agent):
             raise CannotRunError(
                 f"turn {turn_id}: it needs deps, which no journal keeps: give the engine a function that makes them,"
                 " Engine(deps=...), or give them to the call that resumes the turn"
+            )
+
+    def _need_code(self, turn_id: str, started: TurnStarted) -> None:
+        """Raise `CannotRunError` if the engine lacks a hook or a guardrail of the engine that began the turn."""
+        hooks = missing_names(started.hooks, self.hooks)
+        guardrails = missing_names(started.guardrails, self.guardrails)
+        if hooks or guardrails:
+            raise CannotRunError(
+                f"turn {turn_id}: it began with {code_words(hooks, guardrails)} of its engine, missing here: give them"
+                " to the engine, Engine(hooks=[...], guardrails=[...]), or on the command line, --hooks MODULE"
             )
 
     def output_of(self, agent: Agent) -> "OutputType | None":
@@ -418,6 +434,28 @@ def guardrails_of(guardrails: Sequence[GuardrailBase], where: str = "engine") ->
     from turnwright.hooks.chain import checked_guardrails  # noqa: PLC0415 (many programs have none)
 
     return checked_guardrails(guardrails, where)
+
+
+def names_of(code: Sequence[AppCode]) -> tuple[str, ...]:
+    """Return the names of hooks or guardrails, as the journal has them."""
+    if not code:
+        return ()
+    from turnwright.hooks.chain import code_names  # noqa: PLC0415 (many programs have none)
+
+    return code_names(code)
+
+
+def missing_names(recorded: Sequence[str], code: Sequence[AppCode]) -> list[str]:
+    """Return the recorded names that these hooks or guardrails lack. A name that is recorded twice is needed twice."""
+    return sorted((Counter(recorded) - Counter(names_of(code))).elements())
+
+
+def code_words(hooks: Sequence[str], guardrails: Sequence[str]) -> str:
+    """Return the words for hooks and guardrails of these names, such as "hook 'cap' and guardrail 'on_topic'"."""
+    named = (("hook", hooks), ("guardrail", guardrails))
+    return " and ".join(
+        f"{kind}{'s' * (len(names) > 1)} {', '.join(map(repr, names))}" for kind, names in named if names
+    )
 
 
 def factory_of(deps: DepsFactory[object] | None) -> DepsFactory[object] | None:

@@ -315,7 +315,7 @@ class EngineTurns:
         need_agent(known, supplied.agent)
         if self._runtime.embedded and known.machine.turn.state.outcome is None:
             self._setup.code_for(known.turn_id, known.started.agent, supplied.agent)
-            self._setup.need_deps(known.turn_id, known.started.agent, supplied)
+            self._setup.need_supplied(known.turn_id, known.started, supplied)
 
     def _need_open(self) -> None:
         if self._closed:

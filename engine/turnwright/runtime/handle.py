@@ -47,7 +47,7 @@ class TurnHandle(Generic[OutT_co]):
         """Wait until the turn ends or pauses, and return its result. How it ends is a value.
 
         If nobody drives the turn, the engine resumes it. Canceling the wait does not stop the turn. Raises
-        `CannotRunError` if the turn's tools, model or dependencies are missing, `StoreError`, `TurnNotFoundError`,
+        `CannotRunError` if its tools, model, code or dependencies are missing, `StoreError`, `TurnNotFoundError`,
         `ConfigError` if the turn is another agent's, and `EngineClosedError` if the engine was closed, which released
         the turn.
         """

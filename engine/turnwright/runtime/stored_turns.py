@@ -95,7 +95,7 @@ class StoredTurns:
         """Resume every turn whose driver is gone and that does not wait for a person, and drive each to its end.
 
         Paused turns are included if they were answered or an interrupt has expired. A turn that cannot run here is left
-        alone with a warning: its tools, its model or its dependencies are missing. `max_parallel_tools` turns run at
+        alone with a warning: its tools, model, code or dependencies are missing. `max_parallel_tools` turns run at
         once.
         """
         return await self._turns.recover()
