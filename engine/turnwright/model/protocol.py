@@ -159,7 +159,8 @@ class ModelResponse(msgspec.Struct, frozen=True, eq=False, gc=False):
     """A complete reply, or the part of one that arrived before a failure.
 
     In a reply that was cut off (`Finish.LENGTH`), a call without arguments is incomplete: its `arguments` become None.
-    A model whose provider has closed such a call gives it the `raw` text `{}`.
+    A model whose provider has closed such a call gives it the `raw` text `{}`. The same holds if the reply has
+    arguments without the name of their call: they may be those of any call without arguments.
 
     Comparisons ignore `finish_reason`, `response` and `max_tokens`, which describe the reply.
     """
@@ -178,7 +179,7 @@ class ModelResponse(msgspec.Struct, frozen=True, eq=False, gc=False):
     max_tokens: int | None = None
 
     def __post_init__(self) -> None:
-        if self.calls and self.finish is Finish.LENGTH:
+        if self.calls and (self.finish is Finish.LENGTH or any(map(_is_nameless, self.calls))):
             force_setattr(self, "calls", tuple(map(_unless_blank, self.calls)))
 
     def __eq__(self, other: object) -> bool:
@@ -191,8 +192,13 @@ class ModelResponse(msgspec.Struct, frozen=True, eq=False, gc=False):
         return msgspec.structs.astuple(self)[:-3]
 
 
+def _is_nameless(call: ResponseToolCall) -> bool:
+    """Whether a call is only arguments."""
+    return isinstance(call, ResponseToolCall) and not call.name and not call.is_blank
+
+
 def _unless_blank(call: ResponseToolCall) -> ResponseToolCall:
-    """Return a call of a reply that was cut off. `check_reply` reports a call of another type."""
+    """Return a call whose arguments may be missing. `check_reply` reports a call of another type."""
     return call.without_arguments() if isinstance(call, ResponseToolCall) and call.is_blank else call
 
 

@@ -29,6 +29,8 @@ class BlockBuilder:
         self.kind = kind if kind in _OURS else OTHER
         meter.reserve(_BLOCK_SIZE)  # to open a block adds nothing yet
         self.stopped = False
+        #: Whether arguments came here because no call was open at their index.
+        self.guessed = False
         #: The call's number among those whose deltas were returned; None before its first delta.
         self.number: int | None = None
         self.name = ""
@@ -98,6 +100,11 @@ class BlockBuilder:
             and bool(self._id)
             and self._id == read_id(content.get("id"))
         )
+
+    @property
+    def lacks_arguments(self) -> bool:
+        """Whether no arguments of the call have come."""
+        return not (self._input or str(self._arguments).strip())
 
     @property
     def is_call(self) -> bool:

@@ -4,7 +4,7 @@ Any field of an event may be missing, null or of another type; such fields are s
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from pydantic import JsonValue
@@ -16,6 +16,7 @@ from turnwright.model.protocol import (
     Delta,
     ModelResponse,
     ReasoningDelta,
+    ResponseToolCall,
     TextDelta,
     ToolCallDelta,
 )
@@ -54,6 +55,8 @@ class MessageBuilder(Builder):
         #: The blocks of other kinds that have begun, by index, kind and id.
         self._others: set[tuple[str, str, str]] = set()
         self._last: BlockBuilder | None = None
+        #: Whether arguments came for which there was no open call.
+        self._lost = False
         self._calls = 0
         #: The number of calls whose deltas were returned.
         self._shown = 0
@@ -127,16 +130,12 @@ class MessageBuilder(Builder):
         for block, kept in zip(self._blocks, details, strict=True):
             row += [THINKING for _ in kept]
             row += [len(str(block.text)), *([CALL] if block.is_call else ())]
-        finish = finish_of(reason)
-        cut_off = finish is Finish.LENGTH
-        # A pause comes between two blocks.
-        cut = None if plain_reason(reason) == _PAUSED else self._last
         return ModelResponse(
             text="".join(str(block.text) for block in self._blocks),
             reasoning="".join(str(block.thinking) for block in self._blocks),
             reasoning_details=(*(detail for kept in details for detail in kept), *order_of(row)),
-            calls=tuple(block.call(cut_off=cut_off, last=block is cut) for block in self._blocks if block.is_call),
-            finish=finish,
+            calls=tuple(self._called(reason)),
+            finish=finish_of(reason),
             usage=self._usage(),
             finish_reason=reason or None,
             response=self._info(),
@@ -160,6 +159,20 @@ class MessageBuilder(Builder):
             self._stop_reason = ""
             self.stopped = False
         return content
+
+    def _called(self, reason: str) -> Iterator[ResponseToolCall]:
+        """Return the calls of our tools."""
+        blocks = [block for block in self._blocks if block.is_call]
+        missing = [block for block in blocks if block.lacks_arguments and (self._lost or not block.stopped)]
+        guessed = [block for block in blocks if block.guessed]
+        # Nobody knows which of these have which arguments.
+        unsure = {id(block) for block in (*missing, *guessed)} if self._lost or (missing and guessed) else set()
+        cut_off = finish_of(reason) is Finish.LENGTH
+        # A pause comes between two blocks.
+        last = None if plain_reason(reason) == _PAUSED else self._last
+        for block in blocks:
+            call = block.call(cut_off=cut_off, last=block is last)
+            yield call.without_arguments() if id(block) in unsure else call
 
     def _content(self) -> list[JsonValue]:
         """Return the blocks as they came. The API rejects thinking and blanks at their end."""
@@ -241,11 +254,15 @@ class MessageBuilder(Builder):
     def _add_arguments(self, block: "BlockBuilder | None", piece: str) -> list[Delta]:
         """Add to the arguments of a block. If it is not a call, they may belong to the open call that began last.
 
-        Without an open call they are dropped; they may belong to a tool of the provider.
+        Without an open call they are dropped; they may belong to a tool of the provider, or to a call that has ended.
         """
         if block is None or block.kind != TOOL:
-            block = None if self._last is None or self._last.stopped else self._last
-        return self._add_to(block, piece) if block is not None and block.kind == TOOL else []
+            block = self._last
+            if block is None or block.stopped or block.kind != TOOL:
+                self._lost = True
+                return []
+            block.guessed = True
+        return self._add_to(block, piece)
 
     def _add_to(self, block: "BlockBuilder", piece: str) -> list[Delta]:
         readable = block.add_arguments(piece)

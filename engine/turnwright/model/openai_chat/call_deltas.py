@@ -119,13 +119,23 @@ class _CallBuilder:
         """Whether the call is empty. Some servers open a list of calls and never fill it."""
         return not self.name and not len(self.arguments)
 
-    def reply(self, *, cut_off: bool = False) -> ResponseToolCall:
-        """Return the call. `cut_off`: the reply was, and no other call began after this one."""
-        raw = str(self.arguments)
+    @property
+    def blank(self) -> bool:
+        """Whether no arguments have come, or only the empty input that a call begins with."""
+        text = str(self.arguments).strip()
+        return not text or (self._opened_empty and text == "{}")
+
+    def takes(self, other: "_CallBuilder") -> bool:
+        """Whether the arguments of the next call, which has no name, can only be those of this one."""
+        return bool(self.name) and self.blank and not other.name and other.id in ("", self.id)
+
+    def reply(self, arguments: "_CallBuilder", *, doubtful: bool) -> ResponseToolCall:
+        """Return the call with the arguments of a builder. `doubtful`: an empty input may not be all of them."""
+        raw = str(arguments.arguments)
         if raw.startswith(_NO_ARGUMENTS) and whole_object(rest := raw.removeprefix("{}")) is not None:
             raw = rest
         call = ResponseToolCall(name=self.name, arguments=whole_object(raw), raw=raw, id=self.id)
-        return call.without_arguments() if cut_off and self._opened_empty and not call.arguments else call
+        return call.without_arguments() if doubtful and arguments.blank else call
 
     def _follow(self, arguments: str) -> None:
         self._end = arguments.rstrip()[-1:] or self._end
@@ -210,16 +220,18 @@ class CallAssembler:
         self._legacy.add("", function)
 
     def calls(self, *, cut_off: bool = False) -> tuple[ResponseToolCall, ...]:
-        """Return the calls so far. `cut_off`: the reply was."""
-        found = self._found()
-        return tuple(call.reply(cut_off=cut_off and call is found[-1]) for call in found)
+        """Return the calls so far. `cut_off`: the reply was, so that the last call may be incomplete."""
+        rows = self._rows()
+        lost = any(not call.name for call, _ in rows)
+        last = rows[-1][0] if cut_off and rows else None
+        return tuple(call.reply(arguments, doubtful=lost or call is last) for call, arguments in rows)
 
     def extras(self) -> tuple[Mapping[str, JsonValue], ...]:
         """Return the values that must be sent back unchanged, each with the number of its call in `calls`.
 
         Gemini sends a signature in the `extra_content` of a call, and rejects the next request without it.
         """
-        found = enumerate(call.extra for call in self._found())
+        found = enumerate(call.extra or arguments.extra for call, arguments in self._rows())
         return tuple({"type": _EXTRA, "call": number, _EXTRA: dict(extra)} for number, extra in found if extra)
 
     def _found(self) -> "list[_CallBuilder]":
@@ -228,6 +240,22 @@ class CallAssembler:
         if not found and self._legacy is not None and not self._legacy.empty:
             found = [self._legacy]
         return found
+
+    def _rows(self) -> list[tuple[_CallBuilder, _CallBuilder]]:
+        """Return each call with the builder of its arguments.
+
+        A gateway sends them under another index than the name. They are joined if each call without arguments is
+        followed by arguments without a name. Otherwise nobody knows which belong together.
+        """
+        found = self._found()
+        rows: list[tuple[_CallBuilder, _CallBuilder]] = []
+        for call in found:
+            if rows and rows[-1][0] is rows[-1][1] and rows[-1][0].takes(call):
+                rows[-1] = (rows[-1][0], call)
+            else:
+                rows.append((call, call))
+        joined = len(rows) < len(found) and not any(not call.name or arguments.blank for call, arguments in rows)
+        return rows if joined else [(call, call) for call in found]
 
     def _add(self, entry: dict[str, JsonValue], function: dict[str, JsonValue]) -> list[Delta]:
         call_id = read_id(entry.get("id"))
@@ -296,15 +324,15 @@ def _is_another(call: _CallBuilder, call_id: str, function: dict[str, JsonValue]
     """Whether an entry begins another call in the place of `call`.
 
     A new id begins one. Some servers invent an id for every delta, so an entry without a name, or with the same one,
-    continues incomplete arguments. Behind complete arguments another name begins a call, and so does the same one with
-    arguments, unless the id is the same.
+    continues incomplete arguments. Behind complete arguments another name begins a call, also behind those without a
+    name, and so does the same one with arguments, unless the id is the same.
     """
     name, arguments = function.get("name"), function.get("arguments")
     if call_id and call.id and call_id != call.id:
         # The arguments of a call begin with a brace, so other ones continue those of its name.
         same = call.begun and name == call.name and not _text(arguments).lstrip().startswith("{")
         return not same and (bool(name) or not call.name or arguments is None or call.whole)
-    if not name or not call.name or not call.whole:
+    if not name or not call.whole:
         return False
     return name != call.name or bool(not call_id and _speaks(arguments))
 
