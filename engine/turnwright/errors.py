@@ -21,6 +21,8 @@
     ├── ToolError                a tool (`turnwright.tools`): becomes the result of the call
     └── ModelError               the provider (`turnwright.model`): becomes a fact, never leaves the driver
 
+Each can be pickled and copied, with its text and its fields (`turnwright_states.errors.PicklableError`).
+
 How a turn ends is never an exception. It is the outcome and the reason of its result (docs/rules.md#outcomes).
 """
 
@@ -30,12 +32,14 @@ from functools import wraps
 from types import UnionType
 from typing import ParamSpec, TypeVar
 
+from turnwright_states.errors import PicklableError
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class TurnwrightError(Exception):
-    """The base of all errors that this package raises."""
+class TurnwrightError(PicklableError, Exception):
+    """The base of all errors that this package raises. They can be pickled, with their fields."""
 
 
 class ConfigError(TurnwrightError):
@@ -231,7 +235,7 @@ class HookFailedError(TurnwrightError):
     """A hook or a guardrail raised, was late, or returned what it may not: the turn fails, and the message names it."""
 
 
-class Retry(Exception):  # noqa: N818 (no error: it asks the model to try again)
+class Retry(PicklableError, Exception):  # noqa: N818 (no error: it asks the model to try again)
     """Ask the model to try again: raise it in a tool, an output validator or an `after_model` hook.
 
     `feedback` is what the model reads. See docs/rules.md#reviews.

@@ -13,17 +13,25 @@ from collections.abc import Iterable
 from .state import State
 
 
-class MachineError(Exception):
-    """The base of all errors that the machine raises on purpose. It can be copied, and sent to another process."""
+class PicklableError(BaseException):
+    """An exception that can be copied and sent to another process, with its text and its fields.
+
+    Python rebuilds an exception by calling its class with `args`, which fails where `__init__` takes something else
+    than the text. This one is rebuilt without a call of `__init__`.
+    """
 
     def __reduce__(self) -> tuple[object, ...]:
         return _restored, (type(self), self.args, vars(self))
 
 
-def _restored(kind: type[MachineError], args: tuple[object, ...], fields: dict[str, object]) -> MachineError:
+def _restored(kind: type[PicklableError], args: tuple[object, ...], fields: dict[str, object]) -> PicklableError:
     error = kind.__new__(kind, *args)
     vars(error).update(fields)
     return error
+
+
+class MachineError(PicklableError, Exception):
+    """The base of all errors that the machine raises on purpose."""
 
 
 class InvalidInputError(MachineError, ValueError):

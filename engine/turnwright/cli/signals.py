@@ -11,6 +11,7 @@ from types import FrameType
 from typing import Final
 
 from turnwright.engine import Engine
+from turnwright_states.errors import PicklableError
 
 from . import process
 
@@ -49,7 +50,7 @@ class RepeatedSignal:
         process.leave_now(_SIGNALED + number, self._farewell())
 
 
-class QuitError(Exception):
+class QuitError(PicklableError, Exception):
     """The process must leave with the exit code `code`. The turn may continue. The text says why."""
 
     def __init__(self, code: int, how: str) -> None:

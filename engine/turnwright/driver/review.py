@@ -14,6 +14,7 @@ from turnwright.errors import Retry
 from turnwright.model.protocol import ModelError
 from turnwright.tools.text import cap
 from turnwright_states import AttemptFailedInput, Call, Input, ReviewedInput, TrippedInput, Usage
+from turnwright_states.errors import PicklableError
 from turnwright_states.facts import ModelReplied
 
 
@@ -66,7 +67,7 @@ class OutputChecks(Protocol):
 Stage = Callable[[Reviewing], Awaitable[None]]
 
 
-class TripError(Exception):
+class TripError(PicklableError, Exception):
     """A guardrail tripped: its name, its message for people, its data for programs, and what it checks."""
 
     def __init__(self, guardrail: str, message: str, metadata: "dict[str, JsonValue]", kind: str = "") -> None:

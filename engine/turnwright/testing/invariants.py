@@ -16,6 +16,7 @@ from turnwright.transcript.pairing import UnpairedError, check_pairing
 from turnwright.transcript.transcript import Transcript
 from turnwright_states import MAX_STEPS, REASONS_OF, Decision, EndReason, Turn
 from turnwright_states import facts as f
+from turnwright_states.errors import PicklableError
 from turnwright_states.replay import replay
 from turnwright_states.verdict import Check, Verdict
 
@@ -44,7 +45,7 @@ _UNDECIDED: Final = " could not decide: "
 _AT_REST: Final = (f.StepFinished, f.Stopping, f.Concluded, f.TurnEnded)
 
 
-class InvariantViolatedError(AssertionError):
+class InvariantViolatedError(PicklableError, AssertionError):
     """An invariant is violated. `checks` are the violated ones; the message has one per line, with its witness."""
 
     def __init__(self, checks: tuple[Check, ...]) -> None:

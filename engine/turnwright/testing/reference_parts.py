@@ -50,6 +50,7 @@ class StopError(Exception):
     """The reason why the turn stops, and the other limits that were reached."""
 
     def __init__(self, why: EndReason, also: Iterable[EndReason] = ()) -> None:
+        super().__init__(why, tuple(also))
         self.why, self.also = why, tuple(also)
 
 

@@ -14,6 +14,7 @@ import anyio.lowlevel
 
 from turnwright.context import DepsT_co, TurnContext
 from turnwright_states import Decision, InterruptKind
+from turnwright_states.errors import PicklableError
 
 from .loop_handle import LoopHandle, loop_handle
 from .text import shorten
@@ -47,7 +48,7 @@ class Ask:
     expires_in: float | None = None
 
 
-class NeedsPersonError(BaseException):
+class NeedsPersonError(PicklableError):
     """A running tool needs a person. Do not catch it: the call waits, and the turn pauses.
 
     It is not an `Exception`, so that a tool that catches the errors of its own work does not swallow it.

@@ -2,6 +2,8 @@
 
 from enum import StrEnum
 
+from turnwright_states.errors import PicklableError
+
 from .case import Case
 from .path import Path
 
@@ -27,7 +29,7 @@ class Property(StrEnum):
     ENDS = "every reason of every outcome is reached"
 
 
-class ViolationError(Exception):
+class ViolationError(PicklableError, Exception):
     """A claim is false. `what` is the fault, and `path` leads there, oldest first."""
 
     def __init__(self, claim: Property, what: str, case: Case, path: Path) -> None:
@@ -37,7 +39,3 @@ class ViolationError(Exception):
         self.what = what
         self.case = case
         self.path = path
-
-    def __reduce__(self) -> tuple[type["ViolationError"], tuple[Property, str, Case, Path]]:
-        # An exception from another process is rebuilt from its arguments.
-        return ViolationError, (self.claim, self.what, self.case, self.path)
