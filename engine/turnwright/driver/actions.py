@@ -60,7 +60,7 @@ from .segment import Segment
 
 T = TypeVar("T")
 
-#: Characters of an unknown tool's name that are sent back to the model. The name can be as long as a reply.
+#: Characters of an unknown tool's name that are sent back to the model.
 _SHOWN_NAME: Final = 100
 #: The stop reason of Anthropic for a reply that filled the rest of the context window.
 _WINDOW_FULL: Final = "model_context_window_exceeded"

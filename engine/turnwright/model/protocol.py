@@ -18,6 +18,10 @@ from turnwright_states.limits import MAX_CALLS_PER_REPLY
 
 ToolChoice = Literal["auto", "none", "required"]
 
+#: Characters of the name of a call's tool, and of the provider's id of a call. Longer ones are cut: a model may write
+#: names as long as a reply, and journals, events and summaries carry them on.
+MAX_TOOL_NAME: Final = 200
+MAX_CALL_ID: Final = 512
 # What is longer is neither an id nor a name, and would be carried into every measurement.
 _LONGEST_NAME: Final = 256
 #: Keywords of JSON Schema whose values are data, and not schemas.
@@ -101,6 +105,9 @@ class ToolCallDelta(msgspec.Struct, frozen=True, gc=False):
     tool: str
     arguments_delta: str
 
+    def __post_init__(self) -> None:
+        _bound(self, "tool", self.tool, MAX_TOOL_NAME)
+
 
 #: A piece that a model streams before its complete reply.
 Delta = TextDelta | ReasoningDelta | ToolCallDelta
@@ -111,13 +118,18 @@ class ResponseToolCall(msgspec.Struct, frozen=True, gc=False):
     """A tool call of a reply, as the provider sent it.
 
     `arguments` is None where `raw` is not one whole JSON object. An empty `raw` means no arguments (`{}`), except in a
-    reply that was cut off: see `ModelResponse`.
+    reply that was cut off: see `ModelResponse`. A `name` of more than 200 characters is cut, and an `id` of more than
+    512. The last character of a cut one is an ellipsis, which no tool's name has.
     """
 
     name: str
     arguments: Mapping[str, JsonValue] | None
     raw: str = ""
     id: str = ""
+
+    def __post_init__(self) -> None:
+        _bound(self, "name", self.name, MAX_TOOL_NAME)
+        _bound(self, "id", self.id, MAX_CALL_ID)
 
     @property
     def is_blank(self) -> bool:
@@ -127,6 +139,12 @@ class ResponseToolCall(msgspec.Struct, frozen=True, gc=False):
     def without_arguments(self) -> "ResponseToolCall":
         """Return the call as one whose arguments are incomplete, so that it never runs."""
         return self if self.arguments is None else msgspec.structs.replace(self, arguments=None)
+
+
+def _bound(struct: msgspec.Struct, field: str, value: object, most: int) -> None:
+    """Cut a text in a field. A value of another type is reported where the call is checked."""
+    if isinstance(value, str) and len(value) > most:
+        force_setattr(struct, field, value[: most - 1] + "…")
 
 
 class ResponseInfo(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -96,10 +96,11 @@ def limit_reached(turn: Turn, reason: EndReason) -> str:
     return REASONS[reason].means.removesuffix(".")
 
 
-def _listed(names: Sequence[str]) -> str:
-    """List the names of tools that the model wrote, which may be many and of any length."""
-    shown = ", ".join(shorten(name, _SHOWN_NAME) for name in names[:_SHOWN_NAMES])
-    return f"{shown} and {len(names) - _SHOWN_NAMES} more" if len(names) > _SHOWN_NAMES else shown
+def _listed(names: Sequence[str], counts: Mapping[str, int] | None = None) -> str:
+    """List the names of tools that the model wrote, which may be many and long, perhaps with a count of each."""
+    shown = [shorten(name, _SHOWN_NAME) + (f" ({counts[name]})" if counts else "") for name in names[:_SHOWN_NAMES]]
+    more = f" and {len(names) - _SHOWN_NAMES} more" if len(names) > _SHOWN_NAMES else ""
+    return ", ".join(shown) + more
 
 
 def _figures(turn: Turn, reason: EndReason) -> str:
@@ -207,7 +208,7 @@ def fixed_summary(turn: Turn, reason: EndReason, messages: Sequence[Message]) ->
     lines = [f"{limit_reached(turn, reason)}. The model gave no summary."]
     lines.append(f"Steps taken: {turn.counters.steps}. Tool calls run: {turn.counters.calls}.")
     if used:
-        lines.append("Tools used: " + ", ".join(f"{name} ({count})" for name, count in used.most_common()) + ".")
+        lines.append(f"Tools used: {_listed([name for name, _ in used.most_common()], used)}.")
     parts = (part for m in messages if m.role == "assistant" for part in m.parts if isinstance(part, TextPart))
     texts = [part.text.strip() for part in parts if not is_blank(part.text)]
     if texts:
