@@ -21,6 +21,7 @@ from .journal.dependencies import (
     Prepare,
     Synthesis,
     agents_by_name,
+    engine_limits,
     factory_of,
     guardrails_of,
     hooks_of,
@@ -79,6 +80,10 @@ class Engine(SyncTurns[DepsT]):
     and of a run override. A setting that a model does not support is left out with a warning, or refused with
     `strict_settings`. See docs/rules.md#settings. A reply that repeats its own end again and again is a failed attempt,
     unless `stop_repetition` is false. See docs/rules.md#replies.
+
+    `tool_timeout` is short for the limit of that name: the seconds of a call of a tool without a `timeout` of its own,
+    300 by default. `deps`, `synthesize` and `history_processor` have as long; None means that all of them may take for
+    ever. See docs/rules.md#time-limits.
 
     `backoff` is the wait between attempts at a model call. `max_parallel_tools` calls of a turn run at once. After an
     abort, tools have `cancel_grace` seconds to end. An inbox that other processes may write to is read every
@@ -146,6 +151,7 @@ class Engine(SyncTurns[DepsT]):
         synthesize: Synthesis | None = None,
         on_event: Sequence[Observer] = (),
         backoff: Backoff | None = None,
+        tool_timeout: float | NotGiven | None = NOT_GIVEN,
         max_parallel_tools: int = 8,
         cancel_grace: float = 1.0,
         poll_interval: float = 0.25,
@@ -172,7 +178,7 @@ class Engine(SyncTurns[DepsT]):
             guardrails=guardrails_of(cast("Sequence[GuardrailBase]", guardrails)),
             make_deps=factory_of(deps),
             takes_deps=deps is not None or deps_type is not None,
-            limits=limits or Limits(),
+            limits=engine_limits(limits, tool_timeout),
             prices=prices or {},
             history_processor=history_processor,
             synthesize=synthesize,
@@ -377,6 +383,6 @@ class Engine(SyncTurns[DepsT]):
             plain,
             setup.limits,
             subagent_tools=partial(subagent_tools, setup.tools),
-            code_of=code_reader(lambda one: setup.tools_for(one).values(), setup.hooks, setup.guardrails),
+            code_of=code_reader(lambda one: setup.tools_for(one).values(), setup.hooks, setup.guardrails, setup.limits),
             model_settings=setup.model_settings,
         )

@@ -15,6 +15,8 @@ MAX_CALLS_PER_STEP: Final = 32
 #: The most calls of one reply. A step runs far fewer, but each refused call needs a message, and thousands of messages
 #: would be too expensive.
 MAX_CALLS_PER_REPLY: Final = 512
+#: The seconds of a call of a tool, if nothing sets others.
+TOOL_TIMEOUT: Final = 300.0
 #: The most money and the most seconds.
 LARGEST: Final = 1e15
 #: Counts are below this, so that every store and reader can hold them. Only None means "no limit".
@@ -117,6 +119,9 @@ class Limits(_Checked, frozen=True):
     """Money of the whole turn, in the prices' currency; above 0. One reply and the conclusion may exceed it."""
     seconds: float | None = None
     """Seconds of driving for the whole turn, above 0. Paused time and the concluding call are not counted."""
+    tool_timeout: float | None = TOOL_TIMEOUT
+    """Seconds of one call of a tool that sets no `timeout` of its own; above 0. So much time have `deps`, `synthesize`
+    and `history_processor` too."""
     doom_threshold: int | None = 3
     """Identical rounds in a row that make a doom loop; at least 2."""
     doom_compare: DoomCompare = "results"
@@ -170,7 +175,7 @@ class Limits(_Checked, frozen=True):
     def _threshold(cls, value: object) -> object:
         return _whole(value, least=2)
 
-    @field_validator("cost", "seconds", "conclude_seconds", mode="before")
+    @field_validator("cost", "seconds", "tool_timeout", "conclude_seconds", mode="before")
     @classmethod
     def _positive(cls, value: object) -> object:
         if value is None:

@@ -155,6 +155,7 @@ EXAMPLES: dict[str, tuple[str, object]] = {
     "limits.tokens": ("9000", 9000),
     "limits.cost": ("0.5", 0.5),
     "limits.seconds": ("90", 90.0),
+    "limits.tool_timeout": ("60", 60.0),
     "limits.doom_threshold": ("off", None),
     "limits.doom_compare": ("calls", "calls"),
     "limits.doom_response": ("ask", "ask"),

@@ -96,6 +96,7 @@ SENTENCES: Final = {
     ],
     "docs/limits.md": [
         says("| tool calls of one step | {}; further calls are refused |", LIMITS.max_calls_per_step),
+        says("| seconds of one tool call | {:g} |", LIMITS.tool_timeout),
         says("| pauses | {}; a call that would pause once more is refused |", LIMITS.max_pauses),
         says("| attempts at one model call | {} |", 1 + LIMITS.max_retries),
         says("| seconds of the concluding call | {:g} |", LIMITS.conclude_seconds),

@@ -187,7 +187,7 @@ async def test_under_trio_what_a_hook_raises_ends_its_turn_too() -> None:
         raise OwnError("boom")
 
     turn = await run(note, history_processor=fails)
-    assert (turn.outcome, turn.error) == (Outcome.FAILED, "OwnError: boom")
+    assert (turn.outcome, turn.error) == (Outcome.FAILED, "history_processor 'fails' raised OwnError: boom")
 
 
 @any_error
@@ -218,7 +218,7 @@ async def test_an_error_of_ours_that_a_hook_raises_ends_its_turn_too(made: Calla
         raise made()
 
     turn = await run(note, **{hook: fails})
-    assert (turn.outcome, turn.error) == (Outcome.FAILED, describe(made()))
+    assert (turn.outcome, turn.error) == (Outcome.FAILED, f"{hook} 'fails' raised {describe(made())}")
 
 
 @any_error

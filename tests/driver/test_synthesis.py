@@ -152,7 +152,10 @@ async def test_a_bug_in_it_ends_the_turn(caplog: pytest.LogCaptureFixture) -> No
         turn = await Engine(model=ScriptedModel(asks_for(("note", {}))), tools=[note], synthesize=pipeline).run(
             AGENT, "hi"
         )
-    assert (turn.reason, turn.error) == (EndReason.ENGINE_ERROR, "LookupError: no such chapter")
+    assert (turn.reason, turn.error) == (
+        EndReason.ENGINE_ERROR,
+        "synthesize 'Pipeline' raised LookupError: no such chapter",
+    )
     assert any(record.exc_info for record in caplog.records)
 
 

@@ -482,4 +482,5 @@ async def test_prepare_that_raises_ends_the_turn(caplog: pytest.LogCaptureFixtur
 
     with caplog.at_level(logging.ERROR, "turnwright"):
         turn = await Engine(model=ScriptedModel("Done."), history_processor=broken).run(AGENT, "hi")
-    assert (turn.reason, turn.error.split(":")[0]) == (EndReason.ENGINE_ERROR, "LookupError")
+    assert turn.reason is EndReason.ENGINE_ERROR
+    assert turn.error.startswith("history_processor 'broken' raised LookupError: lost among")

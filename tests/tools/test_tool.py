@@ -55,7 +55,7 @@ def shout(text: str) -> str:
 def test_a_bare_decorator_takes_name_and_description_from_the_function() -> None:
     assert (add.name, add.description) == ("add", "Add two numbers.")
     assert add.spec == ToolSpec(name="add", description="Add two numbers.", parameters=add.parameters)
-    assert (add.timeout, add.idempotent, add.on_crash, add.ignore_in_loop_detection) == (None, False, "unknown", False)
+    assert (add.timeout, add.idempotent, add.on_crash, add.ignore_in_loop_detection) == (300, False, "unknown", False)
     assert repr(add) == "<FunctionTool add>"
 
 
@@ -84,7 +84,7 @@ def test_attributes_of_a_function_do_not_become_the_tools() -> None:
     def act() -> None: ...
 
     act.timeout = "never"  # type: ignore[attr-defined]
-    assert tool(act).timeout is None
+    assert tool(act).timeout == 300
 
 
 def test_a_run_checks_the_arguments_and_gives_text() -> None:

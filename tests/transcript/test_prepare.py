@@ -52,7 +52,10 @@ async def test_a_model_error_without_a_retry_left_or_that_does_not_pass_ends_the
 
 async def test_any_other_error_ends_the_turn_as_a_bug() -> None:
     turn = await Engine(model=ScriptedModel("Done."), history_processor=Prepares(LookupError("gone"))).run(AGENT, "hi")
-    assert (turn.reason, turn.error) == (EndReason.ENGINE_ERROR, "LookupError: gone")
+    assert (turn.reason, turn.error) == (
+        EndReason.ENGINE_ERROR,
+        "history_processor 'Prepares' raised LookupError: gone",
+    )
 
 
 @pytest.mark.parametrize("asks_first", [True, False])

@@ -151,6 +151,7 @@ class Agent(BaseModel, Generic[DepsT_contra, OutT_co]):
     # an explicit None.
     concluding: Concluding | None = None
     max_calls_per_step: int | None = None
+    tool_timeout: float | None = None
     doom_threshold: int | None = None
     doom_compare: DoomCompare | None = None
     doom_response: DoomResponse | None = None

@@ -27,6 +27,7 @@ class AgentFields(TypedDict, total=False):
     repeatable_steps: bool
     concluding: Concluding
     max_calls_per_step: int
+    tool_timeout: float | None
     doom_threshold: int | None
     doom_compare: DoomCompare
     doom_response: DoomResponse

@@ -112,6 +112,13 @@ def bounds_of(limits: Limits, tools: ToolClass | None = None) -> tuple[Bound, ..
             EndReason.DEADLINE,
         ),
         Bound(
+            "seconds of a tool call",
+            limits.tool_timeout,
+            "tool_timeout, or the tool's own timeout",
+            cancelling,
+            ("tool_timeout",),
+        ),
+        Bound(
             "rounds that repeat",
             limits.doom_threshold,
             "doom_threshold" if limits.doom_threshold is None else f"{repeats}; then {then}",

@@ -5,6 +5,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict
 
 from turnwright._base.field_docs import described
+from turnwright_states.limits import TOOL_TIMEOUT
 
 Asks = Literal["always", "perhaps", "never"]
 Reviews = Literal["always", "sometimes", "never"]
@@ -25,6 +26,9 @@ class CertifiedTool(Part):
     """True if no call changes anything, false if a call may, null if unknown. It selects the tool-call limit."""
     delegates: bool
     """Whether a call runs a sub-agent."""
+    timeout: float | None = TOOL_TIMEOUT
+    """The most seconds of one call: the tool's own `timeout`, or else the limit `tool_timeout`. Null means no limit:
+    one of the two is None, or the call runs a sub-agent, whose turn has limits of its own."""
     asks: Asks
     """Whether a call asks a person. `perhaps`: code decides, or the tool receives a context, with which it may ask."""
     returns_direct: bool
@@ -72,6 +76,11 @@ class CertifiedCode(Part):
     def checks(self, kind: str) -> bool:
         """Return whether a guardrail checks this kind of object."""
         return any(guardrail.checks == kind for guardrail in self.guardrails)
+
+    @property
+    def endless_tools(self) -> tuple[str, ...]:
+        """The tools that may take for ever."""
+        return tuple(one.tool for one in self.tools or () if one.timeout is None and not one.delegates)
 
     @property
     def may_refuse(self) -> bool:

@@ -39,7 +39,9 @@ class Issuer:
             self._said.limits(),
             steps=steps,
             subagent_tools=partial(subagent_tools, helpers),
-            code_of=code_reader(partial(_tools_for, self._offered | helpers), self._hooks, self._guardrails),
+            code_of=code_reader(
+                partial(_tools_for, self._offered | helpers), self._hooks, self._guardrails, self._said.limits()
+            ),
             model_settings=self._said.settings.model_settings,
         )
 

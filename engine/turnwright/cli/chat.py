@@ -32,6 +32,7 @@ from .options import (
     SettingOption,
     StepsOption,
     StoreOption,
+    ToolTimeoutOption,
     VerboseOption,
     read_metadata,
     read_settings,
@@ -63,6 +64,7 @@ def chat(
     agent: AgentOption = None,
     flags: DriverFlags,
     steps: StepsOption = None,
+    tool_timeout: ToolTimeoutOption = None,
     setting: SettingOption = None,
     metadata: MetadataOption = None,
     session: Annotated[
@@ -98,6 +100,7 @@ def chat(
         service=Service(),
         agent=agent,
         steps=steps,
+        tool_timeout=tool_timeout,
         config=config,
         before=earlier[1] if earlier else None,
         settings=read_settings(setting),

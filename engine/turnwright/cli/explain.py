@@ -19,7 +19,7 @@ from .options import (
     ToolsOption,
     choose_agent,
     configuration,
-    with_steps,
+    with_limits,
 )
 from .process import echo, echo_json, say
 from .screen import print_lines
@@ -45,7 +45,8 @@ def explain(
         return
     said = configuration(config)
     chosen, beside = choose_agent(agent, agents, said)
-    with_steps(said.prepared(chosen), steps).limits_for(said.limits())  # an error about --steps names the flag
+    # An error about --steps names the flag.
+    with_limits(said.prepared(chosen), {"steps": steps}).limits_for(said.limits())
     issuer = Issuer(said, tools, hooks or ())
     certified = issuer.certificate(chosen, beside, steps=steps)
     if unknown := issuer.unknown_tools(chosen, beside):
@@ -62,6 +63,8 @@ def _print(certified: Certificate) -> None:
     print_lines([f"A turn of agent {certified.agent!r} is bounded by:", ""])
     head = ("bound", "value", "set by", "exactness", "formula")
     print_columns(head, [_cells(bound) for bound in (*certified.bounds, certified.reply)])
+    if certified.code is not None and certified.code.endless_tools:
+        print_lines(["", f"Without a time limit, by choice: {', '.join(certified.code.endless_tools)}."])
     if certified.sub_agents is not None:
         _print_sub_agents(certified.sub_agents)
     print_lines(["", *(f"{exactness}: {means}" for exactness, means in EXACTNESS.items())])

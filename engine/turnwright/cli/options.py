@@ -32,6 +32,7 @@ DEFAULT_STORE: Final = "sqlite:///turns.db"
 #: The flag of each setting that has one, by key.
 FLAGS: Final[Mapping[str, str]] = {
     "limits.steps": "--steps",
+    "limits.tool_timeout": "--tool-timeout",
     "model": "--model",
     "base_url": "--base-url",
     "timeout": "--timeout",
@@ -179,6 +180,14 @@ JsonObjectOption = Annotated[bool, typer.Option("--json", help="Print one JSON o
 StepsOption = Annotated[
     int | None, typer.Option("--steps", metavar="N", callback=_steps, help="The most steps of the turn, up to 200.")
 ]
+ToolTimeoutOption = Annotated[
+    float | None,
+    typer.Option(
+        "--tool-timeout",
+        metavar="SECONDS",
+        help="How long a call of a tool without a timeout of its own may take [default: 300].",
+    ),
+]
 SettingOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -284,13 +293,17 @@ def choose_agent(name: str | None, file: Path | None, said: "Config") -> "tuple[
     return primary[0], helpers
 
 
-def with_steps(agent: Agent, steps: int | None) -> Agent:
-    if steps is None:
+def with_limits(agent: Agent, limits: Mapping[str, float | None]) -> Agent:
+    """Return the agent with the limits of flags, by name; None is a flag that was not given. Raises `ConfigError`."""
+    given = {name: value for name, value in limits.items() if value is not None}
+    if not given:
         return agent
     try:
-        return Agent.model_validate(agent.to_json() | agent.code | {"steps": steps})
+        return Agent.model_validate(agent.to_json() | agent.code | given)
     except ValidationError as error:
-        raise ConfigError(f"--steps: {error.errors()[0]['msg']}") from None
+        details = error.errors()[0]
+        flag = FLAGS[f"limits.{details['loc'][0]}"]
+        raise ConfigError(f"{flag}: {details['msg']}") from None
 
 
 def read_settings(given: Sequence[str] | None) -> ModelSettings | None:

@@ -47,6 +47,7 @@ from .options import (
     SettingOption,
     StepsOption,
     StoreOption,
+    ToolTimeoutOption,
     TurnArgument,
     VerboseOption,
     choose_hooks,
@@ -81,6 +82,7 @@ def run(
         typer.Option("--file", metavar="FILE", help="A picture or a document for the model; may be repeated."),
     ] = None,
     steps: StepsOption = None,
+    tool_timeout: ToolTimeoutOption = None,
     setting: SettingOption = None,
     metadata: MetadataOption = None,
     output_schema: Annotated[
@@ -122,6 +124,7 @@ def run(
         service=service,
         agent=agent,
         steps=steps,
+        tool_timeout=tool_timeout,
         config=config,
         before=before,
         settings=read_settings(setting),

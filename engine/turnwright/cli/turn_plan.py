@@ -26,7 +26,7 @@ from turnwright_states.facts import TurnStarted
 
 from . import process
 from .models import model_named, models_for
-from .options import DriverFlags, choose_agent, choose_hooks, choose_tools, configuration, with_steps
+from .options import DriverFlags, choose_agent, choose_hooks, choose_tools, configuration, with_limits
 from .runtimes import Service, WorkersModel
 from .saved_options import SavedOptions
 from .signals import Opening
@@ -48,6 +48,7 @@ class TurnFlags:
     service: Service
     agent: str | None = None
     steps: int | None = None
+    tool_timeout: float | None = None
     config: Path | None = None
     before: TurnStarted | None = None
     settings: ModelSettings | None = None
@@ -79,9 +80,12 @@ def plan_turn(turn_flags: TurnFlags, on_event: Sequence[Observer], telemetry: Te
             " there, or name a model with --model, and the tools with --tools"
         )
     flagged = turn_flags.agent is not None or flags.agents is not None
-    said_so = configuration(config, {"limits.steps": steps, "base_url": flags.base_url, "timeout": flags.timeout})
+    shared = {"limits.tool_timeout": turn_flags.tool_timeout}
+    said_so = configuration(
+        config, {"limits.steps": steps, "base_url": flags.base_url, "timeout": flags.timeout, **shared}
+    )
     # --steps is for the turn's own agent. Its sub-agents have the steps of their files and of the configuration.
-    for_all = said_so if steps is None else configuration(config)
+    for_all = said_so if steps is None else configuration(config, shared)
     options = for_all.engine_options()
     if flagged or before is None:
         chosen, others = choose_agent(turn_flags.agent, flags.agents, said_so)
@@ -89,7 +93,8 @@ def plan_turn(turn_flags: TurnFlags, on_event: Sequence[Observer], telemetry: Te
             _say_unused(said_so.agent_files()[0])
         chosen, helpers = said_so.prepared(chosen), agent_tools(for_all.prepared(one.agent) for one in others)
     else:
-        chosen, helpers = with_steps(_agent_again(before, kept), steps), kept.helpers()
+        limits = {"steps": steps, "tool_timeout": turn_flags.tool_timeout}
+        chosen, helpers = with_limits(_agent_again(before, kept), limits), kept.helpers()
         options["limits"] = kept.limits or before.limits
     url = said_so.settings.base_url if before is None else kept.endpoint(flags.base_url)
     timeout = kept.timeout if flags.timeout is None and kept.timeout is not None else said_so.settings.timeout

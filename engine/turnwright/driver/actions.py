@@ -5,13 +5,13 @@ No function retries or decides. A failed attempt is fed as such, and the chart d
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from typing import Final, TypeVar
+from typing import Final
 
 import anyio
 from msgspec.structs import replace
 from pydantic import JsonValue
 
-from turnwright.errors import CannotRunError, LeaseLostError, StoreError
+from turnwright.errors import HookFailedError
 from turnwright.events import ResponseRestartedEvent
 from turnwright.journal.dependencies import FinishedCall, Prepare
 from turnwright.model.protocol import (
@@ -28,7 +28,6 @@ from turnwright.tools.batch_context import Values
 from turnwright.tools.errors import ToolError, describe, holds
 from turnwright.tools.function_tool import FunctionTool
 from turnwright.tools.text import shorten
-from turnwright.tools.tool_work import is_its_own
 from turnwright.transcript.wording import cut_off_problem
 from turnwright_states import (
     Action,
@@ -58,16 +57,10 @@ from .reply_events import replied_input, settled_input
 from .review import Reviewing, run_stages
 from .segment import Segment
 
-T = TypeVar("T")
-
 #: Characters of an unknown tool's name that are sent back to the model.
 _SHOWN_NAME: Final = 100
 #: The stop reason of Anthropic for a reply that filled the rest of the context window.
 _WINDOW_FULL: Final = "model_context_window_exceeded"
-
-
-class HookError(Exception):
-    """A function of the app raised an exception that means something else to the driver: its cause."""
 
 
 def perform(segment: Segment, action: Action) -> Awaitable[Input | None]:
@@ -280,38 +273,24 @@ async def _back_off(segment: Segment, action: CallModel) -> None:
         await segment.take_in_messages()
 
 
-async def _of_hook(hook: Callable[[], Awaitable[T]]) -> T:
-    """Call a hook of the embedder, and return its result.
-
-    Raises what the hook raises, and `HookError` for an error that would end the process or release the turn.
-    """
-    try:
-        return await hook()
-    except (StoreError, LeaseLostError, CannotRunError) as error:
-        raise HookError from error
-    except Exception:
-        raise
-    except BaseException as error:
-        if _is_cancelled_by_task() or not await is_its_own(error):
-            raise
-        raise HookError from error
-
-
-def _is_cancelled_by_task() -> bool:
-    """Whether the task itself was canceled, which no scope notices."""
-    import asyncio  # noqa: PLC0415 (not every loop is asyncio's)
-
-    try:
-        task = asyncio.current_task()
-    except RuntimeError:
-        return False
-    return task is not None and task.cancelling() > 0
-
-
 async def _processed_request(segment: Segment, action: CallModel | Conclude, process: Prepare) -> ModelRequest:
     """Return the request with the conversation as a function of the app leaves it."""
     conversation, turn = segment.conversation, segment.machine.turn
-    return conversation.request(action, turn, await _of_hook(lambda: process(conversation.messages)))
+    messages = await _ask_engine(segment, "history_processor", process, conversation.messages)
+    if isinstance(messages, str) or not isinstance(messages, Sequence):
+        raise HookFailedError(f"history_processor returned {messages!r:.80}: return a list of messages")
+    return conversation.request(action, turn, messages)
+
+
+async def _ask_engine(segment: Segment, option: str, function: Callable[..., object], *args: object) -> object:
+    """Call a function that is an option of the engine. It has the time of a tool.
+
+    Raises the `ModelError` of a model that it calls, and `HookFailedError`, which names it.
+    """
+    from turnwright.hooks.asking import MODEL_ERROR, ask, name_of  # noqa: PLC0415 (few engines have such functions)
+
+    what, seconds = f"{option} {name_of(function)!r}", segment.machine.turn.limits.tool_timeout
+    return await ask(what, function, *args, seconds=seconds, grace=segment.setup.cancel_grace, passed=MODEL_ERROR)
 
 
 def _problem_of_cut_off(reply: ModelResponse) -> str:
@@ -398,9 +377,11 @@ async def _synthesize(segment: Segment) -> Input:
     synthesize = segment.setup.synthesize
     await segment.back_off()
     try:
-        text = None if synthesize is None else await _of_hook(lambda: synthesize(_finished(segment)))
+        text = None if synthesize is None else await _ask_engine(segment, "synthesize", synthesize, _finished(segment))
     except ModelError as error:
         return segment.failed(error)
+    if not isinstance(text, str | None):
+        raise HookFailedError(f"synthesize returned {text!r:.80}: return the text of the answer, or None")
     return SynthesizedInput(text=text, elapsed=segment.elapsed())
 
 

@@ -5,6 +5,7 @@ They are never written to the journal (docs/rules.md#dependencies).
 
 import inspect
 import logging
+import math
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 
@@ -33,9 +34,10 @@ async def give_deps(
     """Make the dependencies of a segment with the engine's factory. `after_release` closes them.
 
     An abort, which is looked for in `watched`, and the deadline of the turn end the wait. Then the segment has no
-    dependencies. Raises `CannotRunError`, which names the factory, if it raises or makes nothing.
+    dependencies. Raises `CannotRunError`, which names the factory, if it raises, makes nothing, or takes longer than
+    the turn's `tool_timeout`.
     """
-    making = _Making(factory, turn)
+    making = _Making(factory, turn, segment.machine.turn.limits.tool_timeout)
     await after_release.enter_async_context(making.hosted(segment.setup.cancel_grace))
     async with watched():
         await segment.interruption.until_interrupted(making.ready.wait)
@@ -50,15 +52,14 @@ class _Making(WorkItem):
     """The work of a factory, in a task of its own, which makes the dependencies and closes them.
 
     An async generator continues after its `yield` in the task in which it began. So it may hold task groups and cancel
-    scopes open. It is closed whatever ends the turn, also a cancellation. An error in its second half is logged.
+    scopes open. It is closed whatever ends the turn, also a cancellation. An error in its second half is logged. Each
+    half has `seconds`.
     """
 
     __slots__ = ("_abandoned", "_closing", "_factory", "_scope", "_turn", "deps", "ready")
 
-    def __init__(self, factory: DepsFactory[object], turn: TurnInfo) -> None:
-        self.at_work = self.timed = False
-        self.limit = None
-        self.limited = None
+    def __init__(self, factory: DepsFactory[object], turn: TurnInfo, seconds: float | None) -> None:
+        super().__init__(factory, seconds)
         self.ready = anyio.Event()
         self.deps: object = None
         self._closing = anyio.Event()
@@ -105,9 +106,12 @@ class _Making(WorkItem):
         finally:
             self.at_work = False
         if not self._abandoned:
-            self._scope.shield = True  # from here on, nothing cancels it
+            self._scope.shield = True  # from here on, only its own time limit cancels it
+            self.deadline = math.inf
             self.ready.set()
             await self._closing.wait()
+            if self.seconds is not None:
+                self.deadline = anyio.current_time() + self.seconds
         if isinstance(made, AsyncIterator):
             await self._close(made)
 
@@ -143,6 +147,13 @@ class _Making(WorkItem):
     async def closed(self, error: GeneratorExit) -> None:
         """See `WorkItem.closed`."""
         raise _failed(self._factory, self._turn, error)
+
+    async def time_out(self, *, ended: bool) -> None:  # noqa: ARG002 (either way, the turn does not wait for it)
+        """See `WorkItem.time_out`: raises `CannotRunError` for a late beginning, and logs a late end."""
+        late = f"turn {self._turn.turn_id}: deps: {_name(self._factory)} did not finish within {self.seconds:g} s"
+        if not self.ready.is_set():
+            raise CannotRunError(f"{late}: the turn stays as it is", may_pass=True)
+        _LOG.warning("%s while it closed them", late, extra={"turn": self._turn.turn_id})
 
 
 def _failed(factory: Callable[..., object], turn: TurnInfo, error: BaseException) -> CannotRunError:

@@ -58,7 +58,7 @@ from turnwright_states import (
 from turnwright_states.facts import Fact, ModelReplied
 from turnwright_states.state import FINAL, State
 
-from .actions import HookError, account_for_crash, perform
+from .actions import account_for_crash, perform
 from .review import TripError
 from .segment import Segment
 from .subagents import AgentTool, SubagentCalls
@@ -292,8 +292,7 @@ def _stopped_by(segment: Segment, error: Exception) -> Input | None:
     name, steps = segment.journal.turn_id, machine.turn.counters.steps
     about = {"turn": name, "step": steps, "state": str(machine.state)}
     _LOG.exception("turn %s failed in %s", name, machine.state, extra=about, exc_info=error)
-    raised = error.__cause__ if isinstance(error, HookError) and error.__cause__ else error
-    said = str(raised) if isinstance(raised, HookFailedError) else describe(raised)
+    said = str(error) if isinstance(error, HookFailedError) else describe(error)
     return FailInput(error=said, partial=segment.partial, usage=segment.unfed, elapsed=segment.elapsed())
 
 

@@ -210,6 +210,7 @@ class Segment:
             execute=None if observer is None else observer.execute,
             checked={call: values for call, values in checked if values is not None},
             cancel_grace=setup.cancel_grace,
+            tool_timeout=turn.limits.tool_timeout,
             judge=self.judge,
             decided=NOTHING_DECIDED if self.judge is None else {},
             context=self.context,

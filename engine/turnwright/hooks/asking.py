@@ -14,7 +14,7 @@ from turnwright.model.protocol import ModelError
 from turnwright.tools.errors import describe, holds
 from turnwright.tools.loop_handle import in_thread
 from turnwright.tools.run_concurrently import in_tasks
-from turnwright.tools.timing import limited, watch_limit
+from turnwright.tools.timing import CLOCK
 from turnwright.tools.tool_work import is_its_own
 from turnwright.tools.work_item import WorkItem
 
@@ -31,7 +31,7 @@ class Asked(WorkItem):
     `what` names the function in errors. Errors of the types in `passed` are raised as they are.
     """
 
-    __slots__ = ("_args", "_function", "_passed", "_seconds", "answer", "what")
+    __slots__ = ("_args", "_function", "_passed", "answer", "what")
 
     def __init__(
         self,
@@ -41,32 +41,24 @@ class Asked(WorkItem):
         seconds: float | None,
         passed: tuple[type[Exception], ...],
     ) -> None:
-        self.at_work = False
-        self.timed = seconds is not None
-        self.limit = None
-        self.limited = None
+        super().__init__(function, seconds)
         self.answer: object = None
         self.what = what
         self._function = function
         self._args = args
-        self._seconds = seconds
         self._passed = passed
 
     async def __call__(self) -> None:
         """Ask the function."""
-        if self.timed:
-            watch_limit(self.watch)
+        CLOCK.set(self)
         self.at_work = True
         try:
-            with limited(self._seconds) as limit:
-                answer = await self._called()
-                # A late answer is possible: the function swallowed its cancellation, or kept the event loop busy.
-                if limit is None or anyio.current_time() < limit.deadline:
-                    self.answer = answer
-                    return
+            self.answer = await self._called()
         finally:
             self.at_work = False
-        raise self._late()
+        # A late answer is possible: the function swallowed its cancellation, or kept the event loop busy.
+        if anyio.current_time() >= self.deadline:
+            await self.time_out(ended=True)
 
     async def _called(self) -> object:
         try:
@@ -90,12 +82,9 @@ class Asked(WorkItem):
         """See `WorkItem.closed`."""
         raise HookFailedError(f"{self.what} raised {describe(error)}")
 
-    async def time_out(self) -> None:
+    async def time_out(self, *, ended: bool) -> None:  # noqa: ARG002 (either way, its decision is missing)
         """See `WorkItem.time_out`."""
-        raise self._late()
-
-    def _late(self) -> HookFailedError:
-        return HookFailedError(f"{self.what} did not finish within {self._seconds:g} s")
+        raise HookFailedError(f"{self.what} did not finish within {self.seconds:g} s")
 
 
 async def ask(
@@ -118,10 +107,27 @@ async def ask(
     except Exception:
         raise
     except BaseException as error:
-        if not await is_its_own(error):
+        if _is_canceled_by_task() or not await is_its_own(error):
             raise
         raise HookFailedError(f"{what} raised {describe(error)}") from error
     return asked.answer
+
+
+def _is_canceled_by_task() -> bool:
+    """Whether the task that drives the turn was itself canceled, which no scope notices."""
+    import asyncio  # noqa: PLC0415 (not every loop is asyncio's)
+
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:
+        return False
+    return task is not None and task.cancelling() > 0
+
+
+def name_of(function: Callable[..., object]) -> str:
+    """Return the name of a function of the app, for people."""
+    name = getattr(function, "__name__", None)
+    return name if isinstance(name, str) else type(function).__name__
 
 
 async def called(function: Callable[..., object], *args: object) -> object:

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar, get_args
 import msgspec
 
 from turnwright.agent import DEPS, Agent, needs_of
-from turnwright.context import NOT_GIVEN, AppCode, DepsFactory, GuardrailBase, HooksBase, JsonObject
+from turnwright.agent.fields import check_limit
+from turnwright.context import NOT_GIVEN, AppCode, DepsFactory, GuardrailBase, HooksBase, JsonObject, NotGiven
 from turnwright.errors import CannotRunError, ConfigError, need_function, need_kind, need_list
 from turnwright.message import Message, ToolSpec
 from turnwright.model.prices import Price, PublishedPrice, is_free, published_price, reports_cost
@@ -368,6 +369,19 @@ class Dependencies(msgspec.Struct, frozen=True):
             raise no_such_tool(agent, unknown[0], self.tools)
         tools = {name: tool for name, tool in self.tools.items() if agent.may_use(name, delegates=tool.delegates)}
         return AgentTools(MappingProxyType(tools), tuple(tool.spec for tool in tools.values()))
+
+
+def engine_limits(limits: Limits | None, tool_timeout: float | NotGiven | None) -> Limits:
+    """Return the limits of an engine, with its `tool_timeout` if that was given. Raises `ConfigError`."""
+    limits = Limits() if limits is None else limits
+    need_kind("limits", limits, Limits, "Limits(steps=...)")
+    if isinstance(tool_timeout, NotGiven):
+        return limits
+    try:
+        check_limit("tool_timeout", tool_timeout)
+    except ValueError as error:
+        raise ConfigError(f"tool_timeout {error}") from None
+    return limits.model_copy(update={"tool_timeout": tool_timeout})
 
 
 def no_such_tool(agent: Agent, name: str, offered: Collection[str]) -> ConfigError:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypedDict
 
+from turnwright.context import NotGiven
 from turnwright.journal.dependencies import Prepare, Synthesis
 from turnwright.journal.event_bus import Observer
 from turnwright.model.prices import Price
@@ -34,6 +35,7 @@ class EngineArguments(TypedDict, total=False):
     stop_repetition: bool
     on_event: Sequence[Observer]
     backoff: Backoff | None
+    tool_timeout: float | NotGiven | None
     max_parallel_tools: int
     cancel_grace: float
     poll_interval: float

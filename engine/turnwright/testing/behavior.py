@@ -7,6 +7,7 @@ from typing import Final, Literal, assert_never
 import anyio
 from pydantic import JsonValue
 
+from turnwright.context import NOT_GIVEN
 from turnwright.errors import Retry
 from turnwright.tools import RESULT_LIMIT, Ask, Tool, ToolContext, ToolError
 from turnwright_states import InterruptKind
@@ -109,7 +110,7 @@ class StandIn(Tool):
             name=real.name,
             description=real.description,
             parameters=real.parameters,
-            timeout=real.timeout,
+            timeout=real.timeout if real.has_own_timeout else NOT_GIVEN,
             idempotent=real.idempotent,
             on_crash=real.on_crash,
             ignore_in_loop_detection=real.ignore_in_loop_detection,

@@ -7,6 +7,7 @@ real loop: while it is waited for them the timers would run ahead.
 
 import asyncio
 import selectors
+import threading
 import time
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
@@ -14,9 +15,15 @@ from typing import TypeVar
 import anyio
 import anyio.to_thread
 
+from turnwright.tools.loop_handle import THREADS_AT_WORK
+
 T = TypeVar("T")
 
 Event = tuple[selectors.SelectorKey, int]
+
+#: A timer so many seconds away is the time limit of a function. One that runs in a thread gets some real seconds first.
+_FAR = 10.0
+_PATIENCE = 5.0
 
 
 class _Skipping(selectors.SelectSelector):
@@ -25,7 +32,7 @@ class _Skipping(selectors.SelectSelector):
     def __init__(self) -> None:
         super().__init__()
         self.now = 0.0
-        #: Whether a worker thread runs, whose time is real.
+        #: Whether a worker thread runs, whose time is real, so that no time may be skipped.
         self.waits: Callable[[], bool] = lambda: False
         #: Called when no timer is set.
         self.when_idle: Callable[[], None] = lambda: None
@@ -40,7 +47,9 @@ class _Skipping(selectors.SelectSelector):
             ready = super().select(timeout)
             self.now += time.monotonic() - began
         elif not ready and timeout > 0:
-            self.now += timeout
+            if timeout >= _FAR and THREADS_AT_WORK[threading.get_ident()]:
+                ready = super().select(_PATIENCE)
+            self.now += 0.0 if ready else timeout
         return ready
 
 
@@ -57,7 +66,8 @@ class SkippingLoop(asyncio.SelectorEventLoop):
     def wait_for_threads(self) -> None:
         """Skip no time while a function runs in a worker thread. Call it inside the loop."""
         limiter = anyio.to_thread.current_default_thread_limiter()
-        self._skipping.waits = lambda: limiter.borrowed_tokens > 0
+        here = threading.get_ident()
+        self._skipping.waits = lambda: limiter.borrowed_tokens > 0 or THREADS_AT_WORK[here] > 0
 
 
 def run(work: Callable[[], Awaitable[T]], *, real_time: bool = False) -> T:

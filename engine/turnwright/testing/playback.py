@@ -302,6 +302,7 @@ class _Tool(Tool):
             name=name,
             description="As it was recorded.",
             parameters={"type": "object"},
+            timeout=None,  # a recorded call ends when the recording says so
             idempotent=on_crash == "rerun",
             on_crash=on_crash,
             ignore_in_loop_detection=name in recording.ignore_in_loop_detection,

@@ -63,17 +63,18 @@ class ApprovalCheck:
 
     async def __call__(
         self,
+        tool: object,
         values: Mapping[str, object],
         plain: Callable[[], Mapping[str, JsonValue]],
         context: ToolContext,
     ) -> bool:
-        """Return whether a call with these arguments needs approval. `plain` returns them as JSON values.
+        """Return whether a call of `tool` with these arguments needs approval. `plain` returns them as JSON values.
 
         Raises `ToolError`, which refuses the call, if the function raises, is late, or returns anything but True or
         False. `NeedsPersonError` passes through: the function may ask a question itself.
         """
         call = self._called_with(values, plain, context)
-        with limited(self._timeout) as limit:
+        with limited(self._timeout, tool) as limit:
             try:
                 verdict = await self._verdict(call)
                 # A late verdict is possible: the function swallowed its cancellation, or kept the event loop busy.

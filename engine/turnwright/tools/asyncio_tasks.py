@@ -18,8 +18,6 @@ import anyio
 from .loop_handle import in_event_loop
 from .work_item import Deliver, Job, Outcome, WorkItem, closed
 
-#: Seconds between two checks of work whose clock is stopped.
-_CHECK_INTERVAL: Final = 1.0
 #: Abandoned tasks that still run. The garbage collector would close a task without a reference.
 _ABANDONED: Final[set["_Task"]] = set()
 
@@ -65,6 +63,7 @@ async def in_asyncio_tasks(jobs: Sequence[Job], cancel_grace: float = math.inf, 
     # A loop does not keep its tasks alive.
     group.tasks = [_Task(group.run(number, job), loop=loop) for number, job in enumerate(jobs)]
     try:
+        group.start_clock()
         while group.left or group.came:
             if group.came:
                 group.start_delivery()
@@ -79,6 +78,8 @@ async def in_asyncio_tasks(jobs: Sequence[Job], cancel_grace: float = math.inf, 
                 running = [task for task in group.tasks if not task.done()]
                 await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
         raise
+    finally:
+        group.stop_clock()
     if group.failures:
         raise group.failures[0]
 
@@ -97,10 +98,13 @@ class _JobGroup:
         "_cancel_grace",
         "_deliver",
         "_delivering",
+        "_due",
         "_jobs",
+        "_late",
         "_loop",
         "_scopes",
         "_stopped",
+        "_timer",
         "_woken",
         "came",
         "failures",
@@ -125,6 +129,11 @@ class _JobGroup:
         self._scopes: list[anyio.CancelScope | None] = [None] * self.left
         self._stopped = False
         self._abandoned: frozenset[int] = frozenset()
+        #: The jobs that were canceled because their time was up.
+        self._late: frozenset[int] = frozenset()
+        #: One timer for all jobs, and its time.
+        self._timer: asyncio.TimerHandle | None = None
+        self._due = math.inf
 
     @property
     def ended(self) -> bool:
@@ -170,9 +179,9 @@ class _JobGroup:
                     self._scopes[number] = scope
                     if self._stopped:
                         scope.cancel()
-                    if isinstance(job, WorkItem) and job.timed:
-                        job.limited = partial(self._abandon_if_late, number, job)
                     outcome = await job()
+                if number in self._late and scope.cancelled_caught and isinstance(job, WorkItem) and not self._stopped:
+                    outcome = await job.time_out(ended=True)
             except BaseException as error:
                 if number in self._abandoned or (isinstance(error, GeneratorExit) and not in_event_loop()):
                     raise
@@ -190,6 +199,7 @@ class _JobGroup:
                 self.failures.append(error)
                 self.cancel()
         finally:
+            self._scopes[number] = None
             if number not in self._abandoned:
                 self.left -= 1
                 if not self.left and self._woken is not None:
@@ -206,18 +216,48 @@ class _JobGroup:
         if woken is not None and not woken.done():
             woken.set_result(None)
 
-    def _abandon_if_late(self, number: int, work: WorkItem) -> None:
-        """Abandon work whose timeout passed `cancel_grace` seconds ago. Otherwise schedule the next check."""
-        if work.limit is None or not work.at_work or number in self._abandoned or self._cancel_grace == math.inf:
-            return
-        loop = self._loop
-        ends = work.limit.deadline + self._cancel_grace
-        if loop.time() < ends:  # the deadline moves while the clock of the call is stopped
-            loop.call_at(min(ends, loop.time() + _CHECK_INTERVAL), self._abandon_if_late, number, work)
-            return
-        self._abandon(number, work)
-        self.left -= 1
-        self._start(work.time_out)
+    def start_clock(self) -> None:
+        """Start the time of the jobs that have a limit."""
+        began = 0.0
+        for job in self._jobs:
+            if isinstance(job, WorkItem) and job.seconds is not None:
+                began = began or self._loop.time()
+                job.moved = self._set_timer
+                job.deadline = began + job.seconds
+
+    def _set_timer(self, deadline: float) -> None:
+        """Look at the time of all jobs at this deadline, or before."""
+        if deadline < self._due:
+            self.stop_clock()
+            self._due, self._timer = deadline, self._loop.call_at(deadline, self._look_at_clock)
+
+    def stop_clock(self) -> None:
+        """Look at the time of the jobs no more."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _look_at_clock(self) -> None:
+        """Cancel the jobs whose time is up."""
+        self._due, self._timer = math.inf, None
+        for number, job in enumerate(self._jobs):
+            scope = self._scopes[number]
+            if scope is None or not isinstance(job, WorkItem) or number in self._late:
+                continue
+            if self._loop.time() < job.deadline:
+                self._set_timer(job.deadline)
+                continue
+            self._late |= {number}
+            scope.cancel()
+            if self._cancel_grace < math.inf:
+                self._loop.call_later(self._cancel_grace, self._abandon_late, number, job)
+
+    def _abandon_late(self, number: int, work: WorkItem) -> None:
+        """Abandon work that ignored the end of its time."""
+        if work.at_work and number not in self._abandoned:
+            self._abandon(number, work)
+            self.left -= 1
+            self._start(partial(work.time_out, ended=False))
 
     def _abandon_all(self) -> None:
         for number, job in enumerate(self._jobs):

@@ -8,6 +8,7 @@ from pydantic import JsonValue
 
 from turnwright.context import TurnContext
 from turnwright_states import Call, CallSettledInput, CallWaitingInput
+from turnwright_states.limits import TOOL_TIMEOUT
 
 from .context import AbortSignal, Ask
 from .result import ToolResult
@@ -102,3 +103,5 @@ class BatchContext:
     decided: dict[str, BeforeCall]
     #: Makes the context of the turn as it is now, for the tools that take one.
     context: Callable[[], TurnContext]
+    #: Seconds of a call of a tool that sets no timeout of its own.
+    tool_timeout: float | None = TOOL_TIMEOUT

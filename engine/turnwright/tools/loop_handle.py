@@ -1,6 +1,8 @@
 """Threads and event loops: a function in the event loop from any thread, and one in a thread from the event loop."""
 
 import sys
+import threading
+from collections import Counter
 from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Final, TypeAlias
@@ -40,11 +42,20 @@ def in_event_loop() -> bool:
     return True
 
 
+#: The number of calls of `in_thread` that wait, by the thread of their event loop.
+THREADS_AT_WORK: Final[Counter[int]] = Counter()
+
+
 async def in_thread(call: Callable[[], object]) -> object:
     """Call a function in a thread, and return its result or raise its error. A canceled one continues, abandoned."""
     if INLINE.get():
         return call()
-    result, error = await anyio.to_thread.run_sync(_result_or_error, call, abandon_on_cancel=True)
+    here = threading.get_ident()
+    THREADS_AT_WORK[here] += 1
+    try:
+        result, error = await anyio.to_thread.run_sync(_result_or_error, call, abandon_on_cancel=True)
+    finally:
+        THREADS_AT_WORK[here] -= 1
     if error is not None:
         raise error
     return result

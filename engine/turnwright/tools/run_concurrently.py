@@ -7,16 +7,18 @@ drives the turn that would look like a request of the caller.
 import math
 import sys
 from collections.abc import Awaitable, Callable, Sequence
-from functools import cache
+from functools import cache, partial
 
 import anyio
 
 from .loop_handle import in_event_loop
-from .work_item import Deliver, Job, closed
+from .work_item import Deliver, Job, Outcome, WorkItem, closed
 
 
 def in_tasks(jobs: Sequence[Job], cancel_grace: float = math.inf, deliver: Deliver | None = None) -> Awaitable[None]:
     """Run each job in a task of its own, and raise the first error of a job, not in an exception group.
+
+    A `WorkItem` is canceled when its time is up, and then has the outcome of its `time_out`.
 
     An error, or a cancellation from outside, cancels the other jobs. When this returns or raises, all jobs have ended
     or were abandoned: a `WorkItem` that continues for `cancel_grace` seconds after its cancellation is abandoned. Under
@@ -54,7 +56,10 @@ async def in_a_group(
     async def run(job: Job, group: anyio.abc.TaskGroup) -> None:
         try:
             try:
-                outcome = await job()
+                if isinstance(job, WorkItem) and job.seconds is not None:
+                    outcome = await _within_limit(job)
+                else:
+                    outcome = await job()
             except BaseException as error:
                 if isinstance(error, GeneratorExit) and not in_event_loop():
                     raise
@@ -72,3 +77,12 @@ async def in_a_group(
             group.start_soon(run, job, group)
     if failures:
         raise failures[0]
+
+
+async def _within_limit(work: WorkItem) -> Outcome | None:
+    """Run work within its time limit."""
+    with anyio.move_on_after(work.seconds) as scope:
+        work.deadline = scope.deadline
+        work.moved = partial(setattr, scope, "deadline")
+        return await work()
+    return await work.time_out(ended=True)

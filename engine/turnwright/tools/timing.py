@@ -1,62 +1,85 @@
-"""The timeout of a tool call, and the time that does not count."""
+"""The time limit of a call, and the time that does not count."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
-from typing import Final
+from dataclasses import dataclass
+from typing import Final, Protocol
 
 import anyio
 
-#: The scope that limits the time of the call in this task.
-_LIMIT: Final["ContextVar[anyio.CancelScope | None]"] = ContextVar("turnwright_call_limit", default=None)
 
-#: Receives the scope that limits the call in this task when the call starts, and None when the call ends.
-_WATCH: Final["ContextVar[Callable[[anyio.CancelScope | None], None] | None]"] = ContextVar(
-    "turnwright_limit_watch", default=None
-)
+class Clock(Protocol):
+    """The time limit of a call. `subject` is the tool or function whose call the runner of this task cancels."""
+
+    @property
+    def deadline(self) -> float:
+        """The time of the event loop at which the call is canceled. It can be moved."""
+        ...
+
+    @deadline.setter
+    def deadline(self, deadline: float) -> None: ...
+
+    @property
+    def subject(self) -> object:
+        """The tool or function, or None if nobody but the clock cancels its call."""
+        ...
 
 
-def watch_limit(watch: Callable[[anyio.CancelScope | None], None]) -> None:
-    """Register `watch` for the call in this task. It gets the limiting scope at the start, and None at the end."""
-    _WATCH.set(watch)
+#: The clock of the call in this task. Who runs a call with a time limit sets it.
+CLOCK: Final[ContextVar[Clock | None]] = ContextVar("turnwright_call_clock", default=None)
 
 
-def limited(seconds: float | None) -> "AbstractContextManager[anyio.CancelScope | None]":
+@dataclass(slots=True)
+class _ScopeClock:
+    """The time limit of a scope of anyio."""
+
+    scope: anyio.CancelScope
+    subject: object = None
+
+    @property
+    def deadline(self) -> float:
+        return self.scope.deadline
+
+    @deadline.setter
+    def deadline(self, deadline: float) -> None:
+        self.scope.deadline = deadline
+
+
+def limited(seconds: float | None, subject: object = None) -> "AbstractContextManager[anyio.CancelScope | None]":
     """Limit a block to so many seconds; None means no limit. A late block is canceled without an error.
 
-    The context value is the limiting scope, or None without a limit.
+    The context value is the limiting scope. It is None without a limit, and if a runner limits the call of `subject`.
     """
-    return _UNLIMITED if seconds is None and _LIMIT.get() is None else _limited(seconds)
+    clock = CLOCK.get()
+    is_kept = seconds is None if clock is None else subject is not None and clock.subject is subject
+    return _UNLIMITED if is_kept else _limited(seconds)
 
 
-#: Shared by all calls without a timeout: a scope for each would cost more than most tools.
+#: Shared by all calls without a limit of their own: a scope for each would cost more than most tools.
 _UNLIMITED: Final = nullcontext()
 
 
 @contextmanager
 def _limited(seconds: float | None) -> Iterator[anyio.CancelScope]:
     with anyio.move_on_after(seconds) as scope:
-        token, watch = _LIMIT.set(scope), _WATCH.get()
-        if watch is not None:
-            watch(scope)
+        token = CLOCK.set(_ScopeClock(scope))
         try:
             yield scope
         finally:
-            _LIMIT.reset(token)
-            if watch is not None:
-                watch(None)
+            CLOCK.reset(token)
 
 
 @contextmanager
 def clock_stopped() -> Iterator[None]:
-    """Stop the timeout clock of the call in this task while the block waits, before the call does any work."""
-    scope = _LIMIT.get()
-    if scope is None:
+    """Stop the clock of the call in this task while the block waits, before the call does any work."""
+    clock = CLOCK.get()
+    if clock is None:
         yield
         return
-    left, scope.deadline = scope.deadline - anyio.current_time(), math.inf
+    left, clock.deadline = clock.deadline - anyio.current_time(), math.inf
     try:
         yield
     finally:
-        scope.deadline = anyio.current_time() + left
+        clock.deadline = anyio.current_time() + left

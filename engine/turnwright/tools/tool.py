@@ -12,10 +12,11 @@ import anyio
 from pydantic import JsonValue
 
 from turnwright._base.schema_faults import dangling_refs, invalid_keyword
-from turnwright.context import DepsT_contra
+from turnwright.context import NOT_GIVEN, DepsT_contra, NotGiven
 from turnwright.errors import ConfigError, Retry, known_options, need_function, need_kind
 from turnwright.message import ToolSpec
 from turnwright_states import Decision, InterruptKind
+from turnwright_states.limits import TOOL_TIMEOUT
 from turnwright_states.payload import frozen, thawed
 
 from .context import Ask, NeedsPersonError, ToolContext
@@ -42,7 +43,7 @@ _LOG: Final = logging.getLogger(__name__)
 class ToolOptions(TypedDict, total=False):
     """The options of `@tool`, without the name, the description and `needs_approval`. See `Tool`."""
 
-    timeout: float | None
+    timeout: float | NotGiven | None
     idempotent: bool
     on_crash: OnCrash | None
     loop_key: LoopKey | None
@@ -61,8 +62,9 @@ class Tool(ABC, Generic[DepsT_contra]):
 
     A `Tool[Deps]` needs an engine with these dependencies. A `Tool` without them fits every engine.
 
-    `parameters` is a JSON Schema of type object. `timeout` is in seconds; None means no limit. `idempotent`: running a
-    call twice has the same effect as running it once. `read_only`: True if no call changes anything, False if a call
+    `parameters` is a JSON Schema of type object. `timeout` is in seconds. Without one, the turn's limit `tool_timeout`
+    applies, 300 s by default; None means that a call may take for ever. `idempotent`: running a call twice has the same
+    effect as running it once. `read_only`: True if no call changes anything, False if a call
     may, None if unknown. It selects the agent's tool-call limit (`ToolCallLimits`), and makes the tool idempotent.
     `on_crash` is the policy for a call that a crash interrupted: by default `rerun` for an idempotent tool, else
     `unknown`. `ignore_in_loop_detection` hides the tool from the doom-loop detector, which otherwise compares
@@ -100,7 +102,7 @@ class Tool(ABC, Generic[DepsT_contra]):
         description: str,
         parameters: Mapping[str, JsonValue],
         needs_approval: Approval = False,
-        timeout: float | None = None,
+        timeout: float | NotGiven | None = NOT_GIVEN,
         idempotent: bool = False,
         on_crash: OnCrash | None = None,
         loop_key: LoopKey | None = None,
@@ -147,7 +149,9 @@ class Tool(ABC, Generic[DepsT_contra]):
         self.name = name
         self.description = description
         self.parameters = frozen(parameters)
-        self.timeout = _seconds(name, "timeout", timeout)
+        #: Whether the tool sets its `timeout` itself. Otherwise the turn's `tool_timeout` precedes it.
+        self.has_own_timeout = timeout is not NOT_GIVEN
+        self.timeout = TOOL_TIMEOUT if isinstance(timeout, NotGiven) else _seconds(name, "timeout", timeout)
         self.idempotent = idempotent
         self.on_crash: OnCrash = on_crash or ("rerun" if idempotent else "unknown")
         self.ignore_in_loop_detection = ignore_in_loop_detection
@@ -189,6 +193,10 @@ class Tool(ABC, Generic[DepsT_contra]):
     def may_ask(self) -> bool:
         """Whether a call may need a person: before it runs, while it runs, or after a crash."""
         return not self.never_asks or self.on_crash == "ask" or (self.takes_context and self.asks_with_context)
+
+    def seconds_of_call(self, tool_timeout: float | None) -> float | None:
+        """Return the time limit of a call in a turn with this `tool_timeout`; None means no limit."""
+        return self.timeout if self.has_own_timeout else tool_timeout
 
     def parse(self, arguments: Mapping[str, JsonValue]) -> dict[str, object]:
         """Validate the arguments of a call and return the values for `execute`; raises `ToolInputError`.
@@ -243,7 +251,7 @@ class Tool(ABC, Generic[DepsT_contra]):
         ask = self.asks(arguments, context)
         if ask is not None or self._check is None or _is_granted(context):
             return ask
-        if not await self._check(self.complete(arguments), lambda: self.plain(arguments), context):
+        if not await self._check(self, self.complete(arguments), lambda: self.plain(arguments), context):
             return None
         return Ask(kind=InterruptKind.APPROVAL, expires_in=self.expires_in)
 
@@ -263,7 +271,7 @@ class Tool(ABC, Generic[DepsT_contra]):
         `KeyboardInterrupt` and cancellations pass through. `context.abort_signal` is set at a cancellation and at the
         timeout.
         """
-        with limited(self.timeout):
+        with limited(self.timeout, self):
             try:
                 return to_result(await self.execute(values, context))
             except (ToolError, NeedsPersonError, Retry):

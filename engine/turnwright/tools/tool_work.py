@@ -19,7 +19,7 @@ from .loop_handle import in_event_loop
 from .result import ToolResult, bounded
 from .run_concurrently import in_tasks
 from .text import clean
-from .timing import watch_limit
+from .timing import CLOCK
 from .tool import Tool
 from .work_item import Outcome, WorkItem
 
@@ -61,24 +61,23 @@ class Inquiry(WorkItem):
     __slots__ = ("_batch", "_call", "_tool", "ask")
 
     def __init__(self, call: Call, tool: Tool, batch: BatchContext) -> None:
-        self.at_work = False
-        self.timed = tool.timeout is not None
-        self.limit = None
-        self.limited = None
+        super().__init__(tool, tool.seconds_of_call(batch.tool_timeout))
         self.ask: Ask | None = None
         self._call = call
         self._tool = tool
         self._batch = batch
 
     async def __call__(self) -> None:
-        """Ask the tool."""
-        if self.timed:
-            watch_limit(self.watch)
+        """Ask the tool. Raises the `ToolError` that refuses the call."""
+        CLOCK.set(self)
         self.at_work = True
         try:
             self.ask = await self._tool.asks_first(self._call.arguments, context_of(self._call, self._batch))
         finally:
             self.at_work = False
+        # A late answer is possible: the function swallowed its cancellation, or kept the event loop busy.
+        if anyio.current_time() >= self.deadline:
+            await self.time_out(ended=True)
 
     def abandon(self) -> None:
         """See `WorkItem.abandon`."""
@@ -93,12 +92,11 @@ class Inquiry(WorkItem):
         """See `WorkItem.closed`: raises the `ToolError` that refuses the call."""
         raise ToolError(f"refused and not run: the approval check of {self._tool.name} raised {describe(error)}")
 
-    async def time_out(self) -> None:
+    async def time_out(self, *, ended: bool) -> None:
         """See `WorkItem.time_out`: raises the `ToolError` that refuses the call."""
-        raise ToolError(
-            f"refused and not run: the approval check of {self._tool.name} did not finish within"
-            f" {self._tool.timeout:g} s, and could not be stopped"
-        )
+        more = "" if ended else ", and could not be stopped"
+        late = f"did not finish within {self.seconds:g} s{more}"
+        raise ToolError(f"refused and not run: the approval check of {self._tool.name} {late}")
 
 
 class ToolWork(WorkItem):
@@ -114,10 +112,7 @@ class ToolWork(WorkItem):
         values: Values | None,
         failed: Failed | None = None,
     ) -> None:
-        self.at_work = False
-        self.timed = tool.timeout is not None
-        self.limit = None
-        self.limited = None
+        super().__init__(tool, tool.seconds_of_call(batch.tool_timeout))
         self._call = call
         self._tool = tool
         self._batch = batch
@@ -128,9 +123,8 @@ class ToolWork(WorkItem):
 
     async def __call__(self) -> Outcome:
         """Run the tool, and return the outcome of the call. Then close the progress line."""
-        if self.timed:
-            watch_limit(self.watch)
         call, tool, batch = self._call, self._tool, self._batch
+        CLOCK.set(self)
         if tool.takes_context:
             self._make_context()
         self.at_work = True
@@ -172,13 +166,10 @@ class ToolWork(WorkItem):
         """See `WorkItem.closed`: the call has its result."""
         return self._failed(error)
 
-    async def time_out(self) -> Outcome:
+    async def time_out(self, *, ended: bool) -> Outcome:
         """See `WorkItem.time_out`: the call has its result."""
-        tool = self._tool
-        late = (
-            f"{tool.name} did not finish within {tool.timeout:g} s, and could not be stopped: it may still be running"
-        )
-        return self._failed(ToolTimeoutError(late))
+        more = "; part of its work may be done" if ended else ", and could not be stopped: it may still be running"
+        return self._failed(ToolTimeoutError(f"{self._tool.name} did not finish within {self.seconds:g} s{more}"))
 
     def _failed(self, error: BaseException) -> CallSettledInput:
         if self._raised is not None:

@@ -1,9 +1,8 @@
-"""The jobs of a batch: plain functions, and work items that can be abandoned."""
+"""The jobs of a batch: plain functions, and work items, which have a time limit and can be abandoned."""
 
+import math
 from collections.abc import Awaitable, Callable
 from typing import Protocol
-
-import anyio
 
 from turnwright_states import CallSettledInput, CallWaitingInput
 
@@ -22,20 +21,33 @@ class Deliver(Protocol):
 
 
 class WorkItem:
-    """A job that can be abandoned, because it runs code that may ignore its cancellation.
+    """A job that calls `subject`, code of the app, for at most `seconds`; None means no limit.
 
-    It is not an abstract base class and no protocol, because `isinstance` runs for each job.
+    The runner cancels it at its `deadline`, and abandons it if the code ignores that. The job may move its deadline. It
+    is not an abstract base class and no protocol, because `isinstance` runs for each job.
     """
 
-    __slots__ = ("at_work", "limit", "limited", "timed")
+    __slots__ = ("_deadline", "at_work", "moved", "seconds", "subject")
 
-    #: Whether that code runs now. Otherwise the job ends by itself, and is not abandoned.
-    at_work: bool
-    #: Whether the work has a timeout, and the scope that applies it while the code runs.
-    timed: bool
-    limit: anyio.CancelScope | None
-    #: Called when the timeout starts, if the work can be abandoned.
-    limited: Callable[[], None] | None
+    def __init__(self, subject: object, seconds: float | None) -> None:
+        self.subject = subject
+        self.seconds = seconds
+        #: Whether that code runs now. Otherwise the job ends by itself, and is not abandoned.
+        self.at_work = False
+        #: Receives each new deadline, for the runner.
+        self.moved: Callable[[float], None] | None = None
+        self._deadline = math.inf
+
+    @property
+    def deadline(self) -> float:
+        """The time of the event loop at which the work is canceled."""
+        return self._deadline
+
+    @deadline.setter
+    def deadline(self, deadline: float) -> None:
+        self._deadline = deadline
+        if self.moved is not None:
+            self.moved(deadline)
 
     async def __call__(self) -> Outcome | None:
         """Do the job."""
@@ -45,18 +57,12 @@ class WorkItem:
         """Note that the job is abandoned and its outcome will be dropped."""
         raise NotImplementedError
 
-    def watch(self, limit: anyio.CancelScope | None) -> None:
-        """Note the scope that limits the work, or None at its end. See `timing.watch_limit`."""
-        self.limit = limit
-        if limit is not None and self.limited is not None:
-            self.limited()
-
     async def closed(self, error: GeneratorExit) -> Outcome | None:
         """Finish a job whose frames were closed by a `GeneratorExit` of a future."""
         raise NotImplementedError
 
-    async def time_out(self) -> Outcome | None:
-        """Finish a job that was abandoned after its timeout."""
+    async def time_out(self, *, ended: bool) -> Outcome | None:
+        """Finish a job whose time was up. It has `ended` when it was canceled, or was abandoned."""
         raise NotImplementedError
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, cast
 import anyio
 
 from turnwright._base.background_task import background_task
+from turnwright.context import NOT_GIVEN, NotGiven
 from turnwright.errors import ConfigError
 from turnwright.tools.tool import Tool
 
@@ -24,8 +25,7 @@ if TYPE_CHECKING:
 
     from .session import McpSession, Way
 
-#: Seconds that a call may take, and that a server may take until it has sent its tools.
-CALL_TIMEOUT: Final = 300.0
+#: Seconds that a server may take until it has sent its tools.
 STARTUP_TIMEOUT: Final = 60.0
 
 _LOG: Final = logging.getLogger(__name__)
@@ -36,7 +36,7 @@ _PLAIN: Final = McpServer(command="-")
 async def mcp_tools(
     *sources: str | Path | Mapping[str, object],
     approve: Policy = "annotated",
-    timeout: float = CALL_TIMEOUT,  # noqa: ASYNC109 (of a call, not of this)
+    timeout: float | NotGiven | None = NOT_GIVEN,  # noqa: ASYNC109 (of a call, not of this)
     startup: float = STARTUP_TIMEOUT,
 ) -> AsyncIterator[list[Tool]]:
     """Open the servers during the block. The context value is the list of their tools.
@@ -50,8 +50,9 @@ async def mcp_tools(
 
     A tool is named `server__tool` (`tool_names`). `approve` decides which calls need approval: `annotated` (by the
     server's hints, see `approval_for`), `always`, `never`, or a function that takes a tool's `McpHints` and returns its
-    `needs_approval`. Tools in a server's `auto_approve` need none. `timeout` limits one call, `startup` the time until
-    a server has sent its tools, both in seconds. A server's configuration may override the three.
+    `needs_approval`. Tools in a server's `auto_approve` need none. `timeout` limits one call, as that of `@tool` does,
+    and `startup` the time until a server has sent its tools, both in seconds. A server's configuration may override
+    the three.
 
     Raises `ConfigError` if the extra is not installed, for an invalid configuration, for two servers with one name, and
     for every server that does not start. Then no server stays open.
@@ -158,7 +159,7 @@ def _tools(
     listed: "Sequence[list[Listed]]",
     *,
     approve: Policy,
-    timeout: float,
+    timeout: float | NotGiven | None,
 ) -> list[Tool]:
     from .tool import McpTool, is_usable  # noqa: PLC0415 (an optional extra)
     from .wire import warn_left_out  # noqa: PLC0415 (an optional extra)

@@ -11,6 +11,7 @@ from mcp_types import Tool as Listed
 from pydantic import JsonValue
 
 from turnwright._base.schema_faults import dangling_refs, invalid_keyword, without_refs
+from turnwright.context import NotGiven
 from turnwright.tools.context import ToolContext
 from turnwright.tools.errors import ToolError, describe
 from turnwright.tools.result import ToolResult
@@ -35,7 +36,14 @@ class McpTool(Tool):
     """
 
     def __init__(
-        self, session: McpSession, listed: Listed, *, name: str, policy: Policy, approved: bool, timeout: float
+        self,
+        session: McpSession,
+        listed: Listed,
+        *,
+        name: str,
+        policy: Policy,
+        approved: bool,
+        timeout: float | NotGiven | None,
     ) -> None:
         hints = McpHints.of(session.name, listed)
         trusted = policy != "always"
