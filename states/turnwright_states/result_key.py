@@ -1,8 +1,9 @@
 """The key of a tool's result, by which the doom-loop detector compares results.
 
 Results are equal if their texts are, except for what is noise by its shape: times, durations, seconds since 1970, UUIDs
-and other long hexadecimal ids, ids of sub-agents' turns and of processes, addresses in memory, and paths of temporary
-files. Other plain numbers count, since a counter that moves is progress.
+and other long hexadecimal ids, ids of sub-agents' turns and of processes, addresses in memory, paths of temporary
+files, and the numbers by which a shell or a notebook counts what it ran. Other plain numbers count, since a counter
+that moves is progress.
 
 Searching 10 KiB for noise takes about a millisecond, and other turns wait meanwhile. So a long result of a call that
 is made for the first time gets a checksum, and its key when the call recurs (`Rounds.settled`).
@@ -66,6 +67,14 @@ _NUMBERS: Final = r"""
   | (?: (?<![^\W_].) (?<=[Pp]) (?: [Pp]?[Ii][Dd] | rocess[\ _]?[Ii][Dd] ) | id(?<=[a-z]Pid) )
     ["']?[\t\ ]?[:=\#(]?[\t\ ]?["']?\d{1,10}\b
   | (?<!\w.) (?<=[Pp]) rocess\ \d{3,10}\b (?!\ of\b|/)
+    # The line of a shell, but not of a script: "/bin/bash: line 17871: cd: ", "sh: 1: ", "zsh:12: ".
+  | (?<=[:e]\ \d) (?:
+        (?<=(?<![\w.])sh:\ .) | (?<=(?<![\w.])[akz]sh:\ .) | (?<=(?<![\w.])[bd]ash:\ .)
+      | (?<=(?<![\w.])sh:\ line\ .) | (?<=(?<![\w.])[akz]sh:\ line\ .) | (?<=(?<![\w.])[bd]ash:\ line\ .)
+    ) \d*+ (?=:)
+  | (?<=(?<![\w.])zsh:\d) \d*+ (?=:)
+    # The cell of a notebook: "Cell In[17]", "In [17]", "<ipython-input-17-".
+  | (?: (?<=\bIn\[\d) | (?<=\bIn\ \[\d) ) \d*+ (?=\]) | (?<=<ipython-input-\d) \d*+ (?=-)
     # A line of valgrind, and the job that a shell begins in the background.
   | (?<=^=)=\d++==
   | (?<=^\[)\d++\]\ \d++$

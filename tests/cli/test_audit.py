@@ -8,6 +8,7 @@ import pytest
 import typer
 from tests.audit.recorded import call, run_of
 from tests.audit.test_invariants import SOUND
+from tests.trajectories.foreign import FOREIGN
 from typer.testing import CliRunner, Result
 
 from turnwright.cli.audit import audit
@@ -234,3 +235,55 @@ def test_outcomes_of_other_runs_are_named(tmp_path: Path, runs: Path) -> None:
     found = run(runs, "--outcomes", outcomes)
     assert found.stderr == ""
     assert "1 succeeded, 0 failed, 1 without a label" in found.stdout
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+def test_gate_fails_for_a_recording_of_another_format(runs: Path, name: str) -> None:
+    """The condition holds for no run, but the calls of one file are unknown."""
+    (runs / "foreign.jsonl").write_bytes(FOREIGN[name])
+    result = run(runs, "--fail-on", "loops>5", "--json", "--jobs", "1")
+    assert result.exit_code == 1
+    assert f"{runs / 'foreign.jsonl'}: it" in result.stderr
+    assert "--fail-on loops>5: it could not be checked on 1 file\n" in result.stderr
+    assert lines(result)[-1] == lines(result)[-1] | {"files": 2, "files_unreadable": 1, "runs": 2, "files_skipped": 0}
+
+
+def test_foreign_recording_alone_is_no_run(tmp_path: Path) -> None:
+    (tmp_path / "run.jsonl").write_bytes(FOREIGN["pi session"])
+    with pytest.raises(ConfigError, match="no run could be read"):
+        audit([str(tmp_path)], jobs=1)
+
+
+def test_strict_audit_without_all_files_is_inconclusive(tmp_path: Path) -> None:
+    (tmp_path / "sound.jsonl").write_text("\n".join(SOUND))
+    assert run(tmp_path, "--strict", "--jobs", "1").exit_code == 0
+    (tmp_path / "foreign.jsonl").write_bytes(FOREIGN["pi session"])
+    assert run(tmp_path, "--strict", "--jobs", "1").exit_code == 6
+
+
+def totals_only(steps: int) -> bytes:
+    """Return a run whose tokens and cost are recorded for all of it alone."""
+    trajectory = [{"action": "ls", "observation": "a", "response": "x", "thought": "x"}] * steps
+    stats = {"instance_cost": 0.5, "tokens_sent": 40_000, "tokens_received": 1000, "api_calls": steps}
+    return json.dumps({"info": {"exit_status": "submitted", "model_stats": stats}, "trajectory": trajectory}).encode()
+
+
+@pytest.mark.parametrize("steps", [1, 25])
+def test_saving_is_unknown_where_only_totals_are_recorded(tmp_path: Path, steps: int) -> None:
+    (tmp_path / "run.traj").write_bytes(totals_only(steps))
+    shown = run(tmp_path, "--html", tmp_path / "page.html", "--jobs", "1").stdout
+    assert "% of tokens" not in shown
+    assert shown.count(" of steps, ? of tokens.") == 2
+    summary = lines(run(tmp_path, "--json", "--jobs", "1"))[-1]
+    limits = summary["limits"]
+    assert isinstance(limits, list)
+    assert {(limit["saved_tokens"], limit["saved_cost"]) for limit in limits} == {(None, None)}
+    assert "?</td>" in (tmp_path / "page.html").read_text()
+
+
+def test_saving_is_a_share_of_the_tokens_that_steps_have(tmp_path: Path) -> None:
+    (tmp_path / "a.traj").write_bytes(totals_only(1))
+    looping = run_of(*[call("read", "a")] * 9, "Done.", cost=0.01)
+    (tmp_path / "b.json").write_bytes(msgspec.json.encode(looping))
+    shown = run(tmp_path, "--jobs", "1").stdout
+    assert "The defaults would change 1 of 2 runs, saving 64% of steps, 70% of tokens." in shown

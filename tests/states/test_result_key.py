@@ -95,6 +95,12 @@ SAME = [
     ("process 4711 exited", "process 4712 exited"),
     ("==4711== HEAP SUMMARY", "==815== HEAP SUMMARY"),
     ("[1] 4711\nready", "[1] 4712\nready"),
+    ("/bin/bash: line 17871: cd: a/: No such file", "/bin/bash: line 17886: cd: a/: No such file"),
+    ("bash: line 9: foo: command not found", "bash: line 10: foo: command not found"),
+    ("sh: 1: foo: not found", "sh: 22: foo: not found"),
+    ("zsh:1: no matches found", "zsh:22: no matches found"),
+    ("Cell In[7], line 3", "Cell In[12], line 3"),
+    ("<ipython-input-7-0a1b2c3d4e5f> in <module>", "<ipython-input-12-f5e4d3c2b1a0> in <module>"),
 ]
 DIFFERENT = [
     ("page 1", "page 2"),
@@ -107,6 +113,10 @@ DIFFERENT = [
     ("deadbeefdeadbeef", "feedfacefeedface"),
     ("the temperature is 12.5", "the temperature is 12.6"),
     ("line 10 sorted", "line 11 sorted"),
+    ("./build.sh: line 3: syntax error", "./build.sh: line 9: syntax error"),
+    ("Cell In[7], line 3", "Cell In[7], line 4"),
+    ("hash: 7: ok", "hash: 8: ok"),
+    ("build.bash: line 3: x", "build.bash: line 9: x"),
     ("a", ""),
     ("balance: 1264360725", "balance: 1264360726"),
     ("$1764360725", "$1764360726"),

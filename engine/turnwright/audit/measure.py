@@ -106,6 +106,11 @@ class RunMeasure(Struct):
     invariants: Invariants | None = None
 
     @property
+    def has_step_tokens(self) -> bool:
+        """Whether the tokens are known for each step, and not as a sum alone."""
+        return any(any(turn.tokens) for turn in self.measured)
+
+    @property
     def tokens(self) -> int:
         """Input and output tokens."""
         return self.input_tokens + self.output_tokens

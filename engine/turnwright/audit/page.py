@@ -85,9 +85,8 @@ class _Page:
 
     def _effect(self, name: str, tally: Tally) -> Sequence[str]:
         totals = self._totals
-        tokens = totals.input_tokens + totals.output_tokens
         ok = f"{tally.succeeded:,}" if self._labeled else "?"
-        saved = (percent(tally.steps, totals.steps), percent(tally.tokens, tokens), percent(tally.cost, totals.cost))
+        saved = (percent(tally.steps, totals.steps), *totals.shares_saved(tally))
         return (name, f"{tally.runs:,}", ok, *saved)
 
     def sizes(self) -> Iterator[str]:
@@ -165,7 +164,8 @@ class _Page:
         for seen in loops:
             loop, scale = seen.loop, 100 / max(seen.steps, 1)
             words = f"{loop.tool}: {loop.kind.words}, {loop.length} rounds from step {loop.step}"
-            title = self._text(f"{words}, {short(loop.tokens_after)} tokens after it")
+            after = short(loop.tokens_after) if seen.has_tokens else "?"
+            title = self._text(f"{words}, {after} tokens after it")
             x, width = (loop.step - 1) * scale, max(loop.length * scale, 0.6)
             box = f'x="{x:.2f}" y="1" width="{width:.2f}" height="12"'
             shapes.append(f'<rect class="k{_KINDS.index(loop.kind)}" {box}><title>{title}</title></rect>')

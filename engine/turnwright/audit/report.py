@@ -1,7 +1,7 @@
 """The report of an audit as JSON: an object for each run, and a last one for all."""
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 from pydantic import JsonValue
@@ -11,6 +11,9 @@ from .suggest import Suggestion
 from .totals import MICRO, Group, Tally, Totals
 from .trials import TRIALS
 from .verdicts import Invariants
+
+#: Wholes of which the report has shares.
+_PARTS: Final = frozenset({"failed_steps", "step_tokens", "step_cost"})
 
 if TYPE_CHECKING:
     from .distribution import Distribution
@@ -34,7 +37,7 @@ def summary_json(totals: Totals, suggestion: Suggestion | None, figures: dict[st
     sums = {
         name: getattr(totals, name)
         for name in totals.__struct_fields__
-        if isinstance(getattr(totals, name), int | float) and name != "failed_steps"
+        if isinstance(getattr(totals, name), int | float) and name not in _PARTS
     }
     return {
         "kind": "summary",
@@ -116,8 +119,8 @@ def tally_json(tally: Tally, totals: Totals) -> dict[str, JsonValue]:
         "at_step": dict(tally.at.shares()) if tally.at.n else None,
         "saved_steps": tally.steps,
         "saved_calls": tally.calls,
-        "saved_tokens": tally.tokens,
-        "saved_cost": round(tally.cost, 6),
+        "saved_tokens": totals.saved_tokens(tally),
+        "saved_cost": None if (cost := totals.saved_cost(tally)) is None else round(cost, 6),
         "refused_calls": tally.refused,
         "saved_share_of_failed_steps": round(tally.saved_failed / max(totals.failed_steps, 1), 4),
     }

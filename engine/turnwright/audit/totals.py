@@ -9,6 +9,7 @@ from msgspec import Struct, field
 from .distribution import Distribution
 from .loops import Loop
 from .measure import RunMeasure, TurnMeasure
+from .numbers import percent
 from .trials import TRIALS, Trial, effect, may_matter
 from .verdicts import Invariants
 
@@ -36,6 +37,7 @@ class Tally(_Sum):
 
     `succeeded` of the runs had succeeded, `failed` had failed. `refused` are calls that were refused in steps that
     stay. `at` has the step of each stop, counted in its turn. `saved_failed` are the saved steps of failed runs.
+    `with_tokens` and `with_cost` of the runs have them for each step. Of the others the saved ones are unknown.
     """
 
     runs: int = 0
@@ -48,6 +50,8 @@ class Tally(_Sum):
     cost: float = 0.0
     refused: int = 0
     saved_failed: int = 0
+    with_tokens: int = 0
+    with_cost: int = 0
     at: Distribution = field(default_factory=Distribution)
 
     def take(self, trial: Trial, turns: Sequence[TurnMeasure], success: bool | None) -> None:
@@ -69,6 +73,8 @@ class Tally(_Sum):
                 stopped = True
                 self.at.add(kept)
         self.runs += changed
+        self.with_tokens += changed and any(map(any, (turn.tokens for turn in turns)))
+        self.with_cost += changed and any(map(any, (turn.cost for turn in turns)))
         self.stopped += stopped
         self.succeeded += changed and success is True
         self.failed += changed and success is False
@@ -114,23 +120,25 @@ class OfFormat(_Sum):
 
 
 class OfKind(_Sum):
-    """The loops of one kind. Tokens after several loops of a turn count once."""
+    """The loops of one kind. Tokens after several loops of a turn count once; `with_tokens` of the runs have them."""
 
     loops: int = 0
     runs: int = 0
     succeeded: int = 0
     rounds: int = 0
     tokens_after: int = 0
+    with_tokens: int = 0
 
 
 class SeenLoop(Struct):
-    """A loop with its run."""
+    """A loop with its run. `has_tokens`: the run has the tokens of each step, so those after the loop are known."""
 
     file: str
     run: str
     steps: int
     success: bool | None
     loop: Loop
+    has_tokens: bool = True
 
 
 class UnpairedRun(Struct):
@@ -170,7 +178,8 @@ class Totals(Struct):
     """The totals of all runs. `succeeded` and `failed` are labels; runs without one are in neither.
 
     `good` are the runs that succeeded, `finished` those that gave an answer. `failed_steps` are the steps of
-    failed runs, of which a detector saves a share.
+    failed runs, of which a detector saves a share. `step_tokens` and `step_cost` are the parts of the tokens and of the
+    cost that are known for each step; a recording may have only those of the whole run.
     """
 
     runs: int = 0
@@ -198,6 +207,8 @@ class Totals(Struct):
     succeeded: int = 0
     failed: int = 0
     failed_steps: int = 0
+    step_tokens: int = 0
+    step_cost: float = 0.0
     looping: int = 0
     endings: dict[str, int] = field(default_factory=dict)
     findings: dict[str, int] = field(default_factory=dict)
@@ -217,6 +228,8 @@ class Totals(Struct):
         for name in _SUMS:
             setattr(self, name, getattr(self, name) + getattr(run, name))
         self.runs += 1
+        self.step_tokens += sum(sum(turn.tokens) for turn in run.measured)
+        self.step_cost += sum(sum(turn.cost) for turn in run.measured)
         self.cut += run.cut
         if run.unpaired:
             self.unpaired_runs += 1
@@ -245,6 +258,27 @@ class Totals(Struct):
             if may_matter(run.measured, trial):
                 self.tallies.setdefault(name, Tally()).take(trial, run.measured, run.success)
 
+    def saved_tokens(self, tally: Tally) -> int | None:
+        """Return the tokens that a limit saves; None if the recordings do not have those of the steps that it saves."""
+        known = tally.with_tokens or (self.step_tokens and not tally.runs)
+        return tally.tokens if known else None
+
+    def saved_cost(self, tally: Tally) -> float | None:
+        """Return the cost that a limit saves; None as for `saved_tokens`."""
+        known = tally.with_cost or (self.step_cost and not tally.runs)
+        return tally.cost if known else None
+
+    def shares_saved(self, tally: Tally) -> tuple[str, str]:
+        """Return the shares of the tokens and of the cost that are saved, of those that are known for each step.
+
+        A share is `?` if it is not known, and empty if nothing was recorded.
+        """
+        tokens, cost = self.saved_tokens(tally), self.saved_cost(tally)
+        return (
+            "" if not self.all.tokens.n else "?" if tokens is None else percent(tokens, self.step_tokens),
+            "" if not self.all.cost.n else "?" if cost is None else percent(cost, self.step_cost),
+        )
+
     def merge(self, other: "Totals") -> None:
         """Add the totals of other runs."""
         _add(self, other)
@@ -260,15 +294,17 @@ class Totals(Struct):
             one.loops[loop.kind] = one.loops.get(loop.kind, 0) + 1
 
     def _take_loops(self, run: RunMeasure) -> None:
+        has_tokens = run.has_step_tokens
         for loop in run.loops:
             kind = self.kinds.setdefault(loop.kind, OfKind())
             kind.loops += 1
             kind.rounds += loop.length
-            self.loops.append(SeenLoop(run.file, run.run, run.steps, run.success, loop))
+            self.loops.append(SeenLoop(run.file, run.run, run.steps, run.success, loop, has_tokens))
         for name in {loop.kind for loop in run.loops}:
             self.kinds[name].runs += 1
             self.kinds[name].succeeded += run.success is True
             self.kinds[name].tokens_after += run.tokens_after.get(name, 0)
+            self.kinds[name].with_tokens += has_tokens
 
     def _keep_the_worst(self) -> None:
         self.loops = nlargest(_KEPT, self.loops, key=_worth)

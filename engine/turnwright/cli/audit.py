@@ -66,8 +66,9 @@ def audit(
 
     Nothing leaves this machine. docs/how-to/audit-your-runs.md explains the report.
 
-    Exit codes: 0 audited, 1 a condition of --fail-on holds or --strict finds a violation, 2 usage, or no run could be
-    read, 6 the runs lack what a condition, or a claim of --strict, needs.
+    Exit codes: 0 audited, 1 a condition of --fail-on holds or could not be checked on each file, or --strict finds a
+    violation, 2 usage, or no run could be read, 6 the runs, or files that could not be read, lack what a condition, or
+    a claim of --strict, needs.
     """
     conditions = [] if fail_on is None else _conditions(fail_on)
     settings = Settings(_format(format_), None if outcomes is None else _outcomes(outcomes), strict)
@@ -97,7 +98,7 @@ def audit(
     if not totals.runs:
         nothing = "" if found.files or unreadable or found.skipped else "there is no file to read"
         raise ConfigError("; ".join(filter(None, ("no run could be read", unknown, nothing))))
-    raise typer.Exit(_exit_code(totals, conditions, strict=strict))
+    raise typer.Exit(_exit_code(totals, conditions, unreadable=len(unreadable), strict=strict))
 
 
 def _skipped(found: Audit, format_: str | None) -> str:
@@ -126,7 +127,7 @@ def _write(path: Path, page: str) -> None:
         raise ConfigError(f"--html {path}: {error.strerror}") from error
 
 
-def _exit_code(totals: Totals, conditions: Iterable[Condition], *, strict: bool) -> int:
+def _exit_code(totals: Totals, conditions: Iterable[Condition], *, unreadable: int, strict: bool) -> int:
     conditions = list(conditions)
     lacking = [(condition.text, lacks) for condition in conditions if (lacks := condition.lacks(totals))]
     for text, lacks in lacking:
@@ -134,11 +135,15 @@ def _exit_code(totals: Totals, conditions: Iterable[Condition], *, strict: bool)
     failed = [condition for condition in conditions if condition.holds(totals)]
     for condition in failed:
         process.say(f"--fail-on {condition.text}: it is {condition.value(totals):g}{'%' * condition.percent}")
-    if failed:
+    if conditions and unreadable:
+        texts = ",".join(condition.text for condition in conditions)
+        process.say(f"--fail-on {texts}: it could not be checked on {count(unreadable, 'file')}")
+    if failed or (conditions and unreadable):
         return codes.FAILED
     if lacking:
         return codes.INCONCLUSIVE
-    return _CODES[totals.invariants.verdict] if strict else 0
+    code = _CODES[totals.invariants.verdict] if strict else 0
+    return codes.INCONCLUSIVE if strict and unreadable and not code else code
 
 
 def _hidden(text: str) -> str:

@@ -185,7 +185,7 @@ class _Report:
                 f"{one.runs:,}",
                 self._ok(one.succeeded),
                 f"{one.rounds:,}",
-                self._tokens(one.tokens_after),
+                _tokens(one.tokens_after, known=bool(one.with_tokens)),
             )
             for name, one in sorted(totals.kinds.items(), key=lambda one: -one[1].loops)
         ]
@@ -203,7 +203,7 @@ class _Report:
             loop.kind.words,
             f"{loop.step:,}",
             f"{loop.length:,}",
-            self._tokens(loop.tokens_after),
+            _tokens(loop.tokens_after, known=seen.has_tokens),
         )
 
     def limits(self) -> None:
@@ -230,19 +230,14 @@ class _Report:
     def _tally(self, tally: Tally) -> Sequence[str]:
         totals = self._totals
         at = f"{tally.at.quantile(0.5):,}" if tally.at.n else ""
-        tokens = totals.input_tokens + totals.output_tokens
         return (
             f"{tally.runs:,}",
             self._ok(tally.succeeded),
             at,
             percent(tally.steps, totals.steps),
             percent(tally.calls, totals.calls),
-            percent(tally.tokens, tokens),
-            percent(tally.cost, totals.cost),
+            *totals.shares_saved(tally),
         )
-
-    def _tokens(self, number: int) -> str:
-        return short(number) if self._totals.input_tokens + self._totals.output_tokens else "?"
 
     def _ok(self, number: int) -> str:
         return f"{number:,}" if self._labeled else "?"
@@ -255,6 +250,10 @@ class _Report:
 def _run(file: str, run: str) -> str:
     """Return the name of a run: of one that has a number only, with the name of its file."""
     return f"{PurePath(file).name}:{run}" if run.isdecimal() else run
+
+
+def _tokens(number: int, *, known: bool) -> str:
+    return short(number) if known else "?"
 
 
 def _value(limit: str, value: str) -> str:
@@ -318,6 +317,6 @@ def _suggested(totals: Totals, found: Suggestion | None) -> Iterator[str]:
 
 def _done(totals: Totals, tally: Tally, *, labeled: bool) -> str:
     ok = f" ({tally.succeeded:,} ok)" if labeled else ""
-    tokens = percent(tally.tokens, totals.input_tokens + totals.output_tokens)
+    tokens, _ = totals.shares_saved(tally)
     saved = f"{percent(tally.steps, totals.steps)} of steps{f', {tokens} of tokens' if tokens else ''}"
     return f"{tally.runs:,} of {count(totals.runs, 'run')}{ok}, saving {saved}."

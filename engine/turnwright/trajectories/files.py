@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple, cast
 
+from .accounting import call_mark, count_calls, misread
 from .archives import UNPACKING_ERRORS, Bounds, Meter, Problem, keep, reason, unpack
 from .atif import Trajectory
 from .formats import FORMATS, Format, format_of
@@ -18,6 +19,8 @@ from .source import EmptyRecordingError, Recording, UnreadableRecordingError, ma
 STDIN: Final = "-"
 #: Seconds in which a program must begin to write to a pipe, or open it.
 _PATIENCE: Final = 3.0
+#: The runs of a file without any call so far that are held back until one comes, or the account of the file is made.
+_MOST_HELD: Final = 1000
 #: What the name of a SQLite database's log ends in: new data are in it first.
 _LOG: Final = "-wal"
 #: Folders that hold no recordings of runs, but many files.
@@ -157,16 +160,25 @@ class Runs:
                 yield from self._runs(found, named=named and found.name == file.name)
 
     def _runs(self, recording: Recording, *, named: bool) -> Iterator[Run]:
-        """Yield the runs of one recording. Only one that is named itself is a problem if it is none."""
+        """Yield the runs of one recording.
+
+        One that is none is a problem only if it is named itself, or has calls. The runs of one that was taken for
+        another format are left out.
+        """
         found = None
-        number = 0
+        number = calls = 0
         empty = False
+        held: list[Run] = []
         try:
             if named or may_hold_runs(recording.head):
                 found = self._format or format_of(recording)
             for run in found.read(recording) if found else ():
-                number += 1
-                yield Run(recording.name, found, run)
+                calls += count_calls(run)
+                held.append(Run(recording.name, found, run))
+                if calls or len(held) >= _MOST_HELD:
+                    number += len(held)
+                    yield from held
+                    held = []
         except UnreadableRecordingError as error:
             problem = str(error)
             empty = isinstance(error, EmptyRecordingError)
@@ -175,9 +187,13 @@ class Runs:
         except Exception as error:  # noqa: BLE001 (one bad file must not end an audit of thousands)
             problem = f"the reader failed: {type(error).__name__}: {error}"
         else:
-            problem = "" if found else _unknown(recording)
+            problem = _misread(recording, found, calls) if found else _unknown(recording)
+            held = [] if problem else held
+        number += len(held)
+        yield from held
         self.files += found is not None and (named or number > 0 or not problem)
-        if problem and (named or number or (found and not self._format and not empty)):
+        foreign = problem and not found and may_hold_runs(recording.head) and call_mark([recording.head])
+        if problem and (named or number or foreign or (found and not self._format and not empty)):
             yield Run(recording.name, found, Problem(recording.name, problem))
         elif problem:
             self.skipped += 1
@@ -201,6 +217,12 @@ def _begun(pipe: io.FileIO) -> bytes:
         time.sleep(0.02)
     os.set_blocking(pipe.fileno(), True)
     return first or b""
+
+
+def _misread(recording: Recording, format: Format, calls: int) -> str:  # noqa: A002 (the field's word)
+    """Return the problem of a recording that was taken for this format; empty if there is none."""
+    why = "" if format.exact else misread(recording, calls)
+    return why and f"it was read as {format.name}, but {why}: it may be of another format, which no reader knows"
 
 
 def _unknown(recording: Recording) -> str:

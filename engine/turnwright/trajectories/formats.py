@@ -32,22 +32,24 @@ class Format(NamedTuple):
 
     `recognizes` looks at the content alone: `Recording.document` and `Recording.records`. `read` yields the runs one by
     one. It raises `UnreadableRecordingError` if there is none, and never for a run that is cut or partly corrupt.
+    `exact`: the recording names its format, so it is no other one.
     """
 
     name: str
     title: str
     recognizes: Callable[[Recording], bool]
     read: Callable[[Recording], Iterator[Trajectory]]
+    exact: bool = False
 
 
 #: The first one that recognizes a recording reads it, so the more exact ones come first.
 FORMATS: Final = (
-    Format(trace.NAME, "traces of turns", trace.recognizes, trace.read),
-    Format("atif", "Agent Trajectory Interchange Format", atif.recognizes, atif.read),
+    Format(trace.NAME, "traces of turns", trace.recognizes, trace.read, exact=True),
+    Format("atif", "Agent Trajectory Interchange Format", atif.recognizes, atif.read, exact=True),
     Format(claude_code.NAME, "Claude Code sessions", claude_code.recognizes, claude_code.read),
     Format(codex.NAME, "Codex sessions", codex.recognizes, codex.read),
     Format(codex_exec.NAME, "events of `codex exec`", codex_exec.recognizes, codex_exec.read),
-    Format(journals.NAME, "Turnwright's journals and stores", journals.recognizes, journals.read),
+    Format(journals.NAME, "Turnwright's journals and stores", journals.recognizes, journals.read, exact=True),
     Format(ag_ui.NAME, "AG-UI events", ag_ui.recognizes, ag_ui.read),
     Format(spans.OPENINFERENCE, "OpenInference spans", spans.recognizes_openinference, spans.read_openinference),
     Format(spans.OPENTELEMETRY, "OpenTelemetry GenAI spans", spans.recognizes_opentelemetry, spans.read_opentelemetry),

@@ -60,6 +60,8 @@ class Recording:
         self.open = open
         self.path: Path | None = None
         self.beside: Callable[[str], bool] = lambda _relative: False
+        #: The records that a reader looked at, and those of which it could use nothing. Not every reader counts them.
+        self.records_read = self.unused_records = 0
 
     @classmethod
     def of(cls, data: bytes, name: str = "-") -> "Recording":

@@ -1,6 +1,6 @@
 """Reads the JSON values of a recording as a typed shape: documents, or a value in each line."""
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Generic, TypeVar
 
 from .atif import Trajectory
@@ -14,11 +14,19 @@ class Values(Generic[T]):
     """The values of a recording. Once they were iterated, `cut` and `unreadable_lines` say what is missing.
 
     `records` names the lists of a document whose items make sense without one another. Of a document that is cut or
-    corrupt, their complete items are kept.
+    corrupt, their complete items are kept. `uses` says of each record or message of a
+    value whether the reader knows anything in it. The recording counts them (`turnwright.trajectories.accounting`).
     """
 
-    def __init__(self, recording: Recording, shape: Shape[T], records: Collection[str]) -> None:
+    def __init__(
+        self,
+        recording: Recording,
+        shape: Shape[T],
+        records: Collection[str],
+        uses: Callable[[T], Iterable[bool]] | None = None,
+    ) -> None:
         self._recording = recording
+        self._uses = uses
         self._shape = shape
         self._records = records
         self.cut = False
@@ -52,13 +60,20 @@ class Values(Generic[T]):
             found = self._shape.decode(line)
             self.cut = found is None  # unless another line follows
             if found is not None:
+                self._account(found)
                 yield found
+
+    def _account(self, value: T) -> None:
+        for is_used in () if self._uses is None else self._uses(value):
+            self._recording.records_read += 1
+            self._recording.unused_records += not is_used
 
     def _documents(self) -> Iterator[T]:
         """Yield the document; or those of several files that were written one behind another, and what one begins."""
         data = self._recording.data()
         found = None if data is None else self._shape.decode(data)
         if found is not None:
+            self._account(found)
             yield found
             return
         if data is None:
@@ -70,6 +85,8 @@ class Values(Generic[T]):
         fitting = [found for part in begun if (found := self._shape.convert(part)) is not None]
         if not fitting:
             raise UnreadableRecordingError("it is not the beginning of such a document")
+        for value in fitting:
+            self._account(value)
         *whole, last = fitting
         yield from whole
         self.cut = cut

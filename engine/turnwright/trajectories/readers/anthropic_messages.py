@@ -29,6 +29,7 @@ _RESULTS: Final = ("tool_result", "_tool_result")
 #: The marks of these messages alone: types of blocks, a role, and reasons to stop.
 _BLOCKS: Final = frozenset({*CALLS, "tool_result", "thinking", "redacted_thinking"})
 _STOPS: Final = frozenset({"end_turn", "tool_use", "max_tokens", "stop_sequence", "pause_turn", "refusal"})
+_ROLES: Final = frozenset({"system", "user", "assistant", "tool_result"})
 _LOOKED_AT: Final = 40
 
 
@@ -117,8 +118,25 @@ def recognizes(recording: Recording) -> bool:
 
 def read(recording: Recording) -> Iterator[Trajectory]:
     """Yield the conversations."""
-    values = Values(recording, _SHAPE, {*_LISTS, *_NESTED})
+    values = Values(recording, _SHAPE, {*_LISTS, *_NESTED}, _uses)
     return values.noted(_runs(values), "no message in it could be read")
+
+
+def _uses(value: _Found) -> Iterator[bool]:
+    for record in value if isinstance(value, list) else [value]:
+        if isinstance(record, list):
+            yield from map(_says_something, record)
+        elif record.messages is not None:
+            yield from map(_says_something, record.messages)
+        elif record.role and record.type not in EVENTS:
+            yield _says_something(record)
+        else:
+            around = (record.request, record.params, record.body, record.response, record.result, record.error)
+            yield record.type in EVENTS or any(one is not None for one in (record.results, *around))
+
+
+def _says_something(message: Message) -> bool:
+    return message.role in _ROLES and message.content is not None
 
 
 def _runs(values: Values[_Found]) -> Iterator[Trajectory]:

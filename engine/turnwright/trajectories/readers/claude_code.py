@@ -211,6 +211,8 @@ class _Session:
         if record.type == "system":
             thread.system(record)
         elif record.message is not None:
+            self._recording.records_read += 1
+            self._recording.unused_records += record.message.content is None
             (self._reply if record.type == "assistant" else self._user)(thread, record, record.message)
         if self._is_copy(record):
             for step in thread.run.steps[known:]:

@@ -116,8 +116,26 @@ def recognizes(recording: Recording) -> bool:
 
 def read(recording: Recording) -> Iterator[Trajectory]:
     """Yield the conversations."""
-    values = Values(recording, _SHAPE, {*_LISTS, *_NESTED})
+    values = Values(recording, _SHAPE, {*_LISTS, *_NESTED}, _uses)
     return values.noted(_runs(values), "no message in it could be read")
+
+
+def _uses(value: _Found) -> Iterator[bool]:
+    for record in value if isinstance(value, list) else [value]:
+        if isinstance(record, list):
+            yield from map(_says_something, record)
+        elif messages := record.messages or record.traj or record.conversation:
+            yield from map(_says_something, messages)
+        elif record.role:
+            yield _says_something(record)
+        else:
+            around = (record.simulations, record.choices, record.request, record.body, record.response, record.error)
+            yield record.object == CHUNK or any(one is not None for one in around)
+
+
+def _says_something(message: Message) -> bool:
+    fields = (message.content, message.tool_calls, message.function_call, message.refusal, message.reasoning_content)
+    return message.role in _ROLES and any(one is not None for one in fields)
 
 
 def _runs(values: Values[_Found]) -> Iterator[Trajectory]:

@@ -99,8 +99,23 @@ def recognizes(recording: Recording) -> bool:
 
 def read(recording: Recording) -> Iterator[Trajectory]:
     """Yield the conversations."""
-    values = Values(recording, _SHAPE, _NESTED)
+    values = Values(recording, _SHAPE, _NESTED, _uses)
     return values.noted(_runs(values), "no item in it could be read")
+
+
+def _uses(value: _Found) -> Iterator[bool]:
+    for record in value if isinstance(value, list) else [value]:
+        if isinstance(record, list):
+            yield from map(_is_known, record)
+        elif record.type or record.role:
+            yield record.type.startswith("response.") or _is_known(record)
+        else:
+            around = (record.response, record.request, record.body, record.output, record.items, record.input)
+            yield record.object == _RESPONSE or any(one is not None for one in around)
+
+
+def _is_known(item: Item) -> bool:
+    return bool(item.role) or item.is_of_model or item.type.endswith("_output") or item.type.startswith("mcp_approval_")
 
 
 def _runs(values: Values[_Found]) -> Iterator[Trajectory]:
