@@ -186,7 +186,8 @@ async def test_an_error_is_not_public_wherever_it_is_quoted() -> None:
     told = [event.public() for event in events]
     assert SECRETS["host"] not in json.dumps(told)
     assert (told[-1]["outcome"], told[-1]["reason"]) == ("failed", "model_error")
-    assert told[-1]["sentinel"] == {"kind": "failed", "reason": "model_error"}
+    means = "The model could not be reached, refused the request, or gave no usable reply. You can try again."
+    assert told[-1]["sentinel"] == {"kind": "failed", "reason": "model_error", "text": means}
 
 
 @pytest.mark.anyio

@@ -320,10 +320,6 @@ class TurnEndedEvent(TurnEvent[Literal["turn_ended"]], frozen=True):
             }
         return line
 
-    def _public_fields(self) -> PublicFields:
-        # The sentinel of a failed turn quotes its error.
-        return {**self.public_fields, **({"sentinel": allow("kind", "reason")} if self.error else {})}
-
 
 #: Any event of a turn: `event.type == "text_delta"` makes it a `TextDeltaEvent` for type checkers.
 StreamEvent: TypeAlias = (

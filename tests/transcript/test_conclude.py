@@ -463,7 +463,8 @@ async def test_words_of_a_models_own_about_an_empty_reply_are_kept() -> None:
 
     turn = await Engine(model=ScriptedModel(fails, repeat=True), backoff=AT_ONCE).run(AGENT, "hi")
     assert turn.reason is EndReason.EMPTY_REPLY
-    assert "tool calls. the provider sent no content. You can try again." in sentinel(turn)
+    assert turn.error == "the provider sent no content"
+    assert sentinel(turn) == "The model kept replying with neither text nor tool calls. You can try again."
 
 
 # Budgets.

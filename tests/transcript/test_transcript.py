@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 from pydantic import JsonValue
 
-from turnwright import Agent, Engine, Price, TurnResult, tool
+from turnwright import Agent, Engine, Price, TurnContext, TurnResult, before_model, tool
 from turnwright.driver.driver import Driver
 from turnwright.message import (
     AnyPart,
@@ -20,12 +20,15 @@ from turnwright.message import (
     ToolCallPart,
     ToolResultPart,
 )
-from turnwright.model.protocol import ModelResponse, ResponseToolCall
+from turnwright.model.protocol import ModelError, ModelRequest, ModelResponse, ResponseToolCall
+from turnwright.model.retry import Backoff
 from turnwright.model.scripted import ScriptedModel, asks_for
 from turnwright.transcript.pairing import check_pairing
 from turnwright.transcript.part_seq import fact_of
 from turnwright.transcript.transcript import Transcript
+from turnwright.transcript.wording import sentinel_text
 from turnwright_states import (
+    REASONS,
     AbortInput,
     AttemptFailedInput,
     CallSettledInput,
@@ -43,6 +46,7 @@ from turnwright_states import (
     StartedInput,
     SteeredInput,
     ToolCall,
+    Turn,
     TurnMachine,
     Usage,
 )
@@ -140,7 +144,50 @@ async def test_a_failed_turn_says_why() -> None:
     turn = await Engine(model=ScriptedModel()).run(AGENT, "hi")
     (sentinel,) = (part for part in parts(turn.messages) if isinstance(part, SentinelPart))
     assert (sentinel.kind, sentinel.reason) == (Outcome.FAILED, EndReason.MODEL_ERROR)
-    assert "ScriptedModel has no line" in sentinel.text
+    assert sentinel.text == f"{REASONS[EndReason.MODEL_ERROR].means} You can try again."
+    assert "ScriptedModel has no line" in turn.error
+
+
+#: An error as a developer needs it, and no user.
+INTERNAL = "KeyError in /srv/app/tools.py: set OPENAI_API_KEY, or call http://10.0.0.7:8000/v1: raise `max_tokens`"
+
+
+async def test_no_sentinel_quotes_the_error_of_a_model() -> None:
+    """Of each cause, as a model reports it and as a step or the conclusion meets it."""
+    for cause in Cause:
+        model = ScriptedModel(ModelError(INTERNAL, cause=cause), repeat=True)
+        turn = await Engine(model=model, backoff=Backoff(initial=0)).run(AGENT, "hi")
+        assert_for_users(sentinel_of(turn))
+        if turn.reason is EndReason.MODEL_ERROR:
+            assert turn.error == INTERNAL
+
+
+async def test_no_sentinel_quotes_the_error_of_a_hook() -> None:
+    @before_model
+    async def fails(_: TurnContext, request: ModelRequest) -> None:
+        raise KeyError(INTERNAL, request)
+
+    turn = await Engine(model=ScriptedModel("Hi."), hooks=[fails]).run(AGENT, "hi")
+    assert sentinel_of(turn) == "Something went wrong in the app. You can report it with the id of this turn."
+    assert INTERNAL in turn.error
+
+
+@pytest.mark.parametrize("reason", EndReason)
+def test_a_sentinel_of_each_reason_is_for_users(reason: EndReason) -> None:
+    """Also with refused calls, and without a word of the settings that `advice` names."""
+    turn = Turn(Limits(tool_calls=3, tokens=3, cost=1, seconds=1))
+    for refused in ((), ("note", "look")):
+        assert_for_users(sentinel_text(turn, reason, refused=refused, guardrail=""))
+    assert "Not here." in sentinel_text(turn, reason, guardrail="Not here.")
+
+
+def sentinel_of(turn: TurnResult) -> str:
+    return "" if turn.sentinel is None else turn.sentinel.text
+
+
+def assert_for_users(text: str) -> None:
+    for word in ("`", "/", "http", "KeyError", "OPENAI_API_KEY", "raise", "hook", "engine", "journal", "agent"):
+        assert word not in text, text
 
 
 @pytest.mark.parametrize(

@@ -278,6 +278,8 @@ def _record(event: TurnEndedEvent) -> dict[str, JsonValue]:
 
 def _why(event: TurnEndedEvent) -> str:
     """Return the reason of an end for people, without the error, which may name hosts and files."""
-    if event.sentinel is None or event.error:
-        return REASONS[event.reason].means
-    return clean(event.sentinel.text)
+    meaning = REASONS[event.reason]
+    if event.sentinel is None:
+        return meaning.means
+    text = clean(event.sentinel.text)
+    return text.removesuffix(f" {meaning.for_users}") if event.error else text

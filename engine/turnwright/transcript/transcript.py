@@ -382,8 +382,8 @@ class Transcript:
         # A text-only turn reports what was refused: tools that its model asked for, and a tool-call limit of 0.
         kept_from = bool(self._refused) or self.turn.limits.tool_calls == 0
         if fact.outcome in _STOPPED or (fact.reason is EndReason.TEXT_ONLY and kept_from):
-            error = fact.error if fact.guardrail is None else fact.guardrail.message
-            text = sentinel_text(self.turn, fact.outcome, fact.reason, refused=self._refused, error=error)
+            message = "" if fact.guardrail is None else fact.guardrail.message
+            text = sentinel_text(self.turn, fact.reason, refused=self._refused, guardrail=message)
             self.sentinel = SentinelPart(
                 seq=at + 2 * SLOT,
                 kind=fact.outcome,

@@ -16,11 +16,10 @@ from pydantic import JsonValue, ValidationError
 from turnwright.agent import Agent
 from turnwright.message import Message, TextPart, ToolResultPart
 from turnwright.tools.text import shorten
-from turnwright_states import MAX_STEPS, REASONS, CallStatus, EndReason, Limits, Outcome, Turn
+from turnwright_states import MAX_STEPS, REASONS, CallStatus, EndReason, Limits, Turn
 from turnwright_states.blank import is_blank
 from turnwright_states.facts import ModelReplied, Notice, TurnStarted
 from turnwright_states.payload import thawed
-from turnwright_states.reasons import NOTHING_SAID
 from turnwright_states.rounds import Stall
 
 _QUOTED: Final = 400
@@ -50,6 +49,8 @@ def hint_text(stall: Stall | None) -> str:
     return prompt(stall or "nudge").strip()
 
 
+#: What happened, for users, where the meaning of the reason is for developers.
+_HAPPENED: Final = {EndReason.ENGINE_ERROR: "Something went wrong in the app"}
 #: The name of each limit.
 _LIMITS: Final = {
     EndReason.STEP_CAP: "step limit",
@@ -245,20 +246,21 @@ def withheld_text(guardrail: str) -> str:
 
 def sentinel_text(
     turn: Turn,
-    outcome: Outcome,
     reason: EndReason,
     *,
     refused: Sequence[str] = (),
-    error: str = "",
+    guardrail: str = "",
 ) -> str:
-    """Return the line for the user: why the turn was stopped, and that they can continue. It names no setting."""
+    """Return the line for the user: why the turn was stopped, and that they can continue. It names no setting.
+
+    `guardrail` is the message of the guardrail that ended the turn, which is written for people. An error is not: it
+    may name hosts, files and variables (docs/security.md#what-a-browser-is-sent).
+    """
     when = "all the same" if reason is EndReason.TEXT_ONLY else "while concluding"
     noted = f" Calls asked for {when} were refused: {_listed(refused)}." if refused else ""
-    # The machine's text for an empty reply repeats the reason, and may name a setting.
-    # The feedback to a refused answer may quote it, and no output guardrail has seen it.
-    told = outcome is Outcome.FAILED and reason is not EndReason.INVALID_OUTPUT
-    why = f" {error.rstrip('.')}." if told and error and not error.startswith(NOTHING_SAID) else ""
-    return f"{limit_reached(turn, reason)}.{why}{noted} {REASONS[reason].for_users}".rstrip()
+    why = f" {guardrail.rstrip('.')}." if guardrail else ""
+    happened = _HAPPENED.get(reason) or limit_reached(turn, reason)
+    return f"{happened}.{why}{noted} {REASONS[reason].for_users}".rstrip()
 
 
 def notice_text(notice: Notice, limits: Limits) -> str:
