@@ -1,7 +1,9 @@
 """A turn and its journal: a write is complete although its caller is canceled, and an item may be dropped unfed."""
 
 import logging
+import sqlite3
 from collections.abc import Sequence
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 
@@ -352,3 +354,25 @@ async def test_calls_that_a_model_was_not_allowed_are_a_warning(caplog: pytest.L
     caplog.set_level(logging.WARNING, "turnwright.journal.turn_journal")
     await (await journal_on(MemoryStore(), Limits(steps=0))).feed(CALLS)
     assert caplog.messages == ["turn t1: the model asked for 2 calls without being allowed any: all refused"]
+
+
+async def test_feeds_of_a_turn_keep_their_order_while_the_file_is_locked(tmp_path: Path) -> None:
+    """An append that ran inline waits for the lock after all; those after it wait for its end, canceled or not."""
+    path = tmp_path / "turns.db"
+    store = SqliteStore(path, durability="normal")
+    journal = await journal_on(store)
+    await journal.feed(replace(CALLS, starts=True))
+    calls = list(journal.machine.turn.batch)
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        async with anyio.create_task_group() as group:
+            for call in calls:
+                group.start_soon(journal.feed, CallSettledInput(call=call, result="seen", elapsed=2.0))
+            group.start_soon(journal.drop, "answer:0")
+            await anyio.sleep(0.001)
+            group.cancel_scope.cancel()
+            other.rollback()
+    settled = [fact.call for _, fact in await store.facts(TURN) if isinstance(fact, CallSettled)]
+    assert settled == calls
+    assert await store.inbox(TURN) == [ITEMS[1]]
+    await store.aclose()

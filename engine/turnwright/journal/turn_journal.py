@@ -6,7 +6,8 @@ The machine decides, the store appends in one transaction, and then listeners re
 import logging
 import time
 import traceback
-from collections.abc import Callable, Container, Sequence
+from collections.abc import AsyncIterator, Callable, Container, Sequence
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Protocol
 
@@ -116,6 +117,8 @@ class TurnJournal:
 
     __slots__ = (
         "_failed",
+        "_inline",
+        "_inline_ended",
         "_lock",
         "_logged",
         "_now",
@@ -163,6 +166,9 @@ class TurnJournal:
         self._logged = _LOG.isEnabledFor(logging.INFO)
         #: Made on demand: a lock takes as much memory as three messages.
         self._lock: anyio.Lock | None = None
+        #: Whether an append without the lock is under way, and what is set when it ends, if something waits for it.
+        self._inline = False
+        self._inline_ended: anyio.Event | None = None
         self._failed = self._overtaken = False
         #: The facts of a reply that are written with its calls' first results (docs/rules.md#repeatable-steps).
         self.unwritten: Sequence[Fact] = ()
@@ -245,9 +251,15 @@ class TurnJournal:
         or again `LeaseLostError`: resume the turn from its journal.
         """
         # If nothing suspends during the append, nothing can interleave or cancel it. A lock and two shields would cost
-        # more than the rest of this.
-        if self.store.inline:
-            await self._take(event, more, consumed, deferred=deferred)
+        # more than the rest of this. If the store must wait for another process after all, `_locked` waits as well.
+        if self.store.inline and not self._inline:
+            self._inline = True
+            try:
+                await self._take(event, more, consumed, deferred=deferred)
+            finally:
+                self._inline = False
+                if self._inline_ended is not None:
+                    self._inline_ended.set()
             return
         # A result is written even if its task is canceled: a finished call keeps it. A call that has not started yet
         # may be canceled while it waits for the lock.
@@ -291,10 +303,15 @@ class TurnJournal:
         if self._failed:
             raise self._ahead()
 
-    def _locked(self) -> anyio.Lock:
+    @asynccontextmanager
+    async def _locked(self) -> AsyncIterator[None]:
         if self._lock is None:
             self._lock = anyio.Lock()
-        return self._lock
+        async with self._lock:
+            while self._inline:
+                self._inline_ended = anyio.Event()
+                await self._inline_ended.wait()
+            yield
 
     async def _take_in(self, items: Sequence[InboxItem], elapsed: float) -> None:
         for item, text in steers(items).items():

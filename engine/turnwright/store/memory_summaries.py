@@ -5,8 +5,8 @@ The copy follows the store's rows before each query.
 
 import sqlite3
 import weakref
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import Final
 
 import anyio
@@ -98,12 +98,12 @@ class MemorySummaries(SqliteSummaries):
         await self._follow(wanted.tag)
         return await super().tools(wanted, limit=limit)
 
-    @contextmanager
-    def _reading(self) -> Iterator[None]:
+    @asynccontextmanager
+    async def _reading(self) -> AsyncIterator[None]:
         yield
 
-    @contextmanager
-    def _transaction(self) -> Iterator[None]:
+    @asynccontextmanager
+    async def _transaction(self) -> AsyncIterator[None]:
         with immediate(self._db):
             yield
 
@@ -123,7 +123,7 @@ class MemorySummaries(SqliteSummaries):
             if tag and isinstance(self._store, AnnotationStore):
                 turns = [turn for (turn,) in self._db.execute("SELECT turn_id FROM turns").fetchall()]
                 tagged = [(one.turn, one.name) for one in await self._store.annotations(turns) if one.kind == "tag"]
-                with self._transaction():
+                with immediate(self._db):
                     self._db.execute("DELETE FROM annotations")
                     self._db.executemany("INSERT INTO annotations VALUES (?, 'tag', ?, NULL, '', 0)", tagged)
 
@@ -136,7 +136,7 @@ class MemorySummaries(SqliteSummaries):
             if before <= self._newest or limit is None:
                 break
         changed = [row async for row in self._changed()]
-        with self._transaction():
+        with immediate(self._db):
             self._copy(reversed(new))
             for row in changed:
                 self._db.execute("UPDATE turns SET epoch = ?, owner = ?, live = ? WHERE number = ?", _changing(row))
@@ -181,7 +181,7 @@ class MemorySummaries(SqliteSummaries):
 
     def _forget(self, turn: str) -> None:
         values = {"turn": turn}
-        with self._transaction():
+        with immediate(self._db):
             delete_summaries(self._db, "SELECT number FROM turns WHERE turn_id = :turn", values)
             self._db.execute("DELETE FROM facts WHERE turn = (SELECT number FROM turns WHERE turn_id = :turn)", values)
             self._db.execute("DELETE FROM turns WHERE turn_id = :turn", values)

@@ -6,10 +6,12 @@ from collections.abc import AsyncIterator
 from contextlib import closing
 from pathlib import Path
 
+import anyio
 import pytest
 
 from turnwright.errors import ConfigError, StoreError, TurnBusyError, UnreadableTurnError
 from turnwright.store import InboxItem, InboxKind, SqliteStore, Store
+from turnwright.store.annotations import Annotation, AnnotationKind
 from turnwright.testing.faults.disk import full_disk
 from turnwright.testing.store_suite import StoreSuite, Written
 
@@ -162,11 +164,77 @@ async def test_who_waits_in_vain_for_a_writer_is_told(bench: SqliteBench) -> Non
     await store.release(claim)
 
 
-async def test_a_writer_waits_ten_seconds_for_another_one_or_as_long_as_it_was_told(bench: SqliteBench) -> None:
-    stores = [SqliteStore(bench.path), SqliteStore(bench.path, patience=0.5)]
-    bench.opened += stores
-    told = [store._db.execute("PRAGMA busy_timeout").fetchone() for store in stores]  # noqa: SLF001 (only it knows)
-    assert told == [(10_000,), (500,)]
+@pytest.mark.parametrize("crowd", [1, 3])
+@pytest.mark.parametrize("kind", ["append", "release", "post", "claim", "delete", "annotate"])
+async def test_a_locked_file_stops_no_other_task(bench: SqliteBench, kind: str, crowd: int) -> None:
+    """A call waits for the lock, alone or with the writes of others, and other tasks run meanwhile."""
+    store = SqliteStore(bench.path, durability="normal", crowd=crowd)
+    bench.opened.append(store)
+    written = Written()
+    claim = await written.create(store)
+    ended = Written("t2")
+    await store.release(await ended.create(store))
+
+    async def call() -> None:
+        if kind == "append":
+            await store.append(claim, written.calls("read_file"), written.status)
+        elif kind == "release":
+            await store.release(claim)
+        elif kind == "post":
+            await store.post(InboxItem("t1", "abort", InboxKind.ABORT))
+        elif kind == "claim":
+            await store.claim("t2")
+        elif kind == "delete":
+            await store.delete("t2")
+        else:
+            await store.annotate(Annotation("t1", AnnotationKind.TAG, "urgent", None, "", 0.0))
+        finished.set()
+
+    finished = anyio.Event()
+    with closing(sqlite3.connect(bench.path, isolation_level=None)) as writer:
+        writer.execute("BEGIN IMMEDIATE")
+        async with anyio.create_task_group() as group:
+            group.start_soon(call)
+            for _ in range(5):  # the call waits, and this task runs
+                await anyio.sleep(0.001)
+            assert not finished.is_set()
+            assert [row.id for row in await store.turns()] == ["t2", "t1"]
+            writer.rollback()
+    assert finished.is_set()
+
+
+async def test_a_canceled_append_to_a_locked_file_is_written(bench: SqliteBench) -> None:
+    """An append that runs inline cannot be canceled, also where it has to wait after all; `inline` is false then."""
+    store = await bench.open()
+    assert isinstance(store, SqliteStore)
+    written = Written()
+    claim = await written.create(store)
+    with closing(sqlite3.connect(bench.path, isolation_level=None)) as writer:
+        writer.execute("BEGIN IMMEDIATE")
+        assert store.inline
+        async with anyio.create_task_group() as group:
+            group.start_soon(store.append, claim, written.calls("read_file"), written.status)
+            await anyio.sleep(0.001)
+            assert not store.inline
+            group.cancel_scope.cancel()
+            writer.rollback()
+    assert await store.facts("t1") == list(enumerate(written.facts, start=1))
+    assert store.inline
+
+
+async def test_a_new_file_that_is_locked_is_waited_for_in_the_first_call(bench: SqliteBench) -> None:
+    """Opening it in an event loop does not wait."""
+    with closing(sqlite3.connect(bench.path, isolation_level=None)) as writer:
+        writer.execute("BEGIN IMMEDIATE")
+        writer.execute("CREATE TABLE x (y)")
+        store = await bench.open()
+        async with anyio.create_task_group() as group:
+            group.start_soon(Written().create, store)
+            await anyio.sleep(0.001)
+            assert store.has("t1") is None
+            writer.rollback()
+    assert store.has("t1")
+    assert [row.id for row in await store.turns()] == ["t1"]
 
 
 async def test_text_that_is_not_utf8_concerns_its_own_turn(bench: SqliteBench) -> None:

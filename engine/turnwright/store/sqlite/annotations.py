@@ -37,7 +37,7 @@ class SqliteAnnotations(SqliteTables):
 
     async def annotate(self, *annotations: Annotation) -> None:
         """See `AnnotationStore.annotate`."""
-        with self._transaction():
+        async with self._transaction():
             for one in annotations:
                 row = (one.kind, one.name, one.value, one.text, one.at, one.turn)
                 if self._db.execute(_WRITE, row).rowcount == 0:
@@ -45,13 +45,13 @@ class SqliteAnnotations(SqliteTables):
 
     async def unannotate(self, turn_id: str, kind: AnnotationKind, name: str) -> bool:
         """See `AnnotationStore.unannotate`."""
-        with self._transaction():
+        async with self._transaction():
             statement = "DELETE FROM annotations WHERE turn_id = ? AND kind = ? AND name = ?"
             return self._db.execute(statement, (turn_id, kind, name)).rowcount > 0
 
     async def annotations(self, turn_ids: Sequence[str]) -> list[Annotation]:
         """See `AnnotationStore.annotations`."""
-        with self._reading():
+        async with self._reading():
             return read_annotations(self._db, turn_ids)
 
 

@@ -14,18 +14,26 @@ from anyio.lowlevel import checkpoint
 
 from turnwright.errors import StoreError, StoreReplacedError
 
+from .lock_wait import LockWait, is_locked
 from .writes import Write
 
 
 class CommitGroup:
     """Collects writes. `write` makes any number of them in one transaction, or raises.
 
-    `explain` turns an error of `sqlite3` into the store's error, and returns any other error unchanged.
+    `explain` turns an error of `sqlite3` into the store's error, and returns any other error unchanged. While another
+    process has locked the file, the writes are tried again for `patience` seconds.
     """
 
-    def __init__(self, write: Callable[[Sequence[Write]], None], explain: Callable[[Exception], Exception]) -> None:
+    def __init__(
+        self,
+        write: Callable[[Sequence[Write]], None],
+        explain: Callable[[Exception], Exception],
+        patience: float = 10.0,
+    ) -> None:
         self._write = write
         self._explain = explain
+        self._patience = patience
         self._waiting: list[Write] = []
         #: The number of calls of `add` that have not returned yet.
         self.under_way = 0
@@ -41,7 +49,9 @@ class CommitGroup:
         try:
             await checkpoint()
             if one.waits:
-                self._write_all()
+                locked = self._write_all()
+                if locked is not None:
+                    await self._try_again(one, locked)
         finally:
             self.under_way -= 1
             if one.waits:
@@ -49,20 +59,36 @@ class CommitGroup:
         if one.error is not None:
             raise one.error
 
-    def _write_all(self) -> None:
+    async def _try_again(self, one: Write, locked: Exception) -> None:
+        """Write all until `one` is written or given up. Each of the waiting writes has a patience of its own."""
+        wait = LockWait(self._patience)
+        while one.waits:
+            if await wait.pause():
+                locked = self._write_all() or locked
+            elif one.waits:
+                self._waiting.remove(one)
+                one.give_up(self._explain(locked))
+
+    def _write_all(self) -> Exception | None:
+        """Make the writes that wait. Return the error if another process has locked the file: then they still wait."""
         together, self._waiting = self._waiting, []
         try:
             self._write(together)
         except (sqlite3.OperationalError, StoreReplacedError) as error:
+            if is_locked(error):
+                self._waiting = _not_made(together)
+                return error
             # The file or its disk fails, so each write alone would fail too, after a wait of its own.
             for one in _not_made(together):
                 one.give_up(self._explain(error))
         except Exception:  # noqa: BLE001 (one write is the cause: it gets the error, and the others are made)
             for one in _not_made(together):
                 self._write_alone(one)
-        finally:
+        except BaseException:
             for one in _not_made(together):
                 one.give_up(StoreError("the process was interrupted; nothing was written"))
+            raise
+        return None
 
     def _write_alone(self, one: Write) -> None:
         try:

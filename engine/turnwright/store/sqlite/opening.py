@@ -35,6 +35,9 @@ class OpenFile(NamedTuple):
 def open_file(path: Path, place: Path, durability: Durability, patience: float) -> OpenFile:
     """Open the file at `path`, whose real path is `place`. A missing file is created, readable for this user only.
 
+    Only the creation of the tables may have to wait for another process, at most `patience` seconds. The connection
+    does not wait afterwards (`lock_wait.py`).
+
     Raises the errors of `sqlite3` and of the operating system, and `ConfigError` for a file that is not a store of this
     release or an older one, or that cannot be read whole.
     """
@@ -48,6 +51,7 @@ def open_file(path: Path, place: Path, durability: Durability, patience: float) 
     try:
         if read_only is None:
             prepare(db, path, patience)
+        db.execute("PRAGMA busy_timeout=0")
         db.execute(f"PRAGMA synchronous={'NORMAL' if durability == 'normal' else 'FULL'}")
         # Deleted data must not stay readable in the file's free pages.
         db.execute("PRAGMA secure_delete=ON")

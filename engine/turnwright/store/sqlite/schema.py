@@ -231,7 +231,7 @@ def prepare(db: sqlite3.Connection, path: Path, patience: float) -> None:
             break
         except sqlite3.OperationalError as error:
             # SQLite's busy timeout does not cover this statement when others open the new file too.
-            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > ends:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() >= ends:
                 raise
             time.sleep(0.01)
     if version == 0:

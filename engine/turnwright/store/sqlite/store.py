@@ -8,10 +8,13 @@ survives a loss of power.
 import os
 import sqlite3
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
+
+import anyio
+from anyio.lowlevel import current_token
 
 from turnwright.errors import ConfigError, SessionNotFoundError, StoreError, TurnBusyError, TurnNotFoundError
 from turnwright.store.agent_statistics import KnownGroups
@@ -45,10 +48,11 @@ from turnwright_states.facts import Fact
 
 from .annotations import SqliteAnnotations
 from .group_commit import CommitGroup
+from .lock_wait import LockWait, is_locked
 from .opening import Durability, open_file, read_only_files
 from .owner_lock import OwnerLock
 from .rows import CLAIM_SPANS, CLAIMED, EMPTY_SESSIONS, FACTS, FAMILY, LAST, SESSIONS, TURNS, WAITING
-from .schema import check, immediate, migrate
+from .schema import check, migrate
 from .summaries import SqliteSummaries, delete_summaries
 from .writes import Append, Create, ReleaseWrite, Write, write
 
@@ -66,6 +70,7 @@ _HINTS: Final = {
     sqlite3.SQLITE_READONLY: "give this user write access to the file and its folder",
 }
 
+_T = TypeVar("_T")
 #: The errors of `sqlite3`, also for text that UTF-8 cannot encode and for numbers of more than 64 bits.
 _ERRORS: Final = (sqlite3.Error, UnicodeEncodeError, OverflowError)
 
@@ -76,9 +81,9 @@ class SqliteStore(SqliteSummaries, SqliteAnnotations):
     Its methods are described at `Store`.
 
     `durability`: `full` survives a loss of power, `normal` survives a crash of the process. `patience` is the number of
-    seconds that a call waits while another process writes. `crowd` is the number of concurrently driven turns from
-    which the writes of one round of the event loop share a transaction: by default 4, and 2 with `full`, where a
-    transaction waits for the disk.
+    seconds that a call waits while another process writes. The event loop runs meanwhile. `crowd` is the number of
+    concurrently driven turns from which the writes of one round of the event loop share a transaction: by default 4,
+    and 2 with `full`, where a transaction waits for the disk.
 
     A file that cannot be written, on a read-only disk too, is read (`read_only`).
 
@@ -101,32 +106,37 @@ class SqliteStore(SqliteSummaries, SqliteAnnotations):
         self._durability: Durability = durability
         self._patience = patience
         self._known = KnownGroups()
-        self._open()
+        self._opened = False
+        with suppress(sqlite3.OperationalError):  # in an event loop, the first call waits for a new file that is locked
+            self._open(0 if _in_event_loop() else patience)
         own = type(self)
         crowd = _CROWDS[durability] if crowd is None else crowd
         # A subclass that overrides these methods may suspend in them.
         self._crowd = crowd if own.append is SqliteStore.append and own.inbox is SqliteStore.inbox else 0
-        self._group = CommitGroup(self._write, self._explained)
+        self._group = CommitGroup(self._write, self._explained, patience)
 
-    def _open(self) -> None:
+    def _open(self, patience: float) -> None:
+        """Open the file. Raises the error of `sqlite3` if another process has locked it and there is no patience."""
         try:
-            self._db, self._place, self._read_only = open_file(
-                self.path, self._real_path, self._durability, self._patience
-            )
+            self._db, self._place, self._read_only = open_file(self.path, self._real_path, self._durability, patience)
         except (sqlite3.Error, OSError) as error:
+            if is_locked(error) and not patience:
+                raise
             raise self._unusable(error) from None
         self._cursor = self._db.cursor()
+        self._opened = True
 
     def _follow_files(self) -> None:
         """Open a store that can only be read again, if others have changed it, or whether they have it open."""
         if read_only_files(self.path, self._real_path) != self._read_only:
             self._db.close()
-            self._open()
+            self._opened = False
+            self._open(0)
 
     @property
     def read_only(self) -> bool:
         """Whether the file can only be read. Then every method that writes raises `StoreError`."""
-        return self._read_only is not None
+        return self._opened and self._read_only is not None
 
     @property
     def inline(self) -> bool:
@@ -144,6 +154,9 @@ class SqliteStore(SqliteSummaries, SqliteAnnotations):
         return ConfigError(f"store {self.path}: {_explain(error)}")
 
     async def create(self, new: NewTurn, facts: Sequence[Fact], status: Status, *, driven: bool = True) -> Claim:
+        if not self._opened:
+            with self._errors():
+                await self._unlocked(lambda: None)
         if driven:
             one = Create(new, facts, status, self._owner.take(), self._driving)
         else:
@@ -159,7 +172,7 @@ class SqliteStore(SqliteSummaries, SqliteAnnotations):
 
     async def claim(self, turn_id: str, *, abandoned: AbandonedDrivers = NONE_ABANDONED) -> Claim:
         owner = self._owner.take()
-        with self._transaction():
+        async with self._transaction():
             epoch, was, seq = claimed(turn_id, self._one(CLAIMED, turn_id), self._where)
             if was and not abandoned.covers(was, epoch) and self._lives(turn_id, was):
                 raise TurnBusyError(turn_id, was)
@@ -184,24 +197,31 @@ class SqliteStore(SqliteSummaries, SqliteAnnotations):
         return one.waiting
 
     async def facts(self, turn_id: str, after: int = 0) -> list[tuple[int, Fact]]:
-        with self._reading():
+        async with self._reading():
             (number,) = self._one("SELECT number FROM turns WHERE turn_id = ?", turn_id)
             rows = self._db.execute(FACTS, {"turn": number, "after": after}).fetchall()
         return facts_of(turn_id, rows, self._where, after)
 
     async def claim_spans(self, turn_id: str) -> list[ClaimSpan]:
-        with self._reading():
+        async with self._reading():
             (number,) = self._one("SELECT number FROM turns WHERE turn_id = ?", turn_id)
             rows = self._db.execute(CLAIM_SPANS, {"turn": number}).fetchall()
         return claim_spans_of(turn_id, rows, self._where)
 
     async def get(self, turn_id: str) -> TurnRow:
-        with self._reading():
+        async with self._reading():
             return readable(turn_row(self._one(f"{TURNS} WHERE turn_id = ?", turn_id)), self._where)
 
-    def has(self, turn_id: str) -> bool:
-        with self._reading():
+    def has(self, turn_id: str) -> bool | None:
+        if not self._opened:
+            return None
+        try:
+            self._start_reading()
             return self._db.execute("SELECT 1 FROM turns WHERE turn_id = ?", (turn_id,)).fetchone() is not None
+        except _ERRORS as error:
+            if is_locked(error):
+                return None
+            raise self._explained(error) from error
 
     async def turns(
         self,
@@ -214,7 +234,7 @@ class SqliteStore(SqliteSummaries, SqliteAnnotations):
         wanted = {"session =": session, "number <": before}
         where = "1" if live is None else f"live = {live:d}"  # a constant, for which there is an index
         where += "".join(f" AND {column} ?" for column, value in wanted.items() if value is not None)
-        with self._reading():
+        async with self._reading():
             rows = self._db.execute(
                 f"{TURNS} WHERE {where} ORDER BY number DESC LIMIT ?",
                 [*(value for value in wanted.values() if value is not None), -1 if limit is None else limit],
@@ -223,18 +243,18 @@ class SqliteStore(SqliteSummaries, SqliteAnnotations):
 
     async def sessions(self, *, limit: int | None = None, before: int | None = None) -> list[SessionInfo]:
         page = {"limit": -1 if limit is None else limit, "before": LAST if before is None else before}
-        with self._reading():
+        async with self._reading():
             rows = self._db.execute(SESSIONS, page).fetchall()
         return [session_info(row) for row in rows]
 
     async def set_title(self, session: str, title: str) -> None:
-        with self._transaction():
+        async with self._transaction():
             change = self._db.execute("UPDATE sessions SET title = ? WHERE session = ?", (title, session))
             if change.rowcount == 0:
                 raise SessionNotFoundError(session)
 
     async def delete_session(self, session: str) -> int:
-        with self._transaction():
+        async with self._transaction():
             roots = self._db.execute("SELECT turn_id FROM turns WHERE session = ?", (session,)).fetchall()
             if not roots:
                 raise SessionNotFoundError(session)
@@ -248,7 +268,7 @@ class SqliteStore(SqliteSummaries, SqliteAnnotations):
         if not items:
             return ()
         turn_id, now = addressee(items), time.time()
-        with self._transaction():
+        async with self._transaction():
             self._one("SELECT 1 FROM turns WHERE turn_id = ?", turn_id)
             blocking = conflicting_items(self._waiting(turn_id), items)
             if not blocking:
@@ -260,16 +280,18 @@ class SqliteStore(SqliteSummaries, SqliteAnnotations):
 
     async def inbox(self, turn_id: str) -> list[InboxItem]:
         try:
-            if self.read_only:
-                self._follow_files()
-            check(self._cursor, self.path)
-            return self._waiting(turn_id)
+            if self._opened and not self.read_only:
+                check(self._cursor, self.path)
+                return self._waiting(turn_id)
         except _ERRORS as error:
-            raise self._explained(error) from error
+            if not is_locked(error):
+                raise self._explained(error) from error
+        async with self._reading():
+            return self._waiting(turn_id)
 
     async def requests(self, *kinds: InboxKind) -> list[InboxItem]:
         asked = ", ".join("?" * len(kinds))
-        with self._reading():
+        async with self._reading():
             rows = self._db.execute(
                 f"SELECT turn_id, id, kind, payload FROM inbox WHERE kind IN ({asked})",  # noqa: S608 (constant)
                 kinds,
@@ -280,18 +302,19 @@ class SqliteStore(SqliteSummaries, SqliteAnnotations):
         return poll_for_changes(turn_id)
 
     async def delete(self, turn_id: str) -> int:
-        with self._transaction():
+        async with self._transaction():
             self._one("SELECT 1 FROM turns WHERE turn_id = ?", turn_id)
             return self._delete(turn_id)
 
     async def migrate(self) -> tuple[int, int]:
         """See `Store.migrate`. Also raises `ConfigError` while a process of the old release drives a turn."""
         with self._errors():
-            return migrate(self._db, self.path, self._refuse_if_driven)
+            return await self._unlocked(lambda: migrate(self._db, self.path, self._refuse_if_driven))
 
     async def aclose(self) -> None:
         self._driving.clear()
-        self._db.close()
+        if self._opened:
+            self._db.close()
         self._owner.release()
 
     def _delete(self, turn_id: str) -> int:
@@ -333,7 +356,11 @@ class SqliteStore(SqliteSummaries, SqliteAnnotations):
         try:
             write(self._cursor, self.path, self._place, (one,))
         except _ERRORS as error:
-            raise self._explained(error) from error
+            if not is_locked(error):
+                raise self._explained(error) from error
+            # The caller relies on a write that cannot be canceled (`inline`).
+            with anyio.CancelScope(shield=True):
+                await self._group.add(one)
         if one.error is not None:
             raise one.error
 
@@ -353,23 +380,52 @@ class SqliteStore(SqliteSummaries, SqliteAnnotations):
     # Methods check the schema version and the place of the file: another process may have migrated or deleted it. An
     # append relies on its claim, because a migration ends all claims.
 
-    @contextmanager
-    def _transaction(self) -> Iterator[None]:
+    @asynccontextmanager
+    async def _transaction(self) -> AsyncIterator[None]:
+        """Write in the block, which must not suspend, because all tasks share the connection."""
         with self._errors():
-            with immediate(self._db):
+            await self._unlocked(self._start_transaction)
+            try:
                 check(self._db, self.path)
                 self._place.check()
                 yield
+                self._db.execute("COMMIT")
+            except BaseException:
+                self._db.rollback()
+                raise
             self._place.check()
 
-    @contextmanager
-    def _reading(self) -> Iterator[None]:
+    def _start_transaction(self) -> None:
+        self._db.execute("BEGIN IMMEDIATE")
+
+    @asynccontextmanager
+    async def _reading(self) -> AsyncIterator[None]:
         with self._errors():
-            if self.read_only:
-                self._follow_files()
-            check(self._db, self.path)
-            self._place.check()
+            await self._unlocked(self._start_reading)
             yield
+
+    def _start_reading(self) -> None:
+        if self.read_only:
+            self._follow_files()
+        check(self._db, self.path)
+        self._place.check()
+
+    async def _unlocked(self, work: Callable[[], _T]) -> _T:
+        """Do the work, if need be again and again while another process has locked the file.
+
+        It cannot be canceled meanwhile, as it could not while it waited for the disk.
+        """
+        wait: LockWait | None = None
+        while True:
+            try:
+                if not self._opened:
+                    self._open(0)
+                return work()
+            except sqlite3.OperationalError as error:
+                wait = wait or LockWait(self._patience)
+                with anyio.CancelScope(shield=True):
+                    if not is_locked(error) or not await wait.pause():
+                        raise
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
@@ -385,6 +441,14 @@ class SqliteStore(SqliteSummaries, SqliteAnnotations):
         explained = StoreError(f"store {self.path}: {why}; nothing was written, and the turn can be resumed")
         explained.__cause__ = error
         return explained
+
+
+def _in_event_loop() -> bool:
+    try:
+        current_token()
+    except RuntimeError:
+        return False
+    return True
 
 
 def _explain(error: Exception) -> str:

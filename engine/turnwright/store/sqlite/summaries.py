@@ -179,11 +179,11 @@ class SqliteSummaries(SqliteTables):
 
     async def unsummarized(self, *, limit: int) -> list[Unsummarized]:
         """See `SummaryStore.unsummarized`."""
-        return unsummarized_of(self._rows((_UNSUMMARIZED, {"limit": limit})))
+        return unsummarized_of(await self._rows((_UNSUMMARIZED, {"limit": limit})))
 
     async def summarize(self, summaries: Sequence[tuple[Unsummarized, TurnSummary]]) -> None:
         """See `SummaryStore.summarize`."""
-        with self._transaction():
+        async with self._transaction():
             for turn, summary in summaries:
                 for (number,) in self._db.execute("SELECT number FROM turns WHERE turn_id = ?", (turn.id,)).fetchall():
                     values = stored(turn, summary) | {"number": number}
@@ -215,35 +215,35 @@ class SqliteSummaries(SqliteTables):
         texts: bool = True,
     ) -> list[SummarizedTurn]:
         """See `SummaryStore.find`."""
-        dialect, words = self._search(wanted)
+        dialect, words = await self._search(wanted)
         query = dialect.find(wanted, words, order=order, ascending=ascending, limit=limit, after=after, texts=texts)
-        return summarized_turns(self._rows(query))
+        return summarized_turns(await self._rows(query))
 
     async def totals(self, wanted: TurnFilter) -> TurnTotals:
         """See `SummaryStore.totals`."""
-        dialect, words = self._search(wanted)
-        return turn_totals(self._rows(dialect.totals(wanted, words)))
+        dialect, words = await self._search(wanted)
+        return turn_totals(await self._rows(dialect.totals(wanted, words)))
 
     async def agents(self, wanted: TurnFilter, *, by: Grouping = Grouping.BOTH) -> AgentStatistics:
         """See `SummaryStore.agents`."""
-        dialect, words = self._search(wanted)
-        groups = self._known.of(self._rows(dialect.agents(wanted, words)), by)
-        return groups.statistics(self._rows(dialect.failures(groups.failing)))
+        dialect, words = await self._search(wanted)
+        groups = self._known.of(await self._rows(dialect.agents(wanted, words)), by)
+        return groups.statistics(await self._rows(dialect.failures(groups.failing)))
 
     async def tools(self, wanted: TurnFilter, *, limit: int) -> Mapping[str, ToolCalls]:
         """See `SummaryStore.tools`."""
-        dialect, words = self._search(wanted)
-        return tool_calls(self._rows(dialect.tools(wanted, words, limit)))
+        dialect, words = await self._search(wanted)
+        return tool_calls(await self._rows(dialect.tools(wanted, words, limit)))
 
-    def _rows(self, query: Query) -> list[Columns]:
-        with self._reading():
+    async def _rows(self, query: Query) -> list[Columns]:
+        async with self._reading():
             return self._db.execute(*query).fetchall()
 
-    def _search(self, wanted: TurnFilter) -> tuple[Dialect, str]:
+    async def _search(self, wanted: TurnFilter) -> tuple[Dialect, str]:
         words = words_of(wanted.text)
         if not words:
             return _SEARCHED, ""
-        if not self._rows((_INDEXED, {})):
+        if not await self._rows((_INDEXED, {})):
             return _SCANNED, f"%{wanted.text[:MOST_PART]}%"
         return _SEARCHED, _matching(words)
 

@@ -2,7 +2,7 @@
 
 import sqlite3
 from abc import ABC, abstractmethod
-from contextlib import AbstractContextManager
+from contextlib import AbstractAsyncContextManager
 
 
 class SqliteTables(ABC):
@@ -11,9 +11,9 @@ class SqliteTables(ABC):
     _db: sqlite3.Connection
 
     @abstractmethod
-    def _reading(self) -> AbstractContextManager[None]:
+    def _reading(self) -> AbstractAsyncContextManager[None]:
         """Read in the block. Errors of SQLite become errors of the store."""
 
     @abstractmethod
-    def _transaction(self) -> AbstractContextManager[None]:
+    def _transaction(self) -> AbstractAsyncContextManager[None]:
         """Write in the block, all of it or nothing. Errors of SQLite become errors of the store."""
