@@ -1,5 +1,6 @@
 """The arguments of a function: their JSON Schema, and their validation."""
 
+import cmath
 import inspect
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,7 +13,15 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, Valid
 from pydantic.errors import PydanticUserError
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaWarningKind
-from pydantic_core import ErrorDetails, PydanticSerializationError, PydanticUndefined, to_json
+from pydantic_core import (
+    CoreSchema,
+    ErrorDetails,
+    PydanticCustomError,
+    PydanticSerializationError,
+    PydanticUndefined,
+    SchemaValidator,
+    to_json,
+)
 from typing_extensions import TypedDict
 
 from turnwright.context import TurnContext
@@ -80,8 +89,9 @@ class QuickCheck:
         keys = {one.name: NotRequired[one.annotation] if one.own_default else one.annotation for one in self._expected}
         shape = TypedDict("Arguments", keys)  # type: ignore[misc]  # likewise
         shape.__pydantic_config__ = ConfigDict(extra="forbid")  # type: ignore[attr-defined]  # pydantic's convention
-        validator = TypeAdapter(shape).validator
-        return validator.validate_json
+        adapter = TypeAdapter(shape)
+        finite = finite_validator(adapter.core_schema)
+        return adapter.validator.validate_json if finite is None else finite.validate_json
 
 
 def _renames_or_fills(note: FieldInfo) -> bool:
@@ -93,7 +103,8 @@ class Arguments:
     """The arguments that a model may pass to a function.
 
     Pydantic reads the annotations, and coerces as for JSON: `"5"` becomes an int, an ISO string a date. A boolean is
-    not accepted as a number, and an unknown argument is an error. A parameter without annotation takes any JSON value.
+    not accepted as a number, nor are `"NaN"` and infinities, unless the type asks for them (`allow_inf_nan=True`). An
+    unknown argument is an error. A parameter without annotation takes any JSON value.
     `contexts` names the parameters annotated `ToolContext` (or `ToolContext[Deps]`), which are not arguments.
 
     Raises `ConfigError` for a function that cannot be called by keyword (positional-only parameters, `*args`,
@@ -147,7 +158,7 @@ class Arguments:
     def _check(self, arguments: Mapping[str, JsonValue]) -> BaseModel:
         try:
             data = to_json(dict(arguments))
-            model = self._model.model_validate_json(data)
+            model = self._validate(data)
         except ValidationError as error:
             lines = [_problem(detail, arguments) for detail in error.errors(include_url=False, include_context=False)]
             raise ToolInputError(self._explain(lines)) from None
@@ -164,6 +175,11 @@ class Arguments:
             if lines := [f"{where}: should be a number, not a boolean" for where in _booleans(arguments, taken)]:
                 raise ToolInputError(self._explain(lines))
         return model
+
+    @cached_property
+    def _validate(self) -> Callable[[bytes], BaseModel]:
+        finite = finite_validator(self._model.__pydantic_core_schema__)
+        return self._model.model_validate_json if finite is None else finite.validate_json
 
     def _explain(self, problems: list[str]) -> str:
         unique = list(dict.fromkeys(problems))
@@ -195,6 +211,59 @@ class Arguments:
                 f" ({getattr(error, 'message', error)}): use JSON types, pydantic models, or ToolContext"
             ) from error
         return cast("type[BaseModel]", model)
+
+
+def finite_validator(schema: CoreSchema) -> SchemaValidator | None:
+    """Return a validator that accepts NaN and the infinities only where the schema asks for them by `allow_inf_nan`.
+
+    Pydantic takes the texts `"NaN"` and `"1e999"` for numbers, and NaN is neither above nor below a limit. Returns None
+    if the schema takes no such number.
+    """
+    finite = _finite(schema)
+    if finite == schema:
+        return None
+    # The validator of a model that is a part of the schema would be used as it is.
+    return SchemaValidator(cast("CoreSchema", finite), _use_prebuilt=False)
+
+
+#: The keys of a schema of pydantic whose values are no schemas.
+_NO_SCHEMAS: Final = frozenset({"config", "default", "expected", "members", "metadata", "serialization"})
+
+
+def _finite(schema: object, *, asks: bool = False) -> object:
+    """Return a schema of pydantic whose numbers are finite. It `asks` for others if a model around it does."""
+    if isinstance(schema, list | tuple):
+        return [_finite(one, asks=asks) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    config = schema.get("config")
+    if isinstance(config, dict) and "allow_inf_nan" in config:
+        asks = bool(config["allow_inf_nan"])
+    parts = {key: value if key in _NO_SCHEMAS else _finite(value, asks=asks) for key, value in schema.items()}
+    if asks:
+        return parts
+    match schema.get("type"):
+        case "float":
+            return {"allow_inf_nan": False, **parts}
+        case "any" | "complex":
+            check = {"type": "no-info", "function": _need_finite}
+            return {"type": "function-after", "function": check, "schema": parts}
+        case _:
+            return parts
+
+
+def _need_finite(value: object) -> object:
+    """Return a JSON value, or a complex number. Raises `PydanticCustomError` for NaN and the infinities in it."""
+    pending = [value]
+    while pending:
+        one = pending.pop()
+        if isinstance(one, Mapping):
+            pending += one.values()
+        elif isinstance(one, list):
+            pending += one
+        elif isinstance(one, float | complex) and not cmath.isfinite(one):
+            raise PydanticCustomError("finite_number", "Input should be a finite number")
+    return value
 
 
 class _Schema(GenerateJsonSchema):
