@@ -476,7 +476,12 @@ def test_more_steps_than_a_turn_may_take_are_noticed_where_they_are_read(cli: "C
     cli.agent("steps: 300")
     read = cli.run("run", "hi", "--agent", "Tester")
     assert read.code == 0
-    assert "AGENTS.md:3: agent 'Tester': steps: is 300, and a turn takes at most 200 steps" in read.err
+    warning = (
+        "AGENTS.md:3: agent 'Tester': steps: is 300, and a turn takes at most 200 steps: continue it in a new turn"
+    )
+    assert warning in read.err
+    for err in (done.err, read.err):
+        assert err.count("a turn takes at most") == err.count("turnwright run --continue TURN`") == 1
 
 
 def test_a_setting_that_is_no_number_is_refused_in_one_clause(cli: "Cli") -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from pydantic import JsonValue
 
-from turnwright import Agent, ConfigError, Engine, Limits, tool
+from turnwright import Agent, ConfigError, Engine, Limits, load_agents, tool
 from turnwright.journal.admission import TurnOptions, admit, limits_for
 from turnwright.journal.dependencies import Dependencies
 from turnwright.model import ModelResponse
@@ -70,7 +70,6 @@ def test_a_context_that_is_nested_too_deep_to_be_kept_is_a_mistake(levels: int) 
         admit(setup, AGENT, "hi", TurnOptions(metadata=nested(levels)))
 
 
-@pytest.mark.anyio
 async def test_nothing_is_written_for_an_option_that_is_unknown() -> None:
     """Neither by `run` nor by `stream`."""
     engine = Engine(model=ScriptedModel("Done."))
@@ -128,3 +127,35 @@ async def test_a_text_of_another_library_is_written_as_its_text(tmp_path: Path) 
         facts = [fact for _, fact in await engine.store.facts(turn.id)]
         assert [type(fact.prompt) for fact in facts if isinstance(fact, TurnStarted)] == [str]
         assert [fact.result for fact in facts if isinstance(fact, CallSettled)] == ["in the page"]
+
+
+async def test_steps_above_the_ceiling_are_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    """The warning says how to take more steps: in a turn that continues the first one."""
+    engine, agent = Engine(model=ScriptedModel("Done.", repeat=True)), Agent(name="Long", steps=250)
+    for _ in range(3):
+        assert (await engine.run(agent, "hi")).outcome is Outcome.FINISHED
+    (record,) = [one for one in caplog.records if "steps" in one.getMessage()]
+    assert record.levelname == "WARNING"
+    assert record.getMessage() == (
+        "agent 'Long': steps: is 250, and a turn takes at most 200 steps: continue it in a new turn, with"
+        " `continue_from=turn.id` or `turnwright run --continue TURN`"
+    )
+
+
+async def test_steps_above_a_lower_ceiling_name_it(caplog: pytest.LogCaptureFixture) -> None:
+    engine = Engine(model=ScriptedModel("Done.", repeat=True), limits=Limits(ceiling=10))
+    await engine.run(Agent(name="Short", steps=10), "hi")
+    assert not caplog.records
+    await engine.run(Agent(name="Long", steps=11), "hi")
+    assert "at most 10 steps, the engine's `ceiling`: continue" in caplog.text
+
+
+async def test_steps_of_an_agent_file_are_warned_of_where_they_stand(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "AGENTS.md").write_text("---\nname: Filed\nsteps: 251\n---\nHelp.\n", encoding="utf-8")
+    (agent,) = load_agents(tmp_path / "AGENTS.md")
+    await Engine(model=ScriptedModel("Done.")).run(agent, "hi")
+    (record,) = [one for one in caplog.records if "steps" in one.getMessage()]
+    assert "AGENTS.md:3: agent 'Filed': steps: is 251, and a turn takes at most 200 steps" in record.getMessage()
+    assert "continue_from=turn.id" in record.getMessage()

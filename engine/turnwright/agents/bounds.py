@@ -10,7 +10,10 @@ from typing import Final, Protocol
 import msgspec
 
 from turnwright_states import EndReason, Limits, ToolCallLimits, Turn
-from turnwright_states.limits import ToolClass
+from turnwright_states.limits import MAX_STEPS, ToolClass
+
+#: The name and the steps of each agent whose file was read with a warning about them: its turns log no second one.
+WARNED_STEPS: Final[set[tuple[str, int]]] = set()
 
 
 class Exactness(StrEnum):
@@ -217,3 +220,12 @@ def figures(name: str, used: float, most: float) -> str:
 def _float(used: float) -> float:
     """Convert the figure to a `float`. In a changed journal it may be too large for one."""
     return float(max(min(used, _MOST_COUNTED), -_MOST_COUNTED))
+
+
+def steps_above(steps: int, ceiling: int = MAX_STEPS) -> str:
+    """Return the warning about `steps` above the ceiling, with the way to take more."""
+    limit = f"{ceiling} steps" if ceiling == MAX_STEPS else f"{ceiling} steps, the engine's `ceiling`"
+    return (
+        f"is {steps}, and a turn takes at most {limit}: continue it in a new turn, with `continue_from=turn.id` or"
+        " `turnwright run --continue TURN`"
+    )

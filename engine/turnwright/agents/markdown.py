@@ -36,6 +36,7 @@ from turnwright.agent import Agent, MisfitLimitError
 from turnwright.errors import ConfigError
 from turnwright_states import MAX_STEPS, Limits
 
+from .bounds import WARNED_STEPS, steps_above
 from .front_matter import MAX_BYTES, TOO_LARGE, FrontMatter, Loc, UnreadableFileError, in_lines, path_of, read_text
 from .named_code import resolve_code
 from .template import is_template, mistakes
@@ -253,8 +254,9 @@ class _AgentBlock:
             instructions["template"] = True
             self._check_template()
         self.agent = make_agent(self.matter, values | instructions, limits)
-        if self.agent is not None and (self.agent.steps or 0) > MAX_STEPS:
-            self.notes.append((("steps",), f"is {self.agent.steps}, and a turn takes at most {MAX_STEPS} steps"))
+        if self.agent is not None and self.agent.steps is not None and self.agent.steps > MAX_STEPS:
+            WARNED_STEPS.add((self.agent.name, self.agent.steps))
+            self.notes.append((("steps",), steps_above(self.agent.steps)))
 
     def _check_template(self) -> None:
         matter = self.matter

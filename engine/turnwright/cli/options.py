@@ -58,6 +58,8 @@ def configuration(file: Path | None = None, given: Mapping[str, object] | None =
 def _steps(value: int | None) -> int | None:
     if value is not None and value > MAX_STEPS:
         say(f"--steps {value}: a turn takes at most {MAX_STEPS} steps")
+        say("To take more, continue in a new turn: `turnwright run --continue TURN`")
+        return MAX_STEPS
     return value
 
 

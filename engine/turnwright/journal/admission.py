@@ -1,5 +1,6 @@
 """Admits a new turn: checks everything that can be checked, and writes its first facts."""
 
+import logging
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import Final, TypedDict, cast
@@ -9,7 +10,7 @@ from pydantic import JsonValue
 
 from turnwright._base.frozen import MOST_NESTED, deeper_than
 from turnwright.agent import OUTPUT_TOOL, Agent
-from turnwright.agents.bounds import class_of
+from turnwright.agents.bounds import WARNED_STEPS, class_of, steps_above
 from turnwright.errors import ConfigError
 from turnwright.events import first_events
 from turnwright.message import FilePart, Message
@@ -27,6 +28,8 @@ from .inbox import writable
 from .message_history import EarlierJournals
 from .termination import supersede_session
 from .turn_journal import Listeners, stamp
+
+_LOG = logging.getLogger(__name__)
 
 
 class TurnOptions(TypedDict, total=False):
@@ -208,8 +211,9 @@ async def load_ended_turn(store: Store, turn_id: str) -> tuple[TurnRow, list[tup
 def limits_for(agent: Agent, setup: Dependencies) -> Limits:
     """Return the limits of a turn of this agent: the agent's over the engine's, tool calls as one number.
 
-    The result is cached for each agent. Raises `ConfigError` for an invalid agent, for limits that conflict, for an
-    unknown tool, and for hooks or guardrails that are none or name an unknown tool.
+    The result is cached for each agent, so a warning about steps above the ceiling is logged once. Raises
+    `ConfigError` for an invalid agent, for limits that conflict, for an unknown tool, and for hooks or guardrails that
+    are none or name an unknown tool.
     """
     if not isinstance(agent, Agent):
         raise ConfigError(f"{agent!r} is not an agent: write Agent(name=...)")
@@ -221,7 +225,11 @@ def _limits_for(agent: Agent, setup: Dependencies) -> Limits:
     hooks_of(setup.hooks, "engine", setup.tools)
     hooks_of(agent.hooks, where, setup.tools)
     guardrails_of(agent.guardrails, where)
-    return agent.limits_for(setup.limits).for_tools(class_of(setup.tools_for(agent).values()))
+    limits = agent.limits_for(setup.limits).for_tools(class_of(setup.tools_for(agent).values()))
+    steps = limits.steps
+    if steps is not None and steps > limits.ceiling and (agent.name, steps) not in WARNED_STEPS:
+        _LOG.warning("%s: steps: %s", where, steps_above(steps, limits.ceiling))
+    return limits
 
 
 def _file(number: int, file: FilePart) -> dict[str, JsonValue]:
