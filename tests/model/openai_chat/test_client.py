@@ -162,6 +162,9 @@ async def test_a_request_goes_to_the_endpoint_with_the_key_and_the_callers_heade
     ("base_url", "options", "field"),
     [
         ("https://api.openai.com/v1", {}, "max_completion_tokens"),
+        ("https://mine.openai.azure.com/openai/v1", {}, "max_completion_tokens"),
+        ("https://mine.openai.azure.com/openai/v1", {"max_tokens_field": "max_tokens"}, "max_tokens"),
+        ("https://openai.azure.com.evil.example/v1", {}, "max_tokens"),
         ("http://host/v1", {}, "max_tokens"),
         ("http://host/v1", {"max_tokens_field": "max_completion_tokens"}, "max_completion_tokens"),
     ],
@@ -177,6 +180,77 @@ async def test_max_tokens_has_the_name_that_the_server_knows(
 
     await ask(model(handle, base_url=base_url, **options), ModelRequest(HELLO.messages, max_tokens=9))
     assert {name: value for name, value in seen[0].items() if name.startswith("max")} == {field: 9}
+
+
+REFUSED = "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead."
+UNKNOWN = "Unrecognized request argument supplied: max_completion_tokens"
+
+
+class Renaming:
+    """A server that takes the limit of a reply under one name only, and answers the other with these words."""
+
+    def __init__(self, field: str, words: str, *, streams: bool = False) -> None:
+        self.field, self.words, self.streams = field, words, streams
+        self.sent: list[str] = []
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        body = json.loads(request.content)
+        (sent,) = {"max_tokens", "max_completion_tokens"} & set(body)
+        self.sent.append(sent)
+        if sent == self.field:
+            return httpx.Response(200, content=sse(chunk({"content": "a"}, "stop")))
+        error: JsonValue = {"error": {"message": self.words, "type": "invalid_request_error", "param": sent}}
+        return httpx.Response(200, content=sse(error)) if self.streams else httpx.Response(400, json=error)
+
+
+@pytest.mark.parametrize("streams", [False, True])
+@pytest.mark.parametrize(
+    ("base_url", "field", "words"),
+    [
+        ("http://gateway/v1", "max_completion_tokens", REFUSED),
+        ("http://gateway/v1", "max_completion_tokens", f"litellm.BadRequestError: {'x' * 300} {REFUSED}"),
+        ("http://gateway/v1", "max_completion_tokens", "use max_completion_tokens"),
+        ("https://mine.openai.azure.com/openai/v1", "max_tokens", UNKNOWN),
+    ],
+)
+async def test_a_refused_name_of_the_limit_is_replaced_once_and_remembered(
+    base_url: str, field: str, words: str, *, streams: bool
+) -> None:
+    server = Renaming(field, words, streams=streams)
+    client, request = model(server, base_url=base_url), ModelRequest(HELLO.messages, max_tokens=9)
+    for _ in range(3):
+        assert await ask(client, request) == [TextDelta("a"), ModelResponse(text="a")]
+    assert [name == field for name in server.sent] == [False, True, True, True]
+
+
+async def test_calls_at_the_same_time_all_use_the_other_name() -> None:
+    server = Renaming("max_completion_tokens", REFUSED)
+    client, request = model(server), ModelRequest(HELLO.messages, max_tokens=9)
+    async with anyio.create_task_group() as group:
+        for _ in range(3):
+            group.start_soon(ask, client, request)
+    assert server.sent.count("max_completion_tokens") == 3
+
+
+@pytest.mark.parametrize(
+    ("options", "words", "requests"),
+    [
+        ({}, "max_completion_tokens is too large: 9. This model supports at most 8.", 1),
+        ({}, "max_tokens is too large: 9", 1),
+        ({"max_tokens_field": "max_tokens"}, REFUSED, 1),
+        ({}, REFUSED, 2),
+    ],
+)
+async def test_a_refusal_that_another_name_does_not_mend_is_an_error(
+    options: dict[str, Any], words: str, requests: int
+) -> None:
+    server = Renaming("neither", words)
+    client = model(server, **options)
+    for _ in range(2):
+        with pytest.raises(ModelError, match="answered 400") as caught:
+            await ask(client, ModelRequest(HELLO.messages, max_tokens=9))
+        assert caught.value.cause is Cause.BAD_REQUEST
+    assert len(server.sent) == requests + 1
 
 
 async def test_the_first_call_may_require_a_tool() -> None:

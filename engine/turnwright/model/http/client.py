@@ -17,6 +17,7 @@ from turnwright.model_settings import ModelSettings
 from turnwright_states import Finish
 
 from .endpoint import Endpoint
+from .errors import LimitFieldError
 from .exchange import HttpResponse, Poster
 from .reply_stream import ReplyStream
 from .timeouts import Timeouts
@@ -38,7 +39,8 @@ class _SentLimits(msgspec.Struct):
 class HttpModel:
     """A model of an endpoint. `encode` makes request bodies, `decoder` makes the decoder of a reply.
 
-    `map_settings` is the mapping that `encode` uses, or None if it sends no settings.
+    `map_settings` is the mapping that `encode` uses, or None if it sends no settings. `rename_limit` takes a request
+    and its body, which the server refused because of the name of its limit. It returns another body, or None.
 
     Raises `ConfigError` for a model without a name.
     """
@@ -56,12 +58,14 @@ class HttpModel:
         patience: Timeouts,
         transport: "httpx.AsyncBaseTransport | None",
         map_settings: SettingsMapping | None = None,
+        rename_limit: Callable[[ModelRequest, bytes], bytes | None] = lambda _request, _refused: None,
     ) -> None:
         if not model:
             raise ConfigError("the model has no name: pass its id at the provider")
         self._name = model
         self._encode = encode
         self._map_settings = map_settings
+        self._rename_limit = rename_limit
         self._decoder = decoder
         self._endpoint = endpoint
         self._capabilities = capabilities
@@ -113,9 +117,9 @@ class HttpModel:
         Cancellation closes the connection. Raises `ModelError`, with its cause and any partial reply, for every
         failure of the network, the server or the model.
         """
-        decoder = self._decoder(secrets=self._endpoint.secrets, where=self._endpoint.shown)
-        body = self._encode(fit(request, self._capabilities))
-        answer = await self._poster.post(body)
+        request = fit(request, self._capabilities)
+        decoder = self._new_decoder()
+        answer, body = await self._posted(request)
         while True:
             async with answer:
                 while not decoder.done:
@@ -135,21 +139,43 @@ class HttpModel:
                     yield delta
                 if decoder.complete:
                     await answer.drain()
-            going = await self._resumed(decoder, body)
+            going = await self._continued(decoder, request, body)
             if going is None:
                 break
-            answer, decoder = going
+            answer, decoder, body = going
         reply = decoder.reply()
         yield structs.replace(reply, max_tokens=_sent_limit(body)) if reply.finish is Finish.LENGTH else reply
 
-    async def _resumed(self, paused: ReplyStream, body: bytes) -> tuple[HttpResponse, ReplyStream] | None:
-        """Request the rest of a paused reply to `body`. Returns None if there is none, or if the server refuses it."""
+    def _new_decoder(self) -> ReplyStream:
+        return self._decoder(secrets=self._endpoint.secrets, where=self._endpoint.shown)
+
+    async def _posted(self, request: ModelRequest) -> tuple[HttpResponse, bytes]:
+        """Post a request. Returns its answer, and the body that the server accepted."""
+        body = self._encode(request)
+        try:
+            return await self._poster.post(body), body
+        except LimitFieldError:
+            renamed = self._rename_limit(request, body)
+            if renamed is None:
+                raise
+        return await self._poster.post(renamed), renamed
+
+    async def _continued(
+        self, paused: ReplyStream, request: ModelRequest, body: bytes
+    ) -> tuple[HttpResponse, ReplyStream, bytes] | None:
+        """Request the rest of a paused reply to `body`, or repeat a request whose limit has another name.
+
+        Returns None if the reply has ended, or if the server refuses the rest.
+        """
+        if isinstance(paused.error, LimitFieldError) and not paused.progress:
+            renamed = self._rename_limit(request, body)
+            return None if renamed is None else (await self._poster.post(renamed), self._new_decoder(), renamed)
         going = paused.resumed(body)
         if going is None:
             return None
         decoder, longer = going
         try:
-            return await self._poster.post(longer), decoder
+            return await self._poster.post(longer), decoder, body
         except ModelError as lost:
             if not lost.cause.may_pass:
                 _LOG.warning("model %s: the reply stays as it was paused, because %s", self._name, lost)

@@ -24,6 +24,8 @@ from .retry_after import retry_after
 from .sse import EventReader
 from .text_buffer import mend
 
+# The most characters of a provider's text that are searched for the name of a field.
+_MOST_WORDS: Final = 4_000
 #: The most characters of a provider's text that a message quotes.
 MAX_EXCERPT: Final = 200
 #: A shorter key is a placeholder for a local server; hiding it would only garble the message.
@@ -179,10 +181,23 @@ NEXT_STEPS: Final = {
     Cause.REJECTED: "Check the base URL and the account.",
 }
 
+# OpenAI, Azure and gateways: "Unsupported parameter: 'max_tokens' is not supported with this model. Use
+# 'max_completion_tokens' instead.", and servers of the other kind: "Unrecognized request argument supplied:
+# max_completion_tokens".
+_LIMIT_FIELD: Final = re.compile(
+    r"(?=.*\bmax_completion_tokens\b).*(\binstead\b|\buse\b|not supported|un(?:supported|recognized|known|expected)"
+    r"|not (?:permitted|allowed))",
+    re.IGNORECASE | re.DOTALL,
+)
+
 _TAGS: Final = re.compile(r"<(script|style)\b.*?</\1\s*>|<[^>]*>", re.IGNORECASE | re.DOTALL)
 # Text between two characters of a secret that a reader does not see: a tag, a character reference, and anything but
 # visible ASCII.
 _UNSEEN: Final = r"(?:[^!-~]|<[^<>]{0,80}>|&#?\w{1,8};)*"
+
+
+class LimitFieldError(ModelError):
+    """The server wants the limit of the reply under its other name: `max_tokens` or `max_completion_tokens`."""
 
 
 def http_failure(
@@ -215,7 +230,7 @@ def http_failure(
     refused = cause.may_pass and headers.get("x-should-retry", "").strip().lower() == "false"
     cause = Cause.REJECTED if refused else cause
     sentence = _sentence(f"{where} answered {status}", said, cause, secrets, key_hint)
-    return ModelError(
+    return _kind_of(said)(
         f"{sentence} The provider says not to repeat the request as it is." if refused else sentence,
         cause=cause,
         status=status,
@@ -241,7 +256,11 @@ def stream_failure(error: JsonValue, *, partial: ModelResponse, secrets: Collect
     said = understand(error)
     cause = classify(None, said)
     message = _sentence("the provider reported an error in its reply", said, cause, secrets)
-    return ModelError(message, cause=cause, status=said.status, retry_after=said.wait, partial=partial)
+    return _kind_of(said)(message, cause=cause, status=said.status, retry_after=said.wait, partial=partial)
+
+
+def _kind_of(said: ErrorBody) -> type[ModelError]:
+    return LimitFieldError if _LIMIT_FIELD.match(said.words[:_MOST_WORDS]) else ModelError
 
 
 def classify(status: int | None, said: ErrorBody) -> Cause:

@@ -28,6 +28,10 @@ OPENAI_API: Final = Api(
 )
 
 
+# Azure OpenAI, also in the clouds of governments and China. GPT-5 and the o-series refuse `max_tokens` there too.
+_AZURE_HOSTS: Final = (".openai.azure.com", ".openai.azure.us", ".openai.azure.cn")
+
+
 class OpenAIChat(HttpModel):
     """A model of a server that speaks chat completions. One call is one attempt (docs/rules.md#retries).
 
@@ -43,7 +47,8 @@ class OpenAIChat(HttpModel):
 
     `headers` and `extra_body` are sent with every request; a None in `extra_body` removes a default field
     (`stream_options`, for servers that reject it). `tool_choice_first` replaces `auto` in the first call of a turn.
-    `max_tokens_field` is by default the one that the server accepts. `transport` replaces the network.
+    `max_tokens_field` is by default the one that the server accepts: if it refuses the first, the other one is tried
+    once in the same attempt, and used from then on. `transport` replaces the network.
 
     `capabilities` are those of the model and its server: by default the known ones, else those of OpenAI's API.
     Requests are fitted to them.
@@ -76,9 +81,11 @@ class OpenAIChat(HttpModel):
         endpoint = Endpoint.of(OPENAI_API, base_url=base_url, api_key=api_key, headers=headers)
         if capabilities is None:
             capabilities = known_capabilities(endpoint.url.netloc.decode("ascii"), model)
+        renamed = endpoint.own or endpoint.url.host.endswith(_AZURE_HOSTS)
         encoder = OpenAIEncoder(
             model,
-            max_tokens_field=max_tokens_field or ("max_completion_tokens" if endpoint.own else "max_tokens"),
+            max_tokens_field=max_tokens_field or ("max_completion_tokens" if renamed else "max_tokens"),
+            may_rename=max_tokens_field is None,
             extra_body=extra_body,
             tool_choice_first=tool_choice_first,
             capabilities=checked_capabilities(capabilities),
@@ -94,6 +101,7 @@ class OpenAIChat(HttpModel):
             ),
             transport=transport,
             map_settings=encoder.map_settings,
+            rename_limit=encoder.rename_limit,
         )
 
 

@@ -20,6 +20,11 @@ from .settings import map_chat_settings
 
 MaxTokensField = Literal["max_tokens", "max_completion_tokens"]
 
+_OTHER_NAME: Final[Mapping[MaxTokensField, MaxTokensField]] = {
+    "max_tokens": "max_completion_tokens",
+    "max_completion_tokens": "max_tokens",
+}
+
 #: Fields that only this module sets.
 RESERVED: Final = frozenset({"model", "messages", "tools", "stream"})
 
@@ -34,7 +39,8 @@ _NOT_SENT: Final = frozenset({_EXTRA, "thinking", "redacted_thinking", "block_or
 class OpenAIEncoder:
     """Builds request bodies, and caches encoded messages (`EncodedMessage`, `PrefixCache`).
 
-    `max_tokens_field` is the provider's name for `max_tokens`. `extra_body` is added to every request and overrides
+    `max_tokens_field` is the provider's name for `max_tokens`; `may_rename` says that it is a guess, which the server
+    may correct. `extra_body` is added to every request and overrides
     its fields; a None in it removes a field. The settings of a request override both. `tool_choice_first` replaces
     `auto` in the first request of a turn. The requests were fitted to `capabilities`.
 
@@ -46,12 +52,14 @@ class OpenAIEncoder:
         model: str,
         *,
         max_tokens_field: MaxTokensField = "max_tokens",
+        may_rename: bool = False,
         extra_body: Mapping[str, JsonValue] | None = None,
         tool_choice_first: ToolChoice | None = None,
         capabilities: Capabilities = _DEFAULTS,
     ) -> None:
         self._model = model
-        self._max_tokens_field = max_tokens_field
+        self._max_tokens_field: MaxTokensField = max_tokens_field
+        self._may_rename = may_rename
         self._extra_body = checked_extra(extra_body, RESERVED)
         self._tool_choice_first = tool_choice_first
         self._capabilities = capabilities
@@ -92,6 +100,17 @@ class OpenAIEncoder:
         begun, rest = self._beginnings.of(request.messages)
         messages = b",".join(self._row.whole(begun.shown, rest))
         return b"".join([b'{"messages":[', *begun.chunks, messages, b"],", *tools, settings[1:]])
+
+    def rename_limit(self, request: ModelRequest, refused: bytes) -> bytes | None:
+        """Make the body of a request whose body was refused because of the name of its limit; None if none differs.
+
+        The other name is used from now on. Only the first refusal changes it, so no server can switch it to and fro.
+        """
+        if self._may_rename:
+            self._may_rename = False
+            self._max_tokens_field = _OTHER_NAME[self._max_tokens_field]
+        body = self.encode(request)
+        return None if body == refused else body
 
     def map_settings(self, settings: ModelSettings) -> MappedSettings:
         """Map settings to fields of a request. Raises `ConfigError` for an `extra_body` with a field in `RESERVED`."""
