@@ -27,7 +27,7 @@ mtype = { CHECK, STREAM, COMPACT, REVIEW, TOOL_EXEC, CONTINUE, PAUSED, CONCLUDE,
 /* The events. */
 mtype = { proceed, replied, reviewed, attempt_failed, oversized, compacted, settled, answered, concluded, tripped, expire, abort, fail };
 /* The reasons. */
-mtype = { why_answered, why_text_only, why_truncated, why_synthesized, why_step_cap, why_budget, why_tokens, why_cost, why_deadline, why_doom_loop, why_aborted, why_superseded, why_model_error, why_empty_reply, why_content_filter, why_context_overflow, why_crashed, why_engine_error, why_invalid_output, why_guardrail };
+mtype = { why_answered, why_text_only, why_truncated, why_synthesized, why_step_cap, why_budget, why_tokens, why_cost, why_deadline, why_no_call_ran, why_doom_loop, why_aborted, why_superseded, why_model_error, why_empty_reply, why_content_filter, why_context_overflow, why_crashed, why_engine_error, why_invalid_output, why_guardrail };
 
 /* ---- The chart --------------------------------------------------------------------------------------------------
  *
@@ -45,9 +45,9 @@ inline take_the_first_row_that_holds() {
      /* 2. CHECK --proceed [steps >= allowance]--> CONCLUDE */
      :: else -> if :: (steps >= allowance) -> row = 2; state = CONCLUDE; reason = why_step_cap
      /* 3. CHECK --proceed [doom and nudges_left > 0 and not spent]--> STREAM */
-     :: else -> if :: (doom && (nudges_left > 0) && !((budgeted && (calls >= budget)) || tokens_spent || cost_spent || time_spent)) -> row = 3; state = STREAM
+     :: else -> if :: (doom && (nudges_left > 0) && !((budgeted && (calls >= budget)) || tokens_spent || cost_spent || time_spent || ((idle_limit > 0) && (idle >= idle_limit)))) -> row = 3; state = STREAM
      /* 4. CHECK --proceed [doom and (not doom_asks or pauses_left == 0 or spent)]--> CONCLUDE */
-     :: else -> if :: (doom && (!doom_asks || (pauses_left == 0) || ((budgeted && (calls >= budget)) || tokens_spent || cost_spent || time_spent))) -> row = 4; state = CONCLUDE; reason = why_doom_loop
+     :: else -> if :: (doom && (!doom_asks || (pauses_left == 0) || ((budgeted && (calls >= budget)) || tokens_spent || cost_spent || time_spent || ((idle_limit > 0) && (idle >= idle_limit))))) -> row = 4; state = CONCLUDE; reason = why_doom_loop
      /* 5. CHECK --proceed [calls_spent]--> CONCLUDE */
      :: else -> if :: (budgeted && (calls >= budget)) -> row = 5; state = CONCLUDE; reason = why_budget
      /* 6. CHECK --proceed [tokens_spent]--> CONCLUDE */
@@ -56,249 +56,251 @@ inline take_the_first_row_that_holds() {
      :: else -> if :: cost_spent -> row = 7; state = CONCLUDE; reason = why_cost
      /* 8. CHECK --proceed [time_spent]--> CONCLUDE */
      :: else -> if :: time_spent -> row = 8; state = CONCLUDE; reason = why_deadline
-     /* 9. CHECK --proceed [doom]--> PAUSED */
-     :: else -> if :: doom -> row = 9; state = PAUSED
-     /* 10. CHECK --proceed--> STREAM */
-     :: else -> if :: true -> row = 10; state = STREAM
+     /* 9. CHECK --proceed [idled]--> CONCLUDE */
+     :: else -> if :: ((idle_limit > 0) && (idle >= idle_limit)) -> row = 9; state = CONCLUDE; reason = why_no_call_ran
+     /* 10. CHECK --proceed [doom]--> PAUSED */
+     :: else -> if :: doom -> row = 10; state = PAUSED
+     /* 11. CHECK --proceed--> STREAM */
+     :: else -> if :: true -> row = 11; state = STREAM
      :: else
-     fi fi fi fi fi fi fi fi fi fi
+     fi fi fi fi fi fi fi fi fi fi fi
   :: state == STREAM && event == replied ->
-     /* 11. STREAM --replied [filtered]--> FAILED */
-     if :: filtered -> row = 11; state = FAILED; reason = why_content_filter
-     /* 12. STREAM --replied [review]--> REVIEW */
-     :: else -> if :: review -> row = 12; state = REVIEW
-     /* 13. STREAM --replied [made > 0]--> TOOL_EXEC */
-     :: else -> if :: (made > 0) -> row = 13; state = TOOL_EXEC
-     /* 14. STREAM --replied [truncated]--> FINISHED */
-     :: else -> if :: truncated -> row = 14; state = FINISHED; reason = why_truncated
-     /* 15. STREAM --replied--> FINISHED */
-     :: else -> if :: true -> row = 15; state = FINISHED; reason = why_answered
+     /* 12. STREAM --replied [filtered]--> FAILED */
+     if :: filtered -> row = 12; state = FAILED; reason = why_content_filter
+     /* 13. STREAM --replied [review]--> REVIEW */
+     :: else -> if :: review -> row = 13; state = REVIEW
+     /* 14. STREAM --replied [made > 0]--> TOOL_EXEC */
+     :: else -> if :: (made > 0) -> row = 14; state = TOOL_EXEC
+     /* 15. STREAM --replied [truncated]--> FINISHED */
+     :: else -> if :: truncated -> row = 15; state = FINISHED; reason = why_truncated
+     /* 16. STREAM --replied--> FINISHED */
+     :: else -> if :: true -> row = 16; state = FINISHED; reason = why_answered
      :: else
      fi fi fi fi fi
   :: state == STREAM && event == attempt_failed ->
-     /* 16. STREAM --attempt_failed [retries_left > 0 and may_pass]--> STREAM */
-     if :: ((retries_left > 0) && may_pass) -> row = 16; state = STREAM
-     /* 17. STREAM --attempt_failed [overflow and compactions_left > 0]--> COMPACT */
-     :: else -> if :: (overflow && (compactions_left > 0)) -> row = 17; state = COMPACT
-     /* 18. STREAM --attempt_failed--> FAILED */
-     :: else -> if :: true -> row = 18; state = FAILED; reason = given
+     /* 17. STREAM --attempt_failed [retries_left > 0 and may_pass]--> STREAM */
+     if :: ((retries_left > 0) && may_pass) -> row = 17; state = STREAM
+     /* 18. STREAM --attempt_failed [overflow and compactions_left > 0]--> COMPACT */
+     :: else -> if :: (overflow && (compactions_left > 0)) -> row = 18; state = COMPACT
+     /* 19. STREAM --attempt_failed--> FAILED */
+     :: else -> if :: true -> row = 19; state = FAILED; reason = given
      :: else
      fi fi fi
   :: state == STREAM && event == oversized ->
-     /* 19. STREAM --oversized--> COMPACT */
-     if :: true -> row = 19; state = COMPACT
+     /* 20. STREAM --oversized--> COMPACT */
+     if :: true -> row = 20; state = COMPACT
      :: else
      fi
   :: state == STREAM && event == tripped ->
-     /* 20. STREAM --tripped--> FAILED */
-     if :: true -> row = 20; state = FAILED; reason = why_guardrail
+     /* 21. STREAM --tripped--> FAILED */
+     if :: true -> row = 21; state = FAILED; reason = why_guardrail
      :: else
      fi
   :: state == STREAM && event == expire ->
-     /* 21. STREAM --expire--> CONCLUDE */
-     if :: true -> row = 21; state = CONCLUDE; reason = why_deadline
+     /* 22. STREAM --expire--> CONCLUDE */
+     if :: true -> row = 22; state = CONCLUDE; reason = why_deadline
      :: else
      fi
   :: state == STREAM && event == abort ->
-     /* 22. STREAM --abort--> ABORTED */
-     if :: true -> row = 22; state = ABORTED; reason = given
+     /* 23. STREAM --abort--> ABORTED */
+     if :: true -> row = 23; state = ABORTED; reason = given
      :: else
      fi
   :: state == STREAM && event == fail ->
-     /* 23. STREAM --fail--> FAILED */
-     if :: true -> row = 23; state = FAILED; reason = why_engine_error
+     /* 24. STREAM --fail--> FAILED */
+     if :: true -> row = 24; state = FAILED; reason = why_engine_error
      :: else
      fi
   :: state == COMPACT && event == compacted ->
-     /* 24. COMPACT --compacted [tokens_spent]--> CONCLUDE */
-     if :: tokens_spent -> row = 24; state = CONCLUDE; reason = why_tokens
-     /* 25. COMPACT --compacted [cost_spent]--> CONCLUDE */
-     :: else -> if :: cost_spent -> row = 25; state = CONCLUDE; reason = why_cost
-     /* 26. COMPACT --compacted--> STREAM */
-     :: else -> if :: true -> row = 26; state = STREAM
+     /* 25. COMPACT --compacted [tokens_spent]--> CONCLUDE */
+     if :: tokens_spent -> row = 25; state = CONCLUDE; reason = why_tokens
+     /* 26. COMPACT --compacted [cost_spent]--> CONCLUDE */
+     :: else -> if :: cost_spent -> row = 26; state = CONCLUDE; reason = why_cost
+     /* 27. COMPACT --compacted--> STREAM */
+     :: else -> if :: true -> row = 27; state = STREAM
      :: else
      fi fi fi
   :: state == COMPACT && event == attempt_failed ->
-     /* 27. COMPACT --attempt_failed [retries_left > 0 and may_pass]--> COMPACT */
-     if :: ((retries_left > 0) && may_pass) -> row = 27; state = COMPACT
-     /* 28. COMPACT --attempt_failed--> STREAM */
-     :: else -> if :: true -> row = 28; state = STREAM
+     /* 28. COMPACT --attempt_failed [retries_left > 0 and may_pass]--> COMPACT */
+     if :: ((retries_left > 0) && may_pass) -> row = 28; state = COMPACT
+     /* 29. COMPACT --attempt_failed--> STREAM */
+     :: else -> if :: true -> row = 29; state = STREAM
      :: else
      fi fi
   :: state == COMPACT && event == expire ->
-     /* 29. COMPACT --expire--> CONCLUDE */
-     if :: true -> row = 29; state = CONCLUDE; reason = why_deadline
+     /* 30. COMPACT --expire--> CONCLUDE */
+     if :: true -> row = 30; state = CONCLUDE; reason = why_deadline
      :: else
      fi
   :: state == COMPACT && event == abort ->
-     /* 30. COMPACT --abort--> ABORTED */
-     if :: true -> row = 30; state = ABORTED; reason = given
+     /* 31. COMPACT --abort--> ABORTED */
+     if :: true -> row = 31; state = ABORTED; reason = given
      :: else
      fi
   :: state == COMPACT && event == fail ->
-     /* 31. COMPACT --fail--> FAILED */
-     if :: true -> row = 31; state = FAILED; reason = why_engine_error
+     /* 32. COMPACT --fail--> FAILED */
+     if :: true -> row = 32; state = FAILED; reason = why_engine_error
      :: else
      fi
   :: state == REVIEW && event == reviewed ->
-     /* 32. REVIEW --reviewed [refused and output_retries_left > 0]--> CONTINUE */
-     if :: (refused && (output_retries_left > 0)) -> row = 32; state = CONTINUE
-     /* 33. REVIEW --reviewed [refused]--> FAILED */
-     :: else -> if :: refused -> row = 33; state = FAILED; reason = why_invalid_output
-     /* 34. REVIEW --reviewed [made > 0]--> TOOL_EXEC */
-     :: else -> if :: (made > 0) -> row = 34; state = TOOL_EXEC
-     /* 35. REVIEW --reviewed [truncated]--> FINISHED */
-     :: else -> if :: truncated -> row = 35; state = FINISHED; reason = why_truncated
-     /* 36. REVIEW --reviewed--> FINISHED */
-     :: else -> if :: true -> row = 36; state = FINISHED; reason = why_answered
+     /* 33. REVIEW --reviewed [refused and output_retries_left > 0]--> CONTINUE */
+     if :: (refused && (output_retries_left > 0)) -> row = 33; state = CONTINUE
+     /* 34. REVIEW --reviewed [refused]--> FAILED */
+     :: else -> if :: refused -> row = 34; state = FAILED; reason = why_invalid_output
+     /* 35. REVIEW --reviewed [made > 0]--> TOOL_EXEC */
+     :: else -> if :: (made > 0) -> row = 35; state = TOOL_EXEC
+     /* 36. REVIEW --reviewed [truncated]--> FINISHED */
+     :: else -> if :: truncated -> row = 36; state = FINISHED; reason = why_truncated
+     /* 37. REVIEW --reviewed--> FINISHED */
+     :: else -> if :: true -> row = 37; state = FINISHED; reason = why_answered
      :: else
      fi fi fi fi fi
   :: state == REVIEW && event == attempt_failed ->
-     /* 37. REVIEW --attempt_failed [retries_left > 0 and may_pass]--> REVIEW */
-     if :: ((retries_left > 0) && may_pass) -> row = 37; state = REVIEW
-     /* 38. REVIEW --attempt_failed--> FAILED */
-     :: else -> if :: true -> row = 38; state = FAILED; reason = given
+     /* 38. REVIEW --attempt_failed [retries_left > 0 and may_pass]--> REVIEW */
+     if :: ((retries_left > 0) && may_pass) -> row = 38; state = REVIEW
+     /* 39. REVIEW --attempt_failed--> FAILED */
+     :: else -> if :: true -> row = 39; state = FAILED; reason = given
      :: else
      fi fi
   :: state == REVIEW && event == tripped ->
-     /* 39. REVIEW --tripped--> FAILED */
-     if :: true -> row = 39; state = FAILED; reason = why_guardrail
+     /* 40. REVIEW --tripped--> FAILED */
+     if :: true -> row = 40; state = FAILED; reason = why_guardrail
      :: else
      fi
   :: state == REVIEW && event == expire ->
-     /* 40. REVIEW --expire--> CONCLUDE */
-     if :: true -> row = 40; state = CONCLUDE; reason = why_deadline
+     /* 41. REVIEW --expire--> CONCLUDE */
+     if :: true -> row = 41; state = CONCLUDE; reason = why_deadline
      :: else
      fi
   :: state == REVIEW && event == abort ->
-     /* 41. REVIEW --abort--> ABORTED */
-     if :: true -> row = 41; state = ABORTED; reason = given
+     /* 42. REVIEW --abort--> ABORTED */
+     if :: true -> row = 42; state = ABORTED; reason = given
      :: else
      fi
   :: state == REVIEW && event == fail ->
-     /* 42. REVIEW --fail--> FAILED */
-     if :: true -> row = 42; state = FAILED; reason = why_engine_error
+     /* 43. REVIEW --fail--> FAILED */
+     if :: true -> row = 43; state = FAILED; reason = why_engine_error
      :: else
      fi
   :: state == TOOL_EXEC && event == settled ->
-     /* 43. TOOL_EXEC --settled [waiting > 0]--> PAUSED */
-     if :: (waiting > 0) -> row = 43; state = PAUSED
-     /* 44. TOOL_EXEC --settled [final]--> FINISHED */
-     :: else -> if :: final -> row = 44; state = FINISHED; reason = why_answered
-     /* 45. TOOL_EXEC --settled [synthesized]--> SYNTHESIS_DONE */
-     :: else -> if :: synthesized -> row = 45; state = SYNTHESIS_DONE; reason = why_synthesized
-     /* 46. TOOL_EXEC --settled--> CONTINUE */
-     :: else -> if :: true -> row = 46; state = CONTINUE
+     /* 44. TOOL_EXEC --settled [waiting > 0]--> PAUSED */
+     if :: (waiting > 0) -> row = 44; state = PAUSED
+     /* 45. TOOL_EXEC --settled [final]--> FINISHED */
+     :: else -> if :: final -> row = 45; state = FINISHED; reason = why_answered
+     /* 46. TOOL_EXEC --settled [synthesized]--> SYNTHESIS_DONE */
+     :: else -> if :: synthesized -> row = 46; state = SYNTHESIS_DONE; reason = why_synthesized
+     /* 47. TOOL_EXEC --settled--> CONTINUE */
+     :: else -> if :: true -> row = 47; state = CONTINUE
      :: else
      fi fi fi fi
   :: state == TOOL_EXEC && event == tripped ->
-     /* 47. TOOL_EXEC --tripped--> FAILED */
-     if :: true -> row = 47; state = FAILED; reason = why_guardrail
+     /* 48. TOOL_EXEC --tripped--> FAILED */
+     if :: true -> row = 48; state = FAILED; reason = why_guardrail
      :: else
      fi
   :: state == TOOL_EXEC && event == expire ->
-     /* 48. TOOL_EXEC --expire [final]--> FINISHED */
-     if :: final -> row = 48; state = FINISHED; reason = why_answered
-     /* 49. TOOL_EXEC --expire--> CONCLUDE */
-     :: else -> if :: true -> row = 49; state = CONCLUDE; reason = why_deadline
+     /* 49. TOOL_EXEC --expire [final]--> FINISHED */
+     if :: final -> row = 49; state = FINISHED; reason = why_answered
+     /* 50. TOOL_EXEC --expire--> CONCLUDE */
+     :: else -> if :: true -> row = 50; state = CONCLUDE; reason = why_deadline
      :: else
      fi fi
   :: state == TOOL_EXEC && event == abort ->
-     /* 50. TOOL_EXEC --abort--> ABORTED */
-     if :: true -> row = 50; state = ABORTED; reason = given
+     /* 51. TOOL_EXEC --abort--> ABORTED */
+     if :: true -> row = 51; state = ABORTED; reason = given
      :: else
      fi
   :: state == TOOL_EXEC && event == fail ->
-     /* 51. TOOL_EXEC --fail--> FAILED */
-     if :: true -> row = 51; state = FAILED; reason = why_engine_error
+     /* 52. TOOL_EXEC --fail--> FAILED */
+     if :: true -> row = 52; state = FAILED; reason = why_engine_error
      :: else
      fi
   :: state == CONTINUE && event == proceed ->
-     /* 52. CONTINUE --proceed--> CHECK */
-     if :: true -> row = 52; state = CHECK
+     /* 53. CONTINUE --proceed--> CHECK */
+     if :: true -> row = 53; state = CHECK
      :: else
      fi
   :: state == PAUSED && event == answered ->
-     /* 53. PAUSED --answered [waiting > 0]--> PAUSED */
-     if :: (waiting > 0) -> row = 53; state = PAUSED
-     /* 54. PAUSED --answered [doom_asked and go_on]--> CHECK */
-     :: else -> if :: (doom_asked && go_on) -> row = 54; state = CHECK
-     /* 55. PAUSED --answered [doom_asked]--> CONCLUDE */
-     :: else -> if :: doom_asked -> row = 55; state = CONCLUDE; reason = why_doom_loop
-     /* 56. PAUSED --answered--> TOOL_EXEC */
-     :: else -> if :: true -> row = 56; state = TOOL_EXEC
+     /* 54. PAUSED --answered [waiting > 0]--> PAUSED */
+     if :: (waiting > 0) -> row = 54; state = PAUSED
+     /* 55. PAUSED --answered [doom_asked and go_on]--> CHECK */
+     :: else -> if :: (doom_asked && go_on) -> row = 55; state = CHECK
+     /* 56. PAUSED --answered [doom_asked]--> CONCLUDE */
+     :: else -> if :: doom_asked -> row = 56; state = CONCLUDE; reason = why_doom_loop
+     /* 57. PAUSED --answered--> TOOL_EXEC */
+     :: else -> if :: true -> row = 57; state = TOOL_EXEC
      :: else
      fi fi fi fi
   :: state == PAUSED && event == abort ->
-     /* 57. PAUSED --abort--> ABORTED */
-     if :: true -> row = 57; state = ABORTED; reason = given
+     /* 58. PAUSED --abort--> ABORTED */
+     if :: true -> row = 58; state = ABORTED; reason = given
      :: else
      fi
   :: state == CONCLUDE && event == attempt_failed ->
-     /* 58. CONCLUDE --attempt_failed [retries_left > 0 and may_pass]--> CONCLUDE */
-     if :: ((retries_left > 0) && may_pass) -> row = 58; state = CONCLUDE
-     /* 59. CONCLUDE --attempt_failed [carried_doom]--> DOOM_LOOP */
-     :: else -> if :: carried_doom -> row = 59; state = DOOM_LOOP
-     /* 60. CONCLUDE --attempt_failed--> CAP_HIT */
-     :: else -> if :: true -> row = 60; state = CAP_HIT
+     /* 59. CONCLUDE --attempt_failed [retries_left > 0 and may_pass]--> CONCLUDE */
+     if :: ((retries_left > 0) && may_pass) -> row = 59; state = CONCLUDE
+     /* 60. CONCLUDE --attempt_failed [carried_doom]--> DOOM_LOOP */
+     :: else -> if :: carried_doom -> row = 60; state = DOOM_LOOP
+     /* 61. CONCLUDE --attempt_failed--> CAP_HIT */
+     :: else -> if :: true -> row = 61; state = CAP_HIT
      :: else
      fi fi fi
   :: state == CONCLUDE && event == concluded ->
-     /* 61. CONCLUDE --concluded [no_text and retries_left > 0 and not second_try]--> CONCLUDE */
-     if :: (no_text && (retries_left > 0) && !second_try) -> row = 61; state = CONCLUDE
-     /* 62. CONCLUDE --concluded [carried_doom]--> DOOM_LOOP */
-     :: else -> if :: carried_doom -> row = 62; state = DOOM_LOOP
-     /* 63. CONCLUDE --concluded--> CAP_HIT */
-     :: else -> if :: true -> row = 63; state = CAP_HIT
+     /* 62. CONCLUDE --concluded [no_text and retries_left > 0 and not second_try]--> CONCLUDE */
+     if :: (no_text && (retries_left > 0) && !second_try) -> row = 62; state = CONCLUDE
+     /* 63. CONCLUDE --concluded [carried_doom]--> DOOM_LOOP */
+     :: else -> if :: carried_doom -> row = 63; state = DOOM_LOOP
+     /* 64. CONCLUDE --concluded--> CAP_HIT */
+     :: else -> if :: true -> row = 64; state = CAP_HIT
      :: else
      fi fi fi
   :: state == CONCLUDE && event == tripped ->
-     /* 64. CONCLUDE --tripped--> FAILED */
-     if :: true -> row = 64; state = FAILED; reason = why_guardrail
+     /* 65. CONCLUDE --tripped--> FAILED */
+     if :: true -> row = 65; state = FAILED; reason = why_guardrail
      :: else
      fi
   :: state == CONCLUDE && event == abort ->
-     /* 65. CONCLUDE --abort--> ABORTED */
-     if :: true -> row = 65; state = ABORTED; reason = given
+     /* 66. CONCLUDE --abort--> ABORTED */
+     if :: true -> row = 66; state = ABORTED; reason = given
      :: else
      fi
   :: state == CONCLUDE && event == fail ->
-     /* 66. CONCLUDE --fail--> FAILED */
-     if :: true -> row = 66; state = FAILED; reason = why_engine_error
+     /* 67. CONCLUDE --fail--> FAILED */
+     if :: true -> row = 67; state = FAILED; reason = why_engine_error
      :: else
      fi
   :: state == TEXT_ONLY && event == replied ->
-     /* 67. TEXT_ONLY --replied [filtered]--> FAILED */
-     if :: filtered -> row = 67; state = FAILED; reason = why_content_filter
-     /* 68. TEXT_ONLY --replied--> FINISHED */
-     :: else -> if :: true -> row = 68; state = FINISHED; reason = why_text_only
+     /* 68. TEXT_ONLY --replied [filtered]--> FAILED */
+     if :: filtered -> row = 68; state = FAILED; reason = why_content_filter
+     /* 69. TEXT_ONLY --replied--> FINISHED */
+     :: else -> if :: true -> row = 69; state = FINISHED; reason = why_text_only
      :: else
      fi fi
   :: state == TEXT_ONLY && event == attempt_failed ->
-     /* 69. TEXT_ONLY --attempt_failed [retries_left > 0 and may_pass]--> TEXT_ONLY */
-     if :: ((retries_left > 0) && may_pass) -> row = 69; state = TEXT_ONLY
-     /* 70. TEXT_ONLY --attempt_failed--> FAILED */
-     :: else -> if :: true -> row = 70; state = FAILED; reason = given
+     /* 70. TEXT_ONLY --attempt_failed [retries_left > 0 and may_pass]--> TEXT_ONLY */
+     if :: ((retries_left > 0) && may_pass) -> row = 70; state = TEXT_ONLY
+     /* 71. TEXT_ONLY --attempt_failed--> FAILED */
+     :: else -> if :: true -> row = 71; state = FAILED; reason = given
      :: else
      fi fi
   :: state == TEXT_ONLY && event == tripped ->
-     /* 71. TEXT_ONLY --tripped--> FAILED */
-     if :: true -> row = 71; state = FAILED; reason = why_guardrail
+     /* 72. TEXT_ONLY --tripped--> FAILED */
+     if :: true -> row = 72; state = FAILED; reason = why_guardrail
      :: else
      fi
   :: state == TEXT_ONLY && event == expire ->
-     /* 72. TEXT_ONLY --expire--> CAP_HIT */
-     if :: true -> row = 72; state = CAP_HIT; reason = why_deadline
+     /* 73. TEXT_ONLY --expire--> CAP_HIT */
+     if :: true -> row = 73; state = CAP_HIT; reason = why_deadline
      :: else
      fi
   :: state == TEXT_ONLY && event == abort ->
-     /* 73. TEXT_ONLY --abort--> ABORTED */
-     if :: true -> row = 73; state = ABORTED; reason = given
+     /* 74. TEXT_ONLY --abort--> ABORTED */
+     if :: true -> row = 74; state = ABORTED; reason = given
      :: else
      fi
   :: state == TEXT_ONLY && event == fail ->
-     /* 74. TEXT_ONLY --fail--> FAILED */
-     if :: true -> row = 74; state = FAILED; reason = why_engine_error
+     /* 75. TEXT_ONLY --fail--> FAILED */
+     if :: true -> row = 75; state = FAILED; reason = why_engine_error
      :: else
      fi
   :: else
@@ -323,6 +325,8 @@ bool budgeted, doom_asks;      /* without a budget, calls are not counted */
 mtype state = CHECK;
 byte steps, calls, nudges_left, pauses_left, retries_left, waiting;
 byte output_retries_left, compactions_left;
+byte idle;                     /* 1: no call ran in too many steps, whatever their limit is */
+byte idle_limit;
 bool final;                    /* a call of the open batch gave the answer */
 bool tokens_spent, cost_spent, time_spent, doom, carried_doom, second_try;
 mtype reason;                  /* the reason that a conclusion carries, then the reason of the end */
@@ -356,7 +360,7 @@ bool unaccepted, overdrawn, overspent, began_on_spent, asked_too_often, went_on;
 #define works (calls_the_model || state == REVIEW || state == TOOL_EXEC)
 #define open_calls (ready + ready_counted + running + asking + asking_counted + answering)
 #define most_model_calls ((allowance + 1) * (1 + max_retries) + 2 * max_compactions)
-#define a_budget_is_spent (budgeted && calls >= budget || tokens_spent || cost_spent || time_spent)
+#define a_budget_is_spent (budgeted && calls >= budget || tokens_spent || cost_spent || time_spent || idle >= idle_limit)
 #define widest (hooked -> HOOKED_BATCH : WIDEST_BATCH)
 #define places_left (budgeted -> budget - calls : widest)
 
@@ -378,6 +382,7 @@ inline perhaps(flag) {
 /* A turn with hooks, reviews and compactions has smaller limits, because their product would have millions of states. */
 inline choose_the_limits() {
   perhaps(hooked);
+  idle_limit = 1;
   select (allowance : 0 .. (hooked -> HOOKED_ALLOWANCE : MAX_ALLOWANCE));
   if
   :: budgeted = true; select (budget : 0 .. (hooked -> HOOKED_BUDGET : MAX_BUDGET))
@@ -523,7 +528,8 @@ inline the_calls_run() {
      :: hooked -> final = true                             /* its result is the turn's answer */
      :: lent > 0 -> select (used : 1 .. lent); calls = calls + used; lent = lent - used
      :: a_person_is_wanted(asking_counted)                 /* after a crash, or for a sub-agent: it asks */
-     :: retries_left > 0 -> retries_left--; running++      /* after a crash: it is run again */
+     :: retries_left > 0 -> retries_left--; running++      /* after a crash: it is run again; so are the others that
+                                                              the crash interrupted, which changes no count */
      fi
   :: ready + ready_counted + running == 0 && waiting > 0 -> event = settled
   :: ready + ready_counted + running == 0 && waiting == 0 ->
@@ -538,12 +544,13 @@ inline the_calls_run() {
   fi
 }
 
-/* The end of a step chooses what CHECK reads: whether the detector found a loop, and which budgets are spent. A claim
- * that holds for any detector holds for ours, and a spent budget stays spent. A choice when the reply arrives would
+/* The end of a step chooses what CHECK reads: whether the detector found a loop, whether too many steps ran no call, and
+ * which budgets are spent. A claim that holds for any detector holds for ours, and a spent budget stays spent. A choice when the reply arrives would
  * give sixteen times as many states, and nothing reads the values before CHECK. */
 inline the_step_ends() {
   event = proceed;
   perhaps(doom);
+  if :: idle = 1 :: skip fi;
   if :: tokens_spent = true :: skip fi;
   if :: cost_spent = true :: skip fi;
   if :: time_spent = true :: skip fi
@@ -629,7 +636,7 @@ inline the_row_is_followed() {
   :: state == CONCLUDE || over ->                                   /* every open call gets a result */
      ready = 0; ready_counted = 0; running = 0; asking = 0; asking_counted = 0; lent = 0; waiting = 0;
      answering = false; had_calls = false; was_cut = false; final = false;
-     carried_doom = (state == CONCLUDE && reason == why_doom_loop)
+     carried_doom = (state == CONCLUDE && reason == why_doom_loop); idle = 0
   :: state == CONTINUE -> lent = 0                                  /* the unused rest returns */
   :: else
   fi;
@@ -750,7 +757,7 @@ ltl reasons_fit_their_outcomes { [] ((state == FINISHED -> reason == why_answere
                                      (state == SYNTHESIS_DONE -> reason == why_synthesized) &&
                                      (state == CAP_HIT -> reason == why_step_cap || reason == why_budget ||
                                                           reason == why_tokens || reason == why_cost ||
-                                                          reason == why_deadline) &&
+                                                          reason == why_deadline || reason == why_no_call_ran) &&
                                      (state == DOOM_LOOP -> reason == why_doom_loop) &&
                                      (state == ABORTED -> reason == why_aborted || reason == why_superseded) &&
                                      (state == FAILED -> reason == why_model_error || reason == why_empty_reply ||

@@ -30,13 +30,18 @@ LEASES = (
 )
 #: The least value of each setting that is a number. Those of OPTIONAL may be off, and those of REAL need not be whole.
 ROUNDS = ("doom_threshold", "stall_errors", "stall_rounds")
-LEAST = dict.fromkeys(("max_calls_per_step", "tokens", "conclude_tokens", "max_tokens"), 1) | dict.fromkeys(ROUNDS, 2)
+LEAST = dict.fromkeys(("max_calls_per_step", "tokens", "conclude_tokens", "max_tokens", "idle_steps"), 1)
+LEAST |= dict.fromkeys(ROUNDS, 2)
 LEAST |= dict.fromkeys(("steps", "ceiling", "tool_calls", "cost", "seconds", "conclude_seconds", "nudges"), 0)
 LEAST |= dict.fromkeys(("max_retries", "output_retries", "max_compactions", "max_pauses"), 0)
-OPTIONAL = {"steps", "tool_calls", "tokens", "cost", "seconds", "max_tokens", *ROUNDS}
+OPTIONAL = {"steps", "tool_calls", "tokens", "cost", "seconds", "max_tokens", "idle_steps", *ROUNDS}
 REAL = dict.fromkeys(("cost", "seconds", "conclude_seconds"), 1e15)
 MOST = {"ceiling": 200, "max_calls_per_step": 32, **REAL}
-TEXTS = {"concluding": ("after", "within"), "doom_response": ("stop", "ask"), "doom_compare": ("results", "calls")}
+TEXTS = {
+    "concluding": ("after", "within", "never"),
+    "doom_response": ("stop", "ask"),
+    "doom_compare": ("results", "calls"),
+}
 TEXTS["stall_response"] = ("hint", "loop")
 #: The keys of each object, with the types that no formula shows. A certificate without sub-agents has no sub_agents.
 PARTS = {
@@ -110,7 +115,7 @@ def settings_of(bounds, where):
 def turn_of(s):
     """Return the cap of a turn with these settings, the steps of it that may call tools, and its model calls."""
     cap = lowest(s["steps"], s["ceiling"])
-    allowance = cap if s["concluding"] == "after" else max(cap - 1, 0)
+    allowance = max(cap - 1, 0) if s["concluding"] == "within" else cap
     return cap, allowance, (allowance + 1) * (1 + s["max_retries"]) + 2 * s["max_compactions"]
 
 
@@ -122,7 +127,7 @@ def expected(s, tool_class):
     calls += f" = ({allowance} + 1) x (1 + {retries})" + f" + 2 x {compactions}" * bool(compactions)
     then = "then a person is asked" if s["doom_response"] == "ask" else "then the turn stops"
     repeats = f"{rounds} rounds of identical {s['doom_compare']}, or a cycle of 2 to 4 repeated as often; {then}"
-    allowed = f"{'cap' if s['concluding'] == 'after' else 'max(cap - 1, 0)'} = {allowance}"
+    allowed = f"{'max(cap - 1, 0)' if s['concluding'] == 'within' else 'cap'} = {allowance}"
     of_reply = (s["max_tokens"], s["tokens"])
     both = f"min(max_tokens, tokens) = min({', '.join('off' if one is None else str(one) for one in of_reply)})"
     exact, reply, time, provider = EXACTNESS
@@ -145,6 +150,7 @@ def expected(s, tool_class):
         ("rounds that repeat", rounds, repeats if rounds else doom[0], doom, exact, "doom_loop"),
         ("rounds of one error", s["stall_errors"], "stall_errors", ("stall_errors", "stall_response"), exact, stalls),
         ("rounds without news", s["stall_rounds"], "stall_rounds", ("stall_rounds", "stall_response"), exact, stalls),
+        plain("steps in a row without a call", "idle_steps", exact, "no_call_ran"),
         plain("nudges", "nudges"),
         plain("pauses", "max_pauses"),
         plain("output retries", "output_retries"),

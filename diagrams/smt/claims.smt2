@@ -6,6 +6,7 @@
 (declare-const budgeted Bool)
 (declare-const budget Int)
 (declare-const doom_asks Bool)
+(declare-const idle_limit Int)
 (declare-const max_retries Int)
 (declare-const max_nudges Int)
 (declare-const max_refusals Int)
@@ -17,6 +18,7 @@
 (declare-const tokens_spent Bool)
 (declare-const cost_spent Bool)
 (declare-const time_spent Bool)
+(declare-const idle Int)
 (declare-const doom Bool)
 (declare-const nudges_left Int)
 (declare-const pauses_left Int)
@@ -30,6 +32,7 @@
 (declare-const ready Int)
 (declare-const ready_counted Int)
 (declare-const running Int)
+(declare-const crash_paid Int)
 (declare-const asking Int)
 (declare-const asking_counted Int)
 (declare-const answering Int)
@@ -45,14 +48,14 @@
 (declare-const synthesized Bool)
 (declare-const refused Bool)
 (declare-const used Int)
-(define-fun limits () Bool (and (>= allowance 0) (>= budget 0) (or budgeted (= budget 0)) (>= max_retries 0) (>= max_nudges 0) (>= max_refusals 0) (>= max_pauses 0) (>= max_compactions 0) (>= widest 1)))
-(define-fun CHECK_holds () Bool (and (and (>= steps 0) (<= steps allowance)) (and (>= retries_left 0) (<= retries_left max_retries)) (and (>= pauses_left 0) (= (+ pauses pauses_left) max_pauses)) (and (>= nudges_left 0) (= (+ nudges nudges_left) max_nudges)) (and (>= output_retries_left 0) (= (+ refusals output_retries_left) max_refusals)) (= repeats (ite second_try 1 0)) (= ran calls) (and (>= compactions_left 0) (<= compactions_left max_compactions)) (and (>= ready 0) (>= ready_counted 0) (>= running 0) (>= asking 0) (>= asking_counted 0) (>= answering 0) (>= lent 0) (>= calls 0) (>= waiting 0) (>= doom_waits 0)) (<= (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) widest) (or (not budgeted) (<= (+ (+ (+ calls ready) asking) lent) budget)) (or (= lent 0) (and budgeted (> (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) 0))) (= waiting (+ (+ asking asking_counted) doom_waits)) (and (= (+ (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) answering) 0) (= waiting 0)) (= answering 0) (not final) (= reason 0)))
-(define-fun STREAM_holds () Bool (and (and (>= steps 0) (<= steps allowance)) (and (>= retries_left 0) (<= retries_left max_retries)) (and (>= pauses_left 0) (= (+ pauses pauses_left) max_pauses)) (and (>= nudges_left 0) (= (+ nudges nudges_left) max_nudges)) (and (>= output_retries_left 0) (= (+ refusals output_retries_left) max_refusals)) (= repeats (ite second_try 1 0)) (= ran calls) (and (>= compactions_left 0) (<= compactions_left max_compactions)) (and (>= ready 0) (>= ready_counted 0) (>= running 0) (>= asking 0) (>= asking_counted 0) (>= answering 0) (>= lent 0) (>= calls 0) (>= waiting 0) (>= doom_waits 0)) (<= (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) widest) (or (not budgeted) (<= (+ (+ (+ calls ready) asking) lent) budget)) (or (= lent 0) (and budgeted (> (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) 0))) (= waiting (+ (+ asking asking_counted) doom_waits)) (and (= (+ (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) answering) 0) (= waiting 0)) (= answering 0) (not final) (= reason 0)))
-(define-fun COMPACT_holds () Bool (and (and (>= steps 0) (<= steps allowance)) (and (>= retries_left 0) (<= retries_left max_retries)) (and (>= pauses_left 0) (= (+ pauses pauses_left) max_pauses)) (and (>= nudges_left 0) (= (+ nudges nudges_left) max_nudges)) (and (>= output_retries_left 0) (= (+ refusals output_retries_left) max_refusals)) (= repeats (ite second_try 1 0)) (= ran calls) (and (>= compactions_left 0) (<= compactions_left max_compactions)) (and (>= ready 0) (>= ready_counted 0) (>= running 0) (>= asking 0) (>= asking_counted 0) (>= answering 0) (>= lent 0) (>= calls 0) (>= waiting 0) (>= doom_waits 0)) (<= (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) widest) (or (not budgeted) (<= (+ (+ (+ calls ready) asking) lent) budget)) (or (= lent 0) (and budgeted (> (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) 0))) (= waiting (+ (+ asking asking_counted) doom_waits)) (and (= (+ (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) answering) 0) (= waiting 0)) (= answering 0) (not final) (= reason 0)))
-(define-fun REVIEW_holds () Bool (and (and (>= steps 0) (<= steps allowance)) (and (>= retries_left 0) (<= retries_left max_retries)) (and (>= pauses_left 0) (= (+ pauses pauses_left) max_pauses)) (and (>= nudges_left 0) (= (+ nudges nudges_left) max_nudges)) (and (>= output_retries_left 0) (= (+ refusals output_retries_left) max_refusals)) (= repeats (ite second_try 1 0)) (= ran calls) (and (>= compactions_left 0) (<= compactions_left max_compactions)) (and (>= ready 0) (>= ready_counted 0) (>= running 0) (>= asking 0) (>= asking_counted 0) (>= answering 0) (>= lent 0) (>= calls 0) (>= waiting 0) (>= doom_waits 0)) (<= (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) widest) (or (not budgeted) (<= (+ (+ (+ calls ready) asking) lent) budget)) (or (= lent 0) (and budgeted (> (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) 0))) (= waiting (+ (+ asking asking_counted) doom_waits)) (and (= (+ ready_counted running) 0) (= (+ asking asking_counted) 0) (= doom_waits 0)) (not final) (= reason 0)))
-(define-fun TOOL_EXEC_holds () Bool (and (and (>= steps 0) (<= steps allowance)) (and (>= retries_left 0) (<= retries_left max_retries)) (and (>= pauses_left 0) (= (+ pauses pauses_left) max_pauses)) (and (>= nudges_left 0) (= (+ nudges nudges_left) max_nudges)) (and (>= output_retries_left 0) (= (+ refusals output_retries_left) max_refusals)) (= repeats (ite second_try 1 0)) (= ran calls) (and (>= compactions_left 0) (<= compactions_left max_compactions)) (and (>= ready 0) (>= ready_counted 0) (>= running 0) (>= asking 0) (>= asking_counted 0) (>= answering 0) (>= lent 0) (>= calls 0) (>= waiting 0) (>= doom_waits 0)) (<= (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) widest) (or (not budgeted) (<= (+ (+ (+ calls ready) asking) lent) budget)) (or (= lent 0) (and budgeted (> (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) 0))) (= waiting (+ (+ asking asking_counted) doom_waits)) (= answering 0) (and (= doom_waits 0) (or (= waiting 0) (> pauses_left 0))) (= reason 0)))
-(define-fun CONCLUDE_holds () Bool (and (and (>= steps 0) (<= steps allowance)) (and (>= retries_left 0) (<= retries_left max_retries)) (and (>= pauses_left 0) (= (+ pauses pauses_left) max_pauses)) (and (>= nudges_left 0) (= (+ nudges nudges_left) max_nudges)) (and (>= output_retries_left 0) (= (+ refusals output_retries_left) max_refusals)) (= repeats (ite second_try 1 0)) (= ran calls) (and (>= compactions_left 0) (<= compactions_left max_compactions)) (and (>= ready 0) (>= ready_counted 0) (>= running 0) (>= asking 0) (>= asking_counted 0) (>= answering 0) (>= lent 0) (>= calls 0) (>= waiting 0) (>= doom_waits 0)) (<= (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) widest) (or (not budgeted) (<= (+ (+ (+ calls ready) asking) lent) budget)) (or (= lent 0) (and budgeted (> (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) 0))) (= waiting (+ (+ asking asking_counted) doom_waits)) (and (= (+ (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) answering) 0) (= waiting 0)) (= answering 0) (not final) (ite carried_doom (= reason 10) (or (= reason 5) (= reason 6) (= reason 7) (= reason 8) (= reason 9)))))
-(define-fun TEXT_ONLY_holds () Bool (and (and (>= steps 0) (<= steps allowance)) (and (>= retries_left 0) (<= retries_left max_retries)) (and (>= pauses_left 0) (= (+ pauses pauses_left) max_pauses)) (and (>= nudges_left 0) (= (+ nudges nudges_left) max_nudges)) (and (>= output_retries_left 0) (= (+ refusals output_retries_left) max_refusals)) (= repeats (ite second_try 1 0)) (= ran calls) (and (>= compactions_left 0) (<= compactions_left max_compactions)) (and (>= ready 0) (>= ready_counted 0) (>= running 0) (>= asking 0) (>= asking_counted 0) (>= answering 0) (>= lent 0) (>= calls 0) (>= waiting 0) (>= doom_waits 0)) (<= (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) widest) (or (not budgeted) (<= (+ (+ (+ calls ready) asking) lent) budget)) (or (= lent 0) (and budgeted (> (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) 0))) (= waiting (+ (+ asking asking_counted) doom_waits)) (and (= (+ (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) answering) 0) (= waiting 0)) (= answering 0) (not final) (= reason 0)))
+(define-fun limits () Bool (and (>= allowance 0) (>= budget 0) (or budgeted (= budget 0)) (>= max_retries 0) (>= max_nudges 0) (>= max_refusals 0) (>= max_pauses 0) (>= max_compactions 0) (>= widest 1) (>= idle_limit 0)))
+(define-fun CHECK_holds () Bool (and (and (>= steps 0) (<= steps allowance)) (and (>= retries_left 0) (<= retries_left max_retries)) (and (>= pauses_left 0) (= (+ pauses pauses_left) max_pauses)) (and (>= nudges_left 0) (= (+ nudges nudges_left) max_nudges)) (and (>= output_retries_left 0) (= (+ refusals output_retries_left) max_refusals)) (= repeats (ite second_try 1 0)) (= ran calls) (and (>= compactions_left 0) (<= compactions_left max_compactions)) (and (>= idle 0) (ite (> idle_limit 0) (<= idle idle_limit) (= idle 0))) (and (>= ready 0) (>= ready_counted 0) (>= running 0) (>= crash_paid 0) (>= asking 0) (>= asking_counted 0) (>= answering 0) (>= lent 0) (>= calls 0) (>= waiting 0) (>= doom_waits 0)) (<= crash_paid running) (<= (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) widest) (or (not budgeted) (<= (+ (+ (+ calls ready) asking) lent) budget)) (or (= lent 0) (and budgeted (> (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) 0))) (= waiting (+ (+ asking asking_counted) doom_waits)) (and (= (+ (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) answering) 0) (= waiting 0)) (= answering 0) (not final) (= reason 0)))
+(define-fun STREAM_holds () Bool (and (and (>= steps 0) (<= steps allowance)) (and (>= retries_left 0) (<= retries_left max_retries)) (and (>= pauses_left 0) (= (+ pauses pauses_left) max_pauses)) (and (>= nudges_left 0) (= (+ nudges nudges_left) max_nudges)) (and (>= output_retries_left 0) (= (+ refusals output_retries_left) max_refusals)) (= repeats (ite second_try 1 0)) (= ran calls) (and (>= compactions_left 0) (<= compactions_left max_compactions)) (and (>= idle 0) (ite (> idle_limit 0) (<= idle idle_limit) (= idle 0))) (or (= idle_limit 0) (< idle idle_limit)) (and (>= ready 0) (>= ready_counted 0) (>= running 0) (>= crash_paid 0) (>= asking 0) (>= asking_counted 0) (>= answering 0) (>= lent 0) (>= calls 0) (>= waiting 0) (>= doom_waits 0)) (<= crash_paid running) (<= (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) widest) (or (not budgeted) (<= (+ (+ (+ calls ready) asking) lent) budget)) (or (= lent 0) (and budgeted (> (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) 0))) (= waiting (+ (+ asking asking_counted) doom_waits)) (and (= (+ (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) answering) 0) (= waiting 0)) (= answering 0) (not final) (= reason 0)))
+(define-fun COMPACT_holds () Bool (and (and (>= steps 0) (<= steps allowance)) (and (>= retries_left 0) (<= retries_left max_retries)) (and (>= pauses_left 0) (= (+ pauses pauses_left) max_pauses)) (and (>= nudges_left 0) (= (+ nudges nudges_left) max_nudges)) (and (>= output_retries_left 0) (= (+ refusals output_retries_left) max_refusals)) (= repeats (ite second_try 1 0)) (= ran calls) (and (>= compactions_left 0) (<= compactions_left max_compactions)) (and (>= idle 0) (ite (> idle_limit 0) (<= idle idle_limit) (= idle 0))) (or (= idle_limit 0) (< idle idle_limit)) (and (>= ready 0) (>= ready_counted 0) (>= running 0) (>= crash_paid 0) (>= asking 0) (>= asking_counted 0) (>= answering 0) (>= lent 0) (>= calls 0) (>= waiting 0) (>= doom_waits 0)) (<= crash_paid running) (<= (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) widest) (or (not budgeted) (<= (+ (+ (+ calls ready) asking) lent) budget)) (or (= lent 0) (and budgeted (> (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) 0))) (= waiting (+ (+ asking asking_counted) doom_waits)) (and (= (+ (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) answering) 0) (= waiting 0)) (= answering 0) (not final) (= reason 0)))
+(define-fun REVIEW_holds () Bool (and (and (>= steps 0) (<= steps allowance)) (and (>= retries_left 0) (<= retries_left max_retries)) (and (>= pauses_left 0) (= (+ pauses pauses_left) max_pauses)) (and (>= nudges_left 0) (= (+ nudges nudges_left) max_nudges)) (and (>= output_retries_left 0) (= (+ refusals output_retries_left) max_refusals)) (= repeats (ite second_try 1 0)) (= ran calls) (and (>= compactions_left 0) (<= compactions_left max_compactions)) (and (>= idle 0) (ite (> idle_limit 0) (<= idle idle_limit) (= idle 0))) (or (= idle_limit 0) (< idle idle_limit)) (and (>= ready 0) (>= ready_counted 0) (>= running 0) (>= crash_paid 0) (>= asking 0) (>= asking_counted 0) (>= answering 0) (>= lent 0) (>= calls 0) (>= waiting 0) (>= doom_waits 0)) (<= crash_paid running) (<= (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) widest) (or (not budgeted) (<= (+ (+ (+ calls ready) asking) lent) budget)) (or (= lent 0) (and budgeted (> (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) 0))) (= waiting (+ (+ asking asking_counted) doom_waits)) (and (= (+ ready_counted running) 0) (= (+ asking asking_counted) 0) (= doom_waits 0)) (not final) (= reason 0)))
+(define-fun TOOL_EXEC_holds () Bool (and (and (>= steps 0) (<= steps allowance)) (and (>= retries_left 0) (<= retries_left max_retries)) (and (>= pauses_left 0) (= (+ pauses pauses_left) max_pauses)) (and (>= nudges_left 0) (= (+ nudges nudges_left) max_nudges)) (and (>= output_retries_left 0) (= (+ refusals output_retries_left) max_refusals)) (= repeats (ite second_try 1 0)) (= ran calls) (and (>= compactions_left 0) (<= compactions_left max_compactions)) (and (>= idle 0) (ite (> idle_limit 0) (<= idle idle_limit) (= idle 0))) (or (= idle_limit 0) (< idle idle_limit)) (and (>= ready 0) (>= ready_counted 0) (>= running 0) (>= crash_paid 0) (>= asking 0) (>= asking_counted 0) (>= answering 0) (>= lent 0) (>= calls 0) (>= waiting 0) (>= doom_waits 0)) (<= crash_paid running) (<= (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) widest) (or (not budgeted) (<= (+ (+ (+ calls ready) asking) lent) budget)) (or (= lent 0) (and budgeted (> (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) 0))) (= waiting (+ (+ asking asking_counted) doom_waits)) (= answering 0) (and (= doom_waits 0) (or (= waiting 0) (> pauses_left 0))) (= reason 0)))
+(define-fun CONCLUDE_holds () Bool (and (and (>= steps 0) (<= steps allowance)) (and (>= retries_left 0) (<= retries_left max_retries)) (and (>= pauses_left 0) (= (+ pauses pauses_left) max_pauses)) (and (>= nudges_left 0) (= (+ nudges nudges_left) max_nudges)) (and (>= output_retries_left 0) (= (+ refusals output_retries_left) max_refusals)) (= repeats (ite second_try 1 0)) (= ran calls) (and (>= compactions_left 0) (<= compactions_left max_compactions)) (and (>= idle 0) (ite (> idle_limit 0) (<= idle idle_limit) (= idle 0))) (and (>= ready 0) (>= ready_counted 0) (>= running 0) (>= crash_paid 0) (>= asking 0) (>= asking_counted 0) (>= answering 0) (>= lent 0) (>= calls 0) (>= waiting 0) (>= doom_waits 0)) (<= crash_paid running) (<= (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) widest) (or (not budgeted) (<= (+ (+ (+ calls ready) asking) lent) budget)) (or (= lent 0) (and budgeted (> (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) 0))) (= waiting (+ (+ asking asking_counted) doom_waits)) (and (= (+ (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) answering) 0) (= waiting 0)) (= answering 0) (not final) (ite carried_doom (= reason 11) (or (= reason 5) (= reason 6) (= reason 7) (= reason 8) (= reason 9) (= reason 10)))))
+(define-fun TEXT_ONLY_holds () Bool (and (and (>= steps 0) (<= steps allowance)) (and (>= retries_left 0) (<= retries_left max_retries)) (and (>= pauses_left 0) (= (+ pauses pauses_left) max_pauses)) (and (>= nudges_left 0) (= (+ nudges nudges_left) max_nudges)) (and (>= output_retries_left 0) (= (+ refusals output_retries_left) max_refusals)) (= repeats (ite second_try 1 0)) (= ran calls) (and (>= compactions_left 0) (<= compactions_left max_compactions)) (and (>= idle 0) (ite (> idle_limit 0) (<= idle idle_limit) (= idle 0))) (and (>= ready 0) (>= ready_counted 0) (>= running 0) (>= crash_paid 0) (>= asking 0) (>= asking_counted 0) (>= answering 0) (>= lent 0) (>= calls 0) (>= waiting 0) (>= doom_waits 0)) (<= crash_paid running) (<= (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) widest) (or (not budgeted) (<= (+ (+ (+ calls ready) asking) lent) budget)) (or (= lent 0) (and budgeted (> (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) 0))) (= waiting (+ (+ asking asking_counted) doom_waits)) (and (= (+ (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) answering) 0) (= waiting 0)) (= answering 0) (not final) (= reason 0)))
 ; the first limit that is reached is the reason: 2. CHECK --proceed [steps >= allowance]--> CONCLUDE
 ; unsat
 (push 1)
@@ -72,8 +75,8 @@
 (assert true)
 (assert (not (or (= allowance 0) (and budgeted (= budget 0)))))
 (assert (not (>= steps allowance)))
-(assert (and doom (> nudges_left 0) (not (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent))))
-(assert (not (not (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent))))
+(assert (and doom (> nudges_left 0) (not (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent (and (> idle_limit 0) (>= idle idle_limit))))))
+(assert (not (not (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent (and (> idle_limit 0) (>= idle idle_limit))))))
 (check-sat)
 (pop 1)
 ; the first limit that is reached is the reason: 4. CHECK --proceed [doom and (not doom_asks or pauses_left == 0 or spent)]--> CONCLUDE
@@ -84,8 +87,8 @@
 (assert true)
 (assert (not (or (= allowance 0) (and budgeted (= budget 0)))))
 (assert (not (>= steps allowance)))
-(assert (not (and doom (> nudges_left 0) (not (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent)))))
-(assert (and doom (or (not doom_asks) (= pauses_left 0) (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent))))
+(assert (not (and doom (> nudges_left 0) (not (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent (and (> idle_limit 0) (>= idle idle_limit)))))))
+(assert (and doom (or (not doom_asks) (= pauses_left 0) (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent (and (> idle_limit 0) (>= idle idle_limit))))))
 (assert (not (and doom (not (>= steps allowance)))))
 (check-sat)
 (pop 1)
@@ -97,8 +100,8 @@
 (assert true)
 (assert (not (or (= allowance 0) (and budgeted (= budget 0)))))
 (assert (not (>= steps allowance)))
-(assert (not (and doom (> nudges_left 0) (not (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent)))))
-(assert (not (and doom (or (not doom_asks) (= pauses_left 0) (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent)))))
+(assert (not (and doom (> nudges_left 0) (not (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent (and (> idle_limit 0) (>= idle idle_limit)))))))
+(assert (not (and doom (or (not doom_asks) (= pauses_left 0) (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent (and (> idle_limit 0) (>= idle idle_limit)))))))
 (assert (and budgeted (>= calls budget)))
 (assert (not (and (and budgeted (>= calls budget)) (not (>= steps allowance)) (not doom))))
 (check-sat)
@@ -111,8 +114,8 @@
 (assert true)
 (assert (not (or (= allowance 0) (and budgeted (= budget 0)))))
 (assert (not (>= steps allowance)))
-(assert (not (and doom (> nudges_left 0) (not (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent)))))
-(assert (not (and doom (or (not doom_asks) (= pauses_left 0) (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent)))))
+(assert (not (and doom (> nudges_left 0) (not (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent (and (> idle_limit 0) (>= idle idle_limit)))))))
+(assert (not (and doom (or (not doom_asks) (= pauses_left 0) (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent (and (> idle_limit 0) (>= idle idle_limit)))))))
 (assert (not (and budgeted (>= calls budget))))
 (assert tokens_spent)
 (assert (not (and tokens_spent (not (>= steps allowance)) (not doom) (not (and budgeted (>= calls budget))))))
@@ -126,8 +129,8 @@
 (assert true)
 (assert (not (or (= allowance 0) (and budgeted (= budget 0)))))
 (assert (not (>= steps allowance)))
-(assert (not (and doom (> nudges_left 0) (not (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent)))))
-(assert (not (and doom (or (not doom_asks) (= pauses_left 0) (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent)))))
+(assert (not (and doom (> nudges_left 0) (not (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent (and (> idle_limit 0) (>= idle idle_limit)))))))
+(assert (not (and doom (or (not doom_asks) (= pauses_left 0) (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent (and (> idle_limit 0) (>= idle idle_limit)))))))
 (assert (not (and budgeted (>= calls budget))))
 (assert (not tokens_spent))
 (assert cost_spent)
@@ -142,8 +145,8 @@
 (assert true)
 (assert (not (or (= allowance 0) (and budgeted (= budget 0)))))
 (assert (not (>= steps allowance)))
-(assert (not (and doom (> nudges_left 0) (not (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent)))))
-(assert (not (and doom (or (not doom_asks) (= pauses_left 0) (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent)))))
+(assert (not (and doom (> nudges_left 0) (not (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent (and (> idle_limit 0) (>= idle idle_limit)))))))
+(assert (not (and doom (or (not doom_asks) (= pauses_left 0) (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent (and (> idle_limit 0) (>= idle idle_limit)))))))
 (assert (not (and budgeted (>= calls budget))))
 (assert (not tokens_spent))
 (assert (not cost_spent))
@@ -151,7 +154,7 @@
 (assert (not (and time_spent (not (>= steps allowance)) (not doom) (not (and budgeted (>= calls budget))) (not tokens_spent) (not cost_spent))))
 (check-sat)
 (pop 1)
-; no step starts on a spent budget: 10. CHECK --proceed--> STREAM
+; the first limit that is reached is the reason: 9. CHECK --proceed [idled]--> CONCLUDE
 ; unsat
 (push 1)
 (assert limits)
@@ -159,18 +162,37 @@
 (assert true)
 (assert (not (or (= allowance 0) (and budgeted (= budget 0)))))
 (assert (not (>= steps allowance)))
-(assert (not (and doom (> nudges_left 0) (not (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent)))))
-(assert (not (and doom (or (not doom_asks) (= pauses_left 0) (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent)))))
+(assert (not (and doom (> nudges_left 0) (not (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent (and (> idle_limit 0) (>= idle idle_limit)))))))
+(assert (not (and doom (or (not doom_asks) (= pauses_left 0) (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent (and (> idle_limit 0) (>= idle idle_limit)))))))
 (assert (not (and budgeted (>= calls budget))))
 (assert (not tokens_spent))
 (assert (not cost_spent))
 (assert (not time_spent))
+(assert (and (> idle_limit 0) (>= idle idle_limit)))
+(assert (not (and (and (> idle_limit 0) (>= idle idle_limit)) (not (>= steps allowance)) (not doom) (not (and budgeted (>= calls budget))) (not tokens_spent) (not cost_spent) (not time_spent))))
+(check-sat)
+(pop 1)
+; no step starts on a spent budget: 11. CHECK --proceed--> STREAM
+; unsat
+(push 1)
+(assert limits)
+(assert CHECK_holds)
+(assert true)
+(assert (not (or (= allowance 0) (and budgeted (= budget 0)))))
+(assert (not (>= steps allowance)))
+(assert (not (and doom (> nudges_left 0) (not (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent (and (> idle_limit 0) (>= idle idle_limit)))))))
+(assert (not (and doom (or (not doom_asks) (= pauses_left 0) (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent (and (> idle_limit 0) (>= idle idle_limit)))))))
+(assert (not (and budgeted (>= calls budget))))
+(assert (not tokens_spent))
+(assert (not cost_spent))
+(assert (not time_spent))
+(assert (not (and (> idle_limit 0) (>= idle idle_limit))))
 (assert (not doom))
 (assert true)
-(assert (not (not (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent))))
+(assert (not (not (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent (and (> idle_limit 0) (>= idle idle_limit))))))
 (check-sat)
 (pop 1)
-; a stop has its reason: 20. STREAM --tripped--> FAILED
+; a stop has its reason: 21. STREAM --tripped--> FAILED
 ; unsat
 (push 1)
 (assert limits)
@@ -180,7 +202,7 @@
 (assert (not true))
 (check-sat)
 (pop 1)
-; a stop has its reason: 21. STREAM --expire--> CONCLUDE
+; a stop has its reason: 22. STREAM --expire--> CONCLUDE
 ; unsat
 (push 1)
 (assert limits)
@@ -190,7 +212,7 @@
 (assert (not true))
 (check-sat)
 (pop 1)
-; a stop has its reason: 23. STREAM --fail--> FAILED
+; a stop has its reason: 24. STREAM --fail--> FAILED
 ; unsat
 (push 1)
 (assert limits)
@@ -200,7 +222,7 @@
 (assert (not true))
 (check-sat)
 (pop 1)
-; a stop has its reason: 29. COMPACT --expire--> CONCLUDE
+; a stop has its reason: 30. COMPACT --expire--> CONCLUDE
 ; unsat
 (push 1)
 (assert limits)
@@ -210,7 +232,7 @@
 (assert (not true))
 (check-sat)
 (pop 1)
-; a stop has its reason: 31. COMPACT --fail--> FAILED
+; a stop has its reason: 32. COMPACT --fail--> FAILED
 ; unsat
 (push 1)
 (assert limits)
@@ -220,7 +242,7 @@
 (assert (not true))
 (check-sat)
 (pop 1)
-; no call of a refused reply runs: 34. REVIEW --reviewed [made > 0]--> TOOL_EXEC
+; no call of a refused reply runs: 35. REVIEW --reviewed [made > 0]--> TOOL_EXEC
 ; unsat
 (push 1)
 (assert limits)
@@ -232,7 +254,7 @@
 (assert (not (or (not refused) (= (+ (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) answering) 0))))
 (check-sat)
 (pop 1)
-; a stop has its reason: 39. REVIEW --tripped--> FAILED
+; a stop has its reason: 40. REVIEW --tripped--> FAILED
 ; unsat
 (push 1)
 (assert limits)
@@ -242,7 +264,7 @@
 (assert (not true))
 (check-sat)
 (pop 1)
-; a stop has its reason: 40. REVIEW --expire--> CONCLUDE
+; a stop has its reason: 41. REVIEW --expire--> CONCLUDE
 ; unsat
 (push 1)
 (assert limits)
@@ -252,7 +274,7 @@
 (assert (not true))
 (check-sat)
 (pop 1)
-; a stop has its reason: 42. REVIEW --fail--> FAILED
+; a stop has its reason: 43. REVIEW --fail--> FAILED
 ; unsat
 (push 1)
 (assert limits)
@@ -262,7 +284,7 @@
 (assert (not true))
 (check-sat)
 (pop 1)
-; no question to a person is left open: 44. TOOL_EXEC --settled [final]--> FINISHED
+; no question to a person is left open: 45. TOOL_EXEC --settled [final]--> FINISHED
 ; unsat
 (push 1)
 (assert limits)
@@ -273,7 +295,7 @@
 (assert (not (= waiting 0)))
 (check-sat)
 (pop 1)
-; no question to a person is left open: 45. TOOL_EXEC --settled [synthesized]--> SYNTHESIS_DONE
+; no question to a person is left open: 46. TOOL_EXEC --settled [synthesized]--> SYNTHESIS_DONE
 ; unsat
 (push 1)
 (assert limits)
@@ -285,7 +307,7 @@
 (assert (not (= waiting 0)))
 (check-sat)
 (pop 1)
-; no question to a person is left open: 46. TOOL_EXEC --settled--> CONTINUE
+; no question to a person is left open: 47. TOOL_EXEC --settled--> CONTINUE
 ; unsat
 (push 1)
 (assert limits)
@@ -298,7 +320,7 @@
 (assert (not (= waiting 0)))
 (check-sat)
 (pop 1)
-; a stop has its reason: 47. TOOL_EXEC --tripped--> FAILED
+; a stop has its reason: 48. TOOL_EXEC --tripped--> FAILED
 ; unsat
 (push 1)
 (assert limits)
@@ -308,7 +330,7 @@
 (assert (not true))
 (check-sat)
 (pop 1)
-; a stop has its reason: 48. TOOL_EXEC --expire [final]--> FINISHED
+; a stop has its reason: 49. TOOL_EXEC --expire [final]--> FINISHED
 ; unsat
 (push 1)
 (assert limits)
@@ -318,7 +340,7 @@
 (assert (not final))
 (check-sat)
 (pop 1)
-; a stop has its reason: 49. TOOL_EXEC --expire--> CONCLUDE
+; a stop has its reason: 50. TOOL_EXEC --expire--> CONCLUDE
 ; unsat
 (push 1)
 (assert limits)
@@ -329,7 +351,7 @@
 (assert (not true))
 (check-sat)
 (pop 1)
-; a stop has its reason: 51. TOOL_EXEC --fail--> FAILED
+; a stop has its reason: 52. TOOL_EXEC --fail--> FAILED
 ; unsat
 (push 1)
 (assert limits)
@@ -339,7 +361,7 @@
 (assert (not true))
 (check-sat)
 (pop 1)
-; a stop has its reason: 64. CONCLUDE --tripped--> FAILED
+; a stop has its reason: 65. CONCLUDE --tripped--> FAILED
 ; unsat
 (push 1)
 (assert limits)
@@ -349,7 +371,7 @@
 (assert (not true))
 (check-sat)
 (pop 1)
-; a stop has its reason: 66. CONCLUDE --fail--> FAILED
+; a stop has its reason: 67. CONCLUDE --fail--> FAILED
 ; unsat
 (push 1)
 (assert limits)
@@ -359,7 +381,7 @@
 (assert (not true))
 (check-sat)
 (pop 1)
-; a stop has its reason: 71. TEXT_ONLY --tripped--> FAILED
+; a stop has its reason: 72. TEXT_ONLY --tripped--> FAILED
 ; unsat
 (push 1)
 (assert limits)
@@ -369,7 +391,7 @@
 (assert (not true))
 (check-sat)
 (pop 1)
-; a stop has its reason: 72. TEXT_ONLY --expire--> CAP_HIT
+; a stop has its reason: 73. TEXT_ONLY --expire--> CAP_HIT
 ; unsat
 (push 1)
 (assert limits)
@@ -379,7 +401,7 @@
 (assert (not true))
 (check-sat)
 (pop 1)
-; a stop has its reason: 74. TEXT_ONLY --fail--> FAILED
+; a stop has its reason: 75. TEXT_ONLY --fail--> FAILED
 ; unsat
 (push 1)
 (assert limits)

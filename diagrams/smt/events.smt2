@@ -6,6 +6,7 @@
 (declare-const budgeted Bool)
 (declare-const budget Int)
 (declare-const doom_asks Bool)
+(declare-const idle_limit Int)
 (declare-const max_retries Int)
 (declare-const max_nudges Int)
 (declare-const max_refusals Int)
@@ -17,6 +18,7 @@
 (declare-const tokens_spent Bool)
 (declare-const cost_spent Bool)
 (declare-const time_spent Bool)
+(declare-const idle Int)
 (declare-const doom Bool)
 (declare-const nudges_left Int)
 (declare-const pauses_left Int)
@@ -30,6 +32,7 @@
 (declare-const ready Int)
 (declare-const ready_counted Int)
 (declare-const running Int)
+(declare-const crash_paid Int)
 (declare-const asking Int)
 (declare-const asking_counted Int)
 (declare-const answering Int)
@@ -66,16 +69,16 @@
 (declare-const left Int)
 (declare-const left_next Int)
 (declare-const worth Int)
-(define-fun limits () Bool (and (>= allowance 0) (>= budget 0) (or budgeted (= budget 0)) (>= max_retries 0) (>= max_nudges 0) (>= max_refusals 0) (>= max_pauses 0) (>= max_compactions 0) (>= widest 1)))
-(define-fun CHECK_holds () Bool (and (and (>= steps 0) (<= steps allowance)) (and (>= retries_left 0) (<= retries_left max_retries)) (and (>= pauses_left 0) (= (+ pauses pauses_left) max_pauses)) (and (>= nudges_left 0) (= (+ nudges nudges_left) max_nudges)) (and (>= output_retries_left 0) (= (+ refusals output_retries_left) max_refusals)) (= repeats (ite second_try 1 0)) (= ran calls) (and (>= compactions_left 0) (<= compactions_left max_compactions)) (and (>= ready 0) (>= ready_counted 0) (>= running 0) (>= asking 0) (>= asking_counted 0) (>= answering 0) (>= lent 0) (>= calls 0) (>= waiting 0) (>= doom_waits 0)) (<= (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) widest) (or (not budgeted) (<= (+ (+ (+ calls ready) asking) lent) budget)) (or (= lent 0) (and budgeted (> (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) 0))) (= waiting (+ (+ asking asking_counted) doom_waits)) (and (= (+ (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) answering) 0) (= waiting 0)) (= answering 0) (not final) (= reason 0)))
-(define-fun STREAM_holds () Bool (and (and (>= steps 0) (<= steps allowance)) (and (>= retries_left 0) (<= retries_left max_retries)) (and (>= pauses_left 0) (= (+ pauses pauses_left) max_pauses)) (and (>= nudges_left 0) (= (+ nudges nudges_left) max_nudges)) (and (>= output_retries_left 0) (= (+ refusals output_retries_left) max_refusals)) (= repeats (ite second_try 1 0)) (= ran calls) (and (>= compactions_left 0) (<= compactions_left max_compactions)) (and (>= ready 0) (>= ready_counted 0) (>= running 0) (>= asking 0) (>= asking_counted 0) (>= answering 0) (>= lent 0) (>= calls 0) (>= waiting 0) (>= doom_waits 0)) (<= (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) widest) (or (not budgeted) (<= (+ (+ (+ calls ready) asking) lent) budget)) (or (= lent 0) (and budgeted (> (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) 0))) (= waiting (+ (+ asking asking_counted) doom_waits)) (and (= (+ (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) answering) 0) (= waiting 0)) (= answering 0) (not final) (= reason 0)))
-(define-fun COMPACT_holds () Bool (and (and (>= steps 0) (<= steps allowance)) (and (>= retries_left 0) (<= retries_left max_retries)) (and (>= pauses_left 0) (= (+ pauses pauses_left) max_pauses)) (and (>= nudges_left 0) (= (+ nudges nudges_left) max_nudges)) (and (>= output_retries_left 0) (= (+ refusals output_retries_left) max_refusals)) (= repeats (ite second_try 1 0)) (= ran calls) (and (>= compactions_left 0) (<= compactions_left max_compactions)) (and (>= ready 0) (>= ready_counted 0) (>= running 0) (>= asking 0) (>= asking_counted 0) (>= answering 0) (>= lent 0) (>= calls 0) (>= waiting 0) (>= doom_waits 0)) (<= (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) widest) (or (not budgeted) (<= (+ (+ (+ calls ready) asking) lent) budget)) (or (= lent 0) (and budgeted (> (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) 0))) (= waiting (+ (+ asking asking_counted) doom_waits)) (and (= (+ (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) answering) 0) (= waiting 0)) (= answering 0) (not final) (= reason 0)))
-(define-fun REVIEW_holds () Bool (and (and (>= steps 0) (<= steps allowance)) (and (>= retries_left 0) (<= retries_left max_retries)) (and (>= pauses_left 0) (= (+ pauses pauses_left) max_pauses)) (and (>= nudges_left 0) (= (+ nudges nudges_left) max_nudges)) (and (>= output_retries_left 0) (= (+ refusals output_retries_left) max_refusals)) (= repeats (ite second_try 1 0)) (= ran calls) (and (>= compactions_left 0) (<= compactions_left max_compactions)) (and (>= ready 0) (>= ready_counted 0) (>= running 0) (>= asking 0) (>= asking_counted 0) (>= answering 0) (>= lent 0) (>= calls 0) (>= waiting 0) (>= doom_waits 0)) (<= (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) widest) (or (not budgeted) (<= (+ (+ (+ calls ready) asking) lent) budget)) (or (= lent 0) (and budgeted (> (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) 0))) (= waiting (+ (+ asking asking_counted) doom_waits)) (and (= (+ ready_counted running) 0) (= (+ asking asking_counted) 0) (= doom_waits 0)) (not final) (= reason 0)))
-(define-fun TOOL_EXEC_holds () Bool (and (and (>= steps 0) (<= steps allowance)) (and (>= retries_left 0) (<= retries_left max_retries)) (and (>= pauses_left 0) (= (+ pauses pauses_left) max_pauses)) (and (>= nudges_left 0) (= (+ nudges nudges_left) max_nudges)) (and (>= output_retries_left 0) (= (+ refusals output_retries_left) max_refusals)) (= repeats (ite second_try 1 0)) (= ran calls) (and (>= compactions_left 0) (<= compactions_left max_compactions)) (and (>= ready 0) (>= ready_counted 0) (>= running 0) (>= asking 0) (>= asking_counted 0) (>= answering 0) (>= lent 0) (>= calls 0) (>= waiting 0) (>= doom_waits 0)) (<= (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) widest) (or (not budgeted) (<= (+ (+ (+ calls ready) asking) lent) budget)) (or (= lent 0) (and budgeted (> (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) 0))) (= waiting (+ (+ asking asking_counted) doom_waits)) (= answering 0) (and (= doom_waits 0) (or (= waiting 0) (> pauses_left 0))) (= reason 0)))
-(define-fun CONTINUE_holds () Bool (and (and (>= steps 0) (<= steps allowance)) (and (>= retries_left 0) (<= retries_left max_retries)) (and (>= pauses_left 0) (= (+ pauses pauses_left) max_pauses)) (and (>= nudges_left 0) (= (+ nudges nudges_left) max_nudges)) (and (>= output_retries_left 0) (= (+ refusals output_retries_left) max_refusals)) (= repeats (ite second_try 1 0)) (= ran calls) (and (>= compactions_left 0) (<= compactions_left max_compactions)) (and (>= ready 0) (>= ready_counted 0) (>= running 0) (>= asking 0) (>= asking_counted 0) (>= answering 0) (>= lent 0) (>= calls 0) (>= waiting 0) (>= doom_waits 0)) (<= (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) widest) (or (not budgeted) (<= (+ (+ (+ calls ready) asking) lent) budget)) (or (= lent 0) (and budgeted (> (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) 0))) (= waiting (+ (+ asking asking_counted) doom_waits)) (and (= (+ (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) answering) 0) (= waiting 0)) (= answering 0) (not final) (= reason 0)))
-(define-fun PAUSED_holds () Bool (and (and (>= steps 0) (<= steps allowance)) (and (>= retries_left 0) (<= retries_left max_retries)) (and (>= pauses_left 0) (= (+ pauses pauses_left) max_pauses)) (and (>= nudges_left 0) (= (+ nudges nudges_left) max_nudges)) (and (>= output_retries_left 0) (= (+ refusals output_retries_left) max_refusals)) (= repeats (ite second_try 1 0)) (= ran calls) (and (>= compactions_left 0) (<= compactions_left max_compactions)) (and (>= ready 0) (>= ready_counted 0) (>= running 0) (>= asking 0) (>= asking_counted 0) (>= answering 0) (>= lent 0) (>= calls 0) (>= waiting 0) (>= doom_waits 0)) (<= (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) widest) (or (not budgeted) (<= (+ (+ (+ calls ready) asking) lent) budget)) (or (= lent 0) (and budgeted (> (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) 0))) (= waiting (+ (+ asking asking_counted) doom_waits)) (= answering 0) (and (> waiting 0) (= running 0)) (or (= doom_waits 0) (and (= doom_waits 1) (= (+ (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) answering) 0) (not final))) (= reason 0)))
-(define-fun CONCLUDE_holds () Bool (and (and (>= steps 0) (<= steps allowance)) (and (>= retries_left 0) (<= retries_left max_retries)) (and (>= pauses_left 0) (= (+ pauses pauses_left) max_pauses)) (and (>= nudges_left 0) (= (+ nudges nudges_left) max_nudges)) (and (>= output_retries_left 0) (= (+ refusals output_retries_left) max_refusals)) (= repeats (ite second_try 1 0)) (= ran calls) (and (>= compactions_left 0) (<= compactions_left max_compactions)) (and (>= ready 0) (>= ready_counted 0) (>= running 0) (>= asking 0) (>= asking_counted 0) (>= answering 0) (>= lent 0) (>= calls 0) (>= waiting 0) (>= doom_waits 0)) (<= (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) widest) (or (not budgeted) (<= (+ (+ (+ calls ready) asking) lent) budget)) (or (= lent 0) (and budgeted (> (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) 0))) (= waiting (+ (+ asking asking_counted) doom_waits)) (and (= (+ (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) answering) 0) (= waiting 0)) (= answering 0) (not final) (ite carried_doom (= reason 10) (or (= reason 5) (= reason 6) (= reason 7) (= reason 8) (= reason 9)))))
-(define-fun TEXT_ONLY_holds () Bool (and (and (>= steps 0) (<= steps allowance)) (and (>= retries_left 0) (<= retries_left max_retries)) (and (>= pauses_left 0) (= (+ pauses pauses_left) max_pauses)) (and (>= nudges_left 0) (= (+ nudges nudges_left) max_nudges)) (and (>= output_retries_left 0) (= (+ refusals output_retries_left) max_refusals)) (= repeats (ite second_try 1 0)) (= ran calls) (and (>= compactions_left 0) (<= compactions_left max_compactions)) (and (>= ready 0) (>= ready_counted 0) (>= running 0) (>= asking 0) (>= asking_counted 0) (>= answering 0) (>= lent 0) (>= calls 0) (>= waiting 0) (>= doom_waits 0)) (<= (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) widest) (or (not budgeted) (<= (+ (+ (+ calls ready) asking) lent) budget)) (or (= lent 0) (and budgeted (> (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) 0))) (= waiting (+ (+ asking asking_counted) doom_waits)) (and (= (+ (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) answering) 0) (= waiting 0)) (= answering 0) (not final) (= reason 0)))
+(define-fun limits () Bool (and (>= allowance 0) (>= budget 0) (or budgeted (= budget 0)) (>= max_retries 0) (>= max_nudges 0) (>= max_refusals 0) (>= max_pauses 0) (>= max_compactions 0) (>= widest 1) (>= idle_limit 0)))
+(define-fun CHECK_holds () Bool (and (and (>= steps 0) (<= steps allowance)) (and (>= retries_left 0) (<= retries_left max_retries)) (and (>= pauses_left 0) (= (+ pauses pauses_left) max_pauses)) (and (>= nudges_left 0) (= (+ nudges nudges_left) max_nudges)) (and (>= output_retries_left 0) (= (+ refusals output_retries_left) max_refusals)) (= repeats (ite second_try 1 0)) (= ran calls) (and (>= compactions_left 0) (<= compactions_left max_compactions)) (and (>= idle 0) (ite (> idle_limit 0) (<= idle idle_limit) (= idle 0))) (and (>= ready 0) (>= ready_counted 0) (>= running 0) (>= crash_paid 0) (>= asking 0) (>= asking_counted 0) (>= answering 0) (>= lent 0) (>= calls 0) (>= waiting 0) (>= doom_waits 0)) (<= crash_paid running) (<= (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) widest) (or (not budgeted) (<= (+ (+ (+ calls ready) asking) lent) budget)) (or (= lent 0) (and budgeted (> (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) 0))) (= waiting (+ (+ asking asking_counted) doom_waits)) (and (= (+ (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) answering) 0) (= waiting 0)) (= answering 0) (not final) (= reason 0)))
+(define-fun STREAM_holds () Bool (and (and (>= steps 0) (<= steps allowance)) (and (>= retries_left 0) (<= retries_left max_retries)) (and (>= pauses_left 0) (= (+ pauses pauses_left) max_pauses)) (and (>= nudges_left 0) (= (+ nudges nudges_left) max_nudges)) (and (>= output_retries_left 0) (= (+ refusals output_retries_left) max_refusals)) (= repeats (ite second_try 1 0)) (= ran calls) (and (>= compactions_left 0) (<= compactions_left max_compactions)) (and (>= idle 0) (ite (> idle_limit 0) (<= idle idle_limit) (= idle 0))) (or (= idle_limit 0) (< idle idle_limit)) (and (>= ready 0) (>= ready_counted 0) (>= running 0) (>= crash_paid 0) (>= asking 0) (>= asking_counted 0) (>= answering 0) (>= lent 0) (>= calls 0) (>= waiting 0) (>= doom_waits 0)) (<= crash_paid running) (<= (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) widest) (or (not budgeted) (<= (+ (+ (+ calls ready) asking) lent) budget)) (or (= lent 0) (and budgeted (> (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) 0))) (= waiting (+ (+ asking asking_counted) doom_waits)) (and (= (+ (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) answering) 0) (= waiting 0)) (= answering 0) (not final) (= reason 0)))
+(define-fun COMPACT_holds () Bool (and (and (>= steps 0) (<= steps allowance)) (and (>= retries_left 0) (<= retries_left max_retries)) (and (>= pauses_left 0) (= (+ pauses pauses_left) max_pauses)) (and (>= nudges_left 0) (= (+ nudges nudges_left) max_nudges)) (and (>= output_retries_left 0) (= (+ refusals output_retries_left) max_refusals)) (= repeats (ite second_try 1 0)) (= ran calls) (and (>= compactions_left 0) (<= compactions_left max_compactions)) (and (>= idle 0) (ite (> idle_limit 0) (<= idle idle_limit) (= idle 0))) (or (= idle_limit 0) (< idle idle_limit)) (and (>= ready 0) (>= ready_counted 0) (>= running 0) (>= crash_paid 0) (>= asking 0) (>= asking_counted 0) (>= answering 0) (>= lent 0) (>= calls 0) (>= waiting 0) (>= doom_waits 0)) (<= crash_paid running) (<= (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) widest) (or (not budgeted) (<= (+ (+ (+ calls ready) asking) lent) budget)) (or (= lent 0) (and budgeted (> (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) 0))) (= waiting (+ (+ asking asking_counted) doom_waits)) (and (= (+ (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) answering) 0) (= waiting 0)) (= answering 0) (not final) (= reason 0)))
+(define-fun REVIEW_holds () Bool (and (and (>= steps 0) (<= steps allowance)) (and (>= retries_left 0) (<= retries_left max_retries)) (and (>= pauses_left 0) (= (+ pauses pauses_left) max_pauses)) (and (>= nudges_left 0) (= (+ nudges nudges_left) max_nudges)) (and (>= output_retries_left 0) (= (+ refusals output_retries_left) max_refusals)) (= repeats (ite second_try 1 0)) (= ran calls) (and (>= compactions_left 0) (<= compactions_left max_compactions)) (and (>= idle 0) (ite (> idle_limit 0) (<= idle idle_limit) (= idle 0))) (or (= idle_limit 0) (< idle idle_limit)) (and (>= ready 0) (>= ready_counted 0) (>= running 0) (>= crash_paid 0) (>= asking 0) (>= asking_counted 0) (>= answering 0) (>= lent 0) (>= calls 0) (>= waiting 0) (>= doom_waits 0)) (<= crash_paid running) (<= (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) widest) (or (not budgeted) (<= (+ (+ (+ calls ready) asking) lent) budget)) (or (= lent 0) (and budgeted (> (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) 0))) (= waiting (+ (+ asking asking_counted) doom_waits)) (and (= (+ ready_counted running) 0) (= (+ asking asking_counted) 0) (= doom_waits 0)) (not final) (= reason 0)))
+(define-fun TOOL_EXEC_holds () Bool (and (and (>= steps 0) (<= steps allowance)) (and (>= retries_left 0) (<= retries_left max_retries)) (and (>= pauses_left 0) (= (+ pauses pauses_left) max_pauses)) (and (>= nudges_left 0) (= (+ nudges nudges_left) max_nudges)) (and (>= output_retries_left 0) (= (+ refusals output_retries_left) max_refusals)) (= repeats (ite second_try 1 0)) (= ran calls) (and (>= compactions_left 0) (<= compactions_left max_compactions)) (and (>= idle 0) (ite (> idle_limit 0) (<= idle idle_limit) (= idle 0))) (or (= idle_limit 0) (< idle idle_limit)) (and (>= ready 0) (>= ready_counted 0) (>= running 0) (>= crash_paid 0) (>= asking 0) (>= asking_counted 0) (>= answering 0) (>= lent 0) (>= calls 0) (>= waiting 0) (>= doom_waits 0)) (<= crash_paid running) (<= (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) widest) (or (not budgeted) (<= (+ (+ (+ calls ready) asking) lent) budget)) (or (= lent 0) (and budgeted (> (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) 0))) (= waiting (+ (+ asking asking_counted) doom_waits)) (= answering 0) (and (= doom_waits 0) (or (= waiting 0) (> pauses_left 0))) (= reason 0)))
+(define-fun CONTINUE_holds () Bool (and (and (>= steps 0) (<= steps allowance)) (and (>= retries_left 0) (<= retries_left max_retries)) (and (>= pauses_left 0) (= (+ pauses pauses_left) max_pauses)) (and (>= nudges_left 0) (= (+ nudges nudges_left) max_nudges)) (and (>= output_retries_left 0) (= (+ refusals output_retries_left) max_refusals)) (= repeats (ite second_try 1 0)) (= ran calls) (and (>= compactions_left 0) (<= compactions_left max_compactions)) (and (>= idle 0) (ite (> idle_limit 0) (<= idle idle_limit) (= idle 0))) (or (= idle_limit 0) (< idle idle_limit)) (and (>= ready 0) (>= ready_counted 0) (>= running 0) (>= crash_paid 0) (>= asking 0) (>= asking_counted 0) (>= answering 0) (>= lent 0) (>= calls 0) (>= waiting 0) (>= doom_waits 0)) (<= crash_paid running) (<= (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) widest) (or (not budgeted) (<= (+ (+ (+ calls ready) asking) lent) budget)) (or (= lent 0) (and budgeted (> (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) 0))) (= waiting (+ (+ asking asking_counted) doom_waits)) (and (= (+ (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) answering) 0) (= waiting 0)) (= answering 0) (not final) (= reason 0)))
+(define-fun PAUSED_holds () Bool (and (and (>= steps 0) (<= steps allowance)) (and (>= retries_left 0) (<= retries_left max_retries)) (and (>= pauses_left 0) (= (+ pauses pauses_left) max_pauses)) (and (>= nudges_left 0) (= (+ nudges nudges_left) max_nudges)) (and (>= output_retries_left 0) (= (+ refusals output_retries_left) max_refusals)) (= repeats (ite second_try 1 0)) (= ran calls) (and (>= compactions_left 0) (<= compactions_left max_compactions)) (and (>= idle 0) (ite (> idle_limit 0) (<= idle idle_limit) (= idle 0))) (or (= idle_limit 0) (< idle idle_limit)) (and (>= ready 0) (>= ready_counted 0) (>= running 0) (>= crash_paid 0) (>= asking 0) (>= asking_counted 0) (>= answering 0) (>= lent 0) (>= calls 0) (>= waiting 0) (>= doom_waits 0)) (<= crash_paid running) (<= (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) widest) (or (not budgeted) (<= (+ (+ (+ calls ready) asking) lent) budget)) (or (= lent 0) (and budgeted (> (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) 0))) (= waiting (+ (+ asking asking_counted) doom_waits)) (= answering 0) (and (> waiting 0) (= running 0)) (or (= doom_waits 0) (and (= doom_waits 1) (= (+ (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) answering) 0) (not final))) (= reason 0)))
+(define-fun CONCLUDE_holds () Bool (and (and (>= steps 0) (<= steps allowance)) (and (>= retries_left 0) (<= retries_left max_retries)) (and (>= pauses_left 0) (= (+ pauses pauses_left) max_pauses)) (and (>= nudges_left 0) (= (+ nudges nudges_left) max_nudges)) (and (>= output_retries_left 0) (= (+ refusals output_retries_left) max_refusals)) (= repeats (ite second_try 1 0)) (= ran calls) (and (>= compactions_left 0) (<= compactions_left max_compactions)) (and (>= idle 0) (ite (> idle_limit 0) (<= idle idle_limit) (= idle 0))) (and (>= ready 0) (>= ready_counted 0) (>= running 0) (>= crash_paid 0) (>= asking 0) (>= asking_counted 0) (>= answering 0) (>= lent 0) (>= calls 0) (>= waiting 0) (>= doom_waits 0)) (<= crash_paid running) (<= (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) widest) (or (not budgeted) (<= (+ (+ (+ calls ready) asking) lent) budget)) (or (= lent 0) (and budgeted (> (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) 0))) (= waiting (+ (+ asking asking_counted) doom_waits)) (and (= (+ (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) answering) 0) (= waiting 0)) (= answering 0) (not final) (ite carried_doom (= reason 11) (or (= reason 5) (= reason 6) (= reason 7) (= reason 8) (= reason 9) (= reason 10)))))
+(define-fun TEXT_ONLY_holds () Bool (and (and (>= steps 0) (<= steps allowance)) (and (>= retries_left 0) (<= retries_left max_retries)) (and (>= pauses_left 0) (= (+ pauses pauses_left) max_pauses)) (and (>= nudges_left 0) (= (+ nudges nudges_left) max_nudges)) (and (>= output_retries_left 0) (= (+ refusals output_retries_left) max_refusals)) (= repeats (ite second_try 1 0)) (= ran calls) (and (>= compactions_left 0) (<= compactions_left max_compactions)) (and (>= idle 0) (ite (> idle_limit 0) (<= idle idle_limit) (= idle 0))) (and (>= ready 0) (>= ready_counted 0) (>= running 0) (>= crash_paid 0) (>= asking 0) (>= asking_counted 0) (>= answering 0) (>= lent 0) (>= calls 0) (>= waiting 0) (>= doom_waits 0)) (<= crash_paid running) (<= (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) widest) (or (not budgeted) (<= (+ (+ (+ calls ready) asking) lent) budget)) (or (= lent 0) (and budgeted (> (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) 0))) (= waiting (+ (+ asking asking_counted) doom_waits)) (and (= (+ (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) answering) 0) (= waiting 0)) (= answering 0) (not final) (= reason 0)))
 ; a number that falls by one loses its worth
 ; unsat
 (push 1)
@@ -122,11 +125,11 @@
 (assert true)
 (assert (not (or (= allowance 0) (and budgeted (= budget 0)))))
 (assert (not (>= steps allowance)))
-(assert (and doom (> nudges_left 0) (not (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent))))
+(assert (and doom (> nudges_left 0) (not (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent (and (> idle_limit 0) (>= idle idle_limit))))))
 (define-fun steps_next () Int (+ steps 1))
 (define-fun retries_left_next () Int max_retries)
 (define-fun prepared_next () Bool false)
-(assert (not (and (>= (- allowance steps_next) 0) (or (= (- allowance steps_next) (- allowance steps)) (= (- allowance steps_next) (- (- allowance steps) 1))) (>= pauses_left 0) (>= compactions_left 0) (< (+ (+ (+ (+ retries_left_next (ite prepared_next 0 1)) (* 3 max_retries)) (* 2 widest)) 7) (+ (+ max_retries 3) (ite (< (- allowance steps_next) (- allowance steps)) (+ (+ (* 3 max_retries) (* 2 widest)) 6) 0))) (>= (+ (+ (+ (+ retries_left_next (ite prepared_next 0 1)) (* 3 max_retries)) (* 2 widest)) 7) 0))))
+(assert (not (and (>= (- allowance steps_next) 0) (or (= (- allowance steps_next) (- allowance steps)) (= (- allowance steps_next) (- (- allowance steps) 1))) (>= pauses_left 0) (>= compactions_left 0) (< (+ (+ (+ (+ (+ retries_left_next (ite prepared_next 0 1)) (* 2 max_retries)) (* max_retries widest)) (* 2 widest)) 7) (+ (+ max_retries 3) (ite (< (- allowance steps_next) (- allowance steps)) (+ (+ (+ (* 2 max_retries) (* max_retries widest)) (* 2 widest)) 6) 0))) (>= (+ (+ (+ (+ (+ retries_left_next (ite prepared_next 0 1)) (* 2 max_retries)) (* max_retries widest)) (* 2 widest)) 7) 0))))
 (check-sat)
 (pop 1)
 ; 4. CHECK --proceed [doom and (not doom_asks or pauses_left == 0 or spent)]--> CONCLUDE
@@ -137,8 +140,8 @@
 (assert true)
 (assert (not (or (= allowance 0) (and budgeted (= budget 0)))))
 (assert (not (>= steps allowance)))
-(assert (not (and doom (> nudges_left 0) (not (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent)))))
-(assert (and doom (or (not doom_asks) (= pauses_left 0) (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent))))
+(assert (not (and doom (> nudges_left 0) (not (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent (and (> idle_limit 0) (>= idle idle_limit)))))))
+(assert (and doom (or (not doom_asks) (= pauses_left 0) (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent (and (> idle_limit 0) (>= idle idle_limit))))))
 (define-fun retries_left_next () Int max_retries)
 (assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left 0) (< (+ retries_left_next 1) (+ max_retries 3)) (>= (+ retries_left_next 1) 0))))
 (check-sat)
@@ -151,8 +154,8 @@
 (assert true)
 (assert (not (or (= allowance 0) (and budgeted (= budget 0)))))
 (assert (not (>= steps allowance)))
-(assert (not (and doom (> nudges_left 0) (not (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent)))))
-(assert (not (and doom (or (not doom_asks) (= pauses_left 0) (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent)))))
+(assert (not (and doom (> nudges_left 0) (not (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent (and (> idle_limit 0) (>= idle idle_limit)))))))
+(assert (not (and doom (or (not doom_asks) (= pauses_left 0) (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent (and (> idle_limit 0) (>= idle idle_limit)))))))
 (assert (and budgeted (>= calls budget)))
 (define-fun retries_left_next () Int max_retries)
 (assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left 0) (< (+ retries_left_next 1) (+ max_retries 3)) (>= (+ retries_left_next 1) 0))))
@@ -166,8 +169,8 @@
 (assert true)
 (assert (not (or (= allowance 0) (and budgeted (= budget 0)))))
 (assert (not (>= steps allowance)))
-(assert (not (and doom (> nudges_left 0) (not (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent)))))
-(assert (not (and doom (or (not doom_asks) (= pauses_left 0) (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent)))))
+(assert (not (and doom (> nudges_left 0) (not (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent (and (> idle_limit 0) (>= idle idle_limit)))))))
+(assert (not (and doom (or (not doom_asks) (= pauses_left 0) (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent (and (> idle_limit 0) (>= idle idle_limit)))))))
 (assert (not (and budgeted (>= calls budget))))
 (assert tokens_spent)
 (define-fun retries_left_next () Int max_retries)
@@ -182,8 +185,8 @@
 (assert true)
 (assert (not (or (= allowance 0) (and budgeted (= budget 0)))))
 (assert (not (>= steps allowance)))
-(assert (not (and doom (> nudges_left 0) (not (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent)))))
-(assert (not (and doom (or (not doom_asks) (= pauses_left 0) (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent)))))
+(assert (not (and doom (> nudges_left 0) (not (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent (and (> idle_limit 0) (>= idle idle_limit)))))))
+(assert (not (and doom (or (not doom_asks) (= pauses_left 0) (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent (and (> idle_limit 0) (>= idle idle_limit)))))))
 (assert (not (and budgeted (>= calls budget))))
 (assert (not tokens_spent))
 (assert cost_spent)
@@ -199,8 +202,8 @@
 (assert true)
 (assert (not (or (= allowance 0) (and budgeted (= budget 0)))))
 (assert (not (>= steps allowance)))
-(assert (not (and doom (> nudges_left 0) (not (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent)))))
-(assert (not (and doom (or (not doom_asks) (= pauses_left 0) (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent)))))
+(assert (not (and doom (> nudges_left 0) (not (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent (and (> idle_limit 0) (>= idle idle_limit)))))))
+(assert (not (and doom (or (not doom_asks) (= pauses_left 0) (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent (and (> idle_limit 0) (>= idle idle_limit)))))))
 (assert (not (and budgeted (>= calls budget))))
 (assert (not tokens_spent))
 (assert (not cost_spent))
@@ -209,7 +212,7 @@
 (assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left 0) (< (+ retries_left_next 1) (+ max_retries 3)) (>= (+ retries_left_next 1) 0))))
 (check-sat)
 (pop 1)
-; 9. CHECK --proceed [doom]--> PAUSED
+; 9. CHECK --proceed [idled]--> CONCLUDE
 ; unsat
 (push 1)
 (assert limits)
@@ -217,19 +220,39 @@
 (assert true)
 (assert (not (or (= allowance 0) (and budgeted (= budget 0)))))
 (assert (not (>= steps allowance)))
-(assert (not (and doom (> nudges_left 0) (not (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent)))))
-(assert (not (and doom (or (not doom_asks) (= pauses_left 0) (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent)))))
+(assert (not (and doom (> nudges_left 0) (not (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent (and (> idle_limit 0) (>= idle idle_limit)))))))
+(assert (not (and doom (or (not doom_asks) (= pauses_left 0) (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent (and (> idle_limit 0) (>= idle idle_limit)))))))
 (assert (not (and budgeted (>= calls budget))))
 (assert (not tokens_spent))
 (assert (not cost_spent))
 (assert (not time_spent))
+(assert (and (> idle_limit 0) (>= idle idle_limit)))
+(define-fun retries_left_next () Int max_retries)
+(assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left 0) (< (+ retries_left_next 1) (+ max_retries 3)) (>= (+ retries_left_next 1) 0))))
+(check-sat)
+(pop 1)
+; 10. CHECK --proceed [doom]--> PAUSED
+; unsat
+(push 1)
+(assert limits)
+(assert CHECK_holds)
+(assert true)
+(assert (not (or (= allowance 0) (and budgeted (= budget 0)))))
+(assert (not (>= steps allowance)))
+(assert (not (and doom (> nudges_left 0) (not (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent (and (> idle_limit 0) (>= idle idle_limit)))))))
+(assert (not (and doom (or (not doom_asks) (= pauses_left 0) (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent (and (> idle_limit 0) (>= idle idle_limit)))))))
+(assert (not (and budgeted (>= calls budget))))
+(assert (not tokens_spent))
+(assert (not cost_spent))
+(assert (not time_spent))
+(assert (not (and (> idle_limit 0) (>= idle idle_limit))))
 (assert doom)
 (define-fun pauses_left_next () Int (- pauses_left 1))
 (define-fun waiting_next () Int (+ waiting (ite true 1 0)))
-(assert (not (and (>= (- allowance steps) 0) (>= pauses_left_next 0) (or (= pauses_left_next pauses_left) (= pauses_left_next (- pauses_left 1))) (>= compactions_left 0) (< (+ (+ (+ (+ (+ (* 3 waiting_next) (* 2 ready)) (* 2 ready_counted)) running) (* 2 max_retries)) 6) (+ (+ max_retries 3) (ite (< pauses_left_next pauses_left) (+ (+ (* 3 widest) max_retries) 4) 0))) (>= (+ (+ (+ (+ (+ (* 3 waiting_next) (* 2 ready)) (* 2 ready_counted)) running) (* 2 max_retries)) 6) 0))))
+(assert (not (and (>= (- allowance steps) 0) (>= pauses_left_next 0) (or (= pauses_left_next pauses_left) (= pauses_left_next (- pauses_left 1))) (>= compactions_left 0) (< (+ (+ (+ (+ (+ (+ (* 3 waiting_next) (* 2 ready)) (* 2 ready_counted)) running) (* max_retries widest)) max_retries) 6) (+ (+ max_retries 3) (ite (< pauses_left_next pauses_left) (+ (+ (* 3 widest) (* max_retries widest)) 4) 0))) (>= (+ (+ (+ (+ (+ (+ (* 3 waiting_next) (* 2 ready)) (* 2 ready_counted)) running) (* max_retries widest)) max_retries) 6) 0))))
 (check-sat)
 (pop 1)
-; 10. CHECK --proceed--> STREAM
+; 11. CHECK --proceed--> STREAM
 ; unsat
 (push 1)
 (assert limits)
@@ -237,31 +260,32 @@
 (assert true)
 (assert (not (or (= allowance 0) (and budgeted (= budget 0)))))
 (assert (not (>= steps allowance)))
-(assert (not (and doom (> nudges_left 0) (not (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent)))))
-(assert (not (and doom (or (not doom_asks) (= pauses_left 0) (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent)))))
+(assert (not (and doom (> nudges_left 0) (not (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent (and (> idle_limit 0) (>= idle idle_limit)))))))
+(assert (not (and doom (or (not doom_asks) (= pauses_left 0) (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent (and (> idle_limit 0) (>= idle idle_limit)))))))
 (assert (not (and budgeted (>= calls budget))))
 (assert (not tokens_spent))
 (assert (not cost_spent))
 (assert (not time_spent))
+(assert (not (and (> idle_limit 0) (>= idle idle_limit))))
 (assert (not doom))
 (assert true)
 (define-fun steps_next () Int (+ steps 1))
 (define-fun retries_left_next () Int max_retries)
 (define-fun prepared_next () Bool false)
-(assert (not (and (>= (- allowance steps_next) 0) (or (= (- allowance steps_next) (- allowance steps)) (= (- allowance steps_next) (- (- allowance steps) 1))) (>= pauses_left 0) (>= compactions_left 0) (< (+ (+ (+ (+ retries_left_next (ite prepared_next 0 1)) (* 3 max_retries)) (* 2 widest)) 7) (+ (+ max_retries 3) (ite (< (- allowance steps_next) (- allowance steps)) (+ (+ (* 3 max_retries) (* 2 widest)) 6) 0))) (>= (+ (+ (+ (+ retries_left_next (ite prepared_next 0 1)) (* 3 max_retries)) (* 2 widest)) 7) 0))))
+(assert (not (and (>= (- allowance steps_next) 0) (or (= (- allowance steps_next) (- allowance steps)) (= (- allowance steps_next) (- (- allowance steps) 1))) (>= pauses_left 0) (>= compactions_left 0) (< (+ (+ (+ (+ (+ retries_left_next (ite prepared_next 0 1)) (* 2 max_retries)) (* max_retries widest)) (* 2 widest)) 7) (+ (+ max_retries 3) (ite (< (- allowance steps_next) (- allowance steps)) (+ (+ (+ (* 2 max_retries) (* max_retries widest)) (* 2 widest)) 6) 0))) (>= (+ (+ (+ (+ (+ retries_left_next (ite prepared_next 0 1)) (* 2 max_retries)) (* max_retries widest)) (* 2 widest)) 7) 0))))
 (check-sat)
 (pop 1)
-; 11. STREAM --replied [filtered]--> FAILED
+; 12. STREAM --replied [filtered]--> FAILED
 ; unsat
 (push 1)
 (assert limits)
 (assert STREAM_holds)
 (assert (and (>= runs 0) (>= answers 0) (<= (+ runs answers) made) (<= runs widest) (or (not budgeted) (= runs 0) (<= runs (- budget calls))) (or (= answers 0) review) (>= lends 0) (or (= lends 0) (and budgeted (> runs 0) (<= lends (- (- budget calls) runs))))))
 (assert filtered)
-(assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left 0) (< 0 (+ (+ (+ (+ retries_left (ite prepared 0 1)) (* 3 max_retries)) (* 2 widest)) 7)) (>= 0 0))))
+(assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left 0) (< 0 (+ (+ (+ (+ (+ retries_left (ite prepared 0 1)) (* 2 max_retries)) (* max_retries widest)) (* 2 widest)) 7)) (>= 0 0))))
 (check-sat)
 (pop 1)
-; 12. STREAM --replied [review]--> REVIEW
+; 13. STREAM --replied [review]--> REVIEW
 ; unsat
 (push 1)
 (assert limits)
@@ -271,10 +295,10 @@
 (assert review)
 (define-fun retries_left_next () Int max_retries)
 (define-fun ready_next () Int runs)
-(assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left 0) (< (+ (+ (+ retries_left_next (* 2 ready_next)) (* 2 max_retries)) 6) (+ (+ (+ (+ retries_left (ite prepared 0 1)) (* 3 max_retries)) (* 2 widest)) 7)) (>= (+ (+ (+ retries_left_next (* 2 ready_next)) (* 2 max_retries)) 6) 0))))
+(assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left 0) (< (+ (+ (+ (+ retries_left_next (* 2 ready_next)) (* max_retries widest)) max_retries) 6) (+ (+ (+ (+ (+ retries_left (ite prepared 0 1)) (* 2 max_retries)) (* max_retries widest)) (* 2 widest)) 7)) (>= (+ (+ (+ (+ retries_left_next (* 2 ready_next)) (* max_retries widest)) max_retries) 6) 0))))
 (check-sat)
 (pop 1)
-; 13. STREAM --replied [made > 0]--> TOOL_EXEC
+; 14. STREAM --replied [made > 0]--> TOOL_EXEC
 ; unsat
 (push 1)
 (assert limits)
@@ -287,10 +311,11 @@
 (define-fun ready_next () Int runs)
 (define-fun ready_counted_next () Int 0)
 (define-fun running_next () Int 0)
-(assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left 0) (< (+ (+ (+ (+ (+ retries_left_next (* 2 ready_next)) (* 2 ready_counted_next)) running_next) max_retries) 5) (+ (+ (+ (+ retries_left (ite prepared 0 1)) (* 3 max_retries)) (* 2 widest)) 7)) (>= (+ (+ (+ (+ (+ retries_left_next (* 2 ready_next)) (* 2 ready_counted_next)) running_next) max_retries) 5) 0))))
+(define-fun crash_paid_next () Int 0)
+(assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left 0) (< (+ (+ (+ (+ (+ (+ (* retries_left_next widest) crash_paid_next) (* 2 ready_next)) (* 2 ready_counted_next)) running_next) max_retries) 5) (+ (+ (+ (+ (+ retries_left (ite prepared 0 1)) (* 2 max_retries)) (* max_retries widest)) (* 2 widest)) 7)) (>= (+ (+ (+ (+ (+ (+ (* retries_left_next widest) crash_paid_next) (* 2 ready_next)) (* 2 ready_counted_next)) running_next) max_retries) 5) 0))))
 (check-sat)
 (pop 1)
-; 14. STREAM --replied [truncated]--> FINISHED
+; 15. STREAM --replied [truncated]--> FINISHED
 ; unsat
 (push 1)
 (assert limits)
@@ -300,10 +325,10 @@
 (assert (not review))
 (assert (not (> made 0)))
 (assert truncated)
-(assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left 0) (< 0 (+ (+ (+ (+ retries_left (ite prepared 0 1)) (* 3 max_retries)) (* 2 widest)) 7)) (>= 0 0))))
+(assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left 0) (< 0 (+ (+ (+ (+ (+ retries_left (ite prepared 0 1)) (* 2 max_retries)) (* max_retries widest)) (* 2 widest)) 7)) (>= 0 0))))
 (check-sat)
 (pop 1)
-; 15. STREAM --replied--> FINISHED
+; 16. STREAM --replied--> FINISHED
 ; unsat
 (push 1)
 (assert limits)
@@ -314,46 +339,46 @@
 (assert (not (> made 0)))
 (assert (not truncated))
 (assert true)
-(assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left 0) (< 0 (+ (+ (+ (+ retries_left (ite prepared 0 1)) (* 3 max_retries)) (* 2 widest)) 7)) (>= 0 0))))
+(assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left 0) (< 0 (+ (+ (+ (+ (+ retries_left (ite prepared 0 1)) (* 2 max_retries)) (* max_retries widest)) (* 2 widest)) 7)) (>= 0 0))))
 (check-sat)
 (pop 1)
-; 16. STREAM --attempt_failed [retries_left > 0 and may_pass]--> STREAM
+; 17. STREAM --attempt_failed [retries_left > 0 and may_pass]--> STREAM
 ; unsat
 (push 1)
 (assert limits)
 (assert STREAM_holds)
-(assert (or (= given 13) (= given 14) (= given 15) (= given 16) (= given 17)))
+(assert (or (= given 14) (= given 15) (= given 16) (= given 17) (= given 18)))
 (assert (and (> retries_left 0) may_pass))
 (define-fun retries_left_next () Int (- retries_left (ite true 1 0)))
-(assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left 0) (< (+ (+ (+ (+ retries_left_next (ite prepared 0 1)) (* 3 max_retries)) (* 2 widest)) 7) (+ (+ (+ (+ retries_left (ite prepared 0 1)) (* 3 max_retries)) (* 2 widest)) 7)) (>= (+ (+ (+ (+ retries_left_next (ite prepared 0 1)) (* 3 max_retries)) (* 2 widest)) 7) 0))))
+(assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left 0) (< (+ (+ (+ (+ (+ retries_left_next (ite prepared 0 1)) (* 2 max_retries)) (* max_retries widest)) (* 2 widest)) 7) (+ (+ (+ (+ (+ retries_left (ite prepared 0 1)) (* 2 max_retries)) (* max_retries widest)) (* 2 widest)) 7)) (>= (+ (+ (+ (+ (+ retries_left_next (ite prepared 0 1)) (* 2 max_retries)) (* max_retries widest)) (* 2 widest)) 7) 0))))
 (check-sat)
 (pop 1)
-; 17. STREAM --attempt_failed [overflow and compactions_left > 0]--> COMPACT
+; 18. STREAM --attempt_failed [overflow and compactions_left > 0]--> COMPACT
 ; unsat
 (push 1)
 (assert limits)
 (assert STREAM_holds)
-(assert (or (= given 13) (= given 14) (= given 15) (= given 16) (= given 17)))
+(assert (or (= given 14) (= given 15) (= given 16) (= given 17) (= given 18)))
 (assert (not (and (> retries_left 0) may_pass)))
 (assert (and overflow (> compactions_left 0)))
 (define-fun retries_left_next () Int (- retries_left (ite false 1 0)))
 (define-fun compactions_left_next () Int (- compactions_left 1))
-(assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left_next 0) (or (= compactions_left_next compactions_left) (= compactions_left_next (- compactions_left 1))) (< (+ (+ (+ (+ retries_left_next (ite prepared 0 1)) (* 3 max_retries)) (* 2 widest)) 8) (+ (+ (+ (+ (+ retries_left (ite prepared 0 1)) (* 3 max_retries)) (* 2 widest)) 7) (ite (< compactions_left_next compactions_left) 2 0))) (>= (+ (+ (+ (+ retries_left_next (ite prepared 0 1)) (* 3 max_retries)) (* 2 widest)) 8) 0))))
+(assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left_next 0) (or (= compactions_left_next compactions_left) (= compactions_left_next (- compactions_left 1))) (< (+ (+ (+ (+ (+ retries_left_next (ite prepared 0 1)) (* 2 max_retries)) (* max_retries widest)) (* 2 widest)) 8) (+ (+ (+ (+ (+ (+ retries_left (ite prepared 0 1)) (* 2 max_retries)) (* max_retries widest)) (* 2 widest)) 7) (ite (< compactions_left_next compactions_left) 2 0))) (>= (+ (+ (+ (+ (+ retries_left_next (ite prepared 0 1)) (* 2 max_retries)) (* max_retries widest)) (* 2 widest)) 8) 0))))
 (check-sat)
 (pop 1)
-; 18. STREAM --attempt_failed--> FAILED
+; 19. STREAM --attempt_failed--> FAILED
 ; unsat
 (push 1)
 (assert limits)
 (assert STREAM_holds)
-(assert (or (= given 13) (= given 14) (= given 15) (= given 16) (= given 17)))
+(assert (or (= given 14) (= given 15) (= given 16) (= given 17) (= given 18)))
 (assert (not (and (> retries_left 0) may_pass)))
 (assert (not (and overflow (> compactions_left 0))))
 (assert true)
-(assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left 0) (< 0 (+ (+ (+ (+ retries_left (ite prepared 0 1)) (* 3 max_retries)) (* 2 widest)) 7)) (>= 0 0))))
+(assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left 0) (< 0 (+ (+ (+ (+ (+ retries_left (ite prepared 0 1)) (* 2 max_retries)) (* max_retries widest)) (* 2 widest)) 7)) (>= 0 0))))
 (check-sat)
 (pop 1)
-; 19. STREAM --oversized--> COMPACT
+; 20. STREAM --oversized--> COMPACT
 ; unsat
 (push 1)
 (assert limits)
@@ -361,20 +386,20 @@
 (assert (> compactions_left 0))
 (assert true)
 (define-fun compactions_left_next () Int (- compactions_left 1))
-(assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left_next 0) (or (= compactions_left_next compactions_left) (= compactions_left_next (- compactions_left 1))) (< (+ (+ (+ (+ retries_left (ite prepared 0 1)) (* 3 max_retries)) (* 2 widest)) 8) (+ (+ (+ (+ (+ retries_left (ite prepared 0 1)) (* 3 max_retries)) (* 2 widest)) 7) (ite (< compactions_left_next compactions_left) 2 0))) (>= (+ (+ (+ (+ retries_left (ite prepared 0 1)) (* 3 max_retries)) (* 2 widest)) 8) 0))))
+(assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left_next 0) (or (= compactions_left_next compactions_left) (= compactions_left_next (- compactions_left 1))) (< (+ (+ (+ (+ (+ retries_left (ite prepared 0 1)) (* 2 max_retries)) (* max_retries widest)) (* 2 widest)) 8) (+ (+ (+ (+ (+ (+ retries_left (ite prepared 0 1)) (* 2 max_retries)) (* max_retries widest)) (* 2 widest)) 7) (ite (< compactions_left_next compactions_left) 2 0))) (>= (+ (+ (+ (+ (+ retries_left (ite prepared 0 1)) (* 2 max_retries)) (* max_retries widest)) (* 2 widest)) 8) 0))))
 (check-sat)
 (pop 1)
-; 20. STREAM --tripped--> FAILED
+; 21. STREAM --tripped--> FAILED
 ; unsat
 (push 1)
 (assert limits)
 (assert STREAM_holds)
 (assert (and (>= used 0) (or (<= used lent) (not budgeted))))
 (assert true)
-(assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left 0) (< 0 (+ (+ (+ (+ retries_left (ite prepared 0 1)) (* 3 max_retries)) (* 2 widest)) 7)) (>= 0 0))))
+(assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left 0) (< 0 (+ (+ (+ (+ (+ retries_left (ite prepared 0 1)) (* 2 max_retries)) (* max_retries widest)) (* 2 widest)) 7)) (>= 0 0))))
 (check-sat)
 (pop 1)
-; 21. STREAM --expire--> CONCLUDE
+; 22. STREAM --expire--> CONCLUDE
 ; unsat
 (push 1)
 (assert limits)
@@ -382,30 +407,30 @@
 (assert (and (>= used 0) (or (<= used lent) (not budgeted))))
 (assert true)
 (define-fun retries_left_next () Int max_retries)
-(assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left 0) (< (+ retries_left_next 1) (+ (+ (+ (+ retries_left (ite prepared 0 1)) (* 3 max_retries)) (* 2 widest)) 7)) (>= (+ retries_left_next 1) 0))))
+(assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left 0) (< (+ retries_left_next 1) (+ (+ (+ (+ (+ retries_left (ite prepared 0 1)) (* 2 max_retries)) (* max_retries widest)) (* 2 widest)) 7)) (>= (+ retries_left_next 1) 0))))
 (check-sat)
 (pop 1)
-; 22. STREAM --abort--> ABORTED
+; 23. STREAM --abort--> ABORTED
 ; unsat
 (push 1)
 (assert limits)
 (assert STREAM_holds)
-(assert (and (>= used 0) (or (<= used lent) (not budgeted)) (or (= given 11) (= given 12))))
+(assert (and (>= used 0) (or (<= used lent) (not budgeted)) (or (= given 12) (= given 13))))
 (assert true)
-(assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left 0) (< 0 (+ (+ (+ (+ retries_left (ite prepared 0 1)) (* 3 max_retries)) (* 2 widest)) 7)) (>= 0 0))))
+(assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left 0) (< 0 (+ (+ (+ (+ (+ retries_left (ite prepared 0 1)) (* 2 max_retries)) (* max_retries widest)) (* 2 widest)) 7)) (>= 0 0))))
 (check-sat)
 (pop 1)
-; 23. STREAM --fail--> FAILED
+; 24. STREAM --fail--> FAILED
 ; unsat
 (push 1)
 (assert limits)
 (assert STREAM_holds)
 (assert (and (>= used 0) (or (<= used lent) (not budgeted))))
 (assert true)
-(assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left 0) (< 0 (+ (+ (+ (+ retries_left (ite prepared 0 1)) (* 3 max_retries)) (* 2 widest)) 7)) (>= 0 0))))
+(assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left 0) (< 0 (+ (+ (+ (+ (+ retries_left (ite prepared 0 1)) (* 2 max_retries)) (* max_retries widest)) (* 2 widest)) 7)) (>= 0 0))))
 (check-sat)
 (pop 1)
-; 24. COMPACT --compacted [tokens_spent]--> CONCLUDE
+; 25. COMPACT --compacted [tokens_spent]--> CONCLUDE
 ; unsat
 (push 1)
 (assert limits)
@@ -413,10 +438,10 @@
 (assert true)
 (assert (or tokens_spent tokens_now))
 (define-fun retries_left_next () Int max_retries)
-(assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left 0) (< (+ retries_left_next 1) (+ (+ (+ (+ retries_left (ite prepared 0 1)) (* 3 max_retries)) (* 2 widest)) 8)) (>= (+ retries_left_next 1) 0))))
+(assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left 0) (< (+ retries_left_next 1) (+ (+ (+ (+ (+ retries_left (ite prepared 0 1)) (* 2 max_retries)) (* max_retries widest)) (* 2 widest)) 8)) (>= (+ retries_left_next 1) 0))))
 (check-sat)
 (pop 1)
-; 25. COMPACT --compacted [cost_spent]--> CONCLUDE
+; 26. COMPACT --compacted [cost_spent]--> CONCLUDE
 ; unsat
 (push 1)
 (assert limits)
@@ -425,10 +450,10 @@
 (assert (not (or tokens_spent tokens_now)))
 (assert (or cost_spent cost_now))
 (define-fun retries_left_next () Int max_retries)
-(assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left 0) (< (+ retries_left_next 1) (+ (+ (+ (+ retries_left (ite prepared 0 1)) (* 3 max_retries)) (* 2 widest)) 8)) (>= (+ retries_left_next 1) 0))))
+(assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left 0) (< (+ retries_left_next 1) (+ (+ (+ (+ (+ retries_left (ite prepared 0 1)) (* 2 max_retries)) (* max_retries widest)) (* 2 widest)) 8)) (>= (+ retries_left_next 1) 0))))
 (check-sat)
 (pop 1)
-; 26. COMPACT --compacted--> STREAM
+; 27. COMPACT --compacted--> STREAM
 ; unsat
 (push 1)
 (assert limits)
@@ -437,33 +462,33 @@
 (assert (not (or tokens_spent tokens_now)))
 (assert (not (or cost_spent cost_now)))
 (assert true)
-(assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left 0) (< (+ (+ (+ (+ retries_left (ite prepared 0 1)) (* 3 max_retries)) (* 2 widest)) 7) (+ (+ (+ (+ retries_left (ite prepared 0 1)) (* 3 max_retries)) (* 2 widest)) 8)) (>= (+ (+ (+ (+ retries_left (ite prepared 0 1)) (* 3 max_retries)) (* 2 widest)) 7) 0))))
+(assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left 0) (< (+ (+ (+ (+ (+ retries_left (ite prepared 0 1)) (* 2 max_retries)) (* max_retries widest)) (* 2 widest)) 7) (+ (+ (+ (+ (+ retries_left (ite prepared 0 1)) (* 2 max_retries)) (* max_retries widest)) (* 2 widest)) 8)) (>= (+ (+ (+ (+ (+ retries_left (ite prepared 0 1)) (* 2 max_retries)) (* max_retries widest)) (* 2 widest)) 7) 0))))
 (check-sat)
 (pop 1)
-; 27. COMPACT --attempt_failed [retries_left > 0 and may_pass]--> COMPACT
+; 28. COMPACT --attempt_failed [retries_left > 0 and may_pass]--> COMPACT
 ; unsat
 (push 1)
 (assert limits)
 (assert COMPACT_holds)
-(assert (or (= given 13) (= given 14) (= given 15) (= given 16) (= given 17)))
+(assert (or (= given 14) (= given 15) (= given 16) (= given 17) (= given 18)))
 (assert (and (> retries_left 0) may_pass))
 (define-fun retries_left_next () Int (- retries_left (ite true 1 0)))
-(assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left 0) (< (+ (+ (+ (+ retries_left_next (ite prepared 0 1)) (* 3 max_retries)) (* 2 widest)) 8) (+ (+ (+ (+ retries_left (ite prepared 0 1)) (* 3 max_retries)) (* 2 widest)) 8)) (>= (+ (+ (+ (+ retries_left_next (ite prepared 0 1)) (* 3 max_retries)) (* 2 widest)) 8) 0))))
+(assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left 0) (< (+ (+ (+ (+ (+ retries_left_next (ite prepared 0 1)) (* 2 max_retries)) (* max_retries widest)) (* 2 widest)) 8) (+ (+ (+ (+ (+ retries_left (ite prepared 0 1)) (* 2 max_retries)) (* max_retries widest)) (* 2 widest)) 8)) (>= (+ (+ (+ (+ (+ retries_left_next (ite prepared 0 1)) (* 2 max_retries)) (* max_retries widest)) (* 2 widest)) 8) 0))))
 (check-sat)
 (pop 1)
-; 28. COMPACT --attempt_failed--> STREAM
+; 29. COMPACT --attempt_failed--> STREAM
 ; unsat
 (push 1)
 (assert limits)
 (assert COMPACT_holds)
-(assert (or (= given 13) (= given 14) (= given 15) (= given 16) (= given 17)))
+(assert (or (= given 14) (= given 15) (= given 16) (= given 17) (= given 18)))
 (assert (not (and (> retries_left 0) may_pass)))
 (assert true)
 (define-fun retries_left_next () Int (- retries_left (ite false 1 0)))
-(assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left 0) (< (+ (+ (+ (+ retries_left_next (ite prepared 0 1)) (* 3 max_retries)) (* 2 widest)) 7) (+ (+ (+ (+ retries_left (ite prepared 0 1)) (* 3 max_retries)) (* 2 widest)) 8)) (>= (+ (+ (+ (+ retries_left_next (ite prepared 0 1)) (* 3 max_retries)) (* 2 widest)) 7) 0))))
+(assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left 0) (< (+ (+ (+ (+ (+ retries_left_next (ite prepared 0 1)) (* 2 max_retries)) (* max_retries widest)) (* 2 widest)) 7) (+ (+ (+ (+ (+ retries_left (ite prepared 0 1)) (* 2 max_retries)) (* max_retries widest)) (* 2 widest)) 8)) (>= (+ (+ (+ (+ (+ retries_left_next (ite prepared 0 1)) (* 2 max_retries)) (* max_retries widest)) (* 2 widest)) 7) 0))))
 (check-sat)
 (pop 1)
-; 29. COMPACT --expire--> CONCLUDE
+; 30. COMPACT --expire--> CONCLUDE
 ; unsat
 (push 1)
 (assert limits)
@@ -471,40 +496,40 @@
 (assert (and (>= used 0) (or (<= used lent) (not budgeted))))
 (assert true)
 (define-fun retries_left_next () Int max_retries)
-(assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left 0) (< (+ retries_left_next 1) (+ (+ (+ (+ retries_left (ite prepared 0 1)) (* 3 max_retries)) (* 2 widest)) 8)) (>= (+ retries_left_next 1) 0))))
+(assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left 0) (< (+ retries_left_next 1) (+ (+ (+ (+ (+ retries_left (ite prepared 0 1)) (* 2 max_retries)) (* max_retries widest)) (* 2 widest)) 8)) (>= (+ retries_left_next 1) 0))))
 (check-sat)
 (pop 1)
-; 30. COMPACT --abort--> ABORTED
+; 31. COMPACT --abort--> ABORTED
 ; unsat
 (push 1)
 (assert limits)
 (assert COMPACT_holds)
-(assert (and (>= used 0) (or (<= used lent) (not budgeted)) (or (= given 11) (= given 12))))
+(assert (and (>= used 0) (or (<= used lent) (not budgeted)) (or (= given 12) (= given 13))))
 (assert true)
-(assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left 0) (< 0 (+ (+ (+ (+ retries_left (ite prepared 0 1)) (* 3 max_retries)) (* 2 widest)) 8)) (>= 0 0))))
+(assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left 0) (< 0 (+ (+ (+ (+ (+ retries_left (ite prepared 0 1)) (* 2 max_retries)) (* max_retries widest)) (* 2 widest)) 8)) (>= 0 0))))
 (check-sat)
 (pop 1)
-; 31. COMPACT --fail--> FAILED
+; 32. COMPACT --fail--> FAILED
 ; unsat
 (push 1)
 (assert limits)
 (assert COMPACT_holds)
 (assert (and (>= used 0) (or (<= used lent) (not budgeted))))
 (assert true)
-(assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left 0) (< 0 (+ (+ (+ (+ retries_left (ite prepared 0 1)) (* 3 max_retries)) (* 2 widest)) 8)) (>= 0 0))))
+(assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left 0) (< 0 (+ (+ (+ (+ (+ retries_left (ite prepared 0 1)) (* 2 max_retries)) (* max_retries widest)) (* 2 widest)) 8)) (>= 0 0))))
 (check-sat)
 (pop 1)
-; 32. REVIEW --reviewed [refused and output_retries_left > 0]--> CONTINUE
+; 33. REVIEW --reviewed [refused and output_retries_left > 0]--> CONTINUE
 ; unsat
 (push 1)
 (assert limits)
 (assert REVIEW_holds)
 (assert (<= (+ ready answering) made))
 (assert (and refused (> output_retries_left 0)))
-(assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left 0) (< (+ max_retries 4) (+ (+ (+ retries_left (* 2 ready)) (* 2 max_retries)) 6)) (>= (+ max_retries 4) 0))))
+(assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left 0) (< (+ max_retries 4) (+ (+ (+ (+ retries_left (* 2 ready)) (* max_retries widest)) max_retries) 6)) (>= (+ max_retries 4) 0))))
 (check-sat)
 (pop 1)
-; 33. REVIEW --reviewed [refused]--> FAILED
+; 34. REVIEW --reviewed [refused]--> FAILED
 ; unsat
 (push 1)
 (assert limits)
@@ -512,10 +537,10 @@
 (assert (<= (+ ready answering) made))
 (assert (not (and refused (> output_retries_left 0))))
 (assert refused)
-(assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left 0) (< 0 (+ (+ (+ retries_left (* 2 ready)) (* 2 max_retries)) 6)) (>= 0 0))))
+(assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left 0) (< 0 (+ (+ (+ (+ retries_left (* 2 ready)) (* max_retries widest)) max_retries) 6)) (>= 0 0))))
 (check-sat)
 (pop 1)
-; 34. REVIEW --reviewed [made > 0]--> TOOL_EXEC
+; 35. REVIEW --reviewed [made > 0]--> TOOL_EXEC
 ; unsat
 (push 1)
 (assert limits)
@@ -525,10 +550,10 @@
 (assert (not refused))
 (assert (> made 0))
 (define-fun retries_left_next () Int max_retries)
-(assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left 0) (< (+ (+ (+ (+ (+ retries_left_next (* 2 ready)) (* 2 ready_counted)) running) max_retries) 5) (+ (+ (+ retries_left (* 2 ready)) (* 2 max_retries)) 6)) (>= (+ (+ (+ (+ (+ retries_left_next (* 2 ready)) (* 2 ready_counted)) running) max_retries) 5) 0))))
+(assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left 0) (< (+ (+ (+ (+ (+ (+ (* retries_left_next widest) crash_paid) (* 2 ready)) (* 2 ready_counted)) running) max_retries) 5) (+ (+ (+ (+ retries_left (* 2 ready)) (* max_retries widest)) max_retries) 6)) (>= (+ (+ (+ (+ (+ (+ (* retries_left_next widest) crash_paid) (* 2 ready)) (* 2 ready_counted)) running) max_retries) 5) 0))))
 (check-sat)
 (pop 1)
-; 35. REVIEW --reviewed [truncated]--> FINISHED
+; 36. REVIEW --reviewed [truncated]--> FINISHED
 ; unsat
 (push 1)
 (assert limits)
@@ -538,10 +563,10 @@
 (assert (not refused))
 (assert (not (> made 0)))
 (assert truncated)
-(assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left 0) (< 0 (+ (+ (+ retries_left (* 2 ready)) (* 2 max_retries)) 6)) (>= 0 0))))
+(assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left 0) (< 0 (+ (+ (+ (+ retries_left (* 2 ready)) (* max_retries widest)) max_retries) 6)) (>= 0 0))))
 (check-sat)
 (pop 1)
-; 36. REVIEW --reviewed--> FINISHED
+; 37. REVIEW --reviewed--> FINISHED
 ; unsat
 (push 1)
 (assert limits)
@@ -552,42 +577,42 @@
 (assert (not (> made 0)))
 (assert (not truncated))
 (assert true)
-(assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left 0) (< 0 (+ (+ (+ retries_left (* 2 ready)) (* 2 max_retries)) 6)) (>= 0 0))))
+(assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left 0) (< 0 (+ (+ (+ (+ retries_left (* 2 ready)) (* max_retries widest)) max_retries) 6)) (>= 0 0))))
 (check-sat)
 (pop 1)
-; 37. REVIEW --attempt_failed [retries_left > 0 and may_pass]--> REVIEW
+; 38. REVIEW --attempt_failed [retries_left > 0 and may_pass]--> REVIEW
 ; unsat
 (push 1)
 (assert limits)
 (assert REVIEW_holds)
-(assert (or (= given 13) (= given 14) (= given 15) (= given 16) (= given 17)))
+(assert (or (= given 14) (= given 15) (= given 16) (= given 17) (= given 18)))
 (assert (and (> retries_left 0) may_pass))
 (define-fun retries_left_next () Int (- retries_left (ite true 1 0)))
-(assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left 0) (< (+ (+ (+ retries_left_next (* 2 ready)) (* 2 max_retries)) 6) (+ (+ (+ retries_left (* 2 ready)) (* 2 max_retries)) 6)) (>= (+ (+ (+ retries_left_next (* 2 ready)) (* 2 max_retries)) 6) 0))))
+(assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left 0) (< (+ (+ (+ (+ retries_left_next (* 2 ready)) (* max_retries widest)) max_retries) 6) (+ (+ (+ (+ retries_left (* 2 ready)) (* max_retries widest)) max_retries) 6)) (>= (+ (+ (+ (+ retries_left_next (* 2 ready)) (* max_retries widest)) max_retries) 6) 0))))
 (check-sat)
 (pop 1)
-; 38. REVIEW --attempt_failed--> FAILED
+; 39. REVIEW --attempt_failed--> FAILED
 ; unsat
 (push 1)
 (assert limits)
 (assert REVIEW_holds)
-(assert (or (= given 13) (= given 14) (= given 15) (= given 16) (= given 17)))
+(assert (or (= given 14) (= given 15) (= given 16) (= given 17) (= given 18)))
 (assert (not (and (> retries_left 0) may_pass)))
 (assert true)
-(assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left 0) (< 0 (+ (+ (+ retries_left (* 2 ready)) (* 2 max_retries)) 6)) (>= 0 0))))
+(assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left 0) (< 0 (+ (+ (+ (+ retries_left (* 2 ready)) (* max_retries widest)) max_retries) 6)) (>= 0 0))))
 (check-sat)
 (pop 1)
-; 39. REVIEW --tripped--> FAILED
+; 40. REVIEW --tripped--> FAILED
 ; unsat
 (push 1)
 (assert limits)
 (assert REVIEW_holds)
 (assert (and (>= used 0) (or (<= used lent) (not budgeted))))
 (assert true)
-(assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left 0) (< 0 (+ (+ (+ retries_left (* 2 ready)) (* 2 max_retries)) 6)) (>= 0 0))))
+(assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left 0) (< 0 (+ (+ (+ (+ retries_left (* 2 ready)) (* max_retries widest)) max_retries) 6)) (>= 0 0))))
 (check-sat)
 (pop 1)
-; 40. REVIEW --expire--> CONCLUDE
+; 41. REVIEW --expire--> CONCLUDE
 ; unsat
 (push 1)
 (assert limits)
@@ -595,30 +620,30 @@
 (assert (and (>= used 0) (or (<= used lent) (not budgeted))))
 (assert true)
 (define-fun retries_left_next () Int max_retries)
-(assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left 0) (< (+ retries_left_next 1) (+ (+ (+ retries_left (* 2 ready)) (* 2 max_retries)) 6)) (>= (+ retries_left_next 1) 0))))
+(assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left 0) (< (+ retries_left_next 1) (+ (+ (+ (+ retries_left (* 2 ready)) (* max_retries widest)) max_retries) 6)) (>= (+ retries_left_next 1) 0))))
 (check-sat)
 (pop 1)
-; 41. REVIEW --abort--> ABORTED
+; 42. REVIEW --abort--> ABORTED
 ; unsat
 (push 1)
 (assert limits)
 (assert REVIEW_holds)
-(assert (and (>= used 0) (or (<= used lent) (not budgeted)) (or (= given 11) (= given 12))))
+(assert (and (>= used 0) (or (<= used lent) (not budgeted)) (or (= given 12) (= given 13))))
 (assert true)
-(assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left 0) (< 0 (+ (+ (+ retries_left (* 2 ready)) (* 2 max_retries)) 6)) (>= 0 0))))
+(assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left 0) (< 0 (+ (+ (+ (+ retries_left (* 2 ready)) (* max_retries widest)) max_retries) 6)) (>= 0 0))))
 (check-sat)
 (pop 1)
-; 42. REVIEW --fail--> FAILED
+; 43. REVIEW --fail--> FAILED
 ; unsat
 (push 1)
 (assert limits)
 (assert REVIEW_holds)
 (assert (and (>= used 0) (or (<= used lent) (not budgeted))))
 (assert true)
-(assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left 0) (< 0 (+ (+ (+ retries_left (* 2 ready)) (* 2 max_retries)) 6)) (>= 0 0))))
+(assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left 0) (< 0 (+ (+ (+ (+ retries_left (* 2 ready)) (* max_retries widest)) max_retries) 6)) (>= 0 0))))
 (check-sat)
 (pop 1)
-; 43. TOOL_EXEC --settled [waiting > 0]--> PAUSED
+; 44. TOOL_EXEC --settled [waiting > 0]--> PAUSED
 ; unsat
 (push 1)
 (assert limits)
@@ -627,10 +652,10 @@
 (assert (> waiting 0))
 (define-fun pauses_left_next () Int (- pauses_left 1))
 (define-fun waiting_next () Int (+ waiting (ite false 1 0)))
-(assert (not (and (>= (- allowance steps) 0) (>= pauses_left_next 0) (or (= pauses_left_next pauses_left) (= pauses_left_next (- pauses_left 1))) (>= compactions_left 0) (< (+ (+ (+ (+ (+ (* 3 waiting_next) (* 2 ready)) (* 2 ready_counted)) running) (* 2 max_retries)) 6) (+ (+ (+ (+ (+ (+ retries_left (* 2 ready)) (* 2 ready_counted)) running) max_retries) 5) (ite (< pauses_left_next pauses_left) (+ (+ (* 3 widest) max_retries) 4) 0))) (>= (+ (+ (+ (+ (+ (* 3 waiting_next) (* 2 ready)) (* 2 ready_counted)) running) (* 2 max_retries)) 6) 0))))
+(assert (not (and (>= (- allowance steps) 0) (>= pauses_left_next 0) (or (= pauses_left_next pauses_left) (= pauses_left_next (- pauses_left 1))) (>= compactions_left 0) (< (+ (+ (+ (+ (+ (+ (* 3 waiting_next) (* 2 ready)) (* 2 ready_counted)) running) (* max_retries widest)) max_retries) 6) (+ (+ (+ (+ (+ (+ (+ (* retries_left widest) crash_paid) (* 2 ready)) (* 2 ready_counted)) running) max_retries) 5) (ite (< pauses_left_next pauses_left) (+ (+ (* 3 widest) (* max_retries widest)) 4) 0))) (>= (+ (+ (+ (+ (+ (+ (* 3 waiting_next) (* 2 ready)) (* 2 ready_counted)) running) (* max_retries widest)) max_retries) 6) 0))))
 (check-sat)
 (pop 1)
-; 44. TOOL_EXEC --settled [final]--> FINISHED
+; 45. TOOL_EXEC --settled [final]--> FINISHED
 ; unsat
 (push 1)
 (assert limits)
@@ -638,10 +663,10 @@
 (assert (and (= (+ (+ ready ready_counted) running) 0) (or (not synthesized) (and (= waiting 0) (not final)))))
 (assert (not (> waiting 0)))
 (assert final)
-(assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left 0) (< 0 (+ (+ (+ (+ (+ retries_left (* 2 ready)) (* 2 ready_counted)) running) max_retries) 5)) (>= 0 0))))
+(assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left 0) (< 0 (+ (+ (+ (+ (+ (+ (* retries_left widest) crash_paid) (* 2 ready)) (* 2 ready_counted)) running) max_retries) 5)) (>= 0 0))))
 (check-sat)
 (pop 1)
-; 45. TOOL_EXEC --settled [synthesized]--> SYNTHESIS_DONE
+; 46. TOOL_EXEC --settled [synthesized]--> SYNTHESIS_DONE
 ; unsat
 (push 1)
 (assert limits)
@@ -650,10 +675,10 @@
 (assert (not (> waiting 0)))
 (assert (not final))
 (assert synthesized)
-(assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left 0) (< 0 (+ (+ (+ (+ (+ retries_left (* 2 ready)) (* 2 ready_counted)) running) max_retries) 5)) (>= 0 0))))
+(assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left 0) (< 0 (+ (+ (+ (+ (+ (+ (* retries_left widest) crash_paid) (* 2 ready)) (* 2 ready_counted)) running) max_retries) 5)) (>= 0 0))))
 (check-sat)
 (pop 1)
-; 46. TOOL_EXEC --settled--> CONTINUE
+; 47. TOOL_EXEC --settled--> CONTINUE
 ; unsat
 (push 1)
 (assert limits)
@@ -663,30 +688,30 @@
 (assert (not final))
 (assert (not synthesized))
 (assert true)
-(assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left 0) (< (+ max_retries 4) (+ (+ (+ (+ (+ retries_left (* 2 ready)) (* 2 ready_counted)) running) max_retries) 5)) (>= (+ max_retries 4) 0))))
+(assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left 0) (< (+ max_retries 4) (+ (+ (+ (+ (+ (+ (* retries_left widest) crash_paid) (* 2 ready)) (* 2 ready_counted)) running) max_retries) 5)) (>= (+ max_retries 4) 0))))
 (check-sat)
 (pop 1)
-; 47. TOOL_EXEC --tripped--> FAILED
+; 48. TOOL_EXEC --tripped--> FAILED
 ; unsat
 (push 1)
 (assert limits)
 (assert TOOL_EXEC_holds)
 (assert (and (>= used 0) (or (<= used lent) (not budgeted))))
 (assert true)
-(assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left 0) (< 0 (+ (+ (+ (+ (+ retries_left (* 2 ready)) (* 2 ready_counted)) running) max_retries) 5)) (>= 0 0))))
+(assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left 0) (< 0 (+ (+ (+ (+ (+ (+ (* retries_left widest) crash_paid) (* 2 ready)) (* 2 ready_counted)) running) max_retries) 5)) (>= 0 0))))
 (check-sat)
 (pop 1)
-; 48. TOOL_EXEC --expire [final]--> FINISHED
+; 49. TOOL_EXEC --expire [final]--> FINISHED
 ; unsat
 (push 1)
 (assert limits)
 (assert TOOL_EXEC_holds)
 (assert (and (>= used 0) (or (<= used lent) (not budgeted))))
 (assert final)
-(assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left 0) (< 0 (+ (+ (+ (+ (+ retries_left (* 2 ready)) (* 2 ready_counted)) running) max_retries) 5)) (>= 0 0))))
+(assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left 0) (< 0 (+ (+ (+ (+ (+ (+ (* retries_left widest) crash_paid) (* 2 ready)) (* 2 ready_counted)) running) max_retries) 5)) (>= 0 0))))
 (check-sat)
 (pop 1)
-; 49. TOOL_EXEC --expire--> CONCLUDE
+; 50. TOOL_EXEC --expire--> CONCLUDE
 ; unsat
 (push 1)
 (assert limits)
@@ -695,30 +720,30 @@
 (assert (not final))
 (assert true)
 (define-fun retries_left_next () Int max_retries)
-(assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left 0) (< (+ retries_left_next 1) (+ (+ (+ (+ (+ retries_left (* 2 ready)) (* 2 ready_counted)) running) max_retries) 5)) (>= (+ retries_left_next 1) 0))))
+(assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left 0) (< (+ retries_left_next 1) (+ (+ (+ (+ (+ (+ (* retries_left widest) crash_paid) (* 2 ready)) (* 2 ready_counted)) running) max_retries) 5)) (>= (+ retries_left_next 1) 0))))
 (check-sat)
 (pop 1)
-; 50. TOOL_EXEC --abort--> ABORTED
+; 51. TOOL_EXEC --abort--> ABORTED
 ; unsat
 (push 1)
 (assert limits)
 (assert TOOL_EXEC_holds)
-(assert (and (>= used 0) (or (<= used lent) (not budgeted)) (or (= given 11) (= given 12))))
+(assert (and (>= used 0) (or (<= used lent) (not budgeted)) (or (= given 12) (= given 13))))
 (assert true)
-(assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left 0) (< 0 (+ (+ (+ (+ (+ retries_left (* 2 ready)) (* 2 ready_counted)) running) max_retries) 5)) (>= 0 0))))
+(assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left 0) (< 0 (+ (+ (+ (+ (+ (+ (* retries_left widest) crash_paid) (* 2 ready)) (* 2 ready_counted)) running) max_retries) 5)) (>= 0 0))))
 (check-sat)
 (pop 1)
-; 51. TOOL_EXEC --fail--> FAILED
+; 52. TOOL_EXEC --fail--> FAILED
 ; unsat
 (push 1)
 (assert limits)
 (assert TOOL_EXEC_holds)
 (assert (and (>= used 0) (or (<= used lent) (not budgeted))))
 (assert true)
-(assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left 0) (< 0 (+ (+ (+ (+ (+ retries_left (* 2 ready)) (* 2 ready_counted)) running) max_retries) 5)) (>= 0 0))))
+(assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left 0) (< 0 (+ (+ (+ (+ (+ (+ (* retries_left widest) crash_paid) (* 2 ready)) (* 2 ready_counted)) running) max_retries) 5)) (>= 0 0))))
 (check-sat)
 (pop 1)
-; 52. CONTINUE --proceed--> CHECK
+; 53. CONTINUE --proceed--> CHECK
 ; unsat
 (push 1)
 (assert limits)
@@ -728,7 +753,7 @@
 (assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left 0) (< (+ max_retries 3) (+ max_retries 4)) (>= (+ max_retries 3) 0))))
 (check-sat)
 (pop 1)
-; 53. PAUSED --answered [waiting > 0]--> PAUSED
+; 54. PAUSED --answered [waiting > 0]--> PAUSED
 ; unsat
 (push 1)
 (assert limits)
@@ -739,10 +764,10 @@
 (define-fun ready_next () Int (- (+ ready (ite (and (not doom_asked) (not counted)) 1 0)) (ite (and settles (not counted)) 1 0)))
 (define-fun ready_counted_next () Int (- (+ ready_counted (ite (and (not doom_asked) counted) 1 0)) (ite (and settles counted) 1 0)))
 (define-fun running_next () Int (- running (ite false 1 0)))
-(assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left 0) (< (+ (+ (+ (+ (+ (* 3 waiting_next) (* 2 ready_next)) (* 2 ready_counted_next)) running_next) (* 2 max_retries)) 6) (+ (+ (+ (+ (+ (* 3 waiting) (* 2 ready)) (* 2 ready_counted)) running) (* 2 max_retries)) 6)) (>= (+ (+ (+ (+ (+ (* 3 waiting_next) (* 2 ready_next)) (* 2 ready_counted_next)) running_next) (* 2 max_retries)) 6) 0))))
+(assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left 0) (< (+ (+ (+ (+ (+ (+ (* 3 waiting_next) (* 2 ready_next)) (* 2 ready_counted_next)) running_next) (* max_retries widest)) max_retries) 6) (+ (+ (+ (+ (+ (+ (* 3 waiting) (* 2 ready)) (* 2 ready_counted)) running) (* max_retries widest)) max_retries) 6)) (>= (+ (+ (+ (+ (+ (+ (* 3 waiting_next) (* 2 ready_next)) (* 2 ready_counted_next)) running_next) (* max_retries widest)) max_retries) 6) 0))))
 (check-sat)
 (pop 1)
-; 54. PAUSED --answered [doom_asked and go_on]--> CHECK
+; 55. PAUSED --answered [doom_asked and go_on]--> CHECK
 ; unsat
 (push 1)
 (assert limits)
@@ -750,10 +775,10 @@
 (assert (and (or (and doom_asked (= doom_waits 1) (not settles)) (and (not doom_asked) (or (and counted (> asking_counted 0)) (and (not counted) (> asking 0))))) (or (and settles (>= lease 0) (<= lease lent) (or (= lease lent) (> (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) 1))) (and (not settles) (= lease 0))) (= used (ite (and settles counted) lease 0))))
 (assert (not (> (- waiting 1) 0)))
 (assert (and doom_asked go_on))
-(assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left 0) (< (+ max_retries 3) (+ (+ (+ (+ (+ (* 3 waiting) (* 2 ready)) (* 2 ready_counted)) running) (* 2 max_retries)) 6)) (>= (+ max_retries 3) 0))))
+(assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left 0) (< (+ max_retries 3) (+ (+ (+ (+ (+ (+ (* 3 waiting) (* 2 ready)) (* 2 ready_counted)) running) (* max_retries widest)) max_retries) 6)) (>= (+ max_retries 3) 0))))
 (check-sat)
 (pop 1)
-; 55. PAUSED --answered [doom_asked]--> CONCLUDE
+; 56. PAUSED --answered [doom_asked]--> CONCLUDE
 ; unsat
 (push 1)
 (assert limits)
@@ -763,10 +788,10 @@
 (assert (not (and doom_asked go_on)))
 (assert doom_asked)
 (define-fun retries_left_next () Int max_retries)
-(assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left 0) (< (+ retries_left_next 1) (+ (+ (+ (+ (+ (* 3 waiting) (* 2 ready)) (* 2 ready_counted)) running) (* 2 max_retries)) 6)) (>= (+ retries_left_next 1) 0))))
+(assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left 0) (< (+ retries_left_next 1) (+ (+ (+ (+ (+ (+ (* 3 waiting) (* 2 ready)) (* 2 ready_counted)) running) (* max_retries widest)) max_retries) 6)) (>= (+ retries_left_next 1) 0))))
 (check-sat)
 (pop 1)
-; 56. PAUSED --answered--> TOOL_EXEC
+; 57. PAUSED --answered--> TOOL_EXEC
 ; unsat
 (push 1)
 (assert limits)
@@ -780,54 +805,55 @@
 (define-fun ready_next () Int (- (+ ready (ite (and (not doom_asked) (not counted)) 1 0)) (ite (and settles (not counted)) 1 0)))
 (define-fun ready_counted_next () Int (- (+ ready_counted (ite (and (not doom_asked) counted) 1 0)) (ite (and settles counted) 1 0)))
 (define-fun running_next () Int (- running (ite false 1 0)))
-(assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left 0) (< (+ (+ (+ (+ (+ retries_left_next (* 2 ready_next)) (* 2 ready_counted_next)) running_next) max_retries) 5) (+ (+ (+ (+ (+ (* 3 waiting) (* 2 ready)) (* 2 ready_counted)) running) (* 2 max_retries)) 6)) (>= (+ (+ (+ (+ (+ retries_left_next (* 2 ready_next)) (* 2 ready_counted_next)) running_next) max_retries) 5) 0))))
+(define-fun crash_paid_next () Int (- crash_paid (ite false 1 0)))
+(assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left 0) (< (+ (+ (+ (+ (+ (+ (* retries_left_next widest) crash_paid_next) (* 2 ready_next)) (* 2 ready_counted_next)) running_next) max_retries) 5) (+ (+ (+ (+ (+ (+ (* 3 waiting) (* 2 ready)) (* 2 ready_counted)) running) (* max_retries widest)) max_retries) 6)) (>= (+ (+ (+ (+ (+ (+ (* retries_left_next widest) crash_paid_next) (* 2 ready_next)) (* 2 ready_counted_next)) running_next) max_retries) 5) 0))))
 (check-sat)
 (pop 1)
-; 57. PAUSED --abort--> ABORTED
+; 58. PAUSED --abort--> ABORTED
 ; unsat
 (push 1)
 (assert limits)
 (assert PAUSED_holds)
-(assert (and (>= used 0) (or (<= used lent) (not budgeted)) (or (= given 11) (= given 12))))
+(assert (and (>= used 0) (or (<= used lent) (not budgeted)) (or (= given 12) (= given 13))))
 (assert true)
-(assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left 0) (< 0 (+ (+ (+ (+ (+ (* 3 waiting) (* 2 ready)) (* 2 ready_counted)) running) (* 2 max_retries)) 6)) (>= 0 0))))
+(assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left 0) (< 0 (+ (+ (+ (+ (+ (+ (* 3 waiting) (* 2 ready)) (* 2 ready_counted)) running) (* max_retries widest)) max_retries) 6)) (>= 0 0))))
 (check-sat)
 (pop 1)
-; 58. CONCLUDE --attempt_failed [retries_left > 0 and may_pass]--> CONCLUDE
+; 59. CONCLUDE --attempt_failed [retries_left > 0 and may_pass]--> CONCLUDE
 ; unsat
 (push 1)
 (assert limits)
 (assert CONCLUDE_holds)
-(assert (or (= given 13) (= given 14) (= given 15) (= given 16) (= given 17)))
+(assert (or (= given 14) (= given 15) (= given 16) (= given 17) (= given 18)))
 (assert (and (> retries_left 0) may_pass))
 (define-fun retries_left_next () Int (- retries_left (ite true 1 0)))
 (assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left 0) (< (+ retries_left_next 1) (+ retries_left 1)) (>= (+ retries_left_next 1) 0))))
 (check-sat)
 (pop 1)
-; 59. CONCLUDE --attempt_failed [carried_doom]--> DOOM_LOOP
+; 60. CONCLUDE --attempt_failed [carried_doom]--> DOOM_LOOP
 ; unsat
 (push 1)
 (assert limits)
 (assert CONCLUDE_holds)
-(assert (or (= given 13) (= given 14) (= given 15) (= given 16) (= given 17)))
+(assert (or (= given 14) (= given 15) (= given 16) (= given 17) (= given 18)))
 (assert (not (and (> retries_left 0) may_pass)))
 (assert carried_doom)
 (assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left 0) (< 0 (+ retries_left 1)) (>= 0 0))))
 (check-sat)
 (pop 1)
-; 60. CONCLUDE --attempt_failed--> CAP_HIT
+; 61. CONCLUDE --attempt_failed--> CAP_HIT
 ; unsat
 (push 1)
 (assert limits)
 (assert CONCLUDE_holds)
-(assert (or (= given 13) (= given 14) (= given 15) (= given 16) (= given 17)))
+(assert (or (= given 14) (= given 15) (= given 16) (= given 17) (= given 18)))
 (assert (not (and (> retries_left 0) may_pass)))
 (assert (not carried_doom))
 (assert true)
 (assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left 0) (< 0 (+ retries_left 1)) (>= 0 0))))
 (check-sat)
 (pop 1)
-; 61. CONCLUDE --concluded [no_text and retries_left > 0 and not second_try]--> CONCLUDE
+; 62. CONCLUDE --concluded [no_text and retries_left > 0 and not second_try]--> CONCLUDE
 ; unsat
 (push 1)
 (assert limits)
@@ -838,7 +864,7 @@
 (assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left 0) (< (+ retries_left_next 1) (+ retries_left 1)) (>= (+ retries_left_next 1) 0))))
 (check-sat)
 (pop 1)
-; 62. CONCLUDE --concluded [carried_doom]--> DOOM_LOOP
+; 63. CONCLUDE --concluded [carried_doom]--> DOOM_LOOP
 ; unsat
 (push 1)
 (assert limits)
@@ -849,7 +875,7 @@
 (assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left 0) (< 0 (+ retries_left 1)) (>= 0 0))))
 (check-sat)
 (pop 1)
-; 63. CONCLUDE --concluded--> CAP_HIT
+; 64. CONCLUDE --concluded--> CAP_HIT
 ; unsat
 (push 1)
 (assert limits)
@@ -861,7 +887,7 @@
 (assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left 0) (< 0 (+ retries_left 1)) (>= 0 0))))
 (check-sat)
 (pop 1)
-; 64. CONCLUDE --tripped--> FAILED
+; 65. CONCLUDE --tripped--> FAILED
 ; unsat
 (push 1)
 (assert limits)
@@ -871,17 +897,17 @@
 (assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left 0) (< 0 (+ retries_left 1)) (>= 0 0))))
 (check-sat)
 (pop 1)
-; 65. CONCLUDE --abort--> ABORTED
+; 66. CONCLUDE --abort--> ABORTED
 ; unsat
 (push 1)
 (assert limits)
 (assert CONCLUDE_holds)
-(assert (and (>= used 0) (or (<= used lent) (not budgeted)) (or (= given 11) (= given 12))))
+(assert (and (>= used 0) (or (<= used lent) (not budgeted)) (or (= given 12) (= given 13))))
 (assert true)
 (assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left 0) (< 0 (+ retries_left 1)) (>= 0 0))))
 (check-sat)
 (pop 1)
-; 66. CONCLUDE --fail--> FAILED
+; 67. CONCLUDE --fail--> FAILED
 ; unsat
 (push 1)
 (assert limits)
@@ -891,7 +917,7 @@
 (assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left 0) (< 0 (+ retries_left 1)) (>= 0 0))))
 (check-sat)
 (pop 1)
-; 67. TEXT_ONLY --replied [filtered]--> FAILED
+; 68. TEXT_ONLY --replied [filtered]--> FAILED
 ; unsat
 (push 1)
 (assert limits)
@@ -901,7 +927,7 @@
 (assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left 0) (< 0 (+ (+ retries_left (ite prepared 0 1)) 1)) (>= 0 0))))
 (check-sat)
 (pop 1)
-; 68. TEXT_ONLY --replied--> FINISHED
+; 69. TEXT_ONLY --replied--> FINISHED
 ; unsat
 (push 1)
 (assert limits)
@@ -912,29 +938,29 @@
 (assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left 0) (< 0 (+ (+ retries_left (ite prepared 0 1)) 1)) (>= 0 0))))
 (check-sat)
 (pop 1)
-; 69. TEXT_ONLY --attempt_failed [retries_left > 0 and may_pass]--> TEXT_ONLY
+; 70. TEXT_ONLY --attempt_failed [retries_left > 0 and may_pass]--> TEXT_ONLY
 ; unsat
 (push 1)
 (assert limits)
 (assert TEXT_ONLY_holds)
-(assert (or (= given 13) (= given 14) (= given 15) (= given 16) (= given 17)))
+(assert (or (= given 14) (= given 15) (= given 16) (= given 17) (= given 18)))
 (assert (and (> retries_left 0) may_pass))
 (define-fun retries_left_next () Int (- retries_left (ite true 1 0)))
 (assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left 0) (< (+ (+ retries_left_next (ite prepared 0 1)) 1) (+ (+ retries_left (ite prepared 0 1)) 1)) (>= (+ (+ retries_left_next (ite prepared 0 1)) 1) 0))))
 (check-sat)
 (pop 1)
-; 70. TEXT_ONLY --attempt_failed--> FAILED
+; 71. TEXT_ONLY --attempt_failed--> FAILED
 ; unsat
 (push 1)
 (assert limits)
 (assert TEXT_ONLY_holds)
-(assert (or (= given 13) (= given 14) (= given 15) (= given 16) (= given 17)))
+(assert (or (= given 14) (= given 15) (= given 16) (= given 17) (= given 18)))
 (assert (not (and (> retries_left 0) may_pass)))
 (assert true)
 (assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left 0) (< 0 (+ (+ retries_left (ite prepared 0 1)) 1)) (>= 0 0))))
 (check-sat)
 (pop 1)
-; 71. TEXT_ONLY --tripped--> FAILED
+; 72. TEXT_ONLY --tripped--> FAILED
 ; unsat
 (push 1)
 (assert limits)
@@ -944,7 +970,7 @@
 (assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left 0) (< 0 (+ (+ retries_left (ite prepared 0 1)) 1)) (>= 0 0))))
 (check-sat)
 (pop 1)
-; 72. TEXT_ONLY --expire--> CAP_HIT
+; 73. TEXT_ONLY --expire--> CAP_HIT
 ; unsat
 (push 1)
 (assert limits)
@@ -954,17 +980,17 @@
 (assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left 0) (< 0 (+ (+ retries_left (ite prepared 0 1)) 1)) (>= 0 0))))
 (check-sat)
 (pop 1)
-; 73. TEXT_ONLY --abort--> ABORTED
+; 74. TEXT_ONLY --abort--> ABORTED
 ; unsat
 (push 1)
 (assert limits)
 (assert TEXT_ONLY_holds)
-(assert (and (>= used 0) (or (<= used lent) (not budgeted)) (or (= given 11) (= given 12))))
+(assert (and (>= used 0) (or (<= used lent) (not budgeted)) (or (= given 12) (= given 13))))
 (assert true)
 (assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left 0) (< 0 (+ (+ retries_left (ite prepared 0 1)) 1)) (>= 0 0))))
 (check-sat)
 (pop 1)
-; 74. TEXT_ONLY --fail--> FAILED
+; 75. TEXT_ONLY --fail--> FAILED
 ; unsat
 (push 1)
 (assert limits)
@@ -981,7 +1007,7 @@
 (assert STREAM_holds)
 (assert (not prepared))
 (define-fun prepared_next () Bool true)
-(assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left 0) (< (+ (+ (+ (+ retries_left (ite prepared_next 0 1)) (* 3 max_retries)) (* 2 widest)) 7) (+ (+ (+ (+ retries_left (ite prepared 0 1)) (* 3 max_retries)) (* 2 widest)) 7)) (>= (+ (+ (+ (+ retries_left (ite prepared_next 0 1)) (* 3 max_retries)) (* 2 widest)) 7) 0))))
+(assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left 0) (< (+ (+ (+ (+ (+ retries_left (ite prepared_next 0 1)) (* 2 max_retries)) (* max_retries widest)) (* 2 widest)) 7) (+ (+ (+ (+ (+ retries_left (ite prepared 0 1)) (* 2 max_retries)) (* max_retries widest)) (* 2 widest)) 7)) (>= (+ (+ (+ (+ (+ retries_left (ite prepared_next 0 1)) (* 2 max_retries)) (* max_retries widest)) (* 2 widest)) 7) 0))))
 (check-sat)
 (pop 1)
 ; TEXT_ONLY: the request is prepared
@@ -1000,11 +1026,12 @@
 (assert limits)
 (assert TOOL_EXEC_holds)
 (assert (> ready 0))
-(define-fun retries_left_next () Int (- retries_left (ite false 1 0)))
+(define-fun retries_left_next () Int (- retries_left (ite (and false (not false)) 1 0)))
 (define-fun ready_next () Int (- ready (ite (not false) 1 0)))
 (define-fun ready_counted_next () Int (- ready_counted (ite (and false (not false)) 1 0)))
 (define-fun running_next () Int (+ running (ite (not false) 1 0)))
-(assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left 0) (< (+ (+ (+ (+ (+ retries_left_next (* 2 ready_next)) (* 2 ready_counted_next)) running_next) max_retries) 5) (+ (+ (+ (+ (+ retries_left (* 2 ready)) (* 2 ready_counted)) running) max_retries) 5)) (>= (+ (+ (+ (+ (+ retries_left_next (* 2 ready_next)) (* 2 ready_counted_next)) running_next) max_retries) 5) 0))))
+(define-fun crash_paid_next () Int (ite (and false (not false)) (- running 1) (- crash_paid (ite false 1 0))))
+(assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left 0) (< (+ (+ (+ (+ (+ (+ (* retries_left_next widest) crash_paid_next) (* 2 ready_next)) (* 2 ready_counted_next)) running_next) max_retries) 5) (+ (+ (+ (+ (+ (+ (* retries_left widest) crash_paid) (* 2 ready)) (* 2 ready_counted)) running) max_retries) 5)) (>= (+ (+ (+ (+ (+ (+ (* retries_left_next widest) crash_paid_next) (* 2 ready_next)) (* 2 ready_counted_next)) running_next) max_retries) 5) 0))))
 (check-sat)
 (pop 1)
 ; TOOL_EXEC: a ready_counted call starts
@@ -1013,11 +1040,12 @@
 (assert limits)
 (assert TOOL_EXEC_holds)
 (assert (> ready_counted 0))
-(define-fun retries_left_next () Int (- retries_left (ite false 1 0)))
+(define-fun retries_left_next () Int (- retries_left (ite (and false (not false)) 1 0)))
 (define-fun ready_next () Int (- ready (ite (not true) 1 0)))
 (define-fun ready_counted_next () Int (- ready_counted (ite (and true (not false)) 1 0)))
 (define-fun running_next () Int (+ running (ite (not false) 1 0)))
-(assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left 0) (< (+ (+ (+ (+ (+ retries_left_next (* 2 ready_next)) (* 2 ready_counted_next)) running_next) max_retries) 5) (+ (+ (+ (+ (+ retries_left (* 2 ready)) (* 2 ready_counted)) running) max_retries) 5)) (>= (+ (+ (+ (+ (+ retries_left_next (* 2 ready_next)) (* 2 ready_counted_next)) running_next) max_retries) 5) 0))))
+(define-fun crash_paid_next () Int (ite (and false (not false)) (- running 1) (- crash_paid (ite false 1 0))))
+(assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left 0) (< (+ (+ (+ (+ (+ (+ (* retries_left_next widest) crash_paid_next) (* 2 ready_next)) (* 2 ready_counted_next)) running_next) max_retries) 5) (+ (+ (+ (+ (+ (+ (* retries_left widest) crash_paid) (* 2 ready)) (* 2 ready_counted)) running) max_retries) 5)) (>= (+ (+ (+ (+ (+ (+ (* retries_left_next widest) crash_paid_next) (* 2 ready_next)) (* 2 ready_counted_next)) running_next) max_retries) 5) 0))))
 (check-sat)
 (pop 1)
 ; TOOL_EXEC: a call runs again
@@ -1025,12 +1053,27 @@
 (push 1)
 (assert limits)
 (assert TOOL_EXEC_holds)
-(assert (and (> running 0) (> retries_left 0)))
-(define-fun retries_left_next () Int (- retries_left (ite true 1 0)))
+(assert (and (> running crash_paid) (> retries_left 0)))
+(define-fun retries_left_next () Int (- retries_left (ite (and true (not false)) 1 0)))
 (define-fun ready_next () Int (- ready (ite (not true) 1 0)))
 (define-fun ready_counted_next () Int (- ready_counted (ite (and true (not true)) 1 0)))
 (define-fun running_next () Int (+ running (ite (not true) 1 0)))
-(assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left 0) (< (+ (+ (+ (+ (+ retries_left_next (* 2 ready_next)) (* 2 ready_counted_next)) running_next) max_retries) 5) (+ (+ (+ (+ (+ retries_left (* 2 ready)) (* 2 ready_counted)) running) max_retries) 5)) (>= (+ (+ (+ (+ (+ retries_left_next (* 2 ready_next)) (* 2 ready_counted_next)) running_next) max_retries) 5) 0))))
+(define-fun crash_paid_next () Int (ite (and true (not false)) (- running 1) (- crash_paid (ite false 1 0))))
+(assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left 0) (< (+ (+ (+ (+ (+ (+ (* retries_left_next widest) crash_paid_next) (* 2 ready_next)) (* 2 ready_counted_next)) running_next) max_retries) 5) (+ (+ (+ (+ (+ (+ (* retries_left widest) crash_paid) (* 2 ready)) (* 2 ready_counted)) running) max_retries) 5)) (>= (+ (+ (+ (+ (+ (+ (* retries_left_next widest) crash_paid_next) (* 2 ready_next)) (* 2 ready_counted_next)) running_next) max_retries) 5) 0))))
+(check-sat)
+(pop 1)
+; TOOL_EXEC: a call runs again without a retry
+; unsat
+(push 1)
+(assert limits)
+(assert TOOL_EXEC_holds)
+(assert (> crash_paid 0))
+(define-fun retries_left_next () Int (- retries_left (ite (and true (not true)) 1 0)))
+(define-fun ready_next () Int (- ready (ite (not true) 1 0)))
+(define-fun ready_counted_next () Int (- ready_counted (ite (and true (not true)) 1 0)))
+(define-fun running_next () Int (+ running (ite (not true) 1 0)))
+(define-fun crash_paid_next () Int (ite (and true (not true)) (- running 1) (- crash_paid (ite true 1 0))))
+(assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left 0) (< (+ (+ (+ (+ (+ (+ (* retries_left_next widest) crash_paid_next) (* 2 ready_next)) (* 2 ready_counted_next)) running_next) max_retries) 5) (+ (+ (+ (+ (+ (+ (* retries_left widest) crash_paid) (* 2 ready)) (* 2 ready_counted)) running) max_retries) 5)) (>= (+ (+ (+ (+ (+ (+ (* retries_left_next widest) crash_paid_next) (* 2 ready_next)) (* 2 ready_counted_next)) running_next) max_retries) 5) 0))))
 (check-sat)
 (pop 1)
 ; TOOL_EXEC: a ready call is settled
@@ -1042,7 +1085,8 @@
 (define-fun ready_next () Int (- ready (ite (and true (not false)) 1 0)))
 (define-fun ready_counted_next () Int (- ready_counted (ite (and true false) 1 0)))
 (define-fun running_next () Int (- running (ite false 1 0)))
-(assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left 0) (< (+ (+ (+ (+ (+ retries_left (* 2 ready_next)) (* 2 ready_counted_next)) running_next) max_retries) 5) (+ (+ (+ (+ (+ retries_left (* 2 ready)) (* 2 ready_counted)) running) max_retries) 5)) (>= (+ (+ (+ (+ (+ retries_left (* 2 ready_next)) (* 2 ready_counted_next)) running_next) max_retries) 5) 0))))
+(define-fun crash_paid_next () Int (- crash_paid (ite false 1 0)))
+(assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left 0) (< (+ (+ (+ (+ (+ (+ (* retries_left widest) crash_paid_next) (* 2 ready_next)) (* 2 ready_counted_next)) running_next) max_retries) 5) (+ (+ (+ (+ (+ (+ (* retries_left widest) crash_paid) (* 2 ready)) (* 2 ready_counted)) running) max_retries) 5)) (>= (+ (+ (+ (+ (+ (+ (* retries_left widest) crash_paid_next) (* 2 ready_next)) (* 2 ready_counted_next)) running_next) max_retries) 5) 0))))
 (check-sat)
 (pop 1)
 ; TOOL_EXEC: a ready_counted call is settled
@@ -1054,7 +1098,8 @@
 (define-fun ready_next () Int (- ready (ite (and true (not true)) 1 0)))
 (define-fun ready_counted_next () Int (- ready_counted (ite (and true true) 1 0)))
 (define-fun running_next () Int (- running (ite false 1 0)))
-(assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left 0) (< (+ (+ (+ (+ (+ retries_left (* 2 ready_next)) (* 2 ready_counted_next)) running_next) max_retries) 5) (+ (+ (+ (+ (+ retries_left (* 2 ready)) (* 2 ready_counted)) running) max_retries) 5)) (>= (+ (+ (+ (+ (+ retries_left (* 2 ready_next)) (* 2 ready_counted_next)) running_next) max_retries) 5) 0))))
+(define-fun crash_paid_next () Int (- crash_paid (ite false 1 0)))
+(assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left 0) (< (+ (+ (+ (+ (+ (+ (* retries_left widest) crash_paid_next) (* 2 ready_next)) (* 2 ready_counted_next)) running_next) max_retries) 5) (+ (+ (+ (+ (+ (+ (* retries_left widest) crash_paid) (* 2 ready)) (* 2 ready_counted)) running) max_retries) 5)) (>= (+ (+ (+ (+ (+ (+ (* retries_left widest) crash_paid_next) (* 2 ready_next)) (* 2 ready_counted_next)) running_next) max_retries) 5) 0))))
 (check-sat)
 (pop 1)
 ; TOOL_EXEC: a running call is settled
@@ -1062,11 +1107,25 @@
 (push 1)
 (assert limits)
 (assert TOOL_EXEC_holds)
-(assert (and (> running 0) (>= lease 0) (<= lease lent) (or (= lease lent) (> (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) 1)) (>= used 0) (or (<= used lease) (not budgeted))))
+(assert (and (> (- running crash_paid) 0) (>= lease 0) (<= lease lent) (or (= lease lent) (> (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) 1)) (>= used 0) (or (<= used lease) (not budgeted))))
 (define-fun ready_next () Int (- ready (ite (and false (not true)) 1 0)))
 (define-fun ready_counted_next () Int (- ready_counted (ite (and false true) 1 0)))
 (define-fun running_next () Int (- running (ite true 1 0)))
-(assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left 0) (< (+ (+ (+ (+ (+ retries_left (* 2 ready_next)) (* 2 ready_counted_next)) running_next) max_retries) 5) (+ (+ (+ (+ (+ retries_left (* 2 ready)) (* 2 ready_counted)) running) max_retries) 5)) (>= (+ (+ (+ (+ (+ retries_left (* 2 ready_next)) (* 2 ready_counted_next)) running_next) max_retries) 5) 0))))
+(define-fun crash_paid_next () Int (- crash_paid (ite false 1 0)))
+(assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left 0) (< (+ (+ (+ (+ (+ (+ (* retries_left widest) crash_paid_next) (* 2 ready_next)) (* 2 ready_counted_next)) running_next) max_retries) 5) (+ (+ (+ (+ (+ (+ (* retries_left widest) crash_paid) (* 2 ready)) (* 2 ready_counted)) running) max_retries) 5)) (>= (+ (+ (+ (+ (+ (+ (* retries_left widest) crash_paid_next) (* 2 ready_next)) (* 2 ready_counted_next)) running_next) max_retries) 5) 0))))
+(check-sat)
+(pop 1)
+; TOOL_EXEC: a crash_paid call is settled
+; unsat
+(push 1)
+(assert limits)
+(assert TOOL_EXEC_holds)
+(assert (and (> crash_paid 0) (>= lease 0) (<= lease lent) (or (= lease lent) (> (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) 1)) (>= used 0) (or (<= used lease) (not budgeted))))
+(define-fun ready_next () Int (- ready (ite (and false (not true)) 1 0)))
+(define-fun ready_counted_next () Int (- ready_counted (ite (and false true) 1 0)))
+(define-fun running_next () Int (- running (ite true 1 0)))
+(define-fun crash_paid_next () Int (- crash_paid (ite true 1 0)))
+(assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left 0) (< (+ (+ (+ (+ (+ (+ (* retries_left widest) crash_paid_next) (* 2 ready_next)) (* 2 ready_counted_next)) running_next) max_retries) 5) (+ (+ (+ (+ (+ (+ (* retries_left widest) crash_paid) (* 2 ready)) (* 2 ready_counted)) running) max_retries) 5)) (>= (+ (+ (+ (+ (+ (+ (* retries_left widest) crash_paid_next) (* 2 ready_next)) (* 2 ready_counted_next)) running_next) max_retries) 5) 0))))
 (check-sat)
 (pop 1)
 ; TOOL_EXEC: a ready call waits
@@ -1078,7 +1137,8 @@
 (define-fun ready_next () Int (- ready (ite (and true (not false)) 1 0)))
 (define-fun ready_counted_next () Int (- ready_counted (ite (and true false) 1 0)))
 (define-fun running_next () Int (- running (ite (not true) 1 0)))
-(assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left 0) (< (+ (+ (+ (+ (+ retries_left (* 2 ready_next)) (* 2 ready_counted_next)) running_next) max_retries) 5) (+ (+ (+ (+ (+ retries_left (* 2 ready)) (* 2 ready_counted)) running) max_retries) 5)) (>= (+ (+ (+ (+ (+ retries_left (* 2 ready_next)) (* 2 ready_counted_next)) running_next) max_retries) 5) 0))))
+(define-fun crash_paid_next () Int (- crash_paid (ite false 1 0)))
+(assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left 0) (< (+ (+ (+ (+ (+ (+ (* retries_left widest) crash_paid_next) (* 2 ready_next)) (* 2 ready_counted_next)) running_next) max_retries) 5) (+ (+ (+ (+ (+ (+ (* retries_left widest) crash_paid) (* 2 ready)) (* 2 ready_counted)) running) max_retries) 5)) (>= (+ (+ (+ (+ (+ (+ (* retries_left widest) crash_paid_next) (* 2 ready_next)) (* 2 ready_counted_next)) running_next) max_retries) 5) 0))))
 (check-sat)
 (pop 1)
 ; TOOL_EXEC: a ready_counted call waits
@@ -1090,7 +1150,8 @@
 (define-fun ready_next () Int (- ready (ite (and true (not true)) 1 0)))
 (define-fun ready_counted_next () Int (- ready_counted (ite (and true true) 1 0)))
 (define-fun running_next () Int (- running (ite (not true) 1 0)))
-(assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left 0) (< (+ (+ (+ (+ (+ retries_left (* 2 ready_next)) (* 2 ready_counted_next)) running_next) max_retries) 5) (+ (+ (+ (+ (+ retries_left (* 2 ready)) (* 2 ready_counted)) running) max_retries) 5)) (>= (+ (+ (+ (+ (+ retries_left (* 2 ready_next)) (* 2 ready_counted_next)) running_next) max_retries) 5) 0))))
+(define-fun crash_paid_next () Int (- crash_paid (ite false 1 0)))
+(assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left 0) (< (+ (+ (+ (+ (+ (+ (* retries_left widest) crash_paid_next) (* 2 ready_next)) (* 2 ready_counted_next)) running_next) max_retries) 5) (+ (+ (+ (+ (+ (+ (* retries_left widest) crash_paid) (* 2 ready)) (* 2 ready_counted)) running) max_retries) 5)) (>= (+ (+ (+ (+ (+ (+ (* retries_left widest) crash_paid_next) (* 2 ready_next)) (* 2 ready_counted_next)) running_next) max_retries) 5) 0))))
 (check-sat)
 (pop 1)
 ; TOOL_EXEC: a running call waits
@@ -1098,11 +1159,25 @@
 (push 1)
 (assert limits)
 (assert TOOL_EXEC_holds)
-(assert (and (> running 0) (> pauses_left 0)))
+(assert (and (> (- running crash_paid) 0) (> pauses_left 0)))
 (define-fun ready_next () Int (- ready (ite (and false (not true)) 1 0)))
 (define-fun ready_counted_next () Int (- ready_counted (ite (and false true) 1 0)))
 (define-fun running_next () Int (- running (ite (not false) 1 0)))
-(assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left 0) (< (+ (+ (+ (+ (+ retries_left (* 2 ready_next)) (* 2 ready_counted_next)) running_next) max_retries) 5) (+ (+ (+ (+ (+ retries_left (* 2 ready)) (* 2 ready_counted)) running) max_retries) 5)) (>= (+ (+ (+ (+ (+ retries_left (* 2 ready_next)) (* 2 ready_counted_next)) running_next) max_retries) 5) 0))))
+(define-fun crash_paid_next () Int (- crash_paid (ite false 1 0)))
+(assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left 0) (< (+ (+ (+ (+ (+ (+ (* retries_left widest) crash_paid_next) (* 2 ready_next)) (* 2 ready_counted_next)) running_next) max_retries) 5) (+ (+ (+ (+ (+ (+ (* retries_left widest) crash_paid) (* 2 ready)) (* 2 ready_counted)) running) max_retries) 5)) (>= (+ (+ (+ (+ (+ (+ (* retries_left widest) crash_paid_next) (* 2 ready_next)) (* 2 ready_counted_next)) running_next) max_retries) 5) 0))))
+(check-sat)
+(pop 1)
+; TOOL_EXEC: a crash_paid call waits
+; unsat
+(push 1)
+(assert limits)
+(assert TOOL_EXEC_holds)
+(assert (and (> crash_paid 0) (> pauses_left 0)))
+(define-fun ready_next () Int (- ready (ite (and false (not true)) 1 0)))
+(define-fun ready_counted_next () Int (- ready_counted (ite (and false true) 1 0)))
+(define-fun running_next () Int (- running (ite (not false) 1 0)))
+(define-fun crash_paid_next () Int (- crash_paid (ite true 1 0)))
+(assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left 0) (< (+ (+ (+ (+ (+ (+ (* retries_left widest) crash_paid_next) (* 2 ready_next)) (* 2 ready_counted_next)) running_next) max_retries) 5) (+ (+ (+ (+ (+ (+ (* retries_left widest) crash_paid) (* 2 ready)) (* 2 ready_counted)) running) max_retries) 5)) (>= (+ (+ (+ (+ (+ (+ (* retries_left widest) crash_paid_next) (* 2 ready_next)) (* 2 ready_counted_next)) running_next) max_retries) 5) 0))))
 (check-sat)
 (pop 1)
 ; TOOL_EXEC: the synthesis is tried again
@@ -1112,6 +1187,6 @@
 (assert TOOL_EXEC_holds)
 (assert (and (= (+ (+ ready ready_counted) running) 0) (= waiting 0) (not final) (> retries_left 0)))
 (define-fun retries_left_next () Int (- retries_left (ite true 1 0)))
-(assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left 0) (< (+ (+ (+ (+ (+ retries_left_next (* 2 ready)) (* 2 ready_counted)) running) max_retries) 5) (+ (+ (+ (+ (+ retries_left (* 2 ready)) (* 2 ready_counted)) running) max_retries) 5)) (>= (+ (+ (+ (+ (+ retries_left_next (* 2 ready)) (* 2 ready_counted)) running) max_retries) 5) 0))))
+(assert (not (and (>= (- allowance steps) 0) (>= pauses_left 0) (>= compactions_left 0) (< (+ (+ (+ (+ (+ (+ (* retries_left_next widest) crash_paid) (* 2 ready)) (* 2 ready_counted)) running) max_retries) 5) (+ (+ (+ (+ (+ (+ (* retries_left widest) crash_paid) (* 2 ready)) (* 2 ready_counted)) running) max_retries) 5)) (>= (+ (+ (+ (+ (+ (+ (* retries_left_next widest) crash_paid) (* 2 ready)) (* 2 ready_counted)) running) max_retries) 5) 0))))
 (check-sat)
 (pop 1)

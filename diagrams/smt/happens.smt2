@@ -6,6 +6,7 @@
 (declare-const budgeted Bool)
 (declare-const budget Int)
 (declare-const doom_asks Bool)
+(declare-const idle_limit Int)
 (declare-const max_retries Int)
 (declare-const max_nudges Int)
 (declare-const max_refusals Int)
@@ -17,6 +18,7 @@
 (declare-const tokens_spent Bool)
 (declare-const cost_spent Bool)
 (declare-const time_spent Bool)
+(declare-const idle Int)
 (declare-const doom Bool)
 (declare-const nudges_left Int)
 (declare-const pauses_left Int)
@@ -30,6 +32,7 @@
 (declare-const ready Int)
 (declare-const ready_counted Int)
 (declare-const running Int)
+(declare-const crash_paid Int)
 (declare-const asking Int)
 (declare-const asking_counted Int)
 (declare-const answering Int)
@@ -65,24 +68,24 @@
 (declare-const tokens_now Bool)
 (declare-const cost_now Bool)
 (declare-const given Int)
-(define-fun limits () Bool (and (>= allowance 0) (>= budget 0) (or budgeted (= budget 0)) (>= max_retries 0) (>= max_nudges 0) (>= max_refusals 0) (>= max_pauses 0) (>= max_compactions 0) (>= widest 1)))
-(define-fun CHECK_holds () Bool (and (and (>= steps 0) (<= steps allowance)) (and (>= retries_left 0) (<= retries_left max_retries)) (and (>= pauses_left 0) (= (+ pauses pauses_left) max_pauses)) (and (>= nudges_left 0) (= (+ nudges nudges_left) max_nudges)) (and (>= output_retries_left 0) (= (+ refusals output_retries_left) max_refusals)) (= repeats (ite second_try 1 0)) (= ran calls) (and (>= compactions_left 0) (<= compactions_left max_compactions)) (and (>= ready 0) (>= ready_counted 0) (>= running 0) (>= asking 0) (>= asking_counted 0) (>= answering 0) (>= lent 0) (>= calls 0) (>= waiting 0) (>= doom_waits 0)) (<= (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) widest) (or (not budgeted) (<= (+ (+ (+ calls ready) asking) lent) budget)) (or (= lent 0) (and budgeted (> (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) 0))) (= waiting (+ (+ asking asking_counted) doom_waits)) (and (= (+ (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) answering) 0) (= waiting 0)) (= answering 0) (not final) (= reason 0)))
+(define-fun limits () Bool (and (>= allowance 0) (>= budget 0) (or budgeted (= budget 0)) (>= max_retries 0) (>= max_nudges 0) (>= max_refusals 0) (>= max_pauses 0) (>= max_compactions 0) (>= widest 1) (>= idle_limit 0)))
+(define-fun CHECK_holds () Bool (and (and (>= steps 0) (<= steps allowance)) (and (>= retries_left 0) (<= retries_left max_retries)) (and (>= pauses_left 0) (= (+ pauses pauses_left) max_pauses)) (and (>= nudges_left 0) (= (+ nudges nudges_left) max_nudges)) (and (>= output_retries_left 0) (= (+ refusals output_retries_left) max_refusals)) (= repeats (ite second_try 1 0)) (= ran calls) (and (>= compactions_left 0) (<= compactions_left max_compactions)) (and (>= idle 0) (ite (> idle_limit 0) (<= idle idle_limit) (= idle 0))) (and (>= ready 0) (>= ready_counted 0) (>= running 0) (>= crash_paid 0) (>= asking 0) (>= asking_counted 0) (>= answering 0) (>= lent 0) (>= calls 0) (>= waiting 0) (>= doom_waits 0)) (<= crash_paid running) (<= (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) widest) (or (not budgeted) (<= (+ (+ (+ calls ready) asking) lent) budget)) (or (= lent 0) (and budgeted (> (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) 0))) (= waiting (+ (+ asking asking_counted) doom_waits)) (and (= (+ (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) answering) 0) (= waiting 0)) (= answering 0) (not final) (= reason 0)))
 (define-fun CHECK_counts () Bool (and (<= model_calls credit) (= credit (+ (* steps (+ 1 max_retries)) (* 2 (- max_compactions compactions_left))))))
-(define-fun STREAM_holds () Bool (and (and (>= steps 0) (<= steps allowance)) (and (>= retries_left 0) (<= retries_left max_retries)) (and (>= pauses_left 0) (= (+ pauses pauses_left) max_pauses)) (and (>= nudges_left 0) (= (+ nudges nudges_left) max_nudges)) (and (>= output_retries_left 0) (= (+ refusals output_retries_left) max_refusals)) (= repeats (ite second_try 1 0)) (= ran calls) (and (>= compactions_left 0) (<= compactions_left max_compactions)) (and (>= ready 0) (>= ready_counted 0) (>= running 0) (>= asking 0) (>= asking_counted 0) (>= answering 0) (>= lent 0) (>= calls 0) (>= waiting 0) (>= doom_waits 0)) (<= (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) widest) (or (not budgeted) (<= (+ (+ (+ calls ready) asking) lent) budget)) (or (= lent 0) (and budgeted (> (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) 0))) (= waiting (+ (+ asking asking_counted) doom_waits)) (and (= (+ (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) answering) 0) (= waiting 0)) (= answering 0) (not final) (= reason 0)))
+(define-fun STREAM_holds () Bool (and (and (>= steps 0) (<= steps allowance)) (and (>= retries_left 0) (<= retries_left max_retries)) (and (>= pauses_left 0) (= (+ pauses pauses_left) max_pauses)) (and (>= nudges_left 0) (= (+ nudges nudges_left) max_nudges)) (and (>= output_retries_left 0) (= (+ refusals output_retries_left) max_refusals)) (= repeats (ite second_try 1 0)) (= ran calls) (and (>= compactions_left 0) (<= compactions_left max_compactions)) (and (>= idle 0) (ite (> idle_limit 0) (<= idle idle_limit) (= idle 0))) (or (= idle_limit 0) (< idle idle_limit)) (and (>= ready 0) (>= ready_counted 0) (>= running 0) (>= crash_paid 0) (>= asking 0) (>= asking_counted 0) (>= answering 0) (>= lent 0) (>= calls 0) (>= waiting 0) (>= doom_waits 0)) (<= crash_paid running) (<= (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) widest) (or (not budgeted) (<= (+ (+ (+ calls ready) asking) lent) budget)) (or (= lent 0) (and budgeted (> (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) 0))) (= waiting (+ (+ asking asking_counted) doom_waits)) (and (= (+ (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) answering) 0) (= waiting 0)) (= answering 0) (not final) (= reason 0)))
 (define-fun STREAM_counts () Bool (and (<= (+ model_calls retries_left) credit) (= credit (+ (* steps (+ 1 max_retries)) (* 2 (- max_compactions compactions_left))))))
-(define-fun COMPACT_holds () Bool (and (and (>= steps 0) (<= steps allowance)) (and (>= retries_left 0) (<= retries_left max_retries)) (and (>= pauses_left 0) (= (+ pauses pauses_left) max_pauses)) (and (>= nudges_left 0) (= (+ nudges nudges_left) max_nudges)) (and (>= output_retries_left 0) (= (+ refusals output_retries_left) max_refusals)) (= repeats (ite second_try 1 0)) (= ran calls) (and (>= compactions_left 0) (<= compactions_left max_compactions)) (and (>= ready 0) (>= ready_counted 0) (>= running 0) (>= asking 0) (>= asking_counted 0) (>= answering 0) (>= lent 0) (>= calls 0) (>= waiting 0) (>= doom_waits 0)) (<= (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) widest) (or (not budgeted) (<= (+ (+ (+ calls ready) asking) lent) budget)) (or (= lent 0) (and budgeted (> (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) 0))) (= waiting (+ (+ asking asking_counted) doom_waits)) (and (= (+ (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) answering) 0) (= waiting 0)) (= answering 0) (not final) (= reason 0)))
+(define-fun COMPACT_holds () Bool (and (and (>= steps 0) (<= steps allowance)) (and (>= retries_left 0) (<= retries_left max_retries)) (and (>= pauses_left 0) (= (+ pauses pauses_left) max_pauses)) (and (>= nudges_left 0) (= (+ nudges nudges_left) max_nudges)) (and (>= output_retries_left 0) (= (+ refusals output_retries_left) max_refusals)) (= repeats (ite second_try 1 0)) (= ran calls) (and (>= compactions_left 0) (<= compactions_left max_compactions)) (and (>= idle 0) (ite (> idle_limit 0) (<= idle idle_limit) (= idle 0))) (or (= idle_limit 0) (< idle idle_limit)) (and (>= ready 0) (>= ready_counted 0) (>= running 0) (>= crash_paid 0) (>= asking 0) (>= asking_counted 0) (>= answering 0) (>= lent 0) (>= calls 0) (>= waiting 0) (>= doom_waits 0)) (<= crash_paid running) (<= (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) widest) (or (not budgeted) (<= (+ (+ (+ calls ready) asking) lent) budget)) (or (= lent 0) (and budgeted (> (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) 0))) (= waiting (+ (+ asking asking_counted) doom_waits)) (and (= (+ (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) answering) 0) (= waiting 0)) (= answering 0) (not final) (= reason 0)))
 (define-fun COMPACT_counts () Bool (and (< (+ model_calls retries_left) credit) (= credit (+ (* steps (+ 1 max_retries)) (* 2 (- max_compactions compactions_left))))))
-(define-fun REVIEW_holds () Bool (and (and (>= steps 0) (<= steps allowance)) (and (>= retries_left 0) (<= retries_left max_retries)) (and (>= pauses_left 0) (= (+ pauses pauses_left) max_pauses)) (and (>= nudges_left 0) (= (+ nudges nudges_left) max_nudges)) (and (>= output_retries_left 0) (= (+ refusals output_retries_left) max_refusals)) (= repeats (ite second_try 1 0)) (= ran calls) (and (>= compactions_left 0) (<= compactions_left max_compactions)) (and (>= ready 0) (>= ready_counted 0) (>= running 0) (>= asking 0) (>= asking_counted 0) (>= answering 0) (>= lent 0) (>= calls 0) (>= waiting 0) (>= doom_waits 0)) (<= (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) widest) (or (not budgeted) (<= (+ (+ (+ calls ready) asking) lent) budget)) (or (= lent 0) (and budgeted (> (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) 0))) (= waiting (+ (+ asking asking_counted) doom_waits)) (and (= (+ ready_counted running) 0) (= (+ asking asking_counted) 0) (= doom_waits 0)) (not final) (= reason 0)))
+(define-fun REVIEW_holds () Bool (and (and (>= steps 0) (<= steps allowance)) (and (>= retries_left 0) (<= retries_left max_retries)) (and (>= pauses_left 0) (= (+ pauses pauses_left) max_pauses)) (and (>= nudges_left 0) (= (+ nudges nudges_left) max_nudges)) (and (>= output_retries_left 0) (= (+ refusals output_retries_left) max_refusals)) (= repeats (ite second_try 1 0)) (= ran calls) (and (>= compactions_left 0) (<= compactions_left max_compactions)) (and (>= idle 0) (ite (> idle_limit 0) (<= idle idle_limit) (= idle 0))) (or (= idle_limit 0) (< idle idle_limit)) (and (>= ready 0) (>= ready_counted 0) (>= running 0) (>= crash_paid 0) (>= asking 0) (>= asking_counted 0) (>= answering 0) (>= lent 0) (>= calls 0) (>= waiting 0) (>= doom_waits 0)) (<= crash_paid running) (<= (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) widest) (or (not budgeted) (<= (+ (+ (+ calls ready) asking) lent) budget)) (or (= lent 0) (and budgeted (> (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) 0))) (= waiting (+ (+ asking asking_counted) doom_waits)) (and (= (+ ready_counted running) 0) (= (+ asking asking_counted) 0) (= doom_waits 0)) (not final) (= reason 0)))
 (define-fun REVIEW_counts () Bool (and (<= model_calls credit) (= credit (+ (* steps (+ 1 max_retries)) (* 2 (- max_compactions compactions_left))))))
-(define-fun TOOL_EXEC_holds () Bool (and (and (>= steps 0) (<= steps allowance)) (and (>= retries_left 0) (<= retries_left max_retries)) (and (>= pauses_left 0) (= (+ pauses pauses_left) max_pauses)) (and (>= nudges_left 0) (= (+ nudges nudges_left) max_nudges)) (and (>= output_retries_left 0) (= (+ refusals output_retries_left) max_refusals)) (= repeats (ite second_try 1 0)) (= ran calls) (and (>= compactions_left 0) (<= compactions_left max_compactions)) (and (>= ready 0) (>= ready_counted 0) (>= running 0) (>= asking 0) (>= asking_counted 0) (>= answering 0) (>= lent 0) (>= calls 0) (>= waiting 0) (>= doom_waits 0)) (<= (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) widest) (or (not budgeted) (<= (+ (+ (+ calls ready) asking) lent) budget)) (or (= lent 0) (and budgeted (> (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) 0))) (= waiting (+ (+ asking asking_counted) doom_waits)) (= answering 0) (and (= doom_waits 0) (or (= waiting 0) (> pauses_left 0))) (= reason 0)))
+(define-fun TOOL_EXEC_holds () Bool (and (and (>= steps 0) (<= steps allowance)) (and (>= retries_left 0) (<= retries_left max_retries)) (and (>= pauses_left 0) (= (+ pauses pauses_left) max_pauses)) (and (>= nudges_left 0) (= (+ nudges nudges_left) max_nudges)) (and (>= output_retries_left 0) (= (+ refusals output_retries_left) max_refusals)) (= repeats (ite second_try 1 0)) (= ran calls) (and (>= compactions_left 0) (<= compactions_left max_compactions)) (and (>= idle 0) (ite (> idle_limit 0) (<= idle idle_limit) (= idle 0))) (or (= idle_limit 0) (< idle idle_limit)) (and (>= ready 0) (>= ready_counted 0) (>= running 0) (>= crash_paid 0) (>= asking 0) (>= asking_counted 0) (>= answering 0) (>= lent 0) (>= calls 0) (>= waiting 0) (>= doom_waits 0)) (<= crash_paid running) (<= (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) widest) (or (not budgeted) (<= (+ (+ (+ calls ready) asking) lent) budget)) (or (= lent 0) (and budgeted (> (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) 0))) (= waiting (+ (+ asking asking_counted) doom_waits)) (= answering 0) (and (= doom_waits 0) (or (= waiting 0) (> pauses_left 0))) (= reason 0)))
 (define-fun TOOL_EXEC_counts () Bool (and (<= model_calls credit) (= credit (+ (* steps (+ 1 max_retries)) (* 2 (- max_compactions compactions_left))))))
-(define-fun CONTINUE_holds () Bool (and (and (>= steps 0) (<= steps allowance)) (and (>= retries_left 0) (<= retries_left max_retries)) (and (>= pauses_left 0) (= (+ pauses pauses_left) max_pauses)) (and (>= nudges_left 0) (= (+ nudges nudges_left) max_nudges)) (and (>= output_retries_left 0) (= (+ refusals output_retries_left) max_refusals)) (= repeats (ite second_try 1 0)) (= ran calls) (and (>= compactions_left 0) (<= compactions_left max_compactions)) (and (>= ready 0) (>= ready_counted 0) (>= running 0) (>= asking 0) (>= asking_counted 0) (>= answering 0) (>= lent 0) (>= calls 0) (>= waiting 0) (>= doom_waits 0)) (<= (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) widest) (or (not budgeted) (<= (+ (+ (+ calls ready) asking) lent) budget)) (or (= lent 0) (and budgeted (> (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) 0))) (= waiting (+ (+ asking asking_counted) doom_waits)) (and (= (+ (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) answering) 0) (= waiting 0)) (= answering 0) (not final) (= reason 0)))
+(define-fun CONTINUE_holds () Bool (and (and (>= steps 0) (<= steps allowance)) (and (>= retries_left 0) (<= retries_left max_retries)) (and (>= pauses_left 0) (= (+ pauses pauses_left) max_pauses)) (and (>= nudges_left 0) (= (+ nudges nudges_left) max_nudges)) (and (>= output_retries_left 0) (= (+ refusals output_retries_left) max_refusals)) (= repeats (ite second_try 1 0)) (= ran calls) (and (>= compactions_left 0) (<= compactions_left max_compactions)) (and (>= idle 0) (ite (> idle_limit 0) (<= idle idle_limit) (= idle 0))) (or (= idle_limit 0) (< idle idle_limit)) (and (>= ready 0) (>= ready_counted 0) (>= running 0) (>= crash_paid 0) (>= asking 0) (>= asking_counted 0) (>= answering 0) (>= lent 0) (>= calls 0) (>= waiting 0) (>= doom_waits 0)) (<= crash_paid running) (<= (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) widest) (or (not budgeted) (<= (+ (+ (+ calls ready) asking) lent) budget)) (or (= lent 0) (and budgeted (> (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) 0))) (= waiting (+ (+ asking asking_counted) doom_waits)) (and (= (+ (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) answering) 0) (= waiting 0)) (= answering 0) (not final) (= reason 0)))
 (define-fun CONTINUE_counts () Bool (and (<= model_calls credit) (= credit (+ (* steps (+ 1 max_retries)) (* 2 (- max_compactions compactions_left))))))
-(define-fun PAUSED_holds () Bool (and (and (>= steps 0) (<= steps allowance)) (and (>= retries_left 0) (<= retries_left max_retries)) (and (>= pauses_left 0) (= (+ pauses pauses_left) max_pauses)) (and (>= nudges_left 0) (= (+ nudges nudges_left) max_nudges)) (and (>= output_retries_left 0) (= (+ refusals output_retries_left) max_refusals)) (= repeats (ite second_try 1 0)) (= ran calls) (and (>= compactions_left 0) (<= compactions_left max_compactions)) (and (>= ready 0) (>= ready_counted 0) (>= running 0) (>= asking 0) (>= asking_counted 0) (>= answering 0) (>= lent 0) (>= calls 0) (>= waiting 0) (>= doom_waits 0)) (<= (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) widest) (or (not budgeted) (<= (+ (+ (+ calls ready) asking) lent) budget)) (or (= lent 0) (and budgeted (> (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) 0))) (= waiting (+ (+ asking asking_counted) doom_waits)) (= answering 0) (and (> waiting 0) (= running 0)) (or (= doom_waits 0) (and (= doom_waits 1) (= (+ (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) answering) 0) (not final))) (= reason 0)))
+(define-fun PAUSED_holds () Bool (and (and (>= steps 0) (<= steps allowance)) (and (>= retries_left 0) (<= retries_left max_retries)) (and (>= pauses_left 0) (= (+ pauses pauses_left) max_pauses)) (and (>= nudges_left 0) (= (+ nudges nudges_left) max_nudges)) (and (>= output_retries_left 0) (= (+ refusals output_retries_left) max_refusals)) (= repeats (ite second_try 1 0)) (= ran calls) (and (>= compactions_left 0) (<= compactions_left max_compactions)) (and (>= idle 0) (ite (> idle_limit 0) (<= idle idle_limit) (= idle 0))) (or (= idle_limit 0) (< idle idle_limit)) (and (>= ready 0) (>= ready_counted 0) (>= running 0) (>= crash_paid 0) (>= asking 0) (>= asking_counted 0) (>= answering 0) (>= lent 0) (>= calls 0) (>= waiting 0) (>= doom_waits 0)) (<= crash_paid running) (<= (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) widest) (or (not budgeted) (<= (+ (+ (+ calls ready) asking) lent) budget)) (or (= lent 0) (and budgeted (> (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) 0))) (= waiting (+ (+ asking asking_counted) doom_waits)) (= answering 0) (and (> waiting 0) (= running 0)) (or (= doom_waits 0) (and (= doom_waits 1) (= (+ (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) answering) 0) (not final))) (= reason 0)))
 (define-fun PAUSED_counts () Bool (and (<= model_calls credit) (= credit (+ (* steps (+ 1 max_retries)) (* 2 (- max_compactions compactions_left))))))
-(define-fun CONCLUDE_holds () Bool (and (and (>= steps 0) (<= steps allowance)) (and (>= retries_left 0) (<= retries_left max_retries)) (and (>= pauses_left 0) (= (+ pauses pauses_left) max_pauses)) (and (>= nudges_left 0) (= (+ nudges nudges_left) max_nudges)) (and (>= output_retries_left 0) (= (+ refusals output_retries_left) max_refusals)) (= repeats (ite second_try 1 0)) (= ran calls) (and (>= compactions_left 0) (<= compactions_left max_compactions)) (and (>= ready 0) (>= ready_counted 0) (>= running 0) (>= asking 0) (>= asking_counted 0) (>= answering 0) (>= lent 0) (>= calls 0) (>= waiting 0) (>= doom_waits 0)) (<= (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) widest) (or (not budgeted) (<= (+ (+ (+ calls ready) asking) lent) budget)) (or (= lent 0) (and budgeted (> (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) 0))) (= waiting (+ (+ asking asking_counted) doom_waits)) (and (= (+ (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) answering) 0) (= waiting 0)) (= answering 0) (not final) (ite carried_doom (= reason 10) (or (= reason 5) (= reason 6) (= reason 7) (= reason 8) (= reason 9)))))
+(define-fun CONCLUDE_holds () Bool (and (and (>= steps 0) (<= steps allowance)) (and (>= retries_left 0) (<= retries_left max_retries)) (and (>= pauses_left 0) (= (+ pauses pauses_left) max_pauses)) (and (>= nudges_left 0) (= (+ nudges nudges_left) max_nudges)) (and (>= output_retries_left 0) (= (+ refusals output_retries_left) max_refusals)) (= repeats (ite second_try 1 0)) (= ran calls) (and (>= compactions_left 0) (<= compactions_left max_compactions)) (and (>= idle 0) (ite (> idle_limit 0) (<= idle idle_limit) (= idle 0))) (and (>= ready 0) (>= ready_counted 0) (>= running 0) (>= crash_paid 0) (>= asking 0) (>= asking_counted 0) (>= answering 0) (>= lent 0) (>= calls 0) (>= waiting 0) (>= doom_waits 0)) (<= crash_paid running) (<= (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) widest) (or (not budgeted) (<= (+ (+ (+ calls ready) asking) lent) budget)) (or (= lent 0) (and budgeted (> (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) 0))) (= waiting (+ (+ asking asking_counted) doom_waits)) (and (= (+ (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) answering) 0) (= waiting 0)) (= answering 0) (not final) (ite carried_doom (= reason 11) (or (= reason 5) (= reason 6) (= reason 7) (= reason 8) (= reason 9) (= reason 10)))))
 (define-fun CONCLUDE_counts () Bool (and (<= (+ model_calls retries_left) (+ (+ credit 1) max_retries)) (= credit (+ (* steps (+ 1 max_retries)) (* 2 (- max_compactions compactions_left))))))
-(define-fun TEXT_ONLY_holds () Bool (and (and (>= steps 0) (<= steps allowance)) (and (>= retries_left 0) (<= retries_left max_retries)) (and (>= pauses_left 0) (= (+ pauses pauses_left) max_pauses)) (and (>= nudges_left 0) (= (+ nudges nudges_left) max_nudges)) (and (>= output_retries_left 0) (= (+ refusals output_retries_left) max_refusals)) (= repeats (ite second_try 1 0)) (= ran calls) (and (>= compactions_left 0) (<= compactions_left max_compactions)) (and (>= ready 0) (>= ready_counted 0) (>= running 0) (>= asking 0) (>= asking_counted 0) (>= answering 0) (>= lent 0) (>= calls 0) (>= waiting 0) (>= doom_waits 0)) (<= (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) widest) (or (not budgeted) (<= (+ (+ (+ calls ready) asking) lent) budget)) (or (= lent 0) (and budgeted (> (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) 0))) (= waiting (+ (+ asking asking_counted) doom_waits)) (and (= (+ (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) answering) 0) (= waiting 0)) (= answering 0) (not final) (= reason 0)))
+(define-fun TEXT_ONLY_holds () Bool (and (and (>= steps 0) (<= steps allowance)) (and (>= retries_left 0) (<= retries_left max_retries)) (and (>= pauses_left 0) (= (+ pauses pauses_left) max_pauses)) (and (>= nudges_left 0) (= (+ nudges nudges_left) max_nudges)) (and (>= output_retries_left 0) (= (+ refusals output_retries_left) max_refusals)) (= repeats (ite second_try 1 0)) (= ran calls) (and (>= compactions_left 0) (<= compactions_left max_compactions)) (and (>= idle 0) (ite (> idle_limit 0) (<= idle idle_limit) (= idle 0))) (and (>= ready 0) (>= ready_counted 0) (>= running 0) (>= crash_paid 0) (>= asking 0) (>= asking_counted 0) (>= answering 0) (>= lent 0) (>= calls 0) (>= waiting 0) (>= doom_waits 0)) (<= crash_paid running) (<= (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) widest) (or (not budgeted) (<= (+ (+ (+ calls ready) asking) lent) budget)) (or (= lent 0) (and budgeted (> (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) 0))) (= waiting (+ (+ asking asking_counted) doom_waits)) (and (= (+ (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) answering) 0) (= waiting 0)) (= answering 0) (not final) (= reason 0)))
 (define-fun TEXT_ONLY_counts () Bool (and (<= (+ model_calls retries_left) (+ (+ credit 1) max_retries)) (= credit (+ (* steps (+ 1 max_retries)) (* 2 (- max_compactions compactions_left))))))
 ; 1. CHECK --proceed [allowance == 0 or no_calls]--> TEXT_ONLY can happen
 ; sat
@@ -114,7 +117,7 @@
 (assert true)
 (assert (not (or (= allowance 0) (and budgeted (= budget 0)))))
 (assert (not (>= steps allowance)))
-(assert (and doom (> nudges_left 0) (not (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent))))
+(assert (and doom (> nudges_left 0) (not (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent (and (> idle_limit 0) (>= idle idle_limit))))))
 (check-sat)
 (pop 1)
 ; 4. CHECK --proceed [doom and (not doom_asks or pauses_left == 0 or spent)]--> CONCLUDE can happen
@@ -126,8 +129,8 @@
 (assert true)
 (assert (not (or (= allowance 0) (and budgeted (= budget 0)))))
 (assert (not (>= steps allowance)))
-(assert (not (and doom (> nudges_left 0) (not (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent)))))
-(assert (and doom (or (not doom_asks) (= pauses_left 0) (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent))))
+(assert (not (and doom (> nudges_left 0) (not (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent (and (> idle_limit 0) (>= idle idle_limit)))))))
+(assert (and doom (or (not doom_asks) (= pauses_left 0) (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent (and (> idle_limit 0) (>= idle idle_limit))))))
 (check-sat)
 (pop 1)
 ; 5. CHECK --proceed [calls_spent]--> CONCLUDE can happen
@@ -139,8 +142,8 @@
 (assert true)
 (assert (not (or (= allowance 0) (and budgeted (= budget 0)))))
 (assert (not (>= steps allowance)))
-(assert (not (and doom (> nudges_left 0) (not (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent)))))
-(assert (not (and doom (or (not doom_asks) (= pauses_left 0) (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent)))))
+(assert (not (and doom (> nudges_left 0) (not (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent (and (> idle_limit 0) (>= idle idle_limit)))))))
+(assert (not (and doom (or (not doom_asks) (= pauses_left 0) (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent (and (> idle_limit 0) (>= idle idle_limit)))))))
 (assert (and budgeted (>= calls budget)))
 (check-sat)
 (pop 1)
@@ -153,8 +156,8 @@
 (assert true)
 (assert (not (or (= allowance 0) (and budgeted (= budget 0)))))
 (assert (not (>= steps allowance)))
-(assert (not (and doom (> nudges_left 0) (not (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent)))))
-(assert (not (and doom (or (not doom_asks) (= pauses_left 0) (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent)))))
+(assert (not (and doom (> nudges_left 0) (not (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent (and (> idle_limit 0) (>= idle idle_limit)))))))
+(assert (not (and doom (or (not doom_asks) (= pauses_left 0) (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent (and (> idle_limit 0) (>= idle idle_limit)))))))
 (assert (not (and budgeted (>= calls budget))))
 (assert tokens_spent)
 (check-sat)
@@ -168,8 +171,8 @@
 (assert true)
 (assert (not (or (= allowance 0) (and budgeted (= budget 0)))))
 (assert (not (>= steps allowance)))
-(assert (not (and doom (> nudges_left 0) (not (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent)))))
-(assert (not (and doom (or (not doom_asks) (= pauses_left 0) (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent)))))
+(assert (not (and doom (> nudges_left 0) (not (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent (and (> idle_limit 0) (>= idle idle_limit)))))))
+(assert (not (and doom (or (not doom_asks) (= pauses_left 0) (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent (and (> idle_limit 0) (>= idle idle_limit)))))))
 (assert (not (and budgeted (>= calls budget))))
 (assert (not tokens_spent))
 (assert cost_spent)
@@ -184,15 +187,15 @@
 (assert true)
 (assert (not (or (= allowance 0) (and budgeted (= budget 0)))))
 (assert (not (>= steps allowance)))
-(assert (not (and doom (> nudges_left 0) (not (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent)))))
-(assert (not (and doom (or (not doom_asks) (= pauses_left 0) (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent)))))
+(assert (not (and doom (> nudges_left 0) (not (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent (and (> idle_limit 0) (>= idle idle_limit)))))))
+(assert (not (and doom (or (not doom_asks) (= pauses_left 0) (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent (and (> idle_limit 0) (>= idle idle_limit)))))))
 (assert (not (and budgeted (>= calls budget))))
 (assert (not tokens_spent))
 (assert (not cost_spent))
 (assert time_spent)
 (check-sat)
 (pop 1)
-; 9. CHECK --proceed [doom]--> PAUSED can happen
+; 9. CHECK --proceed [idled]--> CONCLUDE can happen
 ; sat
 (push 1)
 (assert limits)
@@ -201,16 +204,35 @@
 (assert true)
 (assert (not (or (= allowance 0) (and budgeted (= budget 0)))))
 (assert (not (>= steps allowance)))
-(assert (not (and doom (> nudges_left 0) (not (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent)))))
-(assert (not (and doom (or (not doom_asks) (= pauses_left 0) (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent)))))
+(assert (not (and doom (> nudges_left 0) (not (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent (and (> idle_limit 0) (>= idle idle_limit)))))))
+(assert (not (and doom (or (not doom_asks) (= pauses_left 0) (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent (and (> idle_limit 0) (>= idle idle_limit)))))))
 (assert (not (and budgeted (>= calls budget))))
 (assert (not tokens_spent))
 (assert (not cost_spent))
 (assert (not time_spent))
+(assert (and (> idle_limit 0) (>= idle idle_limit)))
+(check-sat)
+(pop 1)
+; 10. CHECK --proceed [doom]--> PAUSED can happen
+; sat
+(push 1)
+(assert limits)
+(assert CHECK_holds)
+(assert CHECK_counts)
+(assert true)
+(assert (not (or (= allowance 0) (and budgeted (= budget 0)))))
+(assert (not (>= steps allowance)))
+(assert (not (and doom (> nudges_left 0) (not (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent (and (> idle_limit 0) (>= idle idle_limit)))))))
+(assert (not (and doom (or (not doom_asks) (= pauses_left 0) (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent (and (> idle_limit 0) (>= idle idle_limit)))))))
+(assert (not (and budgeted (>= calls budget))))
+(assert (not tokens_spent))
+(assert (not cost_spent))
+(assert (not time_spent))
+(assert (not (and (> idle_limit 0) (>= idle idle_limit))))
 (assert doom)
 (check-sat)
 (pop 1)
-; 10. CHECK --proceed--> STREAM can happen
+; 11. CHECK --proceed--> STREAM can happen
 ; sat
 (push 1)
 (assert limits)
@@ -219,17 +241,18 @@
 (assert true)
 (assert (not (or (= allowance 0) (and budgeted (= budget 0)))))
 (assert (not (>= steps allowance)))
-(assert (not (and doom (> nudges_left 0) (not (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent)))))
-(assert (not (and doom (or (not doom_asks) (= pauses_left 0) (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent)))))
+(assert (not (and doom (> nudges_left 0) (not (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent (and (> idle_limit 0) (>= idle idle_limit)))))))
+(assert (not (and doom (or (not doom_asks) (= pauses_left 0) (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent (and (> idle_limit 0) (>= idle idle_limit)))))))
 (assert (not (and budgeted (>= calls budget))))
 (assert (not tokens_spent))
 (assert (not cost_spent))
 (assert (not time_spent))
+(assert (not (and (> idle_limit 0) (>= idle idle_limit))))
 (assert (not doom))
 (assert true)
 (check-sat)
 (pop 1)
-; 11. STREAM --replied [filtered]--> FAILED can happen
+; 12. STREAM --replied [filtered]--> FAILED can happen
 ; sat
 (push 1)
 (assert limits)
@@ -239,7 +262,7 @@
 (assert filtered)
 (check-sat)
 (pop 1)
-; 12. STREAM --replied [review]--> REVIEW can happen
+; 13. STREAM --replied [review]--> REVIEW can happen
 ; sat
 (push 1)
 (assert limits)
@@ -250,7 +273,7 @@
 (assert review)
 (check-sat)
 (pop 1)
-; 13. STREAM --replied [made > 0]--> TOOL_EXEC can happen
+; 14. STREAM --replied [made > 0]--> TOOL_EXEC can happen
 ; sat
 (push 1)
 (assert limits)
@@ -262,7 +285,7 @@
 (assert (> made 0))
 (check-sat)
 (pop 1)
-; 14. STREAM --replied [truncated]--> FINISHED can happen
+; 15. STREAM --replied [truncated]--> FINISHED can happen
 ; sat
 (push 1)
 (assert limits)
@@ -275,7 +298,7 @@
 (assert truncated)
 (check-sat)
 (pop 1)
-; 15. STREAM --replied--> FINISHED can happen
+; 16. STREAM --replied--> FINISHED can happen
 ; sat
 (push 1)
 (assert limits)
@@ -289,40 +312,40 @@
 (assert true)
 (check-sat)
 (pop 1)
-; 16. STREAM --attempt_failed [retries_left > 0 and may_pass]--> STREAM can happen
+; 17. STREAM --attempt_failed [retries_left > 0 and may_pass]--> STREAM can happen
 ; sat
 (push 1)
 (assert limits)
 (assert STREAM_holds)
 (assert STREAM_counts)
-(assert (or (= given 13) (= given 14) (= given 15) (= given 16) (= given 17)))
+(assert (or (= given 14) (= given 15) (= given 16) (= given 17) (= given 18)))
 (assert (and (> retries_left 0) may_pass))
 (check-sat)
 (pop 1)
-; 17. STREAM --attempt_failed [overflow and compactions_left > 0]--> COMPACT can happen
+; 18. STREAM --attempt_failed [overflow and compactions_left > 0]--> COMPACT can happen
 ; sat
 (push 1)
 (assert limits)
 (assert STREAM_holds)
 (assert STREAM_counts)
-(assert (or (= given 13) (= given 14) (= given 15) (= given 16) (= given 17)))
+(assert (or (= given 14) (= given 15) (= given 16) (= given 17) (= given 18)))
 (assert (not (and (> retries_left 0) may_pass)))
 (assert (and overflow (> compactions_left 0)))
 (check-sat)
 (pop 1)
-; 18. STREAM --attempt_failed--> FAILED can happen
+; 19. STREAM --attempt_failed--> FAILED can happen
 ; sat
 (push 1)
 (assert limits)
 (assert STREAM_holds)
 (assert STREAM_counts)
-(assert (or (= given 13) (= given 14) (= given 15) (= given 16) (= given 17)))
+(assert (or (= given 14) (= given 15) (= given 16) (= given 17) (= given 18)))
 (assert (not (and (> retries_left 0) may_pass)))
 (assert (not (and overflow (> compactions_left 0))))
 (assert true)
 (check-sat)
 (pop 1)
-; 19. STREAM --oversized--> COMPACT can happen
+; 20. STREAM --oversized--> COMPACT can happen
 ; sat
 (push 1)
 (assert limits)
@@ -332,7 +355,7 @@
 (assert true)
 (check-sat)
 (pop 1)
-; 20. STREAM --tripped--> FAILED can happen
+; 21. STREAM --tripped--> FAILED can happen
 ; sat
 (push 1)
 (assert limits)
@@ -342,7 +365,7 @@
 (assert true)
 (check-sat)
 (pop 1)
-; 21. STREAM --expire--> CONCLUDE can happen
+; 22. STREAM --expire--> CONCLUDE can happen
 ; sat
 (push 1)
 (assert limits)
@@ -352,17 +375,17 @@
 (assert true)
 (check-sat)
 (pop 1)
-; 22. STREAM --abort--> ABORTED can happen
+; 23. STREAM --abort--> ABORTED can happen
 ; sat
 (push 1)
 (assert limits)
 (assert STREAM_holds)
 (assert STREAM_counts)
-(assert (and (>= used 0) (or (<= used lent) (not budgeted)) (or (= given 11) (= given 12))))
+(assert (and (>= used 0) (or (<= used lent) (not budgeted)) (or (= given 12) (= given 13))))
 (assert true)
 (check-sat)
 (pop 1)
-; 23. STREAM --fail--> FAILED can happen
+; 24. STREAM --fail--> FAILED can happen
 ; sat
 (push 1)
 (assert limits)
@@ -372,7 +395,7 @@
 (assert true)
 (check-sat)
 (pop 1)
-; 24. COMPACT --compacted [tokens_spent]--> CONCLUDE can happen
+; 25. COMPACT --compacted [tokens_spent]--> CONCLUDE can happen
 ; sat
 (push 1)
 (assert limits)
@@ -382,7 +405,7 @@
 (assert (or tokens_spent tokens_now))
 (check-sat)
 (pop 1)
-; 25. COMPACT --compacted [cost_spent]--> CONCLUDE can happen
+; 26. COMPACT --compacted [cost_spent]--> CONCLUDE can happen
 ; sat
 (push 1)
 (assert limits)
@@ -393,7 +416,7 @@
 (assert (or cost_spent cost_now))
 (check-sat)
 (pop 1)
-; 26. COMPACT --compacted--> STREAM can happen
+; 27. COMPACT --compacted--> STREAM can happen
 ; sat
 (push 1)
 (assert limits)
@@ -405,28 +428,28 @@
 (assert true)
 (check-sat)
 (pop 1)
-; 27. COMPACT --attempt_failed [retries_left > 0 and may_pass]--> COMPACT can happen
+; 28. COMPACT --attempt_failed [retries_left > 0 and may_pass]--> COMPACT can happen
 ; sat
 (push 1)
 (assert limits)
 (assert COMPACT_holds)
 (assert COMPACT_counts)
-(assert (or (= given 13) (= given 14) (= given 15) (= given 16) (= given 17)))
+(assert (or (= given 14) (= given 15) (= given 16) (= given 17) (= given 18)))
 (assert (and (> retries_left 0) may_pass))
 (check-sat)
 (pop 1)
-; 28. COMPACT --attempt_failed--> STREAM can happen
+; 29. COMPACT --attempt_failed--> STREAM can happen
 ; sat
 (push 1)
 (assert limits)
 (assert COMPACT_holds)
 (assert COMPACT_counts)
-(assert (or (= given 13) (= given 14) (= given 15) (= given 16) (= given 17)))
+(assert (or (= given 14) (= given 15) (= given 16) (= given 17) (= given 18)))
 (assert (not (and (> retries_left 0) may_pass)))
 (assert true)
 (check-sat)
 (pop 1)
-; 29. COMPACT --expire--> CONCLUDE can happen
+; 30. COMPACT --expire--> CONCLUDE can happen
 ; sat
 (push 1)
 (assert limits)
@@ -436,17 +459,17 @@
 (assert true)
 (check-sat)
 (pop 1)
-; 30. COMPACT --abort--> ABORTED can happen
+; 31. COMPACT --abort--> ABORTED can happen
 ; sat
 (push 1)
 (assert limits)
 (assert COMPACT_holds)
 (assert COMPACT_counts)
-(assert (and (>= used 0) (or (<= used lent) (not budgeted)) (or (= given 11) (= given 12))))
+(assert (and (>= used 0) (or (<= used lent) (not budgeted)) (or (= given 12) (= given 13))))
 (assert true)
 (check-sat)
 (pop 1)
-; 31. COMPACT --fail--> FAILED can happen
+; 32. COMPACT --fail--> FAILED can happen
 ; sat
 (push 1)
 (assert limits)
@@ -456,7 +479,7 @@
 (assert true)
 (check-sat)
 (pop 1)
-; 32. REVIEW --reviewed [refused and output_retries_left > 0]--> CONTINUE can happen
+; 33. REVIEW --reviewed [refused and output_retries_left > 0]--> CONTINUE can happen
 ; sat
 (push 1)
 (assert limits)
@@ -466,7 +489,7 @@
 (assert (and refused (> output_retries_left 0)))
 (check-sat)
 (pop 1)
-; 33. REVIEW --reviewed [refused]--> FAILED can happen
+; 34. REVIEW --reviewed [refused]--> FAILED can happen
 ; sat
 (push 1)
 (assert limits)
@@ -477,7 +500,7 @@
 (assert refused)
 (check-sat)
 (pop 1)
-; 34. REVIEW --reviewed [made > 0]--> TOOL_EXEC can happen
+; 35. REVIEW --reviewed [made > 0]--> TOOL_EXEC can happen
 ; sat
 (push 1)
 (assert limits)
@@ -489,7 +512,7 @@
 (assert (> made 0))
 (check-sat)
 (pop 1)
-; 35. REVIEW --reviewed [truncated]--> FINISHED can happen
+; 36. REVIEW --reviewed [truncated]--> FINISHED can happen
 ; sat
 (push 1)
 (assert limits)
@@ -502,7 +525,7 @@
 (assert truncated)
 (check-sat)
 (pop 1)
-; 36. REVIEW --reviewed--> FINISHED can happen
+; 37. REVIEW --reviewed--> FINISHED can happen
 ; sat
 (push 1)
 (assert limits)
@@ -516,28 +539,28 @@
 (assert true)
 (check-sat)
 (pop 1)
-; 37. REVIEW --attempt_failed [retries_left > 0 and may_pass]--> REVIEW can happen
+; 38. REVIEW --attempt_failed [retries_left > 0 and may_pass]--> REVIEW can happen
 ; sat
 (push 1)
 (assert limits)
 (assert REVIEW_holds)
 (assert REVIEW_counts)
-(assert (or (= given 13) (= given 14) (= given 15) (= given 16) (= given 17)))
+(assert (or (= given 14) (= given 15) (= given 16) (= given 17) (= given 18)))
 (assert (and (> retries_left 0) may_pass))
 (check-sat)
 (pop 1)
-; 38. REVIEW --attempt_failed--> FAILED can happen
+; 39. REVIEW --attempt_failed--> FAILED can happen
 ; sat
 (push 1)
 (assert limits)
 (assert REVIEW_holds)
 (assert REVIEW_counts)
-(assert (or (= given 13) (= given 14) (= given 15) (= given 16) (= given 17)))
+(assert (or (= given 14) (= given 15) (= given 16) (= given 17) (= given 18)))
 (assert (not (and (> retries_left 0) may_pass)))
 (assert true)
 (check-sat)
 (pop 1)
-; 39. REVIEW --tripped--> FAILED can happen
+; 40. REVIEW --tripped--> FAILED can happen
 ; sat
 (push 1)
 (assert limits)
@@ -547,7 +570,7 @@
 (assert true)
 (check-sat)
 (pop 1)
-; 40. REVIEW --expire--> CONCLUDE can happen
+; 41. REVIEW --expire--> CONCLUDE can happen
 ; sat
 (push 1)
 (assert limits)
@@ -557,17 +580,17 @@
 (assert true)
 (check-sat)
 (pop 1)
-; 41. REVIEW --abort--> ABORTED can happen
+; 42. REVIEW --abort--> ABORTED can happen
 ; sat
 (push 1)
 (assert limits)
 (assert REVIEW_holds)
 (assert REVIEW_counts)
-(assert (and (>= used 0) (or (<= used lent) (not budgeted)) (or (= given 11) (= given 12))))
+(assert (and (>= used 0) (or (<= used lent) (not budgeted)) (or (= given 12) (= given 13))))
 (assert true)
 (check-sat)
 (pop 1)
-; 42. REVIEW --fail--> FAILED can happen
+; 43. REVIEW --fail--> FAILED can happen
 ; sat
 (push 1)
 (assert limits)
@@ -577,7 +600,7 @@
 (assert true)
 (check-sat)
 (pop 1)
-; 43. TOOL_EXEC --settled [waiting > 0]--> PAUSED can happen
+; 44. TOOL_EXEC --settled [waiting > 0]--> PAUSED can happen
 ; sat
 (push 1)
 (assert limits)
@@ -587,7 +610,7 @@
 (assert (> waiting 0))
 (check-sat)
 (pop 1)
-; 44. TOOL_EXEC --settled [final]--> FINISHED can happen
+; 45. TOOL_EXEC --settled [final]--> FINISHED can happen
 ; sat
 (push 1)
 (assert limits)
@@ -598,7 +621,7 @@
 (assert final)
 (check-sat)
 (pop 1)
-; 45. TOOL_EXEC --settled [synthesized]--> SYNTHESIS_DONE can happen
+; 46. TOOL_EXEC --settled [synthesized]--> SYNTHESIS_DONE can happen
 ; sat
 (push 1)
 (assert limits)
@@ -610,7 +633,7 @@
 (assert synthesized)
 (check-sat)
 (pop 1)
-; 46. TOOL_EXEC --settled--> CONTINUE can happen
+; 47. TOOL_EXEC --settled--> CONTINUE can happen
 ; sat
 (push 1)
 (assert limits)
@@ -623,7 +646,7 @@
 (assert true)
 (check-sat)
 (pop 1)
-; 47. TOOL_EXEC --tripped--> FAILED can happen
+; 48. TOOL_EXEC --tripped--> FAILED can happen
 ; sat
 (push 1)
 (assert limits)
@@ -633,7 +656,7 @@
 (assert true)
 (check-sat)
 (pop 1)
-; 48. TOOL_EXEC --expire [final]--> FINISHED can happen
+; 49. TOOL_EXEC --expire [final]--> FINISHED can happen
 ; sat
 (push 1)
 (assert limits)
@@ -643,7 +666,7 @@
 (assert final)
 (check-sat)
 (pop 1)
-; 49. TOOL_EXEC --expire--> CONCLUDE can happen
+; 50. TOOL_EXEC --expire--> CONCLUDE can happen
 ; sat
 (push 1)
 (assert limits)
@@ -654,17 +677,17 @@
 (assert true)
 (check-sat)
 (pop 1)
-; 50. TOOL_EXEC --abort--> ABORTED can happen
+; 51. TOOL_EXEC --abort--> ABORTED can happen
 ; sat
 (push 1)
 (assert limits)
 (assert TOOL_EXEC_holds)
 (assert TOOL_EXEC_counts)
-(assert (and (>= used 0) (or (<= used lent) (not budgeted)) (or (= given 11) (= given 12))))
+(assert (and (>= used 0) (or (<= used lent) (not budgeted)) (or (= given 12) (= given 13))))
 (assert true)
 (check-sat)
 (pop 1)
-; 51. TOOL_EXEC --fail--> FAILED can happen
+; 52. TOOL_EXEC --fail--> FAILED can happen
 ; sat
 (push 1)
 (assert limits)
@@ -674,7 +697,7 @@
 (assert true)
 (check-sat)
 (pop 1)
-; 52. CONTINUE --proceed--> CHECK can happen
+; 53. CONTINUE --proceed--> CHECK can happen
 ; sat
 (push 1)
 (assert limits)
@@ -684,7 +707,7 @@
 (assert true)
 (check-sat)
 (pop 1)
-; 53. PAUSED --answered [waiting > 0]--> PAUSED can happen
+; 54. PAUSED --answered [waiting > 0]--> PAUSED can happen
 ; sat
 (push 1)
 (assert limits)
@@ -694,7 +717,7 @@
 (assert (> (- waiting 1) 0))
 (check-sat)
 (pop 1)
-; 54. PAUSED --answered [doom_asked and go_on]--> CHECK can happen
+; 55. PAUSED --answered [doom_asked and go_on]--> CHECK can happen
 ; sat
 (push 1)
 (assert limits)
@@ -705,7 +728,7 @@
 (assert (and doom_asked go_on))
 (check-sat)
 (pop 1)
-; 55. PAUSED --answered [doom_asked]--> CONCLUDE can happen
+; 56. PAUSED --answered [doom_asked]--> CONCLUDE can happen
 ; sat
 (push 1)
 (assert limits)
@@ -717,7 +740,7 @@
 (assert doom_asked)
 (check-sat)
 (pop 1)
-; 56. PAUSED --answered--> TOOL_EXEC can happen
+; 57. PAUSED --answered--> TOOL_EXEC can happen
 ; sat
 (push 1)
 (assert limits)
@@ -730,50 +753,50 @@
 (assert true)
 (check-sat)
 (pop 1)
-; 57. PAUSED --abort--> ABORTED can happen
+; 58. PAUSED --abort--> ABORTED can happen
 ; sat
 (push 1)
 (assert limits)
 (assert PAUSED_holds)
 (assert PAUSED_counts)
-(assert (and (>= used 0) (or (<= used lent) (not budgeted)) (or (= given 11) (= given 12))))
+(assert (and (>= used 0) (or (<= used lent) (not budgeted)) (or (= given 12) (= given 13))))
 (assert true)
 (check-sat)
 (pop 1)
-; 58. CONCLUDE --attempt_failed [retries_left > 0 and may_pass]--> CONCLUDE can happen
+; 59. CONCLUDE --attempt_failed [retries_left > 0 and may_pass]--> CONCLUDE can happen
 ; sat
 (push 1)
 (assert limits)
 (assert CONCLUDE_holds)
 (assert CONCLUDE_counts)
-(assert (or (= given 13) (= given 14) (= given 15) (= given 16) (= given 17)))
+(assert (or (= given 14) (= given 15) (= given 16) (= given 17) (= given 18)))
 (assert (and (> retries_left 0) may_pass))
 (check-sat)
 (pop 1)
-; 59. CONCLUDE --attempt_failed [carried_doom]--> DOOM_LOOP can happen
+; 60. CONCLUDE --attempt_failed [carried_doom]--> DOOM_LOOP can happen
 ; sat
 (push 1)
 (assert limits)
 (assert CONCLUDE_holds)
 (assert CONCLUDE_counts)
-(assert (or (= given 13) (= given 14) (= given 15) (= given 16) (= given 17)))
+(assert (or (= given 14) (= given 15) (= given 16) (= given 17) (= given 18)))
 (assert (not (and (> retries_left 0) may_pass)))
 (assert carried_doom)
 (check-sat)
 (pop 1)
-; 60. CONCLUDE --attempt_failed--> CAP_HIT can happen
+; 61. CONCLUDE --attempt_failed--> CAP_HIT can happen
 ; sat
 (push 1)
 (assert limits)
 (assert CONCLUDE_holds)
 (assert CONCLUDE_counts)
-(assert (or (= given 13) (= given 14) (= given 15) (= given 16) (= given 17)))
+(assert (or (= given 14) (= given 15) (= given 16) (= given 17) (= given 18)))
 (assert (not (and (> retries_left 0) may_pass)))
 (assert (not carried_doom))
 (assert true)
 (check-sat)
 (pop 1)
-; 61. CONCLUDE --concluded [no_text and retries_left > 0 and not second_try]--> CONCLUDE can happen
+; 62. CONCLUDE --concluded [no_text and retries_left > 0 and not second_try]--> CONCLUDE can happen
 ; sat
 (push 1)
 (assert limits)
@@ -783,7 +806,7 @@
 (assert (and no_text (> retries_left 0) (not second_try)))
 (check-sat)
 (pop 1)
-; 62. CONCLUDE --concluded [carried_doom]--> DOOM_LOOP can happen
+; 63. CONCLUDE --concluded [carried_doom]--> DOOM_LOOP can happen
 ; sat
 (push 1)
 (assert limits)
@@ -794,7 +817,7 @@
 (assert carried_doom)
 (check-sat)
 (pop 1)
-; 63. CONCLUDE --concluded--> CAP_HIT can happen
+; 64. CONCLUDE --concluded--> CAP_HIT can happen
 ; sat
 (push 1)
 (assert limits)
@@ -806,7 +829,7 @@
 (assert true)
 (check-sat)
 (pop 1)
-; 64. CONCLUDE --tripped--> FAILED can happen
+; 65. CONCLUDE --tripped--> FAILED can happen
 ; sat
 (push 1)
 (assert limits)
@@ -816,17 +839,17 @@
 (assert true)
 (check-sat)
 (pop 1)
-; 65. CONCLUDE --abort--> ABORTED can happen
+; 66. CONCLUDE --abort--> ABORTED can happen
 ; sat
 (push 1)
 (assert limits)
 (assert CONCLUDE_holds)
 (assert CONCLUDE_counts)
-(assert (and (>= used 0) (or (<= used lent) (not budgeted)) (or (= given 11) (= given 12))))
+(assert (and (>= used 0) (or (<= used lent) (not budgeted)) (or (= given 12) (= given 13))))
 (assert true)
 (check-sat)
 (pop 1)
-; 66. CONCLUDE --fail--> FAILED can happen
+; 67. CONCLUDE --fail--> FAILED can happen
 ; sat
 (push 1)
 (assert limits)
@@ -836,7 +859,7 @@
 (assert true)
 (check-sat)
 (pop 1)
-; 67. TEXT_ONLY --replied [filtered]--> FAILED can happen
+; 68. TEXT_ONLY --replied [filtered]--> FAILED can happen
 ; sat
 (push 1)
 (assert limits)
@@ -846,7 +869,7 @@
 (assert filtered)
 (check-sat)
 (pop 1)
-; 68. TEXT_ONLY --replied--> FINISHED can happen
+; 69. TEXT_ONLY --replied--> FINISHED can happen
 ; sat
 (push 1)
 (assert limits)
@@ -857,28 +880,28 @@
 (assert true)
 (check-sat)
 (pop 1)
-; 69. TEXT_ONLY --attempt_failed [retries_left > 0 and may_pass]--> TEXT_ONLY can happen
+; 70. TEXT_ONLY --attempt_failed [retries_left > 0 and may_pass]--> TEXT_ONLY can happen
 ; sat
 (push 1)
 (assert limits)
 (assert TEXT_ONLY_holds)
 (assert TEXT_ONLY_counts)
-(assert (or (= given 13) (= given 14) (= given 15) (= given 16) (= given 17)))
+(assert (or (= given 14) (= given 15) (= given 16) (= given 17) (= given 18)))
 (assert (and (> retries_left 0) may_pass))
 (check-sat)
 (pop 1)
-; 70. TEXT_ONLY --attempt_failed--> FAILED can happen
+; 71. TEXT_ONLY --attempt_failed--> FAILED can happen
 ; sat
 (push 1)
 (assert limits)
 (assert TEXT_ONLY_holds)
 (assert TEXT_ONLY_counts)
-(assert (or (= given 13) (= given 14) (= given 15) (= given 16) (= given 17)))
+(assert (or (= given 14) (= given 15) (= given 16) (= given 17) (= given 18)))
 (assert (not (and (> retries_left 0) may_pass)))
 (assert true)
 (check-sat)
 (pop 1)
-; 71. TEXT_ONLY --tripped--> FAILED can happen
+; 72. TEXT_ONLY --tripped--> FAILED can happen
 ; sat
 (push 1)
 (assert limits)
@@ -888,7 +911,7 @@
 (assert true)
 (check-sat)
 (pop 1)
-; 72. TEXT_ONLY --expire--> CAP_HIT can happen
+; 73. TEXT_ONLY --expire--> CAP_HIT can happen
 ; sat
 (push 1)
 (assert limits)
@@ -898,17 +921,17 @@
 (assert true)
 (check-sat)
 (pop 1)
-; 73. TEXT_ONLY --abort--> ABORTED can happen
+; 74. TEXT_ONLY --abort--> ABORTED can happen
 ; sat
 (push 1)
 (assert limits)
 (assert TEXT_ONLY_holds)
 (assert TEXT_ONLY_counts)
-(assert (and (>= used 0) (or (<= used lent) (not budgeted)) (or (= given 11) (= given 12))))
+(assert (and (>= used 0) (or (<= used lent) (not budgeted)) (or (= given 12) (= given 13))))
 (assert true)
 (check-sat)
 (pop 1)
-; 74. TEXT_ONLY --fail--> FAILED can happen
+; 75. TEXT_ONLY --fail--> FAILED can happen
 ; sat
 (push 1)
 (assert limits)
@@ -960,7 +983,16 @@
 (assert limits)
 (assert TOOL_EXEC_holds)
 (assert TOOL_EXEC_counts)
-(assert (and (> running 0) (> retries_left 0)))
+(assert (and (> running crash_paid) (> retries_left 0)))
+(check-sat)
+(pop 1)
+; TOOL_EXEC: a call runs again without a retry can happen
+; sat
+(push 1)
+(assert limits)
+(assert TOOL_EXEC_holds)
+(assert TOOL_EXEC_counts)
+(assert (> crash_paid 0))
 (check-sat)
 (pop 1)
 ; TOOL_EXEC: a ready call is settled can happen
@@ -987,7 +1019,16 @@
 (assert limits)
 (assert TOOL_EXEC_holds)
 (assert TOOL_EXEC_counts)
-(assert (and (> running 0) (>= lease 0) (<= lease lent) (or (= lease lent) (> (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) 1)) (>= used 0) (or (<= used lease) (not budgeted))))
+(assert (and (> (- running crash_paid) 0) (>= lease 0) (<= lease lent) (or (= lease lent) (> (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) 1)) (>= used 0) (or (<= used lease) (not budgeted))))
+(check-sat)
+(pop 1)
+; TOOL_EXEC: a crash_paid call is settled can happen
+; sat
+(push 1)
+(assert limits)
+(assert TOOL_EXEC_holds)
+(assert TOOL_EXEC_counts)
+(assert (and (> crash_paid 0) (>= lease 0) (<= lease lent) (or (= lease lent) (> (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) 1)) (>= used 0) (or (<= used lease) (not budgeted))))
 (check-sat)
 (pop 1)
 ; TOOL_EXEC: a ready call waits can happen
@@ -1014,7 +1055,16 @@
 (assert limits)
 (assert TOOL_EXEC_holds)
 (assert TOOL_EXEC_counts)
-(assert (and (> running 0) (> pauses_left 0)))
+(assert (and (> (- running crash_paid) 0) (> pauses_left 0)))
+(check-sat)
+(pop 1)
+; TOOL_EXEC: a crash_paid call waits can happen
+; sat
+(push 1)
+(assert limits)
+(assert TOOL_EXEC_holds)
+(assert TOOL_EXEC_counts)
+(assert (and (> crash_paid 0) (> pauses_left 0)))
 (check-sat)
 (pop 1)
 ; TOOL_EXEC: the synthesis is tried again can happen
@@ -1056,13 +1106,13 @@
 ; STREAM can be entered
 ; sat
 (push 1)
-(assert (or (and limits CHECK_holds CHECK_counts true (not (or (= allowance 0) (and budgeted (= budget 0)))) (not (>= steps allowance)) (and doom (> nudges_left 0) (not (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent)))) (and limits CHECK_holds CHECK_counts true (not (or (= allowance 0) (and budgeted (= budget 0)))) (not (>= steps allowance)) (not (and doom (> nudges_left 0) (not (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent)))) (not (and doom (or (not doom_asks) (= pauses_left 0) (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent)))) (not (and budgeted (>= calls budget))) (not tokens_spent) (not cost_spent) (not time_spent) (not doom) true) (and limits COMPACT_holds COMPACT_counts true (not (or tokens_spent tokens_now)) (not (or cost_spent cost_now)) true) (and limits COMPACT_holds COMPACT_counts (or (= given 13) (= given 14) (= given 15) (= given 16) (= given 17)) (not (and (> retries_left 0) may_pass)) true)))
+(assert (or (and limits CHECK_holds CHECK_counts true (not (or (= allowance 0) (and budgeted (= budget 0)))) (not (>= steps allowance)) (and doom (> nudges_left 0) (not (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent (and (> idle_limit 0) (>= idle idle_limit)))))) (and limits CHECK_holds CHECK_counts true (not (or (= allowance 0) (and budgeted (= budget 0)))) (not (>= steps allowance)) (not (and doom (> nudges_left 0) (not (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent (and (> idle_limit 0) (>= idle idle_limit)))))) (not (and doom (or (not doom_asks) (= pauses_left 0) (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent (and (> idle_limit 0) (>= idle idle_limit)))))) (not (and budgeted (>= calls budget))) (not tokens_spent) (not cost_spent) (not time_spent) (not (and (> idle_limit 0) (>= idle idle_limit))) (not doom) true) (and limits COMPACT_holds COMPACT_counts true (not (or tokens_spent tokens_now)) (not (or cost_spent cost_now)) true) (and limits COMPACT_holds COMPACT_counts (or (= given 14) (= given 15) (= given 16) (= given 17) (= given 18)) (not (and (> retries_left 0) may_pass)) true)))
 (check-sat)
 (pop 1)
 ; COMPACT can be entered
 ; sat
 (push 1)
-(assert (or (and limits STREAM_holds STREAM_counts (or (= given 13) (= given 14) (= given 15) (= given 16) (= given 17)) (not (and (> retries_left 0) may_pass)) (and overflow (> compactions_left 0))) (and limits STREAM_holds STREAM_counts (> compactions_left 0) true)))
+(assert (or (and limits STREAM_holds STREAM_counts (or (= given 14) (= given 15) (= given 16) (= given 17) (= given 18)) (not (and (> retries_left 0) may_pass)) (and overflow (> compactions_left 0))) (and limits STREAM_holds STREAM_counts (> compactions_left 0) true)))
 (check-sat)
 (pop 1)
 ; REVIEW can be entered
@@ -1086,13 +1136,13 @@
 ; PAUSED can be entered
 ; sat
 (push 1)
-(assert (or (and limits CHECK_holds CHECK_counts true (not (or (= allowance 0) (and budgeted (= budget 0)))) (not (>= steps allowance)) (not (and doom (> nudges_left 0) (not (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent)))) (not (and doom (or (not doom_asks) (= pauses_left 0) (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent)))) (not (and budgeted (>= calls budget))) (not tokens_spent) (not cost_spent) (not time_spent) doom) (and limits TOOL_EXEC_holds TOOL_EXEC_counts (and (= (+ (+ ready ready_counted) running) 0) (or (not synthesized) (and (= waiting 0) (not final)))) (> waiting 0))))
+(assert (or (and limits CHECK_holds CHECK_counts true (not (or (= allowance 0) (and budgeted (= budget 0)))) (not (>= steps allowance)) (not (and doom (> nudges_left 0) (not (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent (and (> idle_limit 0) (>= idle idle_limit)))))) (not (and doom (or (not doom_asks) (= pauses_left 0) (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent (and (> idle_limit 0) (>= idle idle_limit)))))) (not (and budgeted (>= calls budget))) (not tokens_spent) (not cost_spent) (not time_spent) (not (and (> idle_limit 0) (>= idle idle_limit))) doom) (and limits TOOL_EXEC_holds TOOL_EXEC_counts (and (= (+ (+ ready ready_counted) running) 0) (or (not synthesized) (and (= waiting 0) (not final)))) (> waiting 0))))
 (check-sat)
 (pop 1)
 ; CONCLUDE can be entered
 ; sat
 (push 1)
-(assert (or (and limits CHECK_holds CHECK_counts true (not (or (= allowance 0) (and budgeted (= budget 0)))) (>= steps allowance)) (and limits CHECK_holds CHECK_counts true (not (or (= allowance 0) (and budgeted (= budget 0)))) (not (>= steps allowance)) (not (and doom (> nudges_left 0) (not (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent)))) (and doom (or (not doom_asks) (= pauses_left 0) (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent)))) (and limits CHECK_holds CHECK_counts true (not (or (= allowance 0) (and budgeted (= budget 0)))) (not (>= steps allowance)) (not (and doom (> nudges_left 0) (not (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent)))) (not (and doom (or (not doom_asks) (= pauses_left 0) (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent)))) (and budgeted (>= calls budget))) (and limits CHECK_holds CHECK_counts true (not (or (= allowance 0) (and budgeted (= budget 0)))) (not (>= steps allowance)) (not (and doom (> nudges_left 0) (not (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent)))) (not (and doom (or (not doom_asks) (= pauses_left 0) (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent)))) (not (and budgeted (>= calls budget))) tokens_spent) (and limits CHECK_holds CHECK_counts true (not (or (= allowance 0) (and budgeted (= budget 0)))) (not (>= steps allowance)) (not (and doom (> nudges_left 0) (not (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent)))) (not (and doom (or (not doom_asks) (= pauses_left 0) (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent)))) (not (and budgeted (>= calls budget))) (not tokens_spent) cost_spent) (and limits CHECK_holds CHECK_counts true (not (or (= allowance 0) (and budgeted (= budget 0)))) (not (>= steps allowance)) (not (and doom (> nudges_left 0) (not (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent)))) (not (and doom (or (not doom_asks) (= pauses_left 0) (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent)))) (not (and budgeted (>= calls budget))) (not tokens_spent) (not cost_spent) time_spent) (and limits STREAM_holds STREAM_counts (and (>= used 0) (or (<= used lent) (not budgeted))) true) (and limits COMPACT_holds COMPACT_counts true (or tokens_spent tokens_now)) (and limits COMPACT_holds COMPACT_counts true (not (or tokens_spent tokens_now)) (or cost_spent cost_now)) (and limits COMPACT_holds COMPACT_counts (and (>= used 0) (or (<= used lent) (not budgeted))) true) (and limits REVIEW_holds REVIEW_counts (and (>= used 0) (or (<= used lent) (not budgeted))) true) (and limits TOOL_EXEC_holds TOOL_EXEC_counts (and (>= used 0) (or (<= used lent) (not budgeted))) (not final) true) (and limits PAUSED_holds PAUSED_counts (and (or (and doom_asked (= doom_waits 1) (not settles)) (and (not doom_asked) (or (and counted (> asking_counted 0)) (and (not counted) (> asking 0))))) (or (and settles (>= lease 0) (<= lease lent) (or (= lease lent) (> (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) 1))) (and (not settles) (= lease 0))) (= used (ite (and settles counted) lease 0))) (not (> (- waiting 1) 0)) (not (and doom_asked go_on)) doom_asked)))
+(assert (or (and limits CHECK_holds CHECK_counts true (not (or (= allowance 0) (and budgeted (= budget 0)))) (>= steps allowance)) (and limits CHECK_holds CHECK_counts true (not (or (= allowance 0) (and budgeted (= budget 0)))) (not (>= steps allowance)) (not (and doom (> nudges_left 0) (not (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent (and (> idle_limit 0) (>= idle idle_limit)))))) (and doom (or (not doom_asks) (= pauses_left 0) (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent (and (> idle_limit 0) (>= idle idle_limit)))))) (and limits CHECK_holds CHECK_counts true (not (or (= allowance 0) (and budgeted (= budget 0)))) (not (>= steps allowance)) (not (and doom (> nudges_left 0) (not (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent (and (> idle_limit 0) (>= idle idle_limit)))))) (not (and doom (or (not doom_asks) (= pauses_left 0) (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent (and (> idle_limit 0) (>= idle idle_limit)))))) (and budgeted (>= calls budget))) (and limits CHECK_holds CHECK_counts true (not (or (= allowance 0) (and budgeted (= budget 0)))) (not (>= steps allowance)) (not (and doom (> nudges_left 0) (not (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent (and (> idle_limit 0) (>= idle idle_limit)))))) (not (and doom (or (not doom_asks) (= pauses_left 0) (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent (and (> idle_limit 0) (>= idle idle_limit)))))) (not (and budgeted (>= calls budget))) tokens_spent) (and limits CHECK_holds CHECK_counts true (not (or (= allowance 0) (and budgeted (= budget 0)))) (not (>= steps allowance)) (not (and doom (> nudges_left 0) (not (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent (and (> idle_limit 0) (>= idle idle_limit)))))) (not (and doom (or (not doom_asks) (= pauses_left 0) (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent (and (> idle_limit 0) (>= idle idle_limit)))))) (not (and budgeted (>= calls budget))) (not tokens_spent) cost_spent) (and limits CHECK_holds CHECK_counts true (not (or (= allowance 0) (and budgeted (= budget 0)))) (not (>= steps allowance)) (not (and doom (> nudges_left 0) (not (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent (and (> idle_limit 0) (>= idle idle_limit)))))) (not (and doom (or (not doom_asks) (= pauses_left 0) (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent (and (> idle_limit 0) (>= idle idle_limit)))))) (not (and budgeted (>= calls budget))) (not tokens_spent) (not cost_spent) time_spent) (and limits CHECK_holds CHECK_counts true (not (or (= allowance 0) (and budgeted (= budget 0)))) (not (>= steps allowance)) (not (and doom (> nudges_left 0) (not (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent (and (> idle_limit 0) (>= idle idle_limit)))))) (not (and doom (or (not doom_asks) (= pauses_left 0) (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent (and (> idle_limit 0) (>= idle idle_limit)))))) (not (and budgeted (>= calls budget))) (not tokens_spent) (not cost_spent) (not time_spent) (and (> idle_limit 0) (>= idle idle_limit))) (and limits STREAM_holds STREAM_counts (and (>= used 0) (or (<= used lent) (not budgeted))) true) (and limits COMPACT_holds COMPACT_counts true (or tokens_spent tokens_now)) (and limits COMPACT_holds COMPACT_counts true (not (or tokens_spent tokens_now)) (or cost_spent cost_now)) (and limits COMPACT_holds COMPACT_counts (and (>= used 0) (or (<= used lent) (not budgeted))) true) (and limits REVIEW_holds REVIEW_counts (and (>= used 0) (or (<= used lent) (not budgeted))) true) (and limits TOOL_EXEC_holds TOOL_EXEC_counts (and (>= used 0) (or (<= used lent) (not budgeted))) (not final) true) (and limits PAUSED_holds PAUSED_counts (and (or (and doom_asked (= doom_waits 1) (not settles)) (and (not doom_asked) (or (and counted (> asking_counted 0)) (and (not counted) (> asking 0))))) (or (and settles (>= lease 0) (<= lease lent) (or (= lease lent) (> (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) 1))) (and (not settles) (= lease 0))) (= used (ite (and settles counted) lease 0))) (not (> (- waiting 1) 0)) (not (and doom_asked go_on)) doom_asked)))
 (check-sat)
 (pop 1)
 ; TEXT_ONLY can be entered
@@ -1116,24 +1166,24 @@
 ; CAP_HIT can be entered
 ; sat
 (push 1)
-(assert (or (and limits CONCLUDE_holds CONCLUDE_counts (or (= given 13) (= given 14) (= given 15) (= given 16) (= given 17)) (not (and (> retries_left 0) may_pass)) (not carried_doom) true) (and limits CONCLUDE_holds CONCLUDE_counts true (not (and no_text (> retries_left 0) (not second_try))) (not carried_doom) true) (and limits TEXT_ONLY_holds TEXT_ONLY_counts (and (>= used 0) (or (<= used lent) (not budgeted))) true)))
+(assert (or (and limits CONCLUDE_holds CONCLUDE_counts (or (= given 14) (= given 15) (= given 16) (= given 17) (= given 18)) (not (and (> retries_left 0) may_pass)) (not carried_doom) true) (and limits CONCLUDE_holds CONCLUDE_counts true (not (and no_text (> retries_left 0) (not second_try))) (not carried_doom) true) (and limits TEXT_ONLY_holds TEXT_ONLY_counts (and (>= used 0) (or (<= used lent) (not budgeted))) true)))
 (check-sat)
 (pop 1)
 ; DOOM_LOOP can be entered
 ; sat
 (push 1)
-(assert (or (and limits CONCLUDE_holds CONCLUDE_counts (or (= given 13) (= given 14) (= given 15) (= given 16) (= given 17)) (not (and (> retries_left 0) may_pass)) carried_doom) (and limits CONCLUDE_holds CONCLUDE_counts true (not (and no_text (> retries_left 0) (not second_try))) carried_doom)))
+(assert (or (and limits CONCLUDE_holds CONCLUDE_counts (or (= given 14) (= given 15) (= given 16) (= given 17) (= given 18)) (not (and (> retries_left 0) may_pass)) carried_doom) (and limits CONCLUDE_holds CONCLUDE_counts true (not (and no_text (> retries_left 0) (not second_try))) carried_doom)))
 (check-sat)
 (pop 1)
 ; ABORTED can be entered
 ; sat
 (push 1)
-(assert (or (and limits STREAM_holds STREAM_counts (and (>= used 0) (or (<= used lent) (not budgeted)) (or (= given 11) (= given 12))) true) (and limits COMPACT_holds COMPACT_counts (and (>= used 0) (or (<= used lent) (not budgeted)) (or (= given 11) (= given 12))) true) (and limits REVIEW_holds REVIEW_counts (and (>= used 0) (or (<= used lent) (not budgeted)) (or (= given 11) (= given 12))) true) (and limits TOOL_EXEC_holds TOOL_EXEC_counts (and (>= used 0) (or (<= used lent) (not budgeted)) (or (= given 11) (= given 12))) true) (and limits PAUSED_holds PAUSED_counts (and (>= used 0) (or (<= used lent) (not budgeted)) (or (= given 11) (= given 12))) true) (and limits CONCLUDE_holds CONCLUDE_counts (and (>= used 0) (or (<= used lent) (not budgeted)) (or (= given 11) (= given 12))) true) (and limits TEXT_ONLY_holds TEXT_ONLY_counts (and (>= used 0) (or (<= used lent) (not budgeted)) (or (= given 11) (= given 12))) true)))
+(assert (or (and limits STREAM_holds STREAM_counts (and (>= used 0) (or (<= used lent) (not budgeted)) (or (= given 12) (= given 13))) true) (and limits COMPACT_holds COMPACT_counts (and (>= used 0) (or (<= used lent) (not budgeted)) (or (= given 12) (= given 13))) true) (and limits REVIEW_holds REVIEW_counts (and (>= used 0) (or (<= used lent) (not budgeted)) (or (= given 12) (= given 13))) true) (and limits TOOL_EXEC_holds TOOL_EXEC_counts (and (>= used 0) (or (<= used lent) (not budgeted)) (or (= given 12) (= given 13))) true) (and limits PAUSED_holds PAUSED_counts (and (>= used 0) (or (<= used lent) (not budgeted)) (or (= given 12) (= given 13))) true) (and limits CONCLUDE_holds CONCLUDE_counts (and (>= used 0) (or (<= used lent) (not budgeted)) (or (= given 12) (= given 13))) true) (and limits TEXT_ONLY_holds TEXT_ONLY_counts (and (>= used 0) (or (<= used lent) (not budgeted)) (or (= given 12) (= given 13))) true)))
 (check-sat)
 (pop 1)
 ; FAILED can be entered
 ; sat
 (push 1)
-(assert (or (and limits STREAM_holds STREAM_counts (and (>= runs 0) (>= answers 0) (<= (+ runs answers) made) (<= runs widest) (or (not budgeted) (= runs 0) (<= runs (- budget calls))) (or (= answers 0) review) (>= lends 0) (or (= lends 0) (and budgeted (> runs 0) (<= lends (- (- budget calls) runs))))) filtered) (and limits STREAM_holds STREAM_counts (or (= given 13) (= given 14) (= given 15) (= given 16) (= given 17)) (not (and (> retries_left 0) may_pass)) (not (and overflow (> compactions_left 0))) true) (and limits STREAM_holds STREAM_counts (and (>= used 0) (or (<= used lent) (not budgeted))) true) (and limits STREAM_holds STREAM_counts (and (>= used 0) (or (<= used lent) (not budgeted))) true) (and limits COMPACT_holds COMPACT_counts (and (>= used 0) (or (<= used lent) (not budgeted))) true) (and limits REVIEW_holds REVIEW_counts (<= (+ ready answering) made) (not (and refused (> output_retries_left 0))) refused) (and limits REVIEW_holds REVIEW_counts (or (= given 13) (= given 14) (= given 15) (= given 16) (= given 17)) (not (and (> retries_left 0) may_pass)) true) (and limits REVIEW_holds REVIEW_counts (and (>= used 0) (or (<= used lent) (not budgeted))) true) (and limits REVIEW_holds REVIEW_counts (and (>= used 0) (or (<= used lent) (not budgeted))) true) (and limits TOOL_EXEC_holds TOOL_EXEC_counts (and (>= used 0) (or (<= used lent) (not budgeted))) true) (and limits TOOL_EXEC_holds TOOL_EXEC_counts (and (>= used 0) (or (<= used lent) (not budgeted))) true) (and limits CONCLUDE_holds CONCLUDE_counts (and (>= used 0) (or (<= used lent) (not budgeted))) true) (and limits CONCLUDE_holds CONCLUDE_counts (and (>= used 0) (or (<= used lent) (not budgeted))) true) (and limits TEXT_ONLY_holds TEXT_ONLY_counts (and (= runs 0) (= answers 0) (= lends 0)) filtered) (and limits TEXT_ONLY_holds TEXT_ONLY_counts (or (= given 13) (= given 14) (= given 15) (= given 16) (= given 17)) (not (and (> retries_left 0) may_pass)) true) (and limits TEXT_ONLY_holds TEXT_ONLY_counts (and (>= used 0) (or (<= used lent) (not budgeted))) true) (and limits TEXT_ONLY_holds TEXT_ONLY_counts (and (>= used 0) (or (<= used lent) (not budgeted))) true)))
+(assert (or (and limits STREAM_holds STREAM_counts (and (>= runs 0) (>= answers 0) (<= (+ runs answers) made) (<= runs widest) (or (not budgeted) (= runs 0) (<= runs (- budget calls))) (or (= answers 0) review) (>= lends 0) (or (= lends 0) (and budgeted (> runs 0) (<= lends (- (- budget calls) runs))))) filtered) (and limits STREAM_holds STREAM_counts (or (= given 14) (= given 15) (= given 16) (= given 17) (= given 18)) (not (and (> retries_left 0) may_pass)) (not (and overflow (> compactions_left 0))) true) (and limits STREAM_holds STREAM_counts (and (>= used 0) (or (<= used lent) (not budgeted))) true) (and limits STREAM_holds STREAM_counts (and (>= used 0) (or (<= used lent) (not budgeted))) true) (and limits COMPACT_holds COMPACT_counts (and (>= used 0) (or (<= used lent) (not budgeted))) true) (and limits REVIEW_holds REVIEW_counts (<= (+ ready answering) made) (not (and refused (> output_retries_left 0))) refused) (and limits REVIEW_holds REVIEW_counts (or (= given 14) (= given 15) (= given 16) (= given 17) (= given 18)) (not (and (> retries_left 0) may_pass)) true) (and limits REVIEW_holds REVIEW_counts (and (>= used 0) (or (<= used lent) (not budgeted))) true) (and limits REVIEW_holds REVIEW_counts (and (>= used 0) (or (<= used lent) (not budgeted))) true) (and limits TOOL_EXEC_holds TOOL_EXEC_counts (and (>= used 0) (or (<= used lent) (not budgeted))) true) (and limits TOOL_EXEC_holds TOOL_EXEC_counts (and (>= used 0) (or (<= used lent) (not budgeted))) true) (and limits CONCLUDE_holds CONCLUDE_counts (and (>= used 0) (or (<= used lent) (not budgeted))) true) (and limits CONCLUDE_holds CONCLUDE_counts (and (>= used 0) (or (<= used lent) (not budgeted))) true) (and limits TEXT_ONLY_holds TEXT_ONLY_counts (and (= runs 0) (= answers 0) (= lends 0)) filtered) (and limits TEXT_ONLY_holds TEXT_ONLY_counts (or (= given 14) (= given 15) (= given 16) (= given 17) (= given 18)) (not (and (> retries_left 0) may_pass)) true) (and limits TEXT_ONLY_holds TEXT_ONLY_counts (and (>= used 0) (or (<= used lent) (not budgeted))) true) (and limits TEXT_ONLY_holds TEXT_ONLY_counts (and (>= used 0) (or (<= used lent) (not budgeted))) true)))
 (check-sat)
 (pop 1)

@@ -6,6 +6,7 @@
 (declare-const budgeted Bool)
 (declare-const budget Int)
 (declare-const doom_asks Bool)
+(declare-const idle_limit Int)
 (declare-const max_retries Int)
 (declare-const max_nudges Int)
 (declare-const max_refusals Int)
@@ -17,6 +18,7 @@
 (declare-const tokens_spent Bool)
 (declare-const cost_spent Bool)
 (declare-const time_spent Bool)
+(declare-const idle Int)
 (declare-const doom Bool)
 (declare-const nudges_left Int)
 (declare-const pauses_left Int)
@@ -30,6 +32,7 @@
 (declare-const ready Int)
 (declare-const ready_counted Int)
 (declare-const running Int)
+(declare-const crash_paid Int)
 (declare-const asking Int)
 (declare-const asking_counted Int)
 (declare-const answering Int)
@@ -62,16 +65,16 @@
 (declare-const tokens_now Bool)
 (declare-const cost_now Bool)
 (declare-const given Int)
-(define-fun limits () Bool (and (>= allowance 0) (>= budget 0) (or budgeted (= budget 0)) (>= max_retries 0) (>= max_nudges 0) (>= max_refusals 0) (>= max_pauses 0) (>= max_compactions 0) (>= widest 1)))
-(define-fun CHECK_holds () Bool (and (and (>= steps 0) (<= steps allowance)) (and (>= retries_left 0) (<= retries_left max_retries)) (and (>= pauses_left 0) (= (+ pauses pauses_left) max_pauses)) (and (>= nudges_left 0) (= (+ nudges nudges_left) max_nudges)) (and (>= output_retries_left 0) (= (+ refusals output_retries_left) max_refusals)) (= repeats (ite second_try 1 0)) (= ran calls) (and (>= compactions_left 0) (<= compactions_left max_compactions)) (and (>= ready 0) (>= ready_counted 0) (>= running 0) (>= asking 0) (>= asking_counted 0) (>= answering 0) (>= lent 0) (>= calls 0) (>= waiting 0) (>= doom_waits 0)) (<= (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) widest) (or (not budgeted) (<= (+ (+ (+ calls ready) asking) lent) budget)) (or (= lent 0) (and budgeted (> (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) 0))) (= waiting (+ (+ asking asking_counted) doom_waits)) (and (= (+ (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) answering) 0) (= waiting 0)) (= answering 0) (not final) (= reason 0)))
-(define-fun STREAM_holds () Bool (and (and (>= steps 0) (<= steps allowance)) (and (>= retries_left 0) (<= retries_left max_retries)) (and (>= pauses_left 0) (= (+ pauses pauses_left) max_pauses)) (and (>= nudges_left 0) (= (+ nudges nudges_left) max_nudges)) (and (>= output_retries_left 0) (= (+ refusals output_retries_left) max_refusals)) (= repeats (ite second_try 1 0)) (= ran calls) (and (>= compactions_left 0) (<= compactions_left max_compactions)) (and (>= ready 0) (>= ready_counted 0) (>= running 0) (>= asking 0) (>= asking_counted 0) (>= answering 0) (>= lent 0) (>= calls 0) (>= waiting 0) (>= doom_waits 0)) (<= (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) widest) (or (not budgeted) (<= (+ (+ (+ calls ready) asking) lent) budget)) (or (= lent 0) (and budgeted (> (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) 0))) (= waiting (+ (+ asking asking_counted) doom_waits)) (and (= (+ (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) answering) 0) (= waiting 0)) (= answering 0) (not final) (= reason 0)))
-(define-fun COMPACT_holds () Bool (and (and (>= steps 0) (<= steps allowance)) (and (>= retries_left 0) (<= retries_left max_retries)) (and (>= pauses_left 0) (= (+ pauses pauses_left) max_pauses)) (and (>= nudges_left 0) (= (+ nudges nudges_left) max_nudges)) (and (>= output_retries_left 0) (= (+ refusals output_retries_left) max_refusals)) (= repeats (ite second_try 1 0)) (= ran calls) (and (>= compactions_left 0) (<= compactions_left max_compactions)) (and (>= ready 0) (>= ready_counted 0) (>= running 0) (>= asking 0) (>= asking_counted 0) (>= answering 0) (>= lent 0) (>= calls 0) (>= waiting 0) (>= doom_waits 0)) (<= (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) widest) (or (not budgeted) (<= (+ (+ (+ calls ready) asking) lent) budget)) (or (= lent 0) (and budgeted (> (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) 0))) (= waiting (+ (+ asking asking_counted) doom_waits)) (and (= (+ (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) answering) 0) (= waiting 0)) (= answering 0) (not final) (= reason 0)))
-(define-fun REVIEW_holds () Bool (and (and (>= steps 0) (<= steps allowance)) (and (>= retries_left 0) (<= retries_left max_retries)) (and (>= pauses_left 0) (= (+ pauses pauses_left) max_pauses)) (and (>= nudges_left 0) (= (+ nudges nudges_left) max_nudges)) (and (>= output_retries_left 0) (= (+ refusals output_retries_left) max_refusals)) (= repeats (ite second_try 1 0)) (= ran calls) (and (>= compactions_left 0) (<= compactions_left max_compactions)) (and (>= ready 0) (>= ready_counted 0) (>= running 0) (>= asking 0) (>= asking_counted 0) (>= answering 0) (>= lent 0) (>= calls 0) (>= waiting 0) (>= doom_waits 0)) (<= (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) widest) (or (not budgeted) (<= (+ (+ (+ calls ready) asking) lent) budget)) (or (= lent 0) (and budgeted (> (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) 0))) (= waiting (+ (+ asking asking_counted) doom_waits)) (and (= (+ ready_counted running) 0) (= (+ asking asking_counted) 0) (= doom_waits 0)) (not final) (= reason 0)))
-(define-fun TOOL_EXEC_holds () Bool (and (and (>= steps 0) (<= steps allowance)) (and (>= retries_left 0) (<= retries_left max_retries)) (and (>= pauses_left 0) (= (+ pauses pauses_left) max_pauses)) (and (>= nudges_left 0) (= (+ nudges nudges_left) max_nudges)) (and (>= output_retries_left 0) (= (+ refusals output_retries_left) max_refusals)) (= repeats (ite second_try 1 0)) (= ran calls) (and (>= compactions_left 0) (<= compactions_left max_compactions)) (and (>= ready 0) (>= ready_counted 0) (>= running 0) (>= asking 0) (>= asking_counted 0) (>= answering 0) (>= lent 0) (>= calls 0) (>= waiting 0) (>= doom_waits 0)) (<= (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) widest) (or (not budgeted) (<= (+ (+ (+ calls ready) asking) lent) budget)) (or (= lent 0) (and budgeted (> (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) 0))) (= waiting (+ (+ asking asking_counted) doom_waits)) (= answering 0) (and (= doom_waits 0) (or (= waiting 0) (> pauses_left 0))) (= reason 0)))
-(define-fun CONTINUE_holds () Bool (and (and (>= steps 0) (<= steps allowance)) (and (>= retries_left 0) (<= retries_left max_retries)) (and (>= pauses_left 0) (= (+ pauses pauses_left) max_pauses)) (and (>= nudges_left 0) (= (+ nudges nudges_left) max_nudges)) (and (>= output_retries_left 0) (= (+ refusals output_retries_left) max_refusals)) (= repeats (ite second_try 1 0)) (= ran calls) (and (>= compactions_left 0) (<= compactions_left max_compactions)) (and (>= ready 0) (>= ready_counted 0) (>= running 0) (>= asking 0) (>= asking_counted 0) (>= answering 0) (>= lent 0) (>= calls 0) (>= waiting 0) (>= doom_waits 0)) (<= (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) widest) (or (not budgeted) (<= (+ (+ (+ calls ready) asking) lent) budget)) (or (= lent 0) (and budgeted (> (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) 0))) (= waiting (+ (+ asking asking_counted) doom_waits)) (and (= (+ (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) answering) 0) (= waiting 0)) (= answering 0) (not final) (= reason 0)))
-(define-fun PAUSED_holds () Bool (and (and (>= steps 0) (<= steps allowance)) (and (>= retries_left 0) (<= retries_left max_retries)) (and (>= pauses_left 0) (= (+ pauses pauses_left) max_pauses)) (and (>= nudges_left 0) (= (+ nudges nudges_left) max_nudges)) (and (>= output_retries_left 0) (= (+ refusals output_retries_left) max_refusals)) (= repeats (ite second_try 1 0)) (= ran calls) (and (>= compactions_left 0) (<= compactions_left max_compactions)) (and (>= ready 0) (>= ready_counted 0) (>= running 0) (>= asking 0) (>= asking_counted 0) (>= answering 0) (>= lent 0) (>= calls 0) (>= waiting 0) (>= doom_waits 0)) (<= (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) widest) (or (not budgeted) (<= (+ (+ (+ calls ready) asking) lent) budget)) (or (= lent 0) (and budgeted (> (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) 0))) (= waiting (+ (+ asking asking_counted) doom_waits)) (= answering 0) (and (> waiting 0) (= running 0)) (or (= doom_waits 0) (and (= doom_waits 1) (= (+ (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) answering) 0) (not final))) (= reason 0)))
-(define-fun CONCLUDE_holds () Bool (and (and (>= steps 0) (<= steps allowance)) (and (>= retries_left 0) (<= retries_left max_retries)) (and (>= pauses_left 0) (= (+ pauses pauses_left) max_pauses)) (and (>= nudges_left 0) (= (+ nudges nudges_left) max_nudges)) (and (>= output_retries_left 0) (= (+ refusals output_retries_left) max_refusals)) (= repeats (ite second_try 1 0)) (= ran calls) (and (>= compactions_left 0) (<= compactions_left max_compactions)) (and (>= ready 0) (>= ready_counted 0) (>= running 0) (>= asking 0) (>= asking_counted 0) (>= answering 0) (>= lent 0) (>= calls 0) (>= waiting 0) (>= doom_waits 0)) (<= (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) widest) (or (not budgeted) (<= (+ (+ (+ calls ready) asking) lent) budget)) (or (= lent 0) (and budgeted (> (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) 0))) (= waiting (+ (+ asking asking_counted) doom_waits)) (and (= (+ (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) answering) 0) (= waiting 0)) (= answering 0) (not final) (ite carried_doom (= reason 10) (or (= reason 5) (= reason 6) (= reason 7) (= reason 8) (= reason 9)))))
-(define-fun TEXT_ONLY_holds () Bool (and (and (>= steps 0) (<= steps allowance)) (and (>= retries_left 0) (<= retries_left max_retries)) (and (>= pauses_left 0) (= (+ pauses pauses_left) max_pauses)) (and (>= nudges_left 0) (= (+ nudges nudges_left) max_nudges)) (and (>= output_retries_left 0) (= (+ refusals output_retries_left) max_refusals)) (= repeats (ite second_try 1 0)) (= ran calls) (and (>= compactions_left 0) (<= compactions_left max_compactions)) (and (>= ready 0) (>= ready_counted 0) (>= running 0) (>= asking 0) (>= asking_counted 0) (>= answering 0) (>= lent 0) (>= calls 0) (>= waiting 0) (>= doom_waits 0)) (<= (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) widest) (or (not budgeted) (<= (+ (+ (+ calls ready) asking) lent) budget)) (or (= lent 0) (and budgeted (> (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) 0))) (= waiting (+ (+ asking asking_counted) doom_waits)) (and (= (+ (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) answering) 0) (= waiting 0)) (= answering 0) (not final) (= reason 0)))
+(define-fun limits () Bool (and (>= allowance 0) (>= budget 0) (or budgeted (= budget 0)) (>= max_retries 0) (>= max_nudges 0) (>= max_refusals 0) (>= max_pauses 0) (>= max_compactions 0) (>= widest 1) (>= idle_limit 0)))
+(define-fun CHECK_holds () Bool (and (and (>= steps 0) (<= steps allowance)) (and (>= retries_left 0) (<= retries_left max_retries)) (and (>= pauses_left 0) (= (+ pauses pauses_left) max_pauses)) (and (>= nudges_left 0) (= (+ nudges nudges_left) max_nudges)) (and (>= output_retries_left 0) (= (+ refusals output_retries_left) max_refusals)) (= repeats (ite second_try 1 0)) (= ran calls) (and (>= compactions_left 0) (<= compactions_left max_compactions)) (and (>= idle 0) (ite (> idle_limit 0) (<= idle idle_limit) (= idle 0))) (and (>= ready 0) (>= ready_counted 0) (>= running 0) (>= crash_paid 0) (>= asking 0) (>= asking_counted 0) (>= answering 0) (>= lent 0) (>= calls 0) (>= waiting 0) (>= doom_waits 0)) (<= crash_paid running) (<= (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) widest) (or (not budgeted) (<= (+ (+ (+ calls ready) asking) lent) budget)) (or (= lent 0) (and budgeted (> (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) 0))) (= waiting (+ (+ asking asking_counted) doom_waits)) (and (= (+ (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) answering) 0) (= waiting 0)) (= answering 0) (not final) (= reason 0)))
+(define-fun STREAM_holds () Bool (and (and (>= steps 0) (<= steps allowance)) (and (>= retries_left 0) (<= retries_left max_retries)) (and (>= pauses_left 0) (= (+ pauses pauses_left) max_pauses)) (and (>= nudges_left 0) (= (+ nudges nudges_left) max_nudges)) (and (>= output_retries_left 0) (= (+ refusals output_retries_left) max_refusals)) (= repeats (ite second_try 1 0)) (= ran calls) (and (>= compactions_left 0) (<= compactions_left max_compactions)) (and (>= idle 0) (ite (> idle_limit 0) (<= idle idle_limit) (= idle 0))) (or (= idle_limit 0) (< idle idle_limit)) (and (>= ready 0) (>= ready_counted 0) (>= running 0) (>= crash_paid 0) (>= asking 0) (>= asking_counted 0) (>= answering 0) (>= lent 0) (>= calls 0) (>= waiting 0) (>= doom_waits 0)) (<= crash_paid running) (<= (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) widest) (or (not budgeted) (<= (+ (+ (+ calls ready) asking) lent) budget)) (or (= lent 0) (and budgeted (> (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) 0))) (= waiting (+ (+ asking asking_counted) doom_waits)) (and (= (+ (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) answering) 0) (= waiting 0)) (= answering 0) (not final) (= reason 0)))
+(define-fun COMPACT_holds () Bool (and (and (>= steps 0) (<= steps allowance)) (and (>= retries_left 0) (<= retries_left max_retries)) (and (>= pauses_left 0) (= (+ pauses pauses_left) max_pauses)) (and (>= nudges_left 0) (= (+ nudges nudges_left) max_nudges)) (and (>= output_retries_left 0) (= (+ refusals output_retries_left) max_refusals)) (= repeats (ite second_try 1 0)) (= ran calls) (and (>= compactions_left 0) (<= compactions_left max_compactions)) (and (>= idle 0) (ite (> idle_limit 0) (<= idle idle_limit) (= idle 0))) (or (= idle_limit 0) (< idle idle_limit)) (and (>= ready 0) (>= ready_counted 0) (>= running 0) (>= crash_paid 0) (>= asking 0) (>= asking_counted 0) (>= answering 0) (>= lent 0) (>= calls 0) (>= waiting 0) (>= doom_waits 0)) (<= crash_paid running) (<= (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) widest) (or (not budgeted) (<= (+ (+ (+ calls ready) asking) lent) budget)) (or (= lent 0) (and budgeted (> (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) 0))) (= waiting (+ (+ asking asking_counted) doom_waits)) (and (= (+ (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) answering) 0) (= waiting 0)) (= answering 0) (not final) (= reason 0)))
+(define-fun REVIEW_holds () Bool (and (and (>= steps 0) (<= steps allowance)) (and (>= retries_left 0) (<= retries_left max_retries)) (and (>= pauses_left 0) (= (+ pauses pauses_left) max_pauses)) (and (>= nudges_left 0) (= (+ nudges nudges_left) max_nudges)) (and (>= output_retries_left 0) (= (+ refusals output_retries_left) max_refusals)) (= repeats (ite second_try 1 0)) (= ran calls) (and (>= compactions_left 0) (<= compactions_left max_compactions)) (and (>= idle 0) (ite (> idle_limit 0) (<= idle idle_limit) (= idle 0))) (or (= idle_limit 0) (< idle idle_limit)) (and (>= ready 0) (>= ready_counted 0) (>= running 0) (>= crash_paid 0) (>= asking 0) (>= asking_counted 0) (>= answering 0) (>= lent 0) (>= calls 0) (>= waiting 0) (>= doom_waits 0)) (<= crash_paid running) (<= (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) widest) (or (not budgeted) (<= (+ (+ (+ calls ready) asking) lent) budget)) (or (= lent 0) (and budgeted (> (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) 0))) (= waiting (+ (+ asking asking_counted) doom_waits)) (and (= (+ ready_counted running) 0) (= (+ asking asking_counted) 0) (= doom_waits 0)) (not final) (= reason 0)))
+(define-fun TOOL_EXEC_holds () Bool (and (and (>= steps 0) (<= steps allowance)) (and (>= retries_left 0) (<= retries_left max_retries)) (and (>= pauses_left 0) (= (+ pauses pauses_left) max_pauses)) (and (>= nudges_left 0) (= (+ nudges nudges_left) max_nudges)) (and (>= output_retries_left 0) (= (+ refusals output_retries_left) max_refusals)) (= repeats (ite second_try 1 0)) (= ran calls) (and (>= compactions_left 0) (<= compactions_left max_compactions)) (and (>= idle 0) (ite (> idle_limit 0) (<= idle idle_limit) (= idle 0))) (or (= idle_limit 0) (< idle idle_limit)) (and (>= ready 0) (>= ready_counted 0) (>= running 0) (>= crash_paid 0) (>= asking 0) (>= asking_counted 0) (>= answering 0) (>= lent 0) (>= calls 0) (>= waiting 0) (>= doom_waits 0)) (<= crash_paid running) (<= (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) widest) (or (not budgeted) (<= (+ (+ (+ calls ready) asking) lent) budget)) (or (= lent 0) (and budgeted (> (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) 0))) (= waiting (+ (+ asking asking_counted) doom_waits)) (= answering 0) (and (= doom_waits 0) (or (= waiting 0) (> pauses_left 0))) (= reason 0)))
+(define-fun CONTINUE_holds () Bool (and (and (>= steps 0) (<= steps allowance)) (and (>= retries_left 0) (<= retries_left max_retries)) (and (>= pauses_left 0) (= (+ pauses pauses_left) max_pauses)) (and (>= nudges_left 0) (= (+ nudges nudges_left) max_nudges)) (and (>= output_retries_left 0) (= (+ refusals output_retries_left) max_refusals)) (= repeats (ite second_try 1 0)) (= ran calls) (and (>= compactions_left 0) (<= compactions_left max_compactions)) (and (>= idle 0) (ite (> idle_limit 0) (<= idle idle_limit) (= idle 0))) (or (= idle_limit 0) (< idle idle_limit)) (and (>= ready 0) (>= ready_counted 0) (>= running 0) (>= crash_paid 0) (>= asking 0) (>= asking_counted 0) (>= answering 0) (>= lent 0) (>= calls 0) (>= waiting 0) (>= doom_waits 0)) (<= crash_paid running) (<= (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) widest) (or (not budgeted) (<= (+ (+ (+ calls ready) asking) lent) budget)) (or (= lent 0) (and budgeted (> (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) 0))) (= waiting (+ (+ asking asking_counted) doom_waits)) (and (= (+ (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) answering) 0) (= waiting 0)) (= answering 0) (not final) (= reason 0)))
+(define-fun PAUSED_holds () Bool (and (and (>= steps 0) (<= steps allowance)) (and (>= retries_left 0) (<= retries_left max_retries)) (and (>= pauses_left 0) (= (+ pauses pauses_left) max_pauses)) (and (>= nudges_left 0) (= (+ nudges nudges_left) max_nudges)) (and (>= output_retries_left 0) (= (+ refusals output_retries_left) max_refusals)) (= repeats (ite second_try 1 0)) (= ran calls) (and (>= compactions_left 0) (<= compactions_left max_compactions)) (and (>= idle 0) (ite (> idle_limit 0) (<= idle idle_limit) (= idle 0))) (or (= idle_limit 0) (< idle idle_limit)) (and (>= ready 0) (>= ready_counted 0) (>= running 0) (>= crash_paid 0) (>= asking 0) (>= asking_counted 0) (>= answering 0) (>= lent 0) (>= calls 0) (>= waiting 0) (>= doom_waits 0)) (<= crash_paid running) (<= (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) widest) (or (not budgeted) (<= (+ (+ (+ calls ready) asking) lent) budget)) (or (= lent 0) (and budgeted (> (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) 0))) (= waiting (+ (+ asking asking_counted) doom_waits)) (= answering 0) (and (> waiting 0) (= running 0)) (or (= doom_waits 0) (and (= doom_waits 1) (= (+ (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) answering) 0) (not final))) (= reason 0)))
+(define-fun CONCLUDE_holds () Bool (and (and (>= steps 0) (<= steps allowance)) (and (>= retries_left 0) (<= retries_left max_retries)) (and (>= pauses_left 0) (= (+ pauses pauses_left) max_pauses)) (and (>= nudges_left 0) (= (+ nudges nudges_left) max_nudges)) (and (>= output_retries_left 0) (= (+ refusals output_retries_left) max_refusals)) (= repeats (ite second_try 1 0)) (= ran calls) (and (>= compactions_left 0) (<= compactions_left max_compactions)) (and (>= idle 0) (ite (> idle_limit 0) (<= idle idle_limit) (= idle 0))) (and (>= ready 0) (>= ready_counted 0) (>= running 0) (>= crash_paid 0) (>= asking 0) (>= asking_counted 0) (>= answering 0) (>= lent 0) (>= calls 0) (>= waiting 0) (>= doom_waits 0)) (<= crash_paid running) (<= (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) widest) (or (not budgeted) (<= (+ (+ (+ calls ready) asking) lent) budget)) (or (= lent 0) (and budgeted (> (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) 0))) (= waiting (+ (+ asking asking_counted) doom_waits)) (and (= (+ (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) answering) 0) (= waiting 0)) (= answering 0) (not final) (ite carried_doom (= reason 11) (or (= reason 5) (= reason 6) (= reason 7) (= reason 8) (= reason 9) (= reason 10)))))
+(define-fun TEXT_ONLY_holds () Bool (and (and (>= steps 0) (<= steps allowance)) (and (>= retries_left 0) (<= retries_left max_retries)) (and (>= pauses_left 0) (= (+ pauses pauses_left) max_pauses)) (and (>= nudges_left 0) (= (+ nudges nudges_left) max_nudges)) (and (>= output_retries_left 0) (= (+ refusals output_retries_left) max_refusals)) (= repeats (ite second_try 1 0)) (= ran calls) (and (>= compactions_left 0) (<= compactions_left max_compactions)) (and (>= idle 0) (ite (> idle_limit 0) (<= idle idle_limit) (= idle 0))) (and (>= ready 0) (>= ready_counted 0) (>= running 0) (>= crash_paid 0) (>= asking 0) (>= asking_counted 0) (>= answering 0) (>= lent 0) (>= calls 0) (>= waiting 0) (>= doom_waits 0)) (<= crash_paid running) (<= (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) widest) (or (not budgeted) (<= (+ (+ (+ calls ready) asking) lent) budget)) (or (= lent 0) (and budgeted (> (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) 0))) (= waiting (+ (+ asking asking_counted) doom_waits)) (and (= (+ (+ (+ (+ (+ ready ready_counted) running) asking) asking_counted) answering) 0) (= waiting 0)) (= answering 0) (not final) (= reason 0)))
 ; 1. CHECK --proceed [allowance == 0 or no_calls]--> TEXT_ONLY
 ; unsat
 (push 1)
@@ -93,7 +96,7 @@
 (assert (>= steps allowance))
 (define-fun carried_doom_next () Bool false)
 (define-fun reason_next () Int 5)
-(assert (not (ite carried_doom_next (= reason_next 10) (or (= reason_next 5) (= reason_next 6) (= reason_next 7) (= reason_next 8) (= reason_next 9)))))
+(assert (not (ite carried_doom_next (= reason_next 11) (or (= reason_next 5) (= reason_next 6) (= reason_next 7) (= reason_next 8) (= reason_next 9) (= reason_next 10)))))
 (check-sat)
 (pop 1)
 ; 3. CHECK --proceed [doom and nudges_left > 0 and not spent]--> STREAM
@@ -104,7 +107,7 @@
 (assert true)
 (assert (not (or (= allowance 0) (and budgeted (= budget 0)))))
 (assert (not (>= steps allowance)))
-(assert (and doom (> nudges_left 0) (not (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent))))
+(assert (and doom (> nudges_left 0) (not (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent (and (> idle_limit 0) (>= idle idle_limit))))))
 (define-fun reason_next () Int 0)
 (assert (not (= reason_next 0)))
 (check-sat)
@@ -117,11 +120,11 @@
 (assert true)
 (assert (not (or (= allowance 0) (and budgeted (= budget 0)))))
 (assert (not (>= steps allowance)))
-(assert (not (and doom (> nudges_left 0) (not (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent)))))
-(assert (and doom (or (not doom_asks) (= pauses_left 0) (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent))))
+(assert (not (and doom (> nudges_left 0) (not (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent (and (> idle_limit 0) (>= idle idle_limit)))))))
+(assert (and doom (or (not doom_asks) (= pauses_left 0) (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent (and (> idle_limit 0) (>= idle idle_limit))))))
 (define-fun carried_doom_next () Bool true)
-(define-fun reason_next () Int 10)
-(assert (not (ite carried_doom_next (= reason_next 10) (or (= reason_next 5) (= reason_next 6) (= reason_next 7) (= reason_next 8) (= reason_next 9)))))
+(define-fun reason_next () Int 11)
+(assert (not (ite carried_doom_next (= reason_next 11) (or (= reason_next 5) (= reason_next 6) (= reason_next 7) (= reason_next 8) (= reason_next 9) (= reason_next 10)))))
 (check-sat)
 (pop 1)
 ; 5. CHECK --proceed [calls_spent]--> CONCLUDE
@@ -132,12 +135,12 @@
 (assert true)
 (assert (not (or (= allowance 0) (and budgeted (= budget 0)))))
 (assert (not (>= steps allowance)))
-(assert (not (and doom (> nudges_left 0) (not (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent)))))
-(assert (not (and doom (or (not doom_asks) (= pauses_left 0) (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent)))))
+(assert (not (and doom (> nudges_left 0) (not (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent (and (> idle_limit 0) (>= idle idle_limit)))))))
+(assert (not (and doom (or (not doom_asks) (= pauses_left 0) (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent (and (> idle_limit 0) (>= idle idle_limit)))))))
 (assert (and budgeted (>= calls budget)))
 (define-fun carried_doom_next () Bool false)
 (define-fun reason_next () Int 6)
-(assert (not (ite carried_doom_next (= reason_next 10) (or (= reason_next 5) (= reason_next 6) (= reason_next 7) (= reason_next 8) (= reason_next 9)))))
+(assert (not (ite carried_doom_next (= reason_next 11) (or (= reason_next 5) (= reason_next 6) (= reason_next 7) (= reason_next 8) (= reason_next 9) (= reason_next 10)))))
 (check-sat)
 (pop 1)
 ; 6. CHECK --proceed [tokens_spent]--> CONCLUDE
@@ -148,13 +151,13 @@
 (assert true)
 (assert (not (or (= allowance 0) (and budgeted (= budget 0)))))
 (assert (not (>= steps allowance)))
-(assert (not (and doom (> nudges_left 0) (not (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent)))))
-(assert (not (and doom (or (not doom_asks) (= pauses_left 0) (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent)))))
+(assert (not (and doom (> nudges_left 0) (not (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent (and (> idle_limit 0) (>= idle idle_limit)))))))
+(assert (not (and doom (or (not doom_asks) (= pauses_left 0) (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent (and (> idle_limit 0) (>= idle idle_limit)))))))
 (assert (not (and budgeted (>= calls budget))))
 (assert tokens_spent)
 (define-fun carried_doom_next () Bool false)
 (define-fun reason_next () Int 7)
-(assert (not (ite carried_doom_next (= reason_next 10) (or (= reason_next 5) (= reason_next 6) (= reason_next 7) (= reason_next 8) (= reason_next 9)))))
+(assert (not (ite carried_doom_next (= reason_next 11) (or (= reason_next 5) (= reason_next 6) (= reason_next 7) (= reason_next 8) (= reason_next 9) (= reason_next 10)))))
 (check-sat)
 (pop 1)
 ; 7. CHECK --proceed [cost_spent]--> CONCLUDE
@@ -165,14 +168,14 @@
 (assert true)
 (assert (not (or (= allowance 0) (and budgeted (= budget 0)))))
 (assert (not (>= steps allowance)))
-(assert (not (and doom (> nudges_left 0) (not (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent)))))
-(assert (not (and doom (or (not doom_asks) (= pauses_left 0) (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent)))))
+(assert (not (and doom (> nudges_left 0) (not (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent (and (> idle_limit 0) (>= idle idle_limit)))))))
+(assert (not (and doom (or (not doom_asks) (= pauses_left 0) (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent (and (> idle_limit 0) (>= idle idle_limit)))))))
 (assert (not (and budgeted (>= calls budget))))
 (assert (not tokens_spent))
 (assert cost_spent)
 (define-fun carried_doom_next () Bool false)
 (define-fun reason_next () Int 8)
-(assert (not (ite carried_doom_next (= reason_next 10) (or (= reason_next 5) (= reason_next 6) (= reason_next 7) (= reason_next 8) (= reason_next 9)))))
+(assert (not (ite carried_doom_next (= reason_next 11) (or (= reason_next 5) (= reason_next 6) (= reason_next 7) (= reason_next 8) (= reason_next 9) (= reason_next 10)))))
 (check-sat)
 (pop 1)
 ; 8. CHECK --proceed [time_spent]--> CONCLUDE
@@ -183,18 +186,18 @@
 (assert true)
 (assert (not (or (= allowance 0) (and budgeted (= budget 0)))))
 (assert (not (>= steps allowance)))
-(assert (not (and doom (> nudges_left 0) (not (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent)))))
-(assert (not (and doom (or (not doom_asks) (= pauses_left 0) (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent)))))
+(assert (not (and doom (> nudges_left 0) (not (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent (and (> idle_limit 0) (>= idle idle_limit)))))))
+(assert (not (and doom (or (not doom_asks) (= pauses_left 0) (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent (and (> idle_limit 0) (>= idle idle_limit)))))))
 (assert (not (and budgeted (>= calls budget))))
 (assert (not tokens_spent))
 (assert (not cost_spent))
 (assert time_spent)
 (define-fun carried_doom_next () Bool false)
 (define-fun reason_next () Int 9)
-(assert (not (ite carried_doom_next (= reason_next 10) (or (= reason_next 5) (= reason_next 6) (= reason_next 7) (= reason_next 8) (= reason_next 9)))))
+(assert (not (ite carried_doom_next (= reason_next 11) (or (= reason_next 5) (= reason_next 6) (= reason_next 7) (= reason_next 8) (= reason_next 9) (= reason_next 10)))))
 (check-sat)
 (pop 1)
-; 9. CHECK --proceed [doom]--> PAUSED
+; 9. CHECK --proceed [idled]--> CONCLUDE
 ; unsat
 (push 1)
 (assert limits)
@@ -202,18 +205,39 @@
 (assert true)
 (assert (not (or (= allowance 0) (and budgeted (= budget 0)))))
 (assert (not (>= steps allowance)))
-(assert (not (and doom (> nudges_left 0) (not (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent)))))
-(assert (not (and doom (or (not doom_asks) (= pauses_left 0) (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent)))))
+(assert (not (and doom (> nudges_left 0) (not (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent (and (> idle_limit 0) (>= idle idle_limit)))))))
+(assert (not (and doom (or (not doom_asks) (= pauses_left 0) (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent (and (> idle_limit 0) (>= idle idle_limit)))))))
 (assert (not (and budgeted (>= calls budget))))
 (assert (not tokens_spent))
 (assert (not cost_spent))
 (assert (not time_spent))
+(assert (and (> idle_limit 0) (>= idle idle_limit)))
+(define-fun carried_doom_next () Bool false)
+(define-fun reason_next () Int 10)
+(assert (not (ite carried_doom_next (= reason_next 11) (or (= reason_next 5) (= reason_next 6) (= reason_next 7) (= reason_next 8) (= reason_next 9) (= reason_next 10)))))
+(check-sat)
+(pop 1)
+; 10. CHECK --proceed [doom]--> PAUSED
+; unsat
+(push 1)
+(assert limits)
+(assert CHECK_holds)
+(assert true)
+(assert (not (or (= allowance 0) (and budgeted (= budget 0)))))
+(assert (not (>= steps allowance)))
+(assert (not (and doom (> nudges_left 0) (not (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent (and (> idle_limit 0) (>= idle idle_limit)))))))
+(assert (not (and doom (or (not doom_asks) (= pauses_left 0) (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent (and (> idle_limit 0) (>= idle idle_limit)))))))
+(assert (not (and budgeted (>= calls budget))))
+(assert (not tokens_spent))
+(assert (not cost_spent))
+(assert (not time_spent))
+(assert (not (and (> idle_limit 0) (>= idle idle_limit))))
 (assert doom)
 (define-fun reason_next () Int 0)
 (assert (not (= reason_next 0)))
 (check-sat)
 (pop 1)
-; 10. CHECK --proceed--> STREAM
+; 11. CHECK --proceed--> STREAM
 ; unsat
 (push 1)
 (assert limits)
@@ -221,30 +245,31 @@
 (assert true)
 (assert (not (or (= allowance 0) (and budgeted (= budget 0)))))
 (assert (not (>= steps allowance)))
-(assert (not (and doom (> nudges_left 0) (not (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent)))))
-(assert (not (and doom (or (not doom_asks) (= pauses_left 0) (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent)))))
+(assert (not (and doom (> nudges_left 0) (not (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent (and (> idle_limit 0) (>= idle idle_limit)))))))
+(assert (not (and doom (or (not doom_asks) (= pauses_left 0) (or (and budgeted (>= calls budget)) tokens_spent cost_spent time_spent (and (> idle_limit 0) (>= idle idle_limit)))))))
 (assert (not (and budgeted (>= calls budget))))
 (assert (not tokens_spent))
 (assert (not cost_spent))
 (assert (not time_spent))
+(assert (not (and (> idle_limit 0) (>= idle idle_limit))))
 (assert (not doom))
 (assert true)
 (define-fun reason_next () Int 0)
 (assert (not (= reason_next 0)))
 (check-sat)
 (pop 1)
-; 11. STREAM --replied [filtered]--> FAILED
+; 12. STREAM --replied [filtered]--> FAILED
 ; unsat
 (push 1)
 (assert limits)
 (assert STREAM_holds)
 (assert (and (>= runs 0) (>= answers 0) (<= (+ runs answers) made) (<= runs widest) (or (not budgeted) (= runs 0) (<= runs (- budget calls))) (or (= answers 0) review) (>= lends 0) (or (= lends 0) (and budgeted (> runs 0) (<= lends (- (- budget calls) runs))))))
 (assert filtered)
-(define-fun reason_next () Int 15)
-(assert (not (or (= reason_next 13) (= reason_next 14) (= reason_next 15) (= reason_next 16) (= reason_next 17) (= reason_next 18) (= reason_next 19) (= reason_next 20))))
+(define-fun reason_next () Int 16)
+(assert (not (or (= reason_next 14) (= reason_next 15) (= reason_next 16) (= reason_next 17) (= reason_next 18) (= reason_next 19) (= reason_next 20) (= reason_next 21))))
 (check-sat)
 (pop 1)
-; 12. STREAM --replied [review]--> REVIEW
+; 13. STREAM --replied [review]--> REVIEW
 ; unsat
 (push 1)
 (assert limits)
@@ -256,7 +281,7 @@
 (assert (not (= reason_next 0)))
 (check-sat)
 (pop 1)
-; 13. STREAM --replied [made > 0]--> TOOL_EXEC
+; 14. STREAM --replied [made > 0]--> TOOL_EXEC
 ; unsat
 (push 1)
 (assert limits)
@@ -269,7 +294,7 @@
 (assert (not (= reason_next 0)))
 (check-sat)
 (pop 1)
-; 14. STREAM --replied [truncated]--> FINISHED
+; 15. STREAM --replied [truncated]--> FINISHED
 ; unsat
 (push 1)
 (assert limits)
@@ -283,7 +308,7 @@
 (assert (not (or (= reason_next 1) (= reason_next 2) (= reason_next 3))))
 (check-sat)
 (pop 1)
-; 15. STREAM --replied--> FINISHED
+; 16. STREAM --replied--> FINISHED
 ; unsat
 (push 1)
 (assert limits)
@@ -298,43 +323,43 @@
 (assert (not (or (= reason_next 1) (= reason_next 2) (= reason_next 3))))
 (check-sat)
 (pop 1)
-; 16. STREAM --attempt_failed [retries_left > 0 and may_pass]--> STREAM
+; 17. STREAM --attempt_failed [retries_left > 0 and may_pass]--> STREAM
 ; unsat
 (push 1)
 (assert limits)
 (assert STREAM_holds)
-(assert (or (= given 13) (= given 14) (= given 15) (= given 16) (= given 17)))
+(assert (or (= given 14) (= given 15) (= given 16) (= given 17) (= given 18)))
 (assert (and (> retries_left 0) may_pass))
 (define-fun reason_next () Int 0)
 (assert (not (= reason_next 0)))
 (check-sat)
 (pop 1)
-; 17. STREAM --attempt_failed [overflow and compactions_left > 0]--> COMPACT
+; 18. STREAM --attempt_failed [overflow and compactions_left > 0]--> COMPACT
 ; unsat
 (push 1)
 (assert limits)
 (assert STREAM_holds)
-(assert (or (= given 13) (= given 14) (= given 15) (= given 16) (= given 17)))
+(assert (or (= given 14) (= given 15) (= given 16) (= given 17) (= given 18)))
 (assert (not (and (> retries_left 0) may_pass)))
 (assert (and overflow (> compactions_left 0)))
 (define-fun reason_next () Int 0)
 (assert (not (= reason_next 0)))
 (check-sat)
 (pop 1)
-; 18. STREAM --attempt_failed--> FAILED
+; 19. STREAM --attempt_failed--> FAILED
 ; unsat
 (push 1)
 (assert limits)
 (assert STREAM_holds)
-(assert (or (= given 13) (= given 14) (= given 15) (= given 16) (= given 17)))
+(assert (or (= given 14) (= given 15) (= given 16) (= given 17) (= given 18)))
 (assert (not (and (> retries_left 0) may_pass)))
 (assert (not (and overflow (> compactions_left 0))))
 (assert true)
 (define-fun reason_next () Int given)
-(assert (not (or (= reason_next 13) (= reason_next 14) (= reason_next 15) (= reason_next 16) (= reason_next 17) (= reason_next 18) (= reason_next 19) (= reason_next 20))))
+(assert (not (or (= reason_next 14) (= reason_next 15) (= reason_next 16) (= reason_next 17) (= reason_next 18) (= reason_next 19) (= reason_next 20) (= reason_next 21))))
 (check-sat)
 (pop 1)
-; 19. STREAM --oversized--> COMPACT
+; 20. STREAM --oversized--> COMPACT
 ; unsat
 (push 1)
 (assert limits)
@@ -345,18 +370,18 @@
 (assert (not (= reason_next 0)))
 (check-sat)
 (pop 1)
-; 20. STREAM --tripped--> FAILED
+; 21. STREAM --tripped--> FAILED
 ; unsat
 (push 1)
 (assert limits)
 (assert STREAM_holds)
 (assert (and (>= used 0) (or (<= used lent) (not budgeted))))
 (assert true)
-(define-fun reason_next () Int 20)
-(assert (not (or (= reason_next 13) (= reason_next 14) (= reason_next 15) (= reason_next 16) (= reason_next 17) (= reason_next 18) (= reason_next 19) (= reason_next 20))))
+(define-fun reason_next () Int 21)
+(assert (not (or (= reason_next 14) (= reason_next 15) (= reason_next 16) (= reason_next 17) (= reason_next 18) (= reason_next 19) (= reason_next 20) (= reason_next 21))))
 (check-sat)
 (pop 1)
-; 21. STREAM --expire--> CONCLUDE
+; 22. STREAM --expire--> CONCLUDE
 ; unsat
 (push 1)
 (assert limits)
@@ -365,32 +390,32 @@
 (assert true)
 (define-fun carried_doom_next () Bool false)
 (define-fun reason_next () Int 9)
-(assert (not (ite carried_doom_next (= reason_next 10) (or (= reason_next 5) (= reason_next 6) (= reason_next 7) (= reason_next 8) (= reason_next 9)))))
+(assert (not (ite carried_doom_next (= reason_next 11) (or (= reason_next 5) (= reason_next 6) (= reason_next 7) (= reason_next 8) (= reason_next 9) (= reason_next 10)))))
 (check-sat)
 (pop 1)
-; 22. STREAM --abort--> ABORTED
+; 23. STREAM --abort--> ABORTED
 ; unsat
 (push 1)
 (assert limits)
 (assert STREAM_holds)
-(assert (and (>= used 0) (or (<= used lent) (not budgeted)) (or (= given 11) (= given 12))))
+(assert (and (>= used 0) (or (<= used lent) (not budgeted)) (or (= given 12) (= given 13))))
 (assert true)
 (define-fun reason_next () Int given)
-(assert (not (or (= reason_next 11) (= reason_next 12))))
+(assert (not (or (= reason_next 12) (= reason_next 13))))
 (check-sat)
 (pop 1)
-; 23. STREAM --fail--> FAILED
+; 24. STREAM --fail--> FAILED
 ; unsat
 (push 1)
 (assert limits)
 (assert STREAM_holds)
 (assert (and (>= used 0) (or (<= used lent) (not budgeted))))
 (assert true)
-(define-fun reason_next () Int 18)
-(assert (not (or (= reason_next 13) (= reason_next 14) (= reason_next 15) (= reason_next 16) (= reason_next 17) (= reason_next 18) (= reason_next 19) (= reason_next 20))))
+(define-fun reason_next () Int 19)
+(assert (not (or (= reason_next 14) (= reason_next 15) (= reason_next 16) (= reason_next 17) (= reason_next 18) (= reason_next 19) (= reason_next 20) (= reason_next 21))))
 (check-sat)
 (pop 1)
-; 24. COMPACT --compacted [tokens_spent]--> CONCLUDE
+; 25. COMPACT --compacted [tokens_spent]--> CONCLUDE
 ; unsat
 (push 1)
 (assert limits)
@@ -399,10 +424,10 @@
 (assert (or tokens_spent tokens_now))
 (define-fun carried_doom_next () Bool false)
 (define-fun reason_next () Int 7)
-(assert (not (ite carried_doom_next (= reason_next 10) (or (= reason_next 5) (= reason_next 6) (= reason_next 7) (= reason_next 8) (= reason_next 9)))))
+(assert (not (ite carried_doom_next (= reason_next 11) (or (= reason_next 5) (= reason_next 6) (= reason_next 7) (= reason_next 8) (= reason_next 9) (= reason_next 10)))))
 (check-sat)
 (pop 1)
-; 25. COMPACT --compacted [cost_spent]--> CONCLUDE
+; 26. COMPACT --compacted [cost_spent]--> CONCLUDE
 ; unsat
 (push 1)
 (assert limits)
@@ -412,10 +437,10 @@
 (assert (or cost_spent cost_now))
 (define-fun carried_doom_next () Bool false)
 (define-fun reason_next () Int 8)
-(assert (not (ite carried_doom_next (= reason_next 10) (or (= reason_next 5) (= reason_next 6) (= reason_next 7) (= reason_next 8) (= reason_next 9)))))
+(assert (not (ite carried_doom_next (= reason_next 11) (or (= reason_next 5) (= reason_next 6) (= reason_next 7) (= reason_next 8) (= reason_next 9) (= reason_next 10)))))
 (check-sat)
 (pop 1)
-; 26. COMPACT --compacted--> STREAM
+; 27. COMPACT --compacted--> STREAM
 ; unsat
 (push 1)
 (assert limits)
@@ -428,30 +453,30 @@
 (assert (not (= reason_next 0)))
 (check-sat)
 (pop 1)
-; 27. COMPACT --attempt_failed [retries_left > 0 and may_pass]--> COMPACT
+; 28. COMPACT --attempt_failed [retries_left > 0 and may_pass]--> COMPACT
 ; unsat
 (push 1)
 (assert limits)
 (assert COMPACT_holds)
-(assert (or (= given 13) (= given 14) (= given 15) (= given 16) (= given 17)))
+(assert (or (= given 14) (= given 15) (= given 16) (= given 17) (= given 18)))
 (assert (and (> retries_left 0) may_pass))
 (define-fun reason_next () Int 0)
 (assert (not (= reason_next 0)))
 (check-sat)
 (pop 1)
-; 28. COMPACT --attempt_failed--> STREAM
+; 29. COMPACT --attempt_failed--> STREAM
 ; unsat
 (push 1)
 (assert limits)
 (assert COMPACT_holds)
-(assert (or (= given 13) (= given 14) (= given 15) (= given 16) (= given 17)))
+(assert (or (= given 14) (= given 15) (= given 16) (= given 17) (= given 18)))
 (assert (not (and (> retries_left 0) may_pass)))
 (assert true)
 (define-fun reason_next () Int 0)
 (assert (not (= reason_next 0)))
 (check-sat)
 (pop 1)
-; 29. COMPACT --expire--> CONCLUDE
+; 30. COMPACT --expire--> CONCLUDE
 ; unsat
 (push 1)
 (assert limits)
@@ -460,32 +485,32 @@
 (assert true)
 (define-fun carried_doom_next () Bool false)
 (define-fun reason_next () Int 9)
-(assert (not (ite carried_doom_next (= reason_next 10) (or (= reason_next 5) (= reason_next 6) (= reason_next 7) (= reason_next 8) (= reason_next 9)))))
+(assert (not (ite carried_doom_next (= reason_next 11) (or (= reason_next 5) (= reason_next 6) (= reason_next 7) (= reason_next 8) (= reason_next 9) (= reason_next 10)))))
 (check-sat)
 (pop 1)
-; 30. COMPACT --abort--> ABORTED
+; 31. COMPACT --abort--> ABORTED
 ; unsat
 (push 1)
 (assert limits)
 (assert COMPACT_holds)
-(assert (and (>= used 0) (or (<= used lent) (not budgeted)) (or (= given 11) (= given 12))))
+(assert (and (>= used 0) (or (<= used lent) (not budgeted)) (or (= given 12) (= given 13))))
 (assert true)
 (define-fun reason_next () Int given)
-(assert (not (or (= reason_next 11) (= reason_next 12))))
+(assert (not (or (= reason_next 12) (= reason_next 13))))
 (check-sat)
 (pop 1)
-; 31. COMPACT --fail--> FAILED
+; 32. COMPACT --fail--> FAILED
 ; unsat
 (push 1)
 (assert limits)
 (assert COMPACT_holds)
 (assert (and (>= used 0) (or (<= used lent) (not budgeted))))
 (assert true)
-(define-fun reason_next () Int 18)
-(assert (not (or (= reason_next 13) (= reason_next 14) (= reason_next 15) (= reason_next 16) (= reason_next 17) (= reason_next 18) (= reason_next 19) (= reason_next 20))))
+(define-fun reason_next () Int 19)
+(assert (not (or (= reason_next 14) (= reason_next 15) (= reason_next 16) (= reason_next 17) (= reason_next 18) (= reason_next 19) (= reason_next 20) (= reason_next 21))))
 (check-sat)
 (pop 1)
-; 32. REVIEW --reviewed [refused and output_retries_left > 0]--> CONTINUE
+; 33. REVIEW --reviewed [refused and output_retries_left > 0]--> CONTINUE
 ; unsat
 (push 1)
 (assert limits)
@@ -496,7 +521,7 @@
 (assert (not (= reason_next 0)))
 (check-sat)
 (pop 1)
-; 33. REVIEW --reviewed [refused]--> FAILED
+; 34. REVIEW --reviewed [refused]--> FAILED
 ; unsat
 (push 1)
 (assert limits)
@@ -504,11 +529,11 @@
 (assert (<= (+ ready answering) made))
 (assert (not (and refused (> output_retries_left 0))))
 (assert refused)
-(define-fun reason_next () Int 19)
-(assert (not (or (= reason_next 13) (= reason_next 14) (= reason_next 15) (= reason_next 16) (= reason_next 17) (= reason_next 18) (= reason_next 19) (= reason_next 20))))
+(define-fun reason_next () Int 20)
+(assert (not (or (= reason_next 14) (= reason_next 15) (= reason_next 16) (= reason_next 17) (= reason_next 18) (= reason_next 19) (= reason_next 20) (= reason_next 21))))
 (check-sat)
 (pop 1)
-; 34. REVIEW --reviewed [made > 0]--> TOOL_EXEC
+; 35. REVIEW --reviewed [made > 0]--> TOOL_EXEC
 ; unsat
 (push 1)
 (assert limits)
@@ -521,7 +546,7 @@
 (assert (not (= reason_next 0)))
 (check-sat)
 (pop 1)
-; 35. REVIEW --reviewed [truncated]--> FINISHED
+; 36. REVIEW --reviewed [truncated]--> FINISHED
 ; unsat
 (push 1)
 (assert limits)
@@ -535,7 +560,7 @@
 (assert (not (or (= reason_next 1) (= reason_next 2) (= reason_next 3))))
 (check-sat)
 (pop 1)
-; 36. REVIEW --reviewed--> FINISHED
+; 37. REVIEW --reviewed--> FINISHED
 ; unsat
 (push 1)
 (assert limits)
@@ -550,41 +575,41 @@
 (assert (not (or (= reason_next 1) (= reason_next 2) (= reason_next 3))))
 (check-sat)
 (pop 1)
-; 37. REVIEW --attempt_failed [retries_left > 0 and may_pass]--> REVIEW
+; 38. REVIEW --attempt_failed [retries_left > 0 and may_pass]--> REVIEW
 ; unsat
 (push 1)
 (assert limits)
 (assert REVIEW_holds)
-(assert (or (= given 13) (= given 14) (= given 15) (= given 16) (= given 17)))
+(assert (or (= given 14) (= given 15) (= given 16) (= given 17) (= given 18)))
 (assert (and (> retries_left 0) may_pass))
 (define-fun reason_next () Int 0)
 (assert (not (= reason_next 0)))
 (check-sat)
 (pop 1)
-; 38. REVIEW --attempt_failed--> FAILED
+; 39. REVIEW --attempt_failed--> FAILED
 ; unsat
 (push 1)
 (assert limits)
 (assert REVIEW_holds)
-(assert (or (= given 13) (= given 14) (= given 15) (= given 16) (= given 17)))
+(assert (or (= given 14) (= given 15) (= given 16) (= given 17) (= given 18)))
 (assert (not (and (> retries_left 0) may_pass)))
 (assert true)
 (define-fun reason_next () Int given)
-(assert (not (or (= reason_next 13) (= reason_next 14) (= reason_next 15) (= reason_next 16) (= reason_next 17) (= reason_next 18) (= reason_next 19) (= reason_next 20))))
+(assert (not (or (= reason_next 14) (= reason_next 15) (= reason_next 16) (= reason_next 17) (= reason_next 18) (= reason_next 19) (= reason_next 20) (= reason_next 21))))
 (check-sat)
 (pop 1)
-; 39. REVIEW --tripped--> FAILED
+; 40. REVIEW --tripped--> FAILED
 ; unsat
 (push 1)
 (assert limits)
 (assert REVIEW_holds)
 (assert (and (>= used 0) (or (<= used lent) (not budgeted))))
 (assert true)
-(define-fun reason_next () Int 20)
-(assert (not (or (= reason_next 13) (= reason_next 14) (= reason_next 15) (= reason_next 16) (= reason_next 17) (= reason_next 18) (= reason_next 19) (= reason_next 20))))
+(define-fun reason_next () Int 21)
+(assert (not (or (= reason_next 14) (= reason_next 15) (= reason_next 16) (= reason_next 17) (= reason_next 18) (= reason_next 19) (= reason_next 20) (= reason_next 21))))
 (check-sat)
 (pop 1)
-; 40. REVIEW --expire--> CONCLUDE
+; 41. REVIEW --expire--> CONCLUDE
 ; unsat
 (push 1)
 (assert limits)
@@ -593,32 +618,32 @@
 (assert true)
 (define-fun carried_doom_next () Bool false)
 (define-fun reason_next () Int 9)
-(assert (not (ite carried_doom_next (= reason_next 10) (or (= reason_next 5) (= reason_next 6) (= reason_next 7) (= reason_next 8) (= reason_next 9)))))
+(assert (not (ite carried_doom_next (= reason_next 11) (or (= reason_next 5) (= reason_next 6) (= reason_next 7) (= reason_next 8) (= reason_next 9) (= reason_next 10)))))
 (check-sat)
 (pop 1)
-; 41. REVIEW --abort--> ABORTED
+; 42. REVIEW --abort--> ABORTED
 ; unsat
 (push 1)
 (assert limits)
 (assert REVIEW_holds)
-(assert (and (>= used 0) (or (<= used lent) (not budgeted)) (or (= given 11) (= given 12))))
+(assert (and (>= used 0) (or (<= used lent) (not budgeted)) (or (= given 12) (= given 13))))
 (assert true)
 (define-fun reason_next () Int given)
-(assert (not (or (= reason_next 11) (= reason_next 12))))
+(assert (not (or (= reason_next 12) (= reason_next 13))))
 (check-sat)
 (pop 1)
-; 42. REVIEW --fail--> FAILED
+; 43. REVIEW --fail--> FAILED
 ; unsat
 (push 1)
 (assert limits)
 (assert REVIEW_holds)
 (assert (and (>= used 0) (or (<= used lent) (not budgeted))))
 (assert true)
-(define-fun reason_next () Int 18)
-(assert (not (or (= reason_next 13) (= reason_next 14) (= reason_next 15) (= reason_next 16) (= reason_next 17) (= reason_next 18) (= reason_next 19) (= reason_next 20))))
+(define-fun reason_next () Int 19)
+(assert (not (or (= reason_next 14) (= reason_next 15) (= reason_next 16) (= reason_next 17) (= reason_next 18) (= reason_next 19) (= reason_next 20) (= reason_next 21))))
 (check-sat)
 (pop 1)
-; 43. TOOL_EXEC --settled [waiting > 0]--> PAUSED
+; 44. TOOL_EXEC --settled [waiting > 0]--> PAUSED
 ; unsat
 (push 1)
 (assert limits)
@@ -629,7 +654,7 @@
 (assert (not (= reason_next 0)))
 (check-sat)
 (pop 1)
-; 44. TOOL_EXEC --settled [final]--> FINISHED
+; 45. TOOL_EXEC --settled [final]--> FINISHED
 ; unsat
 (push 1)
 (assert limits)
@@ -641,7 +666,7 @@
 (assert (not (or (= reason_next 1) (= reason_next 2) (= reason_next 3))))
 (check-sat)
 (pop 1)
-; 45. TOOL_EXEC --settled [synthesized]--> SYNTHESIS_DONE
+; 46. TOOL_EXEC --settled [synthesized]--> SYNTHESIS_DONE
 ; unsat
 (push 1)
 (assert limits)
@@ -654,7 +679,7 @@
 (assert (not (= reason_next 4)))
 (check-sat)
 (pop 1)
-; 46. TOOL_EXEC --settled--> CONTINUE
+; 47. TOOL_EXEC --settled--> CONTINUE
 ; unsat
 (push 1)
 (assert limits)
@@ -668,18 +693,18 @@
 (assert (not (= reason_next 0)))
 (check-sat)
 (pop 1)
-; 47. TOOL_EXEC --tripped--> FAILED
+; 48. TOOL_EXEC --tripped--> FAILED
 ; unsat
 (push 1)
 (assert limits)
 (assert TOOL_EXEC_holds)
 (assert (and (>= used 0) (or (<= used lent) (not budgeted))))
 (assert true)
-(define-fun reason_next () Int 20)
-(assert (not (or (= reason_next 13) (= reason_next 14) (= reason_next 15) (= reason_next 16) (= reason_next 17) (= reason_next 18) (= reason_next 19) (= reason_next 20))))
+(define-fun reason_next () Int 21)
+(assert (not (or (= reason_next 14) (= reason_next 15) (= reason_next 16) (= reason_next 17) (= reason_next 18) (= reason_next 19) (= reason_next 20) (= reason_next 21))))
 (check-sat)
 (pop 1)
-; 48. TOOL_EXEC --expire [final]--> FINISHED
+; 49. TOOL_EXEC --expire [final]--> FINISHED
 ; unsat
 (push 1)
 (assert limits)
@@ -690,7 +715,7 @@
 (assert (not (or (= reason_next 1) (= reason_next 2) (= reason_next 3))))
 (check-sat)
 (pop 1)
-; 49. TOOL_EXEC --expire--> CONCLUDE
+; 50. TOOL_EXEC --expire--> CONCLUDE
 ; unsat
 (push 1)
 (assert limits)
@@ -700,32 +725,32 @@
 (assert true)
 (define-fun carried_doom_next () Bool false)
 (define-fun reason_next () Int 9)
-(assert (not (ite carried_doom_next (= reason_next 10) (or (= reason_next 5) (= reason_next 6) (= reason_next 7) (= reason_next 8) (= reason_next 9)))))
+(assert (not (ite carried_doom_next (= reason_next 11) (or (= reason_next 5) (= reason_next 6) (= reason_next 7) (= reason_next 8) (= reason_next 9) (= reason_next 10)))))
 (check-sat)
 (pop 1)
-; 50. TOOL_EXEC --abort--> ABORTED
+; 51. TOOL_EXEC --abort--> ABORTED
 ; unsat
 (push 1)
 (assert limits)
 (assert TOOL_EXEC_holds)
-(assert (and (>= used 0) (or (<= used lent) (not budgeted)) (or (= given 11) (= given 12))))
+(assert (and (>= used 0) (or (<= used lent) (not budgeted)) (or (= given 12) (= given 13))))
 (assert true)
 (define-fun reason_next () Int given)
-(assert (not (or (= reason_next 11) (= reason_next 12))))
+(assert (not (or (= reason_next 12) (= reason_next 13))))
 (check-sat)
 (pop 1)
-; 51. TOOL_EXEC --fail--> FAILED
+; 52. TOOL_EXEC --fail--> FAILED
 ; unsat
 (push 1)
 (assert limits)
 (assert TOOL_EXEC_holds)
 (assert (and (>= used 0) (or (<= used lent) (not budgeted))))
 (assert true)
-(define-fun reason_next () Int 18)
-(assert (not (or (= reason_next 13) (= reason_next 14) (= reason_next 15) (= reason_next 16) (= reason_next 17) (= reason_next 18) (= reason_next 19) (= reason_next 20))))
+(define-fun reason_next () Int 19)
+(assert (not (or (= reason_next 14) (= reason_next 15) (= reason_next 16) (= reason_next 17) (= reason_next 18) (= reason_next 19) (= reason_next 20) (= reason_next 21))))
 (check-sat)
 (pop 1)
-; 52. CONTINUE --proceed--> CHECK
+; 53. CONTINUE --proceed--> CHECK
 ; unsat
 (push 1)
 (assert limits)
@@ -736,7 +761,7 @@
 (assert (not (= reason_next 0)))
 (check-sat)
 (pop 1)
-; 53. PAUSED --answered [waiting > 0]--> PAUSED
+; 54. PAUSED --answered [waiting > 0]--> PAUSED
 ; unsat
 (push 1)
 (assert limits)
@@ -747,7 +772,7 @@
 (assert (not (= reason_next 0)))
 (check-sat)
 (pop 1)
-; 54. PAUSED --answered [doom_asked and go_on]--> CHECK
+; 55. PAUSED --answered [doom_asked and go_on]--> CHECK
 ; unsat
 (push 1)
 (assert limits)
@@ -759,7 +784,7 @@
 (assert (not (= reason_next 0)))
 (check-sat)
 (pop 1)
-; 55. PAUSED --answered [doom_asked]--> CONCLUDE
+; 56. PAUSED --answered [doom_asked]--> CONCLUDE
 ; unsat
 (push 1)
 (assert limits)
@@ -769,11 +794,11 @@
 (assert (not (and doom_asked go_on)))
 (assert doom_asked)
 (define-fun carried_doom_next () Bool true)
-(define-fun reason_next () Int 10)
-(assert (not (ite carried_doom_next (= reason_next 10) (or (= reason_next 5) (= reason_next 6) (= reason_next 7) (= reason_next 8) (= reason_next 9)))))
+(define-fun reason_next () Int 11)
+(assert (not (ite carried_doom_next (= reason_next 11) (or (= reason_next 5) (= reason_next 6) (= reason_next 7) (= reason_next 8) (= reason_next 9) (= reason_next 10)))))
 (check-sat)
 (pop 1)
-; 56. PAUSED --answered--> TOOL_EXEC
+; 57. PAUSED --answered--> TOOL_EXEC
 ; unsat
 (push 1)
 (assert limits)
@@ -787,51 +812,51 @@
 (assert (not (= reason_next 0)))
 (check-sat)
 (pop 1)
-; 57. PAUSED --abort--> ABORTED
+; 58. PAUSED --abort--> ABORTED
 ; unsat
 (push 1)
 (assert limits)
 (assert PAUSED_holds)
-(assert (and (>= used 0) (or (<= used lent) (not budgeted)) (or (= given 11) (= given 12))))
+(assert (and (>= used 0) (or (<= used lent) (not budgeted)) (or (= given 12) (= given 13))))
 (assert true)
 (define-fun reason_next () Int given)
-(assert (not (or (= reason_next 11) (= reason_next 12))))
+(assert (not (or (= reason_next 12) (= reason_next 13))))
 (check-sat)
 (pop 1)
-; 58. CONCLUDE --attempt_failed [retries_left > 0 and may_pass]--> CONCLUDE
+; 59. CONCLUDE --attempt_failed [retries_left > 0 and may_pass]--> CONCLUDE
 ; unsat
 (push 1)
 (assert limits)
 (assert CONCLUDE_holds)
-(assert (or (= given 13) (= given 14) (= given 15) (= given 16) (= given 17)))
+(assert (or (= given 14) (= given 15) (= given 16) (= given 17) (= given 18)))
 (assert (and (> retries_left 0) may_pass))
 (assert (not true))
 (check-sat)
 (pop 1)
-; 59. CONCLUDE --attempt_failed [carried_doom]--> DOOM_LOOP
+; 60. CONCLUDE --attempt_failed [carried_doom]--> DOOM_LOOP
 ; unsat
 (push 1)
 (assert limits)
 (assert CONCLUDE_holds)
-(assert (or (= given 13) (= given 14) (= given 15) (= given 16) (= given 17)))
+(assert (or (= given 14) (= given 15) (= given 16) (= given 17) (= given 18)))
 (assert (not (and (> retries_left 0) may_pass)))
 (assert carried_doom)
-(assert (not (= reason 10)))
+(assert (not (= reason 11)))
 (check-sat)
 (pop 1)
-; 60. CONCLUDE --attempt_failed--> CAP_HIT
+; 61. CONCLUDE --attempt_failed--> CAP_HIT
 ; unsat
 (push 1)
 (assert limits)
 (assert CONCLUDE_holds)
-(assert (or (= given 13) (= given 14) (= given 15) (= given 16) (= given 17)))
+(assert (or (= given 14) (= given 15) (= given 16) (= given 17) (= given 18)))
 (assert (not (and (> retries_left 0) may_pass)))
 (assert (not carried_doom))
 (assert true)
-(assert (not (or (= reason 5) (= reason 6) (= reason 7) (= reason 8) (= reason 9))))
+(assert (not (or (= reason 5) (= reason 6) (= reason 7) (= reason 8) (= reason 9) (= reason 10))))
 (check-sat)
 (pop 1)
-; 61. CONCLUDE --concluded [no_text and retries_left > 0 and not second_try]--> CONCLUDE
+; 62. CONCLUDE --concluded [no_text and retries_left > 0 and not second_try]--> CONCLUDE
 ; unsat
 (push 1)
 (assert limits)
@@ -841,7 +866,7 @@
 (assert (not true))
 (check-sat)
 (pop 1)
-; 62. CONCLUDE --concluded [carried_doom]--> DOOM_LOOP
+; 63. CONCLUDE --concluded [carried_doom]--> DOOM_LOOP
 ; unsat
 (push 1)
 (assert limits)
@@ -849,10 +874,10 @@
 (assert true)
 (assert (not (and no_text (> retries_left 0) (not second_try))))
 (assert carried_doom)
-(assert (not (= reason 10)))
+(assert (not (= reason 11)))
 (check-sat)
 (pop 1)
-; 63. CONCLUDE --concluded--> CAP_HIT
+; 64. CONCLUDE --concluded--> CAP_HIT
 ; unsat
 (push 1)
 (assert limits)
@@ -861,54 +886,54 @@
 (assert (not (and no_text (> retries_left 0) (not second_try))))
 (assert (not carried_doom))
 (assert true)
-(assert (not (or (= reason 5) (= reason 6) (= reason 7) (= reason 8) (= reason 9))))
+(assert (not (or (= reason 5) (= reason 6) (= reason 7) (= reason 8) (= reason 9) (= reason 10))))
 (check-sat)
 (pop 1)
-; 64. CONCLUDE --tripped--> FAILED
+; 65. CONCLUDE --tripped--> FAILED
 ; unsat
 (push 1)
 (assert limits)
 (assert CONCLUDE_holds)
 (assert (and (>= used 0) (or (<= used lent) (not budgeted))))
 (assert true)
-(define-fun reason_next () Int 20)
-(assert (not (or (= reason_next 13) (= reason_next 14) (= reason_next 15) (= reason_next 16) (= reason_next 17) (= reason_next 18) (= reason_next 19) (= reason_next 20))))
+(define-fun reason_next () Int 21)
+(assert (not (or (= reason_next 14) (= reason_next 15) (= reason_next 16) (= reason_next 17) (= reason_next 18) (= reason_next 19) (= reason_next 20) (= reason_next 21))))
 (check-sat)
 (pop 1)
-; 65. CONCLUDE --abort--> ABORTED
+; 66. CONCLUDE --abort--> ABORTED
 ; unsat
 (push 1)
 (assert limits)
 (assert CONCLUDE_holds)
-(assert (and (>= used 0) (or (<= used lent) (not budgeted)) (or (= given 11) (= given 12))))
+(assert (and (>= used 0) (or (<= used lent) (not budgeted)) (or (= given 12) (= given 13))))
 (assert true)
 (define-fun reason_next () Int given)
-(assert (not (or (= reason_next 11) (= reason_next 12))))
+(assert (not (or (= reason_next 12) (= reason_next 13))))
 (check-sat)
 (pop 1)
-; 66. CONCLUDE --fail--> FAILED
+; 67. CONCLUDE --fail--> FAILED
 ; unsat
 (push 1)
 (assert limits)
 (assert CONCLUDE_holds)
 (assert (and (>= used 0) (or (<= used lent) (not budgeted))))
 (assert true)
-(define-fun reason_next () Int 18)
-(assert (not (or (= reason_next 13) (= reason_next 14) (= reason_next 15) (= reason_next 16) (= reason_next 17) (= reason_next 18) (= reason_next 19) (= reason_next 20))))
+(define-fun reason_next () Int 19)
+(assert (not (or (= reason_next 14) (= reason_next 15) (= reason_next 16) (= reason_next 17) (= reason_next 18) (= reason_next 19) (= reason_next 20) (= reason_next 21))))
 (check-sat)
 (pop 1)
-; 67. TEXT_ONLY --replied [filtered]--> FAILED
+; 68. TEXT_ONLY --replied [filtered]--> FAILED
 ; unsat
 (push 1)
 (assert limits)
 (assert TEXT_ONLY_holds)
 (assert (and (= runs 0) (= answers 0) (= lends 0)))
 (assert filtered)
-(define-fun reason_next () Int 15)
-(assert (not (or (= reason_next 13) (= reason_next 14) (= reason_next 15) (= reason_next 16) (= reason_next 17) (= reason_next 18) (= reason_next 19) (= reason_next 20))))
+(define-fun reason_next () Int 16)
+(assert (not (or (= reason_next 14) (= reason_next 15) (= reason_next 16) (= reason_next 17) (= reason_next 18) (= reason_next 19) (= reason_next 20) (= reason_next 21))))
 (check-sat)
 (pop 1)
-; 68. TEXT_ONLY --replied--> FINISHED
+; 69. TEXT_ONLY --replied--> FINISHED
 ; unsat
 (push 1)
 (assert limits)
@@ -920,41 +945,41 @@
 (assert (not (or (= reason_next 1) (= reason_next 2) (= reason_next 3))))
 (check-sat)
 (pop 1)
-; 69. TEXT_ONLY --attempt_failed [retries_left > 0 and may_pass]--> TEXT_ONLY
+; 70. TEXT_ONLY --attempt_failed [retries_left > 0 and may_pass]--> TEXT_ONLY
 ; unsat
 (push 1)
 (assert limits)
 (assert TEXT_ONLY_holds)
-(assert (or (= given 13) (= given 14) (= given 15) (= given 16) (= given 17)))
+(assert (or (= given 14) (= given 15) (= given 16) (= given 17) (= given 18)))
 (assert (and (> retries_left 0) may_pass))
 (define-fun reason_next () Int 0)
 (assert (not (= reason_next 0)))
 (check-sat)
 (pop 1)
-; 70. TEXT_ONLY --attempt_failed--> FAILED
+; 71. TEXT_ONLY --attempt_failed--> FAILED
 ; unsat
 (push 1)
 (assert limits)
 (assert TEXT_ONLY_holds)
-(assert (or (= given 13) (= given 14) (= given 15) (= given 16) (= given 17)))
+(assert (or (= given 14) (= given 15) (= given 16) (= given 17) (= given 18)))
 (assert (not (and (> retries_left 0) may_pass)))
 (assert true)
 (define-fun reason_next () Int given)
-(assert (not (or (= reason_next 13) (= reason_next 14) (= reason_next 15) (= reason_next 16) (= reason_next 17) (= reason_next 18) (= reason_next 19) (= reason_next 20))))
+(assert (not (or (= reason_next 14) (= reason_next 15) (= reason_next 16) (= reason_next 17) (= reason_next 18) (= reason_next 19) (= reason_next 20) (= reason_next 21))))
 (check-sat)
 (pop 1)
-; 71. TEXT_ONLY --tripped--> FAILED
+; 72. TEXT_ONLY --tripped--> FAILED
 ; unsat
 (push 1)
 (assert limits)
 (assert TEXT_ONLY_holds)
 (assert (and (>= used 0) (or (<= used lent) (not budgeted))))
 (assert true)
-(define-fun reason_next () Int 20)
-(assert (not (or (= reason_next 13) (= reason_next 14) (= reason_next 15) (= reason_next 16) (= reason_next 17) (= reason_next 18) (= reason_next 19) (= reason_next 20))))
+(define-fun reason_next () Int 21)
+(assert (not (or (= reason_next 14) (= reason_next 15) (= reason_next 16) (= reason_next 17) (= reason_next 18) (= reason_next 19) (= reason_next 20) (= reason_next 21))))
 (check-sat)
 (pop 1)
-; 72. TEXT_ONLY --expire--> CAP_HIT
+; 73. TEXT_ONLY --expire--> CAP_HIT
 ; unsat
 (push 1)
 (assert limits)
@@ -962,28 +987,28 @@
 (assert (and (>= used 0) (or (<= used lent) (not budgeted))))
 (assert true)
 (define-fun reason_next () Int 9)
-(assert (not (or (= reason_next 5) (= reason_next 6) (= reason_next 7) (= reason_next 8) (= reason_next 9))))
+(assert (not (or (= reason_next 5) (= reason_next 6) (= reason_next 7) (= reason_next 8) (= reason_next 9) (= reason_next 10))))
 (check-sat)
 (pop 1)
-; 73. TEXT_ONLY --abort--> ABORTED
+; 74. TEXT_ONLY --abort--> ABORTED
 ; unsat
 (push 1)
 (assert limits)
 (assert TEXT_ONLY_holds)
-(assert (and (>= used 0) (or (<= used lent) (not budgeted)) (or (= given 11) (= given 12))))
+(assert (and (>= used 0) (or (<= used lent) (not budgeted)) (or (= given 12) (= given 13))))
 (assert true)
 (define-fun reason_next () Int given)
-(assert (not (or (= reason_next 11) (= reason_next 12))))
+(assert (not (or (= reason_next 12) (= reason_next 13))))
 (check-sat)
 (pop 1)
-; 74. TEXT_ONLY --fail--> FAILED
+; 75. TEXT_ONLY --fail--> FAILED
 ; unsat
 (push 1)
 (assert limits)
 (assert TEXT_ONLY_holds)
 (assert (and (>= used 0) (or (<= used lent) (not budgeted))))
 (assert true)
-(define-fun reason_next () Int 18)
-(assert (not (or (= reason_next 13) (= reason_next 14) (= reason_next 15) (= reason_next 16) (= reason_next 17) (= reason_next 18) (= reason_next 19) (= reason_next 20))))
+(define-fun reason_next () Int 19)
+(assert (not (or (= reason_next 14) (= reason_next 15) (= reason_next 16) (= reason_next 17) (= reason_next 18) (= reason_next 19) (= reason_next 20) (= reason_next 21))))
 (check-sat)
 (pop 1)

@@ -71,12 +71,14 @@ class Conclude(Struct, frozen=True):
 
     Feed `ConcludedInput` or `AttemptFailedInput`. `seconds` and `max_tokens` limit each attempt instead of the turn's
     deadline and budget. `second_try`: the model replied without text before, so ask with a sharper instruction.
+    Without `asks_model` the turn has `concluding="never"`: make no call, and feed a `ConcludedInput` without text.
     """
 
     reason: EndReason
     seconds: float
     max_tokens: int
     second_try: bool = False
+    asks_model: bool = True
 
 
 class Halt(Struct, frozen=True):

@@ -32,6 +32,8 @@ class Call(Struct, eq=False):
     state: CallState = CallState.READY
     #: The number of its starts.
     attempt: int = 0
+    #: Whether the crash that interrupted it has taken a retry of the batch, so that it runs again without one.
+    crash_paid: bool = False
     #: Whether it counts in the budget.
     counted: bool = False
     #: The key of its result for the doom-loop detector; empty if the result does not count.

@@ -42,7 +42,7 @@ from .reasons import EndReason
 from .state import FINAL, State, Trigger
 
 #: Raise it with every change of a row: a journal names the chart that it was written under.
-VERSION: Final = 3
+VERSION: Final = 4
 
 CHECK, STREAM, TOOL_EXEC, CONTINUE = State.CHECK, State.STREAM, State.TOOL_EXEC, State.CONTINUE
 COMPACT, REVIEW, PAUSED = State.COMPACT, State.REVIEW, State.PAUSED
@@ -108,6 +108,7 @@ _LINES: Final = (
     _rows(CHECK, PROCEED, "tokens_spent", CONCLUDE, _R.TOKENS),
     _rows(CHECK, PROCEED, "cost_spent", CONCLUDE, _R.COST),
     _rows(CHECK, PROCEED, "time_spent", CONCLUDE, _R.DEADLINE),
+    _rows(CHECK, PROCEED, "idled", CONCLUDE, _R.NO_CALL_RAN),
     _rows(CHECK, PROCEED, "doom", PAUSED),
     _rows(CHECK, PROCEED, "", STREAM),
     # The model replies: in a step, or once and in text if no step is allowed.

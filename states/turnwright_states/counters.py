@@ -30,6 +30,10 @@ KEPT: Final[Mapping[str, Atoms]] = {
     "tokens_spent": _flag("tokens spent", "tokens left"),
     "cost_spent": _flag("cost spent", "money left"),
     "time_spent": _flag("time spent", "time left"),
+    "idle_limit": {" > 0": ("idle steps are limited", "idle steps are not limited")},  # 0: no limit
+    "idle": {
+        " >= idle_limit": ("no call ran in too many steps", "an idle step is left")
+    },  # steps in a row without a call
     "doom": _flag("doom loop", "no doom loop"),  # the last round closed a loop
     "doom_asks": _flag("a person is to be asked", "nobody is to be asked"),  # a person is asked about a doom loop
     "nudges_left": {" > 0": ("a nudge is left", "no nudge is left")},
@@ -60,9 +64,10 @@ PASSING: Final[Mapping[str, tuple[tuple[Trigger, ...], Atoms]]] = {
 }
 NAMES: Final = (*KEPT, *PASSING)
 #: The calls of the open batch, counted by their condition: ready to start, the same with a place in the budget already,
-#: running, waiting for a person, the same with a place, typed answers in review. `lent`: the calls in all their leases.
+#: running, those of them that run again without a retry, waiting for a person, the same with a place, typed answers in
+#: review. `lent`: the calls in all their leases.
 #: The fold keeps the calls themselves too, and a walk compares both. No guard reads these counts.
-BATCH: Final = ("ready", "ready_counted", "running", "asking", "asking_counted", "answering", "lent")
+BATCH: Final = ("ready", "ready_counted", "running", "crash_paid", "asking", "asking_counted", "answering", "lent")
 _kept: Final[Callable[["Counters"], tuple[int | bool, ...]]] = attrgetter(*KEPT)
 
 
@@ -78,12 +83,13 @@ class Counters:
 
     def __init__(self, limits: Limits) -> None:
         self.steps = self.calls = self.waiting = self.made = 0
-        self.ready = self.ready_counted = self.running = 0
+        self.ready = self.ready_counted = self.running = self.crash_paid = 0
         self.asking = self.asking_counted = self.answering = self.lent = 0
         self.allowance = limits.allowance
         self.budgeted = limits.call_limit is not None
         self.budget = limits.call_limit or 0
         self.tokens_spent = self.cost_spent = self.time_spent = False
+        self.idle_limit, self.idle = limits.idle_steps or 0, 0
         self.doom = self.carried_doom = self.second_try = False
         self.doom_asks = limits.doom_response == "ask"
         self.nudges_left = limits.nudges

@@ -42,20 +42,24 @@ EFFECTS: Final[Mapping[str, Effect]] = {
         ("runs", "answers", "lends", "loops"),
     ),
     # `loops`: the detector compares results, and found a loop.
-    "step_finished": Effect({"doom": "doom or loops"}, ("loops",)),
+    # `idles`: the step had calls, and none of them ran.
+    "step_finished": Effect({"doom": "doom or loops", "idle": "idle + (idles and idle_limit > 0)"}, ("loops", "idles")),
     "reviewed": Effect({"output_retries_left": "output_retries_left - retry"}, ("retry",)),
     "compaction_started": Effect({"compactions_left": "compactions_left - 1"}),
     "attempt_failed": Effect({"retries_left": "retries_left - retry"}, ("retry",)),
-    # `again`: the call had started before, and its process died. `counted`: it has its place in the budget.
+    # `again`: the call had started before, and its process died. `counted`: it has its place in the budget. `paid`: the
+    # crash has taken its retry, for all the calls that it interrupted.
     "call_started": Effect(
         {
             "ready": "ready - (not counted)",
             "ready_counted": "ready_counted - (counted and not again)",
             "running": "running + (not again)",
+            "crash_paid": "running - 1 if again and not paid else crash_paid - paid",
             "calls": "calls + (not counted)",
-            "retries_left": "retries_left - again",
+            "retries_left": "retries_left - (again and not paid)",
+            "idle": "0",
         },
-        ("again", "counted"),
+        ("again", "counted", "paid"),
     ),
     # The condition of the call before, its lease, the calls of it that were used, and whether it gives the answer.
     "call_settled": Effect(
@@ -63,6 +67,7 @@ EFFECTS: Final[Mapping[str, Effect]] = {
             "ready": "ready - (was_ready and not counted)",
             "ready_counted": "ready_counted - (was_ready and counted)",
             "running": "running - was_running",
+            "crash_paid": "crash_paid - paid",
             "asking": "asking - (was_asking and not counted)",
             "asking_counted": "asking_counted - (was_asking and counted)",
             "answering": "answering - was_answering",
@@ -71,18 +76,19 @@ EFFECTS: Final[Mapping[str, Effect]] = {
             "lent": "lent - lease",
             "final": "final or gives",
         },
-        ("was_ready", "was_running", "was_asking", "was_answering", "counted", "used", "lease", "gives"),
+        ("was_ready", "was_running", "was_asking", "was_answering", "counted", "paid", "used", "lease", "gives"),
     ),
     "call_waiting": Effect(
         {
             "ready": "ready - (was_ready and not counted)",
             "ready_counted": "ready_counted - (was_ready and counted)",
             "running": "running - (not was_ready)",
+            "crash_paid": "crash_paid - paid",
             "asking": "asking + (not counted)",
             "asking_counted": "asking_counted + counted",
             "waiting": "waiting + 1",
         },
-        ("was_ready", "counted"),
+        ("was_ready", "counted", "paid"),
     ),
     # `asks`: the question of a doom loop. Those of calls were counted when they arrived.
     "paused": Effect({"pauses_left": "pauses_left - 1", "waiting": "waiting + asks"}, ("asks",)),
@@ -96,10 +102,11 @@ EFFECTS: Final[Mapping[str, Effect]] = {
             "ready": "ready + (not doom_asked and not counted)",
             "ready_counted": "ready_counted + (not doom_asked and counted)",
             "doom": "doom and not (doom_asked and go_on)",
+            "idle": "0",
         },
         ("doom_asked", "go_on", "counted"),
     ),
-    "message_added": Effect({"doom": "False"}),
+    "message_added": Effect({"doom": "False", "idle": "0"}),
     "stopping": Effect({"carried_doom": "for_doom"}, ("for_doom",)),
     "concluded": Effect({"retries_left": "retries_left - retry", "second_try": "second_try or retry"}, ("retry",)),
     "turn_ended": Effect({"waiting": "0"}),
@@ -130,6 +137,7 @@ RANK: Final[Mapping[str, str]] = {
     "open interrupts": "waiting if paused else 0",
     "calls that can run": _CAN_RUN,
     "calls not started": "ready + ready_counted + answering",
+    "calls that run again without a retry": "crash_paid",
     "request to prepare": "0 if prepared or not asks_model else 1",
 }
 _OF_STATE: Final = ("stage", "paused", "asks_model")

@@ -20,13 +20,15 @@ from .reasons import REASONS, EndReason
 SHORTHANDS: Final = {
     "no_calls": "budgeted and budget == 0",
     "calls_spent": "budgeted and calls >= budget",
-    "spent": "calls_spent or tokens_spent or cost_spent or time_spent",
+    "idled": "idle_limit > 0 and idle >= idle_limit",
+    "spent": "calls_spent or tokens_spent or cost_spent or time_spent or idled",
 }
 
 #: The words of each atom and each shorthand, for true and for false.
 WORDS: Final[Mapping[str, tuple[str, str]]] = {
     "no_calls": ("no tool call is allowed", "a tool call is allowed"),
     "calls_spent": ("tool calls spent", "a tool call is left"),
+    "idled": ("no call ran in too many steps in a row", "a call ran lately"),
     "spent": ("a budget is spent", "no budget is spent"),
     **{name + rest: words for name, atoms in KEPT.items() for rest, words in atoms.items()},
     **{name + rest: words for name, (_, atoms) in PASSING.items() for rest, words in atoms.items()},

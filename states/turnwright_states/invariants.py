@@ -21,7 +21,7 @@ S, T = State, Trigger
 
 #: Values that never change, the limits of the turn; and those that do, counters and ghosts (`moves.GHOSTS`).
 CONSTANTS: Final = (
-    *("allowance", "budgeted", "budget", "doom_asks"),
+    *("allowance", "budgeted", "budget", "doom_asks", "idle_limit"),
     *("max_retries", "max_nudges", "max_refusals", "max_pauses", "max_compactions", "widest"),
 )
 CHANGING: Final = (
@@ -33,10 +33,11 @@ CHANGING: Final = (
 LIMITS: Final = (
     "allowance >= 0 and budget >= 0 and (budgeted or budget == 0) and max_retries >= 0 and max_nudges >= 0"
     " and max_refusals >= 0 and max_pauses >= 0 and max_compactions >= 0 and widest >= 1"
+    " and idle_limit >= 0"
 )
 #: Names that are 0 in a turn that begins.
 _GHOSTS: Final = ("doom_waits", "nudges", "refusals", "pauses", "ran", "repeats", "credit", "model_calls", "reason")
-_ZERO: Final = ("steps", "calls", "waiting", *BATCH, *_GHOSTS)
+_ZERO: Final = ("steps", "calls", "waiting", "idle", *BATCH, *_GHOSTS)
 #: The configuration of a turn that begins, in CHECK.
 START: Final = (
     "nudges_left == max_nudges and output_retries_left == max_refusals and pauses_left == max_pauses"
@@ -78,9 +79,16 @@ INVARIANTS: Final[Mapping[str, Invariant]] = {
     "a conclusion without text is asked for once more": Invariant(_EVERY, "repeats == second_try"),
     "tool calls are counted": Invariant(_EVERY, "ran == calls"),
     "compactions are in range": Invariant(_EVERY, "compactions_left >= 0 and compactions_left <= max_compactions"),
+    "idle steps are within their limit": Invariant(
+        _EVERY, "idle >= 0 and (idle <= idle_limit if idle_limit > 0 else idle == 0)"
+    ),
+    "a step begins only while an idle step is left": Invariant(
+        _except(S.CHECK, S.CONCLUDE, S.TEXT_ONLY, *FINAL), "idle_limit == 0 or idle < idle_limit"
+    ),
     "no count is negative": Invariant(
         _EVERY, " and ".join(f"{name} >= 0" for name in (*BATCH, "calls", "waiting", "doom_waits"))
     ),
+    "a paid crash is one of a running call": Invariant(_EVERY, "crash_paid <= running"),
     "a batch is at most as wide as a step": Invariant(_EVERY, f"{TOOLS} <= widest"),
     "started and promised calls are within the budget": Invariant(
         _EVERY, "not budgeted or calls + ready + asking + lent <= budget"
@@ -125,7 +133,7 @@ INVARIANTS: Final[Mapping[str, Invariant]] = {
 
 #: The loop that closes a batch, one call after the other: its invariant, over the values now and before it (`_0`).
 CLOSING_LOOP: Final[Mapping[str, str]] = {
-    "no count is negative": " and ".join(f"{name} >= 0" for name in BATCH),
+    "no count is negative": " and ".join(f"{name} >= 0" for name in BATCH) + " and crash_paid <= running",
     "only open calls lease, from a budget": f"lent == 0 or budgeted and {TOOLS} > 0",
     "calls that wait are interrupts": "waiting - asking - asking_counted == waiting_0 - asking_0 - asking_counted_0",
     "used calls were lent": "calls >= calls_0 and (not budgeted or calls + lent <= calls_0 + lent_0)",
@@ -146,8 +154,8 @@ BOUNDS: Final[Mapping[str, str]] = {
 }
 #: What one less of each number allows: so many moves. Every move lowers `potential`, messages left out.
 WORTH: Final[Mapping[str, str]] = {
-    "allowance - steps": "3 * max_retries + 2 * widest + 6",
-    "pauses_left": "3 * widest + max_retries + 4",
+    "allowance - steps": "2 * max_retries + max_retries * widest + 2 * widest + 6",
+    "pauses_left": "3 * widest + max_retries * widest + 4",
     "compactions_left": "2",
 }
 _NOT_PREPARED: Final = "(0 if prepared else 1)"
@@ -156,18 +164,19 @@ _CALL_MOVES: Final = "2 * ready + 2 * ready_counted + running"
 HERE: Final[Mapping[State, str]] = {
     S.CHECK: "max_retries + 3",
     S.CONTINUE: "max_retries + 4",
-    S.STREAM: f"retries_left + {_NOT_PREPARED} + 3 * max_retries + 2 * widest + 7",
-    S.COMPACT: f"retries_left + {_NOT_PREPARED} + 3 * max_retries + 2 * widest + 8",
-    S.REVIEW: "retries_left + 2 * ready + 2 * max_retries + 6",
-    S.TOOL_EXEC: f"retries_left + {_CALL_MOVES} + max_retries + 5",
-    S.PAUSED: f"3 * waiting + {_CALL_MOVES} + 2 * max_retries + 6",
+    S.STREAM: f"retries_left + {_NOT_PREPARED} + 2 * max_retries + max_retries * widest + 2 * widest + 7",
+    S.COMPACT: f"retries_left + {_NOT_PREPARED} + 2 * max_retries + max_retries * widest + 2 * widest + 8",
+    S.REVIEW: "retries_left + 2 * ready + max_retries * widest + max_retries + 6",
+    S.TOOL_EXEC: f"retries_left * widest + crash_paid + {_CALL_MOVES} + max_retries + 5",
+    S.PAUSED: f"3 * waiting + {_CALL_MOVES} + max_retries * widest + max_retries + 6",
     S.CONCLUDE: "retries_left + 1",
     S.TEXT_ONLY: f"retries_left + {_NOT_PREPARED} + 1",
     **dict.fromkeys(FINAL, "0"),
 }
 #: The bound on the moves of a whole turn, messages left out.
 EVENTS: Final = (
-    "allowance * (3 * max_retries + 2 * widest + 6) + max_pauses * (3 * widest + max_retries + 4)"
+    "allowance * (2 * max_retries + max_retries * widest + 2 * widest + 6)"
+    " + max_pauses * (3 * widest + max_retries * widest + 4)"
     " + 2 * max_compactions + max_retries + 3"
 )
 

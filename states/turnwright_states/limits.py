@@ -22,7 +22,7 @@ LARGEST: Final = 1e15
 #: Counts are below this, so that every store and reader can hold them. Only None means "no limit".
 COUNTS_BELOW: Final = 2**31 - 1
 
-Concluding = Literal["after", "within"]
+Concluding = Literal["after", "within", "never"]
 DoomCompare = Literal["results", "calls"]
 DoomResponse = Literal["stop", "ask"]
 StallResponse = Literal["hint", "loop"]
@@ -30,8 +30,8 @@ StepNotices = Literal["once", "each"]
 PresetName = Literal["default", "coding", "boocode", "opencode", "glm-cli"]
 ToolClass = Literal["read_only", "writing", "default"]
 
-#: The plans of the other presets know no stalls.
-_NO_STALLS: Final[dict[str, object]] = {"stall_errors": None, "stall_rounds": None}
+#: The plans of the other presets know neither stalls nor idle steps.
+_NO_STALLS: Final[dict[str, object]] = {"stall_errors": None, "stall_rounds": None, "idle_steps": None}
 _PRESETS: Final[dict[PresetName, dict[str, object]]] = {
     "default": {},
     # Of 116 recorded runs that solved a coding task, the largest had 188 calls (docs/evidence.md).
@@ -108,7 +108,8 @@ class Limits(_Checked, frozen=True):
     ceiling: int = MAX_STEPS
     """The engine's bound on `steps`, 0 to 200."""
     concluding: Concluding = "after"
-    """Whether the concluding call comes after the last step of the cap (`after`) or is that step (`within`)."""
+    """Whether the concluding call comes after the last step of the cap (`after`), is that step (`within`), or is
+    replaced by a fixed summary (`never`)."""
     tool_calls: int | ToolCallLimits | None = Field(default_factory=ToolCallLimits)
     """Tool calls that the whole turn may run; at least 0. One number, or one for each class of tools."""
     max_calls_per_step: int = MAX_CALLS_PER_STEP
@@ -136,6 +137,9 @@ class Limits(_Checked, frozen=True):
     """Rounds in a row with nothing new, neither a call nor a result, that make a stall; at least 2."""
     stall_response: StallResponse = "hint"
     """Whether the model gets a hint in each step of a stall, or the stall is a doom loop."""
+    idle_steps: int | None = 5
+    """Steps in a row whose calls all do not run that end the turn; at least 1. A person's answer or message restarts
+    the count."""
     step_notices: StepNotices = "once"
     """Whether the notice about steps comes once, at 80 % of the cap, or again at each later step but the last."""
     max_retries: int = 3
@@ -165,7 +169,7 @@ class Limits(_Checked, frozen=True):
             return ToolCallLimits.model_validate(value)
         return value if isinstance(value, ToolCallLimits) else _whole(value, least=0)
 
-    @field_validator("tokens", "conclude_tokens", "max_calls_per_step", mode="before")
+    @field_validator("tokens", "conclude_tokens", "max_calls_per_step", "idle_steps", mode="before")
     @classmethod
     def _positive_count(cls, value: object) -> object:
         return _whole(value, least=1)
@@ -229,7 +233,7 @@ class Limits(_Checked, frozen=True):
     @property
     def allowance(self) -> int:
         """The steps of the cap that may call tools: one fewer than `cap` if the concluding call is a step."""
-        return self.cap if self.concluding == "after" else max(self.cap - 1, 0)
+        return max(self.cap - 1, 0) if self.concluding == "within" else self.cap
 
     @property
     def watches_stalls(self) -> bool:

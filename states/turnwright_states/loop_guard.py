@@ -288,6 +288,9 @@ class LoopGuard:
 
     def _feed(self, event: Input) -> list[f.Fact]:
         facts = self.machine.feed(event)
+        action = self.machine.action
+        if isinstance(action, Conclude) and not action.asks_model:
+            facts += self.machine.feed(ConcludedInput(elapsed=event.elapsed))
         self._facts += facts
         return facts
 

@@ -152,7 +152,8 @@ class TurnMachine:
                 return AwaitPerson(tuple(turn.interrupts.values()))
             case State.CONCLUDE if turn.carried is not None:
                 limits, again = turn.limits, turn.counters.second_try
-                return Conclude(turn.carried, limits.conclude_seconds, limits.conclude_tokens, again)
+                asks = limits.concluding != "never"
+                return Conclude(turn.carried, limits.conclude_seconds, limits.conclude_tokens, again, asks)
             case _:
                 outcome, reason = turn.state.outcome, turn.reason
                 if outcome is None or reason is None:
@@ -196,9 +197,8 @@ class TurnMachine:
                     return False
                 case CallSettledInput() | CallWaitingInput():
                     settled += 1
-                case CallStartedInput(call=call) if not turn.counters.retries_left and call in turn.batch:
-                    # Without a retry, an interrupted call does not run again.
-                    settled += turn.batch[call].state is CallState.STARTED
+                case CallStartedInput(call=call) if call in turn.batch:
+                    settled += turn.lacks_retry(turn.batch[call])
                 case AnsweredInput():
                     asks = [bool(asked.call) for asked in turn.interrupts.values()]
                     return turn.state is State.PAUSED and asks == [True] and not turn.counters.final
@@ -215,6 +215,8 @@ class TurnMachine:
         """Return whether a step begins after these last inputs of a batch, with and without messages before them."""
         turn, counters, seconds = self.turn, self.turn.counters, self.turn.limits.seconds
         if turn.synthesis or counters.doom or counters.waiting:
+            return False
+        if counters.idle_limit and counters.idle + 1 >= counters.idle_limit and turn.idles:
             return False
         rounds = turn.rounds
         repeats = turn.keys_results and rounds.latest != () and rounds.repeat_a_call(turn.batch)
@@ -303,7 +305,8 @@ class TurnMachine:
             case SynthesizedInput():
                 counters.synthesized = _shown(event.text) is not None
             case ConcludedInput():
-                counters.no_text = _shown(event.text) is None
+                # Where the model was not asked, its text is not missing.
+                counters.no_text = _shown(event.text) is None and self.turn.limits.concluding != "never"
             case _:
                 pass
         return event.trigger
@@ -471,7 +474,7 @@ class TurnMachine:
 
     def _call_started(self, event: CallStartedInput) -> None:
         call = self._call(event, event.call)
-        if call.state is CallState.STARTED and self.turn.counters.retries_left == 0:
+        if self.turn.lacks_retry(call):
             self._settle_call(call, CallStatus.UNKNOWN, batch.NO_RERUN, batch.unaccounted(call))
             return self._settle_if_done()
         started = f.CallStarted(

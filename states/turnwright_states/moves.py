@@ -27,14 +27,14 @@ OPEN: Final = f"{TOOLS} + answering"
 RUNS: Final = "ready + ready_counted + running"
 
 #: The values that a move chooses, beside the passing flags: the calls of a reply that run, its typed answers, the
-#: calls in its leases; whether it, or the end of its step, closes a loop; whether a call has its place in the budget,
-#: whether an answer settles it, its lease and the calls of it that were used; whether a result is the turn's answer;
-#: which budgets are spent from now on; and the reason that an input brings.
+#: calls in its leases; whether it, or the end of its step, closes a loop; whether none of the step's calls ran;
+#: whether a call has its place in the budget, whether an answer settles it, its lease and the calls of it that were
+#: used; whether a result is the turn's answer; which budgets are spent from now on; the reason that an input brings.
 INPUTS: Final = (
-    *("runs", "answers", "lends", "loops", "counted", "settles", "lease", "used", "gives"),
+    *("runs", "answers", "lends", "loops", "idles", "counted", "settles", "lease", "used", "gives"),
     *("tokens_now", "cost_now", "time_now", "given"),
 )
-INPUT_FLAGS: Final = frozenset({"loops", "counted", "settles", "gives", "tokens_now", "cost_now", "time_now"})
+INPUT_FLAGS: Final = frozenset({"loops", "idles", "counted", "settles", "gives", "tokens_now", "cost_now", "time_now"})
 
 #: Numbers that only the proof needs, and their changes by the kind of fact: the interrupts of doom loops; the nudges,
 #: refused replies, pauses, tool calls and repeated conclusions so far; the model calls that were allowed so far.
@@ -103,9 +103,10 @@ class Move(NamedTuple):
     stops: bool = False
 
 
-def _settled(kind: str, *, counted: bool, gives: str = "False") -> Follows:
+def _settled(kind: str, *, counted: bool, paid: bool = False, gives: str = "False") -> Follows:
     was = {f"was_{one}": str(one == kind) for one in ("ready", "running", "asking", "answering")}
-    return Follows("call_settled", {**was, "counted": str(counted), "used": "used", "lease": "lease", "gives": gives})
+    of_call = {"counted": str(counted), "paid": str(paid), "used": "used", "lease": "lease", "gives": gives}
+    return Follows("call_settled", {**was, **of_call})
 
 
 #: The lease of one open call: the last one has all that is lent.
@@ -127,11 +128,13 @@ _ANSWERED: Final = (
 )
 _LEASE_OF_ONE: Final[Mapping[str, str]] = {"lease": "lent"}
 _ALL: Final = (S.STREAM, S.COMPACT, S.REVIEW, S.TOOL_EXEC, S.CONCLUDE, S.TEXT_ONLY)
-_CALLS: Final = (("ready", False), ("ready", True), ("running", True))
-
-
-def _name(kind: str, *, counted: bool) -> str:
-    return "ready_counted" if kind == "ready" and counted else kind
+#: The calls that can run: their name, count and kind, whether one has its place in the budget, and its crash a retry.
+_CALLS: Final = (
+    ("ready", "ready", "ready", False, False),
+    ("ready_counted", "ready_counted", "ready", True, False),
+    ("running", "running - crash_paid", "running", True, False),
+    ("crash_paid", "crash_paid", "running", True, True),
+)
 
 
 #: Every move. Any of them may report usage.
@@ -194,43 +197,51 @@ MOVES: Final = (
         (S.TOOL_EXEC,),
         None,
         "ready > 0",
-        (Follows("call_started", {"again": "False", "counted": "False"}),),
+        (Follows("call_started", {"again": "False", "counted": "False", "paid": "False"}),),
     ),
     Move(
         "a ready_counted call starts",
         (S.TOOL_EXEC,),
         None,
         "ready_counted > 0",
-        (Follows("call_started", {"again": "False", "counted": "True"}),),
+        (Follows("call_started", {"again": "False", "counted": "True", "paid": "False"}),),
     ),
     Move(
         "a call runs again",
         (S.TOOL_EXEC,),
         None,
-        "running > 0 and retries_left > 0",
-        (Follows("call_started", {"again": "True", "counted": "True"}),),
+        "running > crash_paid and retries_left > 0",
+        (Follows("call_started", {"again": "True", "counted": "True", "paid": "False"}),),
+        stops=True,
+    ),
+    Move(
+        "a call runs again without a retry",
+        (S.TOOL_EXEC,),
+        None,
+        "crash_paid > 0",
+        (Follows("call_started", {"again": "True", "counted": "True", "paid": "True"}),),
         stops=True,
     ),
     *(
         Move(
-            f"a {_name(kind, counted=counted)} call is settled",
+            f"a {name} call is settled",
             (S.TOOL_EXEC,),
             None,
-            f"{_name(kind, counted=counted)} > 0 and {LEASED} and {USED if counted else 'used == 0'}",
-            (_settled(kind, counted=counted, gives="gives" if kind == "running" else "False"),),
+            f"{count} > 0 and {LEASED} and {USED if counted else 'used == 0'}",
+            (_settled(kind, counted=counted, paid=paid, gives="gives" if kind == "running" else "False"),),
             example=_LEASE_OF_ONE,
         )
-        for kind, counted in _CALLS
+        for name, count, kind, counted, paid in _CALLS
     ),
     *(
         Move(
-            f"a {_name(kind, counted=counted)} call waits",
+            f"a {name} call waits",
             (S.TOOL_EXEC,),
             None,
-            f"{_name(kind, counted=counted)} > 0 and pauses_left > 0",
-            (Follows("call_waiting", {"was_ready": str(kind == "ready"), "counted": str(counted)}),),
+            f"{count} > 0 and pauses_left > 0",
+            (Follows("call_waiting", {"was_ready": str(kind == "ready"), "counted": str(counted), "paid": str(paid)}),),
         )
-        for kind, counted in _CALLS
+        for name, count, kind, counted, paid in _CALLS
     ),
     Move(
         "the synthesis is tried again",
@@ -256,22 +267,20 @@ CLOSES: Final = tuple(
         f"a {name} call is closed",
         (),
         None,
-        f"{name} > 0 and {LEASED if name != 'answering' else 'lease == 0'} and {USED if counted else 'used == 0'}",
-        (_settled(kind, counted=counted),),
+        f"{count} > 0 and {LEASED if name != 'answering' else 'lease == 0'} and {USED if counted else 'used == 0'}",
+        (_settled(kind, counted=counted, paid=paid),),
     )
-    for name, kind, counted in (
-        ("ready", "ready", False),
-        ("ready_counted", "ready", True),
-        ("running", "running", True),
-        ("asking", "asking", False),
-        ("asking_counted", "asking", True),
-        ("answering", "answering", False),
+    for name, count, kind, counted, paid in (
+        *_CALLS,
+        ("asking", "asking", "asking", False, False),
+        ("asking_counted", "asking_counted", "asking", True, False),
+        ("answering", "answering", "answering", False, False),
     )
 )
 #: The result of a call that was refused when its reply arrived.
 REFUSED_CALL: Final = Follows(
     "call_settled",
-    dict.fromkeys(("was_ready", "was_running", "was_asking", "was_answering", "counted", "gives"), "False")
+    dict.fromkeys(("was_ready", "was_running", "was_asking", "was_answering", "counted", "paid", "gives"), "False")
     | {"used": "0", "lease": "0"},
 )
 
@@ -282,7 +291,7 @@ _FOLLOWS: Final[Mapping[Trigger, tuple[Follows, ...]]] = {
         Follows(
             "call_settled",
             {"was_ready": "settles", "was_running": "False", "was_asking": "False", "was_answering": "False"}
-            | {"counted": "counted", "used": "used", "lease": "lease", "gives": "False"},
+            | {"counted": "counted", "paid": "False", "used": "used", "lease": "lease", "gives": "False"},
         ),
     ),
 }
@@ -307,7 +316,7 @@ def _facts_of(row: Row) -> Iterator[Follows]:  # noqa: C901 (one case a fact: fl
     if trigger is T.REVIEWED and dest is S.TOOL_EXEC:
         yield Follows("answering")
     if source is S.CONTINUE and dest is S.CHECK:
-        yield Follows("step_finished", {"loops": "loops"})
+        yield Follows("step_finished", {"loops": "loops", "idles": "idles"})
     if dest is S.STREAM and source is S.CHECK:
         yield Follows("step_started", {"number": "steps + 1", "nudge": "doom"})
     elif dest is S.PAUSED and source is not S.PAUSED:

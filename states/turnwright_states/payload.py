@@ -21,7 +21,12 @@ T = TypeVar("T")
 V = TypeVar("V")
 
 #: The values of limits that older journals do not have.
-_BEFORE: Final[dict[str, object]] = {"doom_compare": "calls", "stall_errors": None, "stall_rounds": None}
+_BEFORE: Final[dict[str, object]] = {
+    "doom_compare": "calls",
+    "stall_errors": None,
+    "stall_rounds": None,
+    "idle_steps": None,
+}
 #: All bytes but the brackets and the quotation mark of JSON.
 _NO_MARKS: Final = bytes(set(range(256)) - set(b'[]{}"'))
 

@@ -22,6 +22,7 @@ class EndReason(StrEnum):
     TOKENS = "tokens"
     COST = "cost"
     DEADLINE = "deadline"
+    NO_CALL_RAN = "no_call_ran"
     DOOM_LOOP = "doom_loop"
     ABORTED = "aborted"
     SUPERSEDED = "superseded"
@@ -148,6 +149,9 @@ REASONS: Final[dict[EndReason, Meaning]] = {
     EndReason.TOKENS: _limit("tokens", "tokens_spent", "The turn reached its token limit.", "", Trigger.COMPACTED),
     EndReason.COST: _limit("cost", "cost_spent", "The turn reached its cost limit.", "", Trigger.COMPACTED),
     EndReason.DEADLINE: _limit("seconds", "time_spent", "The turn reached its time limit.", "", Trigger.EXPIRE),
+    EndReason.NO_CALL_RAN: _limit(
+        "idle_steps", "idled", "In too many steps in a row, no tool call of the model could run."
+    ),
     EndReason.ABORTED: _stop("The turn was aborted.", "Nothing to mend; ask again when you like.", _CONTINUE),
     EndReason.SUPERSEDED: _stop(
         "A new message of the session arrived while the turn was paused.",

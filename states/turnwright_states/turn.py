@@ -51,6 +51,8 @@ class Turn:
     keys_results: bool = True
     #: Whether a message came after the reply of the open step, so that its calls are not a round.
     round_forgotten: bool = False
+    #: Whether a review refused the reply of the open step, so that its calls were not allowed to run.
+    reply_refused: bool = False
     #: The stall of which this step's request has a hint.
     stall: Stall | None = None
     #: The reason of a conclusion, then the reason of the end.
@@ -169,6 +171,16 @@ class Turn:
             same += self.batch[name].made.key == key
         return same > 1 or self.rounds.have(key)
 
+    @property
+    def idles(self) -> bool:
+        """Whether the open step has calls, and none of them ran. A refused reply has its own limit."""
+        if self.reply_refused or not self.batch:
+            return False
+        for name in self.batch:  # noqa: SIM110 (a plain loop, because this runs once a step)
+            if self.batch[name].counted:
+                return False
+        return True
+
     def may_loop(self, outcomes: Mapping[str, tuple[str, bool]]) -> bool:
         """Return whether these results, which settle the batch, would close a doom loop."""
         return self.rounds.settled(self.settled_calls(outcomes), self.limits).tools != ()
@@ -177,6 +189,10 @@ class Turn:
         """Return the calls of the batch that may start, or have started without a result, in call order."""
         calls = self.batch.values()
         return tuple([call for call in calls if call.state is CallState.READY or call.state is CallState.STARTED])
+
+    def lacks_retry(self, call: Call) -> bool:
+        """Return whether a crash interrupted this call, and it cannot run again: no retry is left or paid."""
+        return call.state is CallState.STARTED and not call.crash_paid and not self.counters.retries_left
 
     def open_calls(self) -> list[Call]:
         """Return the calls of the batch without a result, in call order."""
@@ -227,12 +243,13 @@ class Turn:
         self.near = self.near or 5 * fact.number >= self.marks.steps
         self.nudge, self.stall = fact.nudge, fact.stall
         self.step_open, self.step_started_at, self.step_usage = True, fact.elapsed, _NOTHING_USED
-        self.batch, self.synthesis_done = _EMPTY, False
+        self.batch, self.synthesis_done, self.reply_refused = _EMPTY, False, False
 
     def _prepare(self, fact: f.RequestPrepared) -> None:  # noqa: ARG002 (its values are only for the requests)
         RUN["request_prepared"](self.counters)
 
     def _review(self, fact: f.Reviewed) -> None:
+        self.reply_refused = fact.retry
         RUN["reviewed"](self.counters, fact.retry)
 
     def _start_compaction(self, fact: f.CompactionStarted) -> None:  # noqa: ARG002 (its estimate is only for people)
@@ -288,7 +305,11 @@ class Turn:
 
     def _start(self, fact: f.CallStarted) -> None:
         call, counters = self.batch[fact.call], self.counters
-        RUN["call_started"](counters, call.state is CallState.STARTED, call.counted)
+        again, paid = call.state is CallState.STARTED, call.crash_paid
+        RUN["call_started"](counters, again, call.counted, paid)
+        if again and not paid:
+            self._pay_for_crash()
+        call.crash_paid = False
         if not call.counted:
             call.counted = True
             self.near = self.near or 5 * counters.calls >= self.marks.tool_calls
@@ -296,6 +317,12 @@ class Turn:
         if fact.arguments is not None:
             call.arguments = fact.arguments
         call.state = CallState.STARTED
+
+    def _pay_for_crash(self) -> None:
+        """Let every call that runs in the journal run again: the retry of one pays for the crash of all."""
+        for call in self.batch.values():
+            if call.state is CallState.STARTED:
+                call.crash_paid = True
 
     def _settle(self, fact: f.CallSettled) -> None:
         call = self.batch[fact.call]
@@ -310,11 +337,12 @@ class Turn:
             waited,
             ready and made.output,
             call.counted,
+            call.crash_paid,
             0 if spent is None else spent.calls,
             0 if made.lease is None or was is CallState.SETTLED else made.lease.calls or 0,
             fact.final and fact.status is CallStatus.OK,
         )
-        call.state = CallState.SETTLED
+        call.state, call.crash_paid = CallState.SETTLED, False
         call.result_key = fact.key
         if ":" in fact.key:
             call.unkeyed = fact
@@ -331,8 +359,8 @@ class Turn:
 
     def _wait(self, fact: f.CallWaiting) -> None:
         call = self.batch[fact.call]
-        RUN["call_waiting"](self.counters, call.state is CallState.READY, call.counted)
-        call.state = CallState.WAITING
+        RUN["call_waiting"](self.counters, call.state is CallState.READY, call.counted, call.crash_paid)
+        call.state, call.crash_paid = CallState.WAITING, False
         if fact.changed is not None:
             call.arguments = fact.changed
         self._ask(fact.interrupt)
@@ -371,9 +399,10 @@ class Turn:
 
     def _end_step(self, fact: f.StepFinished) -> None:
         self.step_open, self.nudge, self.stall = False, False, None
-        if fact.state is State.CHECK and self.keys_results:
-            self.rounds = self.rounds.settled(self.settled_calls(), self.limits)
-            RUN["step_finished"](self.counters, self.rounds.tools != ())
+        if fact.state is State.CHECK:
+            if self.keys_results:
+                self.rounds = self.rounds.settled(self.settled_calls(), self.limits)
+            RUN["step_finished"](self.counters, self.rounds.tools != (), self.idles)
 
     def _stop(self, fact: f.Stopping) -> None:
         self._use(fact.usage)

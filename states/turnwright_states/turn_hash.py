@@ -16,6 +16,8 @@ _packed: Final = msgpack.Encoder(enc_hook=plain).encode
 #: The output retries and compactions of a turn that has the defaults of chart 3 and used none. Such a turn has the hash
 #: that it had before they existed.
 _UNUSED: Final = (2, 0)
+#: The limit of idle steps that a turn has by default, and that of a turn of chart 3. Their hashes are those of chart 3.
+_IDLE_LIMITS: Final = (5, 0)
 
 
 def digest_of(turn: "Turn") -> str:  # noqa: C901 (one value after the other: flat)
@@ -40,6 +42,8 @@ def digest_of(turn: "Turn") -> str:  # noqa: C901 (one value after the other: fl
     left = c.output_retries_left, c.compactions_left
     if left != _UNUSED or c.final or c.prepared or turn.tool_retries:
         known += ("beside", *left, c.final, c.prepared, sorted(turn.tool_retries.items()))
+    if c.idle or c.idle_limit not in _IDLE_LIMITS:
+        known += ("idle", c.idle, c.idle_limit)
     if turn.state is State.REVIEW:
         known.append(turn.truncated)
     if turn.cached_tokens or turn.reasoning_tokens:  # likewise
@@ -52,6 +56,8 @@ def digest_of(turn: "Turn") -> str:  # noqa: C901 (one value after the other: fl
     for name in batch:
         call = batch[name]
         known += (call.state, call.attempt, call.counted, call.made.own_key)
+        if call.crash_paid:
+            known.append("crash_paid")
         if keyed:
             known += (call.made.key, f"{call.result_key}!" if call.failed and fails else call.result_key)
     try:

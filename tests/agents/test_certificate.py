@@ -28,7 +28,7 @@ Values = dict[str, Any]
 #: Values of every limit that an agent can set, the default among them: who writes it down has set it.
 OWN: Final[dict[str, st.SearchStrategy[Any]]] = {
     "steps": st.none() | st.integers(0, 300),
-    "concluding": st.sampled_from(("after", "within")),
+    "concluding": st.sampled_from(("after", "within", "never")),
     "tool_calls": st.none() | st.just(50) | st.integers(0, 10**6),
     "max_calls_per_step": st.integers(1, 32),
     "tokens": st.none() | st.integers(1, 10**9),
@@ -40,6 +40,7 @@ OWN: Final[dict[str, st.SearchStrategy[Any]]] = {
     "doom_response": st.sampled_from(("stop", "ask")),
     "nudges": st.integers(0, 3),
     "stall_errors": st.integers(2, 5) | st.none(),
+    "idle_steps": st.integers(1, 5) | st.none(),
     "stall_rounds": st.integers(2, 5) | st.none(),
     "stall_response": st.sampled_from(["hint", "loop"]),
     "max_retries": st.integers(0, 9),
@@ -86,7 +87,7 @@ def test_the_values_are_those_that_bind_the_turn(engine: Values, agent: Values, 
     bounds = named(certificate(agent_of(agent), Limits(**engine), steps=steps))
     limits = in_force(engine, agent, steps)
     cap = limits.ceiling if limits.steps is None else min(limits.steps, limits.ceiling)
-    allowance = cap if limits.concluding == "after" else max(cap - 1, 0)
+    allowance = max(cap - 1, 0) if limits.concluding == "within" else cap
     assert {name: bound.value for name, bound in bounds.items()} == {
         "cap": cap,
         "steps that may call tools": allowance,
@@ -100,6 +101,7 @@ def test_the_values_are_those_that_bind_the_turn(engine: Values, agent: Values, 
         "rounds that repeat": limits.doom_threshold,
         "rounds of one error": limits.stall_errors,
         "rounds without news": limits.stall_rounds,
+        "steps in a row without a call": limits.idle_steps,
         "nudges": limits.nudges,
         "pauses": limits.max_pauses,
         "output retries": limits.output_retries,
@@ -216,7 +218,7 @@ def test_the_response_to_a_doom_loop_is_told() -> None:
 def test_the_chart_is_named_by_what_its_rows_say() -> None:
     chart = certificate(Agent(name="Tester")).chart
     text = "".join(f"{row.name} {row.reason or ''}\n" for row in ROWS)
-    assert (chart.version, chart.rows, chart.digest) == (VERSION, 74, hashlib.sha256(text.encode()).hexdigest())
+    assert (chart.version, chart.rows, chart.digest) == (VERSION, 75, hashlib.sha256(text.encode()).hexdigest())
 
 
 # Its sub-agents.

@@ -60,8 +60,8 @@ def test_a_row_that_no_walk_took_is_a_violation(capsys: pytest.CaptureFixture[st
 def test_a_fault_is_told_with_the_way_to_it(capsys: pytest.CaptureFixture[str]) -> None:
     """And of what nobody walked on to see, nothing is claimed."""
     path = (
-        Edge("the turn begins", "Started", State.CHECK, (ROWS[9],), State.STREAM),
-        Edge("the engine fails", "Fail", State.STREAM, (ROWS[18],), State.FAILED),
+        Edge("the turn begins", "Started", State.CHECK, (ROWS[10],), State.STREAM),
+        Edge("the engine fails", "Fail", State.STREAM, (ROWS[19],), State.FAILED),
     )
 
     def walks() -> "Iterator[Walk]":
@@ -76,8 +76,8 @@ def test_a_fault_is_told_with_the_way_to_it(capsys: pytest.CaptureFixture[str]) 
     assert lines[1:5] == [
         f"  violated      {Property.RANK}",
         f"                the rank did not fall; {limits}",
-        f"                  the turn begins; {ROWS[9].name}",
-        f"                  the engine fails; {ROWS[18].name}",
+        f"                  the turn begins; {ROWS[10].name}",
+        f"                  the engine fails; {ROWS[19].name}",
     ]
     assert lines[-1] == f"{len(Property)} checks: 2 hold, 1 violated, {len(Property) - 3} inconclusive"
 
@@ -121,26 +121,26 @@ def test_a_way_is_drawn_with_the_limits_the_states_and_the_numbers_of_the_rows(
         "",
         "  CHECK",
         "    │  the turn begins",
-        "    ├─ 10  proceed",
+        "    ├─ 11  proceed",
         "    ▼",
         "  STREAM",
         "    │  the model asks for a",
-        "    ├─ 13  replied [tool calls]",
+        "    ├─ 14  replied [tool calls]",
         "    ▼",
         "  TOOL_EXEC",
         "    │  a starts",
         "    │  a ends: ok",
-        "    ├─ 46  settled",
+        "    ├─ 47  settled",
         "    ▼",
         "  CONTINUE",
-        "    ├─ 52  proceed",
+        "    ├─ 53  proceed",
         "    ▼",
         "  CHECK",
         "    ├─ 5  proceed [tool calls spent] / budget",
         "    ▼",
         "  CONCLUDE",
         "    │  the model concludes",
-        "    ├─ 63  concluded / carried",
+        "    ├─ 64  concluded / carried",
         "    ▼",
         "  CAP_HIT",
         "    budget: The turn reached its tool-call limit.",
@@ -165,6 +165,7 @@ DRAWN: Final = (
     Case(Limits(steps=2, cost=1.0, seconds=1.0, max_retries=0, doom_threshold=None)),
     Case(Limits(steps=3, doom_threshold=2, doom_response="ask", max_retries=0), widest=1),
     Case(Limits(steps=1, output_retries=0, max_retries=0, doom_threshold=None), hooked=True),
+    Case(Limits(steps=2, idle_steps=1, max_retries=0, doom_threshold=None), widest=1),
 )
 
 
@@ -233,7 +234,7 @@ def test_conditions_are_states_events_and_values() -> None:
     ("asked", "condition", "says"),
     [
         ("paused", "", r"--can-reach paused: is a state, not an ending: use --can-reach END --with PAUSED"),
-        ("cap", "", r"--can-reach cap: no such end.*cap_hit: budget, cost, deadline, step_cap, tokens"),
+        ("cap", "", r"--can-reach cap: no such end.*cap_hit: budget, cost, deadline, no_call_ran, step_cap, tokens"),
         ("failed/budget", "", r"--can-reach failed/budget: no such end"),
         ("failed", "paused", r"--with paused: no such state or event \(states: CHECK.*events: abort"),
         ("failed", "caps=3", r"--with caps=3: there is no limit 'caps' \(there are steps, ceiling"),

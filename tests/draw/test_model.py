@@ -14,7 +14,7 @@ from turnwright_states.state import FINAL, LIVE, RESTING, TRANSIENT, Outcome, St
 _DESIGNED = {
     Outcome.FINISHED: "answered text_only truncated",
     Outcome.SYNTHESIS_DONE: "synthesized",
-    Outcome.CAP_HIT: "step_cap budget tokens cost deadline",
+    Outcome.CAP_HIT: "step_cap budget tokens cost deadline no_call_ran",
     Outcome.DOOM_LOOP: "doom_loop",
     Outcome.ABORTED: "aborted superseded",
     Outcome.FAILED: "model_error empty_reply content_filter context_overflow crashed engine_error"

@@ -38,10 +38,10 @@ FORMATS: tuple[Callable[[Picture, Overlay], str], ...] = (
     to_table,
 )
 #: Every count differs from the others and from every row's number; two rows were never taken.
-COUNTS = tuple(0 if place in (8, 32) else 100 + place for place in range(len(ROWS)))
+COUNTS = tuple(0 if place in (9, 33) else 100 + place for place in range(len(ROWS)))
 COVERAGE = coverage_overlay(RowCounts(COUNTS))
 #: Two steps, then the cap, and an answer.
-PATH = (10, 13, 46, 52, 10, 13, 46, 52, 2, 63)
+PATH = (11, 14, 47, 53, 11, 14, 47, 53, 2, 64)
 _SVG = "{http://www.w3.org/2000/svg}"
 
 
@@ -75,8 +75,8 @@ def test_every_format_says_the_count_of_every_row(picture: Picture, form: Callab
 
 @pytest.mark.parametrize("form", FORMATS)
 def test_every_format_has_the_caption(picture: Picture, turn: Overlay, form: Callable[[Picture, Overlay], str]) -> None:
-    assert "72 of 74 rows taken" in form(picture, COVERAGE)
-    assert "never taken: 9, 33" in form(picture, COVERAGE)
+    assert "73 of 75 rows taken" in form(picture, COVERAGE)
+    assert "never taken: 10, 34" in form(picture, COVERAGE)
     text = form(picture, turn).replace("&gt;", ">")
     for line in turn.caption:
         assert line in text
@@ -85,25 +85,25 @@ def test_every_format_has_the_caption(picture: Picture, turn: Overlay, form: Cal
 def test_the_caption_of_a_turn_says_how_it_ended_and_what_it_took(turn: Overlay) -> None:
     assert turn.caption == (
         "turn t1: cap_hit: step_cap (also reached: budget)",
-        "2 steps, 3 tool calls run, 1.2 s of driving, 6 of 74 rows taken, 10 times in all",
+        "2 steps, 3 tool calls run, 1.2 s of driving, 6 of 75 rows taken, 10 times in all",
         "path: CHECK > ... > CAP_HIT",
     )
     assert (turn.stands, turn.reason, turn.here) == (State.CAP_HIT, EndReason.STEP_CAP, "ended here")
-    assert turn.taken[12] == 2
+    assert turn.taken[13] == 2
     assert sum(turn.taken) == len(PATH)
 
 
 def test_the_caption_of_a_turn_that_is_not_over_says_where_it_stands() -> None:
     machine, _ = TurnMachine.start(StartedInput(prompt="x"))
     machine.feed(ModelRepliedInput(calls=(ToolCall(name="a", arguments={}),)))
-    overlay = turn_overlay("t2", machine.turn, [ROWS[9], ROWS[12]], path="CHECK > STREAM > TOOL_EXEC")
+    overlay = turn_overlay("t2", machine.turn, [ROWS[10], ROWS[13]], path="CHECK > STREAM > TOOL_EXEC")
     assert overlay.caption[0] == "turn t2: not over: in TOOL_EXEC"
     assert overlay.here == "now here"
 
 
 def test_a_row_of_another_chart_is_no_row_of_the_picture() -> None:
     with pytest.raises(ValueError, match=re.escape("CHECK --proceed--> FAILED is not a row of this chart")):
-        turn_overlay("t3", Turn(), [ROWS[9]._replace(dest=State.FAILED)], path="CHECK > FAILED")
+        turn_overlay("t3", Turn(), [ROWS[10]._replace(dest=State.FAILED)], path="CHECK > FAILED")
 
 
 @pytest.mark.parametrize("kind", OverlayKind)
@@ -130,9 +130,9 @@ def test_dot_shows_every_row_with_its_count(picture: Picture) -> None:
 
 def test_dot_shows_red_what_tests_never_took_and_nothing_else(picture: Picture) -> None:
     dot = to_dot(picture, overlay=COVERAGE)
-    assert {number for number, (html, _) in _rows_of_dot(dot).items() if "#b91c1c" in html} == {9, 33}
+    assert {number for number, (html, _) in _rows_of_dot(dot).items() if "#b91c1c" in html} == {10, 34}
     dashed = re.findall(r"^  (.*) -> (.*) \[.*style=dashed", dot, flags=re.MULTILINE)
-    # Another row of the same arrow as row 33 was taken.
+    # Another row of the same arrow as row 34 was taken.
     assert dashed == [("CHECK", '"CHECK to PAUSED"'), ('"CHECK to PAUSED"', "PAUSED")]
 
 
@@ -148,7 +148,7 @@ def test_a_state_that_tests_never_reached_is_red(picture: Picture) -> None:
 def test_dot_marks_the_way_of_a_turn_and_where_it_ended(picture: Picture, turn: Overlay) -> None:
     dot = to_dot(picture, overlay=turn)
     counts = {number: count for number, (_, count) in _rows_of_dot(dot).items() if count}
-    assert counts == {2: "1x", 10: "2x", 13: "2x", 46: "2x", 52: "2x", 63: "1x"}
+    assert counts == {2: "1x", 11: "2x", 14: "2x", 47: "2x", 53: "2x", 64: "1x"}
     assert re.findall(r"^  ([A-Z_]+) \[label=.*ended here.* penwidth=3\]$", dot, flags=re.MULTILINE) == ["CAP_HIT"]
     assert dot.count("ended here") == 1
     wide = re.findall(r"^  ([A-Z_]+) -> .*penwidth=2\.2\]$", dot, flags=re.MULTILINE)
@@ -164,7 +164,7 @@ def test_mermaid_marks_the_way_of_a_turn_and_where_it_ended(picture: Picture, tu
     assert set(re.findall(r"class (\w+) unreached", text)) == {
         "COMPACT", "REVIEW", "PAUSED", "TEXT_ONLY", "FINISHED", "SYNTHESIS_DONE", "DOOM_LOOP", "ABORTED", "FAILED"
     }  # fmt: skip
-    assert "10 [otherwise] (taken 2x)" in text
+    assert "11 [otherwise] (taken 2x)" in text
     assert text.count("(taken ") == len(set(PATH))
     assert "NEVER" not in text
     assert to_mermaid(picture, COVERAGE).count("(NEVER TAKEN)") == 2

@@ -13,7 +13,7 @@ from turnwright.model.scripted import ScriptedModel, asks_for
 from turnwright.store import Claim, InboxItem, MemoryStore, Status, Store
 from turnwright.testing.faults.wrapper import StoreWrapper
 from turnwright.tools.tool import Tool
-from turnwright_states import Outcome
+from turnwright_states import Limits, Outcome
 from turnwright_states.facts import CallSettled, CallStarted, Fact, ModelReplied
 from turnwright_states.replay import replay
 from turnwright_states.verdict import Verdict
@@ -103,7 +103,8 @@ async def test_a_turn_whose_calls_are_all_refused_lets_other_tasks_run() -> None
     model = ScriptedModel(*[asks_for((f"none_{n}", {})) for n in range(9)], "Done.")
     async with anyio.create_task_group() as group:
         group.start_soon(count)
-        await Engine(model=model, tools=[note], store=MemoryStore()).run(AGENT, "hi")
+        limits = Limits(idle_steps=None)
+        await Engine(model=model, tools=[note], store=MemoryStore(), limits=limits).run(AGENT, "hi")
         group.cancel_scope.cancel()
     assert rounds >= 9
 

@@ -28,7 +28,7 @@ from turnwright_states import facts as f
 from turnwright_states.limits import Concluding, DoomResponse
 
 AGENT = Agent(name="Anybody")
-CONCLUDING: tuple[Concluding, ...] = ("after", "within")
+CONCLUDING: tuple[Concluding, ...] = ("after", "within", "never")
 RESPONSES: tuple[DoomResponse, ...] = ("stop", "ask")
 
 
@@ -88,6 +88,7 @@ limits = st.builds(
     max_calls_per_step=st.integers(1, 4),
     tokens=st.none() | st.integers(1, 300),
     doom_threshold=st.none() | st.integers(2, 3),
+    idle_steps=st.none() | st.integers(1, 3),
     doom_compare=st.sampled_from(("results", "calls")),
     doom_response=st.sampled_from(RESPONSES),
     nudges=st.integers(0, 2),

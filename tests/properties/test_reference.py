@@ -66,13 +66,14 @@ limits = st.builds(
     Limits,
     steps=st.none() | st.integers(0, 6),
     ceiling=st.sampled_from([0, 1, 8, 20, 20, 20]),
-    concluding=st.sampled_from(["after", "within"]),
+    concluding=st.sampled_from(["after", "within", "never"]),
     tool_calls=seldom(st.integers(0, 8)),
     max_calls_per_step=st.integers(1, 4) | st.just(32),
     tokens=seldom(st.integers(1, 150)),
     cost=seldom(st.integers(1, 150).map(float)),
     seconds=seldom(st.integers(0, 12).map(lambda n: n + 0.5)),
     doom_threshold=st.none() | st.integers(2, 4),
+    idle_steps=st.none() | st.integers(1, 3),
     doom_compare=st.sampled_from(["results", "calls"]),
     doom_response=st.sampled_from(["stop", "ask"]),
     nudges=st.integers(0, 2),
@@ -156,7 +157,10 @@ def test_a_turn_in_sqlite_takes_the_course_that_the_rules_say(folder: Path, scri
 
 
 @settings(max_examples=percent_of_examples(5))
-@given(steps=st.none() | st.sampled_from([198, 199, 200, 201, 250]), concluding=st.sampled_from(["after", "within"]))
+@given(
+    steps=st.none() | st.sampled_from([198, 199, 200, 201, 250]),
+    concluding=st.sampled_from(["after", "within", "never"]),
+)
 def test_no_turn_takes_more_than_two_hundred_steps(steps: int | None, concluding: str) -> None:
     """A model that never stops by itself, with no other limit."""
     polling = ScriptedReply(calls=(ScriptedCall("polls"),))

@@ -28,7 +28,7 @@ NAMES = ("Root", "Left", "Right")
 #: The most tokens that one reply uses, and what a token costs.
 MOST = 20
 PRICE = Price(input=1e6, output=1e6)
-CONCLUDING: tuple[Concluding, ...] = ("after", "within")
+CONCLUDING: tuple[Concluding, ...] = ("after", "within", "never")
 RESPONSES: tuple[DoomResponse, ...] = ("stop", "ask")
 
 Journal = list[tuple[int, f.Fact]]
@@ -84,6 +84,7 @@ limits = st.builds(
     tokens=st.none() | st.integers(30, 600),
     cost=st.none() | st.floats(30, 600),
     doom_threshold=st.none() | st.integers(2, 3),
+    idle_steps=st.none() | st.integers(1, 3),
     doom_compare=st.sampled_from(("results", "calls")),
     doom_response=st.sampled_from(RESPONSES),
     max_retries=st.integers(0, 2),

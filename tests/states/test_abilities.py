@@ -46,7 +46,7 @@ def some_limits(most: int, calls: int, steps: int) -> st.SearchStrategy[Limits]:
     return st.builds(
         Limits,
         steps=st.integers(0, steps),
-        concluding=st.sampled_from(("after", "within")),
+        concluding=st.sampled_from(("after", "within", "never")),
         tool_calls=st.none() | st.integers(0, calls),
         max_calls_per_step=st.integers(1, min(calls, 4)),
         tokens=st.none() | st.just(1),
@@ -134,12 +134,13 @@ CHECKS: Final = {
     "tokens": 6,
     "cost": 7,
     "deadline": 8,
-    "doom pause": 9,
+    "idle": 9,
+    "doom pause": 10,
 }
 
 
 def checked(abilities: Abilities = TOOLS, **limits: Any) -> list[str]:  # noqa: ANN401 (values of limits)
-    rows = numbers(rows_of(Limits.model_validate(limits), abilities).rows)
+    rows = numbers(rows_of(Limits.model_validate({"idle_steps": None} | limits), abilities).rows)
     return [name for name, number in CHECKS.items() if number in rows]
 
 
@@ -172,7 +173,20 @@ def test_each_limit_that_is_set_has_its_row() -> None:
         one: dict[str, Any] = {name: 10}
         assert checked(steps=100, tool_calls=None, doom_threshold=None, **one) == ["step_cap", reason]
     everything: dict[str, Any] = {"tokens": 9, "cost": 9, "seconds": 9, "nudges": 1, "doom_response": "ask"}
+    everything["idle_steps"] = 5
     assert checked(steps=100, **everything) == list(CHECKS)
+
+
+def test_idle_steps_stop_a_turn_only_before_its_last_step() -> None:
+    assert checked(steps=5, tool_calls=None, doom_threshold=None, idle_steps=5) == ["step_cap"]
+    assert checked(steps=6, tool_calls=None, doom_threshold=None, idle_steps=5) == ["step_cap", "idle"]
+
+
+def test_a_loop_of_calls_that_cannot_run_may_end_the_idle_steps() -> None:
+    """Then nobody is asked, because no step is left."""
+    asks: dict[str, Any] = {"tool_calls": None, "doom_response": "ask", "steps": 100, "max_pauses": 100}
+    assert checked(doom_threshold=3, idle_steps=2, **asks) == ["step_cap", "idle", "doom pause"]
+    assert checked(doom_threshold=3, idle_steps=3, **asks) == ["step_cap", "doom_loop", "idle", "doom pause"]
 
 
 def states(abilities: Abilities, **limits: Any) -> set[State]:  # noqa: ANN401 (values of limits)
@@ -194,10 +208,10 @@ def test_states_that_an_agent_never_enters_are_left_out() -> None:
 
 def test_where_every_reply_is_reviewed_none_is_used_without() -> None:
     always = numbers(rows_of(Limits(), TOOLS._replace(reviews="always")).rows)
-    assert {11, 12, 34, 35, 36} <= set(always)
-    assert not {13, 14, 15, 32, 33} & set(always)
+    assert {12, 13, 35, 36, 37} <= set(always)
+    assert not {14, 15, 16, 33, 34} & set(always)
     refused = numbers(rows_of(Limits(), TOOLS._replace(reviews="always", refuses=True)).rows)
-    assert {32, 33} <= set(refused)
+    assert {33, 34} <= set(refused)
 
 
 @pytest.mark.slow
@@ -210,12 +224,12 @@ def test_an_agent_with_everything_takes_every_row_of_a_turn_with_steps() -> None
 @pytest.mark.parametrize(
     ("ability", "limits", "more"),
     [
-        ({"asks": True}, {}, {43, 53, 56, 57}),
-        ({"direct": True}, {}, {44, 48}),
-        ({"synthesis": True}, {}, {45}),
-        ({"trips": True}, {}, {20, 47, 64}),
-        ({}, {"max_compactions": 1}, {17, 19, 26, 27, 28, 30, 31}),
-        ({}, {"seconds": 1}, {8, 21, 49}),
+        ({"asks": True}, {}, {44, 54, 57, 58}),
+        ({"direct": True}, {}, {45, 49}),
+        ({"synthesis": True}, {}, {46}),
+        ({"trips": True}, {}, {21, 48, 65}),
+        ({}, {"max_compactions": 1}, {18, 20, 27, 28, 29, 31, 32}),
+        ({}, {"seconds": 1}, {8, 22, 50}),
     ],
 )
 def test_each_ability_adds_its_rows(ability: dict[str, Any], limits: dict[str, int], more: set[int]) -> None:

@@ -55,6 +55,7 @@ CHECK     | proceed        | tool calls spent                                   
 CHECK     | proceed        | tokens spent                                                 | CONCLUDE       | tokens
 CHECK     | proceed        | cost spent                                                   | CONCLUDE       | cost
 CHECK     | proceed        | time spent                                                   | CONCLUDE       | deadline
+CHECK     | proceed        | no call ran in too many steps in a row                       | CONCLUDE       | no_call_ran
 CHECK     | proceed        | doom loop                                                    | PAUSED         |
 CHECK     | proceed        |                                                              | STREAM         |
 STREAM    | replied        | content filter                                               | FAILED         | content_filter
@@ -133,7 +134,7 @@ def groups(rows: list[Line]) -> dict[tuple[str, str], list[Line]]:
 
 
 def test_the_rows_are_those_of_the_design() -> None:
-    assert len(ROWS) == 74
+    assert len(ROWS) == 75
     assert groups(built()) == groups(designed())
 
 

@@ -109,6 +109,7 @@ CHANGES: Final[dict[str, Callable[[Turn], None]]] = {
     "a call's state": of_a_call(state=CallState.SETTLED),
     "a call's attempts": of_a_call(attempt=1),
     "a call that counts": of_a_call(counted=True),
+    "a call whose crash is paid": of_a_call(crash_paid=True),
     "a call's result": of_a_call(result_key="x"),
     "a call's error": of_a_call(result_key="x", failed=True),
     **{

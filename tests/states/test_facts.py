@@ -55,7 +55,7 @@ USAGE = st.none() | st.builds(
 LIMITS = st.builds(
     Limits,
     steps=st.none() | st.integers(0, 300),
-    concluding=st.sampled_from(("after", "within")),
+    concluding=st.sampled_from(("after", "within", "never")),
     tool_calls=st.none() | COUNT,
     tokens=st.none() | st.integers(1, 10**6),
     cost=st.none() | st.floats(0.01, 10),

@@ -235,7 +235,7 @@ def test_a_transition_that_is_no_row_has_no_reason(event: type[transitions.Event
     model, counters = Model(State.CONTINUE), Counters(Limits())
     counters.doom = True
     chart.fire(model, Trigger.PROCEED, counters)
-    assert chart.fire(model, Trigger.PROCEED, counters) == ROWS[8]
+    assert chart.fire(model, Trigger.PROCEED, counters) == ROWS[9]
     model.state = State.STREAM
     chart.machine.add_transition(Trigger.PROCEED, State.STREAM, State.FAILED)
     assert chart.fire(model, Trigger.PROCEED, counters) == Row(State.STREAM, Trigger.PROCEED, Guard(""), State.FAILED)

@@ -179,6 +179,7 @@ def test_a_guard_is_the_python_that_it_is_written_as() -> None:
         spent = (values["budgeted"] and values["calls"] >= values["budget"]) or any(
             values[f"{what}_spent"] for what in ("tokens", "cost", "time")
         )
+        spent = spent or (values["idle_limit"] > 0 and values["idle"] >= values["idle_limit"])
         expected = values["doom"] and (not values["doom_asks"] or values["pauses_left"] == 0 or spent)
         assert Guard(text).holds(counters) is bool(expected)
 

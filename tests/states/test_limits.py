@@ -158,7 +158,9 @@ def test_model_calls_follow_the_formula(steps: int | None, retries: int, calls: 
 def test_the_presets_are_the_three_systems_the_defaults_and_those_for_coding() -> None:
     assert Limits.preset("default") == Limits()
     assert Limits.preset("coding") == Limits(tool_calls=200)
-    assert Limits.preset("boocode") == Limits(doom_compare="calls", stall_errors=None, stall_rounds=None)
+    assert Limits.preset("boocode") == Limits(
+        doom_compare="calls", stall_errors=None, stall_rounds=None, idle_steps=None
+    )
     assert Limits.preset("opencode").concluding == "within"
     assert Limits.preset("opencode", steps=1).allowance == 0
     assert Limits.preset("glm-cli").concluding == "within"
@@ -173,7 +175,7 @@ def test_opencode_has_no_step_limit_of_0() -> None:
 def test_a_preset_knows_what_it_says_and_what_it_leaves_to_the_defaults() -> None:
     """The certificate distinguishes the two."""
     said = {name: Limits.preset(name, tokens=9).model_fields_set for name in get_args(PresetName)}
-    stalls = {"stall_errors", "stall_rounds"}
+    stalls = {"stall_errors", "stall_rounds", "idle_steps"}
     assert said == {
         "default": {"tokens"},
         "coding": {"tokens", "tool_calls"},

@@ -455,7 +455,7 @@ def test_a_turn_with_a_synthesis_is_its_engines() -> None:
     st.builds(
         Limits,
         steps=st.none() | st.integers(0, 8),
-        concluding=st.sampled_from(("after", "within")),
+        concluding=st.sampled_from(("after", "within", "never")),
         tool_calls=st.none() | st.integers(0, 12),
         doom_threshold=st.none() | st.integers(2, 3),
         max_retries=st.integers(0, 2),

@@ -110,6 +110,7 @@ def test_every_limit_that_holds_is_told_in_the_order_of_the_rows(seen: Counters)
         EndReason.TOKENS: seen.tokens_spent,
         EndReason.COST: seen.cost_spent,
         EndReason.DEADLINE: seen.time_spent,
+        EndReason.NO_CALL_RAN: seen.idle_limit > 0 and seen.idle >= seen.idle_limit,
     }
     assert list(reached(seen)) == [reason for reason, holding in holds.items() if holding]
 
@@ -120,7 +121,9 @@ def test_every_limit_that_holds_is_told_in_the_order_of_the_rows(seen: Counters)
 )
 def test_a_step_may_write_exactly_what_the_token_budget_leaves(tokens: int, used: list[tuple[int, int]]) -> None:
     """Never nothing: a step that may start may say something."""
-    machine, _ = TurnMachine.start(StartedInput(prompt="x", limits=Limits(tokens=tokens, doom_threshold=None)))
+    machine, _ = TurnMachine.start(
+        StartedInput(prompt="x", limits=Limits(tokens=tokens, doom_threshold=None, idle_steps=None))
+    )
     left = tokens
     for read, written in used:
         action = machine.action
@@ -145,7 +148,7 @@ def test_without_a_token_budget_the_provider_decides(begin: Begin) -> None:
 @pytest.mark.parametrize("steps", [None, 199, 200, 201, 250])
 @pytest.mark.parametrize("concluding", ["after", "within"])
 def test_a_model_that_never_stops_is_stopped_at_the_ceiling(begin: Begin, steps: int | None, concluding: str) -> None:
-    turn = begin(steps=steps, concluding=concluding, tool_calls=None, doom_threshold=None)
+    turn = begin(steps=steps, concluding=concluding, tool_calls=None, doom_threshold=None, idle_steps=None)
     while turn.state is State.STREAM:
         turn.reply(ToolCall(name="a", problem="there is none"))
     cap = 200 if steps is None else min(steps, 200)

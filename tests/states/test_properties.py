@@ -259,7 +259,7 @@ def settings_of_a_turn(steps: st.SearchStrategy[int | None]) -> st.SearchStrateg
     limits = st.builds(
         Limits,
         steps=steps,
-        concluding=st.sampled_from(("after", "within")),
+        concluding=st.sampled_from(("after", "within", "never")),
         tool_calls=st.none() | st.integers(0, 9) | st.integers(0, 600),
         max_calls_per_step=st.integers(1, 4),
         tokens=st.none() | st.none() | st.integers(1, 2000),

@@ -59,6 +59,7 @@ CASES: Final = (
     Case(limits(cost=1.0)),
     Case(limits(steps=3, tool_calls=None, doom_threshold=2, doom_response="ask"), widest=1),
     Case(limits(output_retries=0, max_compactions=1), widest=1, hooked=True),
+    Case(limits(idle_steps=1), widest=1),
 )
 
 
@@ -165,7 +166,7 @@ def test_a_way_is_told_with_its_beginning_and_the_rows_of_the_chart() -> None:
         "a ends: ok",
         "the model concludes",
     ]
-    assert path[0].rows == (CHART.rows[9],)
+    assert path[0].rows == (CHART.rows[10],)
     assert path[-1].dest is machine.state is State.CAP_HIT
     assert all(before.dest is after.source for before, after in pairwise(path))
 

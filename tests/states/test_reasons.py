@@ -45,6 +45,7 @@ def test_a_reached_limit_says_which_setting_to_raise() -> None:
         EndReason.TOKENS: "tokens",
         EndReason.COST: "cost",
         EndReason.DEADLINE: "seconds",
+        EndReason.NO_CALL_RAN: "idle_steps",
     }
     for reason, name in capped.items():
         meaning = REASONS[reason]

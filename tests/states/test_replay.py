@@ -365,7 +365,7 @@ UNSEEN: Final = frozenset(
 OUTSIDE: Final = frozenset(
     {
         *(f"turn_started.limits.{name}" for name in ("ceiling", "tokens", "cost", "seconds", "doom_threshold")),
-        *(f"turn_started.limits.stall_{name}" for name in ("errors", "rounds", "response")),
+        *(f"turn_started.limits.{name}" for name in ("stall_errors", "stall_rounds", "stall_response", "idle_steps")),
         *(f"turn_started.{name}" for name in ("limits.max_calls_per_step", "synthesis", "depth")),
         *(f"model_replied.{name}" for name in ("text", "finish", "usage")),
         *(f"model_replied.calls.{name}" for name in ("name", "raw", "refused", "invalid", "output")),

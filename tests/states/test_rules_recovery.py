@@ -78,15 +78,50 @@ def test_reruns_are_bounded_by_max_retries_and_then_the_outcome_is_unknown(begin
     assert turn.calls == 1
 
 
-def test_the_reruns_of_a_batch_share_its_retries(begin: "Begin") -> None:
-    turn = begin(max_retries=1)
-    turn.reply("fetch", "fetch")
-    for call in ("call00001", "call00002"):
+def crashed(begin: "Begin", *tools: str, **limits: int) -> "Script":
+    """A turn whose process died while all calls of a batch ran."""
+    turn = begin(**limits)
+    turn.reply(*tools)
+    for call in turn.ready:
         turn.feed(CallStartedInput(call=call))
-    turn.feed(CallStartedInput(call="call00001"))
+    return turn
+
+
+def test_a_crash_costs_a_batch_one_retry(begin: "Begin") -> None:
+    """However many calls it interrupted."""
+    turn = crashed(begin, *["fetch"] * 8, max_retries=1)
+    for call in turn.ready:
+        turn.feed(CallStartedInput(call=call))
+    assert turn.machine.turn.counters.retries_left == 0
+    assert [call.attempt for call in turn.machine.turn.batch.values()] == [2] * 8
+
+
+def test_each_further_crash_costs_a_retry(begin: "Begin") -> None:
+    turn = crashed(begin, "fetch", "fetch", max_retries=2)
+    for left in (1, 0):
+        for call in ("call00001", "call00002"):
+            turn.feed(CallStartedInput(call=call))
+        assert turn.machine.turn.counters.retries_left == left
     turn.feed(CallStartedInput(call="call00002"))
     assert turn.result("call00002").status is CallStatus.UNKNOWN
     assert turn.ready == ["call00001"]
+
+
+def test_a_crash_among_reruns_leaves_the_rest_paid(begin: "Begin") -> None:
+    """The second process died while the first call ran again. The other call was not interrupted a second time."""
+    turn = crashed(begin, "fetch", "fetch", max_retries=1)
+    turn.feed(CallStartedInput(call="call00001"))
+    turn.feed(CallStartedInput(call="call00001"))
+    assert turn.result("call00001").status is CallStatus.UNKNOWN
+    turn.feed(CallStartedInput(call="call00002"))
+    assert turn.ready == ["call00002"]
+
+
+def test_a_crash_without_a_retry_leaves_each_outcome_unknown(begin: "Begin") -> None:
+    turn = crashed(begin, "fetch", "fetch", max_retries=0)
+    for call in ("call00001", "call00002"):
+        turn.feed(CallStartedInput(call=call))
+        assert turn.result(call).status is CallStatus.UNKNOWN
 
 
 def test_a_driver_may_settle_a_started_call_as_unknown(begin: "Begin") -> None:

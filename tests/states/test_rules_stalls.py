@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 ERROR, NOTHING = Stall.SAME_ERROR, Stall.NOTHING_NEW
 #: Nothing but the stall that a test is about.
-OFF: dict[str, object] = {"doom_threshold": None, "stall_errors": None, "stall_rounds": None}
+OFF: dict[str, object] = {"doom_threshold": None, "stall_errors": None, "stall_rounds": None, "idle_steps": None}
 
 
 def asks(name: str, n: int = 0) -> ToolCall:

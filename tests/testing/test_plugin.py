@@ -16,7 +16,7 @@ from turnwright_states.chart import CHART, ROWS
 pytest_plugins = ["pytester"]
 
 PLUGIN = ("-p", "turnwright.testing.plugin", "-p", "no:cacheprovider")
-#: Each takes rows 10 and 15: a step starts, and the model answers.
+#: Each takes rows 11 and 16: a step starts, and the model answers.
 ANSWERS = """
     import pytest
     from turnwright_states import ModelRepliedInput, StartedInput, TurnMachine
@@ -55,10 +55,10 @@ def test_a_run_names_the_rows_that_it_never_took(pytester: pytest.Pytester) -> N
     result.assert_outcomes(passed=3)
     assert result.ret == 0
     result.stdout.fnmatch_lines(
-        ["*= rows of the chart =*", "2 of 74 rows of chart 3 taken, 6 times in all", "never taken:"], consecutive=True
+        ["*= rows of the chart =*", "2 of 75 rows of chart 4 taken, 6 times in all", "never taken:"], consecutive=True
     )
     said = [line.split(maxsplit=1) for line in result.outlines if "--" in line and line.startswith("  ")]
-    assert said == [[str(n), row.name] for n, row in enumerate(ROWS, start=1) if n not in (10, 15)]
+    assert said == [[str(n), row.name] for n, row in enumerate(ROWS, start=1) if n not in (11, 16)]
 
 
 def test_a_required_row_that_was_never_taken_fails_the_run(pytester: pytest.Pytester) -> None:
@@ -66,14 +66,14 @@ def test_a_required_row_that_was_never_taken_fails_the_run(pytester: pytest.Pyte
     result = pytester.runpytest_inprocess(*PLUGIN, "--turnwright-rows-require")
     result.assert_outcomes(passed=1)
     assert result.ret == 1
-    result.stdout.fnmatch_lines(["FAILED: 72 rows were never taken (--turnwright-rows-require)"])
+    result.stdout.fnmatch_lines(["FAILED: 73 rows were never taken (--turnwright-rows-require)"])
 
 
 def test_a_run_that_took_every_row_passes(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(EVERY_ROW)
     result = pytester.runpytest_inprocess(*PLUGIN, "--turnwright-rows-require")
     assert result.ret == 0
-    result.stdout.fnmatch_lines(["74 of 74 rows of chart 3 taken, 74 times in all"])
+    result.stdout.fnmatch_lines(["75 of 75 rows of chart 4 taken, 75 times in all"])
     result.stdout.no_fnmatch_line("*never taken*")
 
 
@@ -110,7 +110,7 @@ def test_what_was_taken_before_the_run_is_not_counted(pytester: pytest.Pytester)
     pytester.syspathinsert()
     result = pytester.runpytest_inprocess("-p", "early", *PLUGIN, "--turnwright-rows-file", file)
     assert result.ret == 0
-    assert _counts(file) == {10: 1, 15: 1}
+    assert _counts(file) == {11: 1, 16: 1}
 
 
 @pytest.mark.slow
@@ -119,8 +119,8 @@ def test_workers_hand_in_their_counts_and_they_are_added_up(pytester: pytest.Pyt
     pytester.makepyfile(ANSWERS.format(times=4))
     result = pytester.runpytest_inprocess("-n", "2", "--turnwright-rows", "--turnwright-rows-file", "rows.json")
     result.assert_outcomes(passed=4)
-    result.stdout.fnmatch_lines(["2 of 74 rows of chart 3 taken, 8 times in all"])
-    assert _counts(pytester.path / "rows.json") == {10: 4, 15: 4}
+    result.stdout.fnmatch_lines(["2 of 75 rows of chart 4 taken, 8 times in all"])
+    assert _counts(pytester.path / "rows.json") == {11: 4, 16: 4}
 
 
 def test_a_worker_that_died_is_told(pytester: pytest.Pytester) -> None:
@@ -153,4 +153,4 @@ def test_the_file_says_how_to_draw_it_and_is_drawn(pytester: pytest.Pytester) ->
     assert json.loads(file.read_text(encoding="utf-8"))["schema"] == "turnwright/rows/1"
     drawn = pytester.run(sys.executable, "-m", "turnwright", "diagram", "--format", "table", "--coverage", file)
     assert drawn.ret == 0
-    drawn.stdout.fnmatch_lines(["[*][*]2 of 74 rows taken[*][*]", "| 10 | 2 * | CHECK *"])
+    drawn.stdout.fnmatch_lines(["[*][*]2 of 75 rows taken[*][*]", "| 11 | 2 * | CHECK *"])

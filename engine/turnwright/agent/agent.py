@@ -159,6 +159,7 @@ class Agent(BaseModel, Generic[DepsT_contra, OutT_co]):
     stall_errors: int | None = None
     stall_rounds: int | None = None
     stall_response: StallResponse | None = None
+    idle_steps: int | None = None
     max_retries: int | None = None
     output_retries: int | None = None
     max_pauses: int | None = None

@@ -35,6 +35,7 @@ class AgentFields(TypedDict, total=False):
     stall_errors: int | None
     stall_rounds: int | None
     stall_response: StallResponse
+    idle_steps: int | None
     max_retries: int
     output_retries: int
     output_mode: OutputMode

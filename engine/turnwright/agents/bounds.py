@@ -79,7 +79,7 @@ def bounds_of(limits: Limits, tools: ToolClass | None = None) -> tuple[Bound, ..
     limits = limits.for_tools(tools or "default")
     exact, reply, cancelling = Exactness.EXACT, Exactness.OVERSHOT_BY_ONE_REPLY, Exactness.OVERSHOT_BY_CANCELLING
     cap = f"min({'unset' if limits.steps is None else limits.steps}, {limits.ceiling})"
-    allowed = "cap" if limits.concluding == "after" else "max(cap - 1, 0)"
+    allowed = "max(cap - 1, 0)" if limits.concluding == "within" else "cap"
     formula = "(allowance + 1) x (1 + max_retries)"
     calls = f"({limits.allowance} + 1) x (1 + {limits.max_retries})"
     if limits.max_compactions:
@@ -144,6 +144,14 @@ def bounds_of(limits: Limits, tools: ToolClass | None = None) -> tuple[Bound, ..
             exact,
             ("stall_rounds", "stall_response"),
             stalls,
+        ),
+        Bound(
+            "steps in a row without a call",
+            limits.idle_steps,
+            "idle_steps",
+            exact,
+            ("idle_steps",),
+            EndReason.NO_CALL_RAN,
         ),
         Bound("nudges", limits.nudges, "nudges", exact, ("nudges",)),
         Bound("pauses", limits.max_pauses, "max_pauses", exact, ("max_pauses",)),

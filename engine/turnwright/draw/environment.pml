@@ -16,6 +16,8 @@ bool budgeted, doom_asks;      /* without a budget, calls are not counted */
 mtype state = CHECK;
 byte steps, calls, nudges_left, pauses_left, retries_left, waiting;
 byte output_retries_left, compactions_left;
+byte idle;                     /* 1: no call ran in too many steps, whatever their limit is */
+byte idle_limit;
 bool final;                    /* a call of the open batch gave the answer */
 bool tokens_spent, cost_spent, time_spent, doom, carried_doom, second_try;
 mtype reason;                  /* the reason that a conclusion carries, then the reason of the end */
@@ -49,7 +51,7 @@ bool unaccepted, overdrawn, overspent, began_on_spent, asked_too_often, went_on;
 #define works (calls_the_model || state == REVIEW || state == TOOL_EXEC)
 #define open_calls (ready + ready_counted + running + asking + asking_counted + answering)
 #define most_model_calls ((allowance + 1) * (1 + max_retries) + 2 * max_compactions)
-#define a_budget_is_spent (budgeted && calls >= budget || tokens_spent || cost_spent || time_spent)
+#define a_budget_is_spent (budgeted && calls >= budget || tokens_spent || cost_spent || time_spent || idle >= idle_limit)
 #define widest (hooked -> HOOKED_BATCH : WIDEST_BATCH)
 #define places_left (budgeted -> budget - calls : widest)
 
@@ -71,6 +73,7 @@ inline perhaps(flag) {
 /* A turn with hooks, reviews and compactions has smaller limits, because their product would have millions of states. */
 inline choose_the_limits() {
   perhaps(hooked);
+  idle_limit = 1;
   select (allowance : 0 .. (hooked -> HOOKED_ALLOWANCE : MAX_ALLOWANCE));
   if
   :: budgeted = true; select (budget : 0 .. (hooked -> HOOKED_BUDGET : MAX_BUDGET))
@@ -216,7 +219,8 @@ inline the_calls_run() {
      :: hooked -> final = true                             /* its result is the turn's answer */
      :: lent > 0 -> select (used : 1 .. lent); calls = calls + used; lent = lent - used
      :: a_person_is_wanted(asking_counted)                 /* after a crash, or for a sub-agent: it asks */
-     :: retries_left > 0 -> retries_left--; running++      /* after a crash: it is run again */
+     :: retries_left > 0 -> retries_left--; running++      /* after a crash: it is run again; so are the others that
+                                                              the crash interrupted, which changes no count */
      fi
   :: ready + ready_counted + running == 0 && waiting > 0 -> event = settled
   :: ready + ready_counted + running == 0 && waiting == 0 ->
@@ -231,12 +235,13 @@ inline the_calls_run() {
   fi
 }
 
-/* The end of a step chooses what CHECK reads: whether the detector found a loop, and which budgets are spent. A claim
- * that holds for any detector holds for ours, and a spent budget stays spent. A choice when the reply arrives would
+/* The end of a step chooses what CHECK reads: whether the detector found a loop, whether too many steps ran no call, and
+ * which budgets are spent. A claim that holds for any detector holds for ours, and a spent budget stays spent. A choice when the reply arrives would
  * give sixteen times as many states, and nothing reads the values before CHECK. */
 inline the_step_ends() {
   event = proceed;
   perhaps(doom);
+  if :: idle = 1 :: skip fi;
   if :: tokens_spent = true :: skip fi;
   if :: cost_spent = true :: skip fi;
   if :: time_spent = true :: skip fi
@@ -322,7 +327,7 @@ inline the_row_is_followed() {
   :: state == CONCLUDE || over ->                                   /* every open call gets a result */
      ready = 0; ready_counted = 0; running = 0; asking = 0; asking_counted = 0; lent = 0; waiting = 0;
      answering = false; had_calls = false; was_cut = false; final = false;
-     carried_doom = (state == CONCLUDE && reason == why_doom_loop)
+     carried_doom = (state == CONCLUDE && reason == why_doom_loop); idle = 0
   :: state == CONTINUE -> lent = 0                                  /* the unused rest returns */
   :: else
   fi;
@@ -443,7 +448,7 @@ ltl reasons_fit_their_outcomes { [] ((state == FINISHED -> reason == why_answere
                                      (state == SYNTHESIS_DONE -> reason == why_synthesized) &&
                                      (state == CAP_HIT -> reason == why_step_cap || reason == why_budget ||
                                                           reason == why_tokens || reason == why_cost ||
-                                                          reason == why_deadline) &&
+                                                          reason == why_deadline || reason == why_no_call_ran) &&
                                      (state == DOOM_LOOP -> reason == why_doom_loop) &&
                                      (state == ABORTED -> reason == why_aborted || reason == why_superseded) &&
                                      (state == FAILED -> reason == why_model_error || reason == why_empty_reply ||

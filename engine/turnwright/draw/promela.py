@@ -43,7 +43,7 @@ CLAIMS: Final[Mapping[str, str]] = {
 
 #: The states and events in which the model keeps a value for a name. Names that are missing here hold everywhere.
 _KNOWN: Final[Mapping[str, frozenset[State | Trigger]]] = {
-    **dict.fromkeys(("doom", "time_spent"), frozenset({State.CHECK})),
+    **dict.fromkeys(("doom", "time_spent", "idle"), frozenset({State.CHECK})),
     **dict.fromkeys(("tokens_spent", "cost_spent"), frozenset({State.CHECK, Trigger.COMPACTED})),
     "retries_left": LIVE,
     **{name: frozenset(triggers) for name, (triggers, _) in PASSING.items()},

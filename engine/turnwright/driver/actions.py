@@ -86,6 +86,10 @@ def perform(segment: Segment, action: Action) -> Awaitable[Input | None]:
             raise TypeError(f"{type(action).__name__} is nothing to perform")
 
 
+#: The actions during which a crash is a failed attempt.
+_CALLS_A_MODEL: Final = (CallModel, ReviewReply, CompactHistory, Conclude, Synthesize)
+
+
 async def account_for_crash(segment: Segment, *, crashed: bool) -> Input | None:
     """Account for what an earlier driver left half done (docs/rules.md#recovery). Returns the input to feed.
 
@@ -110,7 +114,7 @@ async def account_for_crash(segment: Segment, *, crashed: bool) -> Input | None:
             finally:
                 interruption.end()
         return interruption.event() if scope.cancelled_caught else None
-    if crashed and isinstance(action, CallModel | ReviewReply | CompactHistory | Conclude | Synthesize):
+    if crashed and isinstance(action, _CALLS_A_MODEL) and not (isinstance(action, Conclude) and not action.asks_model):
         message = "the process died during this call"
         return AttemptFailedInput(cause=Cause.CRASH, message=message, elapsed=segment.elapsed())
     return None
@@ -204,6 +208,8 @@ async def _review(segment: Segment, calls: tuple[Call, ...]) -> Input:
 
 
 async def _conclude(segment: Segment, action: Conclude) -> Input:
+    if not action.asks_model:
+        return ConcludedInput(elapsed=segment.elapsed())
     if segment.inputs is not None and segment.inputs.are_left:
         await segment.inputs.check_all()
     await segment.back_off()  # waiting is not part of the attempt

@@ -8,7 +8,19 @@ from typing import NoReturn
 
 from turnwright_states import CallStatus, Cause, EndReason, Finish, Outcome
 
-from .reference_parts import LASTING, OUTCOMES, REASONS, Call, Counted, EndError, Life, LimitError, agrees, has_answer
+from .reference_parts import (
+    LASTING,
+    OUTCOMES,
+    REASONS,
+    Call,
+    Counted,
+    EndError,
+    Life,
+    LimitError,
+    agrees,
+    has_answer,
+    is_idle,
+)
 from .turn_script import CHANGED_BY, Course, PersonAct, ScriptedCall, ScriptedReply
 
 
@@ -78,19 +90,6 @@ class Turn(Counted):
             yield from self._ask_about_loop()
         self.steps += 1
         self._wrote()
-
-    def _reached(self) -> list[EndReason]:
-        """Return the limits that are reached, the first one first (docs/chart.md#check)."""
-        limits = self.limits
-        use: list[tuple[EndReason, float, float | None]] = [
-            (EndReason.STEP_CAP, self.steps, self.allowance),
-            (EndReason.DOOM_LOOP, self.doom, True),
-            (EndReason.BUDGET, self.started, self.budget),
-            (EndReason.TOKENS, self.tokens, limits.tokens),
-            (EndReason.COST, self.tokens, limits.cost),
-            (EndReason.DEADLINE, self.now - self.lost_seconds, limits.seconds),
-        ]
-        return [reason for reason, used, limit in use if limit is not None and used >= limit]
 
     def _stop(self, why: EndReason) -> NoReturn:
         raise LimitError(why, [other for other in self._reached() if other is not why])
@@ -172,7 +171,7 @@ class Turn(Counted):
         self.stopped_by, self.deadline = (limit.why, *limit.also), inf
         self.retries_left, sharper, self.stopped = self.limits.max_retries, False, True
         self._wrote()
-        while True:
+        while self.limits.concluding != "never":
             reply = ScriptedReply(error=Cause.CRASH) if self._is_lost() else self._attempt_conclusion()
             self.failures += 1
             silent = reply.error is Cause.EMPTY_REPLY or (reply.error is None and not reply.text.strip())
@@ -181,6 +180,7 @@ class Turn(Counted):
                 raise EndError(limit.why, limit.also)
             self.retries_left, sharper = self.retries_left - 1, sharper or silent
             self._wrote()
+        raise EndError(limit.why, limit.also)
 
     def _attempt_conclusion(self) -> ScriptedReply:
         self._begin()
@@ -216,6 +216,7 @@ class Turn(Counted):
         if has_answer(batch):
             raise EndError(EndReason.ANSWERED)
         self._synthesize(batch)
+        self.idle += is_idle(batch)
 
     def _accepted(self, reply: ScriptedReply, batch: list[Call]) -> bool:  # noqa: ARG002 (an agent without reviews)
         """Return whether the reply passes its review. Nothing reviews this one (docs/rules.md#reviews)."""
@@ -253,15 +254,16 @@ class Turn(Counted):
             for call in waiting:
                 call.status = CallStatus.REFUSED
         self._run_side_by_side([call for call in open_ if call not in waiting])
-        if not has_answer(batch) and not self._goes_on(open_):
+        if not has_answer(batch) and not self._goes_on(open_, batch):
             self._read_messages()
         waiting = [call for call in open_ if call.status is None and call.asks and not call.approved]
         if waiting:
             yield from self._ask_about(waiting)
 
-    def _goes_on(self, calls: list[Call]) -> bool:
-        """Return whether these calls are settled and a step follows in any case. It reads the messages then."""
-        stops = self.script.synthesis or self._reached() or self._loop()
+    def _goes_on(self, calls: list[Call], batch: list[Call]) -> bool:
+        """Return whether these calls settle the batch and a step follows in any case. It reads the messages then."""
+        idle = self.limits.idle_steps is not None and self.idle + is_idle(batch) >= self.limits.idle_steps
+        stops = self.script.synthesis or self._reached() or self._loop() or idle
         return not stops and all(call.status for call in calls)
 
     def _run_side_by_side(self, calls: list[Call]) -> None:
@@ -289,6 +291,7 @@ class Turn(Counted):
 
     def _count_starts(self, calls: list[Call]) -> None:
         self.started += sum(not call.starts for call in calls)
+        self.idle = 0 if calls else self.idle
         for call in calls:
             call.starts += 1
 
@@ -363,7 +366,7 @@ class Turn(Counted):
         self.retries_left = self.limits.max_retries
 
     def _answer(self, call: Call, act: PersonAct) -> None:
-        call.approved = agrees(act)
+        call.approved, self.idle = agrees(act), 0
         if not call.approved:
             call.status = call.declined
         if act == "change" and call.declined is CallStatus.REJECTED:  # not a question about a crash

@@ -158,7 +158,7 @@ class Mortal(Turn):
         open_ = [call for call in open_ if call.status is None]
         if open_:
             self.lost = False  # nothing of them was under way
-        elif not has_answer(batch) and not self._goes_on(batch):
+        elif not has_answer(batch) and not self._goes_on(batch, batch):
             self._read_messages()
         if self.deaths and _phase(self.deaths[0].written) == _phase(self._written()):
             self._begin()
@@ -229,7 +229,7 @@ class Mortal(Turn):
             call.runs, call.asks, call.approved = False, True, False
             call.declined, call.expires = CallStatus.UNKNOWN, False
             return True
-        if policy != "rerun" or not self.retries_left:
+        if policy != "rerun" or not (self.retries_left or call.crash_paid):
             call.status = CallStatus.UNKNOWN
         elif not self._rerun(call):
             return False
@@ -238,8 +238,15 @@ class Mortal(Turn):
         return not self.lost
 
     def _rerun(self, call: Call) -> bool:
-        """Run an interrupted call again, for a retry. Return False if the process died meanwhile."""
-        self.retries_left -= 1
+        """Run an interrupted call again. Return False if the process died meanwhile.
+
+        The first call of a crash costs a retry, for all the calls that the crash interrupted.
+        """
+        if not call.crash_paid:
+            self.retries_left -= 1
+            for other in self.calls:
+                other.crash_paid = other.runs and other.status is None
+        call.crash_paid = False
         call.starts += 1
         self._wrote_in_batch(call)
         if self.lost:

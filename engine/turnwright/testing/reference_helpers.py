@@ -86,8 +86,8 @@ class LeadingTurn(Turn):
         synthesis, hooked = self.script.synthesis, self.script.hooked
         return TurnScript(self.script.helper, tools, limits, synthesis=synthesis, hooked=hooked)
 
-    def _goes_on(self, calls: list[Call]) -> bool:
-        return super()._goes_on(calls) and not self.helped
+    def _goes_on(self, calls: list[Call], batch: list[Call]) -> bool:
+        return super()._goes_on(calls, batch) and not self.helped
 
     def _lasts(self, call: Call) -> float:
         return self.children[id(call)].lasted() if is_helper(call) else super()._lasts(call)

@@ -64,7 +64,7 @@ class HookedCalls(Turn):
         if self._trips(call):
             raise self._trip() if (before if before in FAULTS else after) == "trip" else self._failed()
         if before == "result":
-            self.started, call.starts = self.started + 1, call.starts + 1
+            self.started, call.starts, self.idle = self.started + 1, call.starts + 1, 0
             call.status, call.result = CallStatus.OK, "known"
         elif after == "hide":
             call.asked = replace(call.asked, does="return")  # a hidden `Retry` asks for no other try

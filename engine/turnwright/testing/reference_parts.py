@@ -26,7 +26,10 @@ REASONS: Final = {
     Cause.CONTEXT_OVERFLOW: EndReason.CONTEXT_OVERFLOW,
     Cause.CRASH: EndReason.CRASHED,
 }
-LIMITS: Final = {EndReason.STEP_CAP, EndReason.BUDGET, EndReason.TOKENS, EndReason.COST, EndReason.DEADLINE}
+LIMITS: Final = {
+    *(EndReason.STEP_CAP, EndReason.BUDGET, EndReason.TOKENS, EndReason.COST, EndReason.DEADLINE),
+    EndReason.NO_CALL_RAN,
+}
 #: The reasons of each outcome (docs/reasons.md). All other reasons are failures.
 OUTCOMES: Final = {
     Outcome.FINISHED: {EndReason.ANSWERED, EndReason.TEXT_ONLY, EndReason.TRUNCATED},
@@ -81,6 +84,8 @@ class Call:
     answers: bool = False
     starts: int = 0
     runs: bool = False
+    #: Whether another call has paid for the crash that interrupted it (docs/rules.md#recovery).
+    crash_paid: bool = False
     #: Its status if a person declines, and whether the question expires.
     declined: CallStatus = CallStatus.REJECTED
     expires: bool = True
@@ -92,6 +97,11 @@ class Call:
 def agrees(act: PersonAct) -> bool:
     """Return whether a person says yes."""
     return act in ("yes", "always", "change")
+
+
+def is_idle(batch: list[Call]) -> bool:
+    """Return whether a step has calls, and none of them ran (docs/rules.md#idle-steps)."""
+    return batch != [] and not any(call.starts for call in batch)
 
 
 def has_answer(calls: Iterable[Call]) -> bool:
@@ -111,7 +121,7 @@ class Counted:
         self.tools = {tool.name: tool for tool in script.tools}
         # The cap, and the steps of it that may call tools (docs/rules.md#steps).
         self.cap = min(limits.ceiling if limits.steps is None else limits.steps, limits.ceiling, _MOST_STEPS)
-        self.allowance = self.cap if limits.concluding == "after" else max(self.cap - 1, 0)
+        self.allowance = max(self.cap - 1, 0) if limits.concluding == "within" else self.cap
         # No scripted tool says whether it reads or writes (docs/rules.md#budgets).
         calls = limits.tool_calls
         self.budget = calls.default if isinstance(calls, ToolCallLimits) else calls
@@ -127,6 +137,8 @@ class Counted:
         #: Whether it has sub-agents, or is one.
         self.in_team = bool(script.helper)
         self.nudges_left = limits.nudges
+        #: The steps in a row in which no call ran.
+        self.idle = 0
         self.rounds: list[Round] = []
         self.doom = False
         self.loop_tools: set[str] = set()
@@ -147,6 +159,20 @@ class Counted:
     def _failed(self) -> EndError:
         """Return the end of a turn of which a hook or a guardrail raises, or takes too long."""
         return EndError(EndReason.ENGINE_ERROR, self.stopped_by)
+
+    def _reached(self) -> list[EndReason]:
+        """Return the limits that are reached, the first one first (docs/chart.md#check)."""
+        limits = self.limits
+        use: list[tuple[EndReason, float, float | None]] = [
+            (EndReason.STEP_CAP, self.steps, self.allowance),
+            (EndReason.DOOM_LOOP, self.doom, True),
+            (EndReason.BUDGET, self.started, self.budget),
+            (EndReason.TOKENS, self.tokens, limits.tokens),
+            (EndReason.COST, self.tokens, limits.cost),
+            (EndReason.DEADLINE, self.now - self.lost_seconds, limits.seconds),
+            (EndReason.NO_CALL_RAN, self.idle, limits.idle_steps),
+        ]
+        return [reason for reason, used, limit in use if limit is not None and used >= limit]
 
     def _watch_for_loops(self, batch: list[Call]) -> None:
         """Watch the calls of a reply. Where their results are compared, the round ends with the step."""
@@ -186,7 +212,7 @@ class Counted:
         return asked.tool, None if tool is not None and tool.one_loop_key and asked.fits else asked
 
     def _forget_rounds(self) -> None:
-        self.rounds, self.watched, self.doom = [], [], False
+        self.rounds, self.watched, self.doom, self.idle = [], [], False, 0
 
     def _expiring(self, calls: list[Call]) -> list[Call]:
         """Return calls whose questions expire at once, in the order in which they do."""
@@ -221,5 +247,6 @@ class Counted:
             EndReason.STEP_CAP: f"{self.cap} of {self.cap}",
             EndReason.BUDGET: f"{self.started} of {self.budget} calls",
             EndReason.TOKENS: f"{self.tokens} of {self.limits.tokens}",
+            EndReason.NO_CALL_RAN: f"{self.idle} step",
         }
         return figures.get(why, "")

@@ -80,7 +80,7 @@ _NO_TIME, _SOME_TIME = 1e-6, 60.0
 LIMITS: Final[Mapping[str, st.SearchStrategy[object]]] = {
     "steps": st.integers(0, 6) | st.none(),
     "ceiling": st.integers(1, 12),
-    "concluding": st.sampled_from(["after", "within"]),
+    "concluding": st.sampled_from(["after", "within", "never"]),
     "tool_calls": st.integers(0, 8) | st.none(),
     "max_calls_per_step": st.integers(1, 4),
     "tokens": st.integers(1, 200),
@@ -93,6 +93,7 @@ LIMITS: Final[Mapping[str, st.SearchStrategy[object]]] = {
     "stall_errors": st.integers(2, 4) | st.none(),
     "stall_rounds": st.integers(2, 4) | st.none(),
     "stall_response": st.sampled_from(["hint", "loop"]),
+    "idle_steps": st.integers(1, 3) | st.none(),
     "max_retries": st.integers(0, 2),
     "max_pauses": st.integers(0, 4),
     "conclude_tokens": st.integers(1, 10),
@@ -352,6 +353,12 @@ def _kinds(
     long = st.builds(lambda cycle, failed, last: (*cycle, *cycle, *failed, *last), asking, overflows(), ending)
     spent = _only("tokens", "cost", "max_retries", "seconds")
     yield 1, played(long, spent, seldom(abort_points(8)), compaction=compactions())
+    refused = st.builds(
+        lambda few, last: (*few, *last),
+        st.lists(_asking(st.lists(bad_calls(tools), min_size=1, max_size=2)), min_size=2, max_size=4),
+        ending,
+    )
+    yield 1, played(refused, _only("idle_steps", "max_retries", "doom_threshold", "nudges", "tool_calls"), st.none())
     yield 1, played(soon, _only("steps", "tool_calls", "concluding", "max_retries"), seldom(abort_points(8)))
     yield 1, played(soon, _only("seconds", "tokens", "cost", "max_retries"), st.none())
     if not typed:

@@ -91,6 +91,9 @@ def limit_reached(turn: Turn, reason: EndReason) -> str:
         what = "repeated the same tool calls" if stall is None else _STALLED[stall]
         tools = f": {_listed(turn.rounds.tools)}" if turn.rounds.tools else ""
         return f"Stopped because the model {what}{tools}"
+    if reason is EndReason.NO_CALL_RAN:
+        steps = turn.counters.idle
+        return f"Stopped because no tool call could run in {steps} step{'s in a row' if steps > 1 else ''}"
     if reason is EndReason.TEXT_ONLY:
         why = _no_tools(turn)
         return f"{why[:1].upper()}{why[1:]}, so no tool could run"
@@ -156,6 +159,9 @@ def _limit_advice(turn: Turn, started: TurnStarted | None, reason: EndReason) ->
         steps = "`steps`" if _steps_bind(limits) else "`ceiling` in the engine's limits"
         settings = [steps] * (limits.allowance == 0) + ["`tool_calls`"] * (limits.tool_calls == 0)
         return f"Raise {' and '.join(settings)} to allow tools."
+    if reason is EndReason.NO_CALL_RAN:
+        repair = "Read the results of the last calls: each says why the call did not run. Repair that"
+        return f"{repair}, or raise `idle_steps` in the agent or in the engine's limits (now {limits.idle_steps})."
     if reason not in _FIELDS:
         return REASONS[reason].next
     field = _FIELDS[reason]
@@ -206,7 +212,8 @@ def fixed_summary(turn: Turn, reason: EndReason, messages: Sequence[Message]) ->
         for part in message.parts
         if isinstance(part, ToolResultPart) and part.status in _RAN
     )
-    lines = [f"{limit_reached(turn, reason)}. The model gave no summary."]
+    asked = "was not asked for a" if turn.limits.concluding == "never" else "gave no"
+    lines = [f"{limit_reached(turn, reason)}. The model {asked} summary."]
     lines.append(f"Steps taken: {turn.counters.steps}. Tool calls run: {turn.counters.calls}.")
     if used:
         lines.append(f"Tools used: {_listed([name for name, _ in used.most_common()], used)}.")

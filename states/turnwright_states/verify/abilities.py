@@ -181,6 +181,8 @@ def cases_for(limits: Limits, abilities: Abilities) -> Iterator[Case]:
     for budget, spent in _spendings(limits, abilities, _STEPS, wide):
         small = _small(limits, _STEPS, few | spent, budget)
         yield Case(small, abilities.synthesis, wide, abilities.delegates, abilities.hooked)
+    if limits.idle_steps is not None and limits.idle_steps < limits.allowance:
+        yield Case(_small(limits, _STEPS, few | {"idle_steps": 1}, None), widest=1)
 
 
 def loops_for(limits: Limits, abilities: Abilities) -> Iterator[Case]:
@@ -199,6 +201,10 @@ def loops_for(limits: Limits, abilities: Abilities) -> Iterator[Case]:
         fields = {"doom_threshold": loops[0], "nudges": loops[1], "max_pauses": left, "max_retries": 0}
         for budget, spent in _spendings(limits, abilities, _LOOP_STEPS, 1):
             yield Case(_small(limits, _LOOP_STEPS, fields | spent, budget), widest=1)
+        # The loop may be one of calls that cannot run, at the end of as many idle steps as are allowed.
+        if limits.idle_steps is not None and threshold <= limits.idle_steps < steps:
+            idle = {"idle_steps": limits.idle_steps if steps <= _LOOP_STEPS else loops[0]}
+            yield Case(_small(limits, _LOOP_STEPS, fields | idle, None), widest=1)
 
 
 def _small(limits: Limits, most: int, fields: Mapping[str, object], budget: int | None) -> Limits:
@@ -212,6 +218,7 @@ def _small(limits: Limits, most: int, fields: Mapping[str, object], budget: int 
         "doom_compare": "calls",
         "stall_errors": None,
         "stall_rounds": None,
+        "idle_steps": None,
         "doom_response": limits.doom_response,
         "max_calls_per_step": min(limits.max_calls_per_step, 2),
     }

@@ -139,6 +139,7 @@ def condition(turn: Turn, call: Call) -> tuple[object, ...]:
     lease = call.made.lease
     return (
         call.state,
+        call.crash_paid,
         call.counted,
         call.made.output,
         () if lease is None else (lease.calls, lease.tokens, lease.cost),

@@ -131,6 +131,7 @@ class _Part:
                 inputs["loops"] = after["doom"]
             case f.StepFinished():
                 inputs["loops"] = inputs["loops"] or (after["doom"] and not before["doom"])
+                inputs["idles"] = after["idle"] > before["idle"]
             case f.CallSettled():
                 inputs["used"] += after["calls"] - before["calls"]
                 inputs["lease"] += before["lent"] - after["lent"]
@@ -183,7 +184,10 @@ def _name_of(fact: f.Fact, fell: list[str]) -> str:
     match fact:
         case f.CallStarted() | f.CallSettled() | f.CallWaiting():
             named, again = _NAMED[type(fact)]
-            return named.format(f"{fell[0]} call") if fell else again
+            if fell == ["crash_paid"] and isinstance(fact, f.CallStarted):
+                return f"{again} without a retry"
+            kind = "crash_paid" if "crash_paid" in fell else fell[0] if fell else ""
+            return named.format(f"{kind} call") if kind else again
         case f.AttemptFailed():
             return "the synthesis is tried again" if fact.retry else ""
         case f.MessageAdded():
@@ -254,6 +258,7 @@ def _check_batch(turn: Turn) -> None:
                 seen["ready_counted" if call.counted else "ready"] += 1
             case CallState.STARTED:
                 seen["running"] += 1
+                seen["crash_paid"] += call.crash_paid
             case _:
                 seen["asking_counted" if call.counted else "asking"] += 1
     counted: dict[str, int] = {name: getattr(turn.counters, name) for name in BATCH}

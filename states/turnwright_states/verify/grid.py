@@ -32,6 +32,8 @@ def grid(bound: int = BOUND) -> Iterator[Case]:
       without a nudge. Batches of 2 at cap 2, once: no step is left when the loop is seen, so no response matters.
       Elsewhere a loop needs the same calls alone, for results only make more of them.
     - *Stalls that are doom loops:* two rounds of one error, or with nothing new, at the same caps and widths.
+    - *Idle steps:* one and two steps in which no call runs, at caps 2 and 3, alone and with a doom loop, a hint, a
+      person, a spent budget, and a refused reply.
     - *Spent budgets:* tokens, cost, time, and all of them, at caps 0 to 3 (0 to 2 within a bound of 2), with a budget
       of 2 tool calls, a possible doom loop, which never comes first, and with and without a synthesis.
     - *Sub-agents:* each cap from 1 with each budget from 1, 1 and 2 pauses, batches of up to 2 calls, or of the full
@@ -50,6 +52,7 @@ def grid(bound: int = BOUND) -> Iterator[Case]:
     yield from _doom(bound, widest)
     yield from _doom_of_results()
     yield from _stalled()
+    yield from _idle()
     yield from _spent(bound)
     yield from _delegating(bound, widest)
     yield from _hooked(bound)
@@ -79,6 +82,20 @@ def _doom_of_results() -> Iterator[Case]:
 
 def _stalled() -> Iterator[Case]:
     yield from _seen_late({"stall_errors": 2, "stall_rounds": 2, "stall_response": "loop"})
+
+
+def _idle() -> Iterator[Case]:
+    each: tuple[dict[str, object], ...] = (
+        {},
+        {"doom_threshold": 2, "doom_response": "ask", "nudges": 1},
+        {"doom_threshold": 2, "nudges": 1},
+        {"tokens": 1},
+    )
+    for idle, more in product((1, 2), each):
+        fields = {"steps": idle + 1, "tool_calls": 2, "idle_steps": idle, "max_retries": 0} | more
+        yield Case(_limits(**fields), widest=2 if idle == 1 else 1)
+    refusing = {"steps": _FEW + 1, "tool_calls": 2, "idle_steps": _FEW, "output_retries": 1, "max_retries": 0}
+    yield Case(_limits(**refusing), widest=1, hooked=True)
 
 
 def _seen_late(doom: dict[str, object]) -> Iterator[Case]:
@@ -132,7 +149,7 @@ def _budgets(least: int, bound: int) -> tuple[int | None, ...]:
 
 def _limits(**fields: object) -> Limits:
     small = {"doom_threshold": None, "doom_compare": "calls", "max_retries": 1, "max_pauses": 1}
-    small |= {"stall_errors": None, "stall_rounds": None}
+    small |= {"stall_errors": None, "stall_rounds": None, "idle_steps": None}
     return Limits.model_validate(small | fields)
 
 

@@ -104,6 +104,8 @@ def holding(turn: Turn) -> list[EndReason]:
         full.add("steps")
     if turn.rounds.tools:
         full.add("doom_threshold")
+    if turn.limits.idle_steps is not None and turn.counters.idle >= turn.limits.idle_steps:
+        full.add("idle_steps")
     return [reason for reason, meaning in REASONS.items() if meaning.limit in full]
 
 

@@ -172,7 +172,9 @@ def _asked(call: ToolCall) -> str:
 def _start(turn: Turn, call: str) -> str:
     it = turn.batch[call]
     if it.state is CallState.STARTED:
-        return "runs again after a crash"
+        return (
+            "runs again after a crash, for which another call has paid" if it.crash_paid else "runs again after a crash"
+        )
     return "continues" if it.counted else "starts"
 
 

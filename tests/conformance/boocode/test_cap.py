@@ -44,7 +44,9 @@ async def test_steps_that_are_not_written_are_200(play: "Play") -> None:
     assert turn.said("turn_started")[0]["limits"] == Limits.preset("boocode").for_tools("default").model_dump(
         mode="json"
     )
-    assert Limits.preset("boocode") == Limits(doom_compare="calls", stall_errors=None, stall_rounds=None)
+    assert Limits.preset("boocode") == Limits(
+        doom_compare="calls", stall_errors=None, stall_rounds=None, idle_steps=None
+    )
     assert (Limits().cap, Limits().concluding) == (200, "after")
 
 

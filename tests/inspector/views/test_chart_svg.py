@@ -84,14 +84,14 @@ def test_it_shows_where_the_turn_stands_or_ended() -> None:
 
 
 def test_the_way_of_the_chosen_step_is_told_from_the_rest() -> None:
-    root = drawn(Lit({10: 2, 12: 2, 14: 1}, {10, 14}, State.FINISHED, ended=True))
+    root = drawn(Lit({11: 2, 13: 2, 15: 1}, {11, 15}, State.FINISHED, ended=True))
     assert "has-chosen" in root.get("class", "")
-    assert [rows_of(line) for line in of_class(root, "line-of-card", "chosen")] == [[10], [14]]
-    assert [rows_of(line) for line in of_class(root, "line-of-card", "taken")] == [[10], [12], [14]]
+    assert [rows_of(line) for line in of_class(root, "line-of-card", "chosen")] == [[11], [15]]
+    assert [rows_of(line) for line in of_class(root, "line-of-card", "taken")] == [[11], [13], [15]]
 
 
 def test_only_what_was_taken_is_reached_by_keyboard_and_a_state_leads_to_its_facts() -> None:
-    root = drawn(Lit({14: 1}, None, State.FINISHED, ended=True))
+    root = drawn(Lit({15: 1}, None, State.FINISHED, ended=True))
     cards = [(one.get("data-from"), one.get("data-to")) for one in root.iter("g") if one.get("tabindex")]
     assert cards == [("STREAM", "FINISHED")]
     states = {one.get("data-state"): one.get("href") for one in root.iter("a")}

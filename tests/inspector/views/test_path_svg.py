@@ -17,10 +17,10 @@ from turnwright_states.chart import CHART
 EVERY_ROW = range(1, len(CHART.rows) + 1)
 #: The rows of turns: one that meets its step limit, one that is answered, one that fails, one with retries and a pause.
 TURNS = (
-    {10, 13, 46, 52, 2, 63},
-    {10, 15},
-    {10, 13, 46, 52, 18},
-    {10, 16, 13, 43, 56, 46, 52, 15, 53, 9, 54, 55, 61, 62},
+    {11, 14, 47, 53, 2, 64},
+    {11, 16},
+    {11, 14, 47, 53, 19},
+    {11, 17, 14, 44, 57, 47, 53, 16, 54, 10, 55, 56, 62, 63},
 )
 
 Box = tuple[float, float, float, float]
@@ -113,7 +113,7 @@ def test_an_arrow_begins_and_ends_at_its_states() -> None:
 
 
 def test_what_is_not_taken_yet_has_its_place_already() -> None:
-    early, late = (drawn(TURNS[0], State.STREAM, taken) for taken in ({10}, TURNS[0]))
+    early, late = (drawn(TURNS[0], State.STREAM, taken) for taken in ({11}, TURNS[0]))
     assert {one.get("id"): box(one) for one in of_class(early, "card")} == {
         one.get("id"): box(one) for one in of_class(late, "card")
     }

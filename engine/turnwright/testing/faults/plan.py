@@ -125,7 +125,7 @@ def _limits(draw: Random) -> Limits:
         tool_calls=draw.randint(1, 5) if tight == "tool_calls" else 50,
         tokens=draw.randint(30, 120) if tight == "tokens" else None,
         seconds=draw.uniform(0.02, 0.2) if tight == "seconds" else None,
-        concluding=draw.choice(("after", "within")),
+        concluding=draw.choice(("after", "within", "never")),
         doom_response=draw.choice(("stop", "ask")),
         nudges=draw.randint(0, 1),
     )
