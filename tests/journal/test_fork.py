@@ -21,11 +21,12 @@ from turnwright import (
     ToolContext,
     TurnNotFoundError,
     TurnResult,
+    agent_tool,
     tool,
 )
 from turnwright.journal.fork import fork_places, fork_turn
 from turnwright.message import ToolResultPart
-from turnwright.model.protocol import ModelError
+from turnwright.model.protocol import ModelError, ModelRequest, ModelResponse
 from turnwright.model.retry import Backoff
 from turnwright.model.scripted import Line, ScriptedModel, asks_for
 from turnwright.store import MemoryStore, NewTurn, SqliteStore, Status, Store
@@ -373,6 +374,64 @@ async def test_open_interrupts_stay_open_and_are_answered_apart() -> None:
     assert results(denied) == [(CallStatus.REJECTED, "rejected by the person")]
     granted = await one.resume(turn.id, {"approval-1": True})
     assert results(granted) == [(CallStatus.OK, "erased a")]
+
+
+def with_sub_agents(store: Store) -> Engine:
+    """A lead whose sub-agent has a sub-agent, which erases two files, each with leave."""
+
+    def play(request: ModelRequest) -> ModelResponse | str:
+        tools, last = {one.name for one in request.tools}, request.messages[-1]
+        if last.role == "tool":
+            return f"Done: {len(request.messages)}"
+        for name in ("Middle", "Inner"):
+            if name in tools:
+                return asks_for((name, {"prompt": "go"}))
+        return asks_for(("erase", {"path": "a"}), ("erase", {"path": "b"}))
+
+    inner = agent_tool(Agent(name="Inner", description="Erases.", mode="subagent", tools=("erase",)))
+    middle = agent_tool(Agent(name="Middle", description="Leads.", mode="subagent", tools=("Inner",)))
+    return Engine(model=ScriptedModel(play, repeat=True), tools=[*TOOLS, inner, middle], store=store)
+
+
+async def answered_to_the_end(one: Engine, turn_id: str) -> TurnResult:
+    turn = await one.get(turn_id)
+    while turn.paused:
+        turn = await one.resume(turn_id, {turn.interrupts[0].id: True})
+    return turn
+
+
+async def test_a_fork_that_waits_for_a_sub_agents_question_can_be_answered() -> None:
+    """At each of its places, after the original was answered and has ended: the sub-agents' turns are forked too."""
+    store = MemoryStore()
+    one = with_sub_agents(store)
+    lead = Agent(name="Lead", tools=("Middle",))
+    turn = await one.run(lead, "hi")
+    ended = await answered_to_the_end(one, turn.id)
+    assert ended.outcome is Outcome.FINISHED
+    waited = 0
+    for place in await one.fork_places(turn.id):
+        fork = await one.fork(turn.id, at=place.last)
+        copy = await one.get(fork)
+        below = [row.id for row in await one.turns() if row.id.startswith(f"{fork}:")]
+        assert len(below) == (2 if copy.interrupts else len(below))
+        if copy.paused:
+            waited += 1
+            again = await answered_to_the_end(one, fork)
+            assert (again.outcome, again.text) == (Outcome.FINISHED, ended.text)
+            for name in (fork, *below):
+                assert replay(await store.facts(name)).check.verdict is Verdict.HOLDS
+    assert waited == 2
+    assert (await one.get(turn.id)) == ended
+
+
+async def test_a_fork_of_a_turn_whose_sub_agents_turn_is_gone_says_so() -> None:
+    store = MemoryStore()
+    one = with_sub_agents(store)
+    turn = await one.run(Agent(name="Lead", tools=("Middle",)), "hi")
+    gone = next(row.id for row in await one.turns() if row.id.count(":") == 1)
+    await store.delete(gone)
+    with pytest.raises(ConfigError, match=f"sub-agent's turn {gone}, which was deleted"):
+        await one.fork(turn.id, at=len(await store.facts(turn.id)))
 
 
 async def test_an_answer_that_waits_for_the_original_is_not_the_forks() -> None:

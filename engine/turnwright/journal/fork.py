@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 import anyio
 from msgspec import structs
 
-from turnwright.errors import ConfigError
+from turnwright._base.ids import child_id, root_of
+from turnwright.errors import ConfigError, TurnNotFoundError
 from turnwright.store import NewTurn, Status, Store
-from turnwright_states import ModelRepliedInput, TurnMachine
+from turnwright_states import CallState, ModelRepliedInput, Turn, TurnMachine
 from turnwright_states.facts import CallStarted, Fact
 from turnwright_states.replay import FactGroup, replay
 from turnwright_states.verdict import Verdict
@@ -32,11 +33,14 @@ async def fork_turn(store: Store, turn_id: str, at: int, *, new_id: str, changes
     usage and open interrupts up to there, and its earlier messages as history. It belongs to no session and is not
     driven yet. For a call without a result at that place, the tool's `on_crash` applies when the fork is driven.
 
+    If a call waits for a question of its sub-agent's turn, that turn is forked too, at the question, which can be
+    answered in the fork.
+
     With `changes`, it is as if the original had had those from the beginning; under other limits, or with other
     results, its inputs are played again.
 
-    Raises `TurnNotFoundError`, and `ConfigError` for another `at`, an invalid journal, or changes that are not
-    possible.
+    Raises `TurnNotFoundError`, and `ConfigError` for another `at`, an invalid journal, changes that are not possible,
+    and a sub-agent's turn that is not there.
     """
     row = await store.get(turn_id)
     journal = await store.facts(turn_id)
@@ -64,10 +68,55 @@ async def fork_turn(store: Store, turn_id: str, at: int, *, new_id: str, changes
         facts = changed_facts(started, journal, inputs_until(at, places, journal), changes)
         model = changes.get("model", model)
     new = NewTurn(id=new_id, session=None, agent=row.agent, model=model, created_at=time.time())
-    claim = await store.create(new, facts, Status.of(TurnMachine.resume(facts).turn))
+    await _write_fork(store, turn_id, new, facts)
+    return new_id
+
+
+async def _write_fork(store: Store, turn_id: str, new: NewTurn, facts: Sequence[Fact]) -> None:
+    """Write a fork, after those of the sub-agents' turns for which it waits."""
+    turn = TurnMachine.resume(facts).turn
+    for call, asked in _asked_below(turn).items():
+        await _fork_below(store, child_id(turn_id, call), child_id(new.id, call), asked, parent=new.id)
+    claim = await store.create(new, facts, Status.of(turn))
     with anyio.CancelScope(shield=True):
         await store.release(claim)
-    return new_id
+
+
+async def _fork_below(store: Store, turn_id: str, new_id: str, asked: set[str], *, parent: str) -> None:
+    """Fork a sub-agent's turn where it waits for the answers to `asked`, its own interrupts."""
+    try:
+        row, journal = await store.get(turn_id), await store.facts(turn_id)
+    except TurnNotFoundError:
+        raise ConfigError(
+            f"turn {root_of(turn_id)} waits for a question of its sub-agent's turn {turn_id}, which was deleted: fork"
+            " it before that call"
+        ) from None
+    turn, at = Turn(), 0
+    ends = {group.last for group in fork_places(turn_id, journal)}
+    for seq, fact in journal:
+        turn.apply(fact)
+        if seq in ends and asked <= turn.interrupts.keys():
+            at = seq
+    lineage = {"parent_turn": parent, "forked_from": turn_id, "forked_at": at, "forked_with": ()}
+    started = structs.replace(first_fact(turn_id, journal), **lineage)
+    new = NewTurn(id=new_id, session=None, agent=row.agent, model=row.model, created_at=time.time())
+    await _write_fork(store, turn_id, new, [started, *(fact for _, fact in journal[1:at])])
+
+
+def _asked_below(turn: Turn) -> dict[str, set[str]]:
+    """Return the interrupts of its sub-agent's turn that each call waits for, or whose answers it is about to pass on.
+
+    The interrupts have their ids in that turn.
+    """
+    asked: dict[str, set[str]] = {}
+    for interrupt in turn.interrupts.values():
+        if interrupt.forwarded:
+            asked.setdefault(interrupt.call, set()).add(interrupt.id.removeprefix(f"{interrupt.call}/"))
+    for call in turn.batch.values():
+        last = call.answers[-1].interrupt if call.answers and call.state is CallState.READY else ""
+        if call.id not in asked and last.startswith(f"{call.id}/"):
+            asked[call.id] = {last.removeprefix(f"{call.id}/")}
+    return asked
 
 
 def fork_places(turn_id: str, journal: Sequence[tuple[int, Fact]]) -> tuple[FactGroup, ...]:
