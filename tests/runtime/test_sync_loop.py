@@ -269,6 +269,82 @@ def test_ctrl_c_releases_the_turn(streamed: bool, store: str) -> None:
     assert asyncio.run(rest()) == (None, "Resumed.")
 
 
+class SoftTimeLimitExceeded(Exception):  # noqa: N818 (as Celery calls it)
+    """What Celery raises in a task that takes too long, from the handler of a signal."""
+
+
+@pytest.mark.parametrize("kind", [SoftTimeLimitExceeded, KeyboardInterrupt, SystemExit])
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize("threaded", [False, True])
+def test_an_exception_from_a_signal_releases_the_turn(
+    kind: type[BaseException], streamed: bool, threaded: bool, store: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is thrown into the loop while a tool waits: nothing is logged, and the next process resumes the turn."""
+    hung = threading.Event()
+
+    def handle(*_: object) -> None:
+        raise kind
+
+    @tool
+    async def hang() -> str:
+        """Hang."""
+        signal.setitimer(signal.ITIMER_REAL, 0.01)
+        await anyio.sleep_forever()
+        return ""
+
+    @tool
+    def block() -> str:
+        """Hang in a thread."""
+        signal.setitimer(signal.ITIMER_REAL, 0.01)
+        hung.wait(60)
+        return ""
+
+    earlier = signal.signal(signal.SIGALRM, handle)
+    try:
+        model, name = ScriptedModel(asks_for(("block" if threaded else "hang", {}))), ""
+        engine = Engine(model=model, tools=[hang, block], store=store, cancel_grace=0.01)
+        with pytest.raises(kind), engine:  # noqa: PT012
+            if streamed:
+                with engine.stream_sync(CLERK, "hi") as stream:
+                    name = stream.turn_id
+                    for _ in stream:
+                        pass
+            else:
+                engine.run_sync(CLERK, "hi")
+    finally:
+        hung.set()
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, earlier)
+    assert not [record for record in caplog.records if record.exc_info]
+    with Engine(model=ScriptedModel("Done."), tools=[hang, block], store=store) as engine:
+        (turn,) = engine.recover_sync()
+        assert (turn.outcome, name in ("", turn.id)) == (Outcome.FINISHED, True)
+
+
+def test_an_engine_runs_on_after_an_exception_from_a_signal() -> None:
+    """The loop has no task of the interrupted call any more."""
+
+    def handle(*_: object) -> None:
+        raise SoftTimeLimitExceeded
+
+    @tool
+    async def hang() -> str:
+        """Hang."""
+        signal.setitimer(signal.ITIMER_REAL, 0.01)
+        await anyio.sleep_forever()
+        return ""
+
+    earlier = signal.signal(signal.SIGALRM, handle)
+    try:
+        with Engine(model=ScriptedModel(asks_for(("hang", {})), "Done."), tools=[hang]) as engine:
+            with pytest.raises(SoftTimeLimitExceeded):
+                engine.run_sync(CLERK, "hi")
+            (turn,) = engine.recover_sync()
+            assert turn.outcome is Outcome.FINISHED
+    finally:
+        signal.signal(signal.SIGALRM, earlier)
+
+
 def test_a_closed_engine_does_nothing() -> None:
     engine = Engine(model=ScriptedModel("Hi."))
     engine.close()

@@ -43,12 +43,13 @@ class SyncLoop:
             # With a factory, the loop does not become the thread's own one.
             self._runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
         interrupt = _Interrupt()
+        task: asyncio.Task[T] | None = None
 
         async def cancelable() -> T:
+            nonlocal task
             task = asyncio.current_task()
             if task is not None:
-                loop = task.get_loop()
-                interrupt.cancels(lambda: loop.call_soon_threadsafe(task.cancel))
+                interrupt.cancels(partial(task.get_loop().call_soon_threadsafe, task.cancel))
             return await work()
 
         self._is_running = True
@@ -61,6 +62,7 @@ class SyncLoop:
             raise
         finally:
             self._is_running = False
+            self._end(task)
         if interrupt.came:
             raise KeyboardInterrupt  # too late to cancel anything
         return result
@@ -114,6 +116,23 @@ class SyncLoop:
                 self.run(partial(end, task), instead=instead)
         if task is not None and (not entered or not task.cancelled()):
             task.result()
+
+    def _end(self, task: "asyncio.Task[T] | None") -> None:
+        """Cancel the work of a call, and wait for its end, if an exception left the loop before it.
+
+        A handler of a signal has raised (Celery's `SoftTimeLimitExceeded`, `SystemExit`): the loop stops, and its tasks
+        stay. The turn must be released now, since the store is closed next.
+        """
+        import asyncio  # noqa: PLC0415 (as above)
+
+        if self._runner is None or task is None or task.done():
+            return
+        task.cancel()
+        try:
+            self._runner.get_loop().run_until_complete(asyncio.wait((task,)))
+        except BaseException:
+            if not task.done():
+                raise  # another exception was thrown into the loop: this one does not wait
 
     def close(self) -> None:
         """Cancel the tasks that are left, and close the loop."""
