@@ -38,6 +38,7 @@ from .runtime.engine_turns import EngineTurns
 from .runtime.opened_models import OpenedModels
 from .runtime.sync_turns import SyncTurns
 from .store import Store, open_store
+from .tools.loop_handle import MAX_THREADS, Threads
 from .tools.tool import Tool
 from .transcript.pairing import Unpaired
 
@@ -85,10 +86,11 @@ class Engine(SyncTurns[DepsT]):
     300 by default. `deps`, `synthesize` and `history_processor` have as long; None means that all of them may take for
     ever. See docs/rules.md#time-limits.
 
-    `backoff` is the wait between attempts at a model call. `max_parallel_tools` calls of a turn run at once. After an
-    abort, tools have `cancel_grace` seconds to end. An inbox that other processes may write to is read every
-    `poll_interval` seconds. `now` is the wall clock, in seconds since the Unix epoch; `clock` never goes back.
-    `telemetry` receives the work as it happens: `turnwright.otel` has one.
+    `backoff` is the wait between attempts at a model call. `max_parallel_tools` calls of a turn run at once, and
+    `max_threads` functions that are not async, of all turns in an event loop. After an abort, tools have `cancel_grace`
+    seconds to end. An inbox that other processes may write to is read every `poll_interval` seconds. `now` is the wall
+    clock, in seconds since the Unix epoch; `clock` never goes back. `telemetry` receives the work as it happens:
+    `turnwright.otel` has one.
 
     `runtime` decides which process drives a turn. The default, `Local`, drives it in the task that runs it. With
     another runtime, turns are submitted and their journal is followed: canceling the caller does not stop the turn, and
@@ -153,6 +155,7 @@ class Engine(SyncTurns[DepsT]):
         backoff: Backoff | None = None,
         tool_timeout: float | NotGiven | None = NOT_GIVEN,
         max_parallel_tools: int = 8,
+        max_threads: int = MAX_THREADS,
         cancel_grace: float = 1.0,
         poll_interval: float = 0.25,
         unpaired: Unpaired = "repair",
@@ -184,6 +187,7 @@ class Engine(SyncTurns[DepsT]):
             synthesize=synthesize,
             backoff=backoff or Backoff(),
             max_parallel_tools=max_parallel_tools,
+            threads=Threads(max_threads),
             unpaired=unpaired,
             show_budget_to_model=show_budget_to_model,
             model_settings=model_settings,

@@ -1,7 +1,8 @@
 """Nothing that a turn waits for has no time limit by default (docs/rules.md#time-limits)."""
 
 import threading
-from collections.abc import AsyncIterator, Iterator, Mapping
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from typing import Any
 
 import anyio
@@ -18,11 +19,13 @@ from turnwright import (
     TurnResult,
     agent_tool,
     before_model,
+    before_tool,
     input_guardrail,
     tool,
 )
 from turnwright.errors import CannotRunError, ConfigError
 from turnwright.model import ScriptedModel, asks_for
+from turnwright.model.protocol import ModelRequest
 from turnwright.model.scripted import Line
 from turnwright.tools import ToolResult
 from turnwright_states import CallStatus, EndReason, Outcome
@@ -210,3 +213,69 @@ def test_the_certificate_has_the_time_limit_of_each_tool() -> None:
     code = engine.explain(AGENT).code
     assert code is not None
     assert code.endless_tools == ("a", "c")
+
+
+@pytest.mark.no_waiting(False)
+@pytest.mark.parametrize("kind", ["tool", "hook"])
+async def test_waiting_for_a_thread_is_no_part_of_the_time(kind: str) -> None:
+    """Of 20 functions on 2 threads, each has its time when it runs."""
+    began: list[int] = []
+
+    def works(*_: object) -> None:
+        began.append(1)
+        time.sleep(0.05)
+
+    @tool(name="look", timeout=0.3)
+    def slow() -> str:
+        """Look."""
+        works()
+        return "seen"
+
+    def line(request: ModelRequest) -> Any:  # noqa: ANN401 (a line of a script)
+        return asks_for(("look", {})) if request.first else "Done."
+
+    code: dict[str, Any] = {"tools": [slow]} if kind == "tool" else {"tools": [look], "hooks": [hook_of(works)]}
+    async with Engine(model=ScriptedModel(line, repeat=True), max_threads=2, **code) as engine:
+        turns: list[TurnResult] = []
+
+        async def run() -> None:
+            turns.append(await engine.run(AGENT, "go"))
+
+        async with anyio.create_task_group() as group:
+            for _ in range(20):
+                group.start_soon(run)
+    assert [(turn.outcome, result(turn)) for turn in turns] == [(Outcome.FINISHED, (CallStatus.OK, "seen"))] * 20
+    assert len(began) == 20
+
+
+def hook_of(function: Callable[..., None]) -> Any:  # noqa: ANN401 (of any dependencies)
+    return before_tool(timeout=0.3)(function)
+
+
+@pytest.mark.parametrize("count", [0, -1, 2.5, True, "40"])
+def test_an_invalid_number_of_threads_is_refused(count: Any) -> None:  # noqa: ANN401 (a mistake)
+    with pytest.raises(ConfigError, match="max_threads must be a number of threads, at least 1"):
+        Engine(model=model(), max_threads=count)
+
+
+async def test_a_thread_that_hangs_is_free_for_others_after_its_time() -> None:
+    over, texts = threading.Event(), list[str]()
+
+    @tool(name="look")
+    def hangs() -> None:
+        """Look."""
+        over.wait()
+
+    def line(request: ModelRequest) -> Any:  # noqa: ANN401 (a line of a script)
+        return asks_for(("look", {})) if request.first else "Done."
+
+    engine = Engine(model=ScriptedModel(line, repeat=True), tools=[hangs], max_threads=1, tool_timeout=5)
+
+    async def run() -> None:
+        texts.append(result(await engine.run(AGENT, "go"))[1])
+
+    async with anyio.create_task_group() as group:
+        for _ in range(3):
+            group.start_soon(run)
+    over.set()
+    assert [text.startswith("look did not finish within 5 s") for text in texts] == [True] * 3

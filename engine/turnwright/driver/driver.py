@@ -36,6 +36,7 @@ from turnwright.message import Message
 from turnwright.result import TurnResult
 from turnwright.store import NONE_ABANDONED, AbandonedDrivers, Claim, InboxItem, InboxKind, Store
 from turnwright.tools.errors import describe
+from turnwright.tools.loop_handle import THREADS
 from turnwright.transcript.history import NO_HISTORY
 from turnwright.transcript.pairing import UnpairedError, check_pairing, repaired
 from turnwright.transcript.reading import going_on
@@ -154,6 +155,8 @@ class Driver:
         that takes long holds no turn.
         """
         turn_id = held.turn
+        # Never set back: only the functions of turns read it, and a coroutine may be closed in another context.
+        THREADS.set(self._setup.threads)
         segment: Segment | None = None
         # A crash that is not accounted for before the release is left to the next driver.
         crashed = held.crashed

@@ -22,6 +22,7 @@ from turnwright.model.protocol import Model
 from turnwright.model.retry import Backoff
 from turnwright.model_settings import ModelSettings, checked_settings, merge_settings
 from turnwright.tools.errors import describe
+from turnwright.tools.loop_handle import MAX_THREADS, Threads
 from turnwright.tools.tool import Tool
 from turnwright.transcript.pairing import Unpaired
 from turnwright_states import CallStatus, Limits, Usage
@@ -152,6 +153,7 @@ class Dependencies(msgspec.Struct, frozen=True):
     synthesize: Synthesis | None = None
     backoff: Backoff = msgspec.field(default_factory=Backoff)
     max_parallel_tools: int = 8
+    threads: Threads = msgspec.field(default_factory=lambda: Threads(MAX_THREADS))
     unpaired: Unpaired = "repair"
     show_budget_to_model: bool | str = False
     model_settings: ModelSettings | None = None
@@ -174,14 +176,12 @@ class Dependencies(msgspec.Struct, frozen=True):
             raise ConfigError(
                 "unpaired must be 'repair' or 'reject'; your own messages go into `run(message_history=...)`"
             )
-        if (
-            isinstance(self.max_parallel_tools, bool)
-            or not isinstance(self.max_parallel_tools, int)
-            or self.max_parallel_tools < 1
+        for name, count, what in (
+            ("max_parallel_tools", self.max_parallel_tools, "calls"),
+            ("max_threads", self.threads.count, "threads"),
         ):
-            raise ConfigError(
-                f"max_parallel_tools must be a number of calls, at least 1, not {self.max_parallel_tools!r}"
-            )
+            if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+                raise ConfigError(f"{name} must be a number of {what}, at least 1, not {count!r}")
         for name, seconds in (("cancel_grace", self.cancel_grace), ("poll_interval", self.poll_interval)):
             need_kind(name, seconds, int | float, "a time in seconds")
             if not 0 <= seconds < math.inf or (name == "poll_interval" and not seconds):

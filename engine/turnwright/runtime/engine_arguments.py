@@ -37,6 +37,7 @@ class EngineArguments(TypedDict, total=False):
     backoff: Backoff | None
     tool_timeout: float | NotGiven | None
     max_parallel_tools: int
+    max_threads: int
     cancel_grace: float
     poll_interval: float
     unpaired: Unpaired

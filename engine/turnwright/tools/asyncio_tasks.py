@@ -227,7 +227,7 @@ class _JobGroup:
 
     def _set_timer(self, deadline: float) -> None:
         """Look at the time of all jobs at this deadline, or before."""
-        if deadline < self._due:
+        if deadline < self._due and self.left:
             self.stop_clock()
             self._due, self._timer = deadline, self._loop.call_at(deadline, self._look_at_clock)
 

@@ -21,6 +21,10 @@ class Clock(Protocol):
     @deadline.setter
     def deadline(self, deadline: float) -> None: ...
 
+    def restart(self, now: float) -> None:
+        """Start the time of the call anew, at this time of the event loop."""
+        ...
+
     @property
     def subject(self) -> object:
         """The tool or function, or None if nobody but the clock cancels its call."""
@@ -36,6 +40,7 @@ class _ScopeClock:
     """The time limit of a scope of anyio."""
 
     scope: anyio.CancelScope
+    seconds: float | None
     subject: object = None
 
     @property
@@ -45,6 +50,9 @@ class _ScopeClock:
     @deadline.setter
     def deadline(self, deadline: float) -> None:
         self.scope.deadline = deadline
+
+    def restart(self, now: float) -> None:
+        self.scope.deadline = math.inf if self.seconds is None else now + self.seconds
 
 
 def limited(seconds: float | None, subject: object = None) -> "AbstractContextManager[anyio.CancelScope | None]":
@@ -64,7 +72,7 @@ _UNLIMITED: Final = nullcontext()
 @contextmanager
 def _limited(seconds: float | None) -> Iterator[anyio.CancelScope]:
     with anyio.move_on_after(seconds) as scope:
-        token = CLOCK.set(_ScopeClock(scope))
+        token = CLOCK.set(_ScopeClock(scope, seconds))
         try:
             yield scope
         finally:

@@ -49,6 +49,11 @@ class WorkItem:
         if self.moved is not None:
             self.moved(deadline)
 
+    def restart(self, now: float) -> None:
+        """Start the time of the work anew, at this time of the event loop."""
+        if self.seconds is not None:
+            self.deadline = now + self.seconds
+
     async def __call__(self) -> Outcome | None:
         """Do the job."""
         raise NotImplementedError
