@@ -19,6 +19,7 @@ from agents import (  # pyright: ignore[reportMissingImports]
     ModelProvider,
     ModelResponse,
     RunConfig,
+    RunHooks,
     Runner,
     Usage,
     function_tool,
@@ -26,6 +27,8 @@ from agents import (  # pyright: ignore[reportMissingImports]
     set_tracing_disabled,
 )
 from agents.testing import assistant_message, function_call  # pyright: ignore[reportMissingImports]
+from agents.tool_context import ToolContext  # pyright: ignore[reportMissingImports]
+from openai.types.responses import Response, ResponseCompletedEvent  # pyright: ignore[reportMissingImports]
 from openai.types.responses.response_reasoning_item import (  # pyright: ignore[reportMissingImports]
     ResponseReasoningItem,
 )
@@ -86,8 +89,12 @@ class Script(Model):  # type: ignore[misc]
         usage = Usage(requests=1, input_tokens=100, output_tokens=10, total_tokens=110)
         return ModelResponse(output=said, usage=usage, response_id=f"resp_{len(self.requests)}")
 
-    def stream_response(self, *_: object, **__: object) -> Any:  # noqa: ANN401
-        raise NotImplementedError
+    async def stream_response(self, *request: Any, **options: Any) -> AsyncGenerator[Any, None]:  # noqa: ANN401
+        """Only a run inside a tool streams: that of the guard asks for whole replies."""
+        output = (await self.get_response(*request, **options)).output
+        fields: dict[str, Any] = {"tool_choice": "auto", "tools": [], "parallel_tool_calls": True, "model": ""}
+        response = Response(id="r", created_at=0, object="response", output=output, **fields)
+        yield ResponseCompletedEvent(type="response.completed", sequence_number=0, response=response)
 
 
 def reader(read: Callable[[int], str] = lambda number: f"page {number}") -> Any:  # noqa: ANN401
@@ -267,6 +274,97 @@ async def test_a_handoff_is_a_call_and_each_agent_has_its_model() -> None:
     result, ending = await guarded_run(starting, PROMPT, limits=Limits(steps=3), run_config=config)
     assert (result.last_agent.name, ending.reason) == ("Writer", EndReason.STEP_CAP)
     assert (len(first.requests), len(second.requests), seen) == (1, 3, ["Reader", "Writer", "Writer", "Writer"])
+
+
+def asks_reader() -> Iterator[Reply]:
+    """Ask the sub-agent three times, and then answer."""
+    for step in range(3):
+        yield asks((f"h{step}", "ask_reader", {"input": f"Read {step}."}))
+    yield [assistant_message("The manual says hello.")]
+
+
+def two_pages() -> Iterator[Reply]:
+    numbers = itertools.count()
+    while True:
+        yield from ([*asks((f"i{next(numbers)}", "read_page", {"number": 1}))] for _ in range(2))
+        yield [assistant_message("I read it.")]
+
+
+@pytest.mark.parametrize("streamed", [False, True], ids=["run", "streamed"])
+@pytest.mark.parametrize("heard", [False, True], ids=["silent", "heard"])
+@pytest.mark.parametrize(("steps", "reason"), [(9, EndReason.ANSWERED), (2, EndReason.STEP_CAP)])
+async def test_agent_that_is_a_tool_is_one_call(steps: int, reason: EndReason, heard: bool, streamed: bool) -> None:
+    """The SDK gives its run the model of the guarded run, which must not count its calls."""
+    inner, outer = Script(two_pages()), Script(asks_reader())
+    events: list[str] = []
+    on_stream = (lambda event: events.append(event["event"].type)) if heard else None
+    tool = agent_of(inner).as_tool("ask_reader", "Ask.", on_stream=on_stream)
+    lead, limits = agent_of(outer, tools=[tool]), Limits(steps=steps)
+    if streamed:
+        stream = await guarded_run_streamed(lead, PROMPT, limits=limits, run_config=QUIET)
+        _ = [event async for event in stream]
+        result, ending = stream.result, stream.ending
+    else:
+        result, ending = await guarded_run(lead, PROMPT, limits=limits, run_config=QUIET)
+    check_pairs(result.to_input_list())
+    calls = min(steps, 3)
+    assert ending is not None
+    assert (ending.reason, len(outer.requests), len(inner.requests)) == (reason, calls + 1, 3 * calls)
+    assert bool(events) is heard
+
+
+async def test_agents_that_are_tools_run_at_once_with_their_own_models() -> None:
+    first, second, outer = Script(two_pages()), Script(two_pages()), Script(iter([]))
+    tools = [agent_of(script).as_tool(f"ask_{own}", "Ask.") for own, script in {"a": first, "b": second}.items()]
+    both = asks(("h1", "ask_a", {"input": "Read."}), ("h2", "ask_b", {"input": "Read."}))
+    outer.replies = iter([both, [assistant_message("Done.")]])
+    result, ending = await guarded_run(agent_of(outer, tools=tools), PROMPT, limits=Limits(steps=5), run_config=QUIET)
+    assert (result.final_output, ending.reason) == ("Done.", EndReason.ANSWERED)
+    assert [len(one.requests) for one in (outer, first, second)] == [2, 3, 3]
+
+
+async def test_run_inside_a_function_tool_is_not_counted() -> None:
+    inner = Script(two_pages())
+
+    async def ask_reader(context: ToolContext[Any], input: str) -> str:  # noqa: A002 (the tool's word)
+        """Ask the reader."""
+        return str((await Runner.run(agent_of(inner), input, run_config=context.run_config)).final_output)
+
+    outer = Script(asks_reader())
+    lead = agent_of(outer, tools=[function_tool(ask_reader)])
+    _, ending = await guarded_run(lead, PROMPT, limits=Limits(steps=9), run_config=QUIET)
+    assert (ending.reason, len(outer.requests), len(inner.requests)) == (EndReason.ANSWERED, 4, 9)
+
+
+async def test_hooks_of_the_app_are_called() -> None:
+    class Noting(RunHooks[Any]):  # type: ignore[misc]
+        def __init__(self) -> None:
+            self.called: list[str] = []
+
+        async def on_llm_start(self, *_: object) -> None:
+            self.called.append("model")
+
+        async def on_tool_start(self, *_: object) -> None:
+            self.called.append("tool")
+
+    hooks = Noting()
+    replies = [*itertools.islice(pages(), 2), [assistant_message("Done.")]]
+    await run(Script(iter(replies)), Limits(steps=9), hooks=hooks)
+    assert hooks.called == ["model", "tool", "model", "tool", "model"]
+
+
+@pytest.mark.parametrize("approve", [True, False])
+async def test_approved_call_runs_when_its_run_is_continued(approve: bool) -> None:
+    ran = list[int]()
+    tool = function_tool(noting(ran), name_override="read_page", needs_approval=True)
+    script = Script(iter([asks(("c1", "read_page", {"number": 1})), [assistant_message("Done.")]]))
+    reading, limits = agent_of(script, tools=[tool]), Limits(steps=4)
+    result, ending = await guarded_run(reading, PROMPT, limits=limits, run_config=QUIET)
+    assert ending.reason is EndReason.ABORTED
+    state = result.to_state()
+    (state.approve if approve else state.reject)(result.interruptions[0])
+    result, ending = await guarded_run(reading, state, limits=limits, run_config=QUIET)
+    assert (result.final_output, ending.reason, ran) == ("Done.", EndReason.ANSWERED, [1] * approve)
 
 
 class Manual(BaseModel):

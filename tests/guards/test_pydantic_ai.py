@@ -8,7 +8,19 @@ from typing import Any
 
 import pytest
 from pydantic import BaseModel
-from pydantic_ai import Agent, DeferredToolRequests, ModelRetry, RetryModelRequest, RunContext
+from pydantic_ai import (
+    Agent,
+    ApprovalRequired,
+    CallDeferred,
+    DeferredToolRequests,
+    DeferredToolResults,
+    ModelRetry,
+    RetryModelRequest,
+    RunContext,
+    Tool,
+    ToolApproved,
+    ToolDenied,
+)
 from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.exceptions import UsageLimitExceeded
 from pydantic_ai.messages import (
@@ -236,6 +248,76 @@ async def test_an_agent_with_an_output_concludes_with_it_or_raises() -> None:
     agent, _ = guarded(Script(pages(), says("No.")), output=Manual, steps=1)
     with pytest.raises(TurnAlreadyEndedError):
         await agent.run(PROMPT)
+
+
+@pytest.mark.parametrize("guard", [True, False], ids=["guard", "plain"])
+@pytest.mark.parametrize(
+    ("decision", "expected"),
+    [
+        (True, (["a.txt"], "a.txt is deleted", "success")),
+        (ToolApproved(override_args={"path": "b.txt"}), (["b.txt"], "b.txt is deleted", "success")),
+        (ToolDenied("Keep it."), ([], "Keep it.", "denied")),
+    ],
+    ids=["approved", "changed", "denied"],
+)
+@pytest.mark.parametrize("asks_itself", [True, False], ids=["tool", "option"])
+async def test_call_that_a_person_decided_has_its_result(
+    decision: bool | ToolApproved | ToolDenied,
+    expected: tuple[list[str], str, str],
+    asks_itself: bool,
+    guard: bool,
+) -> None:
+    ran = list[str]()
+
+    def delete_file(ctx: RunContext[None], path: str) -> str:
+        """Delete a file."""
+        if asks_itself and not ctx.tool_call_approved:
+            raise ApprovalRequired
+        ran.append(path)
+        return f"{path} is deleted"
+
+    calls = asks(("c1", "delete_file", {"path": "a.txt"})), asks(("c2", "read_page", {"number": 1}))
+    script = Script(iter([*calls, says("Done.")]))
+    bound = LoopGuardCapability(Limits(steps=4, tool_calls=2))
+    agent = Agent(
+        FunctionModel(script),
+        output_type=[str, DeferredToolRequests],
+        tools=[Tool(delete_file, requires_approval=not asks_itself)],
+        capabilities=[bound] if guard else [],
+    )
+    agent.tool_plain(read_page)
+    first = await agent.run("Delete a.txt.")
+    decided = DeferredToolResults(approvals={"c1": decision})
+    second = await agent.run(message_history=first.all_messages(), deferred_tool_results=decided)
+    returned = [part for message in second.all_messages() for part in message.parts if isinstance(part, ToolReturnPart)]
+    assert (ran, returned[0].content, returned[0].outcome) == expected
+    assert (returned[1].content, second.output) == ("page 1", "Done.")
+    if guard:
+        assert bound.ending_of(second).reason is EndReason.ANSWERED
+
+
+async def test_external_result_reaches_the_model() -> None:
+    def look_up(number: int) -> str:
+        """Look up a receipt elsewhere."""
+        del number
+        raise CallDeferred
+
+    script = Script(iter([asks(("c1", "look_up", {"number": 1})), says("Done.")]))
+    agent, guard = guarded(script, output=[str, DeferredToolRequests])
+    agent.tool_plain(look_up)
+    first = await agent.run(PROMPT)
+    decided = DeferredToolResults(calls={"c1": "the receipt is 42"})
+    second = await agent.run(message_history=first.all_messages(), deferred_tool_results=decided)
+    assert (second.output, guard.ending_of(second).reason) == ("Done.", EndReason.ANSWERED)
+    assert "the receipt is 42" in str(script.requests[-1])
+
+
+async def test_refused_call_is_a_failure_for_the_model() -> None:
+    script = Script(iter([next(pages(3)), says("Done.")]))
+    agent, _ = guarded(script, tool_calls=1)
+    result = await agent.run(PROMPT)
+    returned = [part for message in result.all_messages() for part in message.parts if isinstance(part, ToolReturnPart)]
+    assert [part.outcome for part in returned] == ["success", "failed", "failed"]
 
 
 async def test_a_run_that_ends_with_deferred_calls_aborts_its_turn() -> None:

@@ -1,12 +1,14 @@
 """A guard for runs of the OpenAI Agents SDK: `await guarded_run(agent, prompt, limits=Limits(steps=20))`.
 
 Hooks of the SDK cannot refuse anything. So the run gets a model that asks the guard, in front of the models of its
-agents.
+agents. A run inside a tool (`Agent.as_tool`) receives the same model from the SDK, but not the hooks of the run. So the
+hooks announce each call of the guarded run, and any other call is passed on.
 """
 
 import json
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
+from contextvars import ContextVar
 from dataclasses import replace
 from inspect import isawaitable
 from typing import Any, Final
@@ -19,9 +21,11 @@ from agents import (  # pyright: ignore[reportMissingImports]
     ModelResponse,
     ModelSettings,
     RunConfig,
+    RunHooks,
     Runner,
     RunResult,
     RunResultStreaming,
+    RunState,
     StreamEvent,
     Usage,
 )
@@ -43,13 +47,15 @@ from .client_formats import text_of
 from .turn import Ending, GuardedTurn, GuardOptions, NextCall, tool_call
 
 Item = dict[str, Any]
+#: The agent whose model call is being made. Runs inside tools may make calls at the same time.
+_AGENT: ContextVar[Agent[Any]] = ContextVar("_AGENT")
 #: The kinds of calls whose refusal the model can read, and of their results.
 _RESULTS: Final = {"function_call": "function_call_output", "custom_tool_call": "custom_tool_call_output"}
 
 
 async def guarded_run(
     agent: Agent[Any],
-    prompt: str | list[Item],
+    prompt: str | list[Item] | RunState[Any],
     *,
     limits: Limits | None = None,
     journal: str | None = None,
@@ -58,16 +64,18 @@ async def guarded_run(
     """Run an agent as `Runner.run` does, bounded by `limits`, and return its result and the ending of its turn.
 
     A call beyond the budget does not run; the model reads why. At a limit the model answers once more, without calls.
-    Handoffs count as calls, and a sub-agent that is a tool is one call, with limits of its own. `seconds` are
-    checked between steps only. `journal` is the address of a store. There is no `max_turns`, unless `options` have it.
+    Handoffs count as calls. A sub-agent that is a tool (`Agent.as_tool`) is one call. Its own model calls are not
+    bounded by these limits: give it `max_turns`. `seconds` are checked between steps only. `journal` is the address of
+    a store. There is no `max_turns`, unless `options` have it.
 
-    An exception fails the turn and is raised. A run that is interrupted for approvals aborts its turn. Raises
-    `ConfigError` for limits that a guard cannot keep.
+    An exception fails the turn and is raised. A run that is interrupted for approvals aborts its turn; its state, as
+    the prompt, continues it in a new turn, which runs the approved calls. Raises `ConfigError` for limits that a guard
+    cannot keep.
     """
     turn = await _begin(prompt, limits, journal)
     model = _GuardedModel(turn, agent, _config(options))
     try:
-        result = await Runner.run(agent, prompt, run_config=model.config, **({"max_turns": None} | options))
+        result = await Runner.run(agent, prompt, run_config=model.config, **model.options(options))
     except BaseException as error:
         model.failed(error)
         raise
@@ -78,7 +86,7 @@ async def guarded_run(
 
 async def guarded_run_streamed(
     agent: Agent[Any],
-    prompt: str | list[Item],
+    prompt: str | list[Item] | RunState[Any],
     *,
     limits: Limits | None = None,
     journal: str | None = None,
@@ -90,7 +98,7 @@ async def guarded_run_streamed(
     """
     turn = await _begin(prompt, limits, journal)
     model = _GuardedModel(turn, agent, _config(options))
-    result = Runner.run_streamed(agent, prompt, run_config=model.config, **({"max_turns": None} | options))
+    result = Runner.run_streamed(agent, prompt, run_config=model.config, **model.options(options))
     return GuardedStream(turn, model, result)
 
 
@@ -124,8 +132,9 @@ class GuardedStream:
         await self._turn.in_thread(self._model.finish, self.result)
 
 
-async def _begin(prompt: str | list[Item], limits: Limits | None, journal: str | None) -> GuardedTurn:
-    asked = prompt if isinstance(prompt, str) else _last_user_text(prompt)
+async def _begin(prompt: str | list[Item] | RunState[Any], limits: Limits | None, journal: str | None) -> GuardedTurn:
+    given: str | list[Item] = getattr(prompt, "_original_input", prompt)  # that of a state
+    asked = given if isinstance(given, str) else _last_user_text(given)
     options = GuardOptions(limits or Limits(), journal).checked()
     return await GuardedTurn.begin(options, app="openai-agents", prompt=asked)
 
@@ -141,7 +150,9 @@ class _GuardedModel(Model):  # type: ignore[misc]
 
     def __init__(self, turn: GuardedTurn, agent: Agent[Any], config: RunConfig) -> None:
         self.error: BaseException | None = None
-        self._turn, self._agent, self._config = turn, agent, config
+        self._turn, self._first, self._config = turn, agent, config
+        #: Whether the next model call is one of the guarded run, and not of a run inside a tool.
+        self._is_next = False
         self._models: dict[object, Model] = {}
         #: The refused calls and their results: where the input had them, by index and after the results of these calls.
         self._refused: list[tuple[int, frozenset[str], list[Item]]] = []
@@ -153,6 +164,14 @@ class _GuardedModel(Model):  # type: ignore[misc]
         """The configuration of the run, with this model."""
         return replace(self._config, model=self, call_model_input_filter=self.see(self._config.call_model_input_filter))
 
+    def options(self, given: dict[str, Any]) -> dict[str, Any]:
+        """Return the options of the run, with hooks that announce its model calls."""
+        return {"max_turns": None, **given, "hooks": _AnnouncingHooks(self.announce, given.get("hooks"))}
+
+    def announce(self) -> None:
+        """Note that the next model call is one of the guarded run."""
+        self._is_next = True
+
     def failed(self, error: BaseException) -> None:
         """Fail the turn with an error of the run."""
         end = self._turn.model_failed if error is self.error else self._turn.broke
@@ -162,7 +181,7 @@ class _GuardedModel(Model):  # type: ignore[misc]
         """Return a filter of the run's input that notes which agent runs."""
 
         async def note(data: CallModelData[Any]) -> ModelInputData:
-            self._agent = data.agent
+            _AGENT.set(data.agent)
             changed = data.model_data if own is None else own(data)
             return await changed if isawaitable(changed) else changed
 
@@ -183,6 +202,19 @@ class _GuardedModel(Model):  # type: ignore[misc]
         **rest: Any,  # noqa: ANN401
     ) -> ModelResponse:
         """Call the agent's model as often as the turn allows, and return the reply without its refused calls."""
+        if not self._is_next:
+            return await self._model().get_response(
+                system_instructions,
+                input,
+                self._resolved(model_settings),
+                tools,
+                output_schema,
+                handoffs,
+                tracing,
+                previous_response_id=previous_response_id,
+                conversation_id=conversation_id,
+                **rest,
+            )
         turn, used = self._turn, Usage()
         given = ItemHelpers.input_to_new_input_list(input)
         await turn.in_thread(self._settle, given)
@@ -208,17 +240,25 @@ class _GuardedModel(Model):  # type: ignore[misc]
                     self.error = error
                     raise
                 await turn.in_thread(turn.model_failed, error)
+                self._is_next = False
                 return _said(ModelResponse(output=[], usage=used, response_id=None), turn.summary)
             self._unsent = []
             used.add(response.usage)
             kept = await turn.in_thread(self._reply, call, response, len(given))
             if kept is not None:
+                self._is_next = False  # until then the SDK may try again
                 return replace(kept, usage=used)
             if stored:  # the server has the reply
                 given, previous_response_id = [], previous_response_id and response.response_id
 
     async def stream_response(self, *request: Any, **options: Any) -> AsyncIterator[Any]:  # noqa: ANN401 (the SDK's)
-        """Yield the reply in one event."""
+        """Yield the reply in one event; that of a run inside a tool as it streams."""
+        if not self._is_next:
+            instructions, given, settings, *others = request
+            request = (instructions, given, self._resolved(settings), *others)
+            async for event in self._model().stream_response(*request, **options):
+                yield event
+            return
         reply = await self.get_response(*request, **options)
         used = reply.usage
         response = Response(
@@ -255,6 +295,11 @@ class _GuardedModel(Model):  # type: ignore[misc]
             self._settle(result.to_input_list(), final=True)
         self._turn.aborted()
 
+    @property
+    def _agent(self) -> Agent[Any]:
+        """The agent that runs."""
+        return _AGENT.get(self._first)
+
     def _model(self) -> Model:
         """Return the model of the agent that runs."""
         named = self._agent.model if self._config.model is None else self._config.model
@@ -266,13 +311,18 @@ class _GuardedModel(Model):  # type: ignore[misc]
         return self._models[named]
 
     def _settings(self, settings: ModelSettings, call: NextCall) -> ModelSettings:
-        """Return the settings with the defaults of the agent's model, which the SDK did not know, and the ban."""
+        """Return the settings with the defaults of the agent's model and the ban."""
+        settings = self._resolved(settings)
+        return settings if call.tools else settings.resolve(ModelSettings(tool_choice="none"))
+
+    def _resolved(self, settings: ModelSettings) -> ModelSettings:
+        """Return the settings with the defaults of the agent's model, which the SDK did not know."""
         named = self._agent.model
         if self._config.model is None and not isinstance(named, Model):
             defaults = get_default_model_settings() if named is None else get_default_model_settings(named)
             if self._agent.model_settings == defaults:
-                settings = defaults.resolve(settings)
-        return settings if call.tools else settings.resolve(ModelSettings(tool_choice="none"))
+                return defaults.resolve(settings)
+        return settings
 
     def _reply(self, call: NextCall, response: ModelResponse, place: int) -> ModelResponse | None:
         """Record a reply. Return what of it the run receives, or None if the model is called again."""
@@ -326,6 +376,21 @@ class _GuardedModel(Model):  # type: ignore[misc]
         results = {item["call_id"]: item["output"] for item in items if "output" in item and "call_id" in item}
         texts = {own: one if isinstance(one, str) else json.dumps(one, default=str) for own, one in results.items()}
         self._turn.settle_rest({own: (text, CallStatus.OK) for own, text in texts.items()}, final=final)
+
+
+class _AnnouncingHooks(RunHooks[Any]):  # type: ignore[misc]
+    """The hooks of a run, which announce each of its model calls. The SDK gives runs inside tools no hooks."""
+
+    def __init__(self, announce: Callable[[], None], own: RunHooks[Any] | None) -> None:
+        self._announce, self._own = announce, own or RunHooks()
+        for name in dir(self._own):
+            if name.startswith("on_") and name != "on_llm_start":
+                setattr(self, name, getattr(self._own, name))
+
+    async def on_llm_start(self, *about: Any, **named: Any) -> None:  # noqa: ANN401 (the SDK's)
+        """Announce the call, and call the hook of the app."""
+        self._announce()
+        await self._own.on_llm_start(*about, **named)
 
 
 def _said(response: ModelResponse, text: str) -> ModelResponse:

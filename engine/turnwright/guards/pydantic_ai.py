@@ -12,7 +12,7 @@ from pydantic_ai.capabilities import (
     WrapToolExecuteHandler,
     WrapToolValidateHandler,
 )
-from pydantic_ai.exceptions import ToolFailedError, ToolRetryError
+from pydantic_ai.exceptions import ToolFailed, ToolFailedError, ToolRetryError
 from pydantic_ai.messages import (
     ModelMessage,
     ModelRequest,
@@ -41,12 +41,13 @@ _STATUSES: Final = {"success": CallStatus.OK, "denied": CallStatus.REJECTED, "in
 class LoopGuardCapability(AbstractCapability[Any]):
     """Bounds each run of an agent. `ending_of(result)` returns how it ended.
 
-    A call beyond the budget gets a result that says so. At a limit the model answers once more, without function tools:
-    with a text, or with the agent's output if that is not text. A run whose agent accepts neither raises
+    A call beyond the budget fails with a result that says so. At a limit the model answers once more, without function
+    tools: with a text, or with the agent's output if that is not text. A run whose agent accepts neither raises
     `TurnAlreadyEndedError`. `seconds` are checked between steps only. `journal` is the address of a store.
 
-    An exception fails the turn and is raised. A run that ends with deferred calls aborts its turn. Raises `ConfigError`
-    for limits that a guard cannot keep.
+    An exception fails the turn and is raised. A run that ends with deferred calls aborts its turn. The run that
+    continues it has a turn of its own, and first runs the approved calls, which do not count again. Raises
+    `ConfigError` for limits that a guard cannot keep.
     """
 
     limits: Limits = field(default_factory=Limits)
@@ -148,12 +149,15 @@ class LoopGuardCapability(AbstractCapability[Any]):
         args: dict[str, Any],
         handler: WrapToolExecuteHandler,
     ) -> object:
-        """Run a tool if its call may run."""
+        """Run a tool if its call may run. A call of an earlier run, such as an approved one, was decided there."""
         del tool_def
-        turn = self._running(ctx).turn
+        run = self._running(ctx)
+        turn = run.turn
+        if not run.has_reply:
+            return await handler(args)
         decision = await turn.in_thread(turn.started, call.tool_call_id)
         if not decision.runs:
-            return decision.refusal
+            raise ToolFailed(decision.refusal)
         try:
             result: object = await handler(args)
         except (ModelRetry, ToolRetryError, ToolFailedError) as error:
@@ -177,6 +181,8 @@ class _Run:
         self.turn = turn
         self.call = NextCall(tools=True)
         self.model_error: BaseException | None = None
+        #: Whether the model has replied. Calls that run before are open calls of the history.
+        self.has_reply = False
         #: The arguments of an output tool that came with other calls.
         self._output = ""
 
@@ -194,6 +200,7 @@ class _Run:
 
     def reply(self, response: ModelResponse, outputs: set[str]) -> ModelResponse | None:
         """Record a reply. Return what of it the agent receives, or None if the model is called again."""
+        self.has_reply = True
         asked = [part for part in response.parts if isinstance(part, ToolCallPart)]
         calls = [part for part in asked if part.tool_name not in outputs]
         typed = next((part.args_as_json_str() for part in asked if part.tool_name in outputs), "")
