@@ -2,6 +2,7 @@
 
 import json
 import sqlite3
+from contextlib import closing
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
@@ -222,3 +223,40 @@ def test_quotes_are_shown_without_what_a_terminal_would_obey(cli: "Cli", lines: 
     done = cli.run("replay", write(cli, lines))
     assert done.code == 1
     assert "\x1b" not in done.out
+
+
+#: Changes of each column that copies a fact.
+CHANGES = {
+    "state": "CASE state WHEN 'CHECK' THEN 'STREAM' ELSE 'CHECK' END",
+    "reason": "CASE WHEN reason IS NULL THEN 'answered' ELSE NULL END",
+    "steps": "steps + 1",
+    "tool_calls": "tool_calls + 1",
+    "at": "at - 100",
+    "epoch": "7 - coalesce(epoch, 0)",
+}
+
+
+@pytest.mark.parametrize("column", CHANGES)
+def test_a_changed_column_beside_the_facts_is_a_fault(cli: "Cli", capped: "Done", column: str) -> None:
+    """Queries read the columns, so each must say what the facts say, in every append."""
+    with closing(sqlite3.connect(cli.folder / "turns.db", isolation_level=None)) as store:
+        rows = [row for (row,) in store.execute("SELECT rowid FROM facts ORDER BY seq")]
+        for row in rows:
+            store.execute("BEGIN")
+            before = store.execute(f"SELECT {column} FROM facts WHERE rowid = ?", (row,)).fetchone()  # noqa: S608 (constant)
+            store.execute(f"UPDATE facts SET {column} = {CHANGES[column]} WHERE rowid = ?", (row,))  # noqa: S608 (constant)
+            store.execute("COMMIT")
+            done = cli.run("replay", capped.turn)
+            assert (done.code, done.out[:9]) == (1, "violated:"), row
+            store.execute(f"UPDATE facts SET {column} = ? WHERE rowid = ?", (*before, row))  # noqa: S608 (constant)
+    assert cli.run("replay", capped.turn).code == 0
+
+
+@pytest.mark.parametrize("change", ["live = 1 - live", "epoch = 0", "epoch = 'x'", "created_at = created_at + 1"])
+def test_a_changed_column_of_the_turn_is_a_fault(cli: "Cli", capped: "Done", change: str) -> None:
+    with closing(sqlite3.connect(cli.folder / "turns.db")) as store:
+        store.execute(f"UPDATE turns SET {change}")  # noqa: S608 (constant)
+        store.commit()
+    (found,) = cli.run("replay", capped.turn, "--json").events
+    assert found["verdict"] == "violated"
+    assert "column" in str(found["detail"])

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +11,8 @@ import typer
 from pydantic import JsonValue
 
 from turnwright.errors import ConfigError, StoreError
+from turnwright.store import Store
+from turnwright.store.copies import CopyingStore, check_columns
 from turnwright_states import InvalidJournalError
 from turnwright_states.chart import ROWS
 from turnwright_states.fact_parser import MAX_NESTING, parse_fact
@@ -17,18 +20,20 @@ from turnwright_states.facts import Fact
 from turnwright_states.payload import nests_deeper, repeated
 from turnwright_states.replay import Replayed
 from turnwright_states.replay import replay as replayed_from
-from turnwright_states.verdict import Verdict
+from turnwright_states.verdict import Check, Verdict
 
 from . import check_report
 from .lines import read_lines
 from .options import DEFAULT_STORE, StoreOption
 from .process import echo_json
 from .screen import print_lines
-from .stores import find_turn, read_journal
+from .stores import find_turn, read_journal, use_store
 from .view import one_line
 
 #: The longest line, in characters: it may quote any text of the journal.
 _LONGEST = 600
+#: How often a turn that is being driven is read to find its facts and columns together.
+_READINGS = 5
 
 
 def replay(
@@ -45,14 +50,16 @@ def replay(
 ) -> None:
     """Check a recorded turn against the chart. Executes nothing.
 
-    Each fact of the journal must follow from the facts before it. No model is called, no tool runs, and nothing is
-    written. `turnwright fork` runs a turn from an earlier point.
+    Each fact of the journal must follow from the facts before it, and the store's columns must say what the facts say.
+    No model is called, no tool runs, and nothing is written. `turnwright fork` runs a turn from an earlier point.
 
     Exit codes: 0 the journal holds, 1 violated (the first wrong fact is printed), 2 the journal cannot be read, 6
     inconclusive.
     """
     is_file = journal == "-" or journal.endswith(".jsonl") or _exists(journal)
     found = replayed_from(_from_file(journal) if is_file else _from_store(store, journal))
+    if not is_file and found.check.verdict is Verdict.HOLDS:
+        found = _with_columns(found, store, journal)
     if as_json:
         echo_json(_record(found))
     else:
@@ -97,6 +104,26 @@ def _from_store(store: str, turn: str) -> Iterator[tuple[int, Fact]]:
         if isinstance(error.__cause__, InvalidJournalError):  # it was read, and is not a fact
             raise error.__cause__ from None
         raise
+
+
+def _with_columns(found: Replayed, address: str, journal: str) -> Replayed:
+    """Return the result with the fault of a column that does not copy its fact."""
+    turn = find_turn(address, journal)
+
+    async def compare(store: Store) -> None:
+        if isinstance(store, CopyingStore):
+            for _ in range(_READINGS):
+                columns, facts = await store.columns(turn), await store.facts(turn)
+                if columns.appends[-1].last == facts[-1][0]:  # else a driver wrote between the two
+                    check_columns(facts, columns)
+                    break
+
+    try:
+        use_store(address, compare)
+    except InvalidJournalError as fault:
+        check = Check(found.check.claim, Verdict.VIOLATED, str(fault), found.check.witness)
+        return replace(found, check=check, fault=fault)
+    return found
 
 
 def _lines(found: Replayed) -> Iterator[str]:

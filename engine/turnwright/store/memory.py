@@ -37,6 +37,7 @@ from .watching import poll_for_changes
 
 if TYPE_CHECKING:
     from .annotations import Annotation, AnnotationKind
+    from .copies import TurnColumns
 
 
 @dataclass(slots=True)
@@ -169,6 +170,29 @@ class MemoryStore:
 
     async def claim_spans(self, turn_id: str) -> list[ClaimSpan]:
         return self._stored(turn_id).claim_spans
+
+    async def columns(self, turn_id: str) -> "TurnColumns":
+        """See `CopyingStore.columns`. Of the appends it keeps the first under each claim."""
+        from .copies import AppendColumns, TurnColumns  # noqa: PLC0415 (few programs replay)
+
+        kept = self._stored(turn_id)
+        spans, status = kept.claim_spans, kept.status
+        ends = [*(span.first - 1 for span in spans[1:]), kept.seq]
+        return TurnColumns(
+            {
+                "created_at": kept.new.created_at,
+                "updated_at": kept.updated_at,
+                "epoch": kept.epoch,
+                "state": str(status.state),
+                "reason": None if status.reason is None else str(status.reason),
+                "steps": status.steps,
+                "tool_calls": status.tool_calls,
+            },
+            [
+                AppendColumns(span.first, end, {"at": span.began, "epoch": span.epoch})
+                for span, end in zip(spans, ends, strict=True)
+            ],
+        )
 
     async def get(self, turn_id: str) -> TurnRow:
         return self._stored(turn_id).row

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import zip_longest
 from math import floor
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 from turnwright.errors import UnreadableTurnError
 from turnwright_states import EndReason, InvalidJournalError, State
@@ -244,7 +244,7 @@ def _is_count(value: object) -> bool:
     return type(value) is int and 0 <= value < _MOST
 
 
-def is_time(value: object) -> bool:
+def is_time(value: object) -> TypeGuard[float]:
     """Whether it is a time, in seconds since the Unix epoch, that pages can show."""
     return isinstance(value, float | int) and not isinstance(value, bool) and _FIRST < value < _LAST
 

@@ -57,6 +57,12 @@ CLAIM_SPANS: Final = """
         FROM turnwright_facts WHERE turn_id = turn.turn_id AND epoch IS NOT NULL
     ) first ON true WHERE turn.turn_id = %s ORDER BY first.seq
 """
+#: The columns of a turn that copy its facts, and after them, in `COPIES`, those of `copies.append_columns`.
+COPIES_OF_TURN: Final = ("created_at", "updated_at", "epoch", "live", "state", "reason", "steps", "tool_calls")
+COPIES: Final = f"""
+    SELECT {", ".join(f"turn.{name}" for name in COPIES_OF_TURN)}, fact.seq, fact.kind, fact.at, fact.epoch
+    FROM turnwright_turns turn JOIN turnwright_facts fact USING (turn_id) WHERE turn_id = %s ORDER BY fact.seq
+"""
 #: The columns of `rows.session_info`, of the newest sessions below `before`.
 SESSIONS: Final = """
     SELECT page.session, title, count(*), min(created_at), max(updated_at), max(turn_id) FILTER (WHERE live),

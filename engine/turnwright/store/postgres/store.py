@@ -21,6 +21,7 @@ from turnwright.errors import (
     TurnNotFoundError,
 )
 from turnwright.store.agent_statistics import KnownGroups
+from turnwright.store.copies import TurnColumns, append_columns
 from turnwright.store.posting import addressee, conflicting_items
 from turnwright.store.protocol import (
     NOBODY,
@@ -61,6 +62,8 @@ from .rows import COLUMNS, parameters_of, status_of
 from .schema import Connection, migrate
 from .statements import (
     CLAIM_SPANS,
+    COPIES,
+    COPIES_OF_TURN,
     CREATE,
     DELETE_SUMMARIES,
     EMPTY_SESSIONS,
@@ -208,6 +211,14 @@ class PostgresStore(PostgresSummaries, PostgresAnnotations):
         if not rows:
             raise TurnNotFoundError(turn_id)
         return claim_spans_of(turn_id, (row for row in rows if row[0] is not None), self._where)
+
+    async def columns(self, turn_id: str) -> TurnColumns:
+        """See `CopyingStore.columns`."""
+        rows = await self._connections.read(COPIES, (turn_id,))
+        if not rows:
+            raise TurnNotFoundError(turn_id)
+        turn: dict[str, object] = dict(zip(COPIES_OF_TURN, rows[0], strict=False))
+        return TurnColumns(turn, append_columns(turn_id, (row[len(COPIES_OF_TURN) :] for row in rows)))
 
     async def get(self, turn_id: str) -> TurnRow:
         for row in await self._connections.read(ONE, (turn_id,)):

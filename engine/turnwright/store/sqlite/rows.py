@@ -49,6 +49,8 @@ CLAIM_SPANS: Final = """
         FROM facts WHERE turn = :turn AND epoch IS NOT NULL
     ) ORDER BY seq
 """
+#: The columns of `copies.append_columns`.
+COPIES: Final = "SELECT seq, kind, at, epoch, state, reason, steps, tool_calls FROM facts"
 #: Above the number of every session.
 LAST: Final = 2**63 - 1
 #: The turn :id, and the turns whose ids begin with it and a colon. The semicolon is the character after the colon.

@@ -18,6 +18,7 @@ from anyio.lowlevel import current_token
 
 from turnwright.errors import ConfigError, SessionNotFoundError, StoreError, TurnBusyError, TurnNotFoundError
 from turnwright.store.agent_statistics import KnownGroups
+from turnwright.store.copies import TurnColumns, append_columns
 from turnwright.store.posting import addressee, conflicting_items
 from turnwright.store.protocol import (
     NONE_ABANDONED,
@@ -51,7 +52,7 @@ from .group_commit import CommitGroup
 from .lock_wait import LockWait, is_locked
 from .opening import Durability, open_file, read_only_files
 from .owner_lock import OwnerLock
-from .rows import CLAIM_SPANS, CLAIMED, EMPTY_SESSIONS, FACTS, FAMILY, LAST, SESSIONS, TURNS, WAITING
+from .rows import CLAIM_SPANS, CLAIMED, COPIES, EMPTY_SESSIONS, FACTS, FAMILY, LAST, SESSIONS, TURNS, WAITING
 from .schema import check, migrate
 from .summaries import SqliteSummaries, delete_summaries
 from .writes import Append, Create, ReleaseWrite, Write, write
@@ -207,6 +208,15 @@ class SqliteStore(SqliteSummaries, SqliteAnnotations):
             (number,) = self._one("SELECT number FROM turns WHERE turn_id = ?", turn_id)
             rows = self._db.execute(CLAIM_SPANS, {"turn": number}).fetchall()
         return claim_spans_of(turn_id, rows, self._where)
+
+    async def columns(self, turn_id: str) -> TurnColumns:
+        """See `CopyingStore.columns`."""
+        async with self._reading():
+            number, created, epoch, live = self._one(
+                "SELECT number, created_at, epoch, live FROM turns WHERE turn_id = ?", turn_id
+            )
+            rows = self._db.execute(f"{COPIES} WHERE turn = ? ORDER BY seq", (number,)).fetchall()
+        return TurnColumns({"created_at": created, "epoch": epoch, "live": live}, append_columns(turn_id, rows))
 
     async def get(self, turn_id: str) -> TurnRow:
         async with self._reading():
