@@ -1,16 +1,19 @@
-"""Code that an agent file or a flag names: `module:name`, or `path/file.py:name` for a flag."""
+"""Code that an agent file or a flag names: `module:name`, or `path/file.py:name` for a flag. Agents are code too."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from inspect import isroutine
+from types import ModuleType
 from typing import Any, Final
 
 from pydantic import TypeAdapter
 from pydantic.errors import PydanticUserError
 
+from turnwright.agent import Agent
 from turnwright.context import AppCode, GuardrailBase, HooksBase
 from turnwright.errors import ConfigError
 from turnwright.tools.errors import describe
-from turnwright.tools.load import load_module
+from turnwright.tools.load import load_module, split_code
+from turnwright_states import Limits
 
 from .front_matter import FrontMatter, Loc
 
@@ -106,7 +109,7 @@ def code_of(spec: str) -> list[AppCode]:
 
     Raises `ConfigError` for a module that cannot be loaded, for one without any, and for another name.
     """
-    module, _, name = spec.rpartition(":") if not spec.endswith(".py") and ":" in spec else (spec, "", "")
+    module, name = split_code(spec)
     found = vars(load_module(module))
     if name:
         if not isinstance(found.get(name), AppCode):
@@ -118,3 +121,36 @@ def code_of(spec: str) -> list[AppCode]:
             f"--hooks {spec}: {module} has no hooks and no guardrails: decorate functions, as with @before_tool"
         )
     return list(dict.fromkeys(every))
+
+
+def agents_of(spec: str, limits: Limits) -> list[Agent]:
+    """Return the agents of `path/file.py`, or those of `module:name` and `path/file.py:name`: an agent, or a list.
+
+    `limits` are the engine's, which each agent must fit. Raises `ConfigError` for code that cannot be loaded, for code
+    without agents, for another object, and for two agents with one name.
+    """
+    module, name = split_code(spec)
+    agents = _agents_in(load_module(module), spec, name)
+    places: dict[str, Agent] = {}
+    for agent in agents:
+        if places.setdefault(agent.name, agent) is not agent:
+            raise ConfigError(f"{spec} has two agents with the name {agent.name!r}: rename one of them")
+        agent.limits_for(limits)
+    return [*places.values()]
+
+
+def _agents_in(module: ModuleType, spec: str, name: str) -> Sequence[Agent]:
+    offered = {key: value for key, value in vars(module).items() if isinstance(value, Agent)}
+    if not name:
+        if not offered:
+            raise ConfigError(f"{spec} has no agents: write one at the top level, such as DESK = Agent(name=...)")
+        return [*offered.values()]
+    value: object = module
+    for part in name.split("."):
+        value = getattr(value, part, None)
+    if isinstance(value, Agent):
+        return [value]
+    if isinstance(value, list | tuple) and value and all(isinstance(one, Agent) for one in value):
+        return value
+    names = f"it has {', '.join(offered)}" if offered else "it has none at the top level"
+    raise ConfigError(f"{spec}: is not an agent, and no list of agents, but {value!r:.60}: {names}")

@@ -34,13 +34,13 @@ class AgentDrawing:
         self._issuer = Issuer(said, tools, hooks)
         self._synthesis = synthesis
 
-    def certificates(self, file: Path | None, name: str | None) -> dict[str, Certificate]:
-        """Return the certificates of the named agent, or of all agents of the file, by the names of their pages."""
+    def certificates(self, source: str | None, name: str | None) -> dict[str, Certificate]:
+        """Return the certificates of the named agent, or of all agents of the source, by the names of their pages."""
         if name is not None:
-            agent, beside = choose_agent(name, file, self._said)
+            agent, beside = choose_agent(name, source, self._said)
             return {_page_name(agent): self._issuer.certificate(agent, beside)}
         found: dict[str, Certificate] = {}
-        for one, certified in self._issuer.all(*([file] if file else self._said.agent_files())):
+        for one, certified in self._issuer.all(*([source] if source else self._said.agent_sources())):
             page = _page_name(one)
             if page in found:
                 other = found[page].agent
@@ -81,11 +81,11 @@ def _page_name(agent: Agent) -> str:
 
 
 def draw_agents(
-    drawing: AgentDrawing, file: Path | None, name: str | None, *, form: str, write_to: Path | None, check: Path | None
+    drawing: AgentDrawing, source: str | None, name: str | None, *, form: str, write_to: Path | None, check: Path | None
 ) -> None:
     """Print the picture of one agent, or of all as pages, or write the pages, or check them. Exits with 1 or 2."""
     try:
-        found = drawing.certificates(file, name)
+        found = drawing.certificates(source, name)
         if write_to is not None:
             _write(write_to, drawing.pages(found))
         elif check is not None:

@@ -37,17 +37,18 @@ class DiffFormat(StrEnum):
 
 
 def agents(
-    file: Annotated[
-        Path | None,
+    source: Annotated[
+        str | None,
         typer.Argument(
-            metavar="[FILE]",
-            help="A Markdown file, or a folder like .opencode [default: the configuration's, else AGENTS.md].",
+            metavar="[SOURCE]",
+            help="A Markdown file, a folder like .opencode, a .py file, or MODULE:NAME"
+            " [default: the configuration's, else AGENTS.md].",
         ),
     ] = None,
     *,
     diff: Annotated[
-        tuple[Path, Path] | None,
-        typer.Option("--diff", metavar="OLD NEW", help="Compare two versions of a file; an empty one has no agents."),
+        tuple[str, str] | None,
+        typer.Option("--diff", metavar="OLD NEW", help="Compare two versions of a source; a blank file has no agents."),
     ] = None,
     form: Annotated[DiffFormat, typer.Option("--format", help="The format of --diff.")] = DiffFormat.TEXT,
     tools: ToolsOption = None,
@@ -68,7 +69,7 @@ def agents(
     try:
         said = configuration(config)
         limits = said.limits()
-        found = read_agents(*(said.agent_files() if file is None else (file,)), limits=limits)
+        found = read_agents(*(said.agent_sources() if source is None else (source,)), limits=limits)
         classes = _tool_classes(found, said, tools)
     except ConfigError as error:
         echo(error, err=True)
@@ -95,7 +96,7 @@ def _tool_classes(found: Sequence[Agent], said: "Config", tools: str | None) -> 
     return {agent.name: issuer.tool_class(agent, helpers) or "default" for agent in found}
 
 
-def _diff(old: Path, new: Path, issuer: "Issuer", form: DiffFormat, *, as_json: bool) -> None:
+def _diff(old: str, new: str, issuer: "Issuer", form: DiffFormat, *, as_json: bool) -> None:
     from turnwright.agents.agent_diff import agent_diffs, to_markdown  # noqa: PLC0415 (walks turns: slow to load)
 
     try:
@@ -112,14 +113,14 @@ def _diff(old: Path, new: Path, issuer: "Issuer", form: DiffFormat, *, as_json: 
         print_lines([str(one) for one in diffs] or ["No bound of an agent changed."])
 
 
-def _known(file: Path, issuer: "Issuer") -> "dict[str, Known]":
-    """Return the agents of a file with their charts. A blank file, such as the one before the first agent, has none."""
+def _known(source: str, issuer: "Issuer") -> "dict[str, Known]":
+    """Return the agents of a source with their charts. A blank file, as before the first agent, has none."""
     from turnwright.agents.agent_chart import agent_chart  # noqa: PLC0415 (walks turns: slow to load)
 
     with suppress(UnreadableFileError):  # what it is, the reader of agents says
-        if not file.is_dir() and not read_text(file).strip():
+        if not Path(source).is_dir() and not read_text(Path(source)).strip():
             return {}
-    return {agent.name: (certified, agent_chart(certified)) for agent, certified in issuer.all(file)}
+    return {agent.name: (certified, agent_chart(certified)) for agent, certified in issuer.all(source)}
 
 
 def record(agent: Agent, engine: Limits, tools: ToolClass = "default") -> dict[str, object]:

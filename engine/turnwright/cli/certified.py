@@ -1,4 +1,4 @@
-"""The certificates of the agents of a file, as `explain`, `diagram` and `agents --diff` need them."""
+"""The certificates of the agents of a source, as `explain`, `diagram` and `agents --diff` need them."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -45,9 +45,9 @@ class Issuer:
             model_settings=self._said.settings.model_settings,
         )
 
-    def all(self, *files: Path) -> list[tuple[Agent, Certificate]]:
-        """Return each agent of these files and folders with its certificate. Raises `ConfigError`."""
-        found = read_agents(*files, limits=self._said.limits())
+    def all(self, *sources: str) -> list[tuple[Agent, Certificate]]:
+        """Return each agent of these files, folders and code with its certificate. Raises `ConfigError`."""
+        found = read_agents(*sources, limits=self._said.limits())
         helpers = agent_tools(found)
         return [(agent, self.certificate(agent, helpers)) for agent in found]
 

@@ -1,6 +1,7 @@
 """`turnwright config`: every setting, its value and its source."""
 
 import json
+import shlex
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -62,8 +63,10 @@ def config(
     print_columns(("KEY", "VALUE", "SOURCE"), [(key, _text(key, one), str(one)) for key, one in origins.items()])
     if published is not None:
         echo(f"\nOther prices: {published}.")
-    if cap is not None:
-        echo(f"\nA turn of agent {agent!r} takes at most {cap.formula} steps. `turnwright explain` prints all limits.")
+    if agent is not None and cap is not None:
+        flag = [] if file is None else ["--config", str(file)]
+        command = shlex.join(["turnwright", "explain", "--agent", agent, *flag])
+        echo(f"\nA turn of agent {agent!r} takes at most {cap.formula} steps. `{command}` prints all limits.")
 
 
 def settings_list() -> str:

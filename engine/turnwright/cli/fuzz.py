@@ -13,6 +13,7 @@ import typer
 from rich.progress import Progress as Bar
 
 from turnwright.agent import Agent
+from turnwright.agents.files import read_agents
 from turnwright.agents.markdown import find_agent, load_agents
 from turnwright.context import DepsFactory
 from turnwright.draw import RowCounts
@@ -22,11 +23,11 @@ from turnwright.errors import ConfigError
 from turnwright.testing.fuzz_failure import FailureOrigin, Found, as_test
 from turnwright.testing.python_source import code
 from turnwright.tools import builtin_tools, load_tools
-from turnwright.tools.load import load_tools_and_deps
+from turnwright.tools.load import load_tools_and_deps, names_code
 
 from . import process
 from .check_report import exit_code, lines_of_turns
-from .options import AgentsOption, MetadataOption, RootOption, ToolsOption, choose_tools, read_metadata
+from .options import AgentsOption, MetadataOption, RootOption, ToolsOption, choose_tools, read_metadata, with_helpers
 from .process import echo
 from .screen import Screen
 
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
 #: Seeds are below this number, so that people can copy one by hand.
 _SEEDS: Final = 1_000_000
-_AGENTS: Final = Path("AGENTS.md")
+_AGENTS: Final = "AGENTS.md"
 
 
 def fuzz(
@@ -101,12 +102,12 @@ def fuzz(
     folder = root or Path()
     out = process.Output(alone=True)  # a tool may print, but not inside a printed test
     offered = choose_tools(tools, folder)
-    file = given.file
-    helpers = [] if file is None else agent_tools(load_agents(file))
+    source = given.source
+    helpers = [] if source is None else agent_tools(read_agents(source))
     build = Engine if offered.make_deps is None else _builder(offered.make_deps)
     target = runner.Target(
         _choose(agent, agents),
-        (*offered.tools, *helpers),
+        with_helpers(offered.tools, helpers),
         run_tools=run_tools,
         build=cast("Build", build),
         metadata=read_metadata(metadata),
@@ -121,7 +122,7 @@ def fuzz(
         out.write(*_report_lines(report, target))
     else:
         makes_deps = offered.make_deps is not None
-        origin = _origin(report.found.agent, file, tools, folder, makes_deps=makes_deps, helps=bool(helpers))
+        origin = _origin(report.found.agent, source, tools, folder, makes_deps=makes_deps, helps=bool(helpers))
         _print_found(report, report.found, command)
         out.write(as_test(report.found, origin, command=command, run_tools=run_tools).removesuffix("\n"))
     raise typer.Exit(exit_code(report.checks))
@@ -131,7 +132,7 @@ def fuzz(
 class _Given:
     """The options that say what is played or simulated."""
 
-    agents: Path | None
+    agents: str | None
     agent: str | None
     tools: str | None
     root: Path | None
@@ -139,8 +140,8 @@ class _Given:
     metadata: tuple[str, ...]
 
     @property
-    def file(self) -> Path | None:
-        """The file with the agents."""
+    def source(self) -> str | None:
+        """The file, the folder or the code with the agents."""
         return self.agents or (_AGENTS if self.agent else None)
 
     def words(self) -> list[str]:
@@ -158,18 +159,19 @@ def _simulate(given: _Given, *, schedules: int, seed: int, seconds: float | None
 
     folder = given.root or Path()
     offered = choose_tools(given.tools, folder)
-    file = given.file
-    helpers = [] if file is None else agent_tools(load_agents(file))
+    source = given.source
+    helpers = [] if source is None else agent_tools(read_agents(source))
     build = Engine if offered.make_deps is None else _builder(offered.make_deps)
     metadata = read_metadata(given.metadata)
+    played = with_helpers(offered.tools, helpers)
     targets = [
-        SimulationTarget(one, (*offered.tools, *helpers), cast("Callable[..., Engine[None]]", build), metadata)
+        SimulationTarget(one, played, cast("Callable[..., Engine[None]]", build), metadata)
         for one in _choose(given.agent, given.agents)
     ]
 
     def origin_of(agent: Agent) -> FailureOrigin:
         makes_deps = offered.make_deps is not None
-        return _origin(agent, file, given.tools, folder, makes_deps=makes_deps, helps=bool(helpers))
+        return _origin(agent, source, given.tools, folder, makes_deps=makes_deps, helps=bool(helpers))
 
     with _bar(schedules) as progress:
         report = simulate_agents(
@@ -193,10 +195,10 @@ def _builder(make_deps: DepsFactory[object]) -> "Build[object]":
     return build
 
 
-def _choose(name: str | None, file: Path | None) -> tuple[Agent, ...]:
-    if name is None and file is None:
+def _choose(name: str | None, source: str | None) -> tuple[Agent, ...]:
+    if name is None and source is None:
         return (Agent(name="assistant"),)
-    agents = load_agents(file or _AGENTS)
+    agents = read_agents(source or _AGENTS)
     return tuple(agents) if name is None else (find_agent(agents, name),)
 
 
@@ -245,25 +247,28 @@ def _print_found(report: "FuzzReport", found: Found, command: str) -> None:
 
 
 def _origin(
-    agent: Agent, file: Path | None, tools: str | None, root: Path, *, makes_deps: bool, helps: bool
+    agent: Agent, source: str | None, tools: str | None, root: Path, *, makes_deps: bool, helps: bool
 ) -> FailureOrigin:
-    """Return what a test imports and makes. `helps`: the file has sub-agents."""
+    """Return what a test imports and makes. `helps`: the source has sub-agents."""
     imported: list[object] = [Path, builtin_tools]
     offered = f"*builtin_tools(Path({code(str(root))}))"
     if tools is not None:
         imported.append(load_tools)
         offered += f", *load_tools({code(tools)})"
-    if file is None:
+    # Users import the public function, which reads Markdown files.
+    reader = read_agents if source is None or names_code(source) or Path(source).is_dir() else load_agents
+    read = f"{reader.__name__}({code(source)})"
+    if source is None:
         imported.append(Agent)
         made = f"Agent(name={code(agent.name)})"
     else:
-        imported += [find_agent, load_agents]
-        made = f"find_agent(load_agents({code(str(file))}), {code(agent.name)})"
+        imported += [find_agent, reader]
+        made = f"find_agent({read}, {code(agent.name)})"
     # A tool of the module wins over a built-in tool of the same name.
     all_tools, build = f"list({{tool.name: tool for tool in [{offered}]}}.values())", ""
     if helps:
         imported.append(agent_tools)
-        all_tools = f"[*{all_tools}, *agent_tools(load_agents({code(str(file))}))]"
+        all_tools = f"[*{all_tools}, *agent_tools({read})]"
     if tools is not None and makes_deps:
         imported += [partial, Engine, load_tools_and_deps]
         build = f"partial(Engine, deps=load_tools_and_deps({code(tools)}).make_deps)"

@@ -128,9 +128,9 @@ EXAMPLES: Final = {
         "turnwright serve --runs ~/.claude/projects",
     ],
     "export": ["turnwright export 4f2c --output run.json", "turnwright export 4f2c | jq .final_metrics"],
-    "explain": ["turnwright explain --agents AGENTS.md --agent Coder", "turnwright explain --steps 5 --json"],
+    "explain": ["turnwright explain --agents desk:DESK", "turnwright explain --steps 5 --json"],
     "config": ["turnwright config", "turnwright config --agent Coder"],
-    "agents": ["turnwright agents", "turnwright agents .opencode", "turnwright agents --diff before.md AGENTS.md"],
+    "agents": ["turnwright agents", "turnwright agents desk.py", "turnwright agents --diff before.md AGENTS.md"],
     "diagram": [
         "turnwright diagram --main --format svg > turn.svg",
         "turnwright diagram --turn 4f2c",

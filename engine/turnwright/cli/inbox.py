@@ -23,6 +23,7 @@ from .lines import piped
 from .options import (
     DEFAULT_STORE,
     AddressOption,
+    AgentsOption,
     AnswerOption,
     ApproveOption,
     ArgumentsOption,
@@ -34,6 +35,9 @@ from .options import (
     ToolsOption,
     TurnArgument,
     choose_tools,
+    configuration,
+    read_agents_of,
+    with_helpers,
 )
 from .process import echo, echo_json
 from .runtimes import Service
@@ -88,6 +92,7 @@ def answer(
     arguments: ArgumentsOption = None,
     replies: AnswerOption = None,
     store: StoreOption = DEFAULT_STORE,
+    agents: AgentsOption = None,
     tools: ToolsOption = None,
     service: Service,
     as_json: JsonObjectOption = False,
@@ -95,7 +100,7 @@ def answer(
     """Answer a paused turn, and leave it to its driver.
 
     The driver is a worker, the program that began the turn, or a later `turnwright resume`. A call's tool checks its
-    --arguments at once: a tool of the turn's own module, or of --tools.
+    --arguments at once: a tool of the turn's own module, or of --tools, or a sub-agent of --agents.
     """
     turn = find_turn(store, turn)
 
@@ -113,7 +118,7 @@ def answer(
             make = partial(Engine, store=opened, runtime=runtime)
             checks = change_arguments(answers.values())
             started = first_fact(turn, await opened.facts(turn))
-            async with _with_tools(make, tools, started) if checks else make() as engine:
+            async with _with_tools(make, agents, tools, started) if checks else make() as engine:
                 await engine.answer(turn, answers)
                 result, driven = await engine.get(turn), await opened.is_driven(turn)
                 elsewhere = await is_elsewhere(opened, turn)
@@ -132,11 +137,12 @@ def answer(
         echo(f"turn {turn}: recorded {', '.join(answers)}; {next_step}")
 
 
-def _with_tools(make: Callable[..., Engine], module: str | None, started: TurnStarted) -> Opening:
+def _with_tools(make: Callable[..., Engine], agents: str | None, module: str | None, started: TurnStarted) -> Opening:
     """Return an engine that opens with the tools of a turn, which check changed arguments. Raises `ConfigError`."""
     kept = SavedOptions.from_json(started.metadata)
     own = choose_tools(module or kept.tools, kept.root or Path())
-    return with_mcp(kept.mcp, make, [*own.tools, *kept.helpers()])
+    helpers = kept.helpers() if agents is None else read_agents_of(agents, configuration())[1]
+    return with_mcp(kept.mcp, make, with_helpers(own.tools, helpers))
 
 
 def steer(

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from turnwright.config.config import Config
     from turnwright.driver.subagents import AgentTool
     from turnwright.journal.fork_changes import ForkChanges
+    from turnwright.tools import Tool
     from turnwright.tools.load import LoadedTools
 
 DEFAULT_STORE: Final = "sqlite:///turns.db"
@@ -123,11 +124,12 @@ RootOption = Annotated[
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON event per line.")]
 AgentsOption = Annotated[
-    Path | None,
+    str | None,
     typer.Option(
         "--agents",
-        metavar="FILE",
-        help="A file with agents, or a folder like .opencode [default: AGENTS.md if --agent is given].",
+        metavar="SOURCE",
+        help="Agents: a Markdown file, a folder like .opencode, a .py file, or MODULE:NAME"
+        " [default: AGENTS.md if --agent is given].",
     ),
 ]
 ConfigOption = Annotated[
@@ -236,6 +238,7 @@ RejectOption = Annotated[
 class EngineFlags:
     """The flags that change the engine of a turn that has started (see `with_shared_options`)."""
 
+    agents: AgentsOption = None
     tools: ToolsOption = None
     mcp: McpOption = None
     hooks: HooksOption = None
@@ -248,7 +251,6 @@ class DriverFlags(EngineFlags):
     """The flags of an engine that drives turns."""
 
     root: RootOption = None
-    agents: AgentsOption = None
     model: ModelOption = None
 
 
@@ -271,19 +273,19 @@ def read_schema(file: Path) -> dict[str, JsonValue]:
     return schema
 
 
-def choose_agent(name: str | None, file: Path | None, said: "Config") -> "tuple[Agent, list[AgentTool]]":
-    """Return the agent of that name, or the only one that is not a sub-agent, and the sub-agents of its file.
+def choose_agent(name: str | None, source: str | None, said: "Config") -> "tuple[Agent, list[AgentTool]]":
+    """Return the agent of that name, or the only one that is not a sub-agent, and the sub-agents of its source.
 
-    Without a name and a file, return a default agent. Raises `ConfigError` if no agent has the name, and if there are
+    Without a name and a source, return a default agent. Raises `ConfigError` if no agent has the name, and if there are
     several and no name was given.
     """
-    if name is None and file is None:
+    if name is None and source is None:
         return Agent(name="assistant", instructions="Use the tools where they help. Answer briefly."), []
     from turnwright.agents.files import read_agents  # noqa: PLC0415 (few commands read agents)
     from turnwright.agents.markdown import find_agent  # noqa: PLC0415 (as above)
     from turnwright.driver.subagents import agent_tools, primary_agents  # noqa: PLC0415 (as above)
 
-    found = read_agents(*(said.agent_files() if file is None else (file,)), limits=said.limits())
+    found = read_agents(*(said.agent_sources() if source is None else (source,)), limits=said.limits())
     helpers = agent_tools(found)
     if name is not None:
         return find_agent(found, name), helpers
@@ -291,8 +293,17 @@ def choose_agent(name: str | None, file: Path | None, said: "Config") -> "tuple[
     if len(primary) != 1:
         names = ", ".join(one.name for one in primary or found)
         what = "several agents" if primary else "sub-agents"
-        raise ConfigError(f"{file} has {what}: choose one with --agent: {names}")
+        raise ConfigError(f"{source} has {what}: choose one with --agent: {names}")
     return primary[0], helpers
+
+
+def read_agents_of(source: str, said: "Config") -> "tuple[list[Agent], list[AgentTool]]":
+    """Return the agents of a source as they run with the configuration, and the sub-agents as tools."""
+    from turnwright.agents.files import read_agents  # noqa: PLC0415 (few commands read agents)
+    from turnwright.driver.subagents import agent_tools  # noqa: PLC0415 (as above)
+
+    found = [said.prepared(one) for one in read_agents(source, limits=said.limits())]
+    return found, agent_tools(found)
 
 
 def with_limits(agent: Agent, limits: Mapping[str, float | None]) -> Agent:
@@ -377,6 +388,12 @@ def choose_tools(module: str | None, root: Path) -> "LoadedTools":
     loaded = load_tools_and_deps(module)
     tools |= {tool.name: tool for tool in loaded.tools}
     return LoadedTools(list(tools.values()), loaded.make_deps)
+
+
+def with_helpers(tools: "Sequence[Tool]", helpers: "Sequence[AgentTool]") -> "tuple[Tool, ...]":
+    """Return the tools and the sub-agents of a source. A sub-agent that is among the tools already is not added."""
+    delegated = {tool.name for tool in tools if tool.delegates}
+    return (*tools, *(helper for helper in helpers if helper.name not in delegated))
 
 
 def need_one(turn: str | None, session: str | None) -> str:

@@ -53,9 +53,11 @@ from .options import (
     choose_hooks,
     choose_tools,
     configuration,
+    read_agents_of,
     read_metadata,
     read_schema,
     read_settings,
+    with_helpers,
 )
 from .process import say
 from .prompts import can_ask
@@ -176,7 +178,8 @@ def resume(
     """Continue a turn: answer it, or resume it after a crash.
 
     Without answers a terminal asks for them. If another process drives the turn, it gets the answers. Agent, limits,
-    model and root are those of the turn; flags replace its tools, its hooks and the model's server.
+    model and root are those of the turn; flags replace its tools, its hooks, the code of its agents and the model's
+    server.
     """
     display = choose_display(as_json=as_json, store=store, service=service.flags, verbose=verbose)
     turn = find_turn(store, turn)
@@ -274,8 +277,12 @@ def engine_for(
     )
     own = choose_tools(flags.tools or kept.tools, kept.root or Path())
     hooks, guardrails = choose_hooks(flags.hooks or kept.hooks or said_so.settings.hooks)
-    make = partial(make, make_deps=own.make_deps, hooks=hooks, guardrails=guardrails, agents=kept.registered())
-    return with_mcp(flags.mcp or kept.mcp, make, [*own.tools, *kept.helpers()])
+    if flags.agents is None:
+        registered, helpers = kept.registered(), kept.helpers()
+    else:
+        registered, helpers = read_agents_of(flags.agents, said_so)
+    make = partial(make, make_deps=own.make_deps, hooks=hooks, guardrails=guardrails, agents=registered)
+    return with_mcp(flags.mcp or kept.mcp, make, with_helpers(own.tools, helpers))
 
 
 async def _standing(store: Store, *, turn: str) -> tuple[TurnRow, Journal, bool, dict[str, Journal], frozenset[str]]:

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 from turnwright.agent import Agent
 from turnwright.errors import ConfigError
 from turnwright.model.providers import BASE_URL_VARIABLE
+from turnwright.tools.load import is_in_file, names_code, split_code
 from turnwright_states import Limits
 from turnwright_states.inputs import JsonObject
 from turnwright_states.payload import thawed
@@ -37,9 +38,9 @@ class SavedOptions(BaseModel):
     root: Path | None = None
     #: The files that name MCP servers. They are read each time, because they may contain secrets.
     mcp: tuple[Path, ...] = ()
-    #: The modules of hooks and guardrails, and the files of agents that name some: code is loaded each time.
+    #: The modules of hooks and guardrails, and the sources of agents that have some: code is loaded each time.
     hooks: tuple[str, ...] = ()
-    agents: tuple[Path, ...] = ()
+    agents: tuple[str, ...] = ()
     #: The sub-agents of the turn. They are saved, because their files may change.
     subagents: tuple[JsonObject, ...] = ()
     #: The limits of the sub-agents, whatever the configuration says later. None if there are no sub-agents.
@@ -57,25 +58,23 @@ class SavedOptions(BaseModel):
         root: Path,
         mcp: Sequence[Path] = (),
         hooks: Sequence[str] = (),
-        agents: Sequence[Path] = (),
+        agents: Sequence[str] = (),
         helpers: "Sequence[AgentTool]" = (),
         limits: Limits | None = None,
     ) -> Self:
         """Return the flags with absolute paths. `model` is the model's id, or `local`."""
         secret = base_url is not None and _may_hold_secret(base_url)
-        if tools is not None and tools.endswith(".py"):
-            tools = _whole(tools)
         return cls(
             model=model,
             base_url=None if secret else base_url,
             from_flag=from_flag and not secret,
             withheld=secret,
             timeout=timeout,
-            tools=tools,
+            tools=None if tools is None else _whole(tools),
             root=root.resolve(),
             mcp=tuple(file.expanduser().resolve() for file in mcp),
             hooks=tuple(map(_whole, hooks)),
-            agents=tuple(file.expanduser().resolve() for file in agents),
+            agents=tuple(_whole(one) if names_code(one) else str(Path(one).expanduser().resolve()) for one in agents),
             subagents=tuple(helper.agent.to_json() for helper in helpers),
             limits=limits if helpers else None,
         )
@@ -86,13 +85,16 @@ class SavedOptions(BaseModel):
         return {key: thawed(value) for key, value in metadata.items() if key not in cls.model_fields}
 
     def registered(self) -> list[Agent]:
-        """Return the agents of the saved files, which have code that a journal cannot keep."""
+        """Return the agents of the saved sources, which have code that a journal cannot keep."""
         from turnwright.agents.files import read_agents  # noqa: PLC0415 (few turns need them)
 
-        return list(read_agents(*self.agents)) if self.agents else []
+        try:
+            return list(read_agents(*self.agents)) if self.agents else []
+        except ConfigError as error:
+            raise ConfigError(f"the agents of the turn: {error}\nor name other sources with --agents") from error
 
     def helpers(self) -> "list[AgentTool]":
-        """Return the tools of the saved sub-agents, with the code that their files name."""
+        """Return the tools of the saved sub-agents, with the code of their sources."""
         from turnwright.driver.subagents import agent_tools  # noqa: PLC0415 (few turns have any)
 
         code = {one.name: one for one in self.registered()} if self.subagents else {}
@@ -136,10 +138,13 @@ class SavedOptions(BaseModel):
             raise ConfigError(f"the turn's metadata is damaged: {error.errors()[0]['msg']}") from None
 
 
-def _whole(module: str) -> str:
+def _whole(spec: str) -> str:
     """Return `path/file.py` or `path/file.py:name` with an absolute path, and the name of a module as it is."""
-    path, found, name = module.partition(".py")
-    return f"{Path(path).expanduser().resolve()}.py{name}" if found and not name.strip(":").count(".") else module
+    if not is_in_file(spec):
+        return spec
+    file, name = split_code(spec)
+    path = str(Path(file).expanduser().resolve())
+    return f"{path}:{name}" if name else path
 
 
 def _may_hold_secret(address: str) -> bool:

@@ -26,7 +26,7 @@ from turnwright_states.facts import TurnStarted
 
 from . import process
 from .models import model_named, models_for
-from .options import DriverFlags, choose_agent, choose_hooks, choose_tools, configuration, with_limits
+from .options import DriverFlags, choose_agent, choose_hooks, choose_tools, configuration, with_helpers, with_limits
 from .runtimes import Service, WorkersModel
 from .saved_options import SavedOptions
 from .signals import Opening
@@ -90,7 +90,7 @@ def plan_turn(turn_flags: TurnFlags, on_event: Sequence[Observer], telemetry: Te
     if flagged or before is None:
         chosen, others = choose_agent(turn_flags.agent, flags.agents, said_so)
         if not flagged:
-            _say_unused(said_so.agent_files()[0])
+            _say_unused(Path(said_so.agent_sources()[0]))
         chosen, helpers = said_so.prepared(chosen), agent_tools(for_all.prepared(one.agent) for one in others)
     else:
         limits = {"steps": steps, "tool_timeout": turn_flags.tool_timeout}
@@ -111,7 +111,7 @@ def plan_turn(turn_flags: TurnFlags, on_event: Sequence[Observer], telemetry: Te
     acting, checking = choose_hooks(hooks)
     if before is not None:
         _need_code(before, acting, checking)
-    files = kept.agents if not flagged and before is not None else _files_with_code(chosen, helpers, flags, said_so)
+    sources = kept.agents if not flagged and before is not None else _sources_of_code(chosen, helpers, flags, said_so)
     servers = flags.mcp or kept.mcp or tuple(map(Path, said_so.settings.mcp))
     make = partial(
         engine_with,
@@ -132,7 +132,7 @@ def plan_turn(turn_flags: TurnFlags, on_event: Sequence[Observer], telemetry: Te
         root=root,
         mcp=servers,
         hooks=hooks,
-        agents=files,
+        agents=sources,
         helpers=helpers,
         limits=options["limits"],
     )
@@ -141,20 +141,20 @@ def plan_turn(turn_flags: TurnFlags, on_event: Sequence[Observer], telemetry: Te
     own = choose_tools(tools, root)
     registered = kept.registered() if before is not None and not flagged else []
     make = partial(make, make_deps=own.make_deps, hooks=acting, guardrails=checking, agents=registered)
-    opening = with_mcp(servers, make, [*own.tools, *helpers])
+    opening = with_mcp(servers, make, with_helpers(own.tools, helpers))
     settings = turn_flags.settings
     if before is not None and not flagged:
         settings = merge_settings(settings_in(before), settings)
     return TurnPlan(chosen, opening, options["limits"], metadata, settings)
 
 
-def _files_with_code(
+def _sources_of_code(
     chosen: Agent, helpers: Sequence[AgentTool], flags: DriverFlags, said: "Config"
-) -> tuple[Path, ...]:
-    """Return the files of the agents if one names code, which is read again when the turn is resumed."""
+) -> tuple[str, ...]:
+    """Return the sources of the agents if one has code, which is loaded again when the turn is resumed."""
     if not any(one.code for one in (chosen, *(helper.agent for helper in helpers))):
         return ()
-    return tuple(said.agent_files()) if flags.agents is None else (flags.agents,)
+    return said.agent_sources() if flags.agents is None else (flags.agents,)
 
 
 def same_agent(before: TurnStarted) -> Agent:
@@ -166,9 +166,9 @@ def same_agent(before: TurnStarted) -> Agent:
 
 
 def _agent_again(before: TurnStarted, kept: SavedOptions) -> Agent:
-    """Return the agent of a recorded turn, with the code that its saved file names.
+    """Return the agent of a recorded turn, with the code of its saved source.
 
-    Raises `ConfigError` if the file no longer names some of the code: a new turn must not lose a guardrail.
+    Raises `ConfigError` if the source no longer has some of the code: a new turn must not lose a guardrail.
     """
     agent = same_agent(before)
     found = next((one for one in kept.registered() if one.name == agent.name), agent)
@@ -176,7 +176,7 @@ def _agent_again(before: TurnStarted, kept: SavedOptions) -> Agent:
     if missing:
         raise ConfigError(
             f"agent {agent.name!r}: the earlier turn had {', '.join(sorted(missing))}, which no file names now:"
-            " name a file with --agents"
+            " name the source of the agent with --agents"
         )
     return found.restored(before.agent)
 

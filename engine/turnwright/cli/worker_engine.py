@@ -22,7 +22,7 @@ from turnwright.telemetry import Telemetry
 from turnwright.tools import Tool
 
 from .models import model_named, models_for
-from .options import DriverFlags, choose_agent, choose_hooks, choose_tools
+from .options import DriverFlags, choose_agent, choose_hooks, choose_tools, with_helpers
 from .signals import Opening
 
 if TYPE_CHECKING:
@@ -66,13 +66,13 @@ def driving(
 ) -> Opening:
     """Return an engine that opens and drives the turns in `store`, configured by `flags` and else by `said`.
 
-    Agents of the files are offered as tools. A turn uses the model of its own agent, or else the model `named`. Raises
-    `ConfigError` for a model, a tool or an agent that is not available.
+    Sub-agents of the sources are offered as tools. A turn uses the model of its own agent, or else the model `named`.
+    Raises `ConfigError` for a model, a tool or an agent that is not available.
     """
     settings, options = said.settings, said.engine_options()
     served = open_model(named, base_url=settings.base_url, timeout=settings.timeout)
-    files = (flags.agents,) if flags.agents is not None else said.agent_files() if settings.agents else ()
-    found = read_agents(*files, limits=options["limits"]) if files else []
+    sources = settings.agents if flags.agents is None else (flags.agents,)
+    found = read_agents(*sources, limits=options["limits"]) if sources else []
     helpers = agent_tools(said.prepared(one) for one in found)
     make = partial(
         engine_with,
@@ -87,15 +87,15 @@ def driving(
     own = choose_tools(flags.tools or settings.tools, flags.root or Path(settings.root))
     acting, checking = choose_hooks(flags.hooks or settings.hooks)
     make = partial(make, make_deps=own.make_deps, agents=found, hooks=acting, guardrails=checking)
-    return with_mcp(flags.mcp or tuple(map(Path, settings.mcp)), make, [*own.tools, *helpers])
+    return with_mcp(flags.mcp or tuple(map(Path, settings.mcp)), make, with_helpers(own.tools, helpers))
 
 
-def startable_agents(file: Path | None, said: "Config") -> list[Agent]:
-    """Return the agents that a person can start: those of the files that are not sub-agents, or else a default one."""
-    if file is None and not said.settings.agents:
+def startable_agents(source: str | None, said: "Config") -> list[Agent]:
+    """Return the agents that a person can start: those of the source that are not sub-agents, or else a default one."""
+    if source is None and not said.settings.agents:
         return [said.prepared(choose_agent(None, None, said)[0])]
-    files = said.agent_files() if file is None else (file,)
-    return [said.prepared(one) for one in primary_agents(read_agents(*files, limits=said.limits()))]
+    sources = said.agent_sources() if source is None else (source,)
+    return [said.prepared(one) for one in primary_agents(read_agents(*sources, limits=said.limits()))]
 
 
 def engine_with(

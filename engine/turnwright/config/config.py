@@ -111,24 +111,25 @@ class Config:
             stop_repetition=self.settings.stop_repetition,
         )
 
-    def agent_files(self) -> tuple[Path, ...]:
-        """Return the agent files: the configured ones, or else `AGENTS.md` in the working folder."""
-        return tuple(map(Path, self.settings.agents)) if self.settings.agents else (Path(AGENTS_FILE),)
+    def agent_sources(self) -> tuple[str, ...]:
+        """Return the files, folders and code with agents: the configured ones, or else `AGENTS.md` here."""
+        return self.settings.agents or (AGENTS_FILE,)
 
     def agent(self, name: str) -> Agent:
-        """Return the agent of this name from the agent files, ready to run. Raises `ConfigError`."""
+        """Return the agent of this name from the configured sources, ready to run. Raises `ConfigError`."""
         return self.prepared(self.written(name)[0])
 
     def written(self, name: str) -> tuple[Agent, Path]:
-        """Return the agent of this name as its file defines it, and the file. Raises `ConfigError`."""
+        """Return the agent of this name as its source defines it, and the source. Raises `ConfigError`."""
         from turnwright.agents.files import read_agents  # noqa: PLC0415 (few programs read agents)
         from turnwright.agents.markdown import find_agent  # noqa: PLC0415 (as above)
 
-        paths = self.agent_files()
-        found = find_agent(read_agents(*paths, limits=self.limits()), name)
-        if len(paths) == 1:
-            return found, paths[0]
-        return found, next(path for path in paths if found in read_agents(path))
+        sources = self.agent_sources()
+        found = find_agent(read_agents(*sources, limits=self.limits()), name)
+        if len(sources) == 1:
+            return found, Path(sources[0])
+        named = (source for source in sources if found.name in [one.name for one in read_agents(source)])
+        return found, Path(next(named))
 
     def prepared(self, agent: Agent) -> Agent:
         """Return the agent as it runs with this configuration.

@@ -15,6 +15,7 @@ from turnwright.logs import FORMAT_VARIABLE, LEVEL_VARIABLE
 from turnwright.model.local.weights import WEIGHTS_VARIABLE
 from turnwright.model.providers import BASE_URL_VARIABLE
 from turnwright.store.address import split_file
+from turnwright.tools.load import is_in_file, names_code
 
 from .settings import SETTINGS, unknown
 
@@ -135,14 +136,10 @@ def beside(path: Path, key: str, value: object) -> object:
     """Return the value with absolute paths. A relative path in a file starts at the file's folder."""
     folder = path.parent.absolute()
     match key, value:
-        case "agents" | "mcp", tuple():
-            return tuple(_from(folder, str(one)) for one in value)
-        case "root" | "conclude_prompt_file", str():
-            return _from(folder, value)
-        case "tools", str() if is_file_of_code(value):
-            return _from(folder, value)
-        case "hooks", tuple():
-            return tuple(_from(folder, one) if is_file_of_code(one) else one for one in map(str, value))
+        case "agents" | "hooks" | "mcp", tuple():
+            return tuple(_from(folder, one) if _is_path(key, one) else one for one in map(str, value))
+        case "root" | "conclude_prompt_file" | "tools", str():
+            return _from(folder, value) if _is_path(key, value) else value
         case "store", str():
             before, file = split_file(value)
             return before + _from(folder, file) if file else value
@@ -150,9 +147,15 @@ def beside(path: Path, key: str, value: object) -> object:
             return value
 
 
-def is_file_of_code(spec: str) -> bool:
-    """Return whether this is `path/file.py` or `path/file.py:name`, and not the name of a module."""
-    return spec.partition(":")[0].endswith(".py")
+def _is_path(key: str, text: str) -> bool:
+    """Return whether a value of this setting is a path, and not the name of a module or of an agent in it."""
+    match key:
+        case "tools" | "hooks":
+            return is_in_file(text)
+        case "agents":
+            return is_in_file(text) or not names_code(text)
+        case _:
+            return True
 
 
 def _from(folder: Path, path: str) -> str:

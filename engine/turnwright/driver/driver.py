@@ -392,9 +392,11 @@ def _paired(turn_id: str, setup: Dependencies, history: list[Message]) -> list[M
 
 
 def _need_tools(turn_id: str, turn: Turn, setup: Dependencies) -> None:
-    missing = sorted({call.name for call in turn.open_calls() if not call.made.output and call.name not in setup.tools})
-    if missing:
-        raise ConfigError(f"turn {turn_id}: its open calls need the tools {', '.join(missing)}: give them (--tools)")
+    calls = [call for call in turn.open_calls() if not call.made.output and call.name not in setup.tools]
+    if calls:
+        names = ", ".join(sorted({call.name for call in calls}))
+        flags = "--tools, --agents" if any(call.made.lease for call in calls) else "--tools"
+        raise ConfigError(f"turn {turn_id}: its open calls need the tools {names}: give them ({flags})")
 
 
 def _unsigned_fact(fact: Fact) -> Fact:

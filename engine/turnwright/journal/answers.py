@@ -154,7 +154,7 @@ def _changed(
         raise InvalidAnswerError(asked.id, f"the changed arguments do not fit {asked.tool}: {error}", ids) from None
     if tool is None:
         why = f"its arguments cannot be changed here, because this process has no tool {asked.tool!r} that checks them:"
-        why += " answer where the turn's tools are"
+        why += " answer where the turn's tools are, or name them with --tools, and sub-agents with --agents"
         raise InvalidAnswerError(asked.id, why, ids)
     return replace(reply, arguments=arguments)
 

@@ -218,7 +218,8 @@ class Dependencies(msgspec.Struct, frozen=True):
         if missing and agent is None:
             raise CannotRunError(
                 f"turn {turn_id}: the journal keeps only the name of agent {name!r}, not its {missing}: register the"
-                " agent, Engine(agents=[...]), or give it to the call that resumes the turn"
+                " agent, Engine(agents=[...]), or give it to the call that resumes the turn; on the command line, name"
+                " it with --agents MODULE:NAME"
             )
         if missing:
             raise CannotRunError(
@@ -239,7 +240,8 @@ class Dependencies(msgspec.Struct, frozen=True):
         if self.takes_deps or DEPS in needs_of(started.agent):
             raise CannotRunError(
                 f"turn {turn_id}: it needs deps, which no journal keeps: give the engine a function that makes them,"
-                " Engine(deps=...), or give them to the call that resumes the turn"
+                " Engine(deps=...), or give them to the call that resumes the turn; on the command line,"
+                " --tools names a module with make_deps"
             )
 
     def _need_code(self, turn_id: str, started: TurnStarted) -> None:

@@ -20,6 +20,7 @@ from .tool import Tool
 
 _LOG: Final = logging.getLogger(__name__)
 _MODULE: Final = re.compile(r"\w+(?:\.\w+)*")
+_IN_MODULE: Final = re.compile(r"{name}(?:\.{name})*:{name}(?:\.{name})*".format(name=r"[^\W\d]\w*"))
 
 
 #: The function of a tools module that makes the dependencies of its tools.
@@ -63,6 +64,22 @@ def load_tools_and_deps(spec: str) -> LoadedTools:
     if not (make_deps is None or callable(make_deps)):
         raise ConfigError(f"{spec}: {MAKE_DEPS} must be a function that makes the dependencies of a turn")
     return LoadedTools(list(tools.values()), make_deps)
+
+
+def is_in_file(spec: str) -> bool:
+    """Return whether this is `path/file.py` or `path/file.py:name`."""
+    return spec.endswith(".py") or ".py:" in spec
+
+
+def names_code(spec: str) -> bool:
+    """Return whether this is `path/file.py`, `path/file.py:name` or `module:name`, and no Markdown file."""
+    return is_in_file(spec) or (_IN_MODULE.fullmatch(spec) is not None and not spec.endswith(".md"))
+
+
+def split_code(spec: str) -> tuple[str, str]:
+    """Return the module or the `.py` file, and the name in it, which is empty if there is none."""
+    module, colon, name = spec.rpartition(":")
+    return (spec, "") if spec.endswith(".py") or not colon else (module, name)
 
 
 def load_module(spec: str) -> ModuleType:
