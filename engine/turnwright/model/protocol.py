@@ -106,7 +106,7 @@ class ToolCallDelta(msgspec.Struct, frozen=True, gc=False):
     arguments_delta: str
 
     def __post_init__(self) -> None:
-        _bound(self, "tool", self.tool, MAX_TOOL_NAME)
+        force_setattr(self, "tool", _cut(self.tool, MAX_TOOL_NAME))
 
 
 #: A piece that a model streams before its complete reply.
@@ -118,18 +118,13 @@ class ResponseToolCall(msgspec.Struct, frozen=True, gc=False):
     """A tool call of a reply, as the provider sent it.
 
     `arguments` is None where `raw` is not one whole JSON object. An empty `raw` means no arguments (`{}`), except in a
-    reply that was cut off: see `ModelResponse`. A `name` of more than 200 characters is cut, and an `id` of more than
-    512. The last character of a cut one is an ellipsis, which no tool's name has.
+    reply that was cut off: see `ModelResponse`.
     """
 
     name: str
     arguments: Mapping[str, JsonValue] | None
     raw: str = ""
     id: str = ""
-
-    def __post_init__(self) -> None:
-        _bound(self, "name", self.name, MAX_TOOL_NAME)
-        _bound(self, "id", self.id, MAX_CALL_ID)
 
     @property
     def is_blank(self) -> bool:
@@ -141,10 +136,12 @@ class ResponseToolCall(msgspec.Struct, frozen=True, gc=False):
         return self if self.arguments is None else msgspec.structs.replace(self, arguments=None)
 
 
-def _bound(struct: msgspec.Struct, field: str, value: object, most: int) -> None:
-    """Cut a text in a field. A value of another type is reported where the call is checked."""
-    if isinstance(value, str) and len(value) > most:
-        force_setattr(struct, field, value[: most - 1] + "…")
+def _cut(text: str, most: int) -> str:
+    """Cut a text. The last character becomes an ellipsis, which no tool's name has.
+
+    A value of another type stays: `check_reply` and the machine report it.
+    """
+    return text[: most - 1] + "…" if isinstance(text, str) and len(text) > most else text
 
 
 class ResponseInfo(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -178,7 +175,8 @@ class ModelResponse(msgspec.Struct, frozen=True, eq=False, gc=False):
 
     In a reply that was cut off (`Finish.LENGTH`), a call without arguments is incomplete: its `arguments` become None.
     A model whose provider has closed such a call gives it the `raw` text `{}`. The same holds if the reply has
-    arguments without the name of their call: they may be those of any call without arguments.
+    arguments without the name of their call: they may be those of any call without arguments. Names of tools are cut
+    at 200 characters, and ids of calls at 512.
 
     Comparisons ignore `finish_reason`, `response` and `max_tokens`, which describe the reply.
     """
@@ -197,8 +195,12 @@ class ModelResponse(msgspec.Struct, frozen=True, eq=False, gc=False):
     max_tokens: int | None = None
 
     def __post_init__(self) -> None:
-        if self.calls and (self.finish is Finish.LENGTH or any(map(_is_nameless, self.calls))):
-            force_setattr(self, "calls", tuple(map(_unless_blank, self.calls)))
+        if not self.calls:
+            return
+        calls = tuple(map(_with_short_names, self.calls))
+        if self.finish is Finish.LENGTH or any(map(_is_nameless, calls)):
+            calls = tuple(map(_unless_blank, calls))
+        force_setattr(self, "calls", calls)
 
     def __eq__(self, other: object) -> bool:
         return self._compared() == other._compared() if isinstance(other, ModelResponse) else NotImplemented
@@ -210,13 +212,22 @@ class ModelResponse(msgspec.Struct, frozen=True, eq=False, gc=False):
         return msgspec.structs.astuple(self)[:-3]
 
 
+def _with_short_names(call: ResponseToolCall) -> ResponseToolCall:
+    """Return a call with a name and an id of bounded length. `check_reply` reports a call of another type."""
+    if not isinstance(call, ResponseToolCall):
+        return call
+    name, call_id = _cut(call.name, MAX_TOOL_NAME), _cut(call.id, MAX_CALL_ID)
+    known = name is call.name and call_id is call.id
+    return call if known else msgspec.structs.replace(call, name=name, id=call_id)
+
+
 def _is_nameless(call: ResponseToolCall) -> bool:
     """Whether a call is only arguments."""
     return isinstance(call, ResponseToolCall) and not call.name and not call.is_blank
 
 
 def _unless_blank(call: ResponseToolCall) -> ResponseToolCall:
-    """Return a call whose arguments may be missing. `check_reply` reports a call of another type."""
+    """Return a call whose arguments may be missing."""
     return call.without_arguments() if isinstance(call, ResponseToolCall) and call.is_blank else call
 
 
