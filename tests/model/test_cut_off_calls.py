@@ -92,6 +92,15 @@ def test_the_empty_input_with_which_a_gateway_begins_a_call_is_not_complete() ->
     assert arguments_in(chunks.reply(named(""), chunks.chunk({}, "tool_calls"))) == [{}]
 
 
+def test_the_last_call_of_a_reply_without_a_reason_needs_arguments() -> None:
+    """A gateway may end the stream of a reply that broke off inside a call as usual."""
+    assert arguments_in(chunks.reply(named('{"scope": "tmp"}'), named("", 1))) == [{"scope": "tmp"}, None]
+    assert arguments_in(chunks.reply(named(""), named("{}", 1))) == [{}, {}]
+    for given, arguments in (([begun()], None), ([begun(), messages.stop(0)], {})):
+        reply = messages.decode(messages.sse(messages.start(), *given, messages.STOP)).reply()
+        assert arguments_in(reply) == [arguments]
+
+
 @pytest.mark.parametrize("reason", ["max_tokens", "model_context_window_exceeded"])
 def test_an_anthropic_call_without_arguments_is_incomplete(reason: str) -> None:
     """The API stops the block that the limit cut off, too."""

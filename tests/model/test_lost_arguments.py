@@ -1,13 +1,18 @@
 """Arguments under another index than the name of their call: they are joined only if that is certain."""
 
+from collections.abc import AsyncIterator
+
 import pytest
 from pydantic import JsonValue
+from pydantic_ai.messages import ModelMessage
+from pydantic_ai.models.function import AgentInfo, DeltaToolCall, DeltaToolCalls, FunctionModel
 from tests.model import chunks
 from tests.model.anthropic import test_stream as messages
 from tests.model.openai_responses import events
 
 from turnwright import Agent, Engine, tool
-from turnwright.model import ModelResponse, ResponseToolCall, ScriptedModel
+from turnwright.message import Message
+from turnwright.model import ModelRequest, ModelResponse, ResponseToolCall, ScriptedModel, pydantic_ai_model
 
 Calls = list[tuple[str, dict[str, JsonValue] | None]]
 
@@ -116,6 +121,19 @@ def test_no_call_runs_where_responses_arguments_may_be_those_of_another() -> Non
         events.added(0, events.call("f", "")), events.arguments(7, '{"a": 1}'), events.done(0, events.call("f", ""))
     )
     assert calls_in(reply) == [("f", None), ("", {"a": 1})]
+
+
+@pytest.mark.anyio
+async def test_no_call_of_pydantic_ai_runs_whose_arguments_it_left_out() -> None:
+    async def reply(_: list[ModelMessage], __: AgentInfo) -> AsyncIterator[DeltaToolCalls]:
+        yield {0: DeltaToolCall("g", '{"a": 1}', tool_call_id="g")}
+        yield {1: DeltaToolCall("cleanup", tool_call_id="c")}
+        yield {2: DeltaToolCall(json_args='{"scope": "tmp"}', tool_call_id="d")}
+
+    model = pydantic_ai_model(FunctionModel(stream_function=reply))
+    items = [item async for item in model.stream(ModelRequest((Message.user("Clean up."),)))]
+    assert isinstance(items[-1], ModelResponse)
+    assert calls_in(items[-1]) == [("g", {"a": 1}), ("cleanup", None)]
 
 
 @pytest.mark.anyio

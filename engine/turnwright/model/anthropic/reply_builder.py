@@ -85,7 +85,7 @@ class MessageBuilder(Builder):
         match kind:
             case "message_start" | "message":
                 self._note_names(message or event)
-                return self._take_content((message or event).get("content"))
+                return self._take_content((message or event).get("content"), whole=kind == "message")
             case "content_block_start":
                 return self._start(event.get("index"), _dict(event.get("content_block")))
             case "content_block_delta":
@@ -167,7 +167,9 @@ class MessageBuilder(Builder):
         guessed = [block for block in blocks if block.guessed]
         # Nobody knows which of these have which arguments.
         unsure = {id(block) for block in (*missing, *guessed)} if self._lost or (missing and guessed) else set()
-        cut_off = finish_of(reason) is Finish.LENGTH
+        # Without a reason, only an open block shows that the reply broke off.
+        broken = not reason and self._last is not None and not self._last.stopped
+        cut_off = broken or finish_of(reason) is Finish.LENGTH
         # A pause comes between two blocks.
         last = None if plain_reason(reason) == _PAUSED else self._last
         for block in blocks:
@@ -204,14 +206,17 @@ class MessageBuilder(Builder):
         pairs = (uses & results) - {""}
         return {place: [one] for place, one in found if one and {hosted_id(one), answered_by(one)} & pairs}
 
-    def _take_content(self, content: JsonValue) -> list[Delta]:
-        """Take the blocks of a message, unless it repeats those that have come."""
+    def _take_content(self, content: JsonValue, *, whole: bool) -> list[Delta]:
+        """Take the blocks of a message, unless it repeats those that have come. In a whole message all have ended."""
         if any(block.kind != OTHER for block in self._blocks):
             return []
         if isinstance(content, str):
             content = [{"type": "text", "text": content}]
-        blocks = content if isinstance(content, list) else []
-        return [delta for index, block in enumerate(blocks) for delta in self._start(index, _dict(block))]
+        parts = content if isinstance(content, list) else []
+        deltas = [delta for index, part in enumerate(parts) for delta in self._start(index, _dict(part))]
+        for block in self._blocks:
+            block.stopped = block.stopped or whole
+        return deltas
 
     def _start(self, index: JsonValue, content: Mapping[str, JsonValue]) -> list[Delta]:
         """Begin a block, even if another one is open at its index."""

@@ -130,11 +130,15 @@ class ReplyBuilder(Builder):
         if main is None:
             return ModelResponse(usage=self._usage(), response=self._info())
         finish = finish_of(main.finish_reason)
+        calls = main.calls.calls(cut_off=finish is Finish.LENGTH)
+        if calls and not main.finish_reason and calls[-1].is_blank:
+            # Gateways also append `[DONE]` to a reply that broke off.
+            calls = (*calls[:-1], calls[-1].without_arguments())
         return ModelResponse(
             text=str(main.text) or self.refusal,
             reasoning=str(main.reasoning),
             reasoning_details=(*main.details.entries(), *main.calls.extras()),
-            calls=main.calls.calls(cut_off=finish is Finish.LENGTH),
+            calls=calls,
             finish=finish,
             usage=self._usage(),
             finish_reason=main.finish_reason or None,

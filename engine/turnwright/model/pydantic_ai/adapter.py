@@ -13,6 +13,7 @@ from msgspec import structs
 from pydantic_ai import direct
 from pydantic_ai.exceptions import UserError
 from pydantic_ai.messages import ModelResponse as PydanticResponse
+from pydantic_ai.messages import ToolCallPartDelta
 from pydantic_ai.models import Model, StreamedResponse, infer_model
 from pydantic_ai.settings import ModelSettings
 
@@ -164,9 +165,7 @@ class PydanticAIModel:
                         for delta in hearing.take(event):
                             yield delta
                     response = stream.get()
-            reply = whole_reply(response, first)
-            if reply.finish is Finish.LENGTH:
-                reply = structs.replace(reply, max_tokens=self._settings_for(request).get("max_tokens"))
+            reply = self._checked(whole_reply(response, first), request, stream)
             for delta in hearing.rest(reply):
                 yield delta
             yield reply
@@ -179,6 +178,15 @@ class PydanticAIModel:
             raise failure(error, where=self._name, partial=partial, secrets=self._secrets) from error
         finally:
             clock.off()
+
+    def _checked(self, reply: ModelResponse, request: ModelRequest, stream: StreamedResponse | None) -> ModelResponse:
+        """Return a reply with the limit that was sent, and with no call that lacks its arguments."""
+        if reply.finish is Finish.LENGTH:
+            reply = structs.replace(reply, max_tokens=self._settings_for(request).get("max_tokens"))
+        if stream is None or not _has_nameless(stream):
+            return reply
+        calls = [call.without_arguments() if call.is_blank else call for call in reply.calls]
+        return structs.replace(reply, calls=tuple(calls))
 
     @asynccontextmanager
     async def _asked(
@@ -263,6 +271,15 @@ def _partial(stream: StreamedResponse, first: float | None) -> ModelResponse | N
         if reply.text or reply.reasoning or reply.calls:
             return reply
     return None
+
+
+def _has_nameless(stream: StreamedResponse) -> bool:
+    """Whether arguments came without the name of their call, as under another index. pydantic-ai leaves them out.
+
+    Only an attribute of its own shows them.
+    """
+    parts = getattr(getattr(stream, "_parts_manager", None), "_parts", ())
+    return any(isinstance(part, ToolCallPartDelta) for part in parts)
 
 
 def _no_retries(name: str, model: Model) -> Mapping[str, object]:
