@@ -598,7 +598,8 @@ class Concluded(Fact, frozen=True, kw_only=True):
 class TrippedGuardrail(JournalValue, frozen=True, kw_only=True):
     """The guardrail that ended a turn: its name, its message for people, and its data for programs.
 
-    `checks` says what it checks: `input`, `output`, `tool_input` or `tool_output`.
+    `checks` says what it tripped on: the prompt (`input`), text that a person added (`message`, `answer`, `history`), a
+    reply (`output`), or a call (`tool_input`, `tool_output`).
     """
 
     public_fields = allow("name", "message", "checks")

@@ -48,6 +48,7 @@ from turnwright_states import (
     Call,
     CallSettledInput,
     CallWaitingInput,
+    CompactHistory,
     Conclude,
     ExpireInput,
     FailInput,
@@ -61,7 +62,7 @@ from turnwright_states.state import FINAL, State
 
 from .actions import account_for_crash, perform
 from .review import TripError
-from .segment import Segment
+from .segment import Segment, refuse_compaction
 from .subagents import AgentTool, SubagentCalls
 
 #: Inputs that close the open calls.
@@ -256,7 +257,7 @@ async def _go_on(segment: Segment) -> bool:
             event, waiting = None, segment.journal.waiting
             # The last append has usually returned an empty inbox. Only an action that an abort cuts off has none.
             if waiting or interruption.aborting or machine.state is State.PAUSED:
-                event = await segment.take_in()
+                event = await _take_in(segment)
             action = machine.action
             kind = type(action)
             if kind is Halt or (event is None and kind is AwaitPerson):
@@ -282,6 +283,31 @@ async def _go_on(segment: Segment) -> bool:
     return False
 
 
+async def _take_in(segment: Segment) -> Input | None:
+    """Do what `Segment.take_in` does. An input guardrail of a message, or of a fork, may end the turn."""
+    try:
+        event = await segment.take_in()
+        if event is None:
+            await _check_fork(segment)
+    except (TripError, HookFailedError) as error:
+        return _stopped_by(segment, error)
+    return event
+
+
+async def _check_fork(segment: Segment) -> None:
+    """Check what a fork changed, before anything of it runs. Nothing can trip while a person is asked.
+
+    Raises `TripError` and `HookFailedError`.
+    """
+    check, machine = segment.check_first, segment.machine
+    if check is None or machine.state is State.PAUSED or machine.state in FINAL:
+        return
+    if isinstance(machine.action, CompactHistory):  # nor while a summary is made, which would read the prompt
+        await segment.feed(await refuse_compaction(machine.action))
+    await check()
+    segment.check_first = None
+
+
 def _stopped_by(segment: Segment, error: Exception) -> Input | None:
     """Return the input of an error that ends the turn: a guardrail tripped, or code of ours or of the app raised.
 
@@ -302,6 +328,7 @@ def _stopped_by(segment: Segment, error: Exception) -> Input | None:
 async def _account_for_crash(segment: Segment, *, crashed: bool) -> Input | None:
     """Do what `account_for_crash` does. A hook or a guardrail of a call that runs again may end the turn."""
     try:
+        await _check_fork(segment)
         return await account_for_crash(segment, crashed=crashed)
     except (TripError, HookFailedError) as error:
         return _stopped_by(segment, error)

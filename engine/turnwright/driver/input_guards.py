@@ -7,12 +7,13 @@ import anyio
 from turnwright._base.background_task import background_task
 from turnwright.hooks.guardrails import Guardrail
 from turnwright.model.protocol import ModelError
+from turnwright.transcript.wording import UNCHECKED, withheld_text
 from turnwright_states import Input, ModelRepliedInput, State
 from turnwright_states.blank import is_blank
 from turnwright_states.state import FINAL
 
 from .guards import Guards
-from .review import Reviewing
+from .review import Reviewing, TripError
 from .segment import Segment
 
 #: The gate that parallel input guardrails keep closed.
@@ -31,6 +32,15 @@ class InputGuards:
         self._left = [] if _have_passed(segment) else list(guardrails)
         if segment.machine.turn.counters.prepared:  # the journal has that they passed
             self._left = [one for one in self._left if one.run_in_parallel]
+        if not guardrails:
+            return
+        known = {UNCHECKED, *(withheld_text(one.name) for one in guardrails)}
+        #: The text before the turn that is to be checked, without the lines in place of what was withheld.
+        self._history = "\n\n".join(text for text in segment.unchecked if text not in known)
+        segment.check_added, segment.journal.admitted = self.check_added, set()
+        if "prompt" in segment.journal.started.forked_with:
+            self._left = list(guardrails)  # the journal is that of another prompt
+            segment.check_first = self.check_all
 
     @property
     def are_left(self) -> bool:
@@ -42,6 +52,18 @@ class InputGuards:
         for one in self.blocking:
             if one in self._left:  # else it passed before another one's model failed
                 await self._check(one, self._guards.check_once)
+
+    async def check_added(self, text: str, kind: str) -> None:
+        """Ask every guardrail about text that a person adds: a `message` or an `answer`.
+
+        Raises `TripError` of that kind, and `HookFailedError`.
+        """
+        for one in (*self.blocking, *self.parallel):
+            try:
+                await self._guards.check(one, self._segment.context(), text)
+            except TripError as trip:
+                trip.kind = kind
+                raise
 
     async def check_all(self) -> None:
         """Ask every guardrail that has not passed. Raises `TripError`, and `HookFailedError` if its model fails."""
@@ -93,6 +115,12 @@ class InputGuards:
     async def _check(self, guardrail: Guardrail[object], check: Callable[..., Awaitable[None]]) -> None:
         segment = self._segment
         await check(guardrail, segment.context(), segment.journal.started.prompt)
+        if self._history:
+            try:
+                await check(guardrail, segment.context(), self._history)
+            except TripError as trip:
+                trip.kind = "history"
+                raise
         if guardrail in self._left:
             self._left.remove(guardrail)
         if not self._left:

@@ -1,11 +1,13 @@
 """A segment being driven: a claimed turn with its clock, its inbox, and what its driver needs besides."""
 
+import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import anyio
+from msgspec import structs
 
 from turnwright.agent import Agent
 from turnwright.context import NOT_GIVEN, TurnContext, TurnInfo
@@ -14,6 +16,7 @@ from turnwright.events import OutputDeltaEvent, ResponseRestartedEvent, ToolProg
 from turnwright.journal.answers import unanswered
 from turnwright.journal.dependencies import Dependencies
 from turnwright.journal.inbox import steers, to_answered_input
+from turnwright.journal.termination import end_children
 from turnwright.journal.turn_journal import TurnJournal
 from turnwright.model.prices import priced
 from turnwright.model.protocol import DELTAS, Delta, Model, ModelError, ModelResponse, TextDelta, no_delta
@@ -24,6 +27,7 @@ from turnwright.tools.batch_context import NOTHING_DECIDED, BatchContext, CallJu
 from turnwright.tools.tool import Tool
 from turnwright.transcript.history import History
 from turnwright.transcript.request_builder import Conversation, settings_in
+from turnwright.transcript.wording import UNCHECKED, withheld_text
 from turnwright_states import (
     AbortInput,
     AnsweredInput,
@@ -36,22 +40,29 @@ from turnwright_states import (
     CallWaitingInput,
     Cause,
     CompactHistory,
+    FailInput,
+    IllegalInputError,
     Input,
     ModelRepliedInput,
     RequestPreparedInput,
     State,
     Usage,
 )
+from turnwright_states.blank import is_blank
 from turnwright_states.facts import InterruptRecord
+from turnwright_states.inputs import StopInput
+from turnwright_states.payload import thawed
 
 from .interruption import Interruption
 from .repetition import RepetitionGuard, repeats_itself
 from .reply_events import delta_event
-from .review import InputChecks, OutputChecks, Reviewing, Stage
+from .review import InputChecks, OutputChecks, Reviewing, Stage, TripError
 
 if TYPE_CHECKING:
     from .typed_output import TypedOutput
 
+#: The states in which messages to the turn are checked. A guardrail that trips ends the turn there.
+_TAKES_MESSAGES: Final = (State.STREAM, State.TOOL_EXEC)
 #: Returns what is dynamic in the requests of a step, or None if nothing is.
 Prepare = Callable[[CallModel], Awaitable[RequestPreparedInput | None]]
 #: Performs `CompactHistory`, and returns `CompactedInput` or `AttemptFailedInput`.
@@ -77,6 +88,10 @@ class Segment:
     judge: CallJudge | None = None
     inputs: InputChecks | None = None
     outputs: OutputChecks | None = None
+    #: Checks text that a person adds to the turn, of a kind. Raises `TripError` and `HookFailedError`.
+    check_added: Callable[[str, str], Awaitable[None]] | None = None
+    #: Checks what a fork changed, before anything of it runs.
+    check_first: Callable[[], Awaitable[None]] | None = None
     on_end: Callable[[TurnResult], Awaitable[None]] | None = None
     #: The usage of a complete reply that is not fed before its guardrails have passed.
     unfed: Usage | None = None
@@ -117,6 +132,8 @@ class Segment:
             turn_id=journal.turn_id,
         )
         self.agent = agent
+        #: The texts before the turn that input guardrails have to check.
+        self.unchecked = history.unchecked
         #: The turn's dependencies. The driver sets them before it performs an action.
         self.deps: object = NOT_GIVEN
         #: The reason why they are missing, if the turn was stopped while they were made.
@@ -364,7 +381,8 @@ class Segment:
     async def take_in(self) -> Input | None:
         """Feed the items in the inbox of a paused turn, or between two actions.
 
-        Answers are fed here, and messages before a step's model call. An abort is returned.
+        Answers are fed here, and messages before a step's model call. An abort is returned. Raises `TripError` and
+        `HookFailedError` of an input guardrail that checks a message.
         """
         items = self.journal.waiting
         if items is None or items:  # an append usually returns that nothing waits
@@ -372,35 +390,89 @@ class Segment:
         if self.interruption.aborting:
             return self.interruption.event()
         if self.machine.state is State.PAUSED:
-            for item in items:
+            await self._take_in_answers(items)
+            items = await self.interruption.look()
+        if items and self.machine.state in _TAKES_MESSAGES:
+            await self._admit(items)
+            if self.machine.state is State.STREAM and not self.wait:
+                await self.journal.take_in(items, self.elapsed())
+        return None
+
+    async def _take_in_answers(self, items: Sequence[InboxItem]) -> None:
+        """Feed the answers among the items, and close the questions that have expired."""
+        for item in items:
+            if item.kind is InboxKind.ANSWER and isinstance(self.machine.action, AwaitPerson):
+                await self._answer(item)
+        if self._expired() is not None:
+            # An answer that was accepted in time counts, even if it came after the claim.
+            self.journal.waiting = None
+            for item in await self.interruption.look():
                 if item.kind is InboxKind.ANSWER and isinstance(self.machine.action, AwaitPerson):
                     await self._answer(item)
-            if self._expired() is not None:
-                # An answer that was accepted in time counts, even if it came after the claim.
-                self.journal.waiting = None
-                for item in await self.interruption.look():
-                    if item.kind is InboxKind.ANSWER and isinstance(self.machine.action, AwaitPerson):
-                        await self._answer(item)
-            await self._expire_interrupts()
-            items = await self.interruption.look()
-        if items and self.machine.state is State.STREAM and not self.wait:
-            await self.journal.take_in(items, self.elapsed())
-        return None
+        await self._expire_interrupts()
 
     async def take_in_messages(self) -> None:
         """Feed the messages that came while this attempt waited: after a failed one, or for hooks and guardrails."""
-        await self.journal.take_in(await self.journal.inbox(), self.elapsed())
+        items = await self.journal.inbox()
+        await self._admit(items)
+        await self.journal.take_in(items, self.elapsed())
+
+    async def _admit(self, items: Sequence[InboxItem]) -> None:
+        """Let input guardrails check the messages among the items, before they are fed."""
+        check, admitted = self.check_added, self.journal.admitted
+        if check is None or admitted is None:
+            return
+        for item, text in steers(items).items():
+            if item not in admitted:
+                await check(text, "message")
+                admitted.add(item)
 
     async def _answer(self, item: InboxItem) -> None:
         event = to_answered_input(item, self.elapsed())
         try:
             if event is not None:
-                return await self.journal.feed(event, consumed=(item.id,))
+                inputs = await self._checked_answer(event)
+                return await self.journal.feed(*inputs, consumed=(item.id,))
         except AnswerMismatchError:
             # It was valid when it was posted. Since then another answer came, or the interrupt expired.
             pass
         await self.journal.drop(item.id)
         return None
+
+    async def _checked_answer(self, event: AnsweredInput) -> tuple[Input, ...]:
+        """Let input guardrails check the text of an answer. Return the inputs to feed.
+
+        If one trips, its text is withheld, the other questions are closed, and the turn ends.
+        """
+        text = event.text
+        if event.arguments is not None:
+            text = "\n\n".join(filter(None, (text, json.dumps(thawed(event.arguments), ensure_ascii=False))))
+        if self.check_added is None or is_blank(text) or event.interrupt not in self.machine.turn.interrupts:
+            return (event,)
+        try:
+            await self.check_added(text, "answer")
+        except TripError as trip:
+            return await self._withheld_answer(event, withheld_text(trip.guardrail), trip.event(self.elapsed()))
+        except HookFailedError as error:
+            stop = FailInput(error=str(error), elapsed=self.elapsed())
+            return await self._withheld_answer(event, UNCHECKED, stop)
+        return (event,)
+
+    async def _withheld_answer(self, event: AnsweredInput, text: str, stop: StopInput) -> tuple[Input, ...]:
+        """Return the inputs that withhold an answer and end the turn, which share one append."""
+        others = [one for one in self.machine.turn.interrupts.values() if one.id != event.interrupt]
+        inputs: tuple[Input, ...] = (
+            *(AnsweredInput(interrupt=one.id, decision=unanswered(one.kind), text=text) for one in others),
+            structs.replace(event, text=text, arguments=None),
+        )
+        stop = structs.replace(stop, spent=await end_children(self.journal))
+        trial = self.machine.copy()
+        try:
+            for one in (*inputs, stop):
+                trial.feed(one)
+        except IllegalInputError:  # the turn ends or pauses with this answer, and nobody reads it
+            return inputs
+        return (*inputs, stop)
 
     def _expired(self) -> InterruptRecord | None:
         if not isinstance(self.machine.action, AwaitPerson):

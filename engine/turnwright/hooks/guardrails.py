@@ -86,6 +86,7 @@ def input_guardrail(
 ) -> object:
     """Make a guardrail that checks the prompt of a turn, beside its first model call or before it.
 
+    It also checks all text that a person adds, before that enters: messages, answers, imported history.
     It has `timeout` seconds; None is no limit.
     """
     made = partial(Guardrail[object], GuardrailKind.INPUT, run_in_parallel=run_in_parallel, timeout=timeout)

@@ -17,6 +17,7 @@ from turnwright.store import QUEUED, InboxItem, InboxKind, Store
 from turnwright.tools.errors import ToolError
 from turnwright.tools.tool import Tool
 from turnwright.transcript.interrupt import Interrupt
+from turnwright.transcript.wording import is_withheld
 from turnwright_states import DECISIONS, Decision, EndReason, InterruptKind, Outcome
 from turnwright_states.facts import Answered, CallWaiting
 from turnwright_states.payload import thawed
@@ -269,14 +270,14 @@ async def with_tool(store: Store, turn_id: str, asked: Interrupt) -> Interrupt:
 async def need_accepted(store: Store, known: JournalFold, result: TurnResult, replies: Mapping[str, Answer]) -> None:
     """Raise `InvalidAnswerError` if other answers were accepted instead of these.
 
-    `known` was driven since they were posted.
+    `known` was driven since they were posted. An input guardrail may have withheld the text of one.
     """
     decided = _decided(known)
     if not replies.keys() <= decided.keys():  # another driver may have fed them
         await known.catch_up(store)
         decided = _decided(known)
     for name, reply in replies.items():
-        if decided.get(name, reply) != reply:
+        if decided.get(name, reply) != reply and not is_withheld(decided[name].text):
             still = [one.id for one in result.interrupts if one.id not in result.answered]
             raise InvalidAnswerError(name, _OTHER_ANSWER, still)
 

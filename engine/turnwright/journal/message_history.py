@@ -10,10 +10,12 @@ from turnwright.errors import SessionNotFoundError, StoreError, TurnNotFoundErro
 from turnwright.message import Message, ReasoningPart, SentinelPart
 from turnwright.store import Store
 from turnwright.transcript.compaction import compacted, history_needed
+from turnwright.transcript.history import unchecked_texts
 from turnwright.transcript.reading import reading
 from turnwright.transcript.refusal import Acceptance, refusal_message, shortened
 from turnwright.transcript.transcript import Transcript
-from turnwright_states.facts import Fact, TurnStarted
+from turnwright.transcript.wording import withheld_text
+from turnwright_states.facts import Fact, TurnEnded, TurnStarted
 
 from .turn_journal import first_fact
 
@@ -52,18 +54,33 @@ async def messages_before(
     continued turn cannot be read, and `StoreError` if turns continue each other in a cycle, which only an edited
     journal can do.
     """
+    return (await history_before(store, turn_id, started, model, known))[0]
+
+
+async def history_before(
+    store: Store,
+    turn_id: str,
+    started: TurnStarted,
+    model: str | None = None,
+    known: EarlierJournals | None = None,
+) -> tuple[list[Message], tuple[str, ...]]:
+    """Return what `messages_before` returns, and the texts in it that input guardrails have to check."""
     model, known = started.model if model is None else model, {} if known is None else known
     session = None
     if started.session is not None:
         session = SessionTurns(store, started.session, (await store.get(turn_id)).number)
-    messages = _brought(turn_id, started)
+    messages = imported = _brought(turn_id, started)
     if started.forked_from is not None and started.model != model:
         # The imported history of a fork is the original's, for the original's model.
         messages = list(map(_unsigned, messages))
     accepted = Acceptance()
     for one in await said_before(store, turn_id, started, model, known, session):
         messages, accepted = one.after(messages, accepted)
-    return messages
+    if started.forked_from is not None:  # its messages are those of the original, which were checked
+        return messages, ()
+    known_ids = set(map(id, imported))
+    rest = [message for message in messages[accepted.messages :] if id(message) not in known_ids]
+    return messages, unchecked_texts([*imported, *rest])
 
 
 async def said_before(  # noqa: PLR0917 (as in `messages_before`)
@@ -155,7 +172,14 @@ class Said(NamedTuple):
     @property
     def only_adds(self) -> bool:
         """Whether the turn leaves the messages before it as they are: without compactions and refused requests."""
-        return not self.transcript.compactions and not self.transcript.refusal
+        return not self.transcript.compactions and not self.transcript.refusal and not self._withheld_by
+
+    @property
+    def _withheld_by(self) -> str:
+        """The guardrail that tripped on the messages before the turn; empty if none did."""
+        ended = self.transcript.last
+        guardrail = ended.guardrail if isinstance(ended, TurnEnded) else None
+        return guardrail.name if guardrail is not None and guardrail.checks == "history" else ""
 
     def after(self, messages: Sequence[Message], accepted: Acceptance) -> tuple[list[Message], Acceptance]:
         """Return the messages before the turn and its own, as its compactions and refusals left them.
@@ -164,6 +188,8 @@ class Said(NamedTuple):
         of all of them.
         """
         before = [*messages, *self.brought]
+        if self._withheld_by:
+            before = [*messages[: accepted.messages], Message.user(withheld_text(self._withheld_by))]
         base, taken = compacted(before, self.transcript)
         own = self.transcript.messages[taken:]
         if not self.signed:

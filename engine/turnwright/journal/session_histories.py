@@ -12,12 +12,12 @@ from typing import Final, NamedTuple
 from turnwright.errors import TurnNotFoundError, UnreadableTurnError
 from turnwright.message import Message
 from turnwright.store import Store
-from turnwright.transcript.history import History
+from turnwright.transcript.history import History, unchecked_texts
 from turnwright.transcript.pairing import UnpairedError
 from turnwright.transcript.refusal import Acceptance
 from turnwright_states.facts import TurnStarted
 
-from .message_history import EarlierJournals, Said, SessionTurns, messages_before, said_before
+from .message_history import EarlierJournals, Said, SessionTurns, history_before, said_before
 
 #: The size of all histories together, in characters, and what a message takes besides.
 _MOST_KEPT: Final = 16 * 1024 * 1024
@@ -72,7 +72,7 @@ class SessionHistories:
     ) -> History:
         """Return the messages before a turn. `paired` repairs or rejects those that are not.
 
-        Raises what `messages_before` and `paired` raise.
+        Raises what `history_before` and `paired` raise.
         """
         session = started.session
         if session is not None and not started.message_history:
@@ -81,7 +81,8 @@ class SessionHistories:
             if started.continue_from is None or await turns.has(started.continue_from):
                 asked = _Asked(turn_id, started, model, earlier, self._forgotten)
                 return await self._longer(asked, session, number) or await self._anew(asked, session, turns, paired)
-        return History.of(paired(await messages_before(self._store, turn_id, started, model, earlier)))
+        messages, unchecked = await history_before(self._store, turn_id, started, model, earlier)
+        return History.of(paired(messages))._replace(unchecked=unchecked)
 
     async def _longer(self, asked: "_Asked", session: str, number: int) -> History | None:
         """Return the history of a session that is known, and the turns since. None if it must be read anew."""
@@ -112,7 +113,7 @@ class SessionHistories:
             newest, outside = turns.newest or known.newest, known.outside | turns.outside
             known = _Known(history, number - 1, count, newest, outside, accepted)
         self._keep((session, asked.model), known, asked.forgotten)
-        return history
+        return _checkable(history, accepted)
 
     async def _anew(
         self,
@@ -131,11 +132,11 @@ class SessionHistories:
         try:
             history = History.of(messages)
         except UnpairedError:
-            return History.of(paired(messages))
+            return _checkable(History.of(paired(messages)), accepted)
         if turns.is_whole and count is not None:
             known = _Known(history, turns.before - 1, count, turns.newest, frozenset(turns.outside), accepted)
             self._keep((session, asked.model), known, asked.forgotten)
-        return history
+        return _checkable(history, accepted)
 
     async def _count(self, session: str, number: int) -> int | None:
         """Return the turns of a session before its newest turn, which has this number. None if they are not counted."""
@@ -165,6 +166,13 @@ class SessionHistories:
         self._weight += known.weight
         while self._weight > self._most:
             self._take(next(iter(self._known)))
+
+
+def _checkable(history: History, accepted: Acceptance) -> History:
+    """Return the history with the text that no model has replied to."""
+    if accepted.messages >= len(history.messages):
+        return history
+    return history._replace(unchecked=unchecked_texts(history.messages[accepted.messages :]))
 
 
 class _Asked(NamedTuple):

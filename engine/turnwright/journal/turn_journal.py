@@ -124,6 +124,7 @@ class TurnJournal:
         "_now",
         "_overtaken",
         "_state",
+        "admitted",
         "claim",
         "fold",
         "held",
@@ -155,6 +156,8 @@ class TurnJournal:
         self.held: HeldEvents | None = None
         #: The inbox, as returned by the last append or the claim; None if more may have come since.
         self.waiting: Sequence[InboxItem] | None = claim.waiting
+        #: The messages in the inbox that input guardrails have passed, by item; None if there are no guardrails.
+        self.admitted: set[str] | None = None
         self.listeners = listeners
         #: Observes the segment, if the engine has telemetry.
         self.observer = (
@@ -315,6 +318,8 @@ class TurnJournal:
 
     async def _take_in(self, items: Sequence[InboxItem], elapsed: float) -> None:
         for item, text in steers(items).items():
+            if self.admitted is not None and item not in self.admitted:
+                continue  # it waits for the input guardrails
             await self._feed(SteeredInput(text=text, elapsed=elapsed), (), (item,))
 
     async def _take(self, event: Input, more: Sequence[Input], consumed: Sequence[str], *, deferred: bool) -> None:

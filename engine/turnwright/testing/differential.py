@@ -35,7 +35,7 @@ from turnwright_states import CallStatus, Cause, Decision, InterruptKind, State,
 from . import clock
 from .mortal_store import DRIVEN, MortalStore
 from .reference import predict
-from .scripted_agent import helpers, prompt_of, scripted_agent
+from .scripted_agent import PROMPT, helpers, prompt_of, scripted_agent
 from .turn_script import (
     CHANGED_BY,
     HELPER,
@@ -173,7 +173,7 @@ class _World:
             result: TurnResult = await engine.get(turn)
             result = result if result.outcome is not None else await engine.resume(turn, agent=self._agent)
         else:
-            result = await (await engine.start(self._agent, "Begin.", session=self._session)).result()
+            result = await (await engine.start(self._agent, PROMPT, session=self._session)).result()
         while result.outcome is None:
             await self._answer(engine, self._agent, result)
             result = await engine.get(result.id)

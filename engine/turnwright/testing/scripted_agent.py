@@ -64,6 +64,10 @@ class Answer(BaseModel):
     after: str = ""
 
 
+#: The prompt of a scripted turn.
+PROMPT: Final = "Begin."
+
+
 def scripted_agent(script: TurnScript, said: Callable[[], ScriptedReply]) -> Agent[None, object]:
     """Return the agent of a scripted turn. `said` returns the model's last reply."""
     decides = _Decisions(script, said)
@@ -147,7 +151,9 @@ class _Decisions:
         if self.said().refused:
             raise Retry("Not this.")
 
-    async def _check_prompt(self, _: TurnContext[None], __: str) -> Trip | None:
+    async def _check_prompt(self, _: TurnContext[None], text: str) -> Trip | None:
+        if text != PROMPT:  # the script has no verdict on text that enters later
+            return None
         guardrail = self.script.guardrail
         assert guardrail is not None  # noqa: S101 (else nobody asks)
         await anyio.sleep(guardrail.seconds)

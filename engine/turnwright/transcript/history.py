@@ -1,6 +1,6 @@
 """The messages before a turn, as its requests send them: what is known of each is found once."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from turnwright.message import Message
@@ -22,6 +22,8 @@ class History(NamedTuple):
     #: The number of calls.
     calls: int = 0
     size: Size = Size()
+    #: The texts of users and instructions that no model has replied to: for input guardrails.
+    unchecked: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, messages: Sequence[Message]) -> "History":
@@ -38,6 +40,11 @@ class History(NamedTuple):
             self.calls + sum(len(message.calls) for message in new),
             self.size + size_of(new),
         )
+
+
+def unchecked_texts(messages: Iterable[Message]) -> tuple[str, ...]:
+    """Return the texts of users and instructions, for input guardrails."""
+    return tuple(message.text for message in messages if message.role in ("user", "system") and message.text)
 
 
 #: That of a turn without one, shared by all.

@@ -109,7 +109,8 @@ class Transcript:
         self.compactions: tuple[tuple[f.Compacted, int], ...] = ()
         #: Whether the open step has begun a compaction, and whether it has not ended.
         self.compacts = self._compacting = False
-        #: The number of closed messages in the last request that the model replied to; 0 before its first reply.
+        #: The number of closed messages in the last request that the model replied to; 0 before its first reply. A
+        #: reply in review does not count, because the check of the prompt may not have finished.
         self.replied_to = 0
         #: The provider's reason, if it refused the last request for its content; else empty.
         self.refusal = ""
@@ -242,6 +243,7 @@ class Transcript:
 
     def _review(self, at: int, fact: f.Reviewed) -> None:
         self._in_review = False
+        self.replied_to = len(self.closed)
         if self._step is not None:
             self._step.refused = fact.refused
         if not fact.refused:
@@ -256,7 +258,7 @@ class Transcript:
         self.reply, self.accepted = fact, None
         if fact.finish is Finish.CONTENT_FILTER:
             self.refusal = refusal_text(Cause.CONTENT_FILTER)
-        else:
+        elif fact.state is not State.REVIEW:
             self.replied_to = len(self.closed)
         self._in_review = fact.state is State.REVIEW
         self.counted = fact.usage
@@ -347,7 +349,7 @@ class Transcript:
         checks, replied = guardrail.checks, self._in_review
         if checks == "input":
             self.closed[0] = _message("user", TextPart(seq=self.closed[0].parts[0].seq, text=text))
-        if replied and checks in ("input", "output"):
+        if replied and checks in ("input", "history", "output"):
             self._open, self._in_review = self._withheld(text), False
         if checks != "output":
             return []

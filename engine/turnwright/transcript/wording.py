@@ -244,11 +244,17 @@ def feedback_text(feedback: str) -> str:
 
 #: The text that people and later turns read instead of a reply whose review did not finish.
 UNCHECKED: Final = "withheld: its check did not finish"
+_WITHHELD_BY: Final = "withheld by "
 
 
 def withheld_text(guardrail: str) -> str:
     """Return the text that later turns read instead of the one on which a guardrail tripped."""
-    return f"withheld by {guardrail}"
+    return f"{_WITHHELD_BY}{guardrail}"
+
+
+def is_withheld(text: str) -> bool:
+    """Whether a text replaces one that a guardrail withheld."""
+    return text == UNCHECKED or text.startswith(_WITHHELD_BY)
 
 
 def sentinel_text(
