@@ -1255,8 +1255,8 @@ async def test_a_fork_begins_a_sub_agent_of_its_own() -> None:
     assert (child.text, (await started(engine, child.id)).parent_turn) == ("Done again.", fork.id)
 
 
-async def test_a_fork_does_not_answer_for_a_sub_agent_that_it_does_not_have() -> None:
-    """The answer was to a question of the original's, and must not be taken for one to another."""
+async def test_an_answer_in_a_fork_is_to_its_own_sub_agent() -> None:
+    """The original's sub-agent still waits."""
     company = Company(lead=[send("Reader"), "I see."], reader=[asks_for(("erase", {"path": "x"})), "Done."])
     company.hire(READER)
     engine = company.engine()
@@ -1264,9 +1264,11 @@ async def test_a_fork_does_not_answer_for_a_sub_agent_that_it_does_not_have() ->
     at = (await engine.store.facts(paused.id))[-1][0]
     fork = await engine.resume(await engine.fork(paused.id, at=at), {"call00001/approval-1": True})
     ((status, told),) = results(fork)
-    assert (fork.text, status, "this turn is a fork" in told) == ("I see.", CallStatus.UNKNOWN, True)
-    assert company.done == []
-    assert (await engine.get(paused.id)).paused
+    assert (fork.text, status, told.startswith("Done.")) == ("I see.", CallStatus.OK, True)
+    assert company.done == ["erase x"]
+    assert (await engine.get(f"{fork.id}:call00001")).outcome is Outcome.FINISHED
+    for turn in (paused.id, f"{paused.id}:call00001"):
+        assert (await engine.get(turn)).paused
 
 
 # What is offered.
