@@ -61,8 +61,15 @@ def test_the_example_has_fifteen_lines_and_prints_what_the_readme_says(tmp_path:
 
 
 def test_any_other_answer_to_the_example_rejects_the_call(tmp_path: Path) -> None:
-    run_the_example(tmp_path, answer="sure")
+    promised = re.search(r"rejects the call: `(.+?)`", README)
+    assert promised is not None
+    assert run_the_example(tmp_path, answer="sure") == f"{promised[1]}\n"
     assert "old.log is deleted" not in journal(tmp_path)
+
+
+def test_the_readme_names_the_demo_and_is_short() -> None:
+    assert "`make demo`" in README
+    assert len(README.split()) <= 900
 
 
 def journal(folder: Path) -> str:
