@@ -184,6 +184,13 @@ bare = Engine(tools=[add])
 assert_type(bare, Engine[None])
 
 
+def budgets_are_numbers_limits_or_mappings() -> None:
+    Agent(name="A", budget={"tokens": 10})
+    Agent(name="A", budget={"tool_calls": None, "cost": 0.5, "seconds": 60})
+    Agent(name="A", budget=10, output_type=Invoice)
+    Agent(name="A", budget={"tokens": 10}, output_type=Invoice)
+
+
 async def events_are_narrowed_by_their_type() -> None:
     async with engine.stream(invoicer, "x", subagents=True) as stream:
         async for event in stream:

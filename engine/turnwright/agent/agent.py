@@ -108,7 +108,7 @@ class Agent(BaseModel, Generic[DepsT_contra, OutT_co]):
     """The most steps of a turn, at least 0. The engine's ceiling applies too, and alone if this is None."""
     budget: int | Limits | None = None
     """Limits on the whole turn: `Limits` that set some of `tool_calls`, `tokens`, `cost` and `seconds`, and nothing
-    else. A number, or None, is short for `Limits(tool_calls=...)`."""
+    else, or a mapping of these. A number, or None, is short for `Limits(tool_calls=...)`."""
     tools: tuple[Name, ...] | None = None
     """The names of the tools that it may use; of a sub-agent, the name of its tool. None means all tools, without
     sub-agents if this is one; `()` means none.

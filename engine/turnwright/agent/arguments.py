@@ -11,6 +11,15 @@ from turnwright_states.limits import Concluding, DoomCompare, DoomResponse, Stal
 from .fields import Compact, Mode, OutputMode, ToolsFunction
 
 
+class BudgetFields(TypedDict, total=False):
+    """A budget as a mapping. See `Agent.budget`."""
+
+    tool_calls: int | None
+    tokens: int | None
+    cost: float | None
+    seconds: float | None
+
+
 class AgentFields(TypedDict, total=False):
     """The arguments of `Agent` besides its name that say nothing about its dependencies or its answer. See there."""
 
@@ -18,7 +27,7 @@ class AgentFields(TypedDict, total=False):
     mode: Mode
     template: bool
     steps: int | None
-    budget: int | Limits | None
+    budget: int | Limits | BudgetFields | None
     tools: Sequence[str] | None
     model: str | None
     model_settings: ModelSettings | None
