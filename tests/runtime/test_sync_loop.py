@@ -199,6 +199,11 @@ def test_inside_an_event_loop_the_error_says_what_to_write(backend: str) -> None
                 engine.recover_sync()
             with pytest.raises(ConfigError, match=r"write `await engine\.aclose\(\)`"):
                 engine.close()
+            with (
+                pytest.raises(ConfigError, match=r"write `async with Engine\(\.\.\.\) as engine:` and `await engine"),
+                engine,
+            ):
+                pytest.fail("the block was entered")
             assert await engine.turns() == []
 
     anyio.run(inside, backend=backend)

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Generic, Never, Self, TypeVar, Unpack, cast, o
 from turnwright._base.blocks import Block
 from turnwright.agent import Agent
 from turnwright.context import NOT_GIVEN, DepsT, NotGiven
+from turnwright.errors import ConfigError
 from turnwright.journal.admission import TurnOptions
 from turnwright.journal.answers import Answers
 from turnwright.result import TurnResult
+from turnwright.tools.loop_handle import in_event_loop
 
 from .stored_turns import StoredTurns
 
@@ -177,6 +179,12 @@ class SyncTurns(StoredTurns, Generic[DepsT]):
         self._sync.close()
 
     def __enter__(self) -> Self:
+        """Raise `ConfigError` in an event loop, where the end of the block could not close the engine."""
+        if in_event_loop():
+            raise ConfigError(
+                "an event loop runs here (as in Jupyter): write `async with Engine(...) as engine:` and"
+                " `await engine.run(...)`"
+            )
         return self
 
     def __exit__(
