@@ -93,3 +93,24 @@ async def test_another_form_is_refused() -> None:
     result = await turn("Done.")
     with pytest.raises(ConfigError, match="must be \"chat\", or left out, not 'openai'"):
         result.new_messages("openai")  # type: ignore[call-overload]
+
+
+async def test_the_repr_is_short_and_says_how_the_turn_ended() -> None:
+    """A notebook shows it. The messages are left out, and a long text is cut."""
+    turn = await Engine(model=ScriptedModel("Word. " * 1000)).run(Agent(name="A"), "hi")
+    assert repr(turn).startswith(f"TurnResult(id={turn.id!r}, outcome='finished', reason='answered', text='Word. ")
+    assert repr(turn).endswith("…', steps=1, tool_calls=0)")
+    assert len(repr(turn)) < 200
+    failed = await Engine(model=ScriptedModel()).run(Agent(name="A"), "hi")
+    assert "reason='model_error', error='ScriptedModel has no line 1" in repr(failed)
+
+
+async def test_the_repr_of_a_paused_turn_has_its_interrupts() -> None:
+    @tool(needs_approval=True)
+    async def pay() -> str:
+        """Pay."""
+        return "paid"
+
+    turn = await Engine(model=ScriptedModel(asks_for(("pay", {}), ("pay", {}))), tools=[pay]).run(Agent(name="A"), "hi")
+    about = "state='PAUSED', interrupts='approval-1, approval-2', text='', steps=1, tool_calls=0"
+    assert repr(turn) == f"TurnResult(id={turn.id!r}, {about})"

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Generic, Literal, cast, overload
+from typing import Final, Generic, Literal, cast, overload
 
 from pydantic import JsonValue
 from typing_extensions import TypeVar
@@ -15,16 +15,19 @@ from .agents.bounds import nearest
 from .errors import ConfigError, NoOutputError
 from .message import Message, SentinelPart
 from .store import Queued
+from .tools.text import shorten
 from .transcript.pairing import repaired
 from .transcript.reading import reading
 from .transcript.refusal import without_refused
 from .transcript.transcript import Transcript
 
+#: Characters of the text in `repr`.
+_SHOWN: Final = 80
 #: The type of the agent's answer. `object` is the default: a function that takes any result needs no type.
 OutT_co = TypeVar("OutT_co", default=object, covariant=True)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class TurnResult(Generic[OutT_co]):
     """The result so far of a turn that has ended, is paused, was released by its driver, or is `QUEUED`.
 
@@ -64,6 +67,16 @@ class TurnResult(Generic[OutT_co]):
     output: OutT_co | None = None
     #: The guardrail that ended the turn, with its message and its metadata.
     guardrail: f.TrippedGuardrail | None = None
+
+    def __repr__(self) -> str:
+        """Show the ending or the state, the counts and the beginning of the text: a notebook shows this."""
+        about = {"outcome": self.outcome, "reason": self.reason} if self.outcome else {"state": self.state}
+        if self.interrupts:
+            about["interrupts"] = ", ".join(interrupt.id for interrupt in self.interrupts)
+        text = shorten(self.error or self.text, _SHOWN)
+        told = {"id": self.id, **about, "error" if self.error else "text": text}
+        words = [f"{name}={str(value)!r}" for name, value in told.items()]
+        return f"TurnResult({', '.join([*words, f'steps={self.steps}', f'tool_calls={self.tool_calls}'])})"
 
     @property
     def paused(self) -> bool:
